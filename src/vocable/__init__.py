@@ -1,0 +1,1 @@
+"""Learned sparse retrieval: adapt, train, encode, search, measure, explain."""
