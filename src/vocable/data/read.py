@@ -1,0 +1,109 @@
+"""The four verbs: a place in, a stream of records out."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+from vocable.data.bad_lines import BadLines, MalformedError
+from vocable.data.kinds import DOCUMENT, EXAMPLE, JUDGMENT, QUERY, Kind
+from vocable.data.places import Source, parse_place, resolve
+from vocable.data.records import Document, Example, Qrel, Query
+from vocable.data.seen import SeenIds
+
+T = TypeVar("T")
+Place = str | os.PathLike[str]
+JOINED = ("beir", "ir_datasets", "pydocs")  # places that have judgments instead of examples
+
+
+def read_corpus(place: Place, *, bad: BadLines | None = None) -> Iterator[Document]:
+    """The documents of a place (`vocable.data` lists the places), in its order, one at a time.
+
+    `bad` tolerates and counts bad lines; without it the first one raises.
+
+    Raises:
+        DataError: for a place that is not there (at once), for a bad line or damaged file (when reading gets there).
+    """
+    return _records(resolve(os.fspath(place), DOCUMENT), DOCUMENT, bad or BadLines())
+
+
+def read_queries(place: Place, *, bad: BadLines | None = None) -> Iterator[Query]:
+    """The queries of a place; arguments and errors are those of `read_corpus`.
+
+    A BEIR folder's query file holds the queries of all splits: of `beir:DIR#train`, only those that the split judges.
+    """
+    return _records(resolve(os.fspath(place), QUERY), QUERY, bad or BadLines())
+
+
+def read_judgments(place: Place, *, bad: BadLines | None = None) -> Iterator[Qrel]:
+    """The judgments of a place; arguments and errors are those of `read_corpus`."""
+    return _records(resolve(os.fspath(place), JUDGMENT), JUDGMENT, bad or BadLines())
+
+
+def read_examples(place: Place, *, bad: BadLines | None = None) -> Iterator[Example]:
+    """The training examples of a place; arguments and errors are those of `read_corpus`.
+
+    A place with judgments instead of examples (`beir:`, `ir_datasets:`, `pydocs:`) gives one for each pair judged above
+    0, in the corpus' order, with the document's title and text as the positive. Its split is `train` unless named.
+    """
+    name, tolerance = os.fspath(place), bad or BadLines()
+    scheme, _, split = parse_place(name)
+    if scheme not in JOINED:
+        source = resolve(name, EXAMPLE)
+        return (example._replace(source=source.name) for example in _records(source, EXAMPLE, tolerance))
+    if split is None and scheme != "ir_datasets":
+        name = f"{name.removesuffix('#')}#train"
+    sources = {kind.name: resolve(name, kind) for kind in (DOCUMENT, QUERY, JUDGMENT)}
+    return _joined(sources, tolerance)
+
+
+def _records(source: Source, kind: Kind[T], bad: BadLines) -> Iterator[T]:
+    """The source's records; what is wrong with a line goes to `bad`."""
+    seen = SeenIds()
+    judged = _judged_queries(source, bad)
+    for number, item in source.items():
+        try:
+            record = _record(number, item, source, kind, seen)
+        except MalformedError as error:
+            bad.add(str(error), place=source.place, line=number)
+            continue
+        if record is not None and (judged is None or kind.key(record) in judged):
+            yield record
+
+
+def _record(number: int, item: Any, source: Source, kind: Kind[T], seen: SeenIds) -> T | None:
+    """One record, or None where there is nothing to read."""
+    try:
+        row = source.parse(number, item)
+        if row is None:
+            return None
+        record = kind.record(row)
+    except MalformedError as error:
+        raise MalformedError(f"{error}; expected {source.expected}") from error
+    key = kind.key(record)
+    if key is not None and not seen.add(key):
+        raise MalformedError(kind.repeated(record))
+    return record
+
+
+def _judged_queries(source: Source, bad: BadLines) -> set[str] | None:
+    if source.judged_in is None:
+        return None
+    tolerance = BadLines(bad.limit)  # whoever reads the judgments themselves counts their bad lines
+    return {judgment.query_id for judgment in _records(resolve(source.judged_in, JUDGMENT), JUDGMENT, tolerance)}
+
+
+def _joined(sources: dict[str, Source], bad: BadLines) -> Iterator[Example]:
+    """Judged pairs as examples; judgments and queries are held, the corpus streams by."""
+    corpus, queries, judgments = sources[DOCUMENT.name], sources[QUERY.name], sources[JUDGMENT.name]
+    asking: defaultdict[str, list[str]] = defaultdict(list)
+    for judgment in _records(judgments, JUDGMENT, bad):
+        if judgment.relevance > 0:
+            asking[judgment.doc_id].append(judgment.query_id)
+    texts = {query.id: query.text for query in _records(queries, QUERY, bad)}
+    for document in _records(corpus, DOCUMENT, bad):
+        for query_id in asking.get(document.id, ()):
+            if query_id in texts:
+                yield Example(texts[query_id], document.full, source=corpus.name)

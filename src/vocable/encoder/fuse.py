@@ -1,0 +1,161 @@
+"""Make a SparseEncoder use the head without logits, and undo it.
+
+The decoder is told to hand its input through, so the "logits" of the model are the hidden states before it, and the
+pooling module reads the decoder's weight and bias. Only the two `forward` methods are replaced, on the instances:
+parameters, ties, state-dict keys, module classes and the saved folder stay those of the stock model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from itertools import accumulate
+from typing import Any
+
+import torch
+from sentence_transformers import SparseEncoder
+from sentence_transformers.base.modules import Router, Transformer
+from sentence_transformers.sparse_encoder.modules import SpladePooling
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from vocable.encoder.head import Pooling, sparse_head
+from vocable.errors import ModelError
+
+POOLINGS = ("max", "sum", "cls")
+
+
+def splade_modules(model: SparseEncoder) -> list[tuple[Transformer, SpladePooling]]:
+    """Every (fill-mask Transformer, SpladePooling) pair of a model, one for each `Router` route that has one."""
+    chains: list[list[nn.Module]] = [list(model.children())]
+    if chains[0] and isinstance(chains[0][0], Router):
+        chains = [list(route) for route in chains[0][0].sub_modules.values()]
+    return [
+        (chain[0], chain[1])
+        for chain in chains
+        if len(chain) >= 2 and isinstance(chain[0], Transformer) and isinstance(chain[1], SpladePooling)
+    ]
+
+
+def fuse(model: SparseEncoder) -> SparseEncoder:
+    """Replace the head of `model`, in place, by the one that never builds the logits; returns the model.
+
+    Outputs and gradients stay those of the stock model (up to the order of additions); outputs are float32 whatever the
+    model's type. Fusing twice changes nothing.
+
+    Raises:
+        ModelError: the model has no fill-mask Transformer followed by SpladePooling, or its decoder cannot be bypassed.
+    """
+    pairs = splade_modules(model)
+    if not pairs:
+        raise ModelError(f"no fill-mask Transformer followed by SpladePooling in {_outline(model)}")
+    for transformer, pooling in pairs:
+        decoder = plain_decoder(transformer.auto_model)
+        _replace_forward(pooling, partial(_pool, pooling, decoder))
+        _replace_forward(decoder, _hand_through)
+    return model
+
+
+def unfuse(model: SparseEncoder) -> SparseEncoder:
+    """Give `model`, in place, its stock head back; returns the model."""
+    for transformer, pooling in splade_modules(model):
+        for module in (transformer.auto_model.get_output_embeddings(), pooling):
+            _restore_forward(module)
+    return model
+
+
+@contextmanager
+def without_logits(mlm: PreTrainedModel) -> Iterator[nn.Linear]:
+    """Within the context a masked language model's `logits` are the decoder's inputs [b, s, d]; yields the decoder."""
+    decoder = plain_decoder(mlm)
+    _replace_forward(decoder, _hand_through)
+    try:
+        yield decoder
+    finally:
+        _restore_forward(decoder)
+
+
+def plain_decoder(mlm: PreTrainedModel) -> nn.Linear:
+    """The output layer of a masked language model, once it is sure that bypassing it loses nothing.
+
+    Raises:
+        ModelError: there is no output layer, it is not a plain `Linear`, or the model changes the logits after it.
+    """
+    decoder = mlm.get_output_embeddings()
+    name = type(mlm).__name__
+    if decoder is None:
+        raise ModelError(f"{name} has no masked-language-model head")
+    if type(decoder) is not nn.Linear:
+        raise ModelError(
+            f"the output layer of {name} is a {type(decoder).__name__}, not a plain Linear: "
+            "merge the adapter or load the model unquantized"
+        )
+    if "forward" not in decoder.__dict__:
+        _check_bypass(mlm, decoder)
+    return decoder
+
+
+@torch.no_grad()
+def _check_bypass(mlm: PreTrainedModel, decoder: nn.Linear) -> None:
+    """Compare the logits of two tokens with the decoder applied by hand: some architectures scale or cap them."""
+    training = mlm.training
+    mlm.eval()
+    ids = torch.tensor([[1, 2]], device=decoder.weight.device)
+    mask = torch.ones_like(ids)
+    inputs: list[Tensor] = []
+    handle = decoder.register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
+    try:
+        logits = mlm(input_ids=ids, attention_mask=mask).logits
+    finally:
+        handle.remove()
+        mlm.train(training)
+    if not inputs or not torch.equal(decoder(inputs[0]).view(-1), logits.view(-1)):
+        raise ModelError(f"{type(mlm).__name__} changes its logits after the output layer: its head cannot be bypassed")
+
+
+def _replace_forward(module: nn.Module, forward: Callable[..., Any]) -> None:
+    module.__dict__["forward"] = (
+        forward  # an instance attribute: it hides the class's method, and deleting it undoes it
+    )
+
+
+def _restore_forward(module: nn.Module) -> None:
+    module.__dict__.pop("forward", None)
+
+
+def _hand_through(hidden: Tensor) -> Tensor:
+    return hidden
+
+
+def _pool(pooling: SpladePooling, decoder: nn.Linear, features: dict[str, Any]) -> dict[str, Any]:
+    """SpladePooling.forward, from the decoder's inputs in `token_embeddings`: [b, s, d], or flat [1, n, d]."""
+    if pooling.pooling_strategy == "cls":
+        hidden, offsets = _first_tokens(features)
+    else:
+        hidden, offsets = pack(features)
+    strategy: Pooling = "sum" if pooling.pooling_strategy == "sum" else "max"
+    pooled = sparse_head(hidden, decoder.weight, decoder.bias, offsets, strategy, pooling.activation_function)
+    pooling.embedding_dimension = pooled.shape[1]
+    features["sentence_embedding"] = pooled
+    return features
+
+
+def pack(features: Mapping[str, Any]) -> tuple[Tensor, list[int]]:
+    """Tokens without padding [n, d] and the b + 1 offsets of the texts."""
+    hidden = features["token_embeddings"]
+    if "cu_seq_lens_q" in features:  # already flat: flash attention without padding
+        return hidden.squeeze(0), features["cu_seq_lens_q"].tolist()
+    mask = features["attention_mask"].bool()
+    offsets = [0, *accumulate(mask.sum(dim=1).tolist())]
+    return (hidden.flatten(0, 1) if offsets[-1] == mask.numel() else hidden[mask]), offsets
+
+
+def _first_tokens(features: Mapping[str, Any]) -> tuple[Tensor, list[int]]:
+    """Each text's first token [b, d]: as texts of one token, whose maximum is that token."""
+    hidden, offsets = pack(features)
+    return hidden[offsets[:-1]], list(range(len(offsets)))
+
+
+def _outline(model: SparseEncoder) -> str:
+    return " -> ".join(type(module).__name__ for module in model.children()) or "an empty model"

@@ -1,0 +1,175 @@
+"""From hidden states to a sparse vector without the logits.
+
+SPLADE's cost is the b x s x v matrix of logits x = H W^T + c. Max pooling commutes with the monotone log(1 + ReLU(x)),
+so the pooling comes first, one block of the vocabulary at a time, and only [b, v] is ever held. The backward pass needs
+just the winning token of every *active* term: it recomputes those few dot products instead of storing positions. Sum
+pooling recomputes a block of logits in the backward pass.
+
+Letters: b texts, n tokens of all texts together (packed, no padding), d size of the decoder's input, v output terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from vocable.errors import ArgumentError
+
+Pooling = Literal["max", "sum"]
+Activation = Literal["relu", "log1p_relu"]
+
+# Terms in a block of logits: large enough for the matrix product to run at full speed, small enough that a block of a
+# usual batch stays in the cache until it is pooled (128 to 2048 measured within 10 % of each other).
+BLOCK = 512
+
+
+def sparse_head(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    offsets: Sequence[int],
+    pooling: Pooling = "max",
+    activation: Activation = "relu",
+) -> Tensor:
+    """Pool activations over each text's tokens: w_j = max_i (or sum_i) log(1 + ReLU(h_i . W_j + c_j)).
+
+    Args:
+        hidden: [n, d], the tokens of all texts one after the other, padding already removed.
+        weight: [v, d], the decoder's rows.
+        bias: [v] or None.
+        offsets: b + 1 positions; text i owns the tokens offsets[i] to offsets[i + 1].
+        pooling: "max" (SPLADE-max) or "sum" (the first SPLADE).
+        activation: "relu" for log(1 + ReLU(x)), "log1p_relu" for log(1 + log(1 + ReLU(x))).
+
+    Returns:
+        [b, v] float32, no entry negative; differentiable once in hidden, weight and bias.
+
+    Raises:
+        ArgumentError: a text without a single token.
+
+    >>> hidden, weight = torch.tensor([[1.0], [2.0], [-3.0]]), torch.tensor([[1.0], [-1.0]])
+    >>> sparse_head(hidden, weight, None, [0, 2, 3]).expm1()
+    tensor([[2., 0.],
+            [0., 3.]])
+    """
+    if any(start >= end for start, end in pairwise(offsets)):
+        raise ArgumentError("a text without a token cannot be pooled")
+    device = hidden.device.type
+    if torch.is_autocast_enabled(device):
+        dtype = torch.get_autocast_dtype(device)
+        hidden, weight = hidden.to(dtype), weight.to(dtype)
+    pool = _MaxPool if pooling == "max" else _SumPool
+    pooled: Tensor = pool.apply(hidden, weight, bias, tuple(offsets), activation)
+    return pooled
+
+
+def max_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Sequence[int]) -> Tensor:
+    """Each text's largest logit of every term, before any activation: [b, v] float32; arguments as `sparse_head`."""
+    best = hidden.new_empty(len(offsets) - 1, len(weight))
+    for block in _blocks(len(weight)):
+        logits = hidden @ weight[block].T
+        for i, (start, end) in enumerate(pairwise(offsets)):
+            torch.amax(logits[start:end], dim=0, out=best[i, block])
+    # The same bias for every token: adding it to the winner alone gives the same maximum.
+    return best.float() if bias is None else best.float() + bias
+
+
+def _activate(x: Tensor, activation: Activation) -> Tensor:
+    """log(1 + ReLU(x)), once or twice, in place."""
+    x = x.relu_().log1p_()
+    return x.log1p_() if activation == "log1p_relu" else x
+
+
+def _slope_at_output(y: Tensor, activation: Activation) -> Tensor:
+    """The activation's derivative where it is positive, from its value y."""
+    # y = log(1 + x) has slope exp(-y); y = log(1 + log(1 + x)) has exp(-y) / (1 + x) with log(1 + x) = expm1(y).
+    return torch.exp(-y) if activation == "relu" else torch.exp(-y - torch.expm1(y))
+
+
+def _blocks(size: int) -> list[slice]:
+    return [slice(low, min(low + BLOCK, size)) for low in range(0, size, BLOCK)]
+
+
+class _MaxPool(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: tuple[int, ...], activation: Activation
+    ) -> Tensor:
+        pooled = _activate(max_logits(hidden, weight, bias, offsets), activation)
+        ctx.save_for_backward(hidden, weight, bias, pooled)
+        ctx.offsets, ctx.activation = offsets, activation
+        return pooled
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_pooled: Tensor) -> tuple[Tensor | None, ...]:
+        hidden, weight, bias, pooled = ctx.saved_tensors
+        grad = grad_pooled * _slope_at_output(pooled, ctx.activation) * (pooled > 0)
+        grad_hidden = torch.zeros_like(hidden, dtype=torch.float32)
+        grad_weight = torch.zeros_like(weight, dtype=torch.float32)
+        for i, (start, end) in enumerate(pairwise(ctx.offsets)):
+            terms = grad[i].nonzero().squeeze(1)
+            tokens, rows = hidden[start:end], weight[terms]
+            winners = (tokens @ rows.T).argmax(dim=0)
+            # [tokens of the text, its active terms], one entry a column: two small products do the scattering.
+            credit = grad.new_zeros(len(tokens), len(terms))
+            credit[winners, torch.arange(len(terms), device=grad.device)] = grad[i, terms]
+            grad_hidden[start:end] = credit @ rows.float()
+            grad_weight[terms] += credit.T @ tokens.float()
+        return _grads(hidden, weight, bias, grad_hidden, grad_weight, grad.sum(dim=0))
+
+
+class _SumPool(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: tuple[int, ...], activation: Activation
+    ) -> Tensor:
+        pooled = hidden.new_empty(len(offsets) - 1, len(weight), dtype=torch.float32)
+        for block in _blocks(len(weight)):
+            weights = _activate(_logits(hidden, weight, bias, block), activation)
+            for i, (start, end) in enumerate(pairwise(offsets)):
+                torch.sum(weights[start:end], dim=0, out=pooled[i, block])
+        ctx.save_for_backward(hidden, weight, bias)
+        ctx.offsets, ctx.activation = offsets, activation
+        return pooled
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_pooled: Tensor) -> tuple[Tensor | None, ...]:
+        hidden, weight, bias = ctx.saved_tensors
+        grad_hidden = torch.zeros_like(hidden, dtype=torch.float32)
+        grad_weight = torch.empty_like(weight, dtype=torch.float32)
+        grad_bias = grad_weight.new_empty(len(weight))
+        lengths = torch.tensor([end - start for start, end in pairwise(ctx.offsets)], device=hidden.device)
+        for block in _blocks(len(weight)):
+            weights = _activate(_logits(hidden, weight, bias, block), ctx.activation)
+            grad = grad_pooled[:, block].repeat_interleave(lengths, dim=0)
+            grad *= _slope_at_output(weights, ctx.activation) * (weights > 0)
+            grad_hidden += grad @ weight[block].float()
+            grad_weight[block] = grad.T @ hidden.float()
+            grad_bias[block] = grad.sum(dim=0)
+        return _grads(hidden, weight, bias, grad_hidden, grad_weight, grad_bias)
+
+
+def _logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, block: slice) -> Tensor:
+    """A block of logits [n, terms], float32."""
+    logits = (hidden @ weight[block].T).float()
+    return logits if bias is None else logits + bias[block]
+
+
+def _grads(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, grad_hidden: Tensor, grad_weight: Tensor, grad_bias: Tensor
+) -> tuple[Tensor | None, ...]:
+    """Gradients in their inputs' types, with nothing for offsets and activation."""
+    return (
+        grad_hidden.to(hidden.dtype),
+        grad_weight.to(weight.dtype),
+        None if bias is None else grad_bias.to(bias.dtype),
+        None,
+        None,
+    )

@@ -1,0 +1,108 @@
+"""A name or a path -> a fused SparseEncoder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+
+from huggingface_hub.errors import HFValidationError
+from sentence_transformers import SparseEncoder
+from sentence_transformers.sparse_encoder.modules import SpladePooling
+from sentence_transformers.util import load_file_path
+from transformers import AutoConfig
+
+from vocable.encoder.fuse import POOLINGS, fuse, splade_modules
+from vocable.errors import ArgumentError, ModelError
+
+BUILT_IN = "vocable-mini"
+
+
+def load(
+    name: str | Path = BUILT_IN,
+    *,
+    pooling: str | None = None,
+    device: str | None = None,
+    trust_remote_code: bool = False,
+) -> SparseEncoder:
+    """Load a sparse encoder and give it the head that never builds the logits.
+
+    Args:
+        name: "vocable-mini" (the built-in model), a folder, or a Hub id: a saved `SparseEncoder`, or a plain
+            masked-language-model checkpoint, which gets max pooling.
+        pooling: "max", "sum" or "cls" in place of the model's own.
+        device: where to put it; by default CUDA or MPS if there is one.
+        trust_remote_code: run code that comes with the model; never without being asked.
+
+    Raises:
+        ModelError: nothing is there, it is not a sparse encoder, or its head cannot be bypassed.
+        ArgumentError: no such pooling.
+    """
+    if pooling is not None and pooling not in POOLINGS:
+        raise ArgumentError(f"pooling must be one of {', '.join(POOLINGS)}, not {pooling!r}")
+    place = locate(name)
+    _check_sparse(place, trust_remote_code)
+    try:
+        with _cls_pooling_allowed():
+            model = SparseEncoder(place, device=device, trust_remote_code=trust_remote_code)
+    except (OSError, ValueError, HFValidationError) as error:
+        raise ModelError(f"{name}: {_first_line(error)}") from error
+    if pooling is not None:
+        for _, module in splade_modules(model):
+            module.pooling_strategy = pooling
+    return fuse(model).eval()
+
+
+def locate(name: str | Path) -> str:
+    """Where the files of a model are: the built-in one by its name, `package:NAME/FOLDER`, a folder, or a Hub id.
+
+    Raises:
+        ModelError: a package that is not installed.
+    """
+    if name == BUILT_IN:
+        return str(files("vocable") / "models" / BUILT_IN)
+    text = str(name)
+    if text.startswith("package:"):
+        package, _, folder = text.removeprefix("package:").partition("/")
+        if find_spec(package) is None:
+            raise ModelError(f"{text}: the package {package} is not installed: pip install {package}")
+        return str(files(package).joinpath(folder))
+    return text
+
+
+def _check_sparse(place: str, trust_remote_code: bool) -> None:
+    """Refuse what SparseEncoder would quietly turn into something else: dense models, encoders without a head."""
+    try:
+        saved_as = load_file_path(place, "config_sentence_transformers.json")
+        if load_file_path(place, "modules.json") is not None:
+            kind = "SentenceTransformer"
+            if saved_as is not None:
+                kind = json.loads(Path(saved_as).read_text(encoding="utf-8")).get("model_type", kind)
+            if kind != "SparseEncoder":
+                raise ModelError(f"{place} is a {kind}, not a sparse encoder")
+            return
+        config = AutoConfig.from_pretrained(place, trust_remote_code=trust_remote_code)
+    except (OSError, ValueError, HFValidationError) as error:
+        raise ModelError(f"{place}: no such model folder, and not found on the Hub ({_first_line(error)})") from error
+    architectures = config.architectures or []
+    if not any(architecture.endswith("ForMaskedLM") for architecture in architectures):
+        found = ", ".join(architectures) or "no architecture"
+        raise ModelError(f"{place} has no masked-language-model head (its configuration names {found})")
+
+
+@contextmanager
+def _cls_pooling_allowed() -> Iterator[None]:
+    """CLS pooling exists in the fused head only: plain sentence-transformers refuses such a folder, and so it should."""
+    modes = SpladePooling.SPLADE_POOLING_MODES
+    SpladePooling.SPLADE_POOLING_MODES = POOLINGS
+    try:
+        yield
+    finally:
+        SpladePooling.SPLADE_POOLING_MODES = modes
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]

@@ -1,0 +1,238 @@
+"""The built-in corpus: the documentation of the running Python's standard library.
+
+Its documents are the docstrings of public modules, classes, functions and methods, each distinct text once, named by
+the dotted name (`json.dumps`): some thousands, a little different from one Python version to the next. Modules written
+in Python are parsed, never imported, so that nothing of theirs runs; those written in C are imported and looked at. A
+docstring that is a signature and nothing more is left out.
+
+The known-item test asks for a document by its own first sentence. Its documents are the same ones under the same ids,
+but
+
+- a document that gives a query keeps only the rest of its text, in the training split and in the test split alike, so
+  that the query does not stand in the document it asks for, and what is left out says nothing about the split;
+- no document has a title: a dotted name repeats words of the sentence.
+
+A docstring gives a query when its first sentence has at least 3 words and the rest at least 8, and when no other
+docstring has the same sentence or the same rest: two answers to one question, or one question on both sides of the
+split, would make the figures wrong. A hash of the name decides the split, so that it is the same in every version of
+Python.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import sysconfig
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from functools import cache
+from hashlib import blake2b
+from importlib import import_module
+from importlib.machinery import ExtensionFileLoader
+from importlib.util import find_spec
+from inspect import cleandoc, isclass, isroutine
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+from vocable.data.records import Document, Qrel, Query
+
+SPLITS = ("train", "test")
+QUERY_WORDS = 3
+REST_WORDS = 8
+# Not the library's documentation (tests, demos, programs, jokes, what newer versions dropped), or with an effect when
+# imported (on the terminal).
+LEFT_OUT = frozenset(
+    {"antigravity", "distutils", "idlelib", "lib2to3", "pydoc_data", "test", "tests", "this", "turtledemo"}
+    | {"_tkinter", "_curses", "_curses_panel", "readline", "xxlimited", "xxlimited_35", "xxsubtype"}
+)
+PUBLIC_NAME = {"posix": "os", "nt": "os", "_thread": "threading"}  # C modules whose contents are known by another name
+# First lines such as "range(start, stop[, step]) -> range object", which C docstrings begin with.
+SIGNATURE = re.compile(r"([\w.]+\([^\n]*\)([ \t]*(-+>|=)[^\n]*)?\s*(\n|$))+")
+SENTENCE_END = re.compile(r"(?<!\be\.g)(?<!\bi\.e)(?<!\bvs)(?<!\betc)[.!?][\"')]*(?=\s|$)")
+
+Named = tuple[str, str]  # a dotted name and its cleaned docstring
+
+
+class KnownItem(NamedTuple):
+    """A document that gives a query: its name, its first sentence, the rest of its text, and its split."""
+
+    id: str
+    sentence: str
+    rest: str
+    split: str
+
+
+@cache
+def documents() -> tuple[Document, ...]:
+    """All documents, whole, by name."""
+    found: dict[str, str] = {}
+    texts: set[str] = set()
+    for name, text in (*_parsed(), *_imported()):
+        key = _normalized(text)
+        if divide(text)[0] and name not in found and key not in texts:
+            found[name] = text
+            texts.add(key)
+    return tuple(Document(name, found[name], title=name) for name in sorted(found))
+
+
+@cache
+def known_items() -> tuple[KnownItem, ...]:
+    """The documents that give a query, by name."""
+    parts = {document.id: divide(document.text) for document in documents()}
+    sentences = Counter(_normalized(sentence) for sentence, _ in parts.values())
+    rests = Counter(_normalized(rest) for _, rest in parts.values())
+    return tuple(
+        KnownItem(name, sentence, rest, split_of(name))
+        for name, (sentence, rest) in parts.items()
+        if _words(sentence) >= QUERY_WORDS
+        and _words(rest) >= REST_WORDS
+        and sentences[_normalized(sentence)] == 1
+        and rests[_normalized(rest)] == 1
+    )
+
+
+def known_item_documents() -> Iterator[Document]:
+    """All documents as the known-item test has them: without titles, those that give a query without its sentence."""
+    rests = {item.id: item.rest for item in known_items()}
+    return (Document(document.id, rests.get(document.id, document.text)) for document in documents())
+
+
+def queries(split: str) -> Iterator[Query]:
+    """The first sentences of the split's known items."""
+    return (Query(_query_id(item), item.sentence) for item in known_items() if item.split == split)
+
+
+def judgments(split: str) -> Iterator[Qrel]:
+    """For each query of the split, the one document it was taken from."""
+    return (Qrel(_query_id(item), item.id, 1) for item in known_items() if item.split == split)
+
+
+def split_of(name: str) -> str:
+    """The split of a dotted name, by its hash.
+
+    >>> split_of("json.dumps"), split_of("json.loads")
+    ('train', 'test')
+    """
+    return SPLITS[blake2b(name.encode(), digest_size=8).digest()[0] & 1]
+
+
+def divide(text: str) -> tuple[str, str]:
+    """A docstring's first sentence, on one line, and the rest; a signature before the sentence belongs to neither.
+
+    >>> divide("len(obj)\\n\\nReturn the length, e.g. of a list.  It is\\nat least 0.\\n\\nNever negative.")
+    ('Return the length, e.g. of a list.', 'It is\\nat least 0.\\n\\nNever negative.')
+    >>> divide("Convert a string\\n\\nThe first paragraph needs no full stop.")
+    ('Convert a string', 'The first paragraph needs no full stop.')
+    """
+    signature = SIGNATURE.match(text)
+    body = text[signature.end() :].strip() if signature else text
+    paragraph = re.split(r"\n\s*\n", body, maxsplit=1)[0]
+    stop = SENTENCE_END.search(paragraph)
+    end = stop.end() if stop else len(paragraph)
+    return " ".join(body[:end].split()), body[end:].strip()
+
+
+def _query_id(item: KnownItem) -> str:
+    # Other than the document's: some evaluation tools drop a hit that has its query's id.
+    return f"query:{item.id}"
+
+
+def _normalized(text: str) -> str:
+    return " ".join(text.lower().split())
+
+
+def _words(text: str) -> int:
+    return len(re.findall(r"\w+", text))
+
+
+def _is_public(name: str) -> bool:
+    return not name.startswith("_")
+
+
+def _parsed() -> Iterator[Named]:
+    """The docstrings of the standard library's Python files."""
+    root = Path(sysconfig.get_path("stdlib"))
+    for path in sorted(root.rglob("*.py")):
+        parts = path.relative_to(root).with_suffix("").parts
+        if parts[0] in sys.stdlib_module_names and _is_public(parts[0]) and not LEFT_OUT.intersection(parts):
+            yield from _of_file(path, parts)
+
+
+def _of_file(path: Path, parts: tuple[str, ...]) -> Iterator[Named]:
+    """One file's docstrings.
+
+    What a private module of a package defines counts as the package's: `pathlib._local.Path` is `pathlib.Path`.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # strings with invalid escapes
+            tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return
+    name = ".".join(part for part in parts if _is_public(part))
+    if parts[-1] == "__init__" or all(map(_is_public, parts)):
+        yield from _of_node(name, tree)
+    yield from _of_body(name, tree.body)
+
+
+def _of_body(prefix: str, body: Iterable[ast.stmt]) -> Iterator[Named]:
+    for node in body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and _is_public(node.name):
+            name = f"{prefix}.{node.name}"
+            yield from _of_node(name, node)
+            if isinstance(node, ast.ClassDef):
+                yield from _of_body(name, node.body)
+
+
+def _of_node(name: str, node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Named]:
+    text = ast.get_docstring(node, clean=True)
+    if text:
+        yield name, text.strip()
+
+
+def _imported() -> Iterator[Named]:
+    """The docstrings of the standard library's C modules."""
+    for module_name in sorted(sys.stdlib_module_names - LEFT_OUT):
+        stripped = module_name.lstrip("_")
+        name = PUBLIC_NAME.get(module_name, stripped)
+        if name not in sys.stdlib_module_names or module_name.startswith(("_test", "_xx")) or not _is_c(module_name):
+            continue
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # some are deprecated
+            try:
+                module = import_module(module_name)
+            except ImportError:
+                continue
+            yield from _of_module(name, module)
+
+
+def _is_c(module_name: str) -> bool:
+    if module_name in sys.builtin_module_names:
+        return True
+    try:
+        spec = find_spec(module_name)
+    except (ImportError, ValueError):
+        return False
+    return spec is not None and isinstance(spec.loader, ExtensionFileLoader)
+
+
+def _of_module(name: str, module: ModuleType) -> Iterator[Named]:
+    if name == module.__name__:
+        yield from _of_object(name, module)
+    for attribute, value in sorted(vars(module).items()):
+        if not _is_public(attribute) or not (isclass(value) or isroutine(value)):
+            continue
+        yield from _of_object(f"{name}.{attribute}", value)
+        if isclass(value):
+            for member, inner in sorted(vars(value).items()):
+                if _is_public(member) and isroutine(inner):
+                    yield from _of_object(f"{name}.{attribute}.{member}", inner)
+
+
+def _of_object(name: str, value: object) -> Iterator[Named]:
+    text = getattr(value, "__doc__", None)
+    if isinstance(text, str) and text.strip():
+        yield name, cleandoc(text).strip()

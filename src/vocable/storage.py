@@ -1,0 +1,185 @@
+"""Files that are whole or absent: one file replaced at a time, and folders of arrays that load memory-mapped.
+
+A folder of arrays is what an index is on disk: one `NAME.npy` each, and `index.json`, which says what made the folder
+and gives the type, shape and checksum of every array. Raises `VectorsError` for whatever cannot be trusted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, overload
+
+import numpy as np
+import pyarrow as pa
+
+from vocable.errors import ArgumentError, VectorsError
+
+HEADER = "index.json"
+FORMAT = 1
+
+
+class Ids(Sequence[str]):
+    """Ids as one Arrow array: a few bytes each and read from disk without a copy, yet a sequence of `str`.
+
+    >>> ids = Ids(["d1", "d2", "d3"])
+    >>> ids[1], list(ids[1:]), ids == ["d1", "d2", "d3"]
+    ('d2', ['d2', 'd3'], True)
+    """
+
+    def __init__(self, ids: Iterable[str] | pa.LargeStringArray) -> None:
+        if isinstance(ids, pa.LargeStringArray):
+            self.array = ids
+            return
+        try:
+            self.array = pa.array(ids if isinstance(ids, Sequence) else list(ids), type=pa.large_string())
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise ArgumentError(f"ids must be strings: {error}") from error
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    @overload
+    def __getitem__(self, position: int) -> str: ...
+    @overload
+    def __getitem__(self, position: slice) -> Ids: ...
+    def __getitem__(self, position: int | slice) -> str | Ids:
+        if isinstance(position, slice):
+            return Ids(self.array[position])
+        text: str = self.array[int(position)].as_py()
+        return text
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.array.to_pylist())
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Ids):
+            return bool(self.array.equals(other.array))
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return f"Ids({len(self)})" if len(self) > 5 else f"Ids({list(self)})"
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Open a file that takes the place of `path` only when the block ends without an error.
+
+    It is written beside `path` as `.NAME.part`, forced to disk, then renamed: whoever opens `path` sees the old file or
+    the whole new one.
+    """
+    target = Path(path)
+    part = target.with_name(f".{target.name}.part")
+    try:
+        with part.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def save_arrays(
+    folder: str | os.PathLike[str], kind: str, arrays: dict[str, np.ndarray], header: dict[str, Any]
+) -> None:
+    """Write `arrays` and `header` (JSON values) as a folder that takes the place of an older one only when it is whole.
+
+    `kind` says what the folder is. Raises `VectorsError` if something other than such a folder stands in its place.
+    """
+    target = Path(folder)
+    if target.exists() and not _replaceable(target):
+        raise VectorsError(f"{target}: exists and is not an index; it is left as it is")
+    part, old = target.with_name(f".{target.name}.part"), target.with_name(f".{target.name}.old")
+    for leftover in (part, old):  # of a run that was killed
+        shutil.rmtree(leftover, ignore_errors=True)
+    part.mkdir(parents=True)
+    try:
+        described = {}
+        for name, array in arrays.items():
+            with replacing(part / f"{name}.npy") as file:
+                np.save(file, array, allow_pickle=False)
+            described[name] = {"type": array.dtype.str, "shape": list(array.shape), "crc32": _checksum(array)}
+        text = json.dumps({"kind": kind, "format": FORMAT, **header, "arrays": described}, ensure_ascii=False, indent=1)
+        with replacing(part / HEADER) as file:
+            file.write(text.encode())
+        if target.exists():
+            target.rename(old)
+        part.rename(target)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def load_arrays(
+    folder: str | os.PathLike[str], kind: str, *, verify: bool = True
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """The memory-mapped, read-only arrays and the header that `save_arrays` wrote.
+
+    `verify` reads every byte once and compares the checksums; without it only types, shapes and lengths are checked.
+    """
+    place = Path(folder)
+    header = _read_header(place, kind)
+    arrays = {}
+    for name, described in header.pop("arrays").items():
+        file = place / f"{name}.npy"
+        try:
+            array = np.asarray(np.load(file, mmap_mode="r", allow_pickle=False))
+        except (OSError, ValueError, EOFError) as error:
+            raise VectorsError(f"{file}: missing, cut short or damaged: {error}") from error
+        if array.dtype.str != described["type"] or list(array.shape) != described["shape"]:
+            raise VectorsError(f"{file}: holds {array.shape} {array.dtype}, the index says otherwise")
+        if verify and _checksum(array) != described["crc32"]:
+            raise VectorsError(f"{file}: damaged (its checksum differs)")
+        arrays[name] = array
+    return arrays, header
+
+
+def _read_header(place: Path, kind: str) -> dict[str, Any]:
+    file = place / HEADER
+    try:
+        header = json.loads(file.read_bytes())
+    except FileNotFoundError as error:
+        raise VectorsError(f"{place}: not an index (no {HEADER})") from error
+    except (OSError, ValueError) as error:
+        raise VectorsError(f"{file}: cut short or damaged: {error}") from error
+    if not isinstance(header, dict) or not isinstance(header.get("arrays"), dict):
+        raise VectorsError(f"{file}: does not describe an index")
+    if header.get("kind") != kind or header.get("format") != FORMAT:
+        found = f"kind {header.get('kind')!r}, format {header.get('format')}"
+        raise VectorsError(f"{place}: expected an index of kind {kind!r}, format {FORMAT}, not {found}")
+    return header
+
+
+def _replaceable(target: Path) -> bool:
+    return target.is_dir() and ((target / HEADER).is_file() or not any(target.iterdir()))
+
+
+def _checksum(array: np.ndarray) -> int:
+    return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+
+
+def strings_to_arrays(name: str, strings: Ids) -> dict[str, np.ndarray]:
+    """The two arrays, `NAME_offsets` int64 [n + 1] and `NAME_bytes` uint8, that hold the n strings as UTF-8."""
+    array = pa.concat_arrays([strings.array])  # a slice of a larger array starts at an offset; a copy starts at 0
+    _, offsets, data = array.buffers()
+    ends = np.frombuffer(offsets, dtype=np.int64)[array.offset : array.offset + len(array) + 1]
+    content = np.frombuffer(data, dtype=np.uint8) if data is not None else np.empty(0, dtype=np.uint8)
+    return {f"{name}_offsets": ends - ends[0], f"{name}_bytes": content[ends[0] : ends[-1]]}
+
+
+def strings_from_arrays(name: str, arrays: dict[str, np.ndarray]) -> Ids:
+    """The strings that `strings_to_arrays` took apart, without a copy."""
+    offsets, content = arrays[f"{name}_offsets"], arrays[f"{name}_bytes"]
+    if len(offsets) == 0 or offsets[0] != 0 or offsets[-1] != len(content) or (np.diff(offsets) < 0).any():
+        raise VectorsError(f"{name}_offsets.npy: does not fit {name}_bytes.npy")
+    buffers = pa.py_buffer(np.ascontiguousarray(offsets)), pa.py_buffer(np.ascontiguousarray(content))
+    return Ids(pa.LargeStringArray.from_buffers(len(offsets) - 1, *buffers))

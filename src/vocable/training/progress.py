@@ -1,0 +1,60 @@
+"""What a training run tells: a progress bar for people and a JSON line a log step for programs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+_QUIET = {"epoch", "total_flos", "train_runtime", "train_samples_per_second", "train_steps_per_second", "train_loss"}
+
+
+class ProgressLog(TrainerCallback):
+    """Shows a bar with the newest figures on stderr and appends every log step to `log.jsonl`."""
+
+    def __init__(self, title: str, log_file: Path) -> None:
+        self._log_file = log_file
+        self._task: Any = None
+        self._progress = Progress(
+            TextColumn(title),
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[figures]}"),
+            console=Console(stderr=True),
+        )
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._progress.start()
+        self._task = self._progress.add_task("", total=state.max_steps, completed=state.global_step, figures="")
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self._progress.update(self._task, completed=state.global_step)
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, float] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        figures = {key: value for key, value in (logs or {}).items() if key not in _QUIET}
+        if not figures:
+            return
+        with self._log_file.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"step": state.global_step, **figures}) + "\n")
+        if self._task is not None:
+            shown = " ".join(f"{key} {value:.4g}" for key, value in figures.items() if isinstance(value, float))
+            self._progress.update(self._task, figures=shown)
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._progress.stop()

@@ -1,0 +1,278 @@
+"""Sparse vectors: what a valid matrix of them is, how they are stored, and how they are made smaller.
+
+Shapes: n vectors (texts), v output vocabulary. Everywhere in vocable a matrix of sparse vectors is a `csr_array` [n, v]
+with sorted int32 indices, float32 weights > 0 and no explicit zeros; `as_vectors` makes one or says why it cannot.
+
+On disk a vector is a Parquet row (id: string, indices: list<int32>, values: list<float32>): the offsets of an Arrow
+list column are the `indptr` of a CSR matrix, so reading needs no conversion. Pages carry checksums, and a Parquet
+file's footer is written last, so a file that is cut short or damaged is refused as a whole.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from scipy.sparse import csr_array, issparse, sparray
+
+from vocable.errors import ArgumentError, VectorsError
+from vocable.storage import Ids, replacing
+
+METADATA_KEY = b"vocable"
+FORMAT = 1
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("indices", pa.list_(pa.field("element", pa.int32(), nullable=False)), nullable=False),
+        pa.field("values", pa.list_(pa.field("element", pa.float32(), nullable=False)), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class VectorsMeta:
+    """What made the vectors: two sets of vectors can be compared only where `vocabulary` and `size` agree.
+
+    `vocabulary` is a short fingerprint of the term list, `size` its length v, `max_length` a count of tokens.
+    """
+
+    vocabulary: str
+    model: str
+    pooling: str
+    role: str
+    max_length: int
+    size: int
+
+    @classmethod
+    def from_dict(cls, values: Any, place: str) -> VectorsMeta:
+        """The record in `values` (parsed JSON); `VectorsError`, naming `place`, if a field is missing or wrong."""
+        wanted = {field.name: int if field.type == "int" else str for field in fields(cls)}
+        if not isinstance(values, dict) or any(type(values.get(name)) is not kind for name, kind in wanted.items()):
+            raise VectorsError(f"{place}: its metadata does not say which model and vocabulary made the vectors")
+        return cls(**{name: values[name] for name in wanted})
+
+
+class StoredVectors(NamedTuple):
+    """Vectors as read from disk: `ids` by row, `matrix` csr_array [n, v], and what made them."""
+
+    ids: Ids
+    matrix: csr_array
+    meta: VectorsMeta
+
+
+def as_vectors(matrix: Any, name: str = "vectors") -> csr_array:
+    """`matrix` [n, v] as a csr_array with sorted int32 indices and float32 weights > 0; without a copy if it is one.
+
+    Duplicate entries are summed and explicit zeros dropped. Raises `VectorsError`, calling the matrix `name`, for a
+    negative, infinite or missing weight, and for anything that is not a sparse matrix.
+    """
+    if not issparse(matrix) or len(matrix.shape) != 2:
+        raise VectorsError(f"{name}: expected a sparse matrix of two dimensions, not {type(matrix).__name__}")
+    result: csr_array = matrix.tocsr() if isinstance(matrix, sparray) else csr_array(matrix)
+    if not result.has_canonical_format:
+        result = result.copy()
+        result.sum_duplicates()
+    if result.dtype != np.float32 or result.indices.dtype != np.int32:
+        parts = result.data.astype(np.float32, copy=False), result.indices.astype(np.int32, copy=False), result.indptr
+        result = csr_array(parts, shape=result.shape)
+    smallest = result.data.min(initial=np.inf)
+    if smallest < 0 or not np.isfinite(result.data).all():
+        raise VectorsError(f"{name}: weights must be finite and not negative")
+    if smallest == 0:
+        result = result.copy()
+        result.eliminate_zeros()
+    return result
+
+
+def write_vectors(path: str | os.PathLike[str], ids: Sequence[str], matrix: csr_array, meta: VectorsMeta) -> None:
+    """Write `matrix` [n, v] with its n `ids` to one Parquet file, whole or not at all.
+
+    Raises `VectorsError` if the number of ids is not n or `meta.size` is not v.
+    """
+    matrix = as_vectors(matrix)
+    if len(ids) != matrix.shape[0] or meta.size != matrix.shape[1]:
+        raise VectorsError(f"{len(ids)} ids and {meta.size} terms were given for a matrix of shape {matrix.shape}")
+    offsets = pa.array(matrix.indptr.astype(np.int32, copy=False))
+    lists = [
+        pa.ListArray.from_arrays(offsets, pa.array(child), type=SCHEMA.field(column).type)
+        for column, child in (("indices", matrix.indices), ("values", matrix.data))
+    ]
+    text = json.dumps({"format": FORMAT, **asdict(meta)})
+    schema = SCHEMA.with_metadata({METADATA_KEY: text})
+    table = pa.Table.from_arrays([Ids(ids).array.cast(pa.string()), *lists], schema=schema)
+    with replacing(path) as file:
+        pq.write_table(
+            table,
+            file,
+            row_group_size=max(1, len(ids)),  # one chunk, so that reading it back is one view of the memory
+            compression="zstd",
+            use_dictionary=False,
+            column_encoding={
+                "id": "PLAIN",
+                "indices.list.element": "DELTA_BINARY_PACKED",
+                "values.list.element": "BYTE_STREAM_SPLIT",
+            },
+            write_page_checksum=True,
+        )
+
+
+def read_vectors(path: str | os.PathLike[str]) -> StoredVectors:
+    """Read one Parquet file of vectors, or a folder of shards `part-00000.parquet`, ... in the order of their names.
+
+    Raises `VectorsError`, naming the file, if one is missing, cut short, damaged, or made by another model than the
+    first. A folder counts as whole: whether all shards are there is for whoever wrote them to know.
+    """
+    place = Path(path)
+    files = sorted(place.glob("part-*.parquet")) if place.is_dir() else [place]
+    if not files:
+        raise VectorsError(f"{place}: the folder holds no vectors (part-*.parquet)")
+    shards = [_read_file(file) for file in files]
+    first = shards[0]
+    for file, shard in zip(files, shards, strict=True):
+        if shard.meta != first.meta:
+            raise VectorsError(f"{file}: made by {shard.meta}, but {files[0].name} by {first.meta}")
+    if len(shards) == 1:
+        return first
+    ids = Ids(pa.concat_arrays([shard.ids.array for shard in shards]))
+    return StoredVectors(ids, _stack([shard.matrix for shard in shards], first.meta.size), first.meta)
+
+
+def _stack(matrices: list[csr_array], size: int) -> csr_array:
+    """Matrices [n_i, v] one below the other: a single copy of each array."""
+    lengths = np.concatenate([np.diff(matrix.indptr) for matrix in matrices])
+    indptr = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    data = np.concatenate([matrix.data for matrix in matrices])
+    return csr_array(
+        (data, np.concatenate([matrix.indices for matrix in matrices]), indptr), shape=(len(lengths), size)
+    )
+
+
+def _read_file(path: Path) -> StoredVectors:
+    try:
+        # Read through the file's name, but not memory-mapped: a later truncation must not become a crash.
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            table = file.read()
+        table.validate(full=True)
+    except FileNotFoundError as error:
+        raise VectorsError(f"{path}: no such file") from error
+    except (pa.ArrowException, OSError) as error:
+        raise VectorsError(f"{path}: not a whole file of vectors (cut short or damaged): {error}") from error
+    meta = _read_meta(table.schema, str(path))
+    if not table.schema.equals(SCHEMA) or any(column.null_count for column in table.columns):
+        raise VectorsError(f"{path}: expected the columns id, indices and values, without nulls")
+    ids, indices, values = (column.combine_chunks() for column in table.columns)
+    indptr = indices.offsets.to_numpy()
+    if not np.array_equal(indptr, values.offsets.to_numpy()):
+        raise VectorsError(f"{path}: a row has not as many indices as values")
+    arrays = values.values.to_numpy(), indices.values.to_numpy(), indptr
+    _check_entries(path, *arrays, meta.size)
+    return StoredVectors(Ids(ids.cast(pa.large_string())), csr_array(arrays, shape=(len(ids), meta.size)), meta)
+
+
+def _read_meta(schema: pa.Schema, place: str) -> VectorsMeta:
+    text = (schema.metadata or {}).get(METADATA_KEY)
+    if text is None:
+        raise VectorsError(f"{place}: a Parquet file, but not one of vectors")
+    try:
+        values = json.loads(text)
+    except ValueError as error:
+        raise VectorsError(f"{place}: its metadata is damaged: {error}") from error
+    meta = VectorsMeta.from_dict(values, place)
+    if values.get("format") != FORMAT:
+        raise VectorsError(f"{place}: stored in format {values.get('format')}; this version reads format {FORMAT}")
+    return meta
+
+
+def _check_entries(path: Path, data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, size: int) -> None:
+    if len(indices) == 0:
+        return
+    if indices.min() < 0 or indices.max() >= size:
+        raise VectorsError(f"{path}: a term index lies outside the vocabulary of {size}")
+    rising = np.ones(len(indices) + 1, dtype=bool)
+    np.greater(indices[1:], indices[:-1], out=rising[1:-1])
+    rising[indptr] = True  # the first entry of a row may be lower than the last one of the row before
+    if not rising.all():
+        raise VectorsError(f"{path}: the term indices of a row are not in order")
+    if not (data > 0).all() or not np.isfinite(data).all():
+        raise VectorsError(f"{path}: a weight is not a positive number")
+
+
+def prune(matrix: csr_array, top_k: int | None = None, min_weight: float = 0.0) -> csr_array:
+    """Keep in every vector [n, v] the `top_k` heaviest terms that weigh at least `min_weight`.
+
+    Of terms that weigh the same, those with the lower index stay.
+
+    >>> vectors = csr_array(np.array([[0.5, 2.0, 0.5, 1.0]], dtype=np.float32))
+    >>> prune(vectors, top_k=3).toarray().tolist()
+    [[0.5, 2.0, 0.0, 1.0]]
+    """
+    if top_k is not None and top_k < 1:
+        raise ArgumentError(f"top_k must be at least 1, not {top_k}")
+    if not 0 <= min_weight < np.inf:
+        raise ArgumentError(f"min_weight must be a finite number that is not negative, not {min_weight}")
+    matrix = as_vectors(matrix)
+    keep = matrix.data >= np.float32(min_weight)
+    if top_k is not None:
+        keep &= _heaviest(matrix, top_k)
+    return _selected(matrix, keep)
+
+
+def _heaviest(matrix: csr_array, top_k: int) -> np.ndarray:
+    """One bool an entry: whether it is among the `top_k` heaviest of its row, the lower index first at a tie."""
+    starts = matrix.indptr[:-1]
+    rows = np.repeat(np.arange(len(starts)), np.diff(matrix.indptr))
+    # Positive floats order as their bits do: one integer sorts by row and, within it, from heavy to light.
+    keys = (rows.astype(np.uint64) << np.uint64(32)) | ~matrix.data.view(np.uint32)
+    keep = np.empty(len(rows), dtype=bool)
+    keep[np.argsort(keys, kind="stable")] = np.arange(len(rows)) - starts[rows] < top_k
+    return keep
+
+
+def remove_terms(matrix: csr_array, terms: Iterable[int]) -> csr_array:
+    """`matrix` [n, v] without the given terms (indices into v), in every vector."""
+    matrix, wanted = as_vectors(matrix), np.unique(np.fromiter(terms, dtype=np.int64))
+    if len(wanted) and (wanted[0] < 0 or wanted[-1] >= matrix.shape[1]):
+        raise ArgumentError(f"terms must lie between 0 and {matrix.shape[1] - 1}, not {wanted[0]} to {wanted[-1]}")
+    dropped = np.zeros(matrix.shape[1], dtype=bool)
+    dropped[wanted] = True
+    return _selected(matrix, ~dropped[matrix.indices])
+
+
+def quantize(matrix: csr_array, *, bits: int | None = None, scale: float | None = None) -> csr_array:
+    """Round the weights [n, v] to integers (impact scores); weights that round to zero are dropped.
+
+    With `bits` (1 to 16) the heaviest weight of the matrix becomes 2**bits - 1 and the result has the smallest unsigned
+    type that holds it (uint8 or uint16). With `scale` every weight becomes round(weight * scale), as int32, so that
+    matrices quantized apart stay comparable. Exactly one of the two is given.
+
+    >>> quantize(csr_array(np.array([[0.1, 2.0, 1.0]], dtype=np.float32)), bits=2).toarray().tolist()
+    [[0, 3, 2]]
+    """
+    if (bits is None) == (scale is None):
+        raise ArgumentError("give bits or scale, one of the two")
+    if bits is not None and not 1 <= bits <= 16:
+        raise ArgumentError(f"bits must lie between 1 and 16, not {bits}")
+    if scale is not None and not 0 < scale < np.inf:
+        raise ArgumentError(f"scale must be a positive number, not {scale}")
+    matrix = as_vectors(matrix)
+    heaviest = float(matrix.data.max(initial=0.0))
+    factor = scale if scale is not None else (2 ** (bits or 1) - 1) / heaviest if heaviest else 1.0
+    if heaviest * factor > np.iinfo(np.int32).max:
+        raise ArgumentError(f"scale {scale} takes the heaviest weight, {heaviest:.4g}, out of the range of int32")
+    kind = np.int32 if bits is None else np.uint8 if bits <= 8 else np.uint16
+    # In float64, so that the heaviest weight meets its bound exactly; half-way values go to the even integer.
+    rounded = np.rint(matrix.data.astype(np.float64) * factor).astype(kind)
+    return _selected(csr_array((rounded, matrix.indices, matrix.indptr), shape=matrix.shape), rounded > 0)
+
+
+def _selected(matrix: csr_array, keep: np.ndarray) -> csr_array:
+    """The entries of `matrix` where `keep` (one bool an entry) holds."""
+    indptr = np.concatenate([[0], np.cumsum(keep, dtype=np.int64)])[matrix.indptr]
+    return csr_array((matrix.data[keep], matrix.indices[keep], indptr), shape=matrix.shape)
