@@ -32,7 +32,7 @@ from hashlib import blake2b
 from importlib import import_module
 from importlib.machinery import ExtensionFileLoader
 from importlib.util import find_spec
-from inspect import cleandoc, isclass, isroutine
+from inspect import cleandoc, isclass, isfunction, isroutine
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
@@ -42,7 +42,7 @@ from vocable.data.records import Document, Qrel, Query
 SPLITS = ("train", "test")
 QUERY_WORDS = 3
 REST_WORDS = 8
-# Not the library's documentation (tests, demos, programs, jokes, what newer versions dropped), or with an effect when
+# Not the library's documentation (tests, demos, programs, jokes, the retired build tools), or with an effect when
 # imported (on the terminal).
 LEFT_OUT = frozenset(
     {"antigravity", "distutils", "idlelib", "lib2to3", "pydoc_data", "test", "tests", "this", "turtledemo"}
@@ -222,8 +222,10 @@ def _is_c(module_name: str) -> bool:
 def _of_module(name: str, module: ModuleType) -> Iterator[Named]:
     if name == module.__name__:
         yield from _of_object(name, module)
-    for attribute, value in sorted(vars(module).items()):
-        if not _is_public(attribute) or not (isclass(value) or isroutine(value)):
+    attributes = vars(module)
+    for attribute in sorted(attributes):
+        value = attributes.get(f"__{attribute}__", attributes[attribute])  # sys.excepthook may have been replaced
+        if not _is_public(attribute) or isfunction(value) or not (isclass(value) or isroutine(value)):
             continue
         yield from _of_object(f"{name}.{attribute}", value)
         if isclass(value):

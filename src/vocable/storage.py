@@ -135,9 +135,9 @@ def load_arrays(
             array = np.asarray(np.load(file, mmap_mode="r", allow_pickle=False))
         except (OSError, ValueError, EOFError) as error:
             raise VectorsError(f"{file}: missing, cut short or damaged: {error}") from error
-        if array.dtype.str != described["type"] or list(array.shape) != described["shape"]:
+        if array.dtype.str != described.get("type") or list(array.shape) != described.get("shape"):
             raise VectorsError(f"{file}: holds {array.shape} {array.dtype}, the index says otherwise")
-        if verify and _checksum(array) != described["crc32"]:
+        if verify and _checksum(array) != described.get("crc32"):
             raise VectorsError(f"{file}: damaged (its checksum differs)")
         arrays[name] = array
     return arrays, header
@@ -146,12 +146,13 @@ def load_arrays(
 def _read_header(place: Path, kind: str) -> dict[str, Any]:
     file = place / HEADER
     try:
-        header = json.loads(file.read_bytes())
+        header: dict[str, Any] = json.loads(file.read_bytes())
     except FileNotFoundError as error:
         raise VectorsError(f"{place}: not an index (no {HEADER})") from error
     except (OSError, ValueError) as error:
         raise VectorsError(f"{file}: cut short or damaged: {error}") from error
-    if not isinstance(header, dict) or not isinstance(header.get("arrays"), dict):
+    arrays = header.get("arrays") if isinstance(header, dict) else None
+    if not isinstance(arrays, dict) or not all(isinstance(array, dict) for array in arrays.values()):
         raise VectorsError(f"{file}: does not describe an index")
     if header.get("kind") != kind or header.get("format") != FORMAT:
         found = f"kind {header.get('kind')!r}, format {header.get('format')}"

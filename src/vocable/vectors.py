@@ -15,12 +15,12 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from scipy.sparse import csr_array, issparse, sparray
+from scipy.sparse import csr_array, issparse
 
 from vocable.errors import ArgumentError, VectorsError
 from vocable.storage import Ids, replacing
@@ -75,13 +75,12 @@ def as_vectors(matrix: Any, name: str = "vectors") -> csr_array:
     """
     if not issparse(matrix) or len(matrix.shape) != 2:
         raise VectorsError(f"{name}: expected a sparse matrix of two dimensions, not {type(matrix).__name__}")
-    result: csr_array = matrix.tocsr() if isinstance(matrix, sparray) else csr_array(matrix)
+    result: csr_array = csr_array(cast(Any, matrix))
     if not result.has_canonical_format:
         result = result.copy()
         result.sum_duplicates()
     if result.dtype != np.float32 or result.indices.dtype != np.int32:
-        parts = result.data.astype(np.float32, copy=False), result.indices.astype(np.int32, copy=False), result.indptr
-        result = csr_array(parts, shape=result.shape)
+        result = _matrix(result.data.astype(np.float32, copy=False), result.indices, result.indptr, result.shape[1])
     smallest = result.data.min(initial=np.inf)
     if smallest < 0 or not np.isfinite(result.data).all():
         raise VectorsError(f"{name}: weights must be finite and not negative")
@@ -149,9 +148,7 @@ def _stack(matrices: list[csr_array], size: int) -> csr_array:
     lengths = np.concatenate([np.diff(matrix.indptr) for matrix in matrices])
     indptr = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     data = np.concatenate([matrix.data for matrix in matrices])
-    return csr_array(
-        (data, np.concatenate([matrix.indices for matrix in matrices]), indptr), shape=(len(lengths), size)
-    )
+    return _matrix(data, np.concatenate([matrix.indices for matrix in matrices]), indptr, size)
 
 
 def _read_file(path: Path) -> StoredVectors:
@@ -162,7 +159,7 @@ def _read_file(path: Path) -> StoredVectors:
         table.validate(full=True)
     except FileNotFoundError as error:
         raise VectorsError(f"{path}: no such file") from error
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise VectorsError(f"{path}: not a whole file of vectors (cut short or damaged): {error}") from error
     meta = _read_meta(table.schema, str(path))
     if not table.schema.equals(SCHEMA) or any(column.null_count for column in table.columns):
@@ -173,7 +170,7 @@ def _read_file(path: Path) -> StoredVectors:
         raise VectorsError(f"{path}: a row has not as many indices as values")
     arrays = values.values.to_numpy(), indices.values.to_numpy(), indptr
     _check_entries(path, *arrays, meta.size)
-    return StoredVectors(Ids(ids.cast(pa.large_string())), csr_array(arrays, shape=(len(ids), meta.size)), meta)
+    return StoredVectors(Ids(ids.cast(pa.large_string())), _matrix(*arrays, meta.size), meta)
 
 
 def _read_meta(schema: pa.Schema, place: str) -> VectorsMeta:
@@ -275,4 +272,11 @@ def quantize(matrix: csr_array, *, bits: int | None = None, scale: float | None 
 def _selected(matrix: csr_array, keep: np.ndarray) -> csr_array:
     """The entries of `matrix` where `keep` (one bool an entry) holds."""
     indptr = np.concatenate([[0], np.cumsum(keep, dtype=np.int64)])[matrix.indptr]
-    return csr_array((matrix.data[keep], matrix.indices[keep], indptr), shape=matrix.shape)
+    return _matrix(matrix.data[keep], matrix.indices[keep], indptr, matrix.shape[1])
+
+
+def _matrix(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, size: int) -> csr_array:
+    """A csr_array [n, size] with int32 indices; SciPy keeps both index arrays in int64 if one of them needs it."""
+    kind = np.int32 if indptr[-1] <= np.iinfo(np.int32).max else np.int64
+    parts = data, indices.astype(np.int32, copy=False), indptr.astype(kind, copy=False)
+    return csr_array(parts, shape=(len(indptr) - 1, size))

@@ -4,6 +4,7 @@
     read_queries(place)    Query(id, text)
     read_judgments(place)  ir_measures.Qrel(query_id, doc_id, relevance)
     read_examples(place)   Example(query, positive, negatives, source)
+    read_texts(place)      str, the bare texts of documents or of the positives of examples
 
 A place is one string:
 
@@ -39,7 +40,7 @@ What happens to data that is not as it should be:
 """
 
 from vocable.data.bad_lines import BadLines
-from vocable.data.read import read_corpus, read_examples, read_judgments, read_queries
+from vocable.data.read import read_corpus, read_examples, read_judgments, read_queries, read_texts
 from vocable.data.records import Document, Example, Qrel, Query
 
 __all__ = [
@@ -52,4 +53,5 @@ __all__ = [
     "read_examples",
     "read_judgments",
     "read_queries",
+    "read_texts",
 ]

@@ -1,4 +1,4 @@
-"""The four kinds of record, each as one table entry: its columns, its layout in files, and how a row becomes one."""
+"""The kinds of record, each as one table entry: its columns, its layout in files, and how a row becomes one."""
 
 from __future__ import annotations
 
@@ -129,6 +129,13 @@ def _example(row: Row) -> Example:
     )
 
 
+def _any_text(row: Row) -> str:
+    text = " ".join(part for part in (_text(row, ("title",)), _text(row, (*TEXT, "positive"))) if part.strip())
+    if not text:
+        raise MalformedError("no text")
+    return text
+
+
 DOCUMENT = Kind(
     name="document",
     record=_document,
@@ -175,4 +182,16 @@ EXAMPLE = Kind(
     fields='"query" or "anchor", "positive", and perhaps "negatives"',
     layout="query TAB positive, and perhaps TAB negative...",
     rest="negatives",
+)
+PLAIN_TEXT = Kind(
+    name="text",
+    record=_any_text,
+    key=lambda text: None,
+    repeated=lambda text: "",
+    names=frozenset({*DOCUMENT_ID, *TEXT, "title", "url", "positive", *ASKED, *NEGATIVES}),
+    columns=DOCUMENT.columns,
+    fields='"text", "contents" or "positive"',
+    layout=DOCUMENT.layout,
+    texts=(".txt",),
+    lines=True,
 )

@@ -122,14 +122,15 @@ def _ir_datasets(name: str, split: str | None, kind: Kind[Any]) -> Source:
     library = require_extra("ir_datasets", "ir-datasets")
     if split is not None:
         raise DataError(f"a split is part of an ir_datasets name: {name}/{split}", place=place)
-    method = {DOCUMENT.name: "docs_iter", QUERY.name: "queries_iter", JUDGMENT.name: "qrels_iter"}[kind.name]
+    methods = {DOCUMENT.name: "docs_iter", QUERY.name: "queries_iter", JUDGMENT.name: "qrels_iter"}
     try:
         dataset = library.load(name)
     except KeyError as error:
         raise DataError("no such dataset", place=place) from error
-    if not hasattr(dataset, method):
-        raise DataError(f"this dataset has nothing for {kind.name}", place=place)
-    return _rows(place, name, lambda: map(_ir_datasets_row, getattr(dataset, method)()), kind)
+    records = getattr(dataset, methods[kind.name], None)
+    if records is None:
+        raise DataError(f"this dataset has no {kind.name} to read", place=place)
+    return _rows(place, name, lambda: map(_ir_datasets_row, records()), kind)
 
 
 def _ir_datasets_row(record: Any) -> Row:

@@ -1,4 +1,4 @@
-"""The four verbs: a place in, a stream of records out."""
+"""The verbs: a place in, a stream of records out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any, TypeVar
 
 from vocable.data.bad_lines import BadLines, MalformedError
-from vocable.data.kinds import DOCUMENT, EXAMPLE, JUDGMENT, QUERY, Kind
+from vocable.data.kinds import DOCUMENT, EXAMPLE, JUDGMENT, PLAIN_TEXT, QUERY, Kind
 from vocable.data.places import Source, parse_place, resolve
 from vocable.data.records import Document, Example, Qrel, Query
 from vocable.data.seen import SeenIds
@@ -57,6 +57,16 @@ def read_examples(place: Place, *, bad: BadLines | None = None) -> Iterator[Exam
         name = f"{name.removesuffix('#')}#train"
     sources = {kind.name: resolve(name, kind) for kind in (DOCUMENT, QUERY, JUDGMENT)}
     return _joined(sources, tolerance)
+
+
+def read_texts(place: Place, *, bad: BadLines | None = None) -> Iterator[str]:
+    """The bare texts of a place, for learning a language: of documents (no id needed) or the positives of examples.
+
+    A title stands before its text. Arguments and errors are those of `read_corpus`.
+    """
+    if parse_place(os.fspath(place))[0] in JOINED:
+        return (document.full for document in read_corpus(place, bad=bad))
+    return _records(resolve(os.fspath(place), PLAIN_TEXT), PLAIN_TEXT, bad or BadLines())
 
 
 def _records(source: Source, kind: Kind[T], bad: BadLines) -> Iterator[T]:

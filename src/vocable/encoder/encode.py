@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 from sentence_transformers import SparseEncoder
 from sentence_transformers.base.modules import Router, Transformer
+from sentence_transformers.sparse_encoder.modules import SpladePooling
 from torch import Tensor, nn
 
+from vocable.encoder.fuse import splade_modules
 from vocable.encoder.precision import native_bfloat16
 from vocable.errors import ArgumentError
 
@@ -48,10 +50,12 @@ class TextEncoder:
         max_length: int | None = None,
     ) -> None:
         _check(role, top_k, min_weight, dtype, max_length)
-        self.role, self.top_k, self.min_weight = role, top_k, min_weight
+        self.role, self.min_weight = role, min_weight
+        self.top_k = top_k or model.max_active_dims
         self.model = _in_dtype(model, dtype)
-        self.prompt = next((model.prompts[name] for name in PROMPTS[role] if model.prompts.get(name)), None)
+        self.prompt = _prompt(model, role)
         self.max_length = _max_length(model, role, max_length)
+        self.pooling = _pooling(model, role)
         self.truncated = 0
         self._batch_tokens = BATCH_TOKENS.get(model.device.type, BATCH_TOKENS["cuda"])
 
@@ -107,7 +111,7 @@ def encode(
         model: a fused SparseEncoder (a stock one works, slower); it is not changed.
         texts: b texts; one without a word gives what the model makes of its special tokens.
         role: "query" or "document": chooses the model's prompt, `Router` route and length.
-        top_k: keep only the k heaviest terms of a text.
+        top_k: keep only the k heaviest terms of a text; by default the model's own `max_active_dims`, if it has one.
         min_weight: drop lighter terms.
         dtype: "auto" computes in bfloat16 where the device has it natively, in float32 elsewhere.
         max_length: tokens of a text, in place of the model's own length for the role; longer texts are cut, with a
@@ -140,13 +144,18 @@ def _check(role: str, top_k: int | None, min_weight: float, dtype: str, max_leng
 
 
 def _in_dtype(model: SparseEncoder, dtype: DType) -> SparseEncoder:
-    """The model itself, or a copy in bfloat16: casting it back and forth would lose its weights."""
-    wanted = torch.bfloat16 if dtype == "bfloat16" or (dtype == "auto" and native_bfloat16(model.device)) else None
-    if dtype == "float32":
-        wanted = torch.float32
-    if wanted is None or model.dtype == wanted:
+    """The model itself, or a copy in another type: casting it back and forth would lose its weights."""
+    native = dtype == "auto" and native_bfloat16(model.device)
+    wanted = torch.bfloat16 if dtype == "bfloat16" or native else torch.float32
+    if model.dtype == wanted:
         return model.eval()
     return copy.deepcopy(model).to(wanted).eval()
+
+
+def _prompt(model: SparseEncoder, role: Role) -> str | None:
+    """The prompt that `encode_query` and `encode_document` would choose."""
+    name = next((name for name in PROMPTS[role] if name in model.prompts), model.default_prompt_name)
+    return None if name is None else model.prompts.get(name)
 
 
 def _route(model: SparseEncoder, role: Role) -> Sequence[nn.Module]:
@@ -164,9 +173,17 @@ def _max_length(model: SparseEncoder, role: Role, override: int | None) -> int |
     return own or first.max_seq_length
 
 
+def _pooling(model: SparseEncoder, role: Role) -> str:
+    """The pooling's name, "static" for a route that looks weights up."""
+    poolings = [module.pooling_strategy for module in _route(model, role) if isinstance(module, SpladePooling)]
+    return poolings[0] if poolings else "static"
+
+
 def _output_size(model: SparseEncoder) -> int:
-    size = model.get_embedding_dimension()
-    return int(size) if size is not None else TextEncoder(model).encode(["a"]).shape[1]
+    # The model's own get_embedding_dimension gives the hidden size until something has been encoded.
+    [(transformer, _), *_] = splade_modules(model)
+    size: int = transformer.auto_model.get_output_embeddings().out_features
+    return size
 
 
 def _batches(order: NDArray[np.int64], lengths: NDArray[np.int64], budget: int) -> list[NDArray[np.int64]]:

@@ -58,8 +58,15 @@ def fuse(model: SparseEncoder) -> SparseEncoder:
 
 
 def unfuse(model: SparseEncoder) -> SparseEncoder:
-    """Give `model`, in place, its stock head back; returns the model."""
-    for transformer, pooling in splade_modules(model):
+    """Give `model`, in place, its stock head back; returns the model.
+
+    Raises:
+        ModelError: CLS pooling, which the stock head does not know: it would quietly sum.
+    """
+    pairs = splade_modules(model)
+    if any(pooling.pooling_strategy == "cls" for _, pooling in pairs):
+        raise ModelError("the stock SpladePooling has no cls pooling: choose max or sum before unfusing")
+    for transformer, pooling in pairs:
         for module in (transformer.auto_model.get_output_embeddings(), pooling):
             _restore_forward(module)
     return model
@@ -69,11 +76,13 @@ def unfuse(model: SparseEncoder) -> SparseEncoder:
 def without_logits(mlm: PreTrainedModel) -> Iterator[nn.Linear]:
     """Within the context a masked language model's `logits` are the decoder's inputs [b, s, d]; yields the decoder."""
     decoder = plain_decoder(mlm)
+    fused = "forward" in decoder.__dict__  # already part of a fused model, and to stay so
     _replace_forward(decoder, _hand_through)
     try:
         yield decoder
     finally:
-        _restore_forward(decoder)
+        if not fused:
+            _restore_forward(decoder)
 
 
 def plain_decoder(mlm: PreTrainedModel) -> nn.Linear:
@@ -87,8 +96,9 @@ def plain_decoder(mlm: PreTrainedModel) -> nn.Linear:
     if decoder is None:
         raise ModelError(f"{name} has no masked-language-model head")
     if type(decoder) is not nn.Linear:
+        kind = f"{type(decoder).__module__}.{type(decoder).__qualname__}"  # quantized layers are called Linear, too
         raise ModelError(
-            f"the output layer of {name} is a {type(decoder).__name__}, not a plain Linear: "
+            f"the output layer of {name} is a {kind}, not a plain Linear: "
             "merge the adapter or load the model unquantized"
         )
     if "forward" not in decoder.__dict__:

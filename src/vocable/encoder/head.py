@@ -76,7 +76,7 @@ def max_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Seq
         for i, (start, end) in enumerate(pairwise(offsets)):
             torch.amax(logits[start:end], dim=0, out=best[i, block])
     # The same bias for every token: adding it to the winner alone gives the same maximum.
-    return best.float() if bias is None else best.float() + bias
+    return best.float() if bias is None else best.float() + bias.float()
 
 
 def _activate(x: Tensor, activation: Activation) -> Tensor:
@@ -159,7 +159,7 @@ class _SumPool(torch.autograd.Function):
 def _logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, block: slice) -> Tensor:
     """A block of logits [n, terms], float32."""
     logits = (hidden @ weight[block].T).float()
-    return logits if bias is None else logits + bias[block]
+    return logits if bias is None else logits + bias[block].float()
 
 
 def _grads(

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from huggingface_hub.errors import HFValidationError
+from safetensors import SafetensorError
 from sentence_transformers import SparseEncoder
 from sentence_transformers.sparse_encoder.modules import SpladePooling
 from sentence_transformers.util import load_file_path
@@ -28,7 +29,7 @@ def load(
     device: str | None = None,
     trust_remote_code: bool = False,
 ) -> SparseEncoder:
-    """Load a sparse encoder and give it the head that never builds the logits.
+    """Load a sparse encoder, in float32, and give it the head that never builds the logits.
 
     Args:
         name: "vocable-mini" (the built-in model), a folder, or a Hub id: a saved `SparseEncoder`, or a plain
@@ -48,12 +49,12 @@ def load(
     try:
         with _cls_pooling_allowed():
             model = SparseEncoder(place, device=device, trust_remote_code=trust_remote_code)
-    except (OSError, ValueError, HFValidationError) as error:
+    except (OSError, ValueError, HFValidationError, SafetensorError) as error:
         raise ModelError(f"{name}: {_first_line(error)}") from error
     if pooling is not None:
         for _, module in splade_modules(model):
             module.pooling_strategy = pooling
-    return fuse(model).eval()
+    return fuse(model.float()).eval()
 
 
 def locate(name: str | Path) -> str:
@@ -85,6 +86,8 @@ def _check_sparse(place: str, trust_remote_code: bool) -> None:
                 raise ModelError(f"{place} is a {kind}, not a sparse encoder")
             return
         config = AutoConfig.from_pretrained(place, trust_remote_code=trust_remote_code)
+    except json.JSONDecodeError as error:
+        raise ModelError(f"{place}: its configuration is damaged ({error})") from error
     except (OSError, ValueError, HFValidationError) as error:
         raise ModelError(f"{place}: no such model folder, and not found on the Hub ({_first_line(error)})") from error
     architectures = config.architectures or []
@@ -95,7 +98,7 @@ def _check_sparse(place: str, trust_remote_code: bool) -> None:
 
 @contextmanager
 def _cls_pooling_allowed() -> Iterator[None]:
-    """CLS pooling exists in the fused head only: plain sentence-transformers refuses such a folder, and so it should."""
+    """CLS pooling exists in the fused head only; plain sentence-transformers refuses such a folder, as it should."""
     modes = SpladePooling.SPLADE_POOLING_MODES
     SpladePooling.SPLADE_POOLING_MODES = POOLINGS
     try:

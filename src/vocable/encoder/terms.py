@@ -10,11 +10,11 @@ from vocable.encoder.fuse import splade_modules
 
 
 def terms(model: SparseEncoder) -> list[str]:
-    """The v output terms of `model`, by column. A column beyond the tokenizer (padding of the head) is named `<column>`."""
+    """The v output terms of `model`, by column; one without a token (padding of the head) is `<column>`."""
     [(transformer, _), *_] = splade_modules(model)
     size = transformer.auto_model.get_output_embeddings().out_features
-    named = transformer.tokenizer.convert_ids_to_tokens(range(min(size, len(transformer.tokenizer))))
-    return [*named, *(f"<{column}>" for column in range(len(named), size))]
+    named = {column: token for token, column in transformer.tokenizer.get_vocab().items()}
+    return [named.get(column, f"<{column}>") for column in range(size)]
 
 
 def fingerprint(names: list[str]) -> str:

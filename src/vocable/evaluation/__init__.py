@@ -1,0 +1,35 @@
+"""Quality and cost of retrievers, side by side.
+
+evaluate(model_or_run, dataset, measures)       Evaluation
+evaluate_run(name, run, dataset, measures)      Evaluation, whatever made the run
+compare(evaluations)                            Comparison, with paired t-tests against the first
+load_dataset(place)                             Dataset(documents, queries, judgments)
+retrieve(model, dataset)                        Retrieval: ranking, vectors and Cost
+"""
+
+from vocable.evaluation.compare import Comparison, compare, paired_t_test
+from vocable.evaluation.cost import Cost, activation_rates, active_terms, flops, index_bytes, search_latency
+from vocable.evaluation.dataset import Dataset, load_dataset
+from vocable.evaluation.measures import parse_measures
+from vocable.evaluation.quality import Evaluation, evaluate, evaluate_run
+from vocable.evaluation.retrieval import Retrieval, retrieve
+
+__all__ = [
+    "Comparison",
+    "Cost",
+    "Dataset",
+    "Evaluation",
+    "Retrieval",
+    "activation_rates",
+    "active_terms",
+    "compare",
+    "evaluate",
+    "evaluate_run",
+    "flops",
+    "index_bytes",
+    "load_dataset",
+    "paired_t_test",
+    "parse_measures",
+    "retrieve",
+    "search_latency",
+]

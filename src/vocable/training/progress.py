@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,13 @@ _QUIET = {"epoch", "total_flos", "train_runtime", "train_samples_per_second", "t
 
 
 class ProgressLog(TrainerCallback):
-    """Shows a bar with the newest figures on stderr and appends every log step to `log.jsonl`."""
+    """Shows a bar with the newest figures on stderr and appends every log step to a file of JSON lines.
 
-    def __init__(self, title: str, log_file: Path) -> None:
-        self._log_file = log_file
+    `more` gives further figures for a step of the training loss.
+    """
+
+    def __init__(self, title: str, log_file: Path, more: Callable[[], dict[str, float]] = dict) -> None:
+        self._log_file, self._more = log_file, more
         self._task: Any = None
         self._progress = Progress(
             TextColumn(title),
@@ -48,6 +52,8 @@ class ProgressLog(TrainerCallback):
         figures = {key: value for key, value in (logs or {}).items() if key not in _QUIET}
         if not figures:
             return
+        if "loss" in figures:
+            figures |= self._more()
         with self._log_file.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"step": state.global_step, **figures}) + "\n")
         if self._task is not None:

@@ -1,0 +1,185 @@
+"""A corpus of any size -> shards of vectors on disk, resumable after a kill.
+
+Work is done in `FOLDER.partial`, which holds the finished parts, `settings.json` (what is being made) and
+`progress.json` (which parts count); only a whole result is renamed to `FOLDER`. A part is counted after it is on disk,
+so a kill loses one part at most and doubles none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.ipc as ipc
+
+from vocable.data import Document
+from vocable.encoder.encode import TextEncoder
+from vocable.encoder.terms import fingerprint, terms
+from vocable.errors import ArgumentError, VectorsError
+from vocable.storage import replacing
+from vocable.vectors import VectorsMeta, write_vectors
+
+PART_SIZE = 2048  # texts in a part: what a kill can lose
+
+TEXT_SCHEMA = pa.schema([("id", pa.string()), ("title", pa.large_string()), ("text", pa.large_string())])
+
+
+@dataclass
+class StreamProgress:
+    """What has been done so far, all runs together."""
+
+    parts: int = 0
+    texts: int = 0
+    truncated: int = 0  # texts that were longer than the length and lost their end
+    empty: int = 0  # texts without a single active term
+    seconds: float = 0.0
+    last_id: str = ""
+    complete: bool = False
+
+
+def describe(encoder: TextEncoder, name: str) -> VectorsMeta:
+    """What made the vectors of `encoder`: enough to refuse vectors of another vocabulary or model."""
+    names = terms(encoder.model)
+    return VectorsMeta(
+        vocabulary=fingerprint(names),
+        model=name,
+        pooling=encoder.pooling,
+        role=encoder.role,
+        max_length=encoder.max_length or 0,
+        size=len(names),
+    )
+
+
+def encode_stream(
+    encoder: TextEncoder,
+    documents: Iterable[Document],
+    folder: str | Path,
+    *,
+    model: str,
+    source: str = "",
+    shard: tuple[int, int] = (1, 1),
+    keep_texts: bool = False,
+    advance: Callable[[int], object] = lambda done: None,
+) -> StreamProgress:
+    """Encode `documents` into `folder/part-*.parquet`, going on where an earlier call with the same settings stopped.
+
+    Args:
+        encoder: the model, its role and its settings.
+        documents: read once and never held; a resumed call must be given the same documents in the same order.
+        folder: the result; there only when it is whole. A result made with the same settings is left as it is.
+        model: the model's name or path, written down with the vectors.
+        source: the corpus' name, written down.
+        shard: (i, m) encodes every m-th document from the i-th on, for sharing a corpus among m machines.
+        keep_texts: also keep the texts themselves, as `part-*.arrow`.
+        advance: called with the number of texts done after every batch, those of earlier calls included.
+
+    Returns:
+        the counts, earlier calls included.
+
+    Raises:
+        ArgumentError: an impossible shard.
+        VectorsError: the folder, or the work in progress, was made with other settings or from other documents.
+    """
+    folder, work = Path(folder), Path(f"{folder}.partial")
+    if not 1 <= shard[0] <= shard[1]:
+        raise ArgumentError(f"a shard is i/m with i from 1 to m, not {shard[0]}/{shard[1]}")
+    settings = _settings(encoder, describe(encoder, model), source, shard, keep_texts)
+    if folder.exists():
+        _claim(folder, settings)
+        return _read_progress(folder)
+    work.mkdir(parents=True, exist_ok=True)
+    _claim(work, settings)
+    progress = _read_progress(work)
+    stream = islice(documents, shard[0] - 1, None, shard[1])
+    _skip(stream, progress, work)
+    advance(progress.texts)
+    while part := list(islice(stream, PART_SIZE)):
+        _encode_part(encoder, part, work, describe(encoder, model), keep_texts, progress, advance)
+    progress.complete = True
+    _write_json(work / "progress.json", asdict(progress))
+    os.replace(work, folder)
+    return progress
+
+
+def _settings(
+    encoder: TextEncoder, meta: VectorsMeta, source: str, shard: tuple[int, int], keep_texts: bool
+) -> dict[str, Any]:
+    return {
+        "meta": asdict(meta),
+        "source": source,
+        "shard": list(shard),
+        "top_k": encoder.top_k,
+        "min_weight": encoder.min_weight,
+        "dtype": str(encoder.model.dtype),
+        "texts": keep_texts,
+    }
+
+
+def _claim(folder: Path, settings: dict[str, Any]) -> None:
+    """Make the folder this run's own, or refuse one that is another's."""
+    path = folder / "settings.json"
+    if not path.exists():
+        if any(folder.iterdir()):
+            raise VectorsError(f"{folder} is in use by something else: name another output")
+        _write_json(path, settings)
+        return
+    found = json.loads(path.read_text(encoding="utf-8"))
+    other = [key for key in settings if found.get(key) != settings[key]]
+    if other:
+        raise VectorsError(f"{folder} was made with another {', '.join(other)}: name another output, or remove it")
+
+
+def _read_progress(folder: Path) -> StreamProgress:
+    path = folder / "progress.json"
+    return StreamProgress(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else StreamProgress()
+
+
+def _skip(stream: Iterator[Document], progress: StreamProgress, work: Path) -> None:
+    """Pass over what is done already, and make sure that it is what was done."""
+    newest = deque(islice(stream, progress.texts), maxlen=1)
+    if progress.texts and (not newest or newest[0].id != progress.last_id):
+        raise VectorsError(f"{work} was begun with other documents: name another output, or remove it")
+
+
+def _encode_part(
+    encoder: TextEncoder,
+    part: list[Document],
+    work: Path,
+    meta: VectorsMeta,
+    keep_texts: bool,
+    progress: StreamProgress,
+    advance: Callable[[int], object],
+) -> None:
+    started, truncated = time.perf_counter(), encoder.truncated
+    vectors = encoder.encode([document.full for document in part], advance)
+    name = f"part-{progress.parts:05d}"
+    write_vectors(work / f"{name}.parquet", [document.id for document in part], vectors, meta)
+    if keep_texts:
+        _write_texts(work / f"{name}.arrow", part)
+    progress.parts += 1
+    progress.texts += len(part)
+    progress.truncated += encoder.truncated - truncated
+    progress.empty += int((np.diff(vectors.indptr) == 0).sum())
+    progress.seconds += time.perf_counter() - started
+    progress.last_id = part[-1].id
+    _write_json(work / "progress.json", asdict(progress))
+
+
+def _write_texts(path: Path, part: list[Document]) -> None:
+    columns = {"id": [d.id for d in part], "title": [d.title for d in part], "text": [d.text for d in part]}
+    with replacing(path) as file, ipc.new_file(file, TEXT_SCHEMA) as writer:
+        writer.write_table(pa.table(columns, schema=TEXT_SCHEMA))
+
+
+def _write_json(path: Path, values: dict[str, Any]) -> None:
+    with replacing(path) as file:
+        file.write(json.dumps(values, indent=2).encode())

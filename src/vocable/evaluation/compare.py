@@ -1,0 +1,101 @@
+"""Is one system better than another? Evaluations side by side, with a paired test against the first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+from scipy.stats import t as student_t
+
+from vocable.errors import ArgumentError
+from vocable.evaluation.quality import Evaluation, side_by_side
+from vocable.evaluation.tables import Grid
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Evaluations of the same queries; the first is the baseline.
+
+    `p_values` has, for each further evaluation, {measure: p} of the paired two-sided t-test against the baseline. They
+    are not corrected for how many there are.
+    """
+
+    evaluations: tuple[Evaluation, ...]
+    p_values: tuple[Mapping[str, float], ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The comparison as JSON values, without the single queries."""
+        systems = [evaluation.to_json() for evaluation in self.evaluations]
+        for system, p in zip(systems, [None, *self.p_values], strict=True):
+            del system["per_query"]
+            system["p"] = None if p is None else dict(p)
+        return {"dataset": self.evaluations[0].dataset, "baseline": self.evaluations[0].name, "systems": systems}
+
+    def markdown(self) -> str:
+        """Quality, significance and cost as a markdown table."""
+        return self._grid().markdown()
+
+    def table(self) -> Table:
+        """Quality, significance and cost as a rich table."""
+        return self._grid().table()
+
+    def _grid(self) -> Grid:
+        return side_by_side(self.evaluations, self.p_values)
+
+
+def compare(evaluations: Sequence[Evaluation]) -> Comparison:
+    """Set evaluations side by side and test each against the first, measure by measure.
+
+    Raises:
+        ArgumentError: there are none, or they differ in their dataset, measures or queries.
+    """
+    if not evaluations:
+        raise ArgumentError("there are no evaluations to compare")
+    baseline, *others = evaluations
+    for other in others:
+        if other.dataset != baseline.dataset:
+            both = f"{baseline.name} on {baseline.dataset}, {other.name} on {other.dataset}"
+            raise ArgumentError(f"evaluations of different datasets cannot be compared: {both}")
+        if set(other.values) != set(baseline.values):
+            both = f"{baseline.name} has {', '.join(baseline.values)}; {other.name} has {', '.join(other.values)}"
+            raise ArgumentError(f"evaluations with different measures cannot be compared: {both}")
+    return Comparison(
+        tuple(evaluations),
+        tuple(
+            {
+                measure: paired_t_test(baseline.per_query[measure], other.per_query[measure])
+                for measure in baseline.values
+            }
+            for other in others
+        ),
+    )
+
+
+def paired_t_test(first: Mapping[str, float], second: Mapping[str, float]) -> float:
+    """The two-sided p-value of the paired t-test over the values {query id: value} of two systems.
+
+    Where the test is not defined, p is 1 if the systems do not differ or there is a single query, and 0 if they differ
+    by the same amount on every query.
+
+    >>> paired_t_test({"q1": 0.5, "q2": 1.0}, {"q1": 0.5, "q2": 1.0})
+    1.0
+
+    Raises:
+        ArgumentError: the two are not of the same queries.
+    """
+    apart = sorted(first.keys() ^ second.keys())
+    if apart:
+        some = ", ".join(apart[:3]) + (", ..." if len(apart) > 3 else "")
+        count = f"{len(apart)} quer{'y is' if len(apart) == 1 else 'ies are'}"
+        raise ArgumentError(f"a paired test needs the same queries: {count} in only one of the two ({some})")
+    differences = np.array([first[query] - second[query] for query in first], dtype=np.float64)
+    n = len(differences)
+    if n < 2 or not differences.any():
+        return 1.0
+    error = differences.std(ddof=1) / np.sqrt(n)
+    if error == 0:
+        return 0.0
+    return float(2 * student_t.sf(abs(differences.mean()) / error, n - 1))

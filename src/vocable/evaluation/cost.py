@@ -1,0 +1,114 @@
+"""What a retriever costs, in numbers that stand beside its quality.
+
+Shapes: q queries, n documents, v output vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from vocable.errors import ArgumentError, VectorsError
+
+T = TypeVar("T")
+TIMED_QUERIES = 1000  # of more queries than that, as many are timed, evenly spread
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The cost of a retriever; what was not measured, or has no meaning for it, is None.
+
+    `query_terms` and `document_terms` are mean numbers of active terms; `flops` the mean number of terms that a query
+    and a document share; `index_bytes` the size of the index; `documents_per_second` the speed of encoding;
+    `search_p50_ms` and `search_p95_ms` the time, in milliseconds, of one query on one thread, once it is encoded.
+    """
+
+    query_terms: float | None = None
+    document_terms: float | None = None
+    flops: float | None = None
+    index_bytes: int | None = None
+    documents_per_second: float | None = None
+    search_p50_ms: float | None = None
+    search_p95_ms: float | None = None
+
+
+class Stored(Protocol):
+    """An index that is a set of arrays."""
+
+    def arrays(self) -> dict[str, np.ndarray]: ...
+
+
+def active_terms(vectors: csr_array) -> float:
+    """The mean number of terms of `vectors` [n, v]; 0 where there are none.
+
+    >>> active_terms(csr_array(np.array([[1.0, 0.0, 2.0], [0.0, 0.0, 3.0]])))
+    1.5
+    """
+    return float(vectors.count_nonzero() / max(1, vectors.shape[0]))
+
+
+def flops(queries: csr_array, documents: csr_array) -> float:
+    """The number of terms that one of `queries` [q, v] and one of `documents` [n, v] share, on average over all pairs.
+
+    This is `sum_t p_q(t) p_d(t)` with p(t) the share of vectors in which term t is active (Formal et al. 2021): the
+    multiplications of a score, and the postings that a search reads over q times n.
+
+    >>> queries = csr_array(np.array([[1.0, 1.0, 0.0]]))
+    >>> flops(queries, csr_array(np.array([[1.0, 2.0, 0.0], [0.0, 5.0, 7.0]])))
+    1.5
+
+    Raises:
+        VectorsError: the two are of different vocabularies.
+    """
+    if queries.shape[1] != documents.shape[1]:
+        raise VectorsError(f"the queries have {queries.shape[1]} terms, the documents {documents.shape[1]}")
+    return float(np.dot(activation_rates(queries), activation_rates(documents)))
+
+
+def activation_rates(vectors: csr_array) -> NDArray[np.float64]:
+    """The share of `vectors` [n, v] in which each term is active, float64 [v]."""
+    counts = np.bincount(vectors.indices[vectors.data != 0], minlength=vectors.shape[1])
+    rates: NDArray[np.float64] = counts / max(1, vectors.shape[0])
+    return rates
+
+
+def index_bytes(index: Stored) -> int:
+    """The bytes of an index: postings, weights, their offsets and the document ids."""
+    return sum(array.nbytes for array in index.arrays().values())
+
+
+def search_latency(search: Callable[[T], object], queries: Sequence[T]) -> tuple[float, float]:
+    """The 50th and 95th percentile, in milliseconds, of `search(query)`, called for one query at a time.
+
+    The first call is made twice and timed once: it may have to compile, or to read from disk. How many threads a call
+    uses is for `search` to say. Of more than 1,000 queries 1,000 are timed.
+
+    Raises:
+        ArgumentError: there are no queries.
+    """
+    if not queries:
+        raise ArgumentError("no queries to time a search with")
+    chosen = [queries[row] for row in spread(len(queries))]
+    search(chosen[0])
+    seconds = []
+    for query in chosen:
+        start = perf_counter()
+        search(query)
+        seconds.append(perf_counter() - start)
+    p50, p95 = np.percentile(seconds, [50, 95]) * 1000
+    return float(p50), float(p95)
+
+
+def spread(count: int, limit: int = TIMED_QUERIES) -> list[int]:
+    """Numbers below `count`: all of them, or `limit` evenly spread ones.
+
+    >>> spread(3), spread(10, limit=4)
+    ([0, 1, 2], [0, 2, 5, 7])
+    """
+    return list(range(count)) if count <= limit else [number * count // limit for number in range(limit)]

@@ -1,0 +1,64 @@
+"""A test collection: documents, queries and judgments, held in memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vocable.data import BadLines, Document, Qrel, Query, read_corpus, read_judgments, read_queries
+from vocable.errors import DataError
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """What a system is evaluated on.
+
+    `documents` may be empty where only runs are evaluated. `unjudged` counts queries that were left out because nothing
+    is known about them.
+    """
+
+    name: str
+    documents: Sequence[Document]
+    queries: Sequence[Query]
+    judgments: Sequence[Qrel]
+    unjudged: int = 0
+
+    def judged(self) -> Dataset:
+        """The same without the queries that have no judgment and without judgments of queries that are not there.
+
+        A query whose judgments are all 0 stays, and counts 0, as in trec_eval.
+
+        >>> qrels = [Qrel("q1", "d1", 1), Qrel("q3", "d1", 1)]
+        >>> dataset = Dataset("toy", [], [Query("q1", "lists"), Query("q2", "sets")], qrels).judged()
+        >>> [query.id for query in dataset.queries], len(dataset.judgments), dataset.unjudged
+        (['q1'], 1, 1)
+
+        Raises:
+            DataError: no query has a judgment.
+        """
+        about = {judgment.query_id for judgment in self.judgments}
+        queries = [query for query in self.queries if query.id in about]
+        if not queries:
+            message = f"none of the {len(self.queries)} queries has a judgment"
+            raise DataError(message, place=self.name)
+        known = {query.id for query in queries}
+        judgments = [judgment for judgment in self.judgments if judgment.query_id in known]
+        unjudged = self.unjudged + len(self.queries) - len(queries)
+        return Dataset(self.name, self.documents, queries, judgments, unjudged)
+
+
+def load_dataset(place: str | os.PathLike[str], *, documents: bool = True, bad: BadLines | None = None) -> Dataset:
+    """Read the judged part of a test collection: "beir:DIR", "beir:DIR#train", "ir_datasets:NAME", "pydocs:#test".
+
+    Args:
+        place: where all three, documents, queries and judgments, are; `vocable.data` lists the kinds.
+        documents: False leaves the documents unread, which is enough to evaluate a run.
+        bad: tolerates and counts bad lines; without it the first one raises.
+
+    Raises:
+        DataError: one of the three is not there or malformed, or no query has a judgment.
+    """
+    name = os.fspath(place)
+    corpus = list(read_corpus(name, bad=bad)) if documents else []
+    return Dataset(name, corpus, list(read_queries(name, bad=bad)), list(read_judgments(name, bad=bad))).judged()

@@ -1,0 +1,215 @@
+"""Exact search in memory: the measuring instrument that every engine is compared with.
+
+Shapes: n documents, q queries, v output vocabulary, k results, p postings.
+
+A query is scored term at a time over the postings (CSC), in float32 and in the order of the terms, so that the same
+query and documents give the same scores to the last bit, whatever the number of threads. The documents are taken a
+window at a time: its accumulator stays in the processor's cache, and memory does not grow with n.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+from scipy.sparse import csr_array
+
+from vocable.errors import ArgumentError, VectorsError
+from vocable.search import kernels
+from vocable.search.ranking import Ranking, best
+from vocable.storage import Ids, load_arrays, save_arrays, strings_from_arrays, strings_to_arrays
+from vocable.vectors import VectorsMeta, as_vectors
+
+
+class ExactIndex:
+    """Postings of n document vectors, searched exhaustively.
+
+    Ties are broken by id (by row without ids). A document that shares no term with the query is never a hit.
+    """
+
+    def __init__(self, vectors: csr_array, ids: Sequence[str] | None = None, meta: VectorsMeta | None = None) -> None:
+        """Index `vectors` [n, v]; `ids` are the documents' names by row, `meta` says what made the vectors.
+
+        Raises `VectorsError` if the number of ids is not n, an id occurs twice or a weight is not a positive number.
+        """
+        vectors = as_vectors(vectors, "the documents")
+        self.shape: tuple[int, int] = vectors.shape
+        self.meta = meta
+        self.ids = None if ids is None else ids if isinstance(ids, Ids) else Ids(ids)
+        # Postings number the documents in the order of their ids: the first of two equal scores is then the right one.
+        self._order = np.empty(0, dtype=np.int32) if self.ids is None else _order_of(self.ids, self.shape[0])
+        postings = (vectors[self._order] if len(self._order) else vectors).tocsc()
+        self._starts = _frozen(postings.indptr, np.int64)
+        self._documents = _frozen(postings.indices, np.int32)
+        self._weights = _frozen(postings.data, np.float32)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def document_frequency(self) -> np.ndarray:
+        """The length of every posting list, int64 [v]."""
+        return np.diff(self._starts)
+
+    def search(
+        self, queries: csr_array, k: int = 10, *, minimum_match: float = 0.0, threads: int | None = None
+    ) -> Ranking:
+        """The k documents with the highest dot product for each of `queries` [q, v].
+
+        `minimum_match` is the share of a query's terms that a document must have to be a hit at all: the Boolean model
+        with a static term overlap threshold. `threads` is all cores unless given; the result does not depend on it.
+        Raises `VectorsError` if the queries are not of the index's vocabulary size.
+
+        >>> index = ExactIndex(csr_array(np.array([[1.0, 0.0], [2.0, 3.0]])), ids=["a", "b"])
+        >>> index.search(csr_array(np.array([[1.0, 1.0]])), k=3).hits(0)
+        [('b', 5.0), ('a', 1.0)]
+        """
+        if k < 1:
+            raise ArgumentError(f"k must be at least 1, not {k}")
+        if not 0 <= minimum_match <= 1:
+            raise ArgumentError(f"minimum_match is a share between 0 and 1, not {minimum_match}")
+        starts, terms, weights = _query_arrays(queries, self.shape[1])
+        # A share such as 0.3 of 10 terms means 3, not the 4 that rounding up 3.0000000000000004 would give.
+        needed = _frozen(np.ceil(np.diff(starts) * minimum_match - 1e-9), np.int32)
+        rows = np.full((len(starts) - 1, k), -1, dtype=np.int32)
+        scores = np.zeros(rows.shape, dtype=np.float32)
+        postings = self._starts, self._documents, self._weights
+
+        def some(part: slice) -> None:
+            query_starts = starts[part.start : part.stop + 1]
+            query = query_starts, terms, weights, needed[part]
+            kernels.search(*postings, self.shape[0], *query, rows[part], scores[part])
+
+        _in_threads(some, len(rows), threads)
+        if len(self._order):
+            rows = np.where(rows < 0, np.int32(-1), self._order[rows])
+        return Ranking(rows, scores, self.ids)
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the index as a folder, whole or not at all."""
+        save_arrays(folder, "exact", self.arrays(), self.header())
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str], *, verify: bool = True) -> ExactIndex:
+        """The index in `folder`, memory-mapped: search reads only the postings of the queries' terms.
+
+        `verify` first reads all of it once to compare checksums; leave it out for a large index on a disk that you
+        trust. Raises `VectorsError` if the folder is not an index, or is damaged or cut short.
+        """
+        return cls.from_arrays(*load_arrays(folder, "exact", verify=verify))
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The index as arrays to store, together with `header`."""
+        named = {"starts": self._starts, "documents": self._documents, "weights": self._weights, "order": self._order}
+        return named if self.ids is None else named | strings_to_arrays("ids", self.ids)
+
+    def header(self) -> dict[str, Any]:
+        """What `arrays` does not say, as JSON values."""
+        return {"shape": list(self.shape), "meta": None if self.meta is None else asdict(self.meta)}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, np.ndarray], header: dict[str, Any]) -> ExactIndex:
+        """The index that `arrays` and `header` describe; raises `VectorsError` if they do not fit together."""
+        index = cls.__new__(cls)
+        try:
+            index.shape = n, v = (int(header["shape"][0]), int(header["shape"][1]))
+            index._starts = starts = _frozen(arrays["starts"], np.int64)
+            index._documents = _frozen(arrays["documents"], np.int32)
+            index._weights = _frozen(arrays["weights"], np.float32)
+            index._order = _frozen(arrays["order"], np.int32)
+            meta = header["meta"]
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise VectorsError(f"the index is not complete: {error!r}") from error
+        index.ids = strings_from_arrays("ids", arrays) if "ids_offsets" in arrays else None
+        index.meta = None if meta is None else VectorsMeta.from_dict(meta, "the index")
+        fits = len(starts) == v + 1 and starts[0] == 0 and (np.diff(starts) >= 0).all()
+        fits = fits and starts[-1] == len(index._documents) == len(index._weights)
+        if not fits or len(index._order) not in (0, n) or (index.ids is not None and len(index.ids) != n):
+            raise VectorsError("the index is damaged: its parts do not fit together")
+        return index
+
+
+def rescore(
+    ranking: Ranking, queries: csr_array, documents: csr_array, k: int = 10, *, threads: int | None = None
+) -> Ranking:
+    """The k best of the candidates in `ranking` by the dot product of `queries` [q, v] and `documents` [n, v].
+
+    This is the second of two steps (Lassance et al. 2024); the first searches pruned vectors, or another index:
+
+        first = ExactIndex(prune(documents, top_k=50)).search(prune(queries, top_k=5), k=100)
+        ranking = rescore(first, queries, documents, k=10)
+
+    Scores are those that a search over `documents` gives, to the last bit. Candidates that share no term drop out.
+    """
+    if k < 1:
+        raise ArgumentError(f"k must be at least 1, not {k}")
+    documents = as_vectors(documents, "the documents")
+    query_arrays = _query_arrays(queries, documents.shape[1])
+    if len(query_arrays[0]) - 1 != len(ranking.rows):
+        raise VectorsError(f"{len(query_arrays[0]) - 1} queries for a ranking of {len(ranking.rows)}")
+    if ranking.rows.max(initial=-1) >= documents.shape[0]:
+        raise VectorsError(f"the ranking has row {ranking.rows.max()}, there are {documents.shape[0]} documents")
+    rows, scores = _frozen(ranking.rows, np.int32), np.zeros(ranking.rows.shape, dtype=np.float32)
+    arrays = (
+        _frozen(documents.indptr, np.int64),
+        _frozen(documents.indices, np.int32),
+        _frozen(documents.data, np.float32),
+    )
+
+    def some(part: slice) -> None:
+        starts = query_arrays[0][part.start : part.stop + 1]
+        kernels.rescore(*arrays, documents.shape[1], starts, *query_arrays[1:], rows[part], scores[part])
+
+    _in_threads(some, len(rows), threads)
+    return best(np.where(scores > 0, rows, np.int32(-1)), scores, k, ranking.ids)
+
+
+def _query_arrays(queries: csr_array, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    queries = as_vectors(queries, "the queries")
+    if queries.shape[1] != size:
+        raise VectorsError(f"the queries have {queries.shape[1]} terms, the documents {size}: another vocabulary")
+    return _frozen(queries.indptr, np.int64), _frozen(queries.indices, np.int32), _frozen(queries.data, np.float32)
+
+
+def _order_of(ids: Ids, n: int) -> np.ndarray:
+    """The rows in the order of their ids, int32 [n]; empty if that is the order they are in."""
+    if len(ids) != n:
+        raise VectorsError(f"{len(ids)} ids for {n} documents")
+    order = pc.array_sort_indices(ids.array)
+    ordered = ids.array.take(order)
+    twice = pc.index(pc.equal(ordered[1:], ordered[:-1]), True).as_py() if n else -1
+    if twice >= 0:
+        raise VectorsError(f"the document id {ordered[twice].as_py()!r} occurs more than once")
+    rows = _frozen(order.to_numpy(), np.int32)
+    return rows[:0] if np.array_equal(rows, np.arange(n)) else rows
+
+
+def _frozen(array: np.ndarray, kind: type[np.generic]) -> np.ndarray:
+    """A contiguous, read-only view: one type of array, so that each kernel is compiled once, memory-mapped or not."""
+    view = np.ascontiguousarray(array, dtype=kind).view()
+    view.flags.writeable = False
+    return view
+
+
+def _in_threads(work: Callable[[slice], None], count: int, threads: int | None) -> None:
+    """Call `work` on slices of range(count), in threads: the kernels do not hold the interpreter's lock."""
+    if threads is not None and threads < 1:
+        raise ArgumentError(f"threads must be at least 1, not {threads}")
+    workers = min(threads or _cores(), count)
+    if workers <= 1:
+        return work(slice(0, count))
+    step = -(-count // (workers * 8))  # several slices a thread: queries differ in cost
+    with ThreadPoolExecutor(workers) as pool:
+        for _ in pool.map(work, [slice(start, min(start + step, count)) for start in range(0, count, step)]):
+            pass
+    return None
+
+
+def _cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,211 @@
+"""Which terms made a score, and what a model made of a text.
+
+Shapes: v output vocabulary. A score is the sum, over the terms that query and document share, of query weight times
+document weight. A term that stands in a text is one of the text's tokens; any other is the model's expansion. Terms are
+shown as the vocabulary has them, pieces of words (`##ing`) included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+from rich.text import Text
+from scipy.sparse import csr_array
+from sentence_transformers import SparseEncoder
+
+from vocable.encoder.encode import Role, encode
+from vocable.encoder.fuse import splade_modules
+from vocable.encoder.terms import terms
+from vocable.errors import ArgumentError, VectorsError
+
+
+@dataclass(frozen=True)
+class MatchedTerm:
+    """A term that query and document share: `contribution` to the score, and `share` of it (0 to 1)."""
+
+    term: str
+    query_weight: float
+    document_weight: float
+    contribution: float
+    share: float
+    in_query: bool
+    in_document: bool
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A score and the terms that made it, the weightiest first."""
+
+    score: float
+    matches: tuple[MatchedTerm, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The explanation as JSON values."""
+        return {"score": self.score, "matches": [asdict(match) for match in self.matches]}
+
+    def table(self, limit: int | None = None) -> Table:
+        """A rich table of the `limit` weightiest terms, all of them by default."""
+        headers = ["term", "query", "document", "score", "share", "in query", "in document"]
+        rows = [
+            [
+                match.term,
+                f"{match.query_weight:.2f}",
+                f"{match.document_weight:.2f}",
+                f"{match.contribution:.2f}",
+                f"{match.share:.1%}",
+                _origin(match.in_query),
+                _origin(match.in_document),
+            ]
+            for match in self.matches[:limit]
+        ]
+        return _table(f"score {self.score:.2f}, {_counted(len(self.matches), 'shared term')}", headers, rows, limit)
+
+
+@dataclass(frozen=True)
+class ExpansionTerm:
+    """A term of a text's vector and whether it stands in the text."""
+
+    term: str
+    weight: float
+    in_text: bool
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """The heaviest terms of a text's vector, and how many `active` ones it has."""
+
+    active: int
+    terms: tuple[ExpansionTerm, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The expansion as JSON values."""
+        return {"active": self.active, "terms": [asdict(term) for term in self.terms]}
+
+    def table(self) -> Table:
+        """A rich table of the terms."""
+        rows = [[term.term, f"{term.weight:.2f}", _origin(term.in_text)] for term in self.terms]
+        shown = len(self.terms) if len(self.terms) < self.active else None
+        return _table(_counted(self.active, "active term"), ["term", "weight", "from"], rows, shown)
+
+
+def explain(
+    query_vector: csr_array,
+    document_vector: csr_array,
+    names: Sequence[str],
+    query_tokens: Collection[str],
+    document_tokens: Collection[str],
+) -> Explanation:
+    """Take the score of a query and a document apart.
+
+    Args:
+        query_vector: [1, v].
+        document_vector: [1, v].
+        names: the v terms by column.
+        query_tokens: the terms that stand in the query.
+        document_tokens: the terms that stand in the document.
+
+    >>> query, document = csr_array(np.array([[1.0, 2.0, 0.0]])), csr_array(np.array([[3.0, 0.5, 9.0]]))
+    >>> found = explain(query, document, ["list", "array", "set"], ["list"], ["list", "set"])
+    >>> found.score, [(match.term, match.contribution, match.in_query) for match in found.matches]
+    (4.0, [('list', 3.0, True), ('array', 1.0, False)])
+
+    Raises:
+        VectorsError: the vectors are not one row each of as many terms as there are names.
+    """
+    query, document = _weights(query_vector, names), _weights(document_vector, names)
+    contributions = query * document
+    shared = np.flatnonzero(contributions)
+    score = float(contributions.sum())
+    asked, found = set(query_tokens), set(document_tokens)
+    return Explanation(
+        score,
+        tuple(
+            MatchedTerm(
+                term=names[column],
+                query_weight=float(query[column]),
+                document_weight=float(document[column]),
+                contribution=float(contributions[column]),
+                share=float(contributions[column] / score),
+                in_query=names[column] in asked,
+                in_document=names[column] in found,
+            )
+            for column in shared[np.argsort(-contributions[shared], kind="stable")].tolist()
+        ),
+    )
+
+
+def explain_texts(model: SparseEncoder, query: str, document: str) -> Explanation:
+    """Encode a query and a document (title and text) with a model from `vocable.load`, and explain their score."""
+    return explain(
+        encode(model, [query], role="query"),
+        encode(model, [document], role="document"),
+        terms(model),
+        text_terms(model, query),
+        text_terms(model, document),
+    )
+
+
+def expansion(vector: csr_array, names: Sequence[str], tokens: Collection[str], k: int = 20) -> Expansion:
+    """The k heaviest terms of a vector [1, v].
+
+    `names` are the v terms by column, `tokens` those that stand in the text.
+
+    >>> found = expansion(csr_array(np.array([[1.0, 2.0, 0.0]])), ["list", "array", "set"], ["list"])
+    >>> [(term.term, term.weight, term.in_text) for term in found.terms]
+    [('array', 2.0, False), ('list', 1.0, True)]
+
+    Raises:
+        VectorsError: the vector is not one row of as many terms as there are names.
+        ArgumentError: k is below 1.
+    """
+    if k < 1:
+        raise ArgumentError(f"k must be at least 1, not {k}")
+    weights, in_text = _weights(vector, names), set(tokens)
+    active = np.flatnonzero(weights)
+    heaviest = active[np.argsort(-weights[active], kind="stable")][:k].tolist()
+    found = (ExpansionTerm(names[column], float(weights[column]), names[column] in in_text) for column in heaviest)
+    return Expansion(len(active), tuple(found))
+
+
+def expansion_of_text(model: SparseEncoder, text: str, role: Role = "document", k: int = 20) -> Expansion:
+    """Encode a text with a model from `vocable.load` and show its k heaviest terms."""
+    return expansion(encode(model, [text], role=role), terms(model), text_terms(model, text), k)
+
+
+def text_terms(model: SparseEncoder, text: str) -> set[str]:
+    """The output terms of `model` that stand in `text`, also beyond the length at which the model cuts it."""
+    [(transformer, _), *_] = splade_modules(model)
+    tokenizer = transformer.tokenizer
+    ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+    return set(tokenizer.convert_ids_to_tokens(ids))
+
+
+def _weights(vector: csr_array, names: Sequence[str]) -> np.ndarray:
+    """One row of weights as dense float64 [v]."""
+    if vector.shape != (1, len(names)):
+        raise VectorsError(f"expected one vector of {len(names)} terms, not the shape {vector.shape}")
+    weights: np.ndarray = vector.toarray()[0].astype(np.float64)
+    return weights
+
+
+def _origin(in_text: bool) -> str:
+    return "text" if in_text else "expansion"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _table(title: str, headers: list[str], rows: list[list[str]], shown: int | None) -> Table:
+    """The terms as plain text: a term such as `[unused1]` would otherwise be read as a style."""
+    table = Table(title=title, caption=None if shown is None else f"the {shown} weightiest")
+    for header in headers:
+        numeric = header in ("query", "document", "score", "share", "weight")
+        table.add_column(header, justify="right" if numeric else "left")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table

@@ -1,0 +1,183 @@
+"""The loops of exact search, compiled: term-at-a-time accumulation, selection of the best, and rescoring.
+
+Shapes: n documents, q queries, v output vocabulary, k results, p postings. All of them run without the interpreter's
+lock and write only to the arrays they are given, so that threads can share the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numba
+import numpy as np
+
+WINDOW = 65_536  # documents: 256 KiB of scores
+BLOCK = 64  # documents whose scores are compared with the threshold at once; divides WINDOW
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def _compiled(function: Function) -> Function:
+    """Compile at the first call and keep the machine code on disk for the next process."""
+    return cast(Function, numba.njit(nogil=True, cache=True)(function))
+
+
+@_compiled
+def search(
+    starts: np.ndarray,
+    documents: np.ndarray,
+    weights: np.ndarray,
+    n: int,
+    query_starts: np.ndarray,
+    query_terms: np.ndarray,
+    query_weights: np.ndarray,
+    needed: np.ndarray,
+    rows: np.ndarray,
+    scores: np.ndarray,
+) -> None:
+    """Fill `rows` [q, k] with the best documents of each query, best first, and `scores` [q, k]; both arrive empty.
+
+    Postings of term t: `documents` [p] and `weights` [p] from `starts[t]` to `starts[t + 1]`, in ascending order of the
+    document. Of equal scores the lower document is better. `needed` [q] is the number of query terms that a document
+    must have. A document's score is the sum over the query's terms in their order, in float32.
+    """
+    k = rows.shape[1]
+    length = min(n, WINDOW) + BLOCK
+    window = np.zeros(length, np.float32)
+    matched = np.zeros(length if needed.size and needed.max() > 1 else 0, np.int32)
+    for q in range(len(query_starts) - 1):
+        terms = query_terms[query_starts[q] : query_starts[q + 1]]
+        term_weights = query_weights[query_starts[q] : query_starts[q + 1]]
+        cursors = starts[terms]
+        held = 0
+        for base in range(0, n, WINDOW):
+            limit = min(base + WINDOW, n)
+            for j in range(len(terms)):
+                weight, start, end = term_weights[j], cursors[j], starts[terms[j] + 1]
+                if limit < n:
+                    end = _first_beyond(documents, start, end, limit)
+                for p in range(start, end):
+                    window[documents[p] - base] += weight * weights[p]
+                if needed[q] > 1:
+                    for p in range(start, end):
+                        matched[documents[p] - base] += 1
+                cursors[j] = end
+            width = limit - base
+            if needed[q] > 1:
+                for i in range(width):
+                    if matched[i] < needed[q]:
+                        window[i] = 0
+                    matched[i] = 0
+            held = _collect(window, width, base, rows[q], scores[q], held)
+            window[:width] = 0
+        if held < k:
+            _heapify(scores[q, :held], rows[q, :held])
+        _sort(scores[q, :held], rows[q, :held])
+
+
+@_compiled
+def rescore(
+    starts: np.ndarray,
+    terms: np.ndarray,
+    weights: np.ndarray,
+    v: int,
+    query_starts: np.ndarray,
+    query_terms: np.ndarray,
+    query_weights: np.ndarray,
+    rows: np.ndarray,
+    scores: np.ndarray,
+) -> None:
+    """Fill `scores` [q, c] with the dot products of each query and its candidate documents `rows` [q, c] (-1: none).
+
+    Documents are rows of a CSR matrix [n, v]. The sum runs in the order of the terms, as in `search`.
+    """
+    dense = np.zeros(v, np.float32)
+    for q in range(len(query_starts) - 1):
+        for j in range(query_starts[q], query_starts[q + 1]):
+            dense[query_terms[j]] = query_weights[j]
+        for c in range(rows.shape[1]):
+            score = np.float32(0)
+            if rows[q, c] >= 0:
+                for p in range(starts[rows[q, c]], starts[rows[q, c] + 1]):
+                    score += dense[terms[p]] * weights[p]
+            scores[q, c] = score
+        for j in range(query_starts[q], query_starts[q + 1]):
+            dense[query_terms[j]] = 0
+
+
+@_compiled
+def _first_beyond(documents: np.ndarray, low: int, high: int, limit: int) -> int:
+    """The first position from `low` to `high` whose document is not below `limit`."""
+    while low < high:
+        middle = (low + high) >> 1
+        if documents[middle] < limit:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@_compiled
+def _collect(window: np.ndarray, width: int, base: int, rows: np.ndarray, scores: np.ndarray, held: int) -> int:
+    """Take what beats the worst of the k best into `rows` and `scores` [k]; gives how many of them are filled now.
+
+    Full, they are a heap with the worst in front. Documents come in ascending order, so an equal score never beats.
+    """
+    k = len(rows)
+    threshold = scores[0] if held == k else np.float32(0)
+    for start in range(0, width, BLOCK):
+        promising = False
+        for i in range(start, start + BLOCK):  # no branch: many comparisons in one instruction
+            promising |= window[i] > threshold
+        if not promising:
+            continue
+        for i in range(start, start + BLOCK):
+            if window[i] <= threshold:
+                continue
+            if held < k:
+                rows[held], scores[held] = base + i, window[i]
+                held += 1
+                if held == k:
+                    _heapify(scores, rows)
+            else:
+                rows[0], scores[0] = base + i, window[i]
+                _sink(scores, rows, 0)
+            if held == k:
+                threshold = scores[0]
+    return held
+
+
+@_compiled
+def _heapify(scores: np.ndarray, rows: np.ndarray) -> None:
+    for position in range(len(scores) // 2 - 1, -1, -1):
+        _sink(scores, rows, position)
+
+
+@_compiled
+def _sort(scores: np.ndarray, rows: np.ndarray) -> None:
+    """Turn the heap into a list, best first: the worst moves to the end, again and again."""
+    for last in range(len(scores) - 1, 0, -1):
+        scores[0], scores[last] = scores[last], scores[0]
+        rows[0], rows[last] = rows[last], rows[0]
+        _sink(scores[:last], rows[:last], 0)
+
+
+@_compiled
+def _sink(scores: np.ndarray, rows: np.ndarray, position: int) -> None:
+    """Move the entry at `position` down the heap until none below it is worse (a lower score, or a later document)."""
+    score, row, size = scores[position], rows[position], len(scores)
+    while True:
+        child = 2 * position + 1
+        if child >= size:
+            break
+        other = child + 1
+        if other < size and (
+            scores[other] < scores[child] or (scores[other] == scores[child] and rows[other] > rows[child])
+        ):
+            child = other
+        if score < scores[child] or (score == scores[child] and row > rows[child]):
+            break
+        scores[position], rows[position] = scores[child], rows[child]
+        position = child
+    scores[position], rows[position] = score, row

@@ -1,0 +1,173 @@
+"""The outcome of a search, and its form as a TREC run.
+
+Shapes: q queries, k results, n documents.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from ir_measures import ScoredDoc
+
+from vocable.errors import ArgumentError, DataError
+from vocable.storage import replacing
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """The k best documents of q queries, best first.
+
+    `rows` int32 [q, k] are row numbers of documents, -1 where there is no k-th hit; `scores` float32 [q, k] are 0
+    there. `ids` are the n document ids by row, where the index has them.
+    """
+
+    rows: np.ndarray
+    scores: np.ndarray
+    ids: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.rows.ndim != 2 or self.rows.shape != self.scores.shape:
+            raise ArgumentError(f"rows {self.rows.shape} and scores {self.scores.shape} must have one shape [q, k]")
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def document_id(self, row: int) -> str:
+        """The id of the document in `row`; its number if the ranking has no ids."""
+        return str(int(row)) if self.ids is None else self.ids[row]
+
+    def hits(self, query: int) -> list[tuple[str, float]]:
+        """The (document id, score) pairs of one query, best first."""
+        found = self.rows[query] >= 0
+        return [
+            (self.document_id(row), float(score))
+            for row, score in zip(self.rows[query][found], self.scores[query][found], strict=True)
+        ]
+
+    def to_run(self, query_ids: Sequence[str]) -> list[ScoredDoc]:
+        """The hits as ir_measures records, with the q `query_ids` by row."""
+        self._check_query_ids(query_ids)
+        return [
+            ScoredDoc(query_id, document, score)
+            for query, query_id in enumerate(query_ids)
+            for document, score in self.hits(query)
+        ]
+
+    def write_trec(self, path: str | os.PathLike[str], query_ids: Sequence[str], tag: str = "vocable") -> None:
+        """Write the hits as a TREC run: `query Q0 document rank score tag`, ranks from 1.
+
+        Scores are written so that reading them gives the same float32. Raises `DataError` for an id that is empty or
+        has white space, which the format cannot hold.
+        """
+        self._check_query_ids(query_ids)
+        with replacing(path) as file:
+            for query, query_id in enumerate(query_ids):
+                for rank, (document, score) in enumerate(self.hits(query), start=1):
+                    line = f"{query_id} Q0 {document} {rank} {np.float32(score)!s} {tag}"
+                    if len(line.split()) != 6:
+                        message = f"query {query_id!r}, document {document!r}: a TREC run cannot hold white space"
+                        raise DataError(message, place=str(path))
+                    file.write(f"{line}\n".encode())
+
+    def _check_query_ids(self, query_ids: Sequence[str]) -> None:
+        if len(query_ids) != len(self.rows):
+            raise ArgumentError(f"{len(query_ids)} query ids for a ranking of {len(self.rows)} queries")
+
+    @classmethod
+    def from_run(cls, run: Iterable[ScoredDoc], query_ids: Sequence[str], ids: Sequence[str]) -> Ranking:
+        """The ranking that `run` is, for the queries `query_ids` over the documents `ids`.
+
+        k is the largest number of hits that a query has; ties are put in the order of the ids. A query without hits
+        gets a row of -1. Raises `DataError` for a query or document that is not among the ids.
+        """
+        queries = {query_id: row for row, query_id in enumerate(query_ids)}
+        documents = {document_id: row for row, document_id in enumerate(ids)}
+        found: list[list[tuple[int, float]]] = [[] for _ in query_ids]
+        for hit in run:
+            if hit.query_id not in queries or hit.doc_id not in documents:
+                raise DataError(f"the run has query {hit.query_id!r}, document {hit.doc_id!r}: one is not known here")
+            found[queries[hit.query_id]].append((documents[hit.doc_id], hit.score))
+        k = max((len(hits) for hits in found), default=0)
+        padded = np.array([hits + [(-1, 0.0)] * (k - len(hits)) for hits in found]).reshape(len(found), k, 2)
+        return best(padded[:, :, 0].astype(np.int32), padded[:, :, 1], k, ids)
+
+
+def best(rows: np.ndarray, scores: np.ndarray, k: int, ids: Sequence[str] | None) -> Ranking:
+    """The k best of the candidates `rows` [q, c] (-1 for none) by `scores` [q, c]; ties in the order of the ids.
+
+    Without ids, ties are in the order of the rows.
+
+    >>> best(np.array([[4, 2, -1, 7]]), np.array([[1.0, 1.0, 0.0, 3.0]]), 2, None).rows.tolist()
+    [[7, 2]]
+    """
+    if k < 0:
+        raise ArgumentError(f"k must not be negative, not {k}")
+    none = rows < 0
+    order = np.lexsort((_tie_order(rows, ids), np.where(none, np.inf, -scores)), axis=-1)[:, :k]
+    top_rows = np.full((len(rows), k), -1, dtype=np.int32)
+    top_scores = np.zeros((len(rows), k), dtype=np.float32)
+    width = order.shape[1]
+    top_rows[:, :width] = np.take_along_axis(rows, order, axis=1)
+    top_scores[:, :width] = np.take_along_axis(np.where(none, 0, scores), order, axis=1)
+    return Ranking(top_rows, top_scores, ids)
+
+
+def _tie_order(rows: np.ndarray, ids: Sequence[str] | None) -> np.ndarray:
+    """Numbers [q, c] that order the candidates as their ids do."""
+    if ids is None:
+        return rows
+    distinct, position = np.unique(rows, return_inverse=True)
+    names = ["" if row < 0 else ids[row] for row in distinct.tolist()]
+    ranks = np.empty(len(names), dtype=np.int64)
+    ranks[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
+    order: np.ndarray = ranks[position.reshape(rows.shape)]
+    return order
+
+
+def read_trec(path: str | os.PathLike[str]) -> list[ScoredDoc]:
+    """Read a TREC run: one `query Q0 document rank score tag` a line, in any order.
+
+    Blank lines are passed over. Raises `DataError`, with the line's number, for a line of another shape, a score that
+    is not a finite number, and a document that a query already has.
+    """
+    seen: set[tuple[str, str]] = set()
+    run = []
+    for number, line in _lines(Path(path)):
+        fields = line.split()
+        if not fields:
+            continue
+        if len(fields) != 6:
+            message = f"expected six fields (query Q0 document rank score tag), found {len(fields)}"
+            raise DataError(message, place=str(path), line=number)
+        query, _, document, _, score, _ = fields
+        if (query, document) in seen:
+            raise DataError(f"query {query!r} already has document {document!r}", place=str(path), line=number)
+        seen.add((query, document))
+        run.append(ScoredDoc(query, document, _score(score, str(path), number)))
+    return run
+
+
+def _score(text: str, place: str, line: int) -> float:
+    try:
+        score = float(text)
+    except ValueError:
+        score = float("nan")
+    if not np.isfinite(score):
+        raise DataError(f"the score {text!r} is not a finite number", place=place, line=line)
+    return score
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                try:
+                    yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
+                except UnicodeDecodeError as error:
+                    raise DataError("not UTF-8", place=str(path), line=number) from error
+    except OSError as error:
+        raise DataError(f"cannot be read: {error.strerror}", place=str(path)) from error

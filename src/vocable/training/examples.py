@@ -1,0 +1,76 @@
+"""Training examples as the host trainer wants them: one data set a source, on disk, drawn in the wanted shares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from datasets import Dataset, DatasetDict
+from datasets.utils.logging import disable_progress_bar, enable_progress_bar, is_progress_bar_enabled
+
+from vocable.data import read_examples
+from vocable.errors import DataError
+
+
+def load_examples(
+    places: list[str], negatives: int, draws: int, batch_size: int, size_exponent: float, seed: int, cache: Path
+) -> DatasetDict:
+    """The examples of a run, one data set a place, so that a batch can be drawn from one source.
+
+    Args:
+        places: what `vocable.data.read_examples` takes.
+        negatives: hard negatives taken from each example, as columns negative_1, negative_2, ...
+        draws: examples that the run sees; a source is repeated, newly shuffled, when its share is larger than it is.
+        batch_size: shares are rounded to whole batches, one at least.
+        size_exponent: a source of n examples gets a share proportional to n to this power.
+        seed: decides the order.
+        cache: folder for the Arrow files, which are memory-mapped rather than held.
+
+    Raises:
+        DataError: a place without an example, or an example with fewer negatives than asked for.
+    """
+    shown = is_progress_bar_enabled()
+    disable_progress_bar()
+    try:
+        sources = {
+            f"{number}-{Path(place).name}": Dataset.from_generator(
+                _rows, gen_kwargs={"place": place, "negatives": negatives}, cache_dir=str(cache)
+            )
+            for number, place in enumerate(places)
+        }
+    finally:
+        if shown:
+            enable_progress_bar()
+    sizes = np.array([len(source) for source in sources.values()])
+    shares = sizes**size_exponent / (sizes**size_exponent).sum()
+    rng = np.random.default_rng(seed)
+    return DatasetDict(
+        {
+            name: source.select(_draw(len(source), max(1, round(draws * share / batch_size)) * batch_size, rng))
+            for (name, source), share in zip(sources.items(), shares, strict=True)
+        }
+    )
+
+
+def _rows(place: str, negatives: int) -> Iterator[dict[str, str]]:
+    empty = True
+    for example in read_examples(place):
+        empty = False
+        if len(example.negatives) < negatives:
+            raise DataError(
+                f"an example has {len(example.negatives)} negatives where {negatives} are asked for: "
+                f"{example.query[:60]!r}",
+                place=place,
+            )
+        columns = {f"negative_{i + 1}": text for i, text in enumerate(example.negatives[:negatives])}
+        yield {"query": example.query, "positive": example.positive, **columns}
+    if empty:
+        raise DataError("no example", place=place)
+
+
+def _draw(size: int, draws: int, rng: np.random.Generator) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """`draws` rows of `size`: whole passes in new orders, then a part of one."""
+    passes = [rng.permutation(size) for _ in range(-(-draws // size))]
+    return np.concatenate(passes)[:draws]

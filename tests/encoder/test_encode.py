@@ -1,0 +1,274 @@
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from sentence_transformers import SparseEncoder
+from sentence_transformers.base.modules import Router, Transformer
+from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling
+from transformers import PreTrainedTokenizerFast
+
+from vocable.encoder import encode as encoding
+from vocable.encoder.encode import TextEncoder, encode
+from vocable.encoder.fuse import fuse
+from vocable.encoder.load import load
+from vocable.errors import ArgumentError
+
+Floats = NDArray[np.float32]
+
+
+def stock_values(folder: Path, texts: list[str], **options: Any) -> Floats:
+    """What plain sentence-transformers makes of the texts, dense [b, v]."""
+    return SparseEncoder(str(folder), device="cpu").encode(texts, **options).to_dense().numpy()
+
+
+def assert_sound(vectors: csr_array) -> None:
+    assert vectors.data.dtype == np.float32
+    assert vectors.indices.dtype == np.int32
+    assert vectors.has_canonical_format  # sorted columns, none twice
+    assert (vectors.data > 0).all()
+    assert vectors.indptr[-1] == len(vectors.data) == len(vectors.indices)
+
+
+@pytest.fixture
+def texts(toy_texts: list[str]) -> list[str]:
+    """Out of order by length, with duplicates, an empty one and one of spaces."""
+    return [toy_texts[0], "fox", toy_texts[1] * 2, "", toy_texts[2], "fox", "  ", toy_texts[0], *toy_texts[3:20]]
+
+
+@pytest.fixture(params=[0, 3, 40], ids=lambda tokens: f"{tokens or 'default'}-tokens")
+def batch_tokens(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The default batches, and batches of a text each and of a few."""
+    if request.param:
+        monkeypatch.setitem(encoding.BATCH_TOKENS, "cpu", request.param)
+
+
+def test_values_are_the_stock_model_s(backbone: Path, texts: list[str]) -> None:
+    vectors = encode(load(backbone, device="cpu"), texts, dtype="float32")
+    assert_sound(vectors)
+    expected = stock_values(backbone, texts)
+    assert vectors.shape == expected.shape
+    np.testing.assert_allclose(vectors.toarray(), expected, rtol=1e-4, atol=1e-5)
+    assert 0.02 < vectors.nnz / expected.size < 0.5
+
+
+def test_a_stock_model_is_encoded_as_well(backbones: dict[str, Path], texts: list[str]) -> None:
+    model = SparseEncoder(str(backbones["bert"]), device="cpu")
+    vectors = encode(model, texts, dtype="float32")
+    np.testing.assert_allclose(vectors.toarray(), stock_values(backbones["bert"], texts), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.usefixtures("batch_tokens")
+def test_order_and_duplicates_are_kept_whatever_the_batches(
+    toy_model: SparseEncoder, backbones: dict[str, Path], texts: list[str]
+) -> None:
+    vectors = encode(toy_model, texts, dtype="float32").toarray()
+    for row, text in enumerate(texts):
+        alone = stock_values(backbones["bert"], [text])[0]
+        np.testing.assert_allclose(vectors[row], alone, rtol=1e-4, atol=1e-5, err_msg=repr(text))
+
+
+@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(texts=st.lists(st.text(max_size=30), max_size=6), top_k=st.none() | st.integers(1, 20))
+def test_any_text_has_its_row(toy_model: SparseEncoder, texts: list[str], top_k: int | None) -> None:
+    vectors = encode(toy_model, texts, top_k=top_k, dtype="float32")
+    assert_sound(vectors)
+    assert vectors.shape[0] == len(texts)
+    for row, text in enumerate(texts):
+        alone = encode(toy_model, [text], top_k=top_k, dtype="float32")
+        np.testing.assert_allclose(vectors.toarray()[row], alone.toarray()[0], rtol=1e-4, atol=1e-5)
+
+
+def test_no_text_gives_no_row(toy_model: SparseEncoder) -> None:
+    vectors = encode(toy_model, [])
+    assert_sound(vectors)
+    assert vectors.shape == (0, toy_model[0].config.vocab_size)
+
+
+def test_progress_counts_every_text_once(toy_model: SparseEncoder, texts: list[str]) -> None:
+    done: list[int] = []
+    TextEncoder(toy_model).encode(texts, done.append)
+    assert sum(done) == len(texts)
+
+
+def kept(row: Floats, top_k: int | None, min_weight: float) -> Floats:
+    """Brute force: the heaviest terms above the threshold; of equal weights the lower column."""
+    order = sorted(range(len(row)), key=lambda column: (-row[column], column))[:top_k]
+    return np.array([w if c in order and w > min_weight else 0 for c, w in enumerate(row)], dtype=np.float32)
+
+
+@pytest.mark.parametrize(("top_k", "min_weight"), [(1, 0.0), (5, 0.0), (None, 0.2), (6, 0.3), (10_000, 0.0), (3, 9.0)])
+def test_top_k_and_min_weight_are_those_of_brute_force(
+    toy_model: SparseEncoder, texts: list[str], top_k: int | None, min_weight: float
+) -> None:
+    everything = encode(toy_model, texts, dtype="float32").toarray()
+    vectors = encode(toy_model, texts, top_k=top_k, min_weight=min_weight, dtype="float32")
+    assert_sound(vectors)
+    expected = np.stack([kept(row, top_k, min_weight) for row in everything])
+    assert np.array_equal(vectors.toarray(), expected)
+
+
+def test_of_equal_weights_the_lower_columns_are_kept() -> None:
+    pooled = torch.tensor([[0.5, 1.0, 0.5, 0.5, 0.0], [0.0, 0.0, 0.0, 0.0, 2.0]])
+    vectors = encoding._to_csr(pooled, top_k=2, min_weight=0.0)
+    assert_sound(vectors)
+    assert vectors.toarray().tolist() == [[0.5, 1.0, 0, 0, 0], [0, 0, 0, 0, 2.0]]
+
+
+def test_the_model_s_own_number_of_terms_is_honoured(toy_model: SparseEncoder, texts: list[str]) -> None:
+    assert np.diff(encode(toy_model, texts).indptr).max() > 4
+    toy_model.max_active_dims = 4
+    vectors = encode(toy_model, texts, dtype="float32")
+    assert np.diff(vectors.indptr).max() == 4
+    expected = toy_model.encode_document(texts).to_dense().numpy()
+    np.testing.assert_allclose(vectors.toarray(), expected, rtol=1e-4, atol=1e-5)
+    assert np.diff(encode(toy_model, texts, top_k=6).indptr).max() == 6
+
+
+@pytest.mark.parametrize("role", ["query", "document"])
+@pytest.mark.parametrize(
+    ("prompts", "default"),
+    [
+        ({"query": "the rain ", "document": "An Owl "}, None),
+        ({"passage": "My neighbour "}, None),
+        ({"corpus": "lists "}, "corpus"),
+        ({"other": "books "}, "other"),
+    ],
+)
+def test_prompts_are_those_of_the_stock_model(
+    backbones: dict[str, Path], texts: list[str], role: Any, prompts: dict[str, str], default: str | None
+) -> None:
+    stock = SparseEncoder(str(backbones["bert"]), prompts=prompts, default_prompt_name=default, device="cpu")
+    by_role: dict[str, Callable[..., torch.Tensor]] = {"query": stock.encode_query, "document": stock.encode_document}
+    expected = by_role[role](texts).to_dense().numpy()
+    vectors = encode(fuse(stock), texts, role=role, dtype="float32")
+    np.testing.assert_allclose(vectors.toarray(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_prompt_changes_the_vectors(backbones: dict[str, Path], texts: list[str]) -> None:
+    prompts = {"query": "the rain ", "document": ""}
+    model = fuse(SparseEncoder(str(backbones["bert"]), prompts=prompts, device="cpu"))
+    queries, documents = (encode(model, texts, role=role, dtype="float32").toarray() for role in ("query", "document"))
+    assert not np.allclose(queries, documents, atol=1e-3)
+    np.testing.assert_allclose(documents, stock_values(backbones["bert"], texts), rtol=1e-4, atol=1e-5)
+    prompted = stock_values(backbones["bert"], ["the rain " + text for text in texts])
+    np.testing.assert_allclose(queries, prompted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.fixture
+def router(backbones: dict[str, Path], tokenizers: dict[str, PreTrainedTokenizerFast]) -> SparseEncoder:
+    tokenizer = tokenizers["wordpiece"]
+    static = SparseStaticEmbedding(tokenizer, weight=torch.linspace(0.5, 3, len(tokenizer)))
+    documents = [Transformer(str(backbones["bert"]), transformer_task="fill-mask"), SpladePooling()]
+    return SparseEncoder(modules=[Router.for_query_document([static], documents)], device="cpu")
+
+
+def test_a_router_s_routes_are_those_of_the_stock_model(router: SparseEncoder, texts: list[str]) -> None:
+    texts = [text for text in texts if text.strip()]
+    queries = router.encode_query(texts).to_dense().numpy()
+    documents = router.encode_document(texts).to_dense().numpy()
+    fuse(router)
+    for role, expected in (("query", queries), ("document", documents)):
+        vectors = encode(router, texts, role=role, dtype="float32")
+        assert_sound(vectors)
+        np.testing.assert_allclose(vectors.toarray(), expected, rtol=1e-4, atol=1e-5)
+    fox = encode(router, ["the fox fox"], role="query", dtype="float32")
+    assert fox.nnz == 2  # static queries have no special tokens, and a repeated word counts once
+
+
+def test_static_queries_may_be_empty_and_are_never_cut(router: SparseEncoder, texts: list[str]) -> None:
+    encoder = TextEncoder(fuse(router), "query", max_length=2, dtype="float32")
+    vectors = encoder.encode(["fox", "", "the old fox reads books"])
+    assert_sound(vectors)
+    words = router[0].sub_modules["query"][0].tokenizer.tokenize("the old fox reads books")
+    assert np.diff(vectors.indptr).tolist() == [1, 0, len(set(words))]
+    assert len(words) > 4
+    assert encoder.truncated == 0
+    assert encode(router, ["", " "], role="query").nnz == 0
+
+
+def test_max_length_cuts_and_counts(
+    toy_model: SparseEncoder, backbones: dict[str, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    words = "the old fox reads books at night"
+    texts = ["the old", words, "the old fox", words + " in the rain"]
+    with caplog.at_level(logging.WARNING, logger="vocable"):
+        vectors = encode(toy_model, texts, max_length=5, dtype="float32")
+    assert [record.getMessage() for record in caplog.records] == ["2 of 4 texts were cut at 5 tokens"]
+    # Five tokens are [CLS], three words and [SEP].
+    assert len(toy_model.tokenizer.tokenize("the old fox")) == 3
+    expected = stock_values(backbones["bert"], ["the old", *["the old fox"] * 3])
+    np.testing.assert_allclose(vectors.toarray(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_nothing_is_said_when_nothing_is_cut(toy_model: SparseEncoder, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, logger="vocable"):
+        encode(toy_model, ["the old fox"], max_length=5)
+        encode(toy_model, [])
+    assert not caplog.records
+
+
+def test_lengths_are_the_model_s_own_for_the_role(toy_model: SparseEncoder, toy_texts: list[str]) -> None:
+    text = " ".join(toy_texts[:20])
+    assert TextEncoder(toy_model, "query").max_length == 64
+    transformer = toy_model[0]
+    transformer.query_length, transformer.document_length = 6, 9
+    for role, length in (("query", 6), ("document", 9)):
+        encoder = TextEncoder(toy_model, role, dtype="float32")
+        vectors = encoder.encode([text, "fox"])
+        assert (encoder.max_length, encoder.truncated) == (length, 1)
+        stock = toy_model.encode_query if role == "query" else toy_model.encode_document
+        np.testing.assert_allclose(vectors.toarray(), stock([text, "fox"]).to_dense().numpy(), rtol=1e-4, atol=1e-5)
+    assert TextEncoder(toy_model, "query", max_length=12).max_length == 12
+
+
+def test_truncated_texts_are_counted_over_all_calls(toy_model: SparseEncoder) -> None:
+    encoder = TextEncoder(toy_model, max_length=3)
+    encoder.encode(["fox", "the old fox"])
+    encoder.encode(["reads books"])
+    assert encoder.truncated == 2
+
+
+def test_bfloat16_is_close_to_float32_and_leaves_the_model_alone(toy_model: SparseEncoder, texts: list[str]) -> None:
+    before = {name: value.clone() for name, value in toy_model.state_dict().items()}
+    exact = encode(toy_model, texts, dtype="float32").toarray()
+    vectors = encode(toy_model, texts, dtype="bfloat16")
+    assert_sound(vectors)
+    difference = np.linalg.norm(vectors.toarray() - exact) / np.linalg.norm(exact)
+    assert 0 < difference < 0.03
+    assert all(torch.equal(value, before[name]) for name, value in toy_model.state_dict().items())
+    assert np.array_equal(encode(toy_model, texts, dtype="float32").toarray(), exact)
+
+
+@pytest.mark.parametrize(("native", "dtype"), [(True, torch.bfloat16), (False, torch.float32)])
+def test_auto_computes_in_bfloat16_only_where_it_is_native(
+    toy_model: SparseEncoder, monkeypatch: pytest.MonkeyPatch, native: bool, dtype: torch.dtype
+) -> None:
+    monkeypatch.setattr(encoding, "native_bfloat16", lambda device: native)
+    assert TextEncoder(toy_model).model.dtype == dtype
+    assert TextEncoder(toy_model.bfloat16()).model.dtype == dtype
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"role": "passage"}, "role must be query or document, not 'passage'"),
+        ({"dtype": "float16"}, "dtype must be one of auto, float32, bfloat16, not 'float16'"),
+        ({"top_k": 0}, "top_k must be at least 1, not 0"),
+        ({"min_weight": -0.1}, "min_weight must be 0 or more"),
+        ({"min_weight": float("nan")}, "min_weight must be 0 or more"),
+        ({"max_length": 0}, "max_length must be at least 1"),
+    ],
+)
+def test_arguments_out_of_range_are_refused(toy_model: SparseEncoder, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        encode(toy_model, ["fox"], **options)

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer, SparseEncoder
+from sentence_transformers.base.modules import Router, Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling
+from transformers import AutoModel, PreTrainedTokenizerFast
+
+from vocable.encoder.fuse import splade_modules
+from vocable.encoder.load import load, locate
+from vocable.errors import ArgumentError, ModelError
+
+
+def is_fused(model: SparseEncoder) -> bool:
+    hidden = model[0](model.preprocess(["a fox"]))["token_embeddings"]
+    return hidden.shape[-1] == model[0].auto_model.get_output_embeddings().in_features
+
+
+@pytest.fixture
+def texts(toy_texts: list[str]) -> list[str]:
+    return [*toy_texts[:8], "fox"]
+
+
+def test_a_plain_checkpoint_gets_max_pooling_and_the_fused_head(backbone: Path, texts: list[str]) -> None:
+    model = load(backbone, device="cpu")
+    assert is_fused(model)
+    assert not model.training
+    assert model[1].pooling_strategy == "max"
+    expected = SparseEncoder(str(backbone), device="cpu").encode(texts).to_dense()
+    torch.testing.assert_close(model.encode(texts).to_dense(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_saved_sparse_encoder_keeps_its_pooling_and_activation(
+    backbones: dict[str, Path], tmp_path: Path, texts: list[str]
+) -> None:
+    transformer = Transformer(str(backbones["distilbert"]), transformer_task="fill-mask")
+    stock = SparseEncoder(modules=[transformer, SpladePooling("sum", "log1p_relu")], device="cpu")
+    stock.save(str(tmp_path / "model"))
+    expected = stock.encode(texts).to_dense()
+    model = load(tmp_path / "model", device="cpu")
+    assert is_fused(model)
+    torch.testing.assert_close(model.encode(texts).to_dense(), expected, rtol=1e-5, atol=1e-6)
+    assert load(str(tmp_path / "model"), pooling="max", device="cpu")[1].pooling_strategy == "max"
+
+
+def test_half_precision_checkpoints_are_loaded_in_float32(backbones: dict[str, Path], tmp_path: Path) -> None:
+    SparseEncoder(str(backbones["bert"]), device="cpu").bfloat16().save(str(tmp_path / "half"))
+    model = load(tmp_path / "half", device="cpu")
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+
+
+def test_router_with_static_queries_loads_and_gives_what_the_stock_model_gives(
+    backbones: dict[str, Path], tokenizers: dict[str, PreTrainedTokenizerFast], tmp_path: Path, texts: list[str]
+) -> None:
+    tokenizer = tokenizers["wordpiece"]
+    static = SparseStaticEmbedding(tokenizer, weight=torch.linspace(0.5, 3, len(tokenizer)))
+    documents = [Transformer(str(backbones["bert"]), transformer_task="fill-mask"), SpladePooling()]
+    stock = SparseEncoder(modules=[Router.for_query_document([static], documents)], device="cpu")
+    stock.save(str(tmp_path / "router"))
+    model = load(tmp_path / "router", device="cpu")
+    assert len(splade_modules(model)) == 1
+    queries = stock.encode_query(texts).to_dense()
+    assert (queries > 0).any()
+    assert torch.equal(model.encode_query(texts).to_dense(), queries)
+    torch.testing.assert_close(
+        model.encode_document(texts).to_dense(), stock.encode_document(texts).to_dense(), rtol=1e-5, atol=1e-6
+    )
+
+
+def test_a_dense_model_is_refused(backbones: dict[str, Path], tmp_path: Path) -> None:
+    dense = SentenceTransformer(modules=[Transformer(str(backbones["bert"])), Pooling(32)], device="cpu")
+    dense.save(str(tmp_path / "dense"))
+    with pytest.raises(ModelError, match="dense is a SentenceTransformer, not a sparse encoder"):
+        load(tmp_path / "dense")
+
+
+def test_modules_without_a_model_type_count_as_dense(tmp_path: Path) -> None:
+    (tmp_path / "modules.json").write_text("[]", encoding="utf-8")
+    with pytest.raises(ModelError, match="is a SentenceTransformer, not a sparse encoder"):
+        load(tmp_path)
+
+
+def test_an_encoder_without_a_head_is_refused(backbones: dict[str, Path], tmp_path: Path) -> None:
+    AutoModel.from_pretrained(backbones["bert"]).save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match=r"no masked-language-model head \(its configuration names BertModel\)"):
+        load(tmp_path)
+
+
+def test_a_sparse_encoder_of_other_modules_is_refused(backbones: dict[str, Path], tmp_path: Path) -> None:
+    transformer = Transformer(str(backbones["bert"]), transformer_task="fill-mask")
+    SparseEncoder(modules=[transformer], device="cpu").save(str(tmp_path / "other"))
+    with pytest.raises(ModelError, match="no fill-mask Transformer followed by SpladePooling in Transformer"):
+        load(tmp_path / "other", device="cpu")
+
+
+def test_a_damaged_model_is_refused_by_name(backbones: dict[str, Path], tmp_path: Path) -> None:
+    folder = tmp_path / "damaged"
+    SparseEncoder(str(backbones["bert"]), device="cpu").save(str(folder))
+    modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
+    weights = folder / modules[0]["path"] / "model.safetensors"
+    weights.unlink()
+    with pytest.raises(ModelError, match="damaged"):
+        load(folder, device="cpu")
+    weights.write_bytes(b"\x00" * 100)
+    with pytest.raises(ModelError, match="damaged"):
+        load(folder, device="cpu")
+
+
+def test_a_damaged_configuration_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "modules.json").write_text("[]", encoding="utf-8")
+    (tmp_path / "config_sentence_transformers.json").write_text("{not json", encoding="utf-8")
+    with pytest.raises(ModelError, match="its configuration is damaged"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["no/such-model", "/no/such/folder", "not a name at all", ""])
+def test_what_is_not_there_is_refused_at_once(name: str) -> None:
+    start = time.perf_counter()
+    with pytest.raises(ModelError, match="no such model folder"):
+        load(name)
+    assert time.perf_counter() - start < 5
+
+
+def test_an_unknown_pooling_is_refused(backbones: dict[str, Path]) -> None:
+    with pytest.raises(ArgumentError, match="pooling must be one of max, sum, cls, not 'mean'"):
+        load(backbones["bert"], pooling="mean")
+
+
+def test_a_package_that_is_not_installed_is_named() -> None:
+    with pytest.raises(ModelError, match="no_such_package is not installed: pip install no_such_package"):
+        locate("package:no_such_package/folder")
+
+
+def test_a_package_s_folder_is_found_without_a_copy() -> None:
+    assert Path(locate("package:vocable/encoder")).joinpath("head.py").is_file()

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import json
+from io import StringIO
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+from scipy.stats import ttest_rel
+
+from vocable.errors import ArgumentError
+from vocable.evaluation import Cost, Evaluation, compare, paired_t_test
+
+
+def evaluation(name: str, *values: float, cost: Cost | None = None, dataset: str = "toy") -> Evaluation:
+    per_query = {f"q{row}": value for row, value in enumerate(values)}
+    return Evaluation(name, dataset, {"R@10": float(np.mean(values))}, {"R@10": per_query}, cost)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=3, max_size=40))
+def test_p_is_scipys_wherever_scipys_is_sound(pairs: list[tuple[float, float]]) -> None:
+    first, second = (np.array(side) for side in zip(*pairs, strict=True))
+    p = paired_t_test(dict(enumerate(first)), dict(enumerate(second)))
+    assert 0 <= p <= 1
+    assert p == paired_t_test(dict(enumerate(second)), dict(enumerate(first)))
+    if (first - second).std() > 1e-6:
+        assert p == pytest.approx(ttest_rel(first, second).pvalue, rel=1e-6)
+
+
+def test_queries_are_paired_by_id_not_by_order() -> None:
+    first, second = {"a": 0.1, "b": 0.9, "c": 0.4}, {"c": 0.5, "a": 0.3, "b": 0.8}
+    assert paired_t_test(first, second) == pytest.approx(ttest_rel([0.1, 0.9, 0.4], [0.3, 0.8, 0.5]).pvalue)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "p"),
+    [
+        ([0.5, 1.0, 0.2], [0.5, 1.0, 0.2], 1.0),
+        ([0.5, 1.0, 0.25], [0.25, 0.75, 0.0], 0.0),
+        ([0.5], [0.1], 1.0),
+        ([], [], 1.0),
+    ],
+)
+def test_where_t_is_undefined_p_is_settled(first: list[float], second: list[float], p: float) -> None:
+    assert paired_t_test(dict(enumerate(first)), dict(enumerate(second))) == p
+
+
+def test_other_queries_are_refused_with_their_number() -> None:
+    with pytest.raises(ArgumentError, match=r"1 query is in only one of the two \(b\)"):
+        paired_t_test({"a": 1.0, "b": 1.0}, {"a": 1.0})
+    with pytest.raises(ArgumentError, match=r"6 queries are in only one of the two \(q0, q1, q2, \.\.\.\)"):
+        paired_t_test({f"q{row}": 1.0 for row in range(6)}, {})
+
+
+def test_each_system_is_tested_against_the_first() -> None:
+    base, better, same = [0.1, 0.4, 0.3, 0.2], [0.6, 0.5, 0.9, 0.8], [0.1, 0.4, 0.3, 0.2]
+    found = compare([evaluation("base", *base), evaluation("better", *better), evaluation("same", *same)])
+    p = ttest_rel(base, better).pvalue
+    assert [dict(row) for row in found.p_values] == [{"R@10": pytest.approx(p)}, {"R@10": 1.0}]
+    written = json.loads(json.dumps(found.to_json()))
+    assert (written["dataset"], written["baseline"]) == ("toy", "base")
+    assert [system["p"] for system in written["systems"]] == [None, {"R@10": pytest.approx(p)}, {"R@10": 1.0}]
+    assert [system["values"] for system in written["systems"]] == [e.values for e in found.evaluations]
+    assert all("per_query" not in system for system in written["systems"])
+    assert found.evaluations[0].per_query["R@10"] == {"q0": 0.1, "q1": 0.4, "q2": 0.3, "q3": 0.2}
+
+
+def test_quality_significance_and_cost_stand_in_one_table() -> None:
+    better = evaluation("model", 0.6, 0.5, 0.9, cost=Cost(flops=1.5, index_bytes=2_000_000))
+    found = compare([evaluation("BM25", 0.1, 0.4, 0.3), better])
+    p = ttest_rel([0.1, 0.4, 0.3], [0.6, 0.5, 0.9]).pvalue
+    assert found.markdown().splitlines() == [
+        "| system | R@10 | p | FLOPS | index MB |",
+        "|:--|--:|--:|--:|--:|",
+        "| BM25 | 0.2667 | – | – | – |",
+        f"| model | 0.6667 | {p:.3f} | 1.50 | 2.00 |",
+    ]
+    console = Console(width=80, file=StringIO())
+    console.print(found.table())
+    assert f"{p:.3f}" in console.file.getvalue()
+
+
+def test_one_evaluation_needs_no_test() -> None:
+    found = compare([evaluation("only", 0.5, 1.0)])
+    assert found.p_values == ()
+    assert found.markdown() == evaluation("only", 0.5, 1.0).markdown()
+
+
+def test_evaluations_that_do_not_match_are_refused() -> None:
+    with pytest.raises(ArgumentError, match="no evaluations"):
+        compare([])
+    with pytest.raises(ArgumentError, match="different datasets cannot be compared: a on toy, b on other"):
+        compare([evaluation("a", 1.0), evaluation("b", 1.0, dataset="other")])
+    with pytest.raises(ArgumentError, match=r"different measures cannot be compared: a has R@10; b has AP"):
+        compare([evaluation("a", 1.0), Evaluation("b", "toy", {"AP": 1.0}, {"AP": {"q0": 1.0}})])
+    with pytest.raises(ArgumentError, match="2 queries are in only one"):
+        compare([evaluation("a", 1.0, 0.5, 0.5), evaluation("b", 1.0)])

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.sparse import csr_array
+
+from vocable.errors import ArgumentError, VectorsError
+from vocable.evaluation import Cost, activation_rates, active_terms, flops, index_bytes, search_latency
+from vocable.evaluation.cost import spread
+from vocable.evaluation.tables import cost_columns
+from vocable.search.exact import ExactIndex
+
+V = 7
+
+
+def dense() -> st.SearchStrategy[np.ndarray]:
+    weights = st.sampled_from([0.0, 0.0, 0.5, 2.0])
+    return st.integers(1, 6).flatmap(lambda rows: arrays(np.float32, (rows, V), elements=weights))
+
+
+@settings(deadline=None, max_examples=60)
+@given(dense(), dense())
+def test_flops_and_active_terms_equal_counting_over_all_pairs(queries: np.ndarray, documents: np.ndarray) -> None:
+    shared = [np.count_nonzero((query > 0) & (document > 0)) for query in queries for document in documents]
+    assert flops(csr_array(queries), csr_array(documents)) == pytest.approx(np.mean(shared))
+    assert active_terms(csr_array(queries)) == pytest.approx((queries > 0).sum(axis=1).mean())
+    np.testing.assert_allclose(activation_rates(csr_array(documents)), (documents > 0).mean(axis=0))
+
+
+def test_flops_is_the_postings_read_over_all_pairs() -> None:
+    rng = np.random.default_rng(0)
+    queries, documents = ((rng.random((rows, 40)) < 0.2).astype(np.float32) for rows in (11, 23))
+    frequency = ExactIndex(csr_array(documents)).document_frequency
+    read = sum(frequency[query > 0].sum() for query in queries)
+    assert flops(csr_array(queries), csr_array(documents)) == pytest.approx(read / (11 * 23))
+
+
+def test_a_stored_zero_is_not_an_active_term() -> None:
+    vectors = csr_array((np.array([0.0, 3.0]), np.array([0, 2]), np.array([0, 2])), shape=(1, 4))
+    assert active_terms(vectors) == 1
+    assert activation_rates(vectors).tolist() == [0, 0, 1, 0]
+    assert flops(vectors, vectors) == 1
+
+
+def test_no_vectors_cost_nothing() -> None:
+    empty, one = csr_array((0, V)), csr_array(np.ones((1, V)))
+    assert active_terms(empty) == flops(empty, one) == flops(one, empty) == 0
+
+
+def test_flops_of_two_vocabularies_is_refused() -> None:
+    with pytest.raises(VectorsError, match=r"the queries have 2 terms, the documents 3"):
+        flops(csr_array(np.ones((1, 2))), csr_array(np.ones((1, 3))))
+
+
+def test_index_bytes_is_the_size_of_its_arrays() -> None:
+    vectors = csr_array(np.array([[1.0, 0.0, 2.0], [0.0, 3.0, 0.0]], dtype=np.float32))
+    # 3 postings of a row (int32) and a weight (float32), and v + 1 offsets (int64)
+    assert index_bytes(ExactIndex(vectors)) == 3 * (4 + 4) + 4 * 8
+    # and ids: 3 offsets (int64) and their letters; they are in order already
+    assert index_bytes(ExactIndex(vectors, ["a", "bc"])) == 3 * 8 + 4 * 8 + 3 * 8 + 3
+
+
+def test_latency_is_percentiles_of_the_calls_in_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([10.0, 10.001, 20.0, 20.003, 30.0, 30.002])
+    monkeypatch.setattr("vocable.evaluation.cost.perf_counter", lambda: next(times))
+    called: list[str] = []
+    p50, p95 = search_latency(called.append, ["a", "b", "c"])
+    assert called == ["a", "a", "b", "c"]
+    assert (p50, p95) == pytest.approx((2.0, np.percentile([1, 3, 2], 95)))
+
+
+def test_latency_needs_a_query_and_times_a_thousand_at_most() -> None:
+    with pytest.raises(ArgumentError, match="no queries"):
+        search_latency(lambda query: None, [])
+    called: list[int] = []
+    search_latency(called.append, range(2500))
+    assert len(called) == 1001
+    assert called[1:4] == [0, 2, 5]
+    assert spread(1000) == list(range(1000))
+
+
+def test_only_columns_with_a_value_are_shown() -> None:
+    costs = [None, Cost(flops=1.234, index_bytes=5_250_000), Cost(flops=0.5)]
+    header, rows = cost_columns(costs)
+    assert header == ["FLOPS", "index MB"]
+    assert rows == [["–", "–"], ["1.23", "5.25"], ["0.50", "–"]]
+    assert cost_columns([None, Cost()]) == ([], [[], []])

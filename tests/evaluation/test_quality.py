@@ -1,0 +1,285 @@
+from __future__ import annotations
+
+import json
+import math
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ir_measures import ScoredDoc
+from rich.console import Console
+from sentence_transformers import SparseEncoder
+
+from vocable.data import Document, Qrel, Query
+from vocable.encoder.encode import encode
+from vocable.errors import ArgumentError, DataError
+from vocable.evaluation import (
+    Cost,
+    Dataset,
+    Evaluation,
+    active_terms,
+    evaluate,
+    evaluate_run,
+    flops,
+    load_dataset,
+    parse_measures,
+    retrieve,
+)
+from vocable.evaluation.quality import side_by_side
+from vocable.search.bm25 import BM25Index
+from vocable.search.fusion import reciprocal_rank
+from vocable.vectors import prune
+
+DOCUMENTS = [
+    Document("d1", "The old fox reads books."),
+    Document("d2", "A librarian indexes sparse vectors at night.", "Libraries"),
+    Document("d3", "Every compiler rewrites posting lists."),
+    Document("d4", "The search engine forgets twelve queries."),
+]
+QUERIES = [Query("q1", "who reads books"), Query("q2", "sparse vectors"), Query("q3", "unjudged"), Query("q4", "rain")]
+JUDGMENTS = [
+    Qrel("q1", "d1", 1),
+    Qrel("q2", "d2", 2),
+    Qrel("q2", "d3", 1),
+    Qrel("q4", "d4", 0),
+    Qrel("q9", "d1", 1),  # a query that is not there
+]
+DATASET = Dataset("toy", DOCUMENTS, QUERIES, JUDGMENTS)
+# q1: the relevant document second. q2: the less relevant one first. q4: no answer. The others are not judged.
+RUN = [
+    ScoredDoc("q1", "d4", 3.0),
+    ScoredDoc("q1", "d1", 2.0),
+    ScoredDoc("q2", "d3", 9.0),
+    ScoredDoc("q2", "d2", 8.0),
+    ScoredDoc("q3", "d1", 1.0),
+    ScoredDoc("q9", "d1", 1.0),
+]
+NDCG = [1 / math.log2(3), (1 + 2 / math.log2(3)) / (2 + 1 / math.log2(3)), 0.0]
+
+
+def write_beir(folder: Path) -> str:
+    corpus = [{"_id": d.id, "title": d.title, "text": d.text} for d in DOCUMENTS]
+    queries = [{"_id": q.id, "text": q.text} for q in QUERIES]
+    for name, rows in (("corpus", corpus), ("queries", queries)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    lines = ["query-id\tcorpus-id\tscore", *("\t".join(map(str, j[:3])) for j in JUDGMENTS)]
+    (folder / "qrels.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return f"beir:{folder}"
+
+
+def write_trec(path: Path) -> Path:
+    path.write_text("".join(f"{h.query_id} Q0 {h.doc_id} 1 {h.score} tag\n" for h in RUN), encoding="utf-8")
+    return path
+
+
+def test_values_are_means_over_the_judged_queries() -> None:
+    result = evaluate_run("system", RUN, DATASET, ["nDCG@10", "R@1", "RR@10", "AP(rel=2)"])
+    assert list(result.per_query["nDCG@10"]) == ["q1", "q2", "q4"]
+    assert list(result.per_query["nDCG@10"].values()) == pytest.approx(NDCG)
+    assert result.per_query["R@1"] == {"q1": 0, "q2": 0.5, "q4": 0}
+    assert result.per_query["RR@10"] == {"q1": 0.5, "q2": 1, "q4": 0}
+    expected = {"nDCG@10": sum(NDCG) / 3, "R@1": 0.5 / 3, "RR@10": 0.5, "AP(rel=2)": 0.5 / 3}
+    assert result.values == pytest.approx(expected)
+    assert (result.name, result.dataset, result.queries, result.unjudged) == ("system", "toy", 3, 1)
+
+
+def test_a_run_counts_the_same_however_it_comes(tmp_path: Path) -> None:
+    place, path = write_beir(tmp_path), write_trec(tmp_path / "mine.trec")
+    from_file, from_list = evaluate(path, place, ["nDCG@10"]), evaluate(iter(RUN), DATASET, ["nDCG@10"])
+    assert from_file.values == from_list.values == {"nDCG@10": pytest.approx(sum(NDCG) / 3)}
+    assert (from_file.name, from_list.name) == ("mine", "run")
+    assert evaluate(str(path), place, ["nDCG@10"], name="other").name == "other"
+
+
+def test_scores_may_be_numpy_numbers() -> None:
+    run = [ScoredDoc(hit.query_id, hit.doc_id, np.float32(hit.score)) for hit in RUN]
+    assert evaluate_run("x", run, DATASET, ["nDCG@10"]).values["nDCG@10"] == pytest.approx(sum(NDCG) / 3)
+
+
+def test_a_run_without_hits_scores_zero() -> None:
+    assert evaluate_run("none", [], DATASET, ["nDCG@10", "RR@10"]).values == {"nDCG@10": 0, "RR@10": 0}
+
+
+def test_load_dataset_holds_the_judged_part(tmp_path: Path) -> None:
+    place = write_beir(tmp_path)
+    dataset = load_dataset(place)
+    assert [document.full for document in dataset.documents] == [document.full for document in DOCUMENTS]
+    assert [query.id for query in dataset.queries] == ["q1", "q2", "q4"]
+    assert [judgment.query_id for judgment in dataset.judgments] == ["q1", "q2", "q2", "q4"]
+    without = load_dataset(place, documents=False)
+    assert (without.documents, without.queries) == ([], dataset.queries)
+
+
+def test_judged_keeps_the_count_when_repeated() -> None:
+    assert DATASET.judged().judged() == DATASET.judged()
+    assert DATASET.judged().unjudged == 1
+
+
+def test_a_dataset_without_judged_queries_is_refused() -> None:
+    with pytest.raises(DataError, match="toy: none of the 4 queries has a judgment"):
+        evaluate_run("x", RUN, Dataset("toy", DOCUMENTS, QUERIES, [Qrel("q9", "d1", 1)]))
+
+
+def test_a_run_of_other_queries_is_refused() -> None:
+    with pytest.raises(DataError, match="toy: other: the run has none of the 3 judged queries"):
+        evaluate_run("other", [ScoredDoc("a", "d1", 1.0)], DATASET)
+
+
+def test_a_document_twice_for_a_query_is_refused() -> None:
+    with pytest.raises(DataError, match="toy: x: the run has document 'd1' twice for query 'q1'"):
+        evaluate_run("x", [*RUN, ScoredDoc("q1", "d1", 0.5)], DATASET)
+
+
+def test_a_name_that_is_no_run_says_how_a_model_is_given() -> None:
+    with pytest.raises(DataError, match=r"naver/splade-v3: no such run file \(a model is given as vocable.load"):
+        evaluate("naver/splade-v3", DATASET)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("ndcg@10", r"unknown measure 'ndcg@10': did you mean .*nDCG@10"),
+        ("recal@100", "did you mean Recall@100"),
+        ("mrr@10", "did you mean MRR@10"),
+        ("ndcg_cut_10", "did you mean .*nDCG"),
+        ("zzzzzz", "did you mean nDCG, R, RR, AP"),
+        ("R", "needs a cutoff, as in R@1000"),
+        ("nDCG@0", "cutoff must be a whole number of at least 1, not 0"),
+        ("R@1.5", "cutoff must be a whole number"),
+        ("nDCG(foo=1)@10", "it has no parameter 'foo'"),
+        ("NumQ@10", "unsupported params"),
+        ("nDCG@", "problem parsing"),
+        ("", "problem parsing"),
+        ("alpha_nDCG@10", "pip install"),
+    ],
+)
+def test_a_measure_that_cannot_be_is_refused_before_anything_slow(name: str, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        parse_measures(["R@10", name])
+
+
+@pytest.mark.parametrize("names", ["nDCG@10", []])
+def test_measures_are_a_list(names: list[str]) -> None:
+    with pytest.raises(ArgumentError, match="must be a list of names"):
+        parse_measures(names)
+
+
+def test_a_measure_is_called_as_it_was_asked() -> None:
+    result = evaluate_run("x", RUN, DATASET, ["MRR@10", "RR@10"])
+    assert result.values == {"MRR@10": 0.5, "RR@10": 0.5}
+    assert result.per_query["MRR@10"] == result.per_query["RR@10"]
+
+
+def test_a_measure_that_fails_on_the_data_is_named() -> None:
+    with pytest.raises(ArgumentError, match="Accuracy cannot be computed for toy"):
+        evaluate_run("x", [ScoredDoc("q1", "d1", 1.0)], DATASET, ["Accuracy"])
+
+
+def test_a_model_is_its_exact_ranking_and_its_cost(toy_model: SparseEncoder) -> None:
+    done: list[int] = []
+    found = retrieve(toy_model, DATASET, k=3, dtype="float32", advance=done.append)
+    queries = encode(toy_model, [QUERIES[row].text for row in (0, 1, 3)], role="query", dtype="float32")
+    documents = encode(toy_model, [document.full for document in DOCUMENTS], dtype="float32")
+    scores = (queries @ documents.T).toarray()
+    assert found.query_ids == ["q1", "q2", "q4"]
+    np.testing.assert_array_equal(found.ranking.rows, np.argsort(-scores, axis=1)[:, :3])
+    np.testing.assert_allclose(found.ranking.scores, -np.sort(-scores, axis=1)[:, :3], rtol=1e-5)
+    assert found.cost.query_terms == active_terms(queries)
+    assert found.cost.document_terms == active_terms(documents)
+    assert found.cost.flops == flops(queries, documents)
+    letters = sum(len(document.id) for document in DOCUMENTS)
+    assert found.cost.index_bytes == 8 * documents.nnz + 8 * (documents.shape[1] + 1) + 8 * 5 + letters
+    assert found.cost.documents_per_second > 0
+    assert 0 < found.cost.search_p50_ms <= found.cost.search_p95_ms
+    assert sum(done) == len(DOCUMENTS)
+
+    evaluation = evaluate(toy_model, DATASET, ["nDCG@3", "R@3"], k=3, dtype="float32")
+    again = evaluate_run("run", found.to_run(), DATASET, ["nDCG@3", "R@3"])
+    assert evaluation.per_query == again.per_query
+    assert evaluation.cost.flops == found.cost.flops
+    assert evaluation.name == Path(toy_model[0].auto_model.name_or_path).name
+
+
+def test_top_k_prunes_queries_and_documents(toy_model: SparseEncoder) -> None:
+    whole = retrieve(toy_model, DATASET, dtype="float32")
+    pruned = retrieve(toy_model, DATASET, query_top_k=2, document_top_k=3, dtype="float32")
+    assert abs(pruned.queries - prune(whole.queries, top_k=2)).max() < 1e-6
+    assert abs(pruned.documents - prune(whole.documents, top_k=3)).max() < 1e-6
+    assert (pruned.cost.query_terms, pruned.cost.document_terms) == (2, 3)
+
+
+def test_baseline_and_hybrid_come_through_the_same_door(toy_model: SparseEncoder) -> None:
+    dataset = DATASET.judged()
+    query_ids = [query.id for query in dataset.queries]
+    index = BM25Index([document.full for document in dataset.documents], [document.id for document in DOCUMENTS])
+    lexical = index.search([query.text for query in dataset.queries], k=3)
+    bm25 = evaluate_run("BM25", lexical.to_run(query_ids), dataset, ["RR@10"])
+    assert bm25.per_query["RR@10"] == {"q1": 1, "q2": 1, "q4": 0}
+    assert bm25.cost is None
+    hybrid = reciprocal_rank([lexical, retrieve(toy_model, dataset, k=3).ranking])
+    result = evaluate_run("hybrid", hybrid.to_run(query_ids), dataset, ["R@10"])
+    assert result.per_query["R@10"]["q1"] == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"k": 5}, r"R@10 looks at more than the k = 5 results"),
+        ({"k": 0, "measures": ["AP"]}, "k must be at least 1, not 0"),
+        ({"query_top_k": 0}, "top_k must be at least 1"),
+        ({"document_top_k": 0}, "top_k must be at least 1"),
+    ],
+)
+def test_arguments_out_of_range_are_refused(toy_model: SparseEncoder, options: dict[str, object], message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        evaluate(toy_model, DATASET, **({"measures": ["nDCG@3", "R@10"]} | options))
+
+
+def test_a_run_cannot_be_pruned() -> None:
+    with pytest.raises(ArgumentError, match="a finished run cannot be pruned"):
+        evaluate(RUN, DATASET, ["R@10"], document_top_k=3)
+
+
+def test_a_model_needs_documents(toy_model: SparseEncoder) -> None:
+    with pytest.raises(DataError, match="toy: there are no documents to search"):
+        evaluate(toy_model, Dataset("toy", [], QUERIES, JUDGMENTS), ["AP"])
+
+
+def test_json_there_and_back() -> None:
+    cost = Cost(query_terms=3.5, flops=0.25, index_bytes=1000)
+    for given in (cost, None):
+        result = evaluate_run("system", RUN, DATASET, ["nDCG@10", "R@1"], cost=given)
+        written = json.loads(json.dumps(result.to_json()))
+        assert written["per_query"]["R@1"] == {"q1": 0, "q2": 0.5, "q4": 0}
+        assert (written["queries"], written["unjudged"]) == (3, 1)
+        assert Evaluation.from_json(written) == result
+
+
+@pytest.mark.parametrize("values", [[], {"name": "x"}, {"cost": {"colour": 1}}])
+def test_other_json_is_refused(values: object) -> None:
+    with pytest.raises(DataError, match="not an evaluation as JSON"):
+        Evaluation.from_json(values)
+
+
+def test_tables_show_quality_and_cost() -> None:
+    result = evaluate_run("a|b [unused1]", RUN, DATASET, ["RR@10"], cost=Cost(query_terms=3.5, search_p50_ms=0.126))
+    assert result.markdown() == (
+        "| system | RR@10 | query terms | p50 ms |\n|:--|--:|--:|--:|\n| a\\|b [unused1] | 0.5000 | 3.50 | 0.13 |"
+    )
+    console = Console(width=100, file=StringIO())
+    console.print(result.table())
+    shown = console.file.getvalue()
+    assert "toy, 3 queries" in shown
+    assert ["a|b", "[unused1]", "0.5000", "3.50", "0.13"] in [line.split() for line in shown.splitlines()]
+
+
+def test_the_widest_table_keeps_its_numbers_on_a_terminal_of_80_columns() -> None:
+    cost = Cost(123.4, 1234.5, 12.34, 5_000_000_000, 12345.6, 12.345, 123.456)
+    result = evaluate_run("a model with a long name", RUN, DATASET, ["nDCG@10", "R@1000"], cost=cost)
+    console = Console(width=80, file=StringIO())
+    console.print(side_by_side([result, result], [{"nDCG@10": 0.0321, "R@1000": 0.00001}]).table())
+    shown = console.file.getvalue()
+    cells = "0.032 0.6667 <0.001 123.4 1234 12.3 5000 12346 12.3 123.5"
+    assert cells.split() == next(line.split() for line in shown.splitlines() if "<0.001" in line)[-10:]
+    assert "…" not in shown

@@ -1,0 +1,234 @@
+from __future__ import annotations
+
+import mmap
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.sparse import csr_array, random_array
+
+from vocable.errors import ArgumentError, VectorsError
+from vocable.search import kernels
+from vocable.search.exact import ExactIndex, rescore
+from vocable.search.ranking import Ranking
+from vocable.vectors import VectorsMeta, prune, remove_terms
+
+# Few distinct weights, exact in float32, so that equal scores are common.
+WEIGHTS = st.sampled_from([0.0, 0.0, 0.5, 1.0, 2.0])
+
+
+def brute_force(
+    queries: np.ndarray, documents: np.ndarray, k: int, ids: list[str] | None = None, minimum_match: float = 0.0
+) -> tuple[np.ndarray, np.ndarray]:
+    """rows and scores [q, k], by the definition: one float32 addition a term, in the order of the terms."""
+    rows = np.full((len(queries), k), -1)
+    best = np.zeros((len(queries), k), dtype=np.float32)
+    names = ids or list(range(len(documents)))
+    for q, query in enumerate(queries):
+        scores = np.zeros(len(documents), dtype=np.float32)
+        for term in np.flatnonzero(query):
+            scores += query[term] * documents[:, term]
+        shared = ((documents > 0) & (query > 0)).sum(axis=1)
+        allowed = (scores > 0) & (shared >= minimum_match * np.count_nonzero(query) - 1e-9)
+        order = sorted(np.flatnonzero(allowed), key=lambda row: (-scores[row], names[row]))[:k]
+        rows[q, : len(order)], best[q, : len(order)] = order, scores[order]
+    return rows, best
+
+
+def assert_same(ranking: Ranking, expected: tuple[np.ndarray, np.ndarray]) -> None:
+    np.testing.assert_array_equal(ranking.rows, expected[0])
+    np.testing.assert_array_equal(ranking.scores, expected[1])
+    assert (ranking.rows.dtype, ranking.scores.dtype) == (np.int32, np.float32)
+
+
+def random_vectors(n: int, v: int, density: float, seed: int) -> np.ndarray:
+    matrix = random_array((n, v), density=density, rng=np.random.default_rng(seed), dtype=np.float32)
+    dense: np.ndarray = matrix.toarray()
+    return dense
+
+
+@st.composite
+def searches(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, int, list[str] | None, float]:
+    v = draw(st.integers(1, 6))
+    documents = draw(arrays(np.float32, (draw(st.integers(0, 12)), v), elements=WEIGHTS))
+    queries = draw(arrays(np.float32, (draw(st.integers(0, 4)), v), elements=WEIGHTS))
+    ids = draw(st.none() | st.permutations([f"d{row}" for row in range(len(documents))]))
+    return queries, documents, draw(st.integers(1, 15)), ids, draw(st.sampled_from([0.0, 0.3, 0.5, 1.0]))
+
+
+@given(searches())
+@settings(max_examples=150, deadline=None)
+def test_search_is_brute_force(search: tuple[np.ndarray, np.ndarray, int, list[str] | None, float]) -> None:
+    queries, documents, k, ids, share = search
+    ranking = ExactIndex(csr_array(documents), ids).search(csr_array(queries), k, minimum_match=share)
+    assert_same(ranking, brute_force(queries, documents, k, ids, share))
+
+
+@pytest.mark.parametrize("k", [10, 700])
+@pytest.mark.parametrize("share", [0.0, 0.2])
+def test_many_documents_over_several_windows(k: int, share: float) -> None:
+    n = 2 * kernels.WINDOW + 500  # not a multiple of a block
+    documents, queries = random_vectors(n, 40, 0.1, seed=1), random_vectors(3, 40, 0.4, seed=2)
+    index = ExactIndex(csr_array(documents))
+    ranking = index.search(csr_array(queries), k, minimum_match=share)
+    assert_same(ranking, brute_force(queries, documents, k, minimum_match=share))
+    assert (ranking.rows >= kernels.WINDOW).any()
+
+
+def test_threads_do_not_change_a_bit() -> None:
+    documents, queries = random_vectors(300, 50, 0.2, seed=3), csr_array(random_vectors(70, 50, 0.3, seed=4))
+    index = ExactIndex(csr_array(documents))
+    alone = index.search(queries, 20, threads=1)
+    assert_same(index.search(queries, 20, threads=5), (alone.rows, alone.scores))
+    assert_same(index.search(queries, 20), (alone.rows, alone.scores))
+
+
+def test_scores_are_those_of_a_sparse_product() -> None:
+    documents, queries = csr_array(random_vectors(200, 60, 0.3, 5)), csr_array(random_vectors(9, 60, 0.3, 6))
+    ranking = ExactIndex(documents).search(queries, 200)
+    product = (queries @ documents.T.tocsr()).toarray()
+    found = ranking.rows >= 0
+    np.testing.assert_array_equal(np.take_along_axis(product, ranking.rows, axis=1)[found], ranking.scores[found])
+    assert (product > 0).sum() == found.sum()
+
+
+def test_equal_scores_are_in_the_order_of_the_ids_whatever_the_order_of_the_rows() -> None:
+    documents = csr_array(np.ones((200, 1), dtype=np.float32))
+    ids = [f"{row:03}" for row in np.random.default_rng(0).permutation(200)]
+    ranking = ExactIndex(documents, ids).search(csr_array(np.ones((1, 1))), 5)
+    assert [document for document, _ in ranking.hits(0)] == ["000", "001", "002", "003", "004"]
+    assert [ids[row] for row in ranking.rows[0]] == ["000", "001", "002", "003", "004"]
+
+
+def test_nothing_to_find() -> None:
+    empty = ExactIndex(csr_array((0, 4), dtype=np.float32), [])
+    assert empty.search(csr_array(np.ones((2, 4))), 3).rows.tolist() == [[-1] * 3] * 2
+    index = ExactIndex(csr_array(np.array([[1.0, 0.0], [0.0, 0.0]])))
+    ranking = index.search(csr_array(np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0]])), 2, minimum_match=0.5)
+    assert ranking.rows.tolist() == [[-1, -1], [-1, -1], [0, -1]]
+    assert ranking.scores.tolist() == [[0, 0], [0, 0], [1, 0]]
+    assert index.search(csr_array((0, 2), dtype=np.float32), 2).rows.shape == (0, 2)
+    assert index.document_frequency.tolist() == [1, 0]
+    assert len(index) == 2
+
+
+def test_minimum_match_counts_terms_not_weights() -> None:
+    documents = csr_array(np.array([[9, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0]], dtype=np.float32))
+    index, query = ExactIndex(documents), csr_array(np.ones((1, 4)))
+    assert index.search(query, 3, minimum_match=0.25).rows.tolist() == [[0, 2, 1]]
+    assert index.search(query, 3, minimum_match=0.5).rows.tolist() == [[2, 1, -1]]
+    assert index.search(query, 3, minimum_match=0.51).rows.tolist() == [[2, -1, -1]]
+
+
+def test_removed_terms_count_no_more() -> None:
+    documents, queries = random_vectors(50, 20, 0.3, 7), random_vectors(4, 20, 0.5, 8)
+    without = queries.copy()
+    without[:, [0, 3, 7]] = 0
+    ranking = ExactIndex(csr_array(documents)).search(remove_terms(csr_array(queries), [0, 3, 7]), 9, minimum_match=0.3)
+    assert_same(ranking, brute_force(without, documents, 9, minimum_match=0.3))
+
+
+def test_two_steps_with_enough_candidates_are_one() -> None:
+    documents, queries = csr_array(random_vectors(300, 80, 0.3, 9)), csr_array(random_vectors(12, 80, 0.3, 10))
+    ids = [f"d{row}" for row in np.random.default_rng(1).permutation(300)]
+    exact = ExactIndex(documents, ids).search(queries, 10)
+    first = ExactIndex(prune(documents, top_k=12), ids).search(prune(queries, top_k=12), 300)
+    second = rescore(first, queries, documents, 10, threads=3)
+    assert_same(second, (exact.rows, exact.scores))
+    assert second.ids == ids
+
+
+def test_rescoring_is_limited_to_the_candidates() -> None:
+    documents = csr_array(np.array([[1, 0], [2, 1], [3, 0], [0, 1]], dtype=np.float32))
+    candidates = Ranking(np.array([[3, 0, 1], [-1, -1, -1]], np.int32), np.ones((2, 3), np.float32))
+    ranking = rescore(candidates, csr_array(np.array([[1.0, 0.0], [1.0, 0.0]])), documents, 5)
+    assert ranking.rows.tolist() == [[1, 0, -1, -1, -1], [-1] * 5]
+    assert ranking.scores.tolist() == [[2, 1, 0, 0, 0], [0] * 5]
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    documents, queries = csr_array(np.ones((2, 3))), csr_array(np.ones((1, 4)))
+    index = ExactIndex(documents, ["a", "b"])
+    with pytest.raises(VectorsError, match="the queries have 4 terms, the documents 3"):
+        index.search(queries)
+    with pytest.raises(VectorsError, match="the queries have 4 terms, the documents 3"):
+        rescore(index.search(documents), queries, documents)
+    with pytest.raises(VectorsError, match="1 queries for a ranking of 2"):
+        rescore(index.search(documents), csr_array(np.ones((1, 3))), documents)
+    with pytest.raises(VectorsError, match="has row 1, there are 1 documents"):
+        rescore(index.search(documents), documents, csr_array(np.ones((1, 3))))
+    with pytest.raises(VectorsError, match="3 ids for 2 documents"):
+        ExactIndex(documents, ["a", "b", "c"])
+    with pytest.raises(VectorsError, match="'a' occurs more than once"):
+        ExactIndex(documents, ["a", "a"])
+    with pytest.raises(VectorsError, match="the documents: weights must be finite"):
+        ExactIndex(csr_array(np.array([[-1.0]])))
+    for bad in ({"k": 0}, {"minimum_match": 1.1}, {"minimum_match": -0.1}, {"threads": 0}):
+        with pytest.raises(ArgumentError, match=next(iter(bad))):
+            index.search(documents, **bad)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="k must be at least 1"):
+        rescore(index.search(documents), documents, documents, 0)
+
+
+def is_memory_mapped(array: np.ndarray) -> bool:
+    owner: object = array
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    return isinstance(owner, mmap.mmap)
+
+
+META = VectorsMeta("abc", "toy", "max", "document", 64, 30)
+
+
+@pytest.mark.parametrize("ids", [None, [f"ü{row}" for row in range(40, 0, -1)]])
+def test_a_loaded_index_gives_the_same_answers(tmp_path: Path, ids: list[str] | None) -> None:
+    documents, queries = csr_array(random_vectors(40, 30, 0.3, 11)), csr_array(random_vectors(5, 30, 0.3, 12))
+    index = ExactIndex(documents, ids, META)
+    index.save(tmp_path / "index")
+    compiled = len(kernels.search.signatures)  # type: ignore[attr-defined]
+    for verify in (True, False):
+        loaded = ExactIndex.load(tmp_path / "index", verify=verify)
+        expected = index.search(queries, 7)
+        assert_same(loaded.search(queries, 7), (expected.rows, expected.scores))
+        assert loaded.ids == ids
+        assert (loaded.meta, loaded.shape) == (META, (40, 30))
+        assert is_memory_mapped(loaded.arrays()["documents"])
+    assert len(kernels.search.signatures) == max(compiled, 1)  # type: ignore[attr-defined]
+
+
+def test_an_empty_index_is_saved_and_loaded(tmp_path: Path) -> None:
+    ExactIndex(csr_array((0, 5), dtype=np.float32), []).save(tmp_path / "index")
+    loaded = ExactIndex.load(tmp_path / "index")
+    assert loaded.search(csr_array(np.ones((1, 5))), 2).rows.tolist() == [[-1, -1]]
+    assert loaded.ids == []
+
+
+def test_a_damaged_index_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "index"
+    ExactIndex(csr_array(random_vectors(40, 30, 0.3, 13)), [str(row) for row in range(40)], META).save(folder)
+    for file in sorted(folder.iterdir()):
+        whole = file.read_bytes()
+        file.write_bytes(whole[: len(whole) * 2 // 3])
+        with pytest.raises(VectorsError, match=file.name.replace(".", r"\.") if len(whole) > 128 else "ids"):
+            ExactIndex.load(folder, verify=False)
+        file.write_bytes(whole)
+    ExactIndex.load(folder)
+    with pytest.raises(VectorsError, match="not an index"):
+        ExactIndex.load(tmp_path)
+
+
+def test_parts_of_different_indexes_do_not_make_one() -> None:
+    small, large = (
+        ExactIndex(csr_array(np.ones((2, 3))), ["b", "a"]),
+        ExactIndex(csr_array(np.ones((3, 3))), ["b", "a", "c"]),
+    )
+    for name in ("starts", "documents", "weights", "order"):
+        with pytest.raises(VectorsError, match="do not fit together"):
+            ExactIndex.from_arrays(small.arrays() | {name: large.arrays()[name]}, small.header())
+        with pytest.raises(VectorsError, match="not complete"):
+            ExactIndex.from_arrays({key: array for key, array in small.arrays().items() if key != name}, small.header())
+    with pytest.raises(VectorsError, match="not complete"):
+        ExactIndex.from_arrays(small.arrays(), {"shape": [2]})

@@ -1,0 +1,518 @@
+from __future__ import annotations
+
+import gzip
+import io
+import itertools
+import json
+import sys
+import tracemalloc
+from collections import namedtuple
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from vocable.data import (
+    BadLines,
+    Document,
+    Example,
+    Qrel,
+    Query,
+    read_corpus,
+    read_examples,
+    read_judgments,
+    read_queries,
+    seen,
+)
+from vocable.errors import ArgumentError, DataError, MissingExtraError
+
+PACK: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.compress}
+DOCUMENTS = [Document("d1", "A list is a sequence.", "Lists"), Document("2", "Ein Wörterbuch.", "")]
+JSONL = """{"_id": "d1", "title": "Lists", "text": "A list is a sequence."}
+{"id": 2, "contents": "Ein Wörterbuch."}
+""".encode()
+
+
+def write(path: Path, content: bytes | str) -> Path:
+    data = content.encode() if isinstance(content, str) else content
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(PACK[path.suffix if path.suffix in PACK else ""](data))
+    return path
+
+
+def feed(monkeypatch: pytest.MonkeyPatch, stream: Any) -> None:
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=stream))
+
+
+@pytest.fixture
+def beir(tmp_path: Path) -> Path:
+    folder = tmp_path / "tiny"
+    write(
+        folder / "corpus.jsonl",
+        '{"_id": "d1", "title": "T", "text": "one"}\n{"_id": "d2", "title": "", "text": "two"}\n',
+    )
+    write(folder / "queries.jsonl.gz", "".join(f'{{"_id": "q{n}", "text": "query {n}"}}\n' for n in range(4)))
+    write(folder / "qrels/test.tsv", "query-id\tcorpus-id\tscore\nq1\td1\t1\n")
+    write(
+        folder / "qrels/train.tsv",
+        "query-id\tcorpus-id\tscore\nq0\td2\t1\nq2\td1\t2\nq2\td2\t0\nq3\tgone\t1\nq9\td1\t1\n",
+    )
+    return folder
+
+
+class TestFormats:
+    @pytest.mark.parametrize("packed", PACK)
+    def test_jsonl(self, tmp_path: Path, packed: str) -> None:
+        assert list(read_corpus(write(tmp_path / f"c.jsonl{packed}", JSONL))) == DOCUMENTS
+
+    @pytest.mark.parametrize("packed", PACK)
+    def test_parquet(self, tmp_path: Path, packed: str) -> None:
+        buffer = io.BytesIO()
+        columns = {
+            "_id": ["d1", "2"],
+            "title": ["Lists", None],
+            "text": [one.text for one in DOCUMENTS],
+            "other": [1, 2],
+        }
+        pq.write_table(pa.table(columns), buffer)
+        assert list(read_corpus(write(tmp_path / f"c.parquet{packed}", buffer.getvalue()))) == DOCUMENTS
+
+    def test_parquet_negatives(self, tmp_path: Path) -> None:
+        pq.write_table(
+            pa.table({"anchor": ["q"], "positive": ["p"], "negatives": [["a", "b"]]}), tmp_path / "e.parquet"
+        )
+        assert list(read_examples(tmp_path / "e.parquet")) == [Example("q", "p", ("a", "b"), "e")]
+
+    @pytest.mark.parametrize(
+        ("content", "expected"),
+        [
+            ("d1\tone\n", Document("d1", "one")),
+            ("d1\tTitle\tone\n", Document("d1", "one", "Title")),
+            ("d1\thttp://x\tTitle\tone\n", Document("d1", "one", "Title")),
+            ("id\ttext\ttitle\nd1\tone\tTitle\n", Document("d1", "one", "Title")),
+            ('d1\t"quoted\n', Document("d1", '"quoted')),
+        ],
+    )
+    def test_tsv_corpus(self, tmp_path: Path, content: str, expected: Document) -> None:
+        assert list(read_corpus(write(tmp_path / "c.tsv", content))) == [expected]
+
+    def test_queries(self, tmp_path: Path) -> None:
+        expected = [Query("7", "what is a list"), Query("8", "and a set")]
+        assert list(read_queries(write(tmp_path / "q.tsv", "7\twhat is a list\n8\tand a set"))) == expected
+        text = '{"id": 7, "text": "what is a list"}\n{"_id": "8", "text": "and a set"}'
+        assert list(read_queries(write(tmp_path / "q.jsonl", text))) == expected
+
+    @pytest.mark.parametrize(
+        ("name", "content"),
+        [
+            ("qrels.txt", "q1 0 d1 1\nq1 Q0 d2  0\n"),
+            ("qrels.trec.gz", "q1\t0\td1\t1\nq1\t0\td2\t0\n"),
+            ("qrels.tsv", "query-id\tcorpus-id\tscore\nq1\td1\t1\nq1\td2\t0\n"),
+            ("qrels.tsv.zst", "q1\td1\t1\nq1\td2\t0\n"),
+            (
+                "qrels.jsonl",
+                '{"query-id": "q1", "corpus-id": "d1", "score": 1.0}\n{"query_id":"q1","doc_id":"d2","score":0}',
+            ),
+        ],
+    )
+    def test_judgments(self, tmp_path: Path, name: str, content: str) -> None:
+        assert list(read_judgments(write(tmp_path / name, content))) == [Qrel("q1", "d1", 1), Qrel("q1", "d2", 0)]
+
+    def test_ids_with_blanks_in_a_table_with_a_header(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "qrels.tsv", "query-id\tcorpus-id\tscore\nq 1\td 1\t1\n")
+        assert list(read_judgments(path)) == [Qrel("q 1", "d 1", 1)]
+
+    @pytest.mark.parametrize(
+        ("name", "content"),
+        [
+            ("pairs.tsv", "q\tp\nq2\tp2\tn1\tn2\n"),
+            ("pairs.jsonl.gz", '{"query":"q","positive":"p"}\n{"anchor":"q2","positive":"p2","negatives":["n1","n2"]}'),
+        ],
+    )
+    def test_examples(self, tmp_path: Path, name: str, content: str) -> None:
+        expected = [Example("q", "p", (), "pairs"), Example("q2", "p2", ("n1", "n2"), "pairs")]
+        assert list(read_examples(write(tmp_path / name, content))) == expected
+
+    def test_single_negative(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "e.jsonl", '{"query":"q","positive":"p","negative":"n"}')
+        assert list(read_examples(path)) == [Example("q", "p", ("n",), "e")]
+
+    def test_text_file(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "c.txt", "one\tfield\n\nthree\n")
+        assert list(read_corpus(path)) == [Document("1", "one\tfield"), Document("3", "three")]
+        assert list(read_queries(path)) == [Query("1", "one\tfield"), Query("3", "three")]
+
+    def test_marks_and_line_ends_are_passed_over(self, tmp_path: Path) -> None:
+        content = b"\xef\xbb\xbfd1\tone\r\n\r\nd2\t\xe2\x80\xa8two\x85".replace(b"\x85", "\x85".encode())
+        assert list(read_corpus(write(tmp_path / "c.tsv", content))) == [
+            Document("d1", "one"),
+            Document("d2", "\u2028two\x85"),
+        ]
+        content = b"\xef\xbb\xbf" + JSONL.replace(b"\n", b"\r\n\r\n")
+        assert list(read_corpus(write(tmp_path / "c.jsonl", content))) == DOCUMENTS
+
+    @pytest.mark.parametrize("packed", PACK)
+    def test_nothing(self, tmp_path: Path, packed: str) -> None:
+        assert list(read_corpus(write(tmp_path / f"c.jsonl{packed}", b""))) == []
+
+    @pytest.mark.parametrize("packed", [".gz", ".zst"])
+    def test_members_after_the_first(self, tmp_path: Path, packed: str) -> None:
+        first, second = JSONL.splitlines(keepends=True)
+        path = tmp_path / f"c.jsonl{packed}"
+        path.write_bytes(PACK[packed](first) + PACK[packed](second))
+        assert list(read_corpus(path)) == DOCUMENTS
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40).filter(str.strip)
+FIELD = TEXT.map(lambda text: text.replace("\t", " ").replace("\n", " ").replace("\r", " ")).filter(str.strip)
+SAFE = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+class TestRoundTrip:
+    @SAFE
+    @given(
+        st.lists(st.builds(Document, TEXT, TEXT, st.one_of(st.just(""), TEXT)), unique_by=lambda one: one.id),
+        st.booleans(),
+    )
+    def test_jsonl(self, tmp_path: Path, documents: list[Document], ascii_only: bool) -> None:
+        lines = (json.dumps(document._asdict(), ensure_ascii=ascii_only) + "\n" for document in documents)
+        assert list(read_corpus(write(tmp_path / "c.jsonl.zst", "".join(lines)))) == documents
+
+    @SAFE
+    @given(st.lists(st.builds(Document, FIELD, FIELD, FIELD), unique_by=lambda one: one.id))
+    def test_tsv(self, tmp_path: Path, documents: list[Document]) -> None:
+        # The header keeps a byte-order mark or the words "id", "text" of a first record from being read as such.
+        lines = ("id\ttitle\ttext\n", *(f"{one.id}\t{one.title}\t{one.text}\n" for one in documents))
+        assert list(read_corpus(write(tmp_path / "c.tsv", "".join(lines)))) == documents
+
+    @SAFE
+    @given(st.lists(st.builds(Example, TEXT, TEXT, st.lists(TEXT, max_size=3).map(tuple), st.just("e"))))
+    def test_examples(self, tmp_path: Path, examples: list[Example]) -> None:
+        lines = (json.dumps(example._asdict()) + "\n" for example in examples)
+        assert list(read_examples(write(tmp_path / "e.jsonl", "".join(lines)))) == examples
+
+    @SAFE
+    @given(st.binary(max_size=200))
+    def test_any_bytes_give_records_or_a_data_error(self, tmp_path: Path, content: bytes) -> None:
+        for read, name in itertools.product((read_corpus, read_judgments, read_examples), ("a.jsonl", "a.tsv")):
+            path = tmp_path / name
+            path.write_bytes(content)
+            lines = content.count(b"\n") + 1
+            bad = BadLines(lines)
+            assert len(list(read(path, bad=bad))) + bad.count <= lines
+
+
+WANTED = '; expected a JSON object with "_id" or "id", "text" or "contents", and perhaps "title"'
+COLUMNS = "; expected id TAB text, id TAB title TAB text, or id TAB url TAB title TAB text"
+
+
+class TestBadLines:
+    @pytest.mark.parametrize(
+        ("name", "line", "message"),
+        [
+            (
+                "c.jsonl",
+                b"{oops}",
+                "not JSON (Expecting property name enclosed in double quotes at character 2)" + WANTED,
+            ),
+            ("c.jsonl", b"[1]", "a JSON list" + WANTED),
+            ("c.jsonl", b"[" * 100_000, None),
+            ("c.jsonl", b'{"text": "x"}', 'no "_id" or "id"' + WANTED),
+            ("c.jsonl", b'{"_id": " ", "text": "x"}', "an empty id" + WANTED),
+            ("c.jsonl", b'{"_id": 1.5, "text": "x"}', "the id is a float" + WANTED),
+            ("c.jsonl", b'{"_id": true, "text": "x"}', "the id is a bool" + WANTED),
+            ("c.jsonl", b'{"_id": "x", "text": ["x"]}', '"text" is a list' + WANTED),
+            (
+                "c.jsonl",
+                b'{"_id": "x", "title": null, "text": " "}',
+                "document 'x' has neither text nor title" + WANTED,
+            ),
+            ("c.jsonl", b'{"_id": "x"}', "document 'x' has neither text nor title" + WANTED),
+            ("c.jsonl", b'{"_id": "x", "text": "\xff"}', "not UTF-8 (byte 23 is 0xff)" + WANTED),
+            (
+                "c.jsonl",
+                b'{"_id": "x", "text": "\\ud800"}',
+                "half of a surrogate pair, which is not a character" + WANTED,
+            ),
+            ("c.jsonl", b'{"_id": "d1", "text": "again"}', "the id 'd1' is there already"),
+            ("c.tsv", b"x", "1 field" + COLUMNS),
+            ("c.tsv", b"x\ty\tz\tu\tv", "5 fields" + COLUMNS),
+            ("c.tsv", b"\tone", "an empty id" + COLUMNS),
+            ("c.tsv", b"x\t", "document 'x' has neither text nor title" + COLUMNS),
+            ("c.tsv", b"d1\tagain", "the id 'd1' is there already"),
+        ],
+    )
+    def test_documents(self, tmp_path: Path, name: str, line: bytes, message: str | None) -> None:
+        good = (b'{"_id": "d%d", "text": "t"}\n' if name == "c.jsonl" else b"d%d\tt\n") % 1
+        path = write(tmp_path / name, good + b"\r\n" + line + b"\n" + good.replace(b"d1", b"d2"))
+        with pytest.raises(DataError) as caught:
+            list(read_corpus(path))
+        assert (caught.value.place, caught.value.line) == (str(path), 3)
+        if message is not None:
+            assert str(caught.value) == f"{path}:3: {message}"
+        bad = BadLines(1)
+        assert [document.id for document in read_corpus(path, bad=bad)] == ["d1", "d2"]
+        assert (bad.count, bad.first) == (1, str(caught.value))
+
+    @pytest.mark.parametrize(
+        ("read", "name", "line", "message"),
+        [
+            (
+                read_queries,
+                "q.jsonl",
+                '{"_id": "x", "text": ""}',
+                'an empty "text"; expected a JSON object with "_id" or "id", ',
+            ),
+            (read_queries, "q.jsonl", '{"_id": "x"}', 'no "text" or "contents"; expected'),
+            (read_queries, "q.tsv", "x\ty\tz", "3 fields; expected id TAB text"),
+            (
+                read_judgments,
+                "r.tsv",
+                "q1 d1",
+                "2 fields; expected query, document and relevance (BEIR), or query, 0, ",
+            ),
+            (read_judgments, "r.tsv", "q1 d1 high", "the relevance is 'high', not a whole number; expected query, "),
+            (read_judgments, "r.tsv", "q1 0 d1 0.5", "the relevance is '0.5', not a whole number; "),
+            (
+                read_judgments,
+                "r.jsonl",
+                '{"query-id": "q", "corpus-id": "d"}',
+                "no relevance; expected a JSON object with ",
+            ),
+            (read_judgments, "r.jsonl", '{"corpus-id": "d", "score": 1}', 'no "query-id" or "query_id"; '),
+            (read_examples, "e.tsv", "q", "1 field; expected query TAB positive, and perhaps TAB negative..."),
+            (read_examples, "e.tsv", "q\t ", 'an empty "positive"; expected'),
+            (read_examples, "e.tsv", "q\tp\t", 'an empty "negative"; expected'),
+            (
+                read_examples,
+                "e.jsonl",
+                '{"positive": "p"}',
+                'no "query" or "anchor"; expected a JSON object with "query" or ',
+            ),
+            (read_examples, "e.jsonl", '{"query": "q", "positive": "p", "negatives": 3}', '"negatives" is a int; '),
+            (read_examples, "e.jsonl", '{"query": "q", "positive": "p", "negatives": [3]}', '"negative" is a int; '),
+        ],
+    )
+    def test_other_kinds(self, tmp_path: Path, read: Any, name: str, line: str, message: str) -> None:
+        path = write(tmp_path / name, line + "\n")
+        with pytest.raises(DataError) as caught:
+            list(read(path))
+        assert str(caught.value).startswith(f"{path}:1: {message}")
+
+    def test_repeats(self, tmp_path: Path) -> None:
+        with pytest.raises(DataError, match=r"q\.tsv:2: the id '1' is there already$"):
+            list(read_queries(write(tmp_path / "q.tsv", "1\ta\n1\tb\n")))
+        with pytest.raises(DataError, match=r"r\.tsv:3: document 'd' is judged already for query 'q'$"):
+            list(read_judgments(write(tmp_path / "r.tsv", "q d 1\nq e 1\nq d 0\n")))
+        assert len(list(read_examples(write(tmp_path / "e.tsv", "q\tp\nq\tp\n")))) == 2
+
+    def test_parquet_rows_are_counted_from_one(self, tmp_path: Path) -> None:
+        pq.write_table(pa.table({"id": ["a", "b"], "text": ["x", ""]}), tmp_path / "c.parquet")
+        with pytest.raises(
+            DataError, match=r'c\.parquet:2: document \'b\' has neither .*; expected columns "_id" or "id"'
+        ):
+            list(read_corpus(tmp_path / "c.parquet"))
+
+    def test_the_limit(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "c.tsv", "a\tx\nb\n\nc\nd\td\n")
+        bad = BadLines(2)
+        assert [document.id for document in read_corpus(path, bad=bad)] == ["a", "d"]
+        assert (bad.count, bad.first) == (2, f"{path}:2: 1 field{COLUMNS}")
+        with pytest.raises(DataError, match=r"c\.tsv:4: 1 field; .* \(2 bad lines, 1 tolerated\)$"):
+            list(read_corpus(path, bad=BadLines(1)))
+        with pytest.raises(ArgumentError, match="must be 0 or more, not -1"):
+            BadLines(-1)
+
+
+class TestPlaces:
+    def test_missing_and_unknown(self, tmp_path: Path) -> None:
+        with pytest.raises(
+            DataError, match=r"none\.jsonl: no such file \(a place is a path or one of beir:…, ir_datasets:…"
+        ):
+            read_corpus(tmp_path / "none.jsonl")
+        path = write(tmp_path / "c.csv.gz", "x")
+        with pytest.raises(
+            DataError, match=r"document files end in .jsonl, .*, \.txt, \.parquet, and may add \.gz or \.zst"
+        ):
+            read_corpus(path)
+        with pytest.raises(DataError, match=r"example files end in \.jsonl, \.ndjson, \.json, \.tsv, \.parquet, and"):
+            read_examples(write(tmp_path / "e.txt", "x"))
+        with pytest.raises(DataError, match=r": a folder, not a file$"):
+            read_corpus(tmp_path)
+
+    @pytest.mark.parametrize("packed", [".gz", ".zst"])
+    @pytest.mark.parametrize("name", ["c.jsonl", "c.parquet"])
+    def test_cut_short(self, tmp_path: Path, packed: str, name: str) -> None:
+        path = write(tmp_path / f"{name}{packed}", b"".join(b'{"_id": "%d", "text": "t"}\n' % n for n in range(20_000)))
+        path.write_bytes(path.read_bytes()[:-5])
+        with pytest.raises(DataError, match=r"cannot be read.*: Truncated compressed stream"):
+            list(read_corpus(path, bad=BadLines(10)))
+
+    def test_damaged(self, tmp_path: Path) -> None:
+        (tmp_path / "c.jsonl.gz").write_bytes(JSONL)
+        with pytest.raises(
+            DataError, match=r"c\.jsonl\.gz: cannot be read: zlib inflate failed: incorrect header check"
+        ):
+            list(read_corpus(tmp_path / "c.jsonl.gz"))
+        with pytest.raises(DataError, match=r"c\.parquet: cannot be read: Parquet magic bytes not found"):
+            list(read_corpus(write(tmp_path / "c.parquet", JSONL)))
+
+    def test_stdin_streams(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        endless = (b'{"_id": %d, "text": "t"}\n' % number for number in itertools.count())
+        feed(monkeypatch, endless)
+        assert list(itertools.islice(read_corpus("-"), 2)) == [Document("0", "t"), Document("1", "t")]
+        assert next(endless) == b'{"_id": 2, "text": "t"}\n'  # nothing was read ahead
+
+    def test_stdin_bad_line(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        feed(monkeypatch, io.BytesIO(b'{"query": "q", "positive": "p"}\nx\n'))
+        examples = read_examples("-")
+        assert next(examples) == Example("q", "p", (), "stdin")
+        with pytest.raises(DataError, match=r"^-:2: not JSON \(Expecting value at character 1\)"):
+            next(examples)
+
+    def test_hf_folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
+        write(tmp_path / "one/train.jsonl", JSONL.splitlines()[0])
+        assert list(read_corpus(f"hf:{tmp_path / 'one'}")) == DOCUMENTS[:1]
+        write(tmp_path / "one/test.jsonl", b'{"_id": "d2", "title": "", "text": ""}')
+        assert list(read_corpus(f"hf:{tmp_path / 'one'}#train")) == DOCUMENTS[:1]
+        with pytest.raises(DataError, match=r"hf:.*one:1: document 'd2' has neither text nor title; expected"):
+            list(read_corpus(f"hf:{tmp_path / 'one'}#test"))
+        with pytest.raises(DataError, match=r"choose a split: hf:.*one#train, hf:.*one#test$"):
+            list(read_corpus(f"hf:{tmp_path / 'one'}"))
+        with pytest.raises(DataError, match=r"no split 'dev': there is train, test$"):
+            list(read_corpus(f"hf:{tmp_path / 'one'}#dev"))
+        with pytest.raises(DataError, match=r"hf:.*none: cannot be read: "):
+            list(read_corpus(f"hf:{tmp_path / 'none'}"))
+
+
+class TestBeir:
+    def test_splits(self, beir: Path) -> None:
+        place = f"beir:{beir}"
+        assert list(read_corpus(f"{place}#train")) == [Document("d1", "one", "T"), Document("d2", "two")]
+        assert list(read_judgments(place)) == [Qrel("q1", "d1", 1)]
+        assert len(list(read_judgments(f"{place}#train"))) == 5
+        assert list(read_queries(place)) == [Query("q1", "query 1")]
+        assert [query.id for query in read_queries(f"{place}#train")] == ["q0", "q2", "q3"]
+        assert len(list(read_queries(beir / "queries.jsonl.gz"))) == 4
+
+    def test_examples_are_the_judged_pairs_of_train(self, beir: Path) -> None:
+        expected = [Example("query 2", "T one", (), "tiny"), Example("query 0", "two", (), "tiny")]
+        assert list(read_examples(f"beir:{beir}")) == expected
+        assert list(read_examples(f"beir:{beir}#")) == expected
+        assert list(read_examples(f"beir:{beir}#test")) == [Example("query 1", "T one", (), "tiny")]
+
+    @pytest.mark.parametrize("name", ["qrels.tsv", "qrels.test.tsv.gz", "qrels/test.jsonl"])
+    def test_names_of_judgments(self, tmp_path: Path, name: str) -> None:
+        line = '{"query-id": "q", "corpus-id": "d", "score": 1}' if name.endswith("jsonl") else "q d 1"
+        write(tmp_path / name, line)
+        assert list(read_judgments(f"beir:{tmp_path}")) == [Qrel("q", "d", 1)]
+        assert list(read_judgments(f"beir:{tmp_path}#test")) == [Qrel("q", "d", 1)]
+
+    def test_what_is_not_there(self, beir: Path, tmp_path: Path) -> None:
+        with pytest.raises(DataError, match=rf"{beir}: a folder: read it as beir:{beir}$"):
+            read_corpus(beir)
+        for read in (read_queries, read_judgments):
+            with pytest.raises(
+                DataError, match=r"no judgments for the split 'dev', there is qrels/test.tsv, qrels/train.tsv"
+            ):
+                read(f"beir:{beir}#dev")
+        with pytest.raises(DataError, match=r"^beir:.*tiny/none: no such folder"):
+            read_corpus(f"beir:{beir}/none")
+        with pytest.raises(DataError, match=r"no corpus\.jsonl, \.tsv or \.parquet \(\.gz, \.zst\)"):
+            read_corpus(f"beir:{tmp_path}")
+        with pytest.raises(DataError, match=r"no judgments for the split 'test', there are no judgments"):
+            read_judgments(f"beir:{tmp_path}")
+
+    def test_a_folder_without_judgments_gives_all_queries(self, tmp_path: Path) -> None:
+        write(tmp_path / "queries.tsv", "1\ta\n2\tb\n")
+        assert [query.id for query in read_queries(f"beir:{tmp_path}")] == ["1", "2"]
+        with pytest.raises(DataError, match="no judgments for the split 'train'"):
+            read_queries(f"beir:{tmp_path}#train")
+
+    def test_bad_judgments_count_once(self, beir: Path) -> None:
+        write(beir / "qrels/test.tsv", "q1 d1 1\nq2\n")
+        bad = BadLines(1)
+        assert [query.id for query in read_queries(f"beir:{beir}", bad=bad)] == ["q1"]
+        assert len(list(read_judgments(f"beir:{beir}", bad=bad))) == bad.count == 1
+        with pytest.raises(DataError, match=r"test\.tsv:2: 1 field"):
+            list(read_queries(f"beir:{beir}"))
+
+
+class Dataset:
+    """What ir_datasets gives, with a document type that has no field named text."""
+
+    Doc = namedtuple("Doc", ["doc_id", "title", "body"])
+    Ask = namedtuple("Ask", ["query_id", "text"])
+    Judged = namedtuple("Judged", ["query_id", "doc_id", "relevance", "iteration"])
+
+    def docs_iter(self) -> Iterator[Any]:
+        kind = type("Page", (self.Doc,), {"default_text": lambda page: f"{page.title} {page.body}"})
+        yield kind("d1", "T", "one")
+
+    def queries_iter(self) -> Iterator[Any]:
+        yield self.Ask("q1", "query 1")
+
+    def qrels_iter(self) -> Iterator[Any]:
+        yield self.Judged("q1", "d1", 2, "0")
+
+
+class TestIrDatasets:
+    @pytest.fixture
+    def library(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        known = {"tiny/test": Dataset(), "tiny": object()}
+        monkeypatch.setitem(sys.modules, "ir_datasets", SimpleNamespace(load=known.__getitem__))
+
+    @pytest.mark.usefixtures("library")
+    def test_records(self) -> None:
+        place = "ir_datasets:tiny/test"
+        assert list(read_corpus(place)) == [Document("d1", "T one")]
+        assert list(read_queries(place)) == [Query("q1", "query 1")]
+        assert list(read_judgments(place)) == [Qrel("q1", "d1", 2)]
+        assert list(read_examples(place)) == [Example("query 1", "T one", (), "tiny/test")]
+
+    @pytest.mark.usefixtures("library")
+    def test_what_is_not_there(self) -> None:
+        with pytest.raises(DataError, match=r"^ir_datasets:none: no such dataset$"):
+            read_corpus("ir_datasets:none")
+        with pytest.raises(DataError, match=r"^ir_datasets:tiny: this dataset has no judgment to read$"):
+            read_judgments("ir_datasets:tiny")
+        with pytest.raises(DataError, match=r"a split is part of an ir_datasets name: tiny/test$"):
+            read_queries("ir_datasets:tiny#test")
+
+    def test_not_installed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "ir_datasets", None)
+        with pytest.raises(MissingExtraError, match=r"pip install 'vocable\[ir-datasets\]'"):
+            read_corpus("ir_datasets:tiny/test")
+
+
+class TestSeenIds:
+    @settings(max_examples=60, deadline=None)
+    @given(st.lists(st.integers(0, 60).map(str), max_size=300))
+    def test_against_a_set(self, ids: list[str]) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(seen, "RECENT", 4)  # so that a few ids go through every stage
+            ours, reference = seen.SeenIds(), set[str]()
+            for one in ids:
+                assert ours.add(one) == (one not in reference)
+                reference.add(one)
+
+    def test_bytes_an_id(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(seen, "RECENT", 1 << 10)
+        ids, count = seen.SeenIds(), 50_000
+        tracemalloc.start()
+        try:
+            for number in range(count):
+                ids.add(str(number))
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert peak < 13 * count  # a set of these strings takes about 90 bytes each
+        assert not any(ids.add(str(number)) for number in range(0, count, 997))

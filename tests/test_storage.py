@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vocable.errors import VectorsError
+from vocable.storage import Ids, load_arrays, replacing, save_arrays, strings_from_arrays, strings_to_arrays
+
+ARRAYS = {"a": np.arange(1000, dtype=np.int32), "empty": np.empty(0, dtype=np.float32)}
+
+
+def test_arrays_come_back_memory_mapped(tmp_path: Path) -> None:
+    save_arrays(tmp_path / "x", "toy", ARRAYS, {"note": "ü"})
+    arrays, header = load_arrays(tmp_path / "x", "toy")
+    np.testing.assert_array_equal(arrays["a"], ARRAYS["a"])
+    assert isinstance(arrays["a"].base, np.memmap)
+    assert arrays["empty"].shape == (0,)
+    assert header["note"] == "ü"
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
+def test_saving_again_replaces_and_clears_what_a_killed_run_left(tmp_path: Path) -> None:
+    save_arrays(tmp_path / "x", "toy", ARRAYS, {})
+    (tmp_path / ".x.part").mkdir()
+    (tmp_path / ".x.part" / "a.npy").write_bytes(b"half")
+    save_arrays(tmp_path / "x", "toy", {"b": np.ones(3)}, {})
+    assert list(load_arrays(tmp_path / "x", "toy")[0]) == ["b"]
+    assert sorted(path.name for path in (tmp_path / "x").iterdir()) == ["b.npy", "index.json"]
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
+def test_other_folders_and_files_are_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.jpg").write_bytes(b"cat")
+    (tmp_path / "file").write_text("text")
+    for name in ("photos", "file"):
+        with pytest.raises(VectorsError, match=f"{name}: exists and is not an index"):
+            save_arrays(tmp_path / name, "toy", ARRAYS, {})
+    assert (tmp_path / "photos" / "cat.jpg").read_bytes() == b"cat"
+    (tmp_path / "empty").mkdir()
+    save_arrays(tmp_path / "empty", "toy", ARRAYS, {})
+
+
+def test_a_failed_save_leaves_the_old_index(tmp_path: Path) -> None:
+    save_arrays(tmp_path / "x", "toy", ARRAYS, {})
+    with pytest.raises(ValueError, match="allow_pickle"):
+        save_arrays(tmp_path / "x", "toy", {"a": np.array([object()])}, {})
+    np.testing.assert_array_equal(load_arrays(tmp_path / "x", "toy")[0]["a"], ARRAYS["a"])
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
+def test_damage_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "x"
+    save_arrays(folder, "toy", ARRAYS, {})
+    file, whole = folder / "a.npy", (folder / "a.npy").read_bytes()
+    for length in (0, 40, 128, len(whole) - 1):
+        file.write_bytes(whole[:length])
+        with pytest.raises(VectorsError, match=r"a\.npy: missing, cut short or damaged"):
+            load_arrays(folder, "toy")
+    file.write_bytes(whole[:-1] + b"\x01")
+    with pytest.raises(VectorsError, match=r"a\.npy: damaged \(its checksum differs\)"):
+        load_arrays(folder, "toy")
+    load_arrays(folder, "toy", verify=False)
+    np.save(file, np.arange(999, dtype=np.int32))
+    with pytest.raises(VectorsError, match=r"a\.npy: holds \(999,\) int32"):
+        load_arrays(folder, "toy", verify=False)
+    file.unlink()
+    with pytest.raises(VectorsError, match=r"a\.npy: missing"):
+        load_arrays(folder, "toy")
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        ("{", "cut short or damaged"),
+        ("[]", "does not describe an index"),
+        ('{"kind": "toy"}', "does not describe an index"),
+        ('{"kind": "other", "format": 1, "arrays": {}}', "kind 'toy', format 1, not kind 'other'"),
+        ('{"kind": "toy", "format": 2, "arrays": {}}', "not kind 'toy', format 2"),
+        ('{"kind": "toy", "format": 1, "arrays": {"a": 5}}', "does not describe an index"),
+    ],
+)
+def test_a_header_that_is_not_ours_is_refused(tmp_path: Path, header: str, message: str) -> None:
+    save_arrays(tmp_path / "x", "toy", ARRAYS, {})
+    (tmp_path / "x" / "index.json").write_text(header)
+    with pytest.raises(VectorsError, match=message):
+        load_arrays(tmp_path / "x", "toy")
+
+
+def test_no_index_there(tmp_path: Path) -> None:
+    with pytest.raises(VectorsError, match=r"not an index \(no index\.json\)"):
+        load_arrays(tmp_path, "toy")
+
+
+@pytest.mark.parametrize("strings", [[], [""], ["a", "", "héé", "日本"]])
+def test_strings_as_arrays(strings: list[str]) -> None:
+    arrays = strings_to_arrays("s", Ids(strings))
+    assert strings_from_arrays("s", arrays) == strings
+    sliced = strings_to_arrays("s", Ids(["x", *strings, "y"])[1:-1])
+    assert sliced["s_bytes"].tobytes() == "".join(strings).encode()
+    assert strings_from_arrays("s", sliced) == strings
+
+
+def test_strings_that_do_not_fit_are_refused() -> None:
+    arrays = strings_to_arrays("s", Ids(["ab", "c"]))
+    arrays["s_offsets"] = np.array([0, 2, 4])
+    with pytest.raises(VectorsError, match=r"s_offsets\.npy: does not fit"):
+        strings_from_arrays("s", arrays)
+
+
+def test_a_block_that_fails_writes_nothing(tmp_path: Path) -> None:
+    def fail_half_way() -> None:
+        with replacing(tmp_path / "f") as file:
+            file.write(b"half")
+            raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        fail_half_way()
+    assert list(tmp_path.iterdir()) == []
+    with replacing(tmp_path / "f") as file:
+        file.write(json.dumps(1).encode())
+    assert (tmp_path / "f").read_bytes() == b"1"

@@ -1,0 +1,304 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.sparse import coo_array, csr_array, csr_matrix
+
+from vocable.errors import ArgumentError, VectorsError
+from vocable.storage import Ids
+from vocable.vectors import (
+    StoredVectors,
+    VectorsMeta,
+    as_vectors,
+    prune,
+    quantize,
+    read_vectors,
+    remove_terms,
+    write_vectors,
+)
+
+META = VectorsMeta(vocabulary="abc123", model="toy", pooling="max", role="document", max_length=128, size=6)
+DENSE = np.array([[0, 1.5, 0, 0.25, 0, 3], [0, 0, 0, 0, 0, 0], [2, 0, 0, 0, 0.5, 0]], dtype=np.float32)
+IDS = ["a", "ü b", "c"]
+
+# Few distinct weights, so that ties are common.
+dense_matrices = arrays(
+    np.float32, st.tuples(st.integers(0, 5), st.integers(1, 8)), elements=st.sampled_from([0.0, 0.25, 0.5, 1.0, 3.0])
+)
+
+
+def shard(path: Path, rows: slice, meta: VectorsMeta = META) -> None:
+    write_vectors(path, IDS[rows], csr_array(DENSE[rows]), meta)
+
+
+def write_table(path: Path, ids: list[str], indices: list[list[int]], values: list[list[float]], meta: str) -> None:
+    """A file as another program might write it."""
+    columns = {
+        "id": pa.array(ids),
+        "indices": pa.array(indices, pa.list_(pa.int32())),
+        "values": pa.array(values, pa.list_(pa.float32())),
+    }
+    schema = pq.read_schema(path).with_metadata({"vocable": meta})
+    pq.write_table(pa.table(columns).cast(schema), path)
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    shard(tmp_path / "v.parquet", slice(None))
+    stored = read_vectors(tmp_path / "v.parquet")
+    assert stored.ids == IDS
+    assert stored.meta == META
+    assert stored.matrix.toarray().tolist() == DENSE.tolist()
+    assert stored.matrix.indices.dtype == np.int32
+    assert stored.matrix.data.dtype == np.float32
+    assert [path.name for path in tmp_path.iterdir()] == ["v.parquet"]
+
+
+@pytest.mark.parametrize("rows", [slice(0, 0), slice(1, 2)])
+def test_nothing_to_store(tmp_path: Path, rows: slice) -> None:
+    shard(tmp_path / "v.parquet", rows)
+    stored = read_vectors(tmp_path / "v.parquet")
+    assert stored.matrix.shape == (len(DENSE[rows]), 6)
+    assert stored.matrix.nnz == 0
+
+
+@given(dense_matrices)
+@settings(max_examples=25, deadline=None)
+def test_any_matrix_survives(tmp_path_factory: pytest.TempPathFactory, dense: np.ndarray) -> None:
+    path = tmp_path_factory.mktemp("any") / "v.parquet"
+    ids = [str(row) for row in range(len(dense))]
+    write_vectors(path, ids, csr_array(dense), VectorsMeta("v", "m", "sum", "query", 32, dense.shape[1]))
+    stored = read_vectors(path)
+    assert stored.ids == ids
+    np.testing.assert_array_equal(stored.matrix.toarray(), dense)
+
+
+def test_reading_makes_no_copy_of_the_weights(tmp_path: Path) -> None:
+    shard(tmp_path / "v.parquet", slice(None))
+    matrix = read_vectors(tmp_path / "v.parquet").matrix
+    assert not matrix.data.flags.owndata  # views of Arrow's memory
+    assert not matrix.data.flags.writeable
+    assert np.shares_memory(as_vectors(matrix).data, matrix.data)
+
+
+def test_shards_are_read_in_order(tmp_path: Path) -> None:
+    shard(tmp_path / "part-00001.parquet", slice(1, 3))
+    shard(tmp_path / "part-00000.parquet", slice(0, 1))
+    stored = read_vectors(tmp_path)
+    assert stored.ids == IDS
+    np.testing.assert_array_equal(stored.matrix.toarray(), DENSE)
+    assert stored.matrix.indices.dtype == np.int32
+
+
+def test_shards_of_two_models_are_refused(tmp_path: Path) -> None:
+    shard(tmp_path / "part-00000.parquet", slice(0, 1))
+    other = VectorsMeta("abc123", "another", "max", "document", 128, 6)
+    shard(tmp_path / "part-00001.parquet", slice(1, 3), other)
+    with pytest.raises(VectorsError, match=r"part-00001\.parquet: made by .*another.*part-00000"):
+        read_vectors(tmp_path)
+
+
+def test_missing_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(VectorsError, match=r"none\.parquet: no such file"):
+        read_vectors(tmp_path / "none.parquet")
+    with pytest.raises(VectorsError, match="the folder holds no vectors"):
+        read_vectors(tmp_path)
+
+
+def test_a_file_cut_short_at_any_point_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "v.parquet"
+    shard(path, slice(None))
+    whole = path.read_bytes()
+    for length in range(0, len(whole), 7):
+        path.write_bytes(whole[:length])
+        with pytest.raises(VectorsError, match=r"v\.parquet"):
+            read_vectors(path)
+
+
+def test_a_changed_byte_is_refused_or_harmless(tmp_path: Path) -> None:
+    path = tmp_path / "v.parquet"
+    shard(path, slice(None))
+    whole = path.read_bytes()
+    for position in range(0, len(whole), 2):
+        damaged = bytearray(whole)
+        damaged[position] ^= 0xFF
+        path.write_bytes(damaged)
+        try:
+            stored = read_vectors(path)
+        except VectorsError:
+            continue
+        np.testing.assert_array_equal(stored.matrix.toarray(), DENSE)  # a byte that means nothing
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "v.parquet"
+    shard(path, slice(None))
+    before = path.read_bytes()
+    with pytest.raises(ArgumentError, match="ids must be strings"):
+        write_vectors(path, ["a", 7, "c"], csr_array(DENSE), META)  # type: ignore[list-item]
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["v.parquet"]
+
+
+def test_ids_and_size_must_fit(tmp_path: Path) -> None:
+    with pytest.raises(VectorsError, match=r"2 ids and 6 terms .* \(3, 6\)"):
+        write_vectors(tmp_path / "v.parquet", ["a", "b"], csr_array(DENSE), META)
+    with pytest.raises(VectorsError, match=r"3 ids and 6 terms .* \(3, 5\)"):
+        write_vectors(tmp_path / "v.parquet", IDS, csr_array(DENSE[:, :5]), META)
+
+
+GOOD = '{"format": 1, "vocabulary": "v", "model": "m", "pooling": "max", "role": "query", "max_length": 8, "size": 6}'
+
+
+@pytest.mark.parametrize(
+    ("indices", "values", "meta", "message"),
+    [
+        ([[1, 6]], [[1.0, 1.0]], GOOD, "outside the vocabulary of 6"),
+        ([[-1, 2]], [[1.0, 1.0]], GOOD, "outside the vocabulary of 6"),
+        ([[3, 2]], [[1.0, 1.0]], GOOD, "not in order"),
+        ([[2, 2]], [[1.0, 1.0]], GOOD, "not in order"),
+        ([[2, 3]], [[1.0, 0.0]], GOOD, "not a positive number"),
+        ([[2, 3]], [[1.0, float("nan")]], GOOD, "not a positive number"),
+        ([[2, 3]], [[1.0]], GOOD, "as many indices as values"),
+        ([[2]], [[1.0]], GOOD.replace("1,", "9,", 1), "stored in format 9"),
+        ([[2]], [[1.0]], GOOD.replace('"m"', "5"), "which model and vocabulary"),
+        ([[2]], [[1.0]], "{", "its metadata is damaged"),
+    ],
+)
+def test_contents_that_are_not_vectors_are_refused(
+    tmp_path: Path, indices: list[list[int]], values: list[list[float]], meta: str, message: str
+) -> None:
+    path = tmp_path / "v.parquet"
+    shard(path, slice(0, 1))
+    write_table(path, ["a"], indices, values, meta)
+    with pytest.raises(VectorsError, match=rf"v\.parquet: .*{message}"):
+        read_vectors(path)
+
+
+def test_another_parquet_file_is_refused(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"x": [1]}), tmp_path / "x.parquet")
+    with pytest.raises(VectorsError, match="but not one of vectors"):
+        read_vectors(tmp_path / "x.parquet")
+
+
+def test_other_sparse_forms_become_vectors() -> None:
+    pairs = coo_array((np.array([1.0, 2.0, 4.0]), (np.array([0, 0, 0]), np.array([3, 1, 3]))), shape=(1, 5))
+    result = as_vectors(pairs)
+    assert result.toarray().tolist() == [[0, 2, 0, 5, 0]]
+    assert (result.dtype, result.indices.dtype) == (np.float32, np.int32)
+    unsorted = csr_array((np.array([1.0, 0.0, 2.0]), np.array([4, 2, 0]), np.array([0, 3])), shape=(1, 5))
+    result = as_vectors(unsorted)
+    assert (result.indices.tolist(), result.data.tolist()) == ([0, 4], [2, 1])
+    assert unsorted.indices.tolist() == [4, 2, 0]  # the caller's matrix stays as it was
+    assert isinstance(as_vectors(csr_matrix(DENSE)), csr_array)
+
+
+@pytest.mark.parametrize("weight", [-1.0, np.inf, np.nan])
+def test_weights_that_are_not_weights_are_refused(weight: float) -> None:
+    with pytest.raises(VectorsError, match="the queries: weights must be finite"):
+        as_vectors(csr_array(np.array([[1.0, weight]])), "the queries")
+
+
+def test_a_dense_array_is_refused() -> None:
+    with pytest.raises(VectorsError, match="vectors: expected a sparse matrix of two dimensions, not ndarray"):
+        as_vectors(DENSE)
+
+
+@given(dense_matrices, st.one_of(st.none(), st.integers(1, 9)), st.sampled_from([0.0, 0.5, 0.6]))
+@settings(max_examples=60, deadline=None)
+def test_prune_keeps_the_heaviest(dense: np.ndarray, top_k: int | None, min_weight: float) -> None:
+    expected = np.zeros_like(dense)
+    for row, weights in enumerate(dense):
+        order = sorted(np.flatnonzero(weights), key=lambda term: (-weights[term], term))
+        for term in order[:top_k]:
+            expected[row, term] = weights[term] if weights[term] >= min_weight else 0
+    result = prune(csr_array(dense), top_k, min_weight)
+    np.testing.assert_array_equal(result.toarray(), expected)
+    assert result.nnz == np.count_nonzero(expected)
+    assert result.has_canonical_format
+
+
+def test_prune_orders_weights_of_any_size() -> None:
+    weights = np.random.default_rng(0).lognormal(0, 8, (20, 50)).astype(np.float32)
+    result = prune(csr_array(weights), top_k=7)
+    for row in range(20):
+        np.testing.assert_array_equal(np.sort(result[[row]].data), np.sort(weights[row])[-7:])
+
+
+def test_prune_refuses_senseless_arguments() -> None:
+    with pytest.raises(ArgumentError, match="top_k must be at least 1, not 0"):
+        prune(csr_array(DENSE), top_k=0)
+    with pytest.raises(ArgumentError, match="min_weight"):
+        prune(csr_array(DENSE), min_weight=-0.1)
+
+
+def test_quantize_to_bits() -> None:
+    result = quantize(csr_array(DENSE), bits=8)
+    assert result.dtype == np.uint8
+    # 255 / 3 = 85 a unit: 1.5 -> 127.5, half-way, to the even 128; 0.25 -> 21.25; 0.5 -> 42.5 to 42.
+    assert result.toarray().tolist() == [[0, 128, 0, 21, 0, 255], [0] * 6, [170, 0, 0, 0, 42, 0]]
+    assert quantize(csr_array(DENSE), bits=16).data.max() == 65535
+    assert quantize(csr_array(DENSE), bits=9).dtype == np.uint16
+
+
+def test_quantize_by_a_scale_drops_what_rounds_to_zero() -> None:
+    result = quantize(csr_array(DENSE), scale=1.9)
+    assert result.dtype == np.int32
+    assert result.toarray().tolist() == [[0, 3, 0, 0, 0, 6], [0] * 6, [4, 0, 0, 0, 1, 0]]
+    assert result.nnz == 4
+    assert quantize(csr_array((2, 6), dtype=np.float32), bits=8).nnz == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "give bits or scale"),
+        ({"bits": 8, "scale": 2.0}, "give bits or scale"),
+        ({"bits": 0}, "bits must lie between 1 and 16"),
+        ({"bits": 17}, "bits must lie between 1 and 16"),
+        ({"scale": 0.0}, "scale must be a positive number"),
+        ({"scale": float("nan")}, "scale must be a positive number"),
+        ({"scale": 1e9}, "out of the range of int32"),
+    ],
+)
+def test_quantize_refuses_senseless_arguments(arguments: dict[str, float], message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        quantize(csr_array(DENSE), **arguments)  # type: ignore[arg-type]
+
+
+def test_terms_are_removed_from_every_vector() -> None:
+    expected = DENSE.copy()
+    expected[:, [5, 0]] = 0
+    np.testing.assert_array_equal(remove_terms(csr_array(DENSE), [5, 0, 5]).toarray(), expected)
+    assert remove_terms(csr_array(DENSE), []).nnz == 5
+    for terms in ([6], [-1]):
+        with pytest.raises(ArgumentError, match="terms must lie between 0 and 5"):
+            remove_terms(csr_array(DENSE), terms)
+
+
+def test_ids_are_a_sequence() -> None:
+    ids = Ids(iter(["b", "a", "é"]))
+    assert [len(ids), ids[2], ids[-1], list(ids), ids.index("a"), "z" in ids] == [
+        3,
+        "é",
+        "é",
+        ["b", "a", "é"],
+        1,
+        False,
+    ]
+    assert ids[1:] == Ids(["a", "é"])
+    assert hash(ids[1:]) == hash(("a", "é"))
+    assert ids != ["b", "a"]
+    with pytest.raises(IndexError):
+        ids[3]
+
+
+def test_stored_vectors_unpack() -> None:
+    ids, matrix, meta = StoredVectors(Ids(IDS), csr_array(DENSE), META)
+    assert (len(ids), matrix.shape[1]) == (3, meta.size)
