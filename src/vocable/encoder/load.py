@@ -48,13 +48,15 @@ def load(
     _check_sparse(place, trust_remote_code)
     try:
         with _cls_pooling_allowed():
-            model = SparseEncoder(place, device=device, trust_remote_code=trust_remote_code)
+            model = SparseEncoder(
+                place, device=device, trust_remote_code=trust_remote_code, model_kwargs={"dtype": "float32"}
+            )
     except (OSError, ValueError, HFValidationError, SafetensorError) as error:
         raise ModelError(f"{name}: {_first_line(error)}") from error
     if pooling is not None:
         for _, module in splade_modules(model):
             module.pooling_strategy = pooling
-    return fuse(model.float()).eval()
+    return fuse(model).eval()
 
 
 def locate(name: str | Path) -> str:

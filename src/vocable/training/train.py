@@ -13,7 +13,6 @@ from pathlib import Path
 
 import torch
 from sentence_transformers import SparseEncoder
-from sentence_transformers.base.modules import Transformer
 from sentence_transformers.base.sampler import BatchSamplers
 from sentence_transformers.sparse_encoder import SparseEncoderTrainer, SparseEncoderTrainingArguments
 from sentence_transformers.sparse_encoder.callbacks.splade_callbacks import SpladeRegularizerWeightSchedulerCallback
@@ -130,6 +129,8 @@ def _fine_tune(model: SparseEncoder, recipe: Recipe, folder: Path) -> None:
         folder.with_name("examples"),
     )
     set_dropout(model, settings.dropout)
+    _set_lengths(model, settings.query_length, settings.document_length)
+    model.model_card_data.generate_widget_examples = False  # they would be encoded anew at every checkpoint
     monitor = RankingMonitor(SparseMultipleNegativesRankingLoss(model, scale=1 / settings.temperature))
     loss = SpladeLoss(
         model,
@@ -172,7 +173,6 @@ def _arguments(
         batch_sampler=BatchSamplers.NO_DUPLICATES,  # a text twice in a batch would be its own negative
         router_mapping=roles,
         prompts=prompts or None,
-        max_length={"query": settings.query_length, "document": settings.document_length},
         logging_steps=settings.log_every,
         logging_first_step=True,
         save_steps=settings.save_every,
@@ -186,8 +186,11 @@ def _arguments(
 
 
 def _save(model: SparseEncoder, saved: Saved, folder: Path) -> None:
-    for transformer, _ in splade_modules(model):
-        assert isinstance(transformer, Transformer)
-        transformer.query_length, transformer.document_length = saved.query_length, saved.document_length
+    _set_lengths(model, saved.query_length, saved.document_length)
     model.to(getattr(torch, saved.dtype))
     model.save_pretrained(str(folder))
+
+
+def _set_lengths(model: SparseEncoder, query: int, document: int) -> None:
+    for transformer, _ in splade_modules(model):
+        transformer.query_length, transformer.document_length = query, document
