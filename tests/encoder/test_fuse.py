@@ -3,7 +3,6 @@ from __future__ import annotations
 import copy
 import pickle
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -236,7 +235,7 @@ class ScaledBert(BertForMaskedLM):
 def test_an_adapter_in_the_decoder_s_place_is_refused(backbones: dict[str, Path]) -> None:
     model = stock(backbones["bert"])
     model[0].auto_model.set_output_embeddings(LowRank(32, model[0].config.vocab_size))
-    with pytest.raises(ModelError, match="output layer of BertForMaskedLM is a .*LowRank, not a plain Linear: merge"):
+    with pytest.raises(ModelError, match=r"output layer of BertForMaskedLM is a .*LowRank, not a plain Linear: merge"):
         fuse(model)
 
 
@@ -316,8 +315,8 @@ def test_a_cls_model_cannot_be_unfused(toy_model: SparseEncoder, toy_texts: list
 
 
 @pytest.fixture
-def mlm_and_ids(backbones: dict[str, Path]) -> Iterator[tuple[Any, Tensor]]:
-    yield AutoModelForMaskedLM.from_pretrained(backbones["bert"]).eval(), torch.tensor([[2, 9, 11, 3]])
+def mlm_and_ids(backbones: dict[str, Path]) -> tuple[Any, Tensor]:
+    return AutoModelForMaskedLM.from_pretrained(backbones["bert"]).eval(), torch.tensor([[2, 9, 11, 3]])
 
 
 def test_without_logits_hands_the_decoder_s_input_through_and_gives_the_logits_back(mlm_and_ids: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from datasets import Dataset, DatasetDict
+from datasets.exceptions import DatasetGenerationError
 from datasets.utils.logging import disable_progress_bar, enable_progress_bar, is_progress_bar_enabled
 
 from vocable.data import read_examples
@@ -31,18 +32,7 @@ def load_examples(
     Raises:
         DataError: a place without an example, or an example with fewer negatives than asked for.
     """
-    shown = is_progress_bar_enabled()
-    disable_progress_bar()
-    try:
-        sources = {
-            f"{number}-{Path(place).name}": Dataset.from_generator(
-                _rows, gen_kwargs={"place": place, "negatives": negatives}, cache_dir=str(cache)
-            )
-            for number, place in enumerate(places)
-        }
-    finally:
-        if shown:
-            enable_progress_bar()
+    sources = {f"{number}-{Path(place).name}": _on_disk(place, negatives, cache) for number, place in enumerate(places)}
     sizes = np.array([len(source) for source in sources.values()])
     shares = sizes**size_exponent / (sizes**size_exponent).sum()
     rng = np.random.default_rng(seed)
@@ -52,6 +42,20 @@ def load_examples(
             for (name, source), share in zip(sources.items(), shares, strict=True)
         }
     )
+
+
+def _on_disk(place: str, negatives: int, cache: Path) -> Dataset:
+    """One source as a memory-mapped data set; a second call finds the files of the first."""
+    shown = is_progress_bar_enabled()
+    disable_progress_bar()
+    try:
+        options = {"place": place, "negatives": negatives}
+        return Dataset.from_generator(_rows, gen_kwargs=options, cache_dir=str(cache))
+    except DatasetGenerationError as error:
+        raise (error.__cause__ if isinstance(error.__cause__, DataError) else error) from None
+    finally:
+        if shown:
+            enable_progress_bar()
 
 
 def _rows(place: str, negatives: int) -> Iterator[dict[str, str]]:

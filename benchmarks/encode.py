@@ -1,0 +1,140 @@
+"""Texts a second: `vocable.encode` beside sentence-transformers' `SparseEncoder.encode_document`, in one run.
+
+    python benchmarks/encode.py                                          # a random MiniLM on the built-in corpus
+    python benchmarks/encode.py --model MODEL --texts beir:DIR --count 500
+
+Both read the same checkpoint and the same texts, and each works at its own best batch size, searched for first on the
+same texts. The vectors are compared before anything is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from machine import NOT_NATIVE, machine, medians, print_machine
+from random_model import DESCRIPTION, write_random_model
+from scipy.sparse import csr_array
+from sentence_transformers import SparseEncoder
+
+from vocable.data import read_texts
+from vocable.encoder.encode import BATCH_TOKENS, encode
+from vocable.encoder.load import load
+from vocable.encoder.precision import native_bfloat16
+
+OUR_BATCHES = {"cpu": (512, 1024, 2048, 4096), "cuda": (8192, 32768, 131072)}  # tokens
+THEIR_BATCHES = {"cpu": (4, 8, 16, 32), "cuda": (32, 128, 512)}  # texts
+Encode = Callable[[int], Any]  # batch size -> vectors
+
+
+def ours(model: SparseEncoder, texts: list[str], dtype: Any) -> Encode:
+    def run(batch: int) -> csr_array:
+        BATCH_TOKENS[model.device.type] = batch
+        return encode(model, texts, dtype=dtype)
+
+    return run
+
+
+def theirs(model: SparseEncoder, texts: list[str]) -> Encode:
+    return lambda batch: model.encode_document(texts, batch_size=batch, show_progress_bar=False)
+
+
+def best_batch(run: Encode, batches: tuple[int, ...], device: torch.device) -> int:
+    seconds = medians({str(batch): lambda batch=batch: run(batch) for batch in batches}, 1, device)
+    return int(min(seconds, key=seconds.__getitem__))
+
+
+def compare(found: csr_array, expected: torch.Tensor) -> dict[str, float]:
+    """How far our vectors are from theirs: relative norm, and the share of terms that only one of them has."""
+    dense = expected.float().cpu().to_dense().numpy()
+    own = found.toarray()
+    return {
+        "relative difference": float(np.linalg.norm(own - dense) / np.linalg.norm(dense)),
+        "terms in one only": float(((own > 0) != (dense > 0)).sum() / (dense > 0).sum()),
+    }
+
+
+def measure(path: Path | str, texts: list[str], repeats: int, device: torch.device) -> dict[str, Any]:
+    model = load(path, device=str(device))
+    stock = SparseEncoder(str(path), device=str(device)).float()
+    native = native_bfloat16(device)
+    sides = {
+        "vocable float32": (ours(model, texts, "float32"), OUR_BATCHES),
+        "sentence-transformers float32": (theirs(stock, texts), THEIR_BATCHES),
+    }
+    if native:
+        half = SparseEncoder(str(path), device=str(device)).bfloat16()
+        sides["vocable auto (bfloat16)"] = (ours(model, texts, "auto"), OUR_BATCHES)
+        sides["sentence-transformers bfloat16"] = (theirs(half, texts), THEIR_BATCHES)
+    batches = {name: best_batch(run, sizes[device.type], device) for name, (run, sizes) in sides.items()}
+    runs = {name: lambda run=run, name=name: run(batches[name]) for name, (run, _) in sides.items()}
+    exact = compare(runs["vocable float32"](), reference := runs["sentence-transformers float32"]())
+    if exact["relative difference"] > 1e-4:
+        raise SystemExit(f"the vectors differ: {exact}")
+    compared = {"float32": exact}
+    if native:
+        compared["auto (bfloat16) against float32"] = compare(runs["vocable auto (bfloat16)"](), reference)
+    seconds = medians(runs, repeats, device)
+    speeds = {name: len(texts) / value for name, value in seconds.items()}
+    active = reference.coalesce().values().count_nonzero().item() / len(texts)
+    return {
+        "texts a second": speeds,
+        "best batch": batches,
+        "ratios": ratios(speeds),
+        "compared": compared,
+        "active terms a text": active,
+    }
+
+
+def ratios(speeds: dict[str, float]) -> dict[str, float]:
+    own = {name: speed for name, speed in speeds.items() if name.startswith("vocable")}
+    peers = {name: speed for name, speed in speeds.items() if name not in own}
+    return {f"{name} / {peer}": speeds[name] / speeds[peer] for name in own for peer in peers}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", help="a model to use in place of a random MiniLM")
+    parser.add_argument("--texts", default="pydocs:", help="a place of texts (default: the built-in corpus)")
+    parser.add_argument("--count", type=int, default=250, help="texts to encode (default 250)")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
+    options = parser.parse_args()
+    device = torch.device(options.device)
+    described = machine(device)
+    everything = list(islice(read_texts(options.texts), max(options.count, 5000)))
+    step = max(1, len(everything) // options.count)
+    texts = everything[::step][: options.count]
+    with tempfile.TemporaryDirectory() as folder:
+        path = options.model or write_random_model(Path(folder), everything)
+        results = measure(path, texts, options.repeats, device)
+    results["model"] = options.model or DESCRIPTION
+    results["texts"] = f"{len(texts)} of {options.texts}"
+    if options.json:
+        print(json.dumps({"machine": described, **results}, indent=1))
+        return
+    print_machine(described)
+    print(f"{results['model']}   {results['texts']}   {results['active terms a text']:.0f} active terms a text\n")
+    print(f"{'':34}{'texts/s':>9}{'best batch':>12}")
+    for name, speed in results["texts a second"].items():
+        unit = "tokens" if name.startswith("vocable") else "texts"
+        print(f"{name:34}{speed:9.1f}{results['best batch'][name]:>12,} {unit}")
+    print()
+    for name, value in results["ratios"].items():
+        print(f"{name:66}{value:6.2f}x")
+    if not native_bfloat16(device):
+        print(NOT_NATIVE)
+    for name, values in results["compared"].items():
+        print(f"{name}: " + ", ".join(f"{what} {value:.1e}" for what, value in values.items()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""What the benchmarks share: what machine this is, how long something takes, how much memory it needs on top."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vocable.encoder.precision import native_bfloat16
+
+PROC = Path("/proc/self")
+NOT_NATIVE = "bfloat16: not native here, not measured"
+
+
+def machine(device: torch.device, *libraries: str) -> dict[str, Any]:
+    """The processor (or GPU), its cores, how busy it was already, and the versions of what is measured."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    models = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
+    return {
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        "cpu": models[0] if models else platform.processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "load before": round(os.getloadavg()[0], 1),
+        "native bfloat16": native_bfloat16(device),
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("torch", "transformers", "sentence-transformers", *libraries)},
+    }
+
+
+def medians(sides: Mapping[str, Callable[[], object]], repeats: int, device: torch.device) -> dict[str, float]:
+    """Median seconds of each side, run in turn so that all meet the same machine; the first round only warms up."""
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    for turn in range(repeats + 1):
+        for name, run in sides.items():
+            _wait(device)
+            start = time.perf_counter()
+            run()
+            _wait(device)
+            if turn:
+                times[name].append(time.perf_counter() - start)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def peak_memory(run: Callable[[], object], device: torch.device) -> float | None:
+    """MiB needed while `run` runs, above what is held before it; None where the system does not tell.
+
+    On a processor it is the resident set's high-water mark, which Linux lets a process reset.
+    """
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        held = torch.cuda.memory_allocated(device)
+        run()
+        torch.cuda.synchronize(device)
+        return (torch.cuda.max_memory_allocated(device) - held) / 2**20
+    if not (PROC / "clear_refs").exists():
+        return None
+    (PROC / "clear_refs").write_text("5")
+    held = _status("VmRSS")
+    run()
+    return (_status("VmHWM") - held) / 2**10
+
+
+def print_machine(described: Mapping[str, Any]) -> None:
+    print("   ".join(f"{name}: {value}" for name, value in described.items()))
+
+
+def ratio(other: float | None, own: float | None) -> float | None:
+    """How many times the peer's figure is ours; None where one was not measured."""
+    return other / own if other is not None and own else None
+
+
+def figure(value: float | None, form: str) -> str:
+    """A number for a table, or a dash."""
+    return "-" if value is None else format(value, form)
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _status(field: str) -> int:
+    """A field of /proc/self/status, kB."""
+    lines = (PROC / "status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(field))

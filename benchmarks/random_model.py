@@ -1,0 +1,51 @@
+"""A model to measure with where none is at hand: MiniLM's shape, random weights, a trained model's sparsity.
+
+Time and memory depend on shapes and on how many terms are active, not on what the weights say: the output bias is
+shifted so that about 1 % of the vocabulary is active after pooling, as in a model trained with FLOPS regularization.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
+
+from vocable.adapt.calibrate import calibrate
+
+LAYERS, HIDDEN, VOCABULARY = 6, 384, 30_522
+ACTIVE = 0.01  # share of the vocabulary that is active in a text
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+DESCRIPTION = f"random BERT, {LAYERS} layers, d = {HIDDEN}, v = {VOCABULARY:,}, {ACTIVE:.0%} of terms active"
+
+
+def write_random_model(folder: Path, texts: Sequence[str]) -> Path:
+    """Write a plain masked-language-model checkpoint with a WordPiece tokenizer learned from `texts` to `folder`."""
+    tokenizer = _tokenizer(texts)
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=HIDDEN,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=12,
+        intermediate_size=4 * HIDDEN,
+    )
+    mlm = calibrate(BertForMaskedLM(config), tokenizer, texts[:64], activation_rate=ACTIVE).mlm
+    mlm.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def _tokenizer(texts: Sequence[str]) -> PreTrainedTokenizerFast:
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.WordPieceTrainer(vocab_size=VOCABULARY, special_tokens=SPECIAL, show_progress=False)
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIAL, strict=True))
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=256, **names)

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from transformers import AutoModelForMaskedLM, PreTrainedModel, PreTrainedTokenizerFast
+
+from vocable.adapt import calibrate as calibration
+from vocable.adapt.calibrate import calibrate
+from vocable.encoder.load import load
+from vocable.errors import ArgumentError, ModelError
+
+
+@pytest.fixture
+def mlm(backbones: dict[str, Path]) -> PreTrainedModel:
+    return AutoModelForMaskedLM.from_pretrained(backbones["bert"])
+
+
+@pytest.fixture
+def tokenizer(tokenizers: dict[str, PreTrainedTokenizerFast]) -> PreTrainedTokenizerFast:
+    return tokenizers["wordpiece"]
+
+
+@torch.no_grad()
+def pooled_logits(mlm: PreTrainedModel, tokenizer: Any, texts: list[str], max_length: int = 128) -> NDArray[Any]:
+    """Brute force, a text at a time: each term's largest logit over the text's tokens [b, v]."""
+    mlm.eval()
+    rows = []
+    for text in texts:
+        inputs = tokenizer(text, truncation=True, max_length=max_length, return_tensors="pt")
+        rows.append(mlm(**inputs).logits[0].amax(dim=0).numpy())
+    return np.stack(rows)
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.05, 0.5, 0.9])
+def test_the_rate_after_is_the_asked_one(mlm: Any, tokenizer: Any, toy_texts: list[str], rate: float) -> None:
+    texts = list(dict.fromkeys(toy_texts))[:40]  # more than one batch; equal texts would tie at the threshold
+    before = pooled_logits(mlm, tokenizer, texts)
+    result = calibrate(mlm, tokenizer, texts, activation_rate=rate)
+    after = pooled_logits(result.mlm, tokenizer, texts)
+    assert (after > 0).sum() == pytest.approx(rate * after.size, abs=3)  # rounding at the threshold
+    assert result.rate_before == pytest.approx((before > 0).mean(), abs=3 / before.size)
+    assert result.rate_after == pytest.approx((after > 0).mean(), abs=3 / before.size)
+    np.testing.assert_allclose(before - after, result.shift, atol=1e-4)
+
+
+def test_every_architecture_is_calibrated(backbone: Path, toy_texts: list[str]) -> None:
+    fused = load(backbone, device="cpu")
+    tokenizer, texts = fused.tokenizer, toy_texts[:10]
+    stock = AutoModelForMaskedLM.from_pretrained(backbone)
+    result = calibrate(stock, tokenizer, texts, activation_rate=0.25)
+    after = pooled_logits(result.mlm, tokenizer, texts)
+    assert (after > 0).mean() == pytest.approx(0.25, abs=0.02)  # repeated texts may tie
+    assert result.mlm.get_output_embeddings().weight is result.mlm.get_input_embeddings().weight
+
+
+@pytest.mark.parametrize("shift", [5.0, -1.5, 0.0])
+def test_a_given_shift_is_taken_from_the_bias(mlm: Any, tokenizer: Any, toy_texts: list[str], shift: float) -> None:
+    texts = toy_texts[:8]
+    bias = mlm.get_output_embeddings().bias.detach().clone()
+    result = calibrate(mlm, tokenizer, texts, shift=shift)
+    assert result.shift == shift
+    torch.testing.assert_close(result.mlm.get_output_embeddings().bias.detach(), bias - shift)
+    after = pooled_logits(result.mlm, tokenizer, texts)
+    assert result.rate_after == pytest.approx((after > 0).mean(), abs=2 / after.size)
+
+
+def test_the_model_given_is_left_as_it_is(mlm: Any, tokenizer: Any, toy_texts: list[str]) -> None:
+    mlm.train()
+    before = {name: value.clone() for name, value in mlm.state_dict().items()}
+    ids = torch.tensor([[2, 9, 11, 3]])
+    result = calibrate(mlm, tokenizer, toy_texts[:4], shift=3)
+    assert mlm.training
+    assert all(torch.equal(value, before[name]) for name, value in mlm.state_dict().items())
+    pointers = {value.data_ptr() for value in mlm.state_dict().values()}
+    assert not pointers & {value.data_ptr() for value in result.mlm.state_dict().values()}
+    assert mlm(input_ids=ids).logits.shape == result.mlm(input_ids=ids).logits.shape == (1, 4, mlm.config.vocab_size)
+
+
+def test_ties_are_kept_and_survive_saving(mlm: Any, tokenizer: Any, toy_texts: list[str], tmp_path: Path) -> None:
+    result = calibrate(mlm, tokenizer, toy_texts[:4], shift=3)
+    assert result.mlm.get_output_embeddings().weight is result.mlm.get_input_embeddings().weight
+    assert result.mlm.cls.predictions.bias is result.mlm.get_output_embeddings().bias
+    result.mlm.save_pretrained(tmp_path)
+    saved = AutoModelForMaskedLM.from_pretrained(tmp_path)
+    ids = torch.tensor([[2, 9, 11, 3]])
+    assert torch.equal(saved(input_ids=ids).logits, result.mlm(input_ids=ids).logits)
+
+
+def test_empty_texts_and_texts_beyond_the_probe_are_not_used(
+    mlm: Any, tokenizer: Any, toy_texts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calibration, "PROBE_TEXTS", 5)
+    expected = calibrate(mlm, tokenizer, toy_texts[:5], activation_rate=0.3)
+    found = calibrate(mlm, tokenizer, ["", " ", *toy_texts[:20]], activation_rate=0.3)
+    assert found[1:] == expected[1:]
+
+
+def test_probe_texts_are_cut(mlm: Any, tokenizer: Any, toy_texts: list[str]) -> None:
+    long = [" ".join(toy_texts[i : i + 5]) for i in range(6)]
+    result = calibrate(mlm, tokenizer, long, activation_rate=0.3, max_length=6)
+    after = pooled_logits(result.mlm, tokenizer, long, max_length=6)
+    assert (after > 0).mean() == pytest.approx(0.3, abs=3 / after.size)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "either activation_rate or shift"),
+        ({"activation_rate": 0.1, "shift": 1.0}, "either activation_rate or shift"),
+        ({"activation_rate": 0.0}, "between 0 and 1, not 0"),
+        ({"activation_rate": 1.0}, "between 0 and 1, not 1"),
+        ({"activation_rate": float("nan")}, "between 0 and 1, not nan"),
+        ({"shift": float("inf")}, "finite number, not inf"),
+    ],
+)
+def test_impossible_arguments_are_refused(mlm: Any, tokenizer: Any, options: dict[str, float], message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        calibrate(mlm, tokenizer, ["a fox"], **options)
+
+
+@pytest.mark.parametrize("texts", [[], ["", "  \n"]])
+def test_no_probe_text_is_refused(mlm: Any, tokenizer: Any, texts: list[str]) -> None:
+    with pytest.raises(ArgumentError, match="at least one text that is not empty"):
+        calibrate(mlm, tokenizer, texts, shift=1)
+
+
+def test_a_decoder_without_a_bias_is_refused(mlm: Any, tokenizer: Any) -> None:
+    bare = copy.deepcopy(mlm)
+    bare.get_output_embeddings().bias = None
+    with pytest.raises(ModelError, match="BertForMaskedLM has no output bias to shift"):
+        calibrate(bare, tokenizer, ["a fox"], shift=1)
+    with pytest.raises(ModelError, match="BertModel has no output bias to shift"):
+        calibrate(mlm.base_model, tokenizer, ["a fox"], shift=1)

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from transformers import AutoModel, CLIPTextConfig, CLIPTextModel
+
+from vocable.adapt.mlm_head import add_mlm_head
+from vocable.errors import ModelError
+
+
+@pytest.fixture
+def encoder_folder(backbone: Path, tmp_path: Path) -> Path:
+    """Each architecture's encoder without its head, as an embedding model is stored."""
+    AutoModel.from_pretrained(backbone).save_pretrained(tmp_path)
+    return tmp_path
+
+
+def test_the_encoder_is_unchanged(encoder_folder: Path) -> None:
+    encoder = AutoModel.from_pretrained(encoder_folder).eval()
+    mlm = add_mlm_head(str(encoder_folder)).eval()
+    weights = encoder.state_dict()
+    found = mlm.base_model.state_dict()
+    assert len(found) > 5
+    assert all(torch.equal(value, weights[name]) for name, value in found.items())
+    ids = torch.tensor([[2, 9, 11, 3]])
+    assert torch.equal(mlm.base_model(input_ids=ids)[0], encoder(input_ids=ids)[0])
+
+
+def test_the_decoder_is_tied_and_its_bias_zero(encoder_folder: Path) -> None:
+    mlm = add_mlm_head(str(encoder_folder))
+    decoder = mlm.get_output_embeddings()
+    assert decoder.weight is mlm.get_input_embeddings().weight
+    assert not decoder.bias.any()
+
+
+def test_the_transform_starts_at_the_identity(encoder_folder: Path) -> None:
+    mlm = add_mlm_head(str(encoder_folder))
+    inside = {id(module) for module in mlm.base_model.modules()} | {id(mlm.get_output_embeddings())}
+    transforms = [m for m in mlm.modules() if isinstance(m, nn.Linear) and id(m) not in inside]
+    assert len(transforms) == 1
+    transform = transforms[0]
+    # Where the embeddings are narrower than the encoder (ALBERT, ELECTRA), the identity keeps the first dimensions.
+    x = torch.randn(3, transform.in_features, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(transform(x), x[:, : transform.out_features])
+
+
+def test_an_architecture_without_a_masked_language_model_is_refused(tmp_path: Path) -> None:
+    config = CLIPTextConfig(
+        vocab_size=20, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1,
+        bos_token_id=0, eos_token_id=1,
+    )  # fmt: skip
+    CLIPTextModel(config).save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match="no masked-language-model head is known for CLIPTextConfig"):
+        add_mlm_head(str(tmp_path))
