@@ -1,1 +1,73 @@
-"""Learned sparse retrieval: adapt, train, encode, search, measure, explain."""
+"""Learned sparse retrieval: adapt, train, encode, search, measure, explain.
+
+The verbs are imported when they are first used: `import vocable` itself takes no time.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vocable.adapt.calibrate import calibrate as calibrate
+    from vocable.data import read_corpus as read_corpus
+    from vocable.data import read_examples as read_examples
+    from vocable.data import read_judgments as read_judgments
+    from vocable.data import read_queries as read_queries
+    from vocable.encoder.encode import encode as encode
+    from vocable.encoder.fuse import fuse as fuse
+    from vocable.encoder.fuse import unfuse as unfuse
+    from vocable.encoder.load import load as load
+    from vocable.encoder.terms import terms as terms
+    from vocable.evaluation import evaluate as evaluate
+    from vocable.evaluation.compare import compare as compare
+    from vocable.search.bm25 import BM25Index as BM25Index
+    from vocable.search.exact import ExactIndex as ExactIndex
+    from vocable.search.explain import explain_texts as explain
+    from vocable.search.fusion import reciprocal_rank as reciprocal_rank
+    from vocable.search.fusion import weighted as weighted
+    from vocable.training.pretrain import pretrain as pretrain
+    from vocable.training.recipe import read_recipe as read_recipe
+    from vocable.training.train import train as train
+    from vocable.vectors import prune as prune
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "BM25Index": "vocable.search.bm25",
+    "ExactIndex": "vocable.search.exact",
+    "calibrate": "vocable.adapt.calibrate",
+    "compare": "vocable.evaluation",
+    "encode": "vocable.encoder.encode",
+    "evaluate": "vocable.evaluation",
+    "explain": "vocable.search.explain:explain_texts",
+    "fuse": "vocable.encoder.fuse",
+    "load": "vocable.encoder.load",
+    "pretrain": "vocable.training.pretrain",
+    "prune": "vocable.vectors",
+    "read_corpus": "vocable.data",
+    "read_examples": "vocable.data",
+    "read_judgments": "vocable.data",
+    "read_queries": "vocable.data",
+    "read_recipe": "vocable.training.recipe",
+    "reciprocal_rank": "vocable.search.fusion",
+    "terms": "vocable.encoder.terms",
+    "train": "vocable.training.train",
+    "unfuse": "vocable.encoder.fuse",
+    "weighted": "vocable.search.fusion",
+}
+
+__all__ = [*_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'vocable' has no attribute {name!r}")
+    module, _, attribute = _HOMES[name].partition(":")
+    found = getattr(import_module(module), attribute or name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted(globals() | _HOMES)

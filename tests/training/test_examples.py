@@ -45,7 +45,7 @@ def test_a_source_is_repeated_in_whole_passes(places, tmp_path):
 
 def test_the_seed_decides_the_order(places, tmp_path):
     place = places("some", 30)
-    orders = [[*load([place], tmp_path, seed=seed).values()][0]["query"][:] for seed in (0, 0, 1)]
+    orders = [next(iter(load([place], tmp_path, seed=seed).values()))["query"][:] for seed in (0, 0, 1)]
     assert orders[0] == orders[1] != orders[2]
 
 

@@ -5,6 +5,8 @@ so the pooling comes first, one block of the vocabulary at a time, and only [b, 
 just the winning token of every *active* term: it recomputes those few dot products instead of storing positions. Sum
 pooling recomputes a block of logits in the backward pass.
 
+Where the processor has fast 8-bit integers, they first find the few terms that can be active at all (`screen.py`).
+
 Letters: b texts, n tokens of all texts together (packed, no padding), d size of the decoder's input, v output terms.
 """
 
@@ -18,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from vocable.encoder.screen import logits_where, screening_pays, upper_bounds
 from vocable.errors import ArgumentError
 
 Pooling = Literal["max", "sum"]
@@ -26,6 +29,8 @@ Activation = Literal["relu", "log1p_relu"]
 # Terms in a block of logits: large enough for the matrix product to run at full speed, small enough that a block of a
 # usual batch stays in the cache until it is pooled (128 to 2048 measured within 10 % of each other).
 BLOCK = 512
+# Share of terms left by screening up to which picking them out is cheaper than computing all.
+SCREENED = 0.1
 
 
 def sparse_head(
@@ -79,6 +84,15 @@ def max_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Seq
     return best.float() if bias is None else best.float() + bias.float()
 
 
+def _positive_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Sequence[int]) -> Tensor:
+    """`max_logits` where they are positive; whatever is not above zero may stand for those that are not."""
+    if screening_pays(hidden, weight):
+        possible = upper_bounds(hidden, weight, bias, offsets) > 0
+        if possible.float().mean() <= SCREENED:
+            return logits_where(possible, hidden, weight, bias, offsets)
+    return max_logits(hidden, weight, bias, offsets)
+
+
 def _activate(x: Tensor, activation: Activation) -> Tensor:
     """log(1 + ReLU(x)), once or twice, in place."""
     x = x.relu_().log1p_()
@@ -100,7 +114,7 @@ class _MaxPool(torch.autograd.Function):
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: tuple[int, ...], activation: Activation
     ) -> Tensor:
-        pooled = _activate(max_logits(hidden, weight, bias, offsets), activation)
+        pooled = _activate(_positive_logits(hidden, weight, bias, offsets), activation)
         ctx.save_for_backward(hidden, weight, bias, pooled)
         ctx.offsets, ctx.activation = offsets, activation
         return pooled

@@ -7,9 +7,9 @@ so a kill loses one part at most and doubles none.
 
 from __future__ import annotations
 
-import json
 import os
 import time
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -20,15 +20,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.ipc as ipc
+import torch
+from sentence_transformers import SparseEncoder
 
 from vocable.data import Document
 from vocable.encoder.encode import TextEncoder
 from vocable.encoder.terms import fingerprint, terms
 from vocable.errors import ArgumentError, VectorsError
 from vocable.storage import replacing
+from vocable.unfinished import ANOTHER, check_settings, claim, occupied, partial_of, read_json, write_json
 from vocable.vectors import VectorsMeta, write_vectors
 
 PART_SIZE = 2048  # texts in a part: what a kill can lose
+PROGRESS = "progress.json"
 
 TEXT_SCHEMA = pa.schema([("id", pa.string()), ("title", pa.large_string()), ("text", pa.large_string())])
 
@@ -41,9 +45,8 @@ class StreamProgress:
     texts: int = 0
     truncated: int = 0  # texts that were longer than the length and lost their end
     empty: int = 0  # texts without a single active term
-    seconds: float = 0.0
+    seconds: float = 0.0  # spent on encoding and writing
     last_id: str = ""
-    complete: bool = False
 
 
 def describe(encoder: TextEncoder, name: str) -> VectorsMeta:
@@ -80,41 +83,43 @@ def encode_stream(
         source: the corpus' name, written down.
         shard: (i, m) encodes every m-th document from the i-th on, for sharing a corpus among m machines.
         keep_texts: also keep the texts themselves, as `part-*.arrow`.
-        advance: called with the number of texts done after every batch, those of earlier calls included.
+        advance: called with the number of texts of every batch when it is done, and first with those of earlier calls.
 
     Returns:
         the counts, earlier calls included.
 
     Raises:
-        ArgumentError: an impossible shard.
-        VectorsError: the folder, or the work in progress, was made with other settings or from other documents.
+        ArgumentError: an impossible shard, or the folder or the work in progress was made with other settings.
+        VectorsError: the work in progress was made from other documents, or is damaged.
     """
-    folder, work = Path(folder), Path(f"{folder}.partial")
+    folder = Path(folder)
     if not 1 <= shard[0] <= shard[1]:
         raise ArgumentError(f"a shard is i/m with i from 1 to m, not {shard[0]}/{shard[1]}")
-    settings = _settings(encoder, describe(encoder, model), source, shard, keep_texts)
-    if folder.exists():
-        _claim(folder, settings)
-        return _read_progress(folder)
-    work.mkdir(parents=True, exist_ok=True)
-    _claim(work, settings)
-    progress = _read_progress(work)
+    meta = describe(encoder, model)
+    settings = stream_settings(encoder, meta, source, shard=shard, keep_texts=keep_texts)
+    work = partial_of(folder)
+    if occupied(folder):
+        check_settings(folder, settings)
+        return read_progress(folder)
+    claim(work, settings)
+    progress = read_progress(work)
     stream = islice(documents, shard[0] - 1, None, shard[1])
     _skip(stream, progress, work)
     advance(progress.texts)
-    while part := list(islice(stream, PART_SIZE)):
-        _encode_part(encoder, part, work, describe(encoder, model), keep_texts, progress, advance)
-    progress.complete = True
-    _write_json(work / "progress.json", asdict(progress))
+    # Without documents there is still one part, an empty one: a shard of a small corpus is readable, too.
+    while (part := list(islice(stream, PART_SIZE))) or not progress.parts:
+        _encode_part(encoder, part, work, meta, keep_texts, progress, advance)
     os.replace(work, folder)
     return progress
 
 
-def _settings(
-    encoder: TextEncoder, meta: VectorsMeta, source: str, shard: tuple[int, int], keep_texts: bool
+def stream_settings(
+    encoder: TextEncoder, meta: VectorsMeta, source: str, *, shard: tuple[int, int] = (1, 1), keep_texts: bool = False
 ) -> dict[str, Any]:
+    """All that decides what the vectors are, as JSON values."""
     return {
         "meta": asdict(meta),
+        "weights": _checksum(encoder.model),
         "source": source,
         "shard": list(shard),
         "top_k": encoder.top_k,
@@ -124,30 +129,31 @@ def _settings(
     }
 
 
-def _claim(folder: Path, settings: dict[str, Any]) -> None:
-    """Make the folder this run's own, or refuse one that is another's."""
-    path = folder / "settings.json"
+def read_progress(folder: Path) -> StreamProgress:
+    """What has been done in `folder`, nothing so far if it does not say; raises `VectorsError` if it is damaged."""
+    path = folder / PROGRESS
     if not path.exists():
-        if any(folder.iterdir()):
-            raise VectorsError(f"{folder} is in use by something else: name another output")
-        _write_json(path, settings)
-        return
-    found = json.loads(path.read_text(encoding="utf-8"))
-    other = [key for key in settings if found.get(key) != settings[key]]
-    if other:
-        raise VectorsError(f"{folder} was made with another {', '.join(other)}: name another output, or remove it")
+        return StreamProgress()
+    try:
+        return StreamProgress(**read_json(path))
+    except TypeError as error:
+        raise VectorsError(f"{path}: damaged: {error}") from error
 
 
-def _read_progress(folder: Path) -> StreamProgress:
-    path = folder / "progress.json"
-    return StreamProgress(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else StreamProgress()
+def _checksum(model: SparseEncoder) -> str:
+    """Eight hexadecimal digits that change when a model is trained further under the same name."""
+    total = 0
+    for parameter in model.parameters():
+        content = parameter.detach().cpu().contiguous().view(-1).view(torch.uint8)
+        total = zlib.crc32(content.numpy().data, total)
+    return f"{total:08x}"
 
 
 def _skip(stream: Iterator[Document], progress: StreamProgress, work: Path) -> None:
     """Pass over what is done already, and make sure that it is what was done."""
     newest = deque(islice(stream, progress.texts), maxlen=1)
     if progress.texts and (not newest or newest[0].id != progress.last_id):
-        raise VectorsError(f"{work} was begun with other documents: name another output, or remove it")
+        raise VectorsError(f"{work} was begun with other documents: {ANOTHER}")
 
 
 def _encode_part(
@@ -170,16 +176,11 @@ def _encode_part(
     progress.truncated += encoder.truncated - truncated
     progress.empty += int((np.diff(vectors.indptr) == 0).sum())
     progress.seconds += time.perf_counter() - started
-    progress.last_id = part[-1].id
-    _write_json(work / "progress.json", asdict(progress))
+    progress.last_id = part[-1].id if part else ""
+    write_json(work / PROGRESS, asdict(progress))
 
 
 def _write_texts(path: Path, part: list[Document]) -> None:
     columns = {"id": [d.id for d in part], "title": [d.title for d in part], "text": [d.text for d in part]}
     with replacing(path) as file, ipc.new_file(file, TEXT_SCHEMA) as writer:
         writer.write_table(pa.table(columns, schema=TEXT_SCHEMA))
-
-
-def _write_json(path: Path, values: dict[str, Any]) -> None:
-    with replacing(path) as file:
-        file.write(json.dumps(values, indent=2).encode())

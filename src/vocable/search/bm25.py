@@ -62,8 +62,17 @@ class BM25Index:
         """The document ids by row, if there are any."""
         return self._index.ids
 
+    @property
+    def document_frequency(self) -> np.ndarray:
+        """How many documents have each term, int64 [v]."""
+        return self._index.document_frequency
+
     def __len__(self) -> int:
         return len(self._index)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The index as arrays: postings, document ids, and the vocabulary."""
+        return self._index.arrays() | strings_to_arrays("terms", Ids(list(self.vocabulary)))
 
     def search(self, texts: Sequence[str], k: int = 10, *, threads: int | None = None) -> Ranking:
         """The k best documents for each of q query texts; a document that shares no term is never a hit."""
@@ -81,8 +90,7 @@ class BM25Index:
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the index as a folder, whole or not at all."""
-        arrays = self._index.arrays() | strings_to_arrays("terms", Ids(list(self.vocabulary)))
-        save_arrays(folder, "bm25", arrays, self._index.header() | {"settings": self.settings})
+        save_arrays(folder, "bm25", self.arrays(), self._index.header() | {"settings": self.settings})
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], *, verify: bool = True) -> BM25Index:

@@ -1,33 +1,50 @@
 """A searchable corpus on disk: postings, texts, and the name of the model that made them.
 
-FOLDER/collection.json   what made it
+FOLDER/settings.json     what made it
+FOLDER/progress.json     how many texts there are, and how many were cut or stayed empty
 FOLDER/postings/         the exact index
 FOLDER/texts.arrow       id, title and text by row, memory-mapped
 FOLDER/bm25/             the lexical index, where it was asked for
+
+Shapes: q queries, v output vocabulary, k results.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.ipc as ipc
+from scipy.sparse import csr_array
+from sentence_transformers import SparseEncoder
 
 from vocable.data import Document
 from vocable.encoder.encode import TextEncoder
-from vocable.encoder.stream import TEXT_SCHEMA, StreamProgress, encode_stream
+from vocable.encoder.stream import (
+    PROGRESS,
+    TEXT_SCHEMA,
+    StreamProgress,
+    describe,
+    encode_stream,
+    read_progress,
+    stream_settings,
+)
 from vocable.errors import ArgumentError, VectorsError
 from vocable.search.bm25 import BM25Index
 from vocable.search.exact import ExactIndex
+from vocable.search.fusion import reciprocal_rank
+from vocable.search.ranking import Ranking
 from vocable.storage import replacing
+from vocable.unfinished import SETTINGS, check_settings, occupied, partial_of, read_json, write_json
 from vocable.vectors import read_vectors
 
-MANIFEST = "collection.json"
+FUSED_DEPTH = 100  # hits that each side of a hybrid search gives at least
 
 
 @dataclass(frozen=True)
@@ -45,6 +62,50 @@ class Collection:
         values = {name: self.texts.column(name)[row].as_py() for name in ("id", "text", "title")}
         return Document(**values)
 
+    def query_encoder(self, model: SparseEncoder) -> TextEncoder:
+        """`model` made ready for queries; raises `VectorsError` if it has another vocabulary than the index."""
+        encoder, meta = TextEncoder(model, "query"), self.postings.meta
+        if meta is not None and meta.vocabulary != describe(encoder, self.model).vocabulary:
+            raise VectorsError(f"the vocabulary of {self.model} is not the one that the index was made with")
+        return encoder
+
+    def search(
+        self, texts: Sequence[str], vectors: csr_array, k: int = 10, *, hybrid: bool = False, minimum_match: float = 0.0
+    ) -> Ranking:
+        """The k best documents for each of q queries, given as `texts` and as `vectors` [q, v].
+
+        `hybrid` fuses the ranking with that of BM25 by reciprocal ranks; `minimum_match` is as in `ExactIndex.search`.
+
+        Raises:
+            ArgumentError: an argument out of its range, or a hybrid search without a lexical index.
+        """
+        if not hybrid:
+            return self.postings.search(vectors, k, minimum_match=minimum_match)
+        if self.bm25 is None:
+            raise ArgumentError("a hybrid search needs the lexical index: build this index with --bm25")
+        depth = max(k, FUSED_DEPTH)
+        learned = self.postings.search(vectors, depth, minimum_match=minimum_match)
+        return reciprocal_rank([learned, self.bm25.search(texts, depth)], depth=k)
+
+    def matched(self, query: csr_array, row: int) -> csr_array:
+        """The indexed weights [1, v] that the document in `row` has for the terms of `query` [1, v]."""
+        starts, documents, weights = (self._arrays[name] for name in ("starts", "documents", "weights"))
+        order = self._arrays["order"]
+        number = int(np.flatnonzero(order == row)[0]) if len(order) else row
+        found = []
+        for term in query.indices.tolist():
+            start, end = int(starts[term]), int(starts[term + 1])
+            position = start + int(np.searchsorted(documents[start:end], number))
+            if position < end and documents[position] == number:
+                found.append((term, weights[position]))
+        columns = np.array([term for term, _ in found], dtype=np.int32)
+        values = np.array([weight for _, weight in found], dtype=np.float32)
+        return csr_array((values, columns, np.array([0, len(found)], dtype=np.int32)), shape=(1, query.shape[1]))
+
+    @cached_property
+    def _arrays(self) -> dict[str, np.ndarray]:
+        return self.postings.arrays()
+
 
 def build_collection(
     encoder: TextEncoder,
@@ -61,26 +122,30 @@ def build_collection(
     Arguments and errors are those of `encode_stream`; `bm25` also builds the lexical index, for hybrid search.
 
     Raises:
-        ArgumentError: the folder is there already, or there is no document.
+        ArgumentError: there is no document.
     """
-    folder, work = Path(folder), _partial(folder)
-    if folder.exists():
-        raise ArgumentError(f"{folder} is already there: name another output, or remove it")
-    work.mkdir(parents=True, exist_ok=True)
-    encoded = work / "encoded"
+    folder = Path(folder)
+    work = partial_of(folder)
+    settings = stream_settings(encoder, describe(encoder, model), source, keep_texts=True) | {"bm25": bm25}
+    if occupied(folder):
+        check_settings(folder, settings)
+        shutil.rmtree(work, ignore_errors=True)  # of a call that was killed after its last step
+        return read_progress(folder)
+    encoded, whole = work / "encoded", work / "whole"
     progress = encode_stream(encoder, documents, encoded, model=model, source=source, keep_texts=True, advance=advance)
     if not progress.texts:
         shutil.rmtree(work)
         raise ArgumentError(f"{source or 'the corpus'} has no documents")
+    whole.mkdir(exist_ok=True)
     vectors = read_vectors(encoded)
-    ExactIndex(vectors.matrix, vectors.ids, vectors.meta).save(work / "postings")
-    _join_texts(encoded, work / "texts.arrow")
+    ExactIndex(vectors.matrix, vectors.ids, vectors.meta).save(whole / "postings")
+    _join_texts(encoded, whole / "texts.arrow")
     if bm25:
-        _build_bm25(_read_texts(work / "texts.arrow"), work / "bm25")
-    with replacing(work / MANIFEST) as file:
-        file.write(json.dumps({"model": model, "source": source, **asdict(progress)}, indent=2).encode())
-    shutil.rmtree(encoded)
-    os.replace(work, folder)
+        _build_bm25(_read_texts(whole / "texts.arrow"), whole / "bm25")
+    shutil.copy(encoded / PROGRESS, whole / PROGRESS)
+    write_json(whole / SETTINGS, settings)
+    os.replace(whole, folder)
+    shutil.rmtree(work)
     return progress
 
 
@@ -91,24 +156,21 @@ def open_collection(folder: str | Path) -> Collection:
         VectorsError: there is no collection, or it is damaged.
     """
     folder = Path(folder)
+    if not (folder / SETTINGS).is_file() or not (folder / "postings").is_dir():
+        unfinished = folder.name and partial_of(folder).exists()
+        hint = "it is unfinished: repeat the command that began it" if unfinished else "make one with vocable index"
+        raise VectorsError(f"{folder}: there is no index here ({hint})")
+    settings = read_json(folder / SETTINGS)
     try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        model, source = str(manifest["model"]), str(manifest["source"])
+        model, source, lexical = str(settings["meta"]["model"]), str(settings["source"]), bool(settings["bm25"])
         texts = _read_texts(folder / "texts.arrow")
-    except FileNotFoundError as error:
-        unfinished = " (an unfinished one is: repeat the command that began it)" if _partial(folder).exists() else ""
-        raise VectorsError(f"{folder}: there is no index here{unfinished}") from error
-    except (OSError, ValueError, KeyError, TypeError, pa.ArrowInvalid) as error:
+    except (KeyError, TypeError, OSError, pa.ArrowException) as error:
         raise VectorsError(f"{folder}: the index is damaged: {error}") from error
     postings = ExactIndex.load(folder / "postings")
-    bm25 = BM25Index.load(folder / "bm25") if (folder / "bm25").exists() else None
+    bm25 = BM25Index.load(folder / "bm25") if lexical else None
     if len(postings) != len(texts):
         raise VectorsError(f"{folder}: the index is damaged: {len(postings)} vectors for {len(texts)} texts")
     return Collection(model, source, postings, texts, bm25)
-
-
-def _partial(folder: str | Path) -> Path:
-    return Path(f"{folder}.partial")
 
 
 def _join_texts(parts: Path, path: Path) -> None:

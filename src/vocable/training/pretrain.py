@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, SequentialSampler
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainingArguments
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
-from transformers.trainer_utils import get_last_checkpoint
 
 from vocable.encoder.fuse import without_logits
 from vocable.encoder.precision import native_bfloat16
 from vocable.errors import ModelError
 from vocable.training import masking
+from vocable.training.checkpoints import last_checkpoint
 from vocable.training.dropout import set_dropout
 from vocable.training.progress import ProgressLog
 from vocable.training.recipe import Pretraining
@@ -81,7 +81,7 @@ def pretrain(
         for callback in (PrinterCallback, ProgressCallback):
             trainer.remove_callback(callback)
         trainer.add_callback(ProgressLog("pretrain", folder / "log.jsonl"))
-        trainer.train(resume_from_checkpoint=get_last_checkpoint(str(folder)))
+        trainer.train(resume_from_checkpoint=last_checkpoint(folder))
     return mlm.eval()
 
 

@@ -19,7 +19,6 @@ from sentence_transformers.sparse_encoder.callbacks.splade_callbacks import Spla
 from sentence_transformers.sparse_encoder.losses import SparseMultipleNegativesRankingLoss, SpladeLoss
 from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
-from transformers.trainer_utils import get_last_checkpoint
 
 from vocable.adapt.calibrate import calibrate
 from vocable.adapt.mlm_head import add_mlm_head
@@ -28,6 +27,7 @@ from vocable.encoder.fuse import splade_modules
 from vocable.encoder.load import load, locate
 from vocable.encoder.precision import native_bfloat16
 from vocable.errors import ArgumentError, RecipeError
+from vocable.training.checkpoints import last_checkpoint
 from vocable.training.dropout import set_dropout
 from vocable.training.examples import load_examples
 from vocable.training.monitor import EvaluateDuringTraining, RankingMonitor
@@ -151,7 +151,7 @@ def _fine_tune(model: SparseEncoder, recipe: Recipe, folder: Path) -> None:
             EvaluateDuringTraining(recipe.evaluation, recipe.place(recipe.evaluation.dataset), trainer)
         )
     trainer.add_callback(log)
-    trainer.train(resume_from_checkpoint=get_last_checkpoint(str(folder)) if folder.exists() else None)
+    trainer.train(resume_from_checkpoint=last_checkpoint(folder))
 
 
 def _arguments(

@@ -1,0 +1,52 @@
+"""Stock masked-language-model checkpoints in and out: what every adaptation starts from and leaves."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from huggingface_hub.errors import HFValidationError
+from safetensors import SafetensorError
+from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from vocable.encoder.load import locate
+from vocable.errors import ModelError
+from vocable.unfinished import partial_of, refuse_occupied
+
+
+def load_checkpoint(name: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """The masked language model and the tokenizer of a folder, a Hub id, or `package:NAME/FOLDER`, in float32.
+
+    Raises:
+        ModelError: nothing is there, or it has no masked-language-model head.
+    """
+    place = locate(name)
+    try:
+        mlm, loading = AutoModelForMaskedLM.from_pretrained(place, dtype="float32", output_loading_info=True)
+        tokenizer = AutoTokenizer.from_pretrained(place)
+    except (OSError, ValueError, HFValidationError, SafetensorError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ModelError(f"{name}: no masked language model could be read here ({reason})") from error
+    if loading["missing_keys"]:  # the host library makes them up, at random
+        missing = ", ".join(sorted(loading["missing_keys"])[:3])
+        raise ModelError(f"{name} has no masked-language-model head, or not all of it (no {missing})")
+    return mlm, tokenizer
+
+
+def save_checkpoint(mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, output: str | Path) -> None:
+    """Write both to the folder `output`, whole or not at all.
+
+    Raises:
+        ArgumentError: `output` is there already.
+    """
+    output = Path(output)
+    refuse_occupied(output)
+    unfinished = partial_of(output)
+    shutil.rmtree(unfinished, ignore_errors=True)
+    try:
+        mlm.save_pretrained(unfinished)
+        tokenizer.save_pretrained(unfinished)
+        os.replace(unfinished, output)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)

@@ -1,0 +1,41 @@
+"""The command line: one thin command a verb. Each parses, calls one verb, and prints.
+
+The libraries behind the verbs take seconds to import, so each command imports what it needs when it runs.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from vocable.cli import encoding, evaluating, searching, training
+from vocable.cli.conduct import run
+
+app = typer.Typer(
+    help="Learned sparse retrieval: train, encode, search, measure and explain. Begin with: vocable demo",
+    add_completion=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
+)
+
+for verb in (
+    encoding.encode,
+    encoding.index,
+    searching.search,
+    searching.explain,
+    evaluating.evaluate,
+    evaluating.compare,
+    training.train,
+    training.recipes,
+    training.pretrain,
+    training.calibrate,
+    training.demo,
+):
+    app.command()(verb)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and give its exit status: 0, 1 for our fault, 2 for the user's, 130 when interrupted."""
+    return run(app, list(sys.argv[1:] if arguments is None else arguments))

@@ -1,0 +1,94 @@
+"""How every command behaves: its exit status, its one line when something is wrong, and silence otherwise.
+
+0    done, or whoever read our output has seen enough
+1    a fault of ours: one line; with VOCABLE_DEBUG=1 the traceback, too
+2    a mistake that the user can mend: one line
+130  interrupted from the keyboard
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import traceback
+import warnings
+
+import typer
+from typer.main import get_command
+
+from vocable.errors import VocableError
+
+RESUMABLE = ("encode", "index", "pretrain", "train")  # commands that go on where they were stopped
+QUIET = {
+    "TRANSFORMERS_VERBOSITY": "critical",
+    "HF_HUB_VERBOSITY": "critical",
+    "DATASETS_VERBOSITY": "critical",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",  # the "Loading weights" bar, too
+    "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "TOKENIZERS_PARALLELISM": "true",  # said explicitly, it does not warn at every fork
+}
+
+
+def run(app: typer.Typer, arguments: list[str]) -> int:
+    """Run the command that `arguments` name and give its exit status."""
+    silence()
+    try:
+        command = get_command(app)
+        with command.make_context("vocable", arguments or ["--help"]) as context:
+            command.invoke(context)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Nothing can be written any more, not even what Python flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except typer.Exit as done:  # after --help, for one
+        return done.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        again = "; the same command goes on from here" if arguments and arguments[0] in RESUMABLE else ""
+        return _say(f"interrupted{again}", 130)
+    except (VocableError, typer.TyperException, OSError) as error:
+        return _say(_reason(error), 2)
+    except Exception as error:  # the last resort: whatever it is, the user gets one line
+        return _say(f"a fault of vocable: {_outline(error)}; set VOCABLE_DEBUG=1 for the traceback", 1)
+    return 0
+
+
+def silence() -> None:
+    """Keep the libraries' bars, reports and warnings to themselves, unless VOCABLE_DEBUG is set; ours are one line."""
+    ours = logging.getLogger("vocable")
+    if not ours.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("vocable: %(message)s"))
+        ours.addHandler(handler)
+        ours.propagate = False
+    if _debugging():
+        return
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    warnings.simplefilter("ignore")
+    logging.getLogger().addHandler(logging.NullHandler())  # without any handler, Python prints what nobody asked for
+
+
+def _say(message: str, status: int) -> int:
+    if _debugging() and status != 130:
+        traceback.print_exc()
+    print(f"vocable: {' '.join(message.split())}", file=sys.stderr)
+    return status
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, typer.TyperException):
+        return error.format_message()
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error)
+
+
+def _outline(error: BaseException) -> str:
+    first = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__
+
+
+def _debugging() -> bool:
+    return bool(os.environ.get("VOCABLE_DEBUG"))

@@ -1,0 +1,56 @@
+"""Options that several commands have, and how their values are read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from vocable.errors import ArgumentError
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and nothing else there.")]
+Output = Annotated[Path, typer.Option("-o", "--output", help="Folder for the result; there only when it is whole.")]
+TopK = Annotated[int | None, typer.Option(help="Keep only so many terms of a text, the heaviest.")]
+MinWeight = Annotated[float, typer.Option(help="Drop terms lighter than this.")]
+Precision = Annotated[
+    Literal["auto", "float32", "bfloat16"], typer.Option("--dtype", help="auto: bfloat16 where the processor has it.")
+]
+MaxLength = Annotated[int | None, typer.Option(help="Tokens of a text, in place of the model's own length.")]
+SkipBad = Annotated[int, typer.Option("--skip-bad", metavar="N", help="Tolerate up to N bad lines in the input.")]
+Measures = Annotated[
+    list[str] | None, typer.Option("-m", "--measure", help="ir_measures name such as nDCG@10; may be repeated.")
+]
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """The two numbers of "3/8".
+
+    >>> parse_shard("3/8")
+    (3, 8)
+    """
+    part, slash, parts = text.partition("/")
+    if not (slash and part.isdecimal() and parts.isdecimal()):
+        raise ArgumentError(f"--shard is i/m, as 3/8 for the third of eight, not {text!r}")
+    return int(part), int(parts)
+
+
+def model_name(name: str) -> str:
+    """How a model is written down with what it made: a local folder by its whole path, to be found from anywhere."""
+    from vocable.encoder.load import BUILT_IN
+
+    return str(Path(name).resolve()) if name != BUILT_IN and Path(name).is_dir() else name
+
+
+def read_text(text: str) -> str:
+    """The text itself, or with an @ in front the content of a file.
+
+    Raises:
+        ArgumentError: the file is not UTF-8.
+    """
+    if not text.startswith("@"):
+        return text
+    try:
+        return Path(text[1:]).read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ArgumentError(f"{text[1:]}: not UTF-8") from error

@@ -1,0 +1,143 @@
+"""search and explain: what is found, and why."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vocable.cli.options import Json, read_text
+from vocable.cli.output import WIDTH, counted, print_json, print_table, shortened
+from vocable.errors import ArgumentError
+from vocable.progress import progress
+
+if TYPE_CHECKING:
+    from vocable.data import Query
+    from vocable.search.explain import Explanation
+    from vocable.search.hits import Answer, Hit, Searcher
+
+BATCH = 256  # queries that are encoded together
+TERMS = 8  # of a hit, that --explain prints
+INDENT = 14  # columns of rank and score
+
+
+def search(
+    index: Annotated[Path, typer.Argument(help="A folder that vocable index made.")],
+    query: Annotated[list[str] | None, typer.Argument(help="Queries; - reads one a line from stdin.")] = None,
+    queries: Annotated[str | None, typer.Option(metavar="PLACE", help="Read the queries from a place.")] = None,
+    k: Annotated[int, typer.Option("-k", help="Results of a query.")] = 10,
+    hybrid: Annotated[bool, typer.Option("--hybrid", help="Fuse with BM25 (needs index --bm25).")] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Show the matched terms of every hit.")] = False,
+    min_match: Annotated[float, typer.Option(help="Share of a query's terms that a hit must have.")] = 0.0,
+    run: Annotated[Path | None, typer.Option(help="With --queries: write a TREC run and print no hits.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a query, a line each.")] = False,
+) -> None:
+    """Search an index.
+
+    Example: vocable search python-docs "copy a file with its permissions" --explain
+    """
+    if (queries is None) == (not query):
+        raise ArgumentError("give queries, - for stdin, or --queries PLACE: one of the three")
+    if run is not None and (queries is None or explain or as_json):
+        raise ArgumentError("--run goes with --queries and without --explain and --json")
+    from vocable.search.hits import Searcher
+
+    searcher = Searcher.open(index, k=k, hybrid=hybrid, minimum_match=min_match, explained=explain)
+    if run is not None and queries is not None:
+        _write_run(searcher, queries, run)
+        return
+    # A line of stdin is answered before the next one is read; queries that are all there are encoded together.
+    batch = 1 if query == ["-"] else BATCH
+    for number, answer in enumerate(_answers(searcher, _queries(query, queries), batch)):
+        if as_json:
+            print_json(answer.to_json(), indent=None)
+        else:
+            _print_answer(answer, first=number == 0, alone=query is not None and len(query) == 1 and query != ["-"])
+        sys.stdout.flush()
+
+
+def explain(
+    model: Annotated[str, typer.Argument(help="vocable-mini, a folder, or a Hub id.")],
+    query: Annotated[str, typer.Argument(help="A query, or @FILE.")],
+    document: Annotated[str | None, typer.Argument(help="A document's text, or @FILE.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show which terms make a score.
+
+    Without a document: the terms that a query becomes.
+
+    Example: vocable explain vocable-mini "fast car" "An automobile with a strong engine"
+    """
+    texts = [read_text(text) for text in (query, document) if text is not None]
+    from vocable.encoder.load import load
+    from vocable.search.explain import Expansion, expansion_of_text, explain_texts
+
+    encoder = load(model)
+    found: Explanation | Expansion = (
+        explain_texts(encoder, *texts) if document is not None else expansion_of_text(encoder, texts[0], role="query")
+    )
+    if as_json:
+        print_json(found.to_json())
+    else:
+        print_table(found.table())
+
+
+def _queries(arguments: list[str] | None, place: str | None) -> Iterator[Query]:
+    from vocable.data import Query, read_queries
+
+    if place is not None:
+        yield from read_queries(place)
+    elif arguments == ["-"]:
+        lines = (line.strip() for line in sys.stdin)
+        yield from (Query(str(number), line) for number, line in enumerate(lines, start=1) if line)
+    else:
+        yield from (Query(str(number), text) for number, text in enumerate(arguments or [], start=1))
+
+
+def _answers(searcher: Searcher, queries: Iterable[Query], batch: int) -> Iterator[Answer]:
+    waiting = iter(queries)
+    while some := list(islice(waiting, batch)):
+        yield from searcher.answers(some)
+
+
+def _write_run(searcher: Searcher, place: str, path: Path) -> None:
+    from vocable.data import read_queries
+
+    queries = list(read_queries(place))
+    with progress("search", total=len(queries)) as advance:
+        ranking = searcher.ranking([query.text for query in queries], advance)
+    ranking.write_trec(path, [query.id for query in queries])
+    print(f"{path}: {counted(len(queries), 'query', 'queries')}")
+
+
+def _print_answer(answer: Answer, *, first: bool, alone: bool) -> None:
+    if not alone:
+        print(("" if first else "\n") + shortened(answer.query.text, WIDTH))
+    if not answer.hits:
+        print("no hits")
+    for hit in answer.hits:
+        _print_hit(hit)
+
+
+def _print_hit(hit: Hit) -> None:
+    title = hit.document.title and f"  {hit.document.title}"
+    print(f"{hit.rank:>3} {hit.score:8.4g}  {shortened(hit.document.id + title, WIDTH - INDENT)}")
+    print(f"{'':{INDENT}}{shortened(hit.document.text, WIDTH - INDENT)}")
+    if hit.explanation is not None:
+        for line in _because(hit.explanation):
+            print(f"{'':{INDENT}}{shortened(line, WIDTH - INDENT)}")
+
+
+def _because(explanation: Explanation) -> Iterator[str]:
+    """The weightiest terms with their share of the score: those that stand in both texts, and those that do not."""
+    shown = explanation.matches[:TERMS]
+    for name, stands in (("text", True), ("expansion", False)):
+        parts = [f"{m.term} {m.share:.0%}" for m in shown if (m.in_query and m.in_document) is stands]
+        if parts:
+            yield f"{name}: {', '.join(parts)}"
+    if not shown:
+        yield "no shared term"

@@ -1,0 +1,171 @@
+"""The whole road on a real corpus in a few minutes: index, search, explain, compare, fine-tune, measure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+from time import perf_counter
+
+from rich.console import Console
+from rich.markup import escape
+from sentence_transformers import SparseEncoder
+
+from vocable import pydocs
+from vocable.data import Document, read_corpus
+from vocable.encoder.encode import TextEncoder
+from vocable.encoder.load import BUILT_IN, load
+from vocable.encoder.terms import terms
+from vocable.evaluation import Comparison, Dataset, Evaluation, compare, evaluate_run, retrieve
+from vocable.progress import progress
+from vocable.search.bm25 import BM25Index
+from vocable.search.collection import Collection, build_collection, open_collection
+from vocable.search.explain import expansion_of_text, explain_texts
+from vocable.search.fusion import weighted
+from vocable.training.recipe import read_recipe
+from vocable.training.train import train
+
+QUESTIONS = (
+    "how do I copy a file along with its permissions",
+    "split a string on whitespace respecting quotes",
+    "run a function later in another thread",
+    "remove duplicates while keeping a mapping sorted by key",
+    "how long did my code take to run",
+)
+MEASURE = "nDCG@10"
+DEPTH = 100
+
+
+def run(folder: str | Path = "vocable-demo") -> None:
+    """Tell the story on standard output; the index and the fine-tuned model stay in `folder`.
+
+    What an earlier run left there is used again, so that a second run is quick.
+    """
+    folder, console = Path(folder), Console()
+    with _step(console, f"1  Load the built-in model, {BUILT_IN}"):
+        model = load(BUILT_IN)
+        parameters = sum(parameter.numel() for parameter in model.parameters())
+        console.print(f"   {parameters / 1e6:.0f} million parameters, {len(terms(model)):,} output terms")
+    with _step(console, "2  Encode and index the documentation of this Python"):
+        collection = _index(model, folder / "index")
+        console.print(f"   {len(collection.texts):,} docstrings in {folder / 'index'}")
+    with _step(console, "3  Ask five questions"):
+        _ask(console, model, collection)
+    dataset = known_items()
+    with _step(console, f"4  Compare with BM25: find {len(dataset.documents):,} docstrings by their first sentence"):
+        lexical, learned, hybrid = _systems(model, dataset, "model")
+    with _step(console, "5  Fine-tune for a minute on other docstrings, and measure again"):
+        tuned_model = _fine_tune(folder / "model")
+        _, tuned, tuned_hybrid = _systems(tuned_model, dataset, "fine-tuned")
+    systems = compare([lexical, learned, tuned, hybrid, tuned_hybrid])
+    console.print(systems.table())
+    for line in verdict(systems):
+        console.print(f"   {line}")
+    _next(console, folder)
+
+
+def known_items() -> Dataset:
+    """The known-item test: the test split's first sentences as queries, the rest of their docstrings as documents.
+
+    Neither the queries nor the documents are in what `pydocs:#train` gives.
+    """
+    items = [item for item in pydocs.known_items() if item.split == "test"]
+    documents = [Document(item.id, item.rest) for item in items]
+    return Dataset("known items", documents, [*pydocs.queries("test")], [*pydocs.judgments("test")])
+
+
+def verdict(systems: Comparison) -> list[str]:
+    """In plain words what fine-tuning and the hybrids gained or lost."""
+    lexical, learned, tuned, hybrid, tuned_hybrid = systems.evaluations
+    return [
+        _change("fine-tuning", learned, tuned),
+        _change("the hybrid with BM25", learned, hybrid),
+        _change("the hybrid of BM25 and the fine-tuned model", tuned, tuned_hybrid),
+        _change("the fine-tuned hybrid", lexical, tuned_hybrid),
+    ]
+
+
+def _change(what: str, before: Evaluation, after: Evaluation) -> str:
+    difference = after.values[MEASURE] - before.values[MEASURE]
+    p = compare([before, after]).p_values[0][MEASURE]
+    word = "gained" if difference > 0 else "lost" if difference < 0 else "changed nothing:"
+    sure = "" if p < 0.05 else ", which may be chance"
+    return f"{what} {word} {abs(difference):.3f} {MEASURE} over {before.name} (p = {p:.2g}{sure})"
+
+
+def _index(model: SparseEncoder, folder: Path) -> Collection:
+    if not folder.exists():
+        encoder = TextEncoder(model, "document")
+        with progress("encode", total=len(pydocs.documents())) as advance:
+            build_collection(
+                encoder, read_corpus("pydocs:"), folder, model=BUILT_IN, source="pydocs:", bm25=True, advance=advance
+            )
+    return open_collection(folder)
+
+
+def _ask(console: Console, model: SparseEncoder, collection: Collection) -> None:
+    encoder = TextEncoder(model, "query")
+    for question in QUESTIONS:
+        vector = encoder.encode([question])
+        ranking = collection.postings.search(vector, k=3)
+        console.print(f"\n   [bold]{escape(question)}[/bold]")
+        added = [term.term for term in expansion_of_text(model, question, "query", k=40).terms if not term.in_text]
+        console.print(f"   the model added: {escape(', '.join(added[:8]))}")
+        for place, row in enumerate(ranking.rows[0][ranking.rows[0] >= 0]):
+            document = collection.document(int(row))
+            console.print(f"   {place + 1}. [cyan]{escape(document.id)}[/cyan]  {escape(_snippet(document.text))}")
+            if place == 0:
+                console.print(f"      because of {escape(_because(model, question, document))}", style="dim")
+
+
+def _snippet(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= 60 else line[:59] + "…"
+
+
+def _because(model: SparseEncoder, question: str, document: Document) -> str:
+    matches = explain_texts(model, question, document.full).matches[:4]
+    return ", ".join(f"{m.term} {m.share:.0%}{'' if m.in_query else ' (added)'}" for m in matches)
+
+
+def _systems(model: SparseEncoder, dataset: Dataset, name: str) -> tuple[Evaluation, Evaluation, Evaluation]:
+    """BM25, the model, and both together."""
+    documents, queries = dataset.documents, dataset.queries
+    bm25 = BM25Index([document.full for document in documents], [document.id for document in documents])
+    lexical = bm25.search([query.text for query in queries], DEPTH)
+    with progress("encode", total=len(documents)) as advance:
+        learned = retrieve(model, dataset, k=DEPTH, advance=advance)
+    both = weighted([lexical, learned.ranking], [0.5, 0.5])
+    ids = [query.id for query in queries]
+    return (
+        evaluate_run("BM25", lexical.to_run(ids), dataset, [MEASURE]),
+        evaluate_run(name, learned.to_run(), dataset, [MEASURE], cost=learned.cost),
+        evaluate_run(f"BM25 + {name}", both.to_run(ids), dataset, [MEASURE]),
+    )
+
+
+def _fine_tune(output: Path) -> SparseEncoder:
+    if output.exists():
+        return load(output)
+    recipe = read_recipe(str(files("vocable") / "recipes" / "pydocs.yaml"))
+    return train(recipe, output)
+
+
+def _next(console: Console, folder: Path) -> None:
+    console.print("\n[bold]Next[/bold]")
+    for command, what in (
+        (f'vocable search {folder / "index"} "your own question" --explain', "search this index"),
+        (f"vocable index {BUILT_IN} my-documents.jsonl -o my-index", "index your own documents"),
+        (f'vocable search {folder / "index"} "your own question" --hybrid', "together with BM25"),
+        ("vocable recipes pydocs", "what the fine-tuning was told"),
+    ):
+        console.print(f"   {command}\n      [dim]{what}[/dim]")
+
+
+@contextmanager
+def _step(console: Console, title: str) -> Iterator[None]:
+    start = perf_counter()
+    console.print(f"\n[bold]{title}[/bold]")
+    yield
+    console.print(f"   [dim]{perf_counter() - start:.0f} s[/dim]")

@@ -1,0 +1,92 @@
+"""Find the terms that can be active with 8-bit integers, then compute only those: the same weights, sooner.
+
+In a trained model all but a few hundred of a text's terms are zero. An integer product says, within a bound that is
+certain, how large a logit can be; a term whose upper bound is not above zero is inactive. What remains is computed from
+the floating-point hidden states and weights, so that nothing is approximated.
+
+The bound: with h = h' + e and w = w' + f, where h' and w' are what the integers stand for,
+    |h . w - h' . w'| <= |e| |w| + |h'| |f|   (Cauchy-Schwarz).
+
+Letters: b texts, n tokens of all texts, d size of the decoder's input, v output terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from itertools import pairwise
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
+
+LEVELS = 127  # the largest magnitude of a quantized number
+BLOCK = 2048  # terms in a block of the integer product
+SLACK = 1.001  # on the bound: far more than the float32 rounding of a logit
+
+
+class _Quantized(NamedTuple):
+    """Rows [r, d] as integers: row i stands for integers[i] * scale[i]."""
+
+    integers: Tensor  # [r, d] int8
+    scale: Tensor  # [r], or [1] for all rows
+    length: Tensor  # [r], of the rows that the integers stand for
+    error: Tensor  # [r], length of what they miss
+
+
+_weights: WeakIdKeyDictionary = WeakIdKeyDictionary()  # weight -> its version and the quantized rows
+
+
+def screening_pays(hidden: Tensor, weight: Tensor) -> bool:
+    """Whether these are float32 numbers on a processor that multiplies 8-bit integers faster (VNNI or AMX)."""
+    return hidden.device.type == "cpu" and hidden.dtype == weight.dtype == torch.float32 and _fast_integers()
+
+
+@cache
+def _fast_integers() -> bool:
+    capabilities = torch.cpu.get_capabilities()
+    return any(bool(capabilities.get(name)) for name in ("avx512_vnni", "avx_vnni", "amx_int8"))
+
+
+def upper_bounds(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Sequence[int]) -> Tensor:
+    """What no logit of a term exceeds in a text: [b, v] float32; arguments as `sparse_head`."""
+    # One scale for all tokens, so that the maximum over a text's tokens can be taken of the integers.
+    tokens, rows = _quantize(hidden, hidden.abs().amax().reshape(1)), _quantized_weight(weight)
+    products = torch.empty(len(offsets) - 1, len(weight), dtype=torch.int32)
+    for low in range(0, len(weight), BLOCK):
+        block = slice(low, min(low + BLOCK, len(weight)))
+        found = torch._int_mm(tokens.integers, rows.integers[block].T)
+        for i, (start, end) in enumerate(pairwise(offsets)):
+            torch.amax(found[start:end], dim=0, out=products[i, block])
+    upper = products * (tokens.scale * rows.scale)
+    longest = torch.stack([tokens.length[start:end].amax() for start, end in pairwise(offsets)])
+    worst = torch.stack([tokens.error[start:end].amax() for start, end in pairwise(offsets)])
+    upper.addr_(worst * SLACK, rows.length + rows.error).addr_(longest * SLACK, rows.error)
+    return upper if bias is None else upper.add_(bias)
+
+
+def logits_where(wanted: Tensor, hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Sequence[int]) -> Tensor:
+    """Each text's largest logit of the `wanted` terms ([b, v] bool) and 0 for all others: [b, v] float32."""
+    largest = torch.zeros(wanted.shape)
+    for i, (start, end) in enumerate(pairwise(offsets)):
+        terms = wanted[i].nonzero().squeeze(1)
+        logits = (hidden[start:end] @ weight[terms].T).amax(dim=0)
+        largest[i, terms] = logits if bias is None else logits + bias[terms]
+    return largest
+
+
+def _quantized_weight(weight: Tensor) -> _Quantized:
+    """The decoder's rows as integers, made once for every state of the weights."""
+    found: tuple[int, _Quantized] | None = _weights.get(weight)
+    if found is None or found[0] != weight._version:
+        found = weight._version, _quantize(weight, weight.abs().amax(dim=1))
+        _weights[weight] = found
+    return found[1]
+
+
+def _quantize(rows: Tensor, largest: Tensor) -> _Quantized:
+    scale = (largest / LEVELS).clamp_min(torch.finfo(torch.float32).tiny)
+    integers = torch.round(rows / scale[:, None])
+    meant = integers * scale[:, None]
+    return _Quantized(integers.to(torch.int8), scale, meant.norm(dim=1), (rows - meant).norm(dim=1))

@@ -1,0 +1,122 @@
+"""Retrieval training: the losses it logs, what it leaves behind, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import logsumexp
+from sentence_transformers import SparseEncoder
+from sentence_transformers.sparse_encoder.losses import SparseMultipleNegativesRankingLoss
+
+from vocable.encoder.encode import encode
+from vocable.errors import ArgumentError, RecipeError
+from vocable.training.monitor import RankingMonitor
+from vocable.training.recipe import Recipe, make_recipe
+from vocable.training.train import train
+
+@pytest.fixture
+def examples(tmp_path: Path, toy_texts: list[str]) -> str:
+    """48 pairs: a sentence asks for itself with a number in front."""
+    texts = sorted(set(toy_texts))[:48]
+    rows = [{"query": text, "positive": f"chapter {i} {text}"} for i, text in enumerate(texts)]
+    path = tmp_path / "pairs.jsonl"
+    path.write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
+    return str(path)
+
+
+def recipe(model: Path, examples: str, **parts: Any) -> Recipe:
+    training = {"steps": 4, "batch_size": 8, "log_every": 1, "save_every": 2, "learning_rate": 1e-3}
+    training |= parts.pop("training", {})
+    values = {"model": str(model), "data": {"examples": [examples]}, "training": training, **parts}
+    return make_recipe(values)
+
+
+def log(folder: Path) -> list[dict[str, float]]:
+    lines = [json.loads(line) for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [line for line in lines if "loss" in line]
+
+
+def test_a_model_learns_and_is_left_whole(backbones: dict[str, Path], examples: str, tmp_path: Path) -> None:
+    output = tmp_path / "model"
+    regularizers = {"query": 0.01, "document": 0.02}
+    model = train(recipe(backbones["bert"], examples, training={"steps": 30, "regularizers": regularizers}), output)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "pairs.jsonl"]
+    lines = log(output)
+    assert [line["step"] for line in lines] == list(range(1, 31))
+    assert np.mean([line["base_loss"] for line in lines[-5:]]) < 0.5 * lines[0]["base_loss"]
+    # The ramp is quadratic over the first third, and the parts of the loss add up to it.
+    for line in lines:
+        ramp = min(1.0, (line["step"] - 1) / 10) ** 2
+        if line["step"] > 1:
+            before = min(1.0, line["step"] / 10) ** 2  # the schedule's weight is the one of the step now beginning
+            assert line["query_regularizer_weight"] in (pytest.approx(0.01 * ramp), pytest.approx(0.01 * before))
+        parts = line["base_loss"] + line["query_regularizer_loss"] + line["document_regularizer_loss"]
+        assert line["loss"] == pytest.approx(parts, abs=2e-4)
+    stock = SparseEncoder(str(output), device="cpu")
+    texts = ["the old fox reads books", "a"]
+    np.testing.assert_allclose(
+        encode(model, texts, "document").toarray(), stock.encode_document(texts).to_dense().numpy(), atol=1e-5
+    )
+
+
+def test_the_result_carries_lengths_and_type(backbones: dict[str, Path], examples: str, tmp_path: Path) -> None:
+    saved = {"query_length": 7, "document_length": 9, "dtype": "bfloat16"}
+    train(recipe(backbones["distilbert"], examples, saved=saved), tmp_path / "model")
+    stock = SparseEncoder(str(tmp_path / "model"), device="cpu")
+    assert (stock[0].query_length, stock[0].document_length, stock.dtype) == (7, 9, torch.bfloat16)
+
+
+def test_adaptation_comes_before_training(backbones: dict[str, Path], examples: str, tmp_path: Path) -> None:
+    parts = {
+        "pretrain": {"texts": [examples], "steps": 2, "batch_size": 4, "max_length": 16},
+        "calibrate": {"texts": examples, "activation_rate": 0.02},
+    }
+    size = SparseEncoder(str(backbones["bert"]), device="cpu")[0].auto_model.config.vocab_size
+    train(recipe(backbones["bert"], examples, training={"learning_rate": 1e-9}, **parts), tmp_path / "model")
+    # Calibrated to 2 % of the vocabulary on these very texts, and not moved by so small a rate.
+    assert log(tmp_path / "model")[0]["document_terms"] == pytest.approx(0.02 * size, rel=0.5)
+
+
+def test_an_output_that_is_there_is_not_overwritten(backbones: dict[str, Path], examples: str, tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    with pytest.raises(ArgumentError, match="is already there: name another output, or remove it"):
+        train(recipe(backbones["bert"], examples), tmp_path / "model")
+
+
+def test_the_work_of_another_recipe_is_not_gone_on_with(
+    backbones: dict[str, Path], examples: str, tmp_path: Path
+) -> None:
+    other = tmp_path / "model.partial"
+    other.mkdir()
+    (other / "recipe.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(RecipeError, match="holds the unfinished run of another recipe"):
+        train(recipe(backbones["bert"], examples), tmp_path / "model")
+    train(recipe(backbones["bert"], examples), tmp_path / "model", resume=False)
+    assert not other.exists()
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.1])
+def test_the_ranking_loss_is_info_nce(toy_model: SparseEncoder, temperature: float) -> None:
+    rng = np.random.default_rng(0)
+    queries, positives, negatives = (rng.random((4, 11)).astype(np.float32) for _ in range(3))
+    scores = queries @ np.concatenate([positives, negatives]).T / temperature
+    expected = np.mean(logsumexp(scores, axis=1) - scores.diagonal())
+    monitor = RankingMonitor(SparseMultipleNegativesRankingLoss(toy_model, scale=1 / temperature))
+    vectors = [torch.from_numpy(part) for part in (queries, positives, negatives)]
+    assert float(monitor.compute_loss_from_embeddings(vectors)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_monitor_gives_means_since_it_was_last_asked(toy_model: SparseEncoder) -> None:
+    monitor = RankingMonitor(SparseMultipleNegativesRankingLoss(toy_model))
+    queries = torch.tensor([[1.0, 0.0, 2.0], [0.0, 3.0, 0.0]])
+    documents = torch.tensor([[1.0, 1.0, 1.0], [0.0, 0.0, 4.0]])
+    for factor in (1.0, 3.0):
+        monitor.compute_loss_from_embeddings([factor * queries, documents])
+    # Scores of the positives are 3 and 0, then 9 and 0.
+    assert monitor.figures() == {"query_terms": 1.5, "document_terms": 2.0, "score": 3.0}
+    assert monitor.figures() == {}
