@@ -23,13 +23,15 @@ if TYPE_CHECKING:
     from vocable.evaluation.compare import compare as compare
     from vocable.search.bm25 import BM25Index as BM25Index
     from vocable.search.exact import ExactIndex as ExactIndex
-    from vocable.search.explain import explain_texts as explain
+    from vocable.search.explain import explain_texts
     from vocable.search.fusion import reciprocal_rank as reciprocal_rank
     from vocable.search.fusion import weighted as weighted
     from vocable.training.pretrain import pretrain as pretrain
     from vocable.training.recipe import read_recipe as read_recipe
     from vocable.training.train import train as train
     from vocable.vectors import prune as prune
+
+    explain = explain_texts
 
 __version__ = "0.1.0"
 

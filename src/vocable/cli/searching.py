@@ -72,10 +72,10 @@ def explain(
 
     Example: vocable explain vocable-mini "fast car" "An automobile with a strong engine"
     """
-    texts = [read_text(text) for text in (query, document) if text is not None]
     from vocable.encoder.load import load
     from vocable.search.explain import Expansion, expansion_of_text, explain_texts
 
+    texts = [read_text(text) for text in (query, document) if text is not None]
     encoder = load(model)
     found: Explanation | Expansion = (
         explain_texts(encoder, *texts) if document is not None else expansion_of_text(encoder, texts[0], role="query")

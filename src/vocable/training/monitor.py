@@ -18,7 +18,7 @@ class RankingMonitor(nn.Module):
 
     def __init__(self, loss: nn.Module) -> None:
         super().__init__()
-        self.loss = loss
+        self.loss: Any = loss  # a module, so that the trainer finds the model in it
         self._sums: dict[str, float] = {}
         self._batches = 0
 

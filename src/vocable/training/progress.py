@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from vocable.storage import replacing
+
 _QUIET = {"epoch", "total_flos", "train_runtime", "train_samples_per_second", "train_steps_per_second", "train_loss"}
 
 
@@ -35,8 +37,17 @@ class ProgressLog(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
+        self._forget_after(state.global_step)
         self._progress.start()
         self._task = self._progress.add_task("", total=state.max_steps, completed=state.global_step, figures="")
+
+    def _forget_after(self, step: int) -> None:
+        """Drop what a killed run logged after the checkpoint that this one goes on from: it comes again."""
+        if self._log_file.exists():
+            lines = self._log_file.read_text(encoding="utf-8").splitlines(keepends=True)
+            kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= step]
+            with replacing(self._log_file) as file:
+                file.write("".join(kept).encode())
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self._progress.update(self._task, completed=state.global_step)

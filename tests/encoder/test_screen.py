@@ -1,0 +1,97 @@
+"""Screening with integers: the bound is never broken, and the head gives the same weights with it and without."""
+
+from __future__ import annotations
+
+from itertools import accumulate, pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from vocable.encoder import head, screen
+
+SIZES = st.lists(st.integers(1, 6), min_size=1, max_size=5)
+
+
+def inputs(
+    lengths: list[int], d: int, v: int, seed: int, spread: float = 1.0
+) -> tuple[Tensor, Tensor, Tensor, list[int]]:
+    rng = np.random.default_rng(seed)
+    hidden = rng.normal(size=(sum(lengths), d)) * np.exp(spread * rng.normal(size=(sum(lengths), 1)))
+    weight = rng.normal(size=(v, d)) * np.exp(spread * rng.normal(size=(v, 1)))
+    bias = rng.normal(size=v) - 2 * np.sqrt(d)
+    return *(torch.tensor(part, dtype=torch.float32) for part in (hidden, weight, bias)), [0, *accumulate(lengths)]
+
+
+def largest(hidden: Tensor, weight: Tensor, bias: Tensor, offsets: list[int]) -> np.ndarray:
+    logits = hidden.double().numpy() @ weight.double().numpy().T + bias.double().numpy()
+    return np.stack([logits[start:end].max(axis=0) for start, end in pairwise(offsets)])
+
+
+@settings(deadline=None, max_examples=60)
+@given(SIZES, st.integers(2, 40), st.integers(1, 90), st.integers(0, 2**31), st.floats(0, 3))
+def test_no_logit_exceeds_its_bound(lengths: list[int], d: int, v: int, seed: int, spread: float) -> None:
+    hidden, weight, bias, offsets = inputs(lengths, d, v, seed, spread)
+    upper = screen.upper_bounds(hidden, weight, bias, offsets).numpy()
+    exact = largest(hidden, weight, bias, offsets)
+    assert (upper >= exact - 1e-5 * np.abs(exact)).all()
+
+
+def test_the_bound_is_close_enough_to_be_of_use() -> None:
+    hidden, weight, bias, offsets = inputs([20, 30], 384, 2000, seed=0, spread=0.0)
+    excess = screen.upper_bounds(hidden, weight, bias, offsets).numpy() - largest(hidden, weight, bias, offsets)
+    assert excess.mean() < 0.02 * float(hidden.norm(dim=1).mean() * weight.norm(dim=1).mean())
+
+
+def test_only_the_wanted_terms_are_computed() -> None:
+    hidden, weight, bias, offsets = inputs([3, 1, 4], 8, 30, seed=1)
+    wanted = torch.rand(3, 30, generator=torch.Generator().manual_seed(0)) < 0.3
+    found = screen.logits_where(wanted, hidden, weight, bias, offsets).numpy()
+    np.testing.assert_allclose(found, np.where(wanted, largest(hidden, weight, bias, offsets), 0), rtol=1e-4, atol=1e-4)
+
+
+def test_weights_that_changed_are_quantized_anew() -> None:
+    hidden, weight, bias, offsets = inputs([4], 16, 50, seed=2)
+    before = screen.upper_bounds(hidden, weight, bias, offsets)
+    weight.mul_(2)
+    after = screen.upper_bounds(hidden, weight, bias, offsets)
+    torch.testing.assert_close(after - bias, 2 * (before - bias), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("activation", ["relu", "log1p_relu"])
+@pytest.mark.parametrize("all_zero", [False, True])
+def test_head_gives_the_same_with_and_without(
+    monkeypatch: pytest.MonkeyPatch, activation: head.Activation, all_zero: bool
+) -> None:
+    hidden, weight, bias, offsets = inputs([7, 1, 12], 64, 3000, seed=3, spread=0.3)
+    bias -= 1000 if all_zero else 16
+    results, asked = [], []
+    picked = head.logits_where
+    monkeypatch.setattr(head, "logits_where", lambda *parts: asked.append(parts) or picked(*parts))
+    for fast in (True, False):
+        monkeypatch.setattr(screen, "_fast_integers", lambda fast=fast: fast)
+        parts = [part.clone().requires_grad_() for part in (hidden, weight, bias)]
+        pooled = head.sparse_head(*parts, offsets, "max", activation)
+        pooled.square().sum().backward()
+        results.append((pooled.detach(), *(part.grad for part in parts)))
+    assert len(asked) == 1  # screened once, and its result was sparse enough to be used
+    assert bool((results[0][0] > 0).any()) != all_zero
+    for with_screening, without in zip(*results, strict=True):
+        torch.testing.assert_close(with_screening, without, rtol=1e-4, atol=1e-5)
+
+
+def test_a_single_column_is_not_screened(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(screen, "_fast_integers", lambda: True)
+    assert [screen.screening_pays(torch.ones(3, d), torch.ones(5, d)) for d in (1, 2)] == [False, True]
+
+
+def test_a_dense_result_is_computed_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden, weight, bias, offsets = inputs([3], 8, 40, seed=4)
+    monkeypatch.setattr(screen, "_fast_integers", lambda: True)
+    monkeypatch.setattr(head, "logits_where", None)  # calling it would fail
+    pooled = head.sparse_head(hidden, weight, bias + 100, offsets)
+    expected = np.log1p(largest(hidden, weight, bias + 100, offsets).clip(0))
+    np.testing.assert_allclose(pooled.numpy(), expected, rtol=1e-5)
