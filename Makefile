@@ -13,7 +13,7 @@ help:
 	@echo "make test     lint, types, tests"
 	@echo "make install  only make $(VENV)"
 	@echo "make bench    say how to run the benchmarks"
-	@echo "make clean    remove $(VENV), caches and built files"
+	@echo "make clean    remove $(VENV), the demo's folder, caches and built files"
 
 demo: $(STAMP)
 	@$(BIN)/vocable demo
@@ -31,7 +31,7 @@ bench: $(STAMP)
 	@sed -n 's|^    python benchmarks/|    $(BIN)/python benchmarks/|p' benchmarks/*.py
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) vocable-demo build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # pip -qq prints errors, but neither progress nor warnings.
