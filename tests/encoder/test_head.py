@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from vocable.encoder import head
+from vocable.encoder import head, screen
 from vocable.encoder.head import max_logits, sparse_head
 from vocable.errors import ArgumentError
 
@@ -138,6 +138,16 @@ def test_nothing_active_gives_zeros_and_no_gradient() -> None:
         assert all(not gradient.any() for gradient in gradients)
 
 
+@pytest.mark.parametrize("screened", [False, True])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_diverged_model_is_not_hidden(bad: float, screened: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(head, "screening_pays", lambda hidden, weight: screened)
+    hidden, weight, bias, offsets = (x.float() if isinstance(x, Tensor) else x for x in drawn([3, 2], d=4, v=20))
+    hidden[0, 1] = bad
+    output = sparse_head(hidden, weight, bias - 100, offsets)
+    assert not output[0].isfinite().all()
+
+
 def test_gradients_of_frozen_inputs_are_not_asked_for() -> None:
     hidden, weight, bias, offsets = drawn([2, 3], d=4, v=20)
     hidden.requires_grad_()
@@ -174,9 +184,11 @@ class LargestTensor(TorchDispatchMode):
         return result
 
 
-@pytest.mark.parametrize("pooling", ["max", "sum"])
-def test_the_logits_are_never_built(pooling: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("pooling", "screened"), [("max", False), ("max", True), ("sum", False)])
+def test_the_logits_are_never_built(pooling: str, screened: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(head, "BLOCK", 64)
+    monkeypatch.setattr(screen, "BLOCK", 64)
+    monkeypatch.setattr(head, "screening_pays", lambda hidden, weight: screened)
     b, s, d, v = 6, 50, 8, 2000
     hidden, weight, bias, offsets = drawn([s] * b, d, v)
     pooled = dense(hidden, weight, bias, offsets, "max", "relu")

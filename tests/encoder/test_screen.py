@@ -59,6 +59,20 @@ def test_weights_that_changed_are_quantized_anew() -> None:
     weight.mul_(2)
     after = screen.upper_bounds(hidden, weight, bias, offsets)
     torch.testing.assert_close(after - bias, 2 * (before - bias), rtol=1e-4, atol=1e-4)
+    weight.data.mul_(2)  # adapters and Module.to write past torch's count of changes
+    torch.testing.assert_close(
+        screen.upper_bounds(hidden, weight, bias, offsets) - bias, 4 * (before - bias), rtol=1e-4, atol=1e-4
+    )
+    for row in range(len(weight)):
+        weight.data[row] *= -3
+        assert torch.equal(screen._quantized_weight(weight).integers, screen._quantized_weight(weight.clone()).integers)
+
+
+def test_weights_made_in_inference_mode_are_screened_as_well() -> None:
+    hidden, weight, bias, offsets = inputs([4], 16, 50, seed=2)
+    expected = screen.upper_bounds(hidden, weight, bias, offsets)
+    with torch.inference_mode():
+        assert torch.equal(screen.upper_bounds(hidden, weight.clone(), bias, offsets), expected)
 
 
 @pytest.mark.parametrize("activation", ["relu", "log1p_relu"])

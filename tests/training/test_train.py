@@ -15,6 +15,7 @@ from sentence_transformers.sparse_encoder.losses import SparseMultipleNegativesR
 
 from vocable.encoder.encode import encode
 from vocable.errors import ArgumentError, RecipeError
+from vocable.evaluation import evaluate
 from vocable.training.monitor import RankingMonitor
 from vocable.training.recipe import Recipe, make_recipe
 from vocable.training.train import train
@@ -121,3 +122,22 @@ def test_the_monitor_gives_means_since_it_was_last_asked(toy_model: SparseEncode
     # Scores of the positives are 3 and 0, then 9 and 0.
     assert monitor.figures() == {"query_terms": 1.5, "document_terms": 2.0, "score": 3.0}
     assert monitor.figures() == {}
+
+
+def test_quality_is_measured_during_training(backbones: dict[str, Path], examples: str, tmp_path: Path) -> None:
+    pairs = [json.loads(line) for line in Path(examples).read_text(encoding="utf-8").splitlines()]
+    collection = tmp_path / "collection"
+    (collection / "qrels").mkdir(parents=True)
+    documents = [json.dumps({"_id": f"d{i}", "text": pair["positive"]}) for i, pair in enumerate(pairs)]
+    queries = [json.dumps({"_id": f"q{i}", "text": pair["query"]}) for i, pair in enumerate(pairs)]
+    judgments = ["query-id\tcorpus-id\tscore", *(f"q{i}\td{i}\t1" for i in range(len(pairs)))]
+    (collection / "corpus.jsonl").write_text("\n".join(documents), encoding="utf-8")
+    (collection / "queries.jsonl").write_text("\n".join(queries), encoding="utf-8")
+    (collection / "qrels" / "test.tsv").write_text("\n".join(judgments), encoding="utf-8")
+    evaluation = {"dataset": f"beir:{collection}", "measures": ["nDCG@10", "R@5"], "every": 4}
+    model = train(recipe(backbones["bert"], examples, training={"steps": 8}, evaluation=evaluation), tmp_path / "model")
+    lines = [json.loads(line) for line in (tmp_path / "model" / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    measured = {line["step"]: line for line in lines if "nDCG@10" in line}
+    assert sorted(measured) == [4, 8]
+    final = evaluate(model, f"beir:{collection}", ["nDCG@10", "R@5"]).values
+    assert {name: measured[8][name] for name in final} == pytest.approx(dict(final), abs=1e-6)

@@ -56,25 +56,32 @@ def run(app: typer.Typer, arguments: list[str]) -> int:
 
 def silence() -> None:
     """Keep the libraries' bars, reports and warnings to themselves, unless VOCABLE_DEBUG is set; ours are one line."""
-    ours = logging.getLogger("vocable")
-    if not ours.handlers:
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("vocable: %(message)s"))
-        ours.addHandler(handler)
-        ours.propagate = False
-    if _debugging():
-        return
-    for name, value in QUIET.items():
-        os.environ.setdefault(name, value)
-    warnings.simplefilter("ignore")
-    logging.getLogger().addHandler(logging.NullHandler())  # without any handler, Python prints what nobody asked for
+    for name, handler in (("vocable", _OneLine(logging.WARNING)), ("", logging.NullHandler())):
+        logger = logging.getLogger(name)  # without any handler, Python prints other libraries' warnings
+        if not any(type(known) is type(handler) for known in logger.handlers):
+            logger.addHandler(handler)
+    if not _debugging():
+        warnings.simplefilter("ignore")
+        for name, value in QUIET.items():
+            os.environ.setdefault(name, value)
+
+
+class _OneLine(logging.Handler):
+    """Shows what vocable logs as everything else that it says."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        _print_line(record.getMessage())
 
 
 def _say(message: str, status: int) -> int:
     if _debugging() and status != 130:
         traceback.print_exc()
-    print(f"vocable: {' '.join(message.split())}", file=sys.stderr)
+    _print_line(message)
     return status
+
+
+def _print_line(message: str) -> None:
+    print(f"vocable: {' '.join(message.split())}", file=sys.stderr)
 
 
 def _reason(error: BaseException) -> str:

@@ -87,7 +87,9 @@ def max_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Seq
 def _positive_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Sequence[int]) -> Tensor:
     """`max_logits` where they are positive; whatever is not above zero may stand for those that are not."""
     if screening_pays(hidden, weight):
-        possible = upper_bounds(hidden, weight, bias, offsets) > 0
+        possible = ~(
+            upper_bounds(hidden, weight, bias, offsets) <= 0
+        )  # not a number counts as possible: let it be seen
         if possible.float().mean() <= SCREENED:
             return logits_where(possible, hidden, weight, bias, offsets)
     return max_logits(hidden, weight, bias, offsets)

@@ -35,7 +35,7 @@ class _Quantized(NamedTuple):
     error: Tensor  # [r], length of what they miss
 
 
-_weights: WeakIdKeyDictionary = WeakIdKeyDictionary()  # weight -> its version and the quantized rows
+_weights: WeakIdKeyDictionary = WeakIdKeyDictionary()  # weight -> its state and the quantized rows
 
 
 def screening_pays(hidden: Tensor, weight: Tensor) -> bool:
@@ -80,11 +80,22 @@ def logits_where(wanted: Tensor, hidden: Tensor, weight: Tensor, bias: Tensor | 
 
 def _quantized_weight(weight: Tensor) -> _Quantized:
     """The decoder's rows as integers, made once for every state of the weights."""
-    found: tuple[int, _Quantized] | None = _weights.get(weight)
-    if found is None or found[0] != weight._version:
-        found = weight._version, _quantize(weight, weight.abs().amax(dim=1))
+    state = _state(weight)
+    found: tuple[Tensor, _Quantized] | None = _weights.get(weight)
+    if found is None or not torch.equal(found[0], state):
+        found = state, _quantize(weight, weight.abs().amax(dim=1))
         _weights[weight] = found
     return found[1]
+
+
+def _state(weight: Tensor) -> Tensor:
+    """What tells one state of the weights from another: torch's count of changes, and a number out of every row.
+
+    The count alone is blind to changes by way of `weight.data`, as adapters, optimizers and `Module.to` make them.
+    """
+    changes = 0 if weight.is_inference() else weight._version
+    sample = weight.detach().reshape(-1)[:: weight.shape[1] - 1]
+    return torch.cat([sample, sample.new_tensor([changes])])
 
 
 def _quantize(rows: Tensor, largest: Tensor) -> _Quantized:

@@ -118,7 +118,7 @@ def stream_settings(
 ) -> dict[str, Any]:
     """All that decides what the vectors are, as JSON values."""
     return {
-        "meta": asdict(meta),
+        **asdict(meta),
         "weights": _checksum(encoder.model),
         "source": source,
         "shard": list(shard),

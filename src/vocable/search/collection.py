@@ -162,7 +162,7 @@ def open_collection(folder: str | Path) -> Collection:
         raise VectorsError(f"{folder}: there is no index here ({hint})")
     settings = read_json(folder / SETTINGS)
     try:
-        model, source, lexical = str(settings["meta"]["model"]), str(settings["source"]), bool(settings["bm25"])
+        model, source, lexical = str(settings["model"]), str(settings["source"]), bool(settings["bm25"])
         texts = _read_texts(folder / "texts.arrow")
     except (KeyError, TypeError, OSError, pa.ArrowException) as error:
         raise VectorsError(f"{folder}: the index is damaged: {error}") from error

@@ -1,0 +1,198 @@
+"""A corpus encoded in parts: equal to one encoding, whatever interrupts it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.sparse import csr_array
+from sentence_transformers import SparseEncoder
+
+from vocable.data import Document
+from vocable.encoder import stream
+from vocable.encoder.encode import TextEncoder
+from vocable.encoder.stream import StreamProgress, describe, encode_stream
+from vocable.encoder.terms import fingerprint, terms
+from vocable.errors import ArgumentError, VectorsError
+from vocable.vectors import StoredVectors, read_vectors
+
+PART = 4
+
+
+class Killed(BaseException):
+    """What no handler catches, as a signal."""
+
+
+@pytest.fixture(autouse=True)
+def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "PART_SIZE", PART)
+
+
+@pytest.fixture
+def documents(toy_texts: list[str]) -> list[Document]:
+    texts = sorted(set(toy_texts))[:10]
+    return [Document(f"d{i}", text, title=f"title {i}" if i % 2 else "") for i, text in enumerate(texts)]
+
+
+@pytest.fixture
+def encoder(toy_model: SparseEncoder) -> TextEncoder:
+    return TextEncoder(toy_model, dtype="float32")
+
+
+def dense(vectors: csr_array) -> np.ndarray:
+    return vectors.toarray()
+
+
+def stored(folder: Path) -> StoredVectors:
+    found = read_vectors(folder)
+    assert not folder.with_name(f"{folder.name}.partial").exists()
+    return found
+
+
+def broken_off(documents: list[Document], after: int) -> Iterator[Document]:
+    yield from documents[:after]
+    raise Killed
+
+
+def test_parts_together_are_one_encoding(encoder: TextEncoder, documents: list[Document], tmp_path: Path) -> None:
+    counts: list[int] = []
+    done = encode_stream(encoder, iter(documents), tmp_path / "out", model="toy", source="list", advance=counts.append)
+    found = stored(tmp_path / "out")
+    whole = encoder.encode([document.full for document in documents])
+    assert list(found.ids) == [document.id for document in documents]
+    np.testing.assert_allclose(dense(found.matrix), dense(whole), atol=1e-5)  # other batches, other rounding
+    assert found.meta == describe(encoder, "toy")
+    assert (done.parts, done.texts, done.truncated, done.empty, done.last_id) == (3, 10, 0, 0, "d9")
+    assert done.seconds > 0
+    assert sum(counts) == 10
+
+
+def test_vectors_say_what_made_them(toy_model: SparseEncoder) -> None:
+    meta = describe(TextEncoder(toy_model, "query", max_length=9), "toy")
+    names = terms(toy_model)
+    assert (meta.vocabulary, meta.size) == (fingerprint(names), len(names))
+    assert (meta.model, meta.pooling, meta.role, meta.max_length) == ("toy", "max", "query", 9)
+
+
+@pytest.mark.parametrize("after", [0, 3, 4, 7, 8, 10])
+def test_a_stopped_run_goes_on(encoder: TextEncoder, documents: list[Document], tmp_path: Path, after: int) -> None:
+    whole = encode_stream(encoder, documents, tmp_path / "whole", model="toy")
+    with pytest.raises(Killed):
+        encode_stream(encoder, broken_off(documents, after), tmp_path / "out", model="toy")
+    assert not (tmp_path / "out").exists()
+    counts: list[int] = []
+    done = encode_stream(encoder, documents, tmp_path / "out", model="toy", advance=counts.append)
+    assert counts[0] == after // PART * PART  # parts that were finished are not encoded again
+    assert sum(counts) == 10
+    assert replace(done, seconds=0) == replace(whole, seconds=0)
+    one, other = stored(tmp_path / "whole"), stored(tmp_path / "out")
+    assert list(one.ids) == list(other.ids)
+    np.testing.assert_array_equal(dense(one.matrix), dense(other.matrix))
+
+
+def test_a_part_that_was_not_counted_is_made_again(
+    encoder: TextEncoder, documents: list[Document], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(stream, "write_json", killed)  # the part is on disk, its count is not
+        with pytest.raises(Killed):
+            encode_stream(encoder, documents, tmp_path / "out", model="toy")
+    assert [path.name for path in (tmp_path / "out.partial").glob("part-*")] == ["part-00000.parquet"]
+    encode_stream(encoder, documents, tmp_path / "out", model="toy")
+    assert list(stored(tmp_path / "out").ids) == [document.id for document in documents]
+
+
+def test_a_whole_result_is_left_as_it_is(encoder: TextEncoder, documents: list[Document], tmp_path: Path) -> None:
+    first = encode_stream(encoder, documents, tmp_path / "out", model="toy")
+    assert encode_stream(encoder, broken_off([], 0), tmp_path / "out", model="toy") == first
+    other = TextEncoder(encoder.model, "query", min_weight=0.5, dtype="float32")
+    with pytest.raises(ArgumentError, match=r"out was made with another min_weight, role: name another output"):
+        encode_stream(other, documents, tmp_path / "out", model="toy")
+
+
+def test_an_empty_folder_is_no_result(encoder: TextEncoder, documents: list[Document], tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    assert encode_stream(encoder, documents, tmp_path / "out", model="toy").texts == 10
+    assert len(stored(tmp_path / "out").ids) == 10
+
+
+def test_a_folder_may_end_in_a_slash(encoder: TextEncoder, documents: list[Document], tmp_path: Path) -> None:
+    encode_stream(encoder, documents, f"{tmp_path}/out/", model="toy")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_shards_together_are_the_corpus(encoder: TextEncoder, documents: list[Document], tmp_path: Path) -> None:
+    found = {}
+    for i in (1, 2, 3):
+        encode_stream(encoder, documents, tmp_path / f"{i}", model="toy", shard=(i, 3))
+        vectors = stored(tmp_path / f"{i}")
+        assert list(vectors.ids) == [document.id for document in documents[i - 1 :: 3]]
+        found |= dict(zip(vectors.ids, dense(vectors.matrix), strict=True))
+    whole = encoder.encode([document.full for document in documents])
+    np.testing.assert_allclose([found[document.id] for document in documents], dense(whole), atol=1e-5)
+
+
+def test_a_shard_without_documents_is_readable(encoder: TextEncoder, documents: list[Document], tmp_path: Path) -> None:
+    done = encode_stream(encoder, documents[:2], tmp_path / "out", model="toy", shard=(3, 3))
+    assert done == StreamProgress(parts=1, seconds=done.seconds)
+    assert stored(tmp_path / "out").matrix.shape == (0, len(terms(encoder.model)))
+
+
+@pytest.mark.parametrize("shard", [(0, 2), (3, 2), (1, 0)])
+def test_an_impossible_shard_is_refused(encoder: TextEncoder, tmp_path: Path, shard: tuple[int, int]) -> None:
+    with pytest.raises(ArgumentError, match="a shard is i/m with i from 1 to m"):
+        encode_stream(encoder, [], tmp_path / "out", model="toy", shard=shard)
+
+
+def test_cut_and_empty_texts_are_counted(toy_model: SparseEncoder, tmp_path: Path) -> None:
+    lengths = [len(toy_model.tokenizer(text)["input_ids"]) for text in ("a", "the old fox reads books at night")]
+    assert lengths[0] <= 6 < lengths[1]
+    encoder = TextEncoder(toy_model, max_length=6, min_weight=1e6, dtype="float32")  # nothing weighs a million
+    documents = [Document("a", "a"), Document("b", "the old fox reads books at night"), Document("c", "a")]
+    done = encode_stream(encoder, documents, tmp_path / "out", model="toy")
+    assert (done.truncated, done.empty) == (1, 3)
+
+
+def test_other_documents_are_noticed(encoder: TextEncoder, documents: list[Document], tmp_path: Path) -> None:
+    with pytest.raises(Killed):
+        encode_stream(encoder, broken_off(documents, 6), tmp_path / "out", model="toy")
+    for others in (documents[1:], documents[:2]):
+        with pytest.raises(VectorsError, match="was begun with other documents"):
+            encode_stream(encoder, others, tmp_path / "out", model="toy")
+
+
+def test_a_model_trained_further_is_noticed(encoder: TextEncoder, documents: list[Document], tmp_path: Path) -> None:
+    with pytest.raises(Killed):
+        encode_stream(encoder, broken_off(documents, 6), tmp_path / "out", model="toy")
+    with torch.no_grad():
+        next(encoder.model.parameters()).view(-1)[0] += 1
+    with pytest.raises(ArgumentError, match="was made with another weights"):
+        encode_stream(encoder, documents, tmp_path / "out", model="toy")
+
+
+@pytest.mark.parametrize("content", ["{", '{"pages": 3}', "[]"])
+def test_damaged_progress_is_named(
+    encoder: TextEncoder, documents: list[Document], tmp_path: Path, content: str
+) -> None:
+    with pytest.raises(Killed):
+        encode_stream(encoder, broken_off(documents, 6), tmp_path / "out", model="toy")
+    (tmp_path / "out.partial" / "progress.json").write_text(content, encoding="utf-8")
+    with pytest.raises(VectorsError, match=r"progress\.json: damaged"):
+        encode_stream(encoder, documents, tmp_path / "out", model="toy")
+
+
+def test_texts_are_kept_beside_their_vectors(encoder: TextEncoder, documents: list[Document], tmp_path: Path) -> None:
+    encode_stream(encoder, documents, tmp_path / "out", model="toy", keep_texts=True)
+    parts = [stream.ipc.open_file(path).read_all() for path in sorted((tmp_path / "out").glob("part-*.arrow"))]
+    rows = [row for part in parts for row in part.to_pylist()]
+    assert rows == [{"id": d.id, "title": d.title, "text": d.text} for d in documents]
+    settings = json.loads((tmp_path / "out" / "settings.json").read_text(encoding="utf-8"))
+    assert (settings["texts"], settings["dtype"], settings["shard"]) == (True, "torch.float32", [1, 1])

@@ -1,0 +1,212 @@
+"""A searchable folder: what is in it, what it finds, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sentence_transformers import SparseEncoder
+
+from vocable.data import Document, Query
+from vocable.encoder import stream
+from vocable.encoder.encode import TextEncoder
+from vocable.encoder.load import load
+from vocable.encoder.terms import terms
+from vocable.errors import ArgumentError, VectorsError
+from vocable.search import collection
+from vocable.search.bm25 import BM25Index
+from vocable.search.collection import Collection, build_collection, open_collection
+from vocable.search.fusion import reciprocal_rank
+from vocable.search.hits import Searcher
+
+QUERIES = ["the old fox reads", "posting lists"]
+
+
+class Killed(BaseException):
+    """What no handler catches, as a signal."""
+
+
+@pytest.fixture(autouse=True)
+def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "PART_SIZE", 16)
+
+
+@pytest.fixture(scope="module")
+def documents(toy_texts: list[str]) -> list[Document]:
+    """40 documents whose ids are not in the order of their rows."""
+    texts = sorted(set(toy_texts))[:40]
+    return [Document(f"d{(7 * i) % 40}", text, title=f"chapter {i}") for i, text in enumerate(texts)]
+
+
+@pytest.fixture(scope="module")
+def model(backbones: dict[str, Path]) -> SparseEncoder:
+    return load(backbones["bert"], device="cpu")
+
+
+@pytest.fixture(scope="module")
+def folder(
+    model: SparseEncoder,
+    backbones: dict[str, Path],
+    documents: list[Document],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    path = tmp_path_factory.mktemp("collection") / "index"
+    build(model, documents, path, name=str(backbones["bert"]))
+    return path
+
+
+def build(model: SparseEncoder, documents: list[Document], folder: Path, name: str = "toy") -> stream.StreamProgress:
+    encoder = TextEncoder(model, dtype="float32")
+    return build_collection(encoder, documents, folder, model=name, source="list", bm25=True)
+
+
+@pytest.fixture
+def opened(folder: Path) -> Collection:
+    return open_collection(folder)
+
+
+def dense(model: SparseEncoder, texts: list[str], role: str) -> np.ndarray:
+    return TextEncoder(model, role, dtype="float32").encode(texts).toarray().astype(np.float64)
+
+
+def test_what_went_in_comes_out(
+    opened: Collection, folder: Path, documents: list[Document], backbones: dict[str, Path]
+) -> None:
+    assert [opened.document(row) for row in range(len(documents))] == documents
+    assert list(opened.postings.ids or ()) == [document.id for document in documents]
+    assert (opened.model, opened.source) == (str(backbones["bert"]), "list")
+    assert sorted(path.name for path in folder.parent.iterdir()) == ["index"]
+
+
+def test_search_is_the_product(opened: Collection, model: SparseEncoder, documents: list[Document]) -> None:
+    vectors = opened.query_encoder(model).encode(QUERIES)
+    ranking = opened.search(QUERIES, vectors, k=5)
+    scores = vectors.toarray() @ dense(model, [document.full for document in documents], "document").T
+    np.testing.assert_allclose(ranking.scores, -np.sort(-scores, axis=1)[:, :5], rtol=1e-4)
+    np.testing.assert_allclose(np.take_along_axis(scores, ranking.rows, axis=1), ranking.scores, rtol=1e-4)
+
+
+def test_hybrid_search_fuses_with_bm25(opened: Collection, model: SparseEncoder, documents: list[Document]) -> None:
+    vectors = opened.query_encoder(model).encode(QUERIES)
+    learned = opened.search(QUERIES, vectors, k=100)
+    lexical = BM25Index([document.full for document in documents], [document.id for document in documents])
+    expected = reciprocal_rank([learned, lexical.search(QUERIES, 100)], depth=4)
+    found = opened.search(QUERIES, vectors, k=4, hybrid=True)
+    np.testing.assert_array_equal(found.rows, expected.rows)
+    np.testing.assert_allclose(found.scores, expected.scores)
+
+
+def test_hybrid_search_needs_the_lexical_index(model: SparseEncoder, documents: list[Document], tmp_path: Path) -> None:
+    encoder = TextEncoder(model, dtype="float32")
+    build_collection(encoder, documents, tmp_path / "index", model="toy")
+    opened = open_collection(tmp_path / "index")
+    assert opened.bm25 is None
+    with pytest.raises(ArgumentError, match="build this index with --bm25"):
+        opened.search(QUERIES, opened.query_encoder(model).encode(QUERIES), hybrid=True)
+
+
+def test_matched_terms_are_those_of_the_document(
+    opened: Collection, model: SparseEncoder, documents: list[Document]
+) -> None:
+    query = opened.query_encoder(model).encode(QUERIES[:1])
+    weights = dense(model, [document.full for document in documents], "document")
+    weights[:, query.toarray()[0] == 0] = 0
+    for row in range(len(documents)):
+        np.testing.assert_allclose(opened.matched(query, row).toarray()[0], weights[row], atol=1e-4)
+
+
+def test_an_answer_explains_its_scores(folder: Path, documents: list[Document]) -> None:
+    searcher = Searcher.open(folder, k=3, explained=True)
+    answers = searcher.answers([Query("q1", QUERIES[0]), Query("q2", QUERIES[1])])
+    assert [answer.query.id for answer in answers] == ["q1", "q2"]
+    ranking = searcher.ranking(QUERIES)
+    for i, answer in enumerate(answers):
+        assert [(hit.document.id, pytest.approx(hit.score, rel=1e-4)) for hit in answer.hits] == ranking.hits(i)
+        assert [hit.rank for hit in answer.hits] == [1, 2, 3]
+        for hit in answer.hits:
+            assert hit.explanation is not None
+            assert hit.explanation.score == pytest.approx(hit.score, rel=1e-5)
+            assert hit.document in documents
+    json.dumps(answers[0].to_json())
+
+
+def test_another_vocabulary_is_refused(opened: Collection, backbones: dict[str, Path]) -> None:
+    other = load(backbones["roberta"], device="cpu")
+    assert len(terms(other)) != opened.postings.shape[1]
+    with pytest.raises(VectorsError, match="is not the one that the index was made with"):
+        opened.query_encoder(other)
+
+
+def test_a_whole_collection_is_left_as_it_is(
+    model: SparseEncoder, documents: list[Document], tmp_path: Path, folder: Path
+) -> None:
+    first = build(model, documents, tmp_path / "index")
+    leftover = tmp_path / "index.partial"
+    leftover.mkdir()  # a call that was killed after the renaming
+    assert build(model, [], tmp_path / "index") == first
+    assert not leftover.exists()
+    with pytest.raises(ArgumentError, match="was made with another model: "):
+        build(model, documents, tmp_path / "index", name="another")
+
+
+@pytest.mark.parametrize("step", ["read_vectors", "_join_texts", "_build_bm25", "write_json"])
+def test_a_build_goes_on_after_any_step(
+    model: SparseEncoder,
+    documents: list[Document],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    step: str,
+    folder: Path,
+) -> None:
+    def killed(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(collection, step, killed)
+        with pytest.raises(Killed):
+            build(model, documents, tmp_path / "index")
+    with pytest.raises(VectorsError, match=r"there is no index here \(it is unfinished: repeat the command"):
+        open_collection(tmp_path / "index")
+
+    def untouched() -> Iterator[Document]:  # what is encoded is not read again
+        raise AssertionError
+        yield
+
+    encoder = TextEncoder(model, dtype="float32")
+    build_collection(encoder, untouched(), tmp_path / "index", model="toy", source="list", bm25=True)
+    found, expected = open_collection(tmp_path / "index"), open_collection(folder)
+    for name, array in expected.postings.arrays().items():
+        np.testing.assert_array_equal(found.postings.arrays()[name], array)
+    assert found.texts.equals(expected.texts)
+    assert [path.name for path in tmp_path.iterdir()] == ["index"]
+
+
+def test_an_empty_corpus_is_refused(model: SparseEncoder, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="list has no documents"):
+        build(model, [], tmp_path / "index")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_damaged_collection_is_refused(folder: Path, tmp_path: Path) -> None:
+    damages = {
+        "settings.json": "damaged",
+        "texts.arrow": "the index is damaged",
+        "postings/weights.npy": "damaged",
+        "bm25/index.json": "damaged",
+    }
+    for number, (name, message) in enumerate(damages.items()):
+        copy = tmp_path / str(number)
+        shutil.copytree(folder, copy)
+        content = (copy / name).read_bytes()
+        (copy / name).write_bytes(content[: len(content) // 2])
+        with pytest.raises(VectorsError, match=message):
+            open_collection(copy)
+
+
+def test_no_collection(tmp_path: Path) -> None:
+    with pytest.raises(VectorsError, match=r"nothing: there is no index here \(make one with vocable index\)"):
+        open_collection(tmp_path / "nothing")

@@ -1,0 +1,216 @@
+"""The conduct of the command line: exit statuses, the one line of an error, silence, and help."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.main import get_command
+
+from vocable.cli import app, main
+from vocable.cli.options import parse_shard, read_text
+from vocable.errors import ArgumentError
+
+VERBS = sorted(str(command.callback.__name__) for command in app.registered_commands if command.callback)
+
+
+def error_line(capsys: pytest.CaptureFixture[str]) -> str:
+    """The only line on stderr, with nothing on stdout."""
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    [line] = captured.err.splitlines()
+    return line
+
+
+def raising(error: BaseException) -> Callable[..., Any]:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
+def test_help_lists_every_verb_in_a_line(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    assert main(arguments) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    listed = [line.split()[0] for line in captured.out.partition("Commands:")[2].splitlines() if line.strip()]
+    assert sorted(listed) == VERBS
+    assert "..." not in captured.out.partition("Commands:")[2]  # nothing is cut
+    assert max(map(len, captured.out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_an_example_that_parses(capsys: pytest.CaptureFixture[str], verb: str) -> None:
+    assert main([verb, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= 80
+    [example] = [line.strip() for line in " ".join(text.split()).split("Example: ")[1:]]
+    command = get_command(app).commands[verb]
+    words = [word.strip('"') for word in example.partition(" Options:")[0].partition(" Arguments:")[0].split()]
+    assert words[:2] == ["vocable", verb]
+    options = {name for parameter in command.params for name in [*parameter.opts, *parameter.secondary_opts]}
+    assert {word for word in words[2:] if word.startswith("-")} <= options
+    assert all(parameter.help for parameter in command.params), "every argument and option has a help text"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["bake"], "vocable: No such command 'bake'."),
+        (["encode", "--fast"], "vocable: No such option: --fast"),
+        (["encode"], "vocable: Missing argument 'MODEL'."),
+        (["encode", "m", "c", "-o", "o", "--role", "author"], "'author' is not one of 'query', 'document'."),
+        (["encode", "m", "c", "-o", "o", "--top-k", "many"], "'many' is not a valid int"),
+        (["encode", "m", "c", "-o", "o", "--shard", "3"], "vocable: --shard is i/m, as 3/8 for the third of eight"),
+        (["encode", "m", "c", "-o", "o", "--skip-bad", "-1"], "vocable: the number of bad lines to tolerate must be 0"),
+        (["encode", "m", "none.jsonl", "-o", "o"], "vocable: none.jsonl: no such file (a place is a path or one of"),
+        (["search", "i"], "vocable: give queries, - for stdin, or --queries PLACE: one of the three"),
+        (["search", "i", "q", "--queries", "p"], "vocable: give queries, - for stdin, or --queries PLACE"),
+        (["search", "i", "q", "--run", "r"], "vocable: --run goes with --queries and without --explain and --json"),
+        (["search", "i", "q"], "vocable: i: there is no index here (make one with vocable index)"),
+        (["explain", "m", "@none.txt"], "vocable: none.txt: No such file or directory"),
+        (["evaluate", "m", "--dataset", "d", "-m", "nDGC@10"], "vocable: unknown measure 'nDGC@10': did you mean nDCG"),
+        (["evaluate", "m", "--dataset", "beir:none"], "vocable: beir:none: no such folder"),
+        (["compare", "none.json"], "vocable: none.json: No such file or directory"),
+        (["train", "none.yaml", "-o", "o"], "vocable: none.yaml: No such file or directory"),
+        (["train", "none", "-o", "o"], "vocable: no recipe 'none': name a YAML file, or one of pydocs, vocable-mini"),
+        (["recipes", "none"], "vocable: no recipe 'none': name a YAML file, or one of pydocs, vocable-mini"),
+        (["pretrain", "m", "t", "-o", "o", "--steps", "0"], "vocable: --steps: Input should be greater than 0, not 0"),
+        (["pretrain", "m", "t", "-o", ".", "--steps", "1"], "vocable: . is already there: name another output"),
+        (["calibrate", "m", "t", "-o", "o"], "vocable: give either --activation-rate or --shift"),
+    ],
+)
+def test_a_mistake_is_one_line_and_status_2(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    line: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    assert main(arguments) == 2
+    found = error_line(capsys)
+    assert found.startswith("vocable: ")
+    assert line in found
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]  # nothing half-made is left
+
+
+def test_a_missing_model_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["explain", f"{tmp_path}/none", "a query"]) == 2
+    assert "no such model folder, and not found on the Hub" in error_line(capsys)
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(
+    capsys: pytest.CaptureFixture[str], backbones: dict[str, Path], tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "corpus.txt").write_text("the old fox\n", encoding="utf-8")
+    output = tmp_path / "file" / "vectors"
+    assert main(["encode", str(backbones["bert"]), str(tmp_path / "corpus.txt"), "-o", str(output)]) == 2
+    assert error_line(capsys) in (
+        f"vocable: {output}.partial: Not a directory",
+        f"vocable: {output}: Not a directory",
+    )
+
+
+def test_a_fault_of_ours_is_one_line_and_status_1(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VOCABLE_DEBUG", raising=False)
+    monkeypatch.setattr("vocable.encoder.load.load", raising(RuntimeError("a tensor\nof another shape")))
+    assert main(["explain", "m", "q"]) == 1
+    expected = "vocable: a fault of vocable: RuntimeError: a tensor; set VOCABLE_DEBUG=1 for the traceback"
+    assert error_line(capsys) == expected
+
+
+def test_the_traceback_is_there_for_those_who_ask(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VOCABLE_DEBUG", "1")
+    monkeypatch.setattr("vocable.encoder.load.load", raising(RuntimeError("boom")))
+    assert main(["explain", "m", "q"]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert lines[-1].startswith("vocable: a fault of vocable: RuntimeError: boom")
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), typer.Abort()])
+def test_an_interrupt_says_whether_one_can_go_on(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: BaseException
+) -> None:
+    monkeypatch.setattr("vocable.encoder.load.load", raising(error))
+    (tmp_path / "corpus.txt").touch()
+    assert main(["index", "m", str(tmp_path / "corpus.txt"), "-o", str(tmp_path / "out")]) == 130
+    assert error_line(capsys) == "vocable: interrupted; the same command goes on from here"
+    assert main(["explain", "m", "q"]) == 130
+    assert error_line(capsys) == "vocable: interrupted"
+
+
+def test_what_vocable_logs_is_a_line_of_the_same_kind(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["recipes"]) == 0
+    assert main(["recipes"]) == 0  # twice: still one line
+    capsys.readouterr()
+    logging.getLogger("vocable.encoder.encode").warning("%d texts were cut", 3)
+    logging.getLogger("transformers.of.others").warning("missing keys")
+    assert "vocable: 3 texts were cut" in capsys.readouterr().err.splitlines()
+
+
+@pytest.mark.parametrize("text", ["", "3", "3/", "/8", "a/b", "-1/8", "3/8/9"])
+def test_malformed_shards(text: str) -> None:
+    with pytest.raises(ArgumentError, match="--shard is i/m"):
+        parse_shard(text)
+
+
+def test_texts_from_files(tmp_path: Path) -> None:
+    (tmp_path / "text").write_bytes("\ufeffÅlesund\n".encode())
+    assert read_text(f"@{tmp_path}/text") == "Ålesund\n"
+    assert read_text("me@home") == "me@home"
+    (tmp_path / "text").write_bytes(b"\xff")
+    with pytest.raises(ArgumentError, match="text: not UTF-8"):
+        read_text(f"@{tmp_path}/text")
+
+
+def test_recipes_are_listed_and_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["recipes"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["pydocs", "vocable-mini"]
+    assert all(len(line) <= 80 and len(line.split()) > 3 for line in lines)
+    assert main(["recipes", "pydocs"]) == 0
+    assert "pydocs:#train" in capsys.readouterr().out
+
+
+def test_a_reader_that_stops_reading_ends_quietly() -> None:
+    program = subprocess.Popen(
+        [sys.executable, "-m", "vocable", "recipes", "vocable-mini"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert program.stdout is not None
+    program.stdout.close()
+    _, errors = program.communicate(timeout=60)
+    assert (program.returncode, errors) == (0, b"")
+
+
+def test_the_program_says_nothing_of_its_own_accord(backbones: dict[str, Path], tmp_path: Path) -> None:
+    """A real process, with all that the libraries print when they load a model."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("VOCABLE", "HF_HUB_DIS"))}
+    (tmp_path / "corpus.txt").write_text("the old fox reads books\nposting lists\n", encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "vocable", "index", str(backbones["bert"]), "corpus.txt", "-o", "out", "--json"],
+        cwd=tmp_path,
+        env=environment | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith('{\n  "output": "out",\n  "texts": 2,')

@@ -1,0 +1,308 @@
+"""Every verb of the command line on toy models: what it prints, and what it leaves behind."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import ttest_rel
+from transformers import AutoModelForMaskedLM
+from transformers.utils import logging as transformers_logging
+
+from vocable.cli import main
+from vocable.encoder.encode import encode
+from vocable.encoder.load import load
+from vocable.evaluation import evaluate
+from vocable.search.explain import explain_texts
+from vocable.vectors import read_vectors
+
+NARROW = 80  # columns
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> None:
+    """These libraries were imported before the command line could silence them."""
+    transformers_logging.disable_progress_bar()
+    transformers_logging.set_verbosity_error()
+
+
+@pytest.fixture(scope="module")
+def model(backbones: dict[str, Path]) -> str:
+    return str(backbones["bert"])
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory, toy_texts: list[str]) -> Path:
+    """A BEIR folder: 30 documents, 6 queries that are beginnings of documents."""
+    folder = tmp_path_factory.mktemp("beir")
+    texts = sorted(set(toy_texts))[:30]
+    documents = [{"_id": f"d{i}", "title": f"chapter {i}", "text": text} for i, text in enumerate(texts)]
+    queries = [{"_id": f"q{i}", "text": " ".join(texts[5 * i].split()[:4])} for i in range(6)]
+    for name, rows in (("corpus", documents), ("queries", queries)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    lines = "".join(f"q{i}\td{5 * i}\t1\n" for i in range(6))
+    (folder / "qrels.tsv").write_text(f"query-id\tcorpus-id\tscore\n{lines}", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def index(model: str, dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    output = tmp_path_factory.mktemp("indexes") / "toy"
+    arguments = ["index", model, f"beir:{dataset}", "-o", str(output), "--bm25", "--dtype", "float32"]
+    assert main(arguments) == 0
+    return str(output)
+
+
+def done(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """What a command that succeeds prints on stdout; it says nothing on stderr."""
+    capsys.readouterr()
+    status = main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    assert (status, captured.err) == (0, "")
+    return captured.out
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    capsys.readouterr()
+    assert main([str(argument) for argument in arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    [line] = captured.err.splitlines()
+    return line
+
+
+def test_encode(capsys: pytest.CaptureFixture[str], model: str, dataset: Path, tmp_path: Path) -> None:
+    place, output = dataset / "corpus.jsonl", tmp_path / "vectors"
+    options = ["--dtype", "float32", "--top-k", 7, "--max-length", 6]
+    text = done(capsys, "encode", model, place, "-o", output, *options)
+    assert text.startswith(f"{output}: 30 texts, ")
+    assert "\n30 texts cut at 6 tokens\n" in text
+    rows = [json.loads(line) for line in place.read_text(encoding="utf-8").splitlines()]
+    texts = [f"{row['title']} {row['text']}" for row in rows]
+    found = read_vectors(output)
+    expected = encode(load(model), texts, top_k=7, max_length=6, dtype="float32")
+    np.testing.assert_allclose(found.matrix.toarray(), expected.toarray(), atol=1e-5)
+    assert list(found.ids) == [row["_id"] for row in rows]
+    assert (found.meta.model, found.meta.role) == (model, "document")
+
+
+def test_encode_queries_in_shards_with_bad_lines(
+    capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path
+) -> None:
+    place, output = tmp_path / "queries.tsv", tmp_path / "vectors"
+    place.write_text("q1\tthe old fox\nq2\nq3\tposting lists\nq4\tbooks\n", encoding="utf-8")
+    arguments = ["encode", model, place, "-o", output, "--role", "query", "--shard", "2/2"]
+    assert refused(capsys, *arguments).startswith(f"vocable: {place}:2: ")
+    values = json.loads(done(capsys, *arguments, "--skip-bad", 1, "--json"))
+    del values["seconds"], values["texts_per_second"]
+    assert values == {"output": str(output), "texts": 1, "truncated": 0, "empty": 0, "bad_lines": 1}
+    found = read_vectors(output)
+    assert (list(found.ids), found.meta.role) == (["q3"], "query")
+
+
+def test_bad_lines_are_reported(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path) -> None:
+    place = tmp_path / "corpus.jsonl"
+    place.write_text('{"_id": "a", "text": "books"}\n{\n', encoding="utf-8")
+    text = done(capsys, "encode", model, place, "-o", tmp_path / "out", "--skip-bad", 2)
+    assert f"1 bad line left out, the first: {place}:2: " in text
+
+
+def test_the_same_command_again_changes_nothing(
+    capsys: pytest.CaptureFixture[str], model: str, dataset: Path, index: str
+) -> None:
+    again = ["index", model, f"beir:{dataset}", "-o", index, "--dtype", "float32"]
+    assert done(capsys, *again, "--bm25").startswith(f"{index}: 30 texts, ")
+    line = f"vocable: {index} was made with another bm25: name another output, or remove it"
+    assert refused(capsys, *again) == line
+
+
+def test_search(capsys: pytest.CaptureFixture[str], index: str, model: str, dataset: Path) -> None:
+    rows = [json.loads(line) for line in (dataset / "corpus.jsonl").read_text(encoding="utf-8").splitlines()]
+    query = "the old fox reads"
+    encoder = load(model)
+    documents = encode(encoder, [f"{row['title']} {row['text']}" for row in rows], dtype="float32")
+    scores = (encode(encoder, [query], "query", dtype="float32") @ documents.T).toarray()[0]
+    best = rows[int(scores.argmax())]
+    text = done(capsys, "search", index, query, "-k", 3)
+    lines = text.splitlines()
+    assert len(lines) == 6  # two a hit, and the only query is not repeated
+    assert lines[0].split()[0] == "1"
+    assert float(lines[0].split()[1]) == pytest.approx(scores.max(), rel=0.02)  # dtype auto may be bfloat16
+    assert lines[0].split()[2:] == [best["_id"], *best["title"].split()]
+    assert lines[1].strip() == best["text"]
+
+
+def test_search_explains(capsys: pytest.CaptureFixture[str], index: str) -> None:
+    text = done(capsys, "search", index, "the old fox reads", "-k", 2, "--explain")
+    assert max(map(len, text.splitlines())) <= NARROW
+    assert "text: " in text
+    [answer] = [json.loads(line) for line in done(capsys, "search", index, "fox", "--explain", "--json").splitlines()]
+    for hit in answer["hits"]:
+        matches = hit["explanation"]["matches"]
+        assert sum(match["contribution"] for match in matches) == pytest.approx(hit["score"], rel=1e-4)
+        assert sum(match["share"] for match in matches) == pytest.approx(1)
+
+
+def test_search_many_queries(
+    capsys: pytest.CaptureFixture[str], index: str, dataset: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answers(*arguments: object) -> list[Any]:
+        lines = done(capsys, "search", index, *arguments, "--json", "-k", 2).splitlines()
+        return [json.loads(line) for line in lines]
+
+    from_arguments = answers("old fox", "posting lists")
+    monkeypatch.setattr("sys.stdin", StringIO("old fox\n\nposting lists\n"))
+    from_stdin = answers("-")
+    assert [answer["query"] for answer in from_stdin] == ["old fox", "posting lists"]
+    for one, other in zip(from_arguments, from_stdin, strict=True):
+        assert [hit["id"] for hit in one["hits"]] == [hit["id"] for hit in other["hits"]]
+    assert [answer["id"] for answer in answers("--queries", f"beir:{dataset}")] == [f"q{i}" for i in range(6)]
+    text = done(capsys, "search", index, "old fox", "posting lists", "-k", 1)
+    assert [line for line in text.splitlines() if not line.startswith(" ")] == ["old fox", "", "posting lists"]
+
+
+def test_hybrid_search_and_no_hits(capsys: pytest.CaptureFixture[str], index: str) -> None:
+    values = json.loads(done(capsys, "search", index, "fox", "--hybrid", "--json", "-k", 1))
+    # First in both rankings, or in one and further down in the other: 1/61 + 1/(60 + rank).
+    assert 1 / 61 < values["hits"][0]["score"] <= 2 / 61 + 1e-6
+    assert done(capsys, "search", index, "the old fox reads books", "--min-match", 1) == "no hits\n"
+    assert refused(capsys, "search", index, "fox", "-k", 0) == "vocable: k must be at least 1, not 0"
+
+
+def test_a_run_is_evaluated_as_its_model(
+    capsys: pytest.CaptureFixture[str], index: str, dataset: Path, tmp_path: Path
+) -> None:
+    run, place = tmp_path / "toy.run", f"beir:{dataset}"
+    assert done(capsys, "search", index, "--queries", place, "--run", run, "-k", 30) == f"{run}: 6 queries\n"
+    values = json.loads(done(capsys, "evaluate", run, "--dataset", place, "-m", "RR@10", "--hybrid", "--json"))
+    assert [system["name"] for system in values["systems"]] == ["toy", "toy + BM25"]
+    assert values["systems"][0]["values"]["RR@10"] == pytest.approx(evaluate(run, place, ["RR@10"]).values["RR@10"])
+
+
+def test_explain(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path) -> None:
+    (tmp_path / "document.txt").write_text("a librarian reads books", encoding="utf-8")
+    arguments = ["explain", model, "old books", f"@{tmp_path}/document.txt"]
+    expected = explain_texts(load(model), "old books", "a librarian reads books")
+    assert json.loads(done(capsys, *arguments, "--json")) == json.loads(json.dumps(expected.to_json()))
+    text = done(capsys, *arguments)
+    assert expected.matches[0].term in text
+    assert max(map(len, text.splitlines())) <= NARROW
+    expansion = json.loads(done(capsys, "explain", model, "old books", "--json"))
+    vector = encode(load(model), ["old books"], "query").toarray()[0]
+    assert expansion["active"] == np.count_nonzero(vector)
+    assert expansion["terms"][0]["weight"] == pytest.approx(vector.max())
+
+
+def test_evaluate_side_by_side(
+    capsys: pytest.CaptureFixture[str], model: str, backbones: dict[str, Path], dataset: Path, tmp_path: Path
+) -> None:
+    systems, place = [model, backbones["distilbert"]], f"beir:{dataset}"
+    result, per_query = tmp_path / "result.json", tmp_path / "queries.tsv"
+    common = ["--dataset", place, "-m", "nDCG@10", "-m", "RR@10", "--dtype", "float32"]
+    options = ["--bm25", "--hybrid", "-o", result, "--per-query", per_query, "--json"]
+    values = json.loads(done(capsys, "evaluate", *systems, *common, *options))
+    names = [Path(system).name for system in systems]
+    expected = [names[0], f"{names[0]} + BM25", names[1], f"{names[1]} + BM25", "BM25"]
+    assert [system["name"] for system in values["systems"]] == expected
+    alone = evaluate(load(model), place, ["nDCG@10", "RR@10"], dtype="float32")
+    assert values["systems"][0]["values"] == pytest.approx(alone.values)
+    assert alone.cost is not None
+    assert values["systems"][0]["cost"]["query_terms"] == alone.cost.query_terms
+    stored = json.loads(result.read_text(encoding="utf-8"))
+    one, other = (list(stored[i]["per_query"]["nDCG@10"].values()) for i in (0, 2))
+    assert values["systems"][2]["p"]["nDCG@10"] == pytest.approx(ttest_rel(one, other).pvalue)
+    lines = per_query.read_text(encoding="utf-8").splitlines()
+    assert lines[0] == "system\tmeasure\tquery\tvalue"
+    assert len(lines) == 1 + 5 * 2 * 6
+    assert lines[1] == f"{names[0]}\tnDCG@10\tq0\t{stored[0]['per_query']['nDCG@10']['q0']:.6g}"
+    # The stored evaluations, compared again, say the same.
+    assert json.loads(done(capsys, "compare", result, "--json")) == values
+    table = done(capsys, "compare", result, "--markdown")
+    assert len(table.splitlines()) == 2 + 5
+    text = done(capsys, "compare", result)
+    assert max(map(len, text.splitlines())) <= NARROW
+    for shown in ("nDCG@10", "RR@10", "FLOPS", "BM25"):
+        assert shown in text
+
+
+def test_a_table_too_wide_is_printed_in_parts(capsys: pytest.CaptureFixture[str], model: str, dataset: Path) -> None:
+    measures = ["nDCG@10", "R@1000", "RR@10", "P@5", "AP@100"]
+    arguments = [word for measure in measures for word in ("-m", measure)]
+    text = done(capsys, "evaluate", model, "--bm25", "--dataset", f"beir:{dataset}", *arguments)
+    assert max(map(len, text.splitlines())) <= NARROW
+    assert all(measure in text for measure in [*measures, "FLOPS", "docs/s"])
+    assert text.count("BM25") == 4  # three tables of measures, one of cost
+
+
+def test_what_is_no_evaluation_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    for content, message in (("{", "not JSON: "), ('{"name": 1}', "not an evaluation as JSON: "), ("3", "not an")):
+        path.write_text(content, encoding="utf-8")
+        assert refused(capsys, "compare", path).startswith(f"vocable: {path}: {message}")
+    path.write_text("[]", encoding="utf-8")
+    assert refused(capsys, "compare", path) == "vocable: there are no evaluations to compare"
+
+
+def test_train(capsys: pytest.CaptureFixture[str], model: str, toy_texts: list[str], tmp_path: Path) -> None:
+    texts = sorted(set(toy_texts))[:24]
+    pairs = [{"query": text.split()[0] + f" {i}", "positive": f"{i} {text}"} for i, text in enumerate(texts)]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs), encoding="utf-8")
+    recipe = {"model": model, "data": {"examples": ["pairs.jsonl"]}, "training": {"steps": 2, "batch_size": 8}}
+    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe), encoding="utf-8")
+    command = ["train", tmp_path / "recipe.yaml", "-o", tmp_path / "out", "--set", f"data_folder={tmp_path}"]
+    bad = refused(capsys, *command, "--set", "training.stepps=3")
+    assert bad == f"vocable: {tmp_path}/recipe.yaml: training.stepps: unknown key"
+    assert not (tmp_path / "out.partial").exists()
+    assert refused(capsys, *command, "--set", "data.examples=[none.jsonl]").startswith(
+        f"vocable: {tmp_path}/none.jsonl: no such file"
+    )
+    shutil.rmtree(tmp_path / "out.partial", ignore_errors=True)
+    assert json.loads(done(capsys, *command, "--json")) == {"output": str(tmp_path / "out")}
+    assert len((tmp_path / "out" / "log.jsonl").read_text(encoding="utf-8").splitlines()) >= 1
+    assert encode(load(tmp_path / "out"), ["the old fox"]).nnz > 0
+    assert "is already there" in refused(capsys, *command)
+
+
+def test_pretrain_and_calibrate(capsys: pytest.CaptureFixture[str], model: str, dataset: Path, tmp_path: Path) -> None:
+    corpus, adapted, calibrated = dataset / "corpus.jsonl", tmp_path / "adapted", tmp_path / "calibrated"
+    command = ["pretrain", model, corpus, corpus, "-o", adapted, "--batch-size", 4, "--max-length", 16]
+    assert done(capsys, *command, "--steps", 2, "--learning-rate", 0.01).startswith(f"{adapted}: pre-trained for 2")
+    before, after = (AutoModelForMaskedLM.from_pretrained(place).state_dict() for place in (model, adapted))
+    assert before.keys() == after.keys()
+    assert any((before[name] != after[name]).any() for name in before)
+    text = done(capsys, "calibrate", adapted, corpus, "-o", calibrated, "--activation-rate", 0.05, "--json")
+    values = json.loads(text)
+    assert values["rate_after"] == pytest.approx(0.05, abs=0.002)
+    one, other = (
+        AutoModelForMaskedLM.from_pretrained(place).get_output_embeddings() for place in (adapted, calibrated)
+    )
+    np.testing.assert_allclose(
+        (one.bias - other.bias).detach().numpy(), np.full(len(one.bias), values["shift"]), rtol=1e-5, atol=1e-6
+    )
+    again = refused(capsys, "calibrate", adapted, corpus, "-o", calibrated, "--shift", 1)
+    assert again == f"vocable: {calibrated} is already there: name another output, or remove it"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["adapted", "calibrated"]
+
+
+def test_pretraining_goes_on_only_with_its_own_settings(
+    capsys: pytest.CaptureFixture[str], model: str, dataset: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "out.partial").mkdir()
+    (tmp_path / "out.partial" / "settings.json").write_text('{"steps": 9}', encoding="utf-8")
+    line = refused(capsys, "pretrain", model, dataset / "corpus.jsonl", "-o", tmp_path / "out", "--steps", 2)
+    assert line.startswith(f"vocable: {tmp_path}/out.partial was made with another batch_size, ")
+
+
+def test_demo_is_told_where_to_work(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    told: list[Path] = []
+    monkeypatch.setattr("vocable.demo.run", told.append)
+    done(capsys, "demo", "-o", tmp_path)
+    done(capsys, "demo")
+    assert told == [tmp_path, Path("vocable-demo")]

@@ -1,0 +1,71 @@
+"""The public names of the package, pinned: a change here is a change of the interface."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+import vocable
+
+NAMES = [
+    "BM25Index",
+    "ExactIndex",
+    "calibrate",
+    "compare",
+    "encode",
+    "evaluate",
+    "explain",
+    "fuse",
+    "load",
+    "pretrain",
+    "prune",
+    "read_corpus",
+    "read_examples",
+    "read_judgments",
+    "read_queries",
+    "read_recipe",
+    "reciprocal_rank",
+    "terms",
+    "train",
+    "unfuse",
+    "weighted",
+]
+HEAVY = ("torch", "transformers", "sentence_transformers", "numpy", "scipy", "pyarrow", "numba", "datasets")
+
+
+def test_the_names_are_these() -> None:
+    assert sorted(vocable.__all__) == NAMES
+    assert set(NAMES) <= set(dir(vocable))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_name_is_the_verb_that_it_says(name: str) -> None:
+    found = getattr(vocable, name)
+    assert callable(found)
+    assert found.__name__ == ("explain_texts" if name == "explain" else name)
+    assert inspect.getdoc(found)
+
+
+def test_type_checkers_see_the_same_names() -> None:
+    tree = ast.parse(inspect.getsource(vocable))
+    [block] = [node for node in tree.body if isinstance(node, ast.If)]
+    seen = {alias.asname for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert sorted(seen - {None} | {"explain"}) == NAMES
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'vocable' has no attribute 'splade'"):
+        _ = vocable.splade
+
+
+def test_importing_is_quick() -> None:
+    code = "import sys, time, vocable, vocable.cli; print(time.process_time(), *sys.modules)"
+    seconds, *modules = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    ).stdout.split()
+    assert float(seconds) < 0.5
+    assert not set(HEAVY) & set(modules)

@@ -1,0 +1,138 @@
+"""kill -9 at a bad moment, then the same command: nothing lost, nothing doubled, nothing half-made in sight."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from vocable.cli import main
+from vocable.encoder import stream
+from vocable.search.collection import open_collection
+from vocable.vectors import read_vectors
+
+# The command line, but the process kills itself when a function is called for the n-th time: argv[1:4] are the module,
+# the function and n, the rest is the command.
+KILLED = """
+import os, signal, sys
+from importlib import import_module
+
+from vocable.cli import main
+from vocable.encoder import stream
+
+stream.PART_SIZE = 8
+place, name, times = import_module(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+owner, _, name = name.rpartition(".")
+owner = getattr(place, owner) if owner else place
+function, calls = getattr(owner, name), []
+
+def counted(*arguments, **named):
+    calls.append(name)
+    if len(calls) == times:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return function(*arguments, **named)
+
+setattr(owner, name, counted)
+sys.exit(main(sys.argv[4:]))
+"""
+
+
+@contextmanager
+def killed(module: str, function: str, times: int, *command: object) -> Iterator[None]:
+    """Start a command, do something else meanwhile, and see it killed."""
+    arguments = [sys.executable, "-c", KILLED, module, function, str(times), *map(str, command)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        yield
+        output, errors = process.communicate(timeout=300)
+    assert process.returncode == -signal.SIGKILL, (output, errors)
+
+
+@pytest.fixture(autouse=True)
+def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "PART_SIZE", 8)
+
+
+@pytest.fixture
+def corpus(tmp_path: Path, toy_texts: list[str]) -> Path:
+    """30 documents: four parts, the last one short."""
+    path = tmp_path / "corpus.jsonl"
+    rows = [{"_id": f"d{i}", "text": text} for i, text in enumerate(sorted(set(toy_texts))[:30])]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_encode(backbones: dict[str, Path], corpus: Path, tmp_path: Path) -> None:
+    command = ["encode", str(backbones["bert"]), str(corpus), "-o"]
+    with killed("vocable.encoder.stream", "write_vectors", 3, *command, tmp_path / "out"):
+        assert main([*command, str(tmp_path / "whole")]) == 0
+    assert names(tmp_path) == ["corpus.jsonl", "out.partial", "whole"]
+    assert main([*command, str(tmp_path / "out")]) == 0
+    assert names(tmp_path) == ["corpus.jsonl", "out", "whole"]
+    assert names(tmp_path / "out") == names(tmp_path / "whole")
+    found, expected = read_vectors(tmp_path / "out"), read_vectors(tmp_path / "whole")
+    assert list(found.ids) == list(expected.ids) == [f"d{i}" for i in range(30)]
+    for part in ("indptr", "indices", "data"):
+        np.testing.assert_array_equal(getattr(found.matrix, part), getattr(expected.matrix, part))
+
+
+def test_index(backbones: dict[str, Path], corpus: Path, tmp_path: Path) -> None:
+    command = ["index", str(backbones["bert"]), str(corpus), "--bm25", "-o"]
+    # Once while it encodes, once when all but the lexical index is there.
+    with killed("vocable.encoder.stream", "_write_texts", 2, *command, tmp_path / "out"):
+        assert main([*command, str(tmp_path / "whole")]) == 0
+    assert names(tmp_path) == ["corpus.jsonl", "out.partial", "whole"]
+    with killed("vocable.search.collection", "_build_bm25", 1, *command, tmp_path / "out"):
+        pass
+    assert names(tmp_path) == ["corpus.jsonl", "out.partial", "whole"]
+    assert main([*command, str(tmp_path / "out")]) == 0
+    assert names(tmp_path) == ["corpus.jsonl", "out", "whole"]
+    assert names(tmp_path / "out") == names(tmp_path / "whole")
+    found, expected = open_collection(tmp_path / "out"), open_collection(tmp_path / "whole")
+    assert found.texts.equals(expected.texts)
+    for one, other in ((found.postings, expected.postings), (found.bm25, expected.bm25)):
+        assert one is not None
+        assert other is not None
+        for name, array in other.arrays().items():
+            np.testing.assert_array_equal(one.arrays()[name], array)
+
+
+def test_train(backbones: dict[str, Path], tmp_path: Path, toy_texts: list[str]) -> None:
+    pairs = [{"query": text, "positive": f"chapter {i} {text}"} for i, text in enumerate(sorted(set(toy_texts))[:40])]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs), encoding="utf-8")
+    training = {"steps": 8, "batch_size": 8, "save_every": 2, "log_every": 1, "learning_rate": 1e-3, "dropout": 0.1}
+    recipe = {
+        "model": str(backbones["bert"]),
+        "data": {"examples": [str(tmp_path / "pairs.jsonl")]},
+        "training": training | {"regularizers": {"query": 0.01, "document": 0.01}},
+    }
+    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe), encoding="utf-8")
+    command = ["train", str(tmp_path / "recipe.yaml"), "-o"]
+    # At the sixth step, when its model is written but its checkpoint is not yet whole.
+    save = ("transformers.trainer", "Trainer._save_rng_state", 3)
+    with killed(*save, *command, tmp_path / "out"):
+        assert main([*command, str(tmp_path / "whole")]) == 0
+    assert names(tmp_path) == ["out.partial", "pairs.jsonl", "recipe.yaml", "whole"]
+    assert names(tmp_path / "out.partial" / "train")[-1] == "checkpoint-6"
+    assert main([*command, str(tmp_path / "out")]) == 0
+    assert names(tmp_path) == ["out", "pairs.jsonl", "recipe.yaml", "whole"]
+    found, expected = (load_file(tmp_path / name / "model.safetensors") for name in ("out", "whole"))
+    assert found.keys() == expected.keys()
+    for name, weights in expected.items():
+        np.testing.assert_array_equal(found[name], weights, err_msg=name)
+    logs = [(tmp_path / name / "log.jsonl").read_text(encoding="utf-8").splitlines() for name in ("out", "whole")]
+    steps = [[line["step"] for line in map(json.loads, log) if "loss" in line] for log in logs]
+    assert steps == [list(range(1, 9))] * 2
