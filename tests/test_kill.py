@@ -54,7 +54,7 @@ def killed(module: str, function: str, times: int, *command: object) -> Iterator
     with subprocess.Popen(arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         yield
         output, errors = process.communicate(timeout=300)
-    assert process.returncode == -signal.SIGKILL, (output, errors)
+    assert (process.returncode, output, errors) == (-signal.SIGKILL, b"", b"")
 
 
 @pytest.fixture(autouse=True)

@@ -24,6 +24,7 @@ QUIET = {
     "TRANSFORMERS_VERBOSITY": "critical",
     "HF_HUB_VERBOSITY": "critical",
     "DATASETS_VERBOSITY": "critical",
+    "TQDM_DISABLE": "1",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",  # the "Loading weights" bar, too
     "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",

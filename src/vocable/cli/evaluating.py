@@ -41,7 +41,7 @@ def evaluate(
 
     With several, each is tested against the first (paired t-test).
 
-    Example: vocable evaluate vocable-mini --dataset beir:scifact --bm25 --hybrid
+    Example: vocable evaluate vocable-mini --dataset beir:scifact --bm25
     """
     from vocable.evaluation import compare as set_side_by_side
     from vocable.evaluation import load_dataset, parse_measures

@@ -38,7 +38,7 @@ def search(
 ) -> None:
     """Search an index.
 
-    Example: vocable search python-docs "copy a file with its permissions" --explain
+    Example: vocable search python-docs "copy a file" --explain
     """
     if (queries is None) == (not query):
         raise ArgumentError("give queries, - for stdin, or --queries PLACE: one of the three")
@@ -70,7 +70,7 @@ def explain(
 
     Without a document: the terms that a query becomes.
 
-    Example: vocable explain vocable-mini "fast car" "An automobile with a strong engine"
+    Example: vocable explain vocable-mini "fast car" "A quick automobile"
     """
     from vocable.encoder.load import load
     from vocable.search.explain import Expansion, expansion_of_text, explain_texts

@@ -36,7 +36,7 @@ def train(
 
     Repeated after a kill, it goes on where it stopped.
 
-    Example: vocable train pydocs -o my-model --set training.learning_rate=2e-5
+    Example: vocable train pydocs -o my-model --set training.steps=200
     """
     path = _recipe_file(recipe)
     from vocable.training.recipe import read_recipe
@@ -87,7 +87,7 @@ def pretrain(
 
     Repeated after a kill, it goes on where it stopped.
 
-    Example: vocable pretrain bert-base-uncased corpus.jsonl -o adapted --steps 1000
+    Example: vocable pretrain bert-base-uncased texts.txt -o out --steps 1000
     """
     from vocable.adapt.checkpoint import load_checkpoint, save_checkpoint
     from vocable.data import read_texts
@@ -131,7 +131,7 @@ def calibrate(
 
     The output bias is shifted, so that a text makes a chosen share of the terms active.
 
-    Example: vocable calibrate adapted corpus.jsonl -o calibrated --activation-rate 0.05
+    Example: vocable calibrate adapted texts.txt -o out --activation-rate 0.05
     """
     if (activation_rate is None) == (shift is None):
         raise ArgumentError("give either --activation-rate or --shift")

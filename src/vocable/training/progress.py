@@ -31,7 +31,8 @@ class ProgressLog(TrainerCallback):
             MofNCompleteColumn(),
             TimeRemainingColumn(),
             TextColumn("{task.fields[figures]}"),
-            console=Console(stderr=True),
+            console=(console := Console(stderr=True)),
+            disable=not console.is_terminal,
         )
 
     def on_train_begin(
