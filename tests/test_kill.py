@@ -16,6 +16,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from vocable.cli import main
+from vocable.cli.conduct import QUIET
 from vocable.encoder import stream
 from vocable.search.collection import open_collection
 from vocable.vectors import read_vectors
@@ -27,6 +28,9 @@ import os, signal, sys
 from importlib import import_module
 
 from vocable.cli import main
+from vocable.cli.conduct import silence
+
+silence()  # before the libraries are imported
 from vocable.encoder import stream
 
 stream.PART_SIZE = 8
@@ -50,7 +54,7 @@ sys.exit(main(sys.argv[4:]))
 def killed(module: str, function: str, times: int, *command: object) -> Iterator[None]:
     """Start a command, do something else meanwhile, and see it killed."""
     arguments = [sys.executable, "-c", KILLED, module, function, str(times), *map(str, command)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    environment = {name: value for name, value in os.environ.items() if name not in QUIET} | {"OMP_NUM_THREADS": "1"}
     with subprocess.Popen(arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         yield
         output, errors = process.communicate(timeout=300)

@@ -267,6 +267,7 @@ def test_auto_computes_in_bfloat16_only_where_it_is_native(
         ({"min_weight": -0.1}, "min_weight must be 0 or more"),
         ({"min_weight": float("nan")}, "min_weight must be 0 or more"),
         ({"max_length": 0}, "max_length must be at least 1"),
+        ({"max_length": 65}, "max_length must be at most 64, the positions of this model, not 65"),
     ],
 )
 def test_arguments_out_of_range_are_refused(toy_model: SparseEncoder, options: dict[str, Any], message: str) -> None:
