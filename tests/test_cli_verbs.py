@@ -64,8 +64,8 @@ def done(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     capsys.readouterr()
     status = main([str(argument) for argument in arguments])
     captured = capsys.readouterr()
-    said = [line for line in captured.err.split("\n") if "\r" not in line]  # bars of libraries imported before
-    assert (status, said) == (0, [""])
+    said = (line for line in captured.err.split("\n") if "\r" not in line)  # of libraries that were imported before
+    assert (status, "".join(said)) == (0, "")
     return captured.out
 
 
