@@ -18,8 +18,8 @@ from vocable.encoder.encode import TextEncoder
 from vocable.encoder.load import BUILT_IN, load
 from vocable.encoder.terms import terms
 from vocable.evaluation import Comparison, Dataset, Evaluation, compare, evaluate_run, retrieve
+from vocable.evaluation.lexical import retrieve_lexically
 from vocable.progress import progress
-from vocable.search.bm25 import BM25Index
 from vocable.search.collection import Collection, build_collection, open_collection
 from vocable.search.explain import expansion_of_text, explain_texts
 from vocable.search.fusion import weighted
@@ -131,15 +131,13 @@ def _because(model: SparseEncoder, question: str, document: Document) -> str:
 
 def _systems(model: SparseEncoder, dataset: Dataset, name: str) -> tuple[Evaluation, Evaluation, Evaluation]:
     """BM25, the model, and both together."""
-    documents, queries = dataset.documents, dataset.queries
-    bm25 = BM25Index([document.full for document in documents], [document.id for document in documents])
-    lexical = bm25.search([query.text for query in queries], DEPTH)
-    with progress("encode", total=len(documents)) as advance:
+    lexical = retrieve_lexically(dataset, k=DEPTH)
+    with progress("encode", total=len(dataset.documents)) as advance:
         learned = retrieve(model, dataset, k=DEPTH, advance=advance)
-    both = weighted([lexical, learned.ranking], [0.5, 0.5])
-    ids = [query.id for query in queries]
+    both = weighted([learned.ranking, lexical.ranking], [1, 1])
+    ids = lexical.query_ids
     return (
-        evaluate_run("BM25", lexical.to_run(ids), dataset, [MEASURE]),
+        evaluate_run("BM25", lexical.ranking.to_run(ids), dataset, [MEASURE], cost=lexical.cost),
         evaluate_run(name, learned.to_run(), dataset, [MEASURE], cost=learned.cost),
         evaluate_run(f"BM25 + {name}", both.to_run(ids), dataset, [MEASURE]),
     )

@@ -20,7 +20,7 @@ from vocable.errors import ArgumentError, VectorsError
 from vocable.search import collection
 from vocable.search.bm25 import BM25Index
 from vocable.search.collection import Collection, build_collection, open_collection
-from vocable.search.fusion import reciprocal_rank
+from vocable.search.fusion import weighted
 from vocable.search.hits import Searcher
 
 QUERIES = ["the old fox reads", "posting lists"]
@@ -94,7 +94,7 @@ def test_hybrid_search_fuses_with_bm25(opened: Collection, model: SparseEncoder,
     vectors = opened.query_encoder(model).encode(QUERIES)
     learned = opened.search(QUERIES, vectors, k=100)
     lexical = BM25Index([document.full for document in documents], [document.id for document in documents])
-    expected = reciprocal_rank([learned, lexical.search(QUERIES, 100)], depth=4)
+    expected = weighted([learned, lexical.search(QUERIES, 100)], [1, 1], depth=4)
     found = opened.search(QUERIES, vectors, k=4, hybrid=True)
     np.testing.assert_array_equal(found.rows, expected.rows)
     np.testing.assert_allclose(found.scores, expected.scores)

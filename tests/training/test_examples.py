@@ -6,6 +6,7 @@ import pytest
 
 from vocable.errors import DataError
 from vocable.training.examples import load_examples
+from vocable.training.recipe import Data
 
 
 @pytest.fixture
@@ -27,7 +28,8 @@ def places(tmp_path):
 
 
 def load(sources, tmp_path, *, negatives=0, draws=120, batch_size=4, size_exponent=1.0, seed=0):
-    return load_examples(sources, negatives, draws, batch_size, size_exponent, seed, tmp_path / "cache")
+    settings = Data(examples=sources, negatives=negatives, size_exponent=size_exponent)
+    return load_examples(sources, settings, draws=draws, batch_size=batch_size, seed=seed, cache=tmp_path / "cache")
 
 
 @pytest.mark.parametrize(("exponent", "shares"), [(1.0, [96, 24]), (0.0, [60, 60]), (0.5, [80, 40])])

@@ -82,7 +82,7 @@ def _evaluations(
     """The evaluation of every system, each followed by its hybrid, and BM25 last."""
     from vocable.evaluation import evaluate_run
     from vocable.evaluation.lexical import retrieve_lexically
-    from vocable.search.fusion import reciprocal_rank
+    from vocable.search.fusion import weighted
 
     lexical = retrieve_lexically(dataset, k=DEPTH) if bm25 or hybrid else None
     ids, found = [query.id for query in dataset.queries], []
@@ -90,7 +90,7 @@ def _evaluations(
         evaluation, ranking = _evaluation(system, dataset, measures, dtype)
         found.append(evaluation)
         if hybrid and lexical is not None:
-            both = reciprocal_rank([ranking or _run_ranking(system, dataset), lexical.ranking], depth=DEPTH)
+            both = weighted([ranking or _run_ranking(system, dataset), lexical.ranking], [1, 1], depth=DEPTH)
             found.append(evaluate_run(f"{evaluation.name} + BM25", both.to_run(ids), dataset, measures))
     if bm25 and lexical is not None:
         run = lexical.ranking.to_run(ids)

@@ -38,7 +38,7 @@ from vocable.encoder.stream import (
 from vocable.errors import ArgumentError, VectorsError
 from vocable.search.bm25 import BM25Index
 from vocable.search.exact import ExactIndex
-from vocable.search.fusion import reciprocal_rank
+from vocable.search.fusion import weighted
 from vocable.search.ranking import Ranking
 from vocable.storage import replacing
 from vocable.unfinished import SETTINGS, check_settings, occupied, partial_of, read_json, write_json
@@ -74,7 +74,7 @@ class Collection:
     ) -> Ranking:
         """The k best documents for each of q queries, given as `texts` and as `vectors` [q, v].
 
-        `hybrid` fuses the ranking with that of BM25 by reciprocal ranks; `minimum_match` is as in `ExactIndex.search`.
+        `hybrid` adds the scores of BM25, both scaled to 0 to 1; `minimum_match` is as in `ExactIndex.search`.
 
         Raises:
             ArgumentError: an argument out of its range, or a hybrid search without a lexical index.
@@ -85,7 +85,7 @@ class Collection:
             raise ArgumentError("a hybrid search needs the lexical index: build this index with --bm25")
         depth = max(k, FUSED_DEPTH)
         learned = self.postings.search(vectors, depth, minimum_match=minimum_match)
-        return reciprocal_rank([learned, self.bm25.search(texts, depth)], depth=k)
+        return weighted([learned, self.bm25.search(texts, depth)], [1, 1], depth=k)
 
     def matched(self, query: csr_array, row: int) -> csr_array:
         """The indexed weights [1, v] that the document in `row` has for the terms of `query` [1, v]."""

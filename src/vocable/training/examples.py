@@ -13,35 +13,40 @@ from datasets.utils.logging import disable_progress_bar, enable_progress_bar, is
 
 from vocable.data import read_examples
 from vocable.errors import DataError
+from vocable.training.lexical_negatives import add_lexical_negatives
+from vocable.training.recipe import Data
 
 
 def load_examples(
-    places: list[str], negatives: int, draws: int, batch_size: int, size_exponent: float, seed: int, cache: Path
+    places: list[str], settings: Data, *, draws: int, batch_size: int, seed: int, cache: Path
 ) -> DatasetDict:
     """The examples of a run, one data set a place, so that a batch can be drawn from one source.
 
     Args:
         places: what `vocable.data.read_examples` takes.
-        negatives: hard negatives taken from each example, as columns negative_1, negative_2, ...
+        settings: which negatives become the columns negative_1, negative_2, ..., and `size_exponent`: a source of n
+            examples gets a share proportional to n to this power.
         draws: examples that the run sees; a source is repeated, newly shuffled, when its share is larger than it is.
         batch_size: shares are rounded to whole batches, one at least.
-        size_exponent: a source of n examples gets a share proportional to n to this power.
         seed: decides the order.
         cache: folder for the Arrow files, which are memory-mapped rather than held.
 
     Raises:
         DataError: a place without an example, or an example with fewer negatives than asked for.
     """
-    sources = {f"{number}-{Path(place).name}": _on_disk(place, negatives, cache) for number, place in enumerate(places)}
+    sources = {
+        f"{number}-{Path(place).name}": _on_disk(place, settings.negatives, cache)
+        for number, place in enumerate(places)
+    }
     sizes = np.array([len(source) for source in sources.values()])
-    shares = sizes**size_exponent / (sizes**size_exponent).sum()
+    shares = sizes**settings.size_exponent / (sizes**settings.size_exponent).sum()
     rng = np.random.default_rng(seed)
-    return DatasetDict(
-        {
-            name: source.select(_draw(len(source), max(1, round(draws * share / batch_size)) * batch_size, rng))
-            for (name, source), share in zip(sources.items(), shares, strict=True)
-        }
-    )
+    examples = {}
+    for (name, source), share in zip(sources.items(), shares, strict=True):
+        examples[name] = source.select(_draw(len(source), max(1, round(draws * share / batch_size)) * batch_size, rng))
+        if settings.lexical_negatives:
+            examples[name] = add_lexical_negatives(examples[name], source, settings.lexical_negatives)
+    return DatasetDict(examples)
 
 
 def _on_disk(place: str, negatives: int, cache: Path) -> Dataset:

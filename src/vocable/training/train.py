@@ -121,12 +121,11 @@ def _fine_tune(model: SparseEncoder, recipe: Recipe, folder: Path) -> None:
     places = [recipe.place(place) for place in recipe.data.examples]
     examples = load_examples(
         places,
-        recipe.data.negatives,
-        draws,
-        settings.batch_size,
-        recipe.data.size_exponent,
-        recipe.seed,
-        folder.with_name("examples"),
+        recipe.data,
+        draws=draws,
+        batch_size=settings.batch_size,
+        seed=recipe.seed,
+        cache=folder.with_name("examples"),
     )
     set_dropout(model, settings.dropout)
     _set_lengths(model, settings.query_length, settings.document_length)
