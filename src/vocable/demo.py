@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
+from textwrap import shorten
 from time import perf_counter
 
 from rich.console import Console
@@ -35,6 +36,7 @@ QUESTIONS = (
 )
 MEASURE = "nDCG@10"
 DEPTH = 100
+WIDTH = 79  # columns
 
 
 def run(folder: str | Path = "vocable-demo") -> None:
@@ -105,23 +107,24 @@ def _index(model: SparseEncoder, folder: Path) -> Collection:
 
 
 def _ask(console: Console, model: SparseEncoder, collection: Collection) -> None:
-    encoder = TextEncoder(model, "query")
+    encoder, special = TextEncoder(model, "query"), set(model.tokenizer.all_special_tokens)
     for question in QUESTIONS:
         vector = encoder.encode([question])
         ranking = collection.postings.search(vector, k=3)
         console.print(f"\n   [bold]{escape(question)}[/bold]")
-        added = [term.term for term in expansion_of_text(model, question, "query", k=40).terms if not term.in_text]
+        heaviest = expansion_of_text(model, question, "query", k=40).terms
+        added = [term.term for term in heaviest if not term.in_text and term.term not in special]
         console.print(f"   the model added: {escape(', '.join(added[:8]))}")
         for place, row in enumerate(ranking.rows[0][ranking.rows[0] >= 0]):
             document = collection.document(int(row))
-            console.print(f"   {place + 1}. [cyan]{escape(document.id)}[/cyan]  {escape(_snippet(document.text))}")
+            console.print(f"   {place + 1}. [cyan]{escape(document.id)}[/cyan]  {escape(_snippet(document))}")
             if place == 0:
                 console.print(f"      because of {escape(_because(model, question, document))}", style="dim")
 
 
-def _snippet(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= 60 else line[:59] + "…"
+def _snippet(document: Document) -> str:
+    """The document's beginning, as much of it as fits behind its name."""
+    return shorten(document.text, max(20, WIDTH - len("   1. ") - len(document.id) - 2), placeholder="…")
 
 
 def _because(model: SparseEncoder, question: str, document: Document) -> str:

@@ -53,11 +53,6 @@ def test_override_replaces_one_key(recipe_file, override, value):
         ("training.batch_size=1", "{file}: training.batch_size: Input should be greater than or equal to 2, not 1"),
         ("calibrate.texts=a.txt", "{file}: calibrate: give either activation_rate or shift, not {{'texts': 'a.txt'}}"),
         ("pooling=mean", "{file}: pooling: Input should be 'max', 'sum' or 'cls', not 'mean'"),
-        (
-            "data={examples: [a], negatives: 1, lexical_negatives: 1}",
-            "{file}: data: give either negatives or lexical_negatives, "
-            "not {{'examples': ['a'], 'negatives': 1, 'lexical_negatives': 1}}",
-        ),
         ("steps", "--set steps: expected key=value"),
         ("model.name=x", "--set model.name=x: model is not a part with keys of its own"),
     ],

@@ -13,7 +13,6 @@ from datasets.utils.logging import disable_progress_bar, enable_progress_bar, is
 
 from vocable.data import read_examples
 from vocable.errors import DataError
-from vocable.training.lexical_negatives import add_lexical_negatives
 from vocable.training.recipe import Data
 
 
@@ -24,8 +23,8 @@ def load_examples(
 
     Args:
         places: what `vocable.data.read_examples` takes.
-        settings: which negatives become the columns negative_1, negative_2, ..., and `size_exponent`: a source of n
-            examples gets a share proportional to n to this power.
+        settings: `negatives` of an example become the columns negative_1, negative_2, ...; a source of n examples gets
+            a share proportional to n to the power `size_exponent`.
         draws: examples that the run sees; a source is repeated, newly shuffled, when its share is larger than it is.
         batch_size: shares are rounded to whole batches, one at least.
         seed: decides the order.
@@ -44,8 +43,6 @@ def load_examples(
     examples = {}
     for (name, source), share in zip(sources.items(), shares, strict=True):
         examples[name] = source.select(_draw(len(source), max(1, round(draws * share / batch_size)) * batch_size, rng))
-        if settings.lexical_negatives:
-            examples[name] = add_lexical_negatives(examples[name], source, settings.lexical_negatives)
     return DatasetDict(examples)
 
 

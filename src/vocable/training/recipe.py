@@ -52,16 +52,9 @@ class Data(_Part):
 
     examples: list[str] = Field(min_length=1, description="places of query, positive and negatives")
     negatives: int = Field(default=0, ge=0, description="hard negatives taken from each example")
-    lexical_negatives: int = Field(default=0, ge=0, le=20, description="hard negatives found with BM25 in the source")
     size_exponent: float = Field(
         default=1.0, ge=0, le=1, description="a source of n examples is drawn in proportion to n to this power"
     )
-
-    @model_validator(mode="after")
-    def _one_kind_of_negatives(self) -> Data:
-        if self.negatives and self.lexical_negatives:
-            raise ValueError("give either negatives or lexical_negatives")
-        return self
 
 
 class Regularizers(_Part):
