@@ -26,7 +26,7 @@ from sentence_transformers import SparseEncoder
 
 from vocable.data import read_texts
 from vocable.encoder.encode import BATCH_TOKENS, encode
-from vocable.encoder.load import load
+from vocable.encoder.load import load, locate
 from vocable.encoder.precision import native_bfloat16
 
 OUR_BATCHES = {"cpu": (512, 1024, 2048, 4096), "cuda": (8192, 32768, 131072)}  # tokens
@@ -114,7 +114,7 @@ def main() -> None:
     step = max(1, len(everything) // options.count)
     texts = everything[::step][: options.count]
     with tempfile.TemporaryDirectory() as folder:
-        path = options.model or write_random_model(Path(folder), everything)
+        path = locate(options.model) if options.model else write_random_model(Path(folder), everything)
         results = measure(path, texts, options.repeats, device)
     results["model"] = options.model or DESCRIPTION
     results["texts"] = f"{len(texts)} of {options.texts}"

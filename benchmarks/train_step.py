@@ -29,6 +29,7 @@ from torch import Tensor
 
 from vocable.data import read_texts
 from vocable.encoder.fuse import fuse
+from vocable.encoder.load import locate
 from vocable.encoder.precision import native_bfloat16
 from vocable.training.dropout import set_dropout
 
@@ -125,7 +126,7 @@ def main() -> None:
     texts = list(islice(read_texts("pydocs:"), 5000))
     results = {}
     with tempfile.TemporaryDirectory() as folder:
-        path = options.model or str(write_random_model(Path(folder), texts))
+        path = locate(options.model) if options.model else str(write_random_model(Path(folder), texts))
         for name, side in SIDES.items():
             if native or not side.bfloat16:
                 with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
