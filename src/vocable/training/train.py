@@ -28,6 +28,7 @@ from vocable.encoder.load import load, locate
 from vocable.encoder.precision import native_bfloat16
 from vocable.errors import ArgumentError, RecipeError
 from vocable.training.checkpoints import last_checkpoint
+from vocable.storage import replacing
 from vocable.training.dropout import set_dropout
 from vocable.training.examples import load_examples
 from vocable.training.monitor import EvaluateDuringTraining, RankingMonitor
@@ -74,7 +75,8 @@ def _claim(work: Path, recipe: Recipe) -> None:
     if not written.exists():
         work.mkdir(parents=True, exist_ok=True)
         (work / "log.jsonl").touch()
-        written.write_text(text, encoding="utf-8")
+        with replacing(written) as file:
+            file.write(text.encode())
     elif written.read_text(encoding="utf-8") != text:
         raise RecipeError(
             f"{work} holds the unfinished run of another recipe: start anew without resuming, or remove it"
