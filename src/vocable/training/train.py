@@ -27,8 +27,8 @@ from vocable.encoder.fuse import splade_modules
 from vocable.encoder.load import load, locate
 from vocable.encoder.precision import native_bfloat16
 from vocable.errors import ArgumentError, RecipeError
-from vocable.training.checkpoints import last_checkpoint
 from vocable.storage import replacing
+from vocable.training.checkpoints import last_checkpoint
 from vocable.training.dropout import set_dropout
 from vocable.training.examples import load_examples
 from vocable.training.monitor import EvaluateDuringTraining, RankingMonitor
