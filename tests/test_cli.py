@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import shlex
@@ -88,8 +89,13 @@ def test_every_verb_has_an_example_that_parses(capsys: pytest.CaptureFixture[str
         (["evaluate", "m", "--dataset", "beir:none"], "vocable: beir:none: no such folder"),
         (["compare", "none.json"], "vocable: none.json: No such file or directory"),
         (["train", "none.yaml", "-o", "o"], "vocable: none.yaml: No such file or directory"),
-        (["train", "none", "-o", "o"], "vocable: no recipe 'none': name a YAML file, or one of pydocs, vocable-mini"),
-        (["recipes", "none"], "vocable: no recipe 'none': name a YAML file, or one of pydocs, vocable-mini"),
+        (["train", "none", "-o", "o"], "vocable: no recipe 'none': name a YAML file, or one of paper-000-rescaling, "),
+        (["recipes", "none"], "vocable: no recipe 'none': name a YAML file, or one of paper-000-rescaling, "),
+        (
+            ["train", "pydocs", "-o", "o", "--variant", "a", "--variants", "all"],
+            "vocable: give --variant for one, or --variants for several, not both",
+        ),
+        (["train", "paper-000-rescaling", "-o", "o", "--variant", "bert-k1"], "vocable: this recipe needs MS MARCO"),
         (["pretrain", "m", "t", "-o", "o", "--steps", "0"], "vocable: --steps: Input should be greater than 0, not 0"),
         (["pretrain", "m", "t", "-o", ".", "--steps", "1"], "vocable: . is already there: name another output"),
         (["calibrate", "m", "t", "-o", "o"], "vocable: give either --activation-rate or --shift"),
@@ -113,7 +119,9 @@ def test_a_mistake_is_one_line_and_status_2(
 
 def test_a_missing_model_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["explain", f"{tmp_path}/none", "a query"]) == 2
-    assert "no such model folder, and not found on the Hub" in error_line(capsys)
+    assert error_line(capsys) == f"vocable: {tmp_path}/none: no such model folder"
+    assert main(["explain", "no-such-model", "a query"]) == 2
+    assert "no-such-model: no such model folder, and not found on the Hub" in error_line(capsys)
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(
@@ -192,8 +200,14 @@ def test_texts_from_files(tmp_path: Path) -> None:
 def test_recipes_are_listed_and_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["recipes"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == ["pydocs", "vocable-mini"]
-    assert all(len(line) <= 80 and len(line.split()) > 3 for line in lines)
+    assert all(len(line) <= 80 for line in lines)
+    headings = {line.split(":")[0]: line for line in lines if not line.startswith(" ")}
+    assert {"paper-001-vocabulary-transfer *", "pydocs", "small-rescaling", "vocable-mini"} <= headings.keys()
+    assert "    k1, k2, k4, k8, k16" in lines
+    assert main(["recipes", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert listed["small-rescaling"]["variants"] == ["k1", "k2", "k4", "k8", "k16"]
+    assert (listed["pydocs"]["needs"], len(listed["paper-000-rescaling"]["needs"])) == ([], 4)
     assert main(["recipes", "pydocs"]) == 0
     assert "pydocs:#train" in capsys.readouterr().out
 

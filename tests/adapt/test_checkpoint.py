@@ -30,7 +30,7 @@ def test_a_model_without_a_head_is_refused(backbones: dict[str, Path], tmp_path:
 
 
 def test_nothing_there_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="nothing: no masked language model could be read here") as caught:
+    with pytest.raises(ModelError, match="nothing: no such model folder") as caught:
         load_checkpoint(tmp_path / "nothing")
     assert "\n" not in str(caught.value)
 

@@ -9,6 +9,7 @@ from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 
+from huggingface_hub import HfApi, try_to_load_from_cache
 from huggingface_hub.errors import HFValidationError
 from safetensors import SafetensorError
 from sentence_transformers import SparseEncoder
@@ -63,7 +64,7 @@ def locate(name: str | Path) -> str:
     """Where the files of a model are: the built-in one by its name, `package:NAME/FOLDER`, a folder, or a Hub id.
 
     Raises:
-        ModelError: a package that is not installed.
+        ModelError: a package that is not installed, or neither a folder nor a model on the Hub.
     """
     if name == BUILT_IN:
         return str(files("vocable") / "models" / BUILT_IN)
@@ -73,7 +74,21 @@ def locate(name: str | Path) -> str:
         if find_spec(package) is None:
             raise ModelError(f"{text}: the package {package} is not installed: pip install {package}")
         return str(files(package).joinpath(folder))
+    if not Path(text).exists():
+        _check_hub(text)
     return text
+
+
+def _check_hub(name: str) -> None:
+    """Ask the Hub once: the host libraries ask again and again, for more than a minute where there is no network."""
+    try:
+        if try_to_load_from_cache(name, "config.json") is None:
+            HfApi().model_info(name, timeout=10)
+    except HFValidationError as error:  # a path
+        raise ModelError(f"{name}: no such model folder") from error
+    except Exception as error:  # whatever the transport raises, beside the library's own
+        reason = _first_line(error) or type(error).__name__
+        raise ModelError(f"{name}: no such model folder, and not found on the Hub ({reason})") from error
 
 
 def _check_sparse(place: str, trust_remote_code: bool) -> None:
