@@ -24,14 +24,30 @@ def load_checkpoint(name: str | Path) -> tuple[PreTrainedModel, PreTrainedTokeni
     place = locate(name)
     try:
         mlm, loading = AutoModelForMaskedLM.from_pretrained(place, dtype="float32", output_loading_info=True)
-        tokenizer = AutoTokenizer.from_pretrained(place)
     except (OSError, ValueError, HFValidationError, SafetensorError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise ModelError(f"{name}: no masked language model could be read here ({reason})") from error
     if loading["missing_keys"]:  # the host library makes them up, at random
         missing = ", ".join(sorted(loading["missing_keys"])[:3])
-        raise ModelError(f"{name} has no masked-language-model head, or not all of it (no {missing})")
-    return mlm, tokenizer
+        raise ModelError(
+            f"{name} has no masked-language-model head, or not all of it (no {missing}): "
+            "a recipe with head: new gives it one (vocable train)"
+        )
+    return mlm, load_tokenizer(name)
+
+
+def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
+    """The tokenizer of a folder, a Hub id, or `package:NAME/FOLDER`, whatever model is or is not there.
+
+    Raises:
+        ModelError: no tokenizer is there.
+    """
+    try:
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(locate(name))
+    except (OSError, ValueError, HFValidationError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ModelError(f"{name}: no tokenizer could be read here ({reason})") from error
+    return tokenizer
 
 
 def save_checkpoint(mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, output: str | Path) -> None:

@@ -1,0 +1,106 @@
+"""Where the rows of new tokens start: the initializations of the Vocabulary Transfer paper (§4.2.2, §6.2.1).
+
+Semantic and sub-token initialization make a row as a weighted mean of source rows, so they give the weights and `mix`
+applies them, to the embeddings and, where it is a matrix of its own, to the decoder.
+
+Letters: v source tokens, v' target tokens, n new tokens, a anchors, d hidden size, d' the target model's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, chain
+from typing import Literal
+
+import numpy as np
+import torch
+from entmax import sparsemax
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, vstack
+from torch import Tensor
+
+from vocable.adapt.alignment import Alignment
+
+Init = Literal["semantic", "subtoken", "mean", "random-new", "random-all"]
+
+BLOCK = 512  # new tokens at a time: their cosines with 17,000 anchors take 35 MB
+# Largest cosines that sparsemax sorts. A row of more neighbours is solved again, exactly, with twice as many.
+SUPPORT = 128
+
+
+@torch.inference_mode()
+def semantic_weights(embeddings: Tensor, anchors: NDArray[np.int64], new: NDArray[np.int64]) -> csr_array:
+    """alpha_t = sparsemax of the cosines of each new token t to every anchor, in the target's embeddings (eq. 7, 8).
+
+    Args:
+        embeddings: [v', d'], the target model's.
+        anchors: [a], the target ids of tokens that both vocabularies have; at least one.
+        new: [n], the target ids of those that are new.
+
+    Returns:
+        [n, a] float32; every row is non-negative and sums to 1, and most of it is zero.
+    """
+    unit = torch.nn.functional.normalize(embeddings.float(), dim=1)
+    directions = unit[torch.from_numpy(anchors)].T
+    blocks = [csr_array((0, len(anchors)), dtype=np.float32)]
+    for start in range(0, len(new), BLOCK):
+        cosines = unit[torch.from_numpy(new[start : start + BLOCK])] @ directions
+        blocks.append(csr_array(sparsemax(cosines, dim=1, k=SUPPORT).cpu().numpy()))
+    return vstack(blocks, format="csr")
+
+
+def subtoken_weights(pieces: Sequence[Sequence[int]], size: int) -> csr_array:
+    """Equal weights for the pieces that the source's tokenizer cuts each new token into.
+
+    Args:
+        pieces: n sequences of source ids; an empty one gives an empty row.
+        size: v.
+
+    Returns:
+        [n, v] float32.
+
+    >>> subtoken_weights([[0, 2], [], [1, 1]], 3).toarray()
+    array([[0.5, 0. , 0.5],
+           [0. , 0. , 0. ],
+           [0. , 1. , 0. ]], dtype=float32)
+    """
+    offsets = [0, *accumulate(map(len, pieces))]
+    values = np.repeat([np.float32(1 / max(len(ids), 1)) for ids in pieces], np.diff(offsets))
+    ids = np.fromiter(chain.from_iterable(pieces), dtype=np.int64, count=offsets[-1])
+    weights = csr_array((values, ids, offsets), shape=(len(pieces), size), dtype=np.float32)
+    weights.sum_duplicates()
+    return weights
+
+
+def mix(weights: csr_array, rows: Tensor) -> Tensor:
+    """E'_t = sum_u alpha_tu E_u (eq. 9): [n, v] times [v, d] gives [n, d] float32."""
+    return torch.from_numpy(weights @ rows.float().cpu().numpy())
+
+
+def initial_rows(
+    rows: Tensor, init: Init, weights: csr_array | None, alignment: Alignment, generator: torch.Generator
+) -> Tensor:
+    """The matrix [v', d] that takes the place of `rows` [v, d], of the same type.
+
+    Shared tokens keep their rows, to the last bit, unless `init` is "random-all".
+
+    Args:
+        weights: [n, v], for "semantic" and "subtoken"; an empty row becomes the centroid of the anchors.
+        generator: what the random initializations draw from: a normal with mean zero and the spread of the entries.
+    """
+    if init == "random-all":
+        return _random_rows(rows, len(alignment.source_of), generator)
+    found = rows.new_empty(len(alignment.source_of), rows.shape[1])
+    found[alignment.shared] = rows[alignment.source_of[alignment.shared]]
+    if init == "random-new":
+        found[alignment.new] = _random_rows(rows, len(alignment.new), generator)
+        return found
+    found[alignment.new] = rows[alignment.source_of[alignment.anchors]].float().mean(dim=0).to(rows)
+    if weights is not None:
+        placed = np.diff(weights.indptr) > 0
+        found[alignment.new[placed]] = mix(weights[placed], rows).to(rows)
+    return found
+
+
+def _random_rows(rows: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    return (torch.randn(count, rows.shape[1], generator=generator) * rows.float().std().cpu()).to(rows)

@@ -1,0 +1,60 @@
+"""What a transferred model remembers of its making: `transfer.json` in its folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vocable.adapt.checkpoint import save_checkpoint
+from vocable.adapt.transfer import Transfer
+from vocable.errors import ModelError, VectorsError
+from vocable.unfinished import partial_of, read_json, refuse_occupied, write_json
+
+TRANSFER = "transfer.json"
+
+
+def save_transfer(transferred: Transfer, output: str | Path, *, source: str, target: str, init: str, bias: str) -> None:
+    """Write a transferred model, its tokenizer and `transfer.json` to the folder `output`, whole or not at all.
+
+    Raises:
+        ArgumentError: `output` is there already.
+    """
+    output = Path(output)
+    refuse_occupied(output)
+    alignment = transferred.alignment
+    classes = {name: count._asdict() for name, count in alignment.classes.items()}
+    values = {
+        "source": source,
+        "target": target,
+        "init": init,
+        "bias": bias,
+        "overlap": {"share": alignment.overlap, "classes": classes},
+        "new_tokens": alignment.new.tolist(),
+    }
+    work = partial_of(output)
+    shutil.rmtree(work, ignore_errors=True)
+    try:
+        save_checkpoint(transferred.mlm, transferred.tokenizer, work / "whole")
+        write_json(work / "whole" / TRANSFER, values)
+        os.replace(work / "whole", output)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def new_tokens(folder: str | Path) -> NDArray[np.int64] | None:
+    """The ids [n] of the tokens that were new to the model when it was transferred; None for any other model.
+
+    Raises:
+        ModelError: `transfer.json` is there, but damaged.
+    """
+    path = Path(folder) / TRANSFER
+    if not path.is_file():
+        return None
+    try:
+        return np.asarray(read_json(path)["new_tokens"], dtype=np.int64)
+    except (VectorsError, KeyError, TypeError, ValueError) as error:
+        raise ModelError(f"{path}: damaged: no list of new tokens") from error
