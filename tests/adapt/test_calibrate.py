@@ -7,10 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
-from transformers import AutoModelForMaskedLM, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerFast
 
+from vocable.adapt import activation
 from vocable.adapt import calibrate as calibration
+from vocable.adapt.activation import PooledLogits, TokenLogits
 from vocable.adapt.calibrate import calibrate
 from vocable.encoder.load import load
 from vocable.errors import ArgumentError, ModelError
@@ -44,8 +48,8 @@ def test_the_rate_after_is_the_asked_one(mlm: Any, tokenizer: Any, toy_texts: li
     result = calibrate(mlm, tokenizer, texts, activation_rate=rate)
     after = pooled_logits(result.mlm, tokenizer, texts)
     assert (after > 0).sum() == pytest.approx(rate * after.size, abs=3)  # rounding at the threshold
-    assert result.rate_before == pytest.approx((before > 0).mean(), abs=3 / before.size)
-    assert result.rate_after == pytest.approx((after > 0).mean(), abs=3 / before.size)
+    assert result.before.share == pytest.approx((before > 0).mean(), abs=3 / before.size)
+    assert result.after.share == pytest.approx((after > 0).mean(), abs=3 / before.size)
     np.testing.assert_allclose(before - after, result.shift, atol=1e-4)
 
 
@@ -67,7 +71,7 @@ def test_a_given_shift_is_taken_from_the_bias(mlm: Any, tokenizer: Any, toy_text
     assert result.shift == shift
     torch.testing.assert_close(result.mlm.get_output_embeddings().bias.detach(), bias - shift)
     after = pooled_logits(result.mlm, tokenizer, texts)
-    assert result.rate_after == pytest.approx((after > 0).mean(), abs=2 / after.size)
+    assert result.after.share == pytest.approx((after > 0).mean(), abs=2 / after.size)
 
 
 def test_the_model_given_is_left_as_it_is(mlm: Any, tokenizer: Any, toy_texts: list[str]) -> None:
@@ -117,9 +121,10 @@ def test_probe_texts_are_cut(mlm: Any, tokenizer: Any, toy_texts: list[str]) -> 
         ({"activation_rate": 1.0}, "between 0 and 1, not 1"),
         ({"activation_rate": float("nan")}, "between 0 and 1, not nan"),
         ({"shift": float("inf")}, "finite number, not inf"),
+        ({"shift": 1.0, "level": "text"}, "level is pooled or token, not 'text'"),
     ],
 )
-def test_impossible_arguments_are_refused(mlm: Any, tokenizer: Any, options: dict[str, float], message: str) -> None:
+def test_impossible_arguments_are_refused(mlm: Any, tokenizer: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         calibrate(mlm, tokenizer, ["a fox"], **options)
 
@@ -137,3 +142,78 @@ def test_a_decoder_without_a_bias_is_refused(mlm: Any, tokenizer: Any) -> None:
         calibrate(bare, tokenizer, ["a fox"], shift=1)
     with pytest.raises(ModelError, match="BertModel has no output bias to shift"):
         calibrate(mlm.base_model, tokenizer, ["a fox"], shift=1)
+
+
+@torch.no_grad()
+def token_logits(mlm: PreTrainedModel, tokenizer: Any, texts: list[str]) -> NDArray[Any]:
+    """Brute force, a text at a time: the logits of all tokens [n, v]."""
+    mlm.eval()
+    return np.concatenate([mlm(**tokenizer(text, return_tensors="pt")).logits[0].numpy() for text in texts])
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.25, 0.9])
+def test_at_token_level_the_rate_after_is_the_asked_one(
+    backbone: Path, toy_texts: list[str], rate: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(activation, "TOKENS", 50)  # several blocks of either kind
+    monkeypatch.setattr(activation, "TERMS", 100)
+    mlm, tokenizer = AutoModelForMaskedLM.from_pretrained(backbone), AutoTokenizer.from_pretrained(backbone)
+    texts = list(dict.fromkeys(toy_texts))[:20]
+    before = token_logits(mlm, tokenizer, texts)
+    result = calibrate(mlm, tokenizer, texts, activation_rate=rate, level="token")
+    expected = np.sort(before, axis=None)[before.size - int(rate * before.size) - 1]
+    assert result.shift == pytest.approx(expected, rel=1e-5, abs=1e-5)
+    counts_before, counts_after = (before > 0).sum(axis=1), (before > result.shift).sum(axis=1)
+    assert result.before.share == pytest.approx((before > 0).mean(), abs=3 / before.size)
+    assert result.after.share == pytest.approx(rate, abs=0.001)
+    assert result.before.mean == pytest.approx(counts_before.mean(), abs=0.01)
+    assert result.after.p99 == pytest.approx(np.percentile(counts_after, 99), abs=1)
+    after = token_logits(result.mlm, tokenizer, texts)
+    assert (after > 0).mean() == pytest.approx(rate, abs=0.001)
+
+
+@settings(deadline=None)
+@given(
+    values=st.lists(st.floats(width=32, allow_nan=False, allow_subnormal=False), min_size=2, max_size=60),
+    share=st.floats(0, 0.99),
+)
+def test_the_threshold_is_exact_at_both_levels(values: list[float], share: float) -> None:
+    hidden, ones = torch.tensor(values)[:, None], torch.ones(1, 1)
+    tokens, pooled = TokenLogits(hidden, ones, torch.zeros(1)), PooledLogits(hidden)
+    expected = np.sort(np.float32(values))[len(values) - int(share * len(values)) - 1]
+    assert tokens.threshold(share) == pooled.threshold(share) == expected
+
+
+def test_what_is_active_is_counted_for_each_text(mlm: Any, tokenizer: Any, toy_texts: list[str]) -> None:
+    texts = list(dict.fromkeys(toy_texts))[:40]
+    result = calibrate(mlm, tokenizer, texts, shift=1.0)
+    for found, zero in ((result.before, 0.0), (result.after, 1.0)):
+        counts = (pooled_logits(mlm, tokenizer, texts) > zero).sum(axis=1)
+        assert found.mean == pytest.approx(counts.mean(), abs=0.1)
+        assert found.p99 == pytest.approx(np.percentile(counts, 99), abs=1)
+
+
+def in_batch_loss(mlm: PreTrainedModel, tokenizer: Any, queries: list[str], positives: list[str]) -> float:
+    """InfoNCE over the SPLADE vectors of b pairs, in NumPy."""
+    q, d = (np.log1p(np.maximum(pooled_logits(mlm, tokenizer, texts), 0)) for texts in (queries, positives))
+    scores = (q @ d.T).astype(np.float64)
+    scores -= scores.max(axis=1, keepdims=True)
+    return float(np.mean(np.log(np.exp(scores).sum(axis=1)) - np.diag(scores)))
+
+
+@pytest.mark.parametrize("level", ["pooled", "token"])
+def test_a_dense_start_becomes_one_that_can_be_trained(
+    mlm: Any, tokenizer: Any, toy_texts: list[str], level: Any
+) -> None:
+    with torch.no_grad():  # logits as far apart as those of a trained head
+        mlm.get_output_embeddings().weight.mul_(10)
+    texts = list(dict.fromkeys(toy_texts))[:32]
+    queries = texts[:16]
+    positives = [" ".join(text.split()[:5]) for text in queries]
+    dense = calibrate(mlm, tokenizer, texts, activation_rate=0.92).mlm
+    result = calibrate(dense, tokenizer, texts, activation_rate=0.05 if level == "pooled" else 0.01, level=level)
+    even = np.log(len(queries))
+    before, after = (in_batch_loss(start, tokenizer, queries, positives) for start in (dense, result.mlm))
+    assert before > 15 * even
+    assert after < 1.5 * even
+    assert result.after.mean < 0.1 * result.before.mean

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from transformers import AutoModelForMaskedLM, PreTrainedModel, PreTrainedTokenizerFast
 
 from vocable.encoder.fuse import without_logits
-from vocable.errors import DataError, ModelError
+from vocable.errors import ArgumentError, DataError, ModelError
 from vocable.training.dropout import set_dropout
-from vocable.training.masking import IGNORED
-from vocable.training.pretrain import _Collate, _MaskedTrainer, _MaskedWindows, pretrain
+from vocable.training.masked_lm import MaskedWindows, Masker, collate
+from vocable.training.pretrain import _MaskedTrainer, pretrain
 from vocable.training.recipe import Pretraining
 from vocable.training.windows import write_windows
 
@@ -49,8 +49,9 @@ def test_loss_and_gradients_are_the_stock_model_s(
     tokenizer, mlm = tokenizers[family], fresh(backbones[architecture]).eval()
     settings = Pretraining(steps=2, **SETTINGS)
     windows = write_windows(tmp_path, toy_texts, tokenizer, 24)
-    schedule = _MaskedWindows(windows, tokenizer, settings, mlm.config.vocab_size, seed=0)
-    batch = _Collate(tokenizer)([schedule[i] for i in range(6)])
+    masker = Masker(tokenizer, settings, mlm.config.vocab_size)
+    schedule = MaskedWindows(windows, np.arange(len(windows)), masker, 8, seed=0)
+    batch = collate([schedule[i] for i in range(6)], tokenizer.pad_token_id)
     assert not batch["attention_mask"].all()
     expected = mlm(**batch).loss
     expected.backward()
@@ -67,58 +68,13 @@ def test_loss_and_gradients_are_the_stock_model_s(
             torch.testing.assert_close(parameter.grad, gradients[name], rtol=1e-4, atol=1e-6)
 
 
-def test_batches_are_padded_on_the_right(
-    tokenizer: PreTrainedTokenizerFast, toy_texts: list[str], tmp_path: Path
-) -> None:
-    windows = write_windows(tmp_path, toy_texts, tokenizer, 24)
-    schedule = _MaskedWindows(windows, tokenizer, Pretraining(steps=1, **SETTINGS), len(tokenizer), seed=0)
-    items = [schedule[i] for i in range(4)]
-    batch = _Collate(tokenizer)(items)
-    for row, item in enumerate(items):
-        s = len(item.input_ids)
-        assert (
-            batch["input_ids"][row].tolist()
-            == [*item.input_ids, *[tokenizer.pad_token_id] * (24 - s)][: batch["input_ids"].shape[1]]
-        )
-        assert batch["labels"][row, :s].tolist() == item.labels.tolist()
-        assert (batch["labels"][row, s:] == IGNORED).all()
-        assert batch["attention_mask"][row].sum() == s
-
-
-def test_the_schedule_shows_every_window_once_an_epoch_under_new_masks(
-    tokenizer: PreTrainedTokenizerFast, toy_texts: list[str], tmp_path: Path
-) -> None:
-    texts = [f"{text} {i}" for i, text in enumerate(toy_texts[:20])]
-    windows = write_windows(tmp_path, texts, tokenizer, 64)
-    settings = Pretraining(steps=10, **SETTINGS)
-    schedule = _MaskedWindows(windows, tokenizer, settings, len(tokenizer), seed=0)
-    assert len(schedule) == 40
-
-    def original(index: int) -> tuple[int, ...]:
-        item = schedule[index]
-        return tuple(np.where(item.labels == IGNORED, item.input_ids, item.labels))
-
-    epochs = [[original(index) for index in range(start, start + 20)] for start in (0, 20)]
-    everything = sorted(tuple(windows[i]) for i in range(20))
-    assert sorted(epochs[0]) == sorted(epochs[1]) == everything
-    assert epochs[0] != epochs[1]
-    masks = [{original(i): tuple(schedule[i].labels) for i in range(start, start + 20)} for start in (0, 20)]
-    assert masks[0] != masks[1]
-    again = _MaskedWindows(windows, tokenizer, settings, len(tokenizer), seed=0)
-    assert all(np.array_equal(again[i].input_ids, schedule[i].input_ids) for i in (39, 3, 20))
-    other = _MaskedWindows(windows, tokenizer, settings, len(tokenizer), seed=1)
-    assert [other[i].input_ids.tolist() for i in range(20)] != [schedule[i].input_ids.tolist() for i in range(20)]
-    special = set(tokenizer.all_special_ids)
-    assert not special & {int(label) for i in range(40) for label in schedule[i].labels if label != IGNORED}
-
-
 def test_loss_falls_and_the_stock_head_is_back(
     backbones: dict[str, Path], tokenizer: PreTrainedTokenizerFast, toy_texts: list[str], tmp_path: Path
 ) -> None:
     mlm = fresh(backbones["bert"])
     settings = Pretraining(steps=40, learning_rate=3e-3, **{**SETTINGS, "batch_size": 16, "save_every": 40})
     result = pretrain(mlm, tokenizer, toy_texts, settings, tmp_path)
-    assert result is mlm
+    assert result.mlm is mlm
     assert not mlm.training
     assert mlm.get_output_embeddings().weight is mlm.get_input_embeddings().weight
     assert mlm(input_ids=torch.tensor([[2, 9, 3]])).logits.shape == (1, 3, mlm.config.vocab_size)
@@ -126,6 +82,13 @@ def test_loss_falls_and_the_stock_head_is_back(
     assert len(losses) == 40
     assert np.mean(losses[-5:]) < 0.85 * np.mean(losses[:5])
     assert np.mean(losses[-5:]) < np.log(len(tokenizer))  # better than guessing evenly
+    assert result.before.keys() == result.after.keys() == {"all"}
+    assert result.after["all"].tokens == result.before["all"].tokens > 30
+    assert result.after["all"].loss < 0.9 * result.before["all"].loss
+    assert result.after["all"].accuracy > result.before["all"].accuracy
+    [last] = [entry for entry in log(tmp_path) if "held_out_loss" in entry]
+    assert last["step"] == 40
+    assert last["held_out_loss"] == pytest.approx(result.after["all"].loss)
 
 
 def test_a_resumed_run_ends_where_an_uninterrupted_one_does(
@@ -133,24 +96,101 @@ def test_a_resumed_run_ends_where_an_uninterrupted_one_does(
 ) -> None:
     settings = Pretraining(steps=4, dropout=0.1, gradient_accumulation=2, **SETTINGS)
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
-    expected = weights(pretrain(fresh(backbones["bert"]), tokenizer, toy_texts, settings, whole, seed=7))
+    expected = weights(pretrain(fresh(backbones["bert"]), tokenizer, toy_texts, settings, whole, seed=7).mlm)
     shutil.copytree(whole, resumed)
     shutil.rmtree(resumed / "checkpoint-4")
     halfway = weights(fresh(resumed / "checkpoint-2"))
     # The tokens are on disk: a resumed run does not need the texts.
-    found = weights(pretrain(fresh(backbones["bert"]), tokenizer, [], settings, resumed, seed=7))
+    found = weights(pretrain(fresh(backbones["bert"]), tokenizer, [], settings, resumed, seed=7).mlm)
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         torch.testing.assert_close(found[name], value, rtol=0, atol=1e-6)
     assert any(not torch.equal(halfway[name], value) for name, value in expected.items())
 
 
+@pytest.mark.parametrize("architecture", ["bert", "distilbert", "roberta", "albert", "modernbert", "electra"])
+@pytest.mark.parametrize("train_bias", [False, True])
+def test_only_embeddings_learn_if_so_asked(
+    backbones: dict[str, Path], tokenizers: dict[str, PreTrainedTokenizerFast], toy_texts: list[str], tmp_path: Path,
+    architecture: str, train_bias: bool,
+) -> None:  # fmt: skip
+    family = {"roberta": "byte-level", "modernbert": "byte-level", "albert": "unigram"}.get(architecture, "wordpiece")
+    mlm = fresh(backbones[architecture])
+    names = {id(parameter): name for name, parameter in mlm.named_parameters()}
+    learning = {names[id(mlm.get_input_embeddings().weight)]}
+    if train_bias:
+        learning.add(names[id(mlm.get_output_embeddings().bias)])
+    before = {name: parameter.detach().clone() for name, parameter in mlm.named_parameters()}
+    settings = Pretraining(steps=2, trainable="embeddings", train_bias=train_bias, learning_rate=0.01, **SETTINGS)
+    pretrain(mlm, tokenizers[family], toy_texts[:40], settings, tmp_path)
+    assert {name for name, value in mlm.named_parameters() if not torch.equal(value, before[name])} == learning
+    assert all(parameter.requires_grad for parameter in mlm.parameters())
+    assert mlm.get_output_embeddings().weight is mlm.get_input_embeddings().weight
+
+
+def test_of_an_untied_model_both_matrices_learn(
+    backbones: dict[str, Path], tokenizer: PreTrainedTokenizerFast, toy_texts: list[str], tmp_path: Path
+) -> None:
+    mlm = AutoModelForMaskedLM.from_pretrained(backbones["bert"], tie_word_embeddings=False)
+    decoder, embeddings = mlm.get_output_embeddings(), mlm.get_input_embeddings()
+    assert decoder.weight is not embeddings.weight
+    before = decoder.weight.detach().clone(), embeddings.weight.detach().clone()
+    settings = Pretraining(steps=2, trainable="embeddings", learning_rate=0.01, **SETTINGS)
+    pretrain(mlm, tokenizer, toy_texts[:40], settings, tmp_path)
+    assert not torch.equal(decoder.weight, before[0])
+    assert not torch.equal(embeddings.weight, before[1])
+
+
+def test_new_tokens_are_reported_apart_and_a_resumed_run_says_the_same(
+    backbones: dict[str, Path], tokenizer: PreTrainedTokenizerFast, toy_texts: list[str], tmp_path: Path
+) -> None:
+    new = np.arange(10, len(tokenizer), 2)
+    settings = Pretraining(steps=4, masking="overlap-aware", trainable="embeddings", dropout=0.1, **SETTINGS)
+    options: dict[str, Any] = {"new_tokens": new, "seed": 5}
+    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+    expected = pretrain(fresh(backbones["bert"]), tokenizer, toy_texts, settings, whole, **options)
+    shutil.copytree(whole, resumed)
+    shutil.rmtree(resumed / "checkpoint-4")
+    found = pretrain(fresh(backbones["bert"]), tokenizer, [], settings, resumed, **options)
+    assert found.before == expected.before
+    assert found.before.keys() == found.after.keys() == {"shared", "new"}
+    for group, guesses in expected.after.items():
+        assert found.after[group] == pytest.approx(guesses, abs=1e-5)
+    assert [line["step"] for line in log(resumed) if "held_out_loss_new" in line] == [2, 4]
+    assert [line["step"] for line in log(resumed) if "loss" in line] == [1, 2, 3, 4]
+    for name, value in weights(expected.mlm).items():
+        torch.testing.assert_close(found.mlm.state_dict()[name], value, rtol=0, atol=1e-6)
+
+
+def test_after_bfloat16_the_model_computes_in_its_own_type_again(
+    backbones: dict[str, Path], tokenizer: PreTrainedTokenizerFast, toy_texts: list[str], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("vocable.training.pretrain.native_bfloat16", lambda device: True)
+    monkeypatch.setattr("vocable.training.held_out.native_bfloat16", lambda device: True)
+    mlm = pretrain(fresh(backbones["bert"]), tokenizer, toy_texts, Pretraining(steps=1, **SETTINGS), tmp_path).mlm
+    mlm.save_pretrained(tmp_path / "saved")
+    ids = torch.tensor([[2, 9, 11, 3]])
+    assert torch.equal(mlm(input_ids=ids).logits, fresh(tmp_path / "saved").eval()(input_ids=ids).logits)
+
+
+def test_overlap_aware_masking_needs_new_tokens(
+    backbones: dict[str, Path], tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    mlm, settings = fresh(backbones["bert"]), Pretraining(steps=1, masking="overlap-aware", **SETTINGS)
+    with pytest.raises(ArgumentError, match="pre-train a model that `vocable transfer` made, or mask uniformly"):
+        pretrain(mlm, tokenizer, ["a fox"], settings, tmp_path)
+    with pytest.raises(ArgumentError, match="new token 99999 is none of the model's"):
+        pretrain(mlm, tokenizer, ["a fox"], settings, tmp_path, new_tokens=[5, 99999])
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_finished_run_is_not_run_again(
     backbones: dict[str, Path], tokenizer: PreTrainedTokenizerFast, toy_texts: list[str], tmp_path: Path
 ) -> None:
     settings = Pretraining(steps=2, **SETTINGS)
-    expected = weights(pretrain(fresh(backbones["bert"]), tokenizer, toy_texts, settings, tmp_path))
-    found = weights(pretrain(fresh(backbones["bert"]), tokenizer, [], settings, tmp_path))
+    expected = weights(pretrain(fresh(backbones["bert"]), tokenizer, toy_texts, settings, tmp_path).mlm)
+    found = weights(pretrain(fresh(backbones["bert"]), tokenizer, [], settings, tmp_path).mlm)
     assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 

@@ -13,23 +13,21 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from vocable.encoder.fuse import pack, without_logits
-from vocable.encoder.head import max_logits
+from vocable.adapt.activation import Activation, Level, probe_logits
 from vocable.errors import ArgumentError, ModelError
 
 PROBE_TEXTS = 256
 
 
 class Calibration(NamedTuple):
-    """A calibrated model, and what the shift did to the pooled activation of the probe texts."""
+    """A calibrated model, and what the shift did to the activation of the probe texts at the level looked at."""
 
     mlm: PreTrainedModel
     shift: float  # c, in logits
-    rate_before: float  # share of (text, term) pairs with a pooled logit above zero
-    rate_after: float
+    before: Activation
+    after: Activation
 
 
 def calibrate(
@@ -39,22 +37,27 @@ def calibrate(
     *,
     activation_rate: float | None = None,
     shift: float | None = None,
+    level: Level = "pooled",
     max_length: int = 128,
 ) -> Calibration:
-    """Lower the output bias by `shift`, or by what leaves `activation_rate` of the vocabulary active after max pooling.
+    """Lower the output bias by `shift`, or by what leaves `activation_rate` of the vocabulary active.
 
     Args:
         mlm: a masked language model whose decoder has a bias; it is left as it is.
         texts: probe texts; the first 256 that are not empty are used.
-        activation_rate: in (0, 1), the share of (text, term) pairs to be active after pooling over the text's tokens.
+        activation_rate: in (0, 1), the share of the pairs to be active. The shift for it is found exactly, up to ties.
         shift: c in logits; exactly one of the two is given.
+        level: "pooled" counts (text, term) pairs after max pooling over the text's tokens, which is our reading of the
+            paper, "token" the pairs of each single token and a term. The same shift leaves far less active of the
+            latter.
         max_length: tokens of a probe text.
 
     Returns:
-        a new model with b' = b - c, and the rates before and after.
+        a new model with b' = b - c, and what is active before and after.
 
     Raises:
-        ArgumentError: neither or both given, a rate outside (0, 1), a shift that is not finite, no text with a word.
+        ArgumentError: neither or both given, a rate outside (0, 1), a shift that is not finite, an unknown level, no
+            text with a word.
         ModelError: the decoder has no bias to shift.
     """
     if (activation_rate is None) == (shift is None):
@@ -63,6 +66,8 @@ def calibrate(
         raise ArgumentError(f"activation_rate must lie between 0 and 1, not {activation_rate}")
     if shift is not None and not math.isfinite(shift):
         raise ArgumentError(f"shift must be a finite number, not {shift}")
+    if level not in ("pooled", "token"):
+        raise ArgumentError(f"level is pooled or token, not {level!r}")
     probe = [text for text in texts if text.strip()][:PROBE_TEXTS]
     if not probe:
         raise ArgumentError("calibrate needs at least one text that is not empty")
@@ -70,29 +75,10 @@ def calibrate(
     decoder = calibrated.get_output_embeddings()
     if decoder is None or decoder.bias is None:
         raise ModelError(f"{type(mlm).__name__} has no output bias to shift")
-    logits = _pooled_logits(calibrated, tokenizer, probe, max_length).flatten()
+    logits = probe_logits(calibrated, tokenizer, probe, level, max_length)
     if activation_rate is not None:
-        # Exact, no search needed: what stands strictly above the (k + 1)-th largest logit is at most k entries.
-        active = int(activation_rate * len(logits))
-        shift = float(logits.kthvalue(len(logits) - active).values)
+        shift = logits.threshold(activation_rate)
     assert shift is not None
     with torch.no_grad():
         decoder.bias -= shift
-    rates = [float((logits > threshold).float().mean()) for threshold in (0.0, shift)]
-    return Calibration(calibrated, shift, *rates)
-
-
-@torch.inference_mode()
-def _pooled_logits(
-    mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], max_length: int
-) -> Tensor:
-    """Each text's largest logit of every term [b, v], before the activation."""
-    rows = []
-    with without_logits(mlm) as decoder:
-        for start in range(0, len(texts), 32):
-            batch = list(texts[start : start + 32])
-            inputs = tokenizer(batch, padding=True, truncation=True, max_length=max_length, return_tensors="pt")
-            inputs = inputs.to(mlm.device)
-            hidden, offsets = pack({"token_embeddings": mlm(**inputs).logits, **inputs})
-            rows.append(max_logits(hidden, decoder.weight, decoder.bias, offsets))
-    return torch.cat(rows)
+    return Calibration(calibrated, shift, logits.above(0.0), logits.above(shift))

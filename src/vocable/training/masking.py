@@ -37,9 +37,58 @@ def uniform(
 
     At least one ordinary token is chosen where there is one, so that no text is without a loss.
     """
-    chosen = (rng.random(len(ids)) < rate) & ~special
-    if not chosen.any() and not special.all():
-        chosen[rng.choice(np.flatnonzero(~special))] = True
+    return _mask(ids, np.where(special, 0.0, rate), rng, mask_id, size)
+
+
+def overlap_aware(
+    ids: NDArray[np.int64],
+    special: NDArray[np.bool_],
+    new: NDArray[np.bool_],
+    rng: np.random.Generator,
+    *,
+    rate: float,
+    weight: float = 2.0,
+    mask_id: int,
+    size: int,
+) -> Masked:
+    """Choose new tokens `weight` times as often as shared ones, and as many tokens of the text as `uniform` does.
+
+    The overlap-aware masking of paper 001 (section 4.2.3). It gives the weights 1 and lambda; that the rate of every
+    text stays the same is our reading.
+
+    Args:
+        ids, special, mask_id, size: as in `uniform`.
+        new: [s], True where the token is not one of the source vocabulary.
+        rate: mean probability of the ordinary tokens of the text, in (0, 1].
+        weight: lambda > 0. Where it would ask for a probability above 1 it stands at 1 and the other tokens take the
+            rest, so that a text of new tokens only is masked as often as any other.
+    """
+    return _mask(ids, _overlap_aware_probabilities(special, new, rate, weight), rng, mask_id, size)
+
+
+def _overlap_aware_probabilities(
+    special: NDArray[np.bool_], new: NDArray[np.bool_], rate: float, weight: float
+) -> NDArray[np.float64]:
+    """min(1, c) for shared and min(1, c weight) for new tokens [s], c such that their mean is `rate`; special: 0."""
+    tokens, of_new = int((~special).sum()), int((new & ~special).sum())
+    of_shared = tokens - of_new
+    # How many of either kind are chosen on average; what one kind has no room for goes to the other.
+    chosen = rate * tokens
+    chosen_new = min(of_new, chosen * weight * of_new / max(weight * of_new + of_shared, 1e-9))
+    chosen_shared = min(of_shared, chosen - chosen_new)
+    chosen_new = chosen - chosen_shared
+    probabilities = np.where(new, chosen_new / max(of_new, 1), chosen_shared / max(of_shared, 1))
+    return np.where(special, 0.0, probabilities)
+
+
+def _mask(
+    ids: NDArray[np.int64], probabilities: NDArray[np.float64], rng: np.random.Generator, mask_id: int, size: int
+) -> Masked:
+    """Choose tokens with the probabilities [s], of which 0 is a token never chosen, and hide them."""
+    draws, possible = rng.random(len(ids)), probabilities > 0
+    chosen = draws < probabilities
+    if not chosen.any() and possible.any():  # take the one that came nearest
+        chosen[np.where(possible, draws / np.where(possible, probabilities, 1.0), np.inf).argmin()] = True
     fate = rng.random(len(ids))
     labels = np.where(chosen, ids, IGNORED)
     masked = np.where(chosen & (fate < 0.8), mask_id, ids)

@@ -6,26 +6,49 @@ killed and resumed sees exactly what it would have seen.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import Dataset, SequentialSampler
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainingArguments
+from transformers import (
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    Trainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from vocable.encoder.fuse import without_logits
 from vocable.encoder.precision import native_bfloat16
-from vocable.errors import ModelError
-from vocable.training import masking
+from vocable.errors import ArgumentError, ModelError
 from vocable.training.checkpoints import last_checkpoint
 from vocable.training.dropout import set_dropout
+from vocable.training.held_out import Guesses, HeldOut, split
+from vocable.training.masked_lm import MaskedWindows, Masker, collate, hidden_tokens
 from vocable.training.progress import ProgressLog
 from vocable.training.recipe import Pretraining
-from vocable.training.windows import Windows, write_windows
+from vocable.training.windows import write_windows
+
+
+class Pretrained(NamedTuple):
+    """The adapted model, and how well it guessed held-out tokens before and after.
+
+    Both are `{"all": ...}`, or `{"shared": ..., "new": ...}` where tokens are new, and empty without held-out windows.
+    """
+
+    mlm: PreTrainedModel
+    before: dict[str, Guesses]
+    after: dict[str, Guesses]
 
 
 def pretrain(
@@ -35,26 +58,100 @@ def pretrain(
     settings: Pretraining,
     folder: Path,
     *,
+    new_tokens: Sequence[int] | NDArray[np.int64] | None = None,
     seed: int = 0,
-) -> PreTrainedModel:
-    """Adapt `mlm`, in place, to `texts` by masked language modelling; returns the model.
+) -> Pretrained:
+    """Adapt `mlm`, in place, to `texts` by masked language modelling.
+
+    With `trainable: embeddings` this is the adaptation of paper 001 (section 4.2.3): the transformer is frozen, the
+    word embeddings and the decoder, tied or not, learn.
 
     Args:
         mlm: a masked language model whose output layer is a plain `Linear`.
         texts: read once, cut into windows and kept as tokens in `folder`; not read again when a run is resumed.
         settings: steps, rates and sizes: the `pretrain` part of a recipe.
         folder: checkpoints, tokens and `log.jsonl`; a run that finds a checkpoint there goes on from it.
-        seed: decides the order of the texts, the masks and dropout.
+        new_tokens: ids that the model's first vocabulary did not have, for overlap-aware masking and for the report.
+        seed: decides the order of the texts, the masks, dropout, and which windows are held out.
 
     Raises:
-        ModelError: the tokenizer has no mask token, or the output layer cannot be bypassed.
+        ModelError: the tokenizer has no mask token, the output layer cannot be bypassed, or has no bias to train.
+        ArgumentError: overlap-aware masking without `new_tokens`, or one that is no token of the model.
         DataError: there is no text.
     """
     if tokenizer.mask_token_id is None:
         raise ModelError("the tokenizer has no mask token")
+    size = mlm.config.vocab_size
+    new = _is_new(new_tokens, size)
+    if settings.masking == "overlap-aware" and new is None:
+        raise ArgumentError(
+            "overlap-aware masking needs to know the new tokens: pre-train a model that `vocable transfer` made, "
+            "or mask uniformly"
+        )
+    # Where the trainer would put it: whether bfloat16 is native is asked of the device that is trained on.
+    mlm.to(torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu"))
     windows = write_windows(folder / "tokens", texts, tokenizer, settings.max_length)
-    schedule = _MaskedWindows(windows, tokenizer, settings, mlm.config.vocab_size, seed)
-    arguments = TrainingArguments(
+    learned, kept_apart = split(len(windows), settings.held_out, seed)
+    masker, padding = Masker(tokenizer, settings, size, new), tokenizer.pad_token_id
+    draws = settings.steps * settings.batch_size * settings.gradient_accumulation
+    schedule = MaskedWindows(windows, learned, masker, draws, seed)
+    held_out = HeldOut(windows, kept_apart, masker, new=new, padding=padding, seed=seed)
+    set_dropout(mlm, settings.dropout)
+    with without_logits(mlm) as decoder, _learning(mlm, settings):
+        before = held_out.guess(mlm, decoder)
+        trainer = _MaskedTrainer(
+            mlm, _arguments(mlm, settings, folder, seed), partial(collate, padding=padding), train_dataset=schedule
+        )
+        trainer.decoder = decoder
+        trainer.model_accepts_loss_kwargs = False  # the loss is a mean: accumulated steps are averaged
+        for callback in (PrinterCallback, ProgressCallback):
+            trainer.remove_callback(callback)
+        trainer.add_callback(_LogHeldOut(trainer, held_out))
+        trainer.add_callback(ProgressLog("pretrain", folder / "log.jsonl"))
+        trainer.train(resume_from_checkpoint=last_checkpoint(folder))
+        # In bfloat16 the trainer has wrapped the model's forward, and whoever gets the model would compute in it.
+        trainer.accelerator.unwrap_model(mlm, keep_fp32_wrapper=False)
+        after = held_out.guess(mlm, decoder)
+    return Pretrained(mlm.eval(), before, after)
+
+
+def _is_new(tokens: Sequence[int] | NDArray[np.int64] | None, size: int) -> NDArray[np.bool_] | None:
+    """[v], True for the given tokens."""
+    if tokens is None:
+        return None
+    ids = np.asarray(tokens, dtype=np.int64)
+    outside = ids[(ids < 0) | (ids >= size)]
+    if len(outside):
+        raise ArgumentError(f"new token {outside[0]} is none of the model's {size:,}")
+    new = np.zeros(size, dtype=np.bool_)
+    new[ids] = True
+    return new
+
+
+@contextmanager
+def _learning(mlm: PreTrainedModel, settings: Pretraining) -> Iterator[None]:
+    """Within the context only what is to learn has gradients."""
+    if settings.trainable == "all":
+        yield
+        return
+    decoder = mlm.get_output_embeddings()
+    learning = {mlm.get_input_embeddings().weight, decoder.weight}
+    if settings.train_bias:
+        if decoder.bias is None:
+            raise ModelError(f"{type(mlm).__name__} has no output bias to train")
+        learning.add(decoder.bias)
+    frozen = [parameter for parameter in mlm.parameters() if parameter.requires_grad and parameter not in learning]
+    for parameter in frozen:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in frozen:
+            parameter.requires_grad_(True)
+
+
+def _arguments(mlm: PreTrainedModel, settings: Pretraining, folder: Path, seed: int) -> TrainingArguments:
+    return TrainingArguments(
         output_dir=str(folder),
         max_steps=settings.steps,
         per_device_train_batch_size=settings.batch_size,
@@ -63,6 +160,7 @@ def pretrain(
         weight_decay=settings.weight_decay,
         warmup_steps=settings.warmup_share,
         lr_scheduler_type="cosine",
+        use_cpu=mlm.device.type == "cpu",  # has to be said for bfloat16 there
         bf16=native_bfloat16(mlm.device),
         logging_steps=settings.log_every,
         save_steps=settings.save_every,
@@ -73,58 +171,6 @@ def pretrain(
         report_to="none",
         remove_unused_columns=False,
     )
-    set_dropout(mlm, settings.dropout)
-    with without_logits(mlm) as decoder:
-        trainer = _MaskedTrainer(mlm, arguments, data_collator=_Collate(tokenizer), train_dataset=schedule)
-        trainer.decoder = decoder
-        trainer.model_accepts_loss_kwargs = False  # the loss is a mean: accumulated steps are averaged
-        for callback in (PrinterCallback, ProgressCallback):
-            trainer.remove_callback(callback)
-        trainer.add_callback(ProgressLog("pretrain", folder / "log.jsonl"))
-        trainer.train(resume_from_checkpoint=last_checkpoint(folder))
-    return mlm.eval()
-
-
-class _MaskedWindows(Dataset[masking.Masked]):
-    """The run as a list: item i is the i-th text that the model sees, already masked."""
-
-    def __init__(
-        self, windows: Windows, tokenizer: PreTrainedTokenizerBase, settings: Pretraining, size: int, seed: int
-    ) -> None:
-        self._windows, self._settings, self._size, self._seed = windows, settings, size, seed
-        self._mask_id = tokenizer.mask_token_id
-        self._special = np.array(sorted(set(tokenizer.all_special_ids)))
-        self._order: tuple[int, np.ndarray[Any, np.dtype[np.int64]]] = (-1, np.empty(0, np.int64))
-
-    def __len__(self) -> int:
-        return self._settings.steps * self._settings.batch_size * self._settings.gradient_accumulation
-
-    def __getitem__(self, index: int) -> masking.Masked:
-        epoch, place = divmod(index, len(self._windows))
-        if self._order[0] != epoch:
-            self._order = (epoch, np.random.default_rng((self._seed, epoch)).permutation(len(self._windows)))
-        ids = self._windows[int(self._order[1][place])]
-        rng = np.random.default_rng((self._seed, epoch, place))
-        special = np.isin(ids, self._special)
-        rate = self._settings.masking_rate
-        return masking.uniform(ids, special, rng, rate=rate, mask_id=self._mask_id, size=self._size)
-
-
-class _Collate:
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        self._padding = tokenizer.pad_token_id
-
-    def __call__(self, batch: list[masking.Masked]) -> dict[str, Tensor]:
-        """Pad on the right: input_ids, attention_mask and labels, all [b, s]."""
-        lengths = torch.tensor([len(masked.input_ids) for masked in batch])
-        width = int(lengths.max())
-        ids = torch.full((len(batch), width), self._padding)
-        labels = torch.full((len(batch), width), masking.IGNORED)
-        for row, masked in enumerate(batch):
-            ids[row, : lengths[row]] = torch.from_numpy(masked.input_ids)
-            labels[row, : lengths[row]] = torch.from_numpy(masked.labels)
-        attention = torch.arange(width)[None, :] < lengths[:, None]
-        return {"input_ids": ids, "attention_mask": attention.long(), "labels": labels}
 
 
 class _MaskedTrainer(Trainer):
@@ -140,9 +186,34 @@ class _MaskedTrainer(Trainer):
         return_outputs: bool = False,
         num_items_in_batch: Tensor | None = None,
     ) -> Tensor:
-        """Cross-entropy over the masked positions only: logits are [masked, v], never [b, s, v]."""
-        labels = inputs.pop("labels")
-        masked = labels != masking.IGNORED
-        hidden = model(**inputs).logits[masked]
-        logits = nn.functional.linear(hidden, self.decoder.weight, self.decoder.bias)
-        return nn.functional.cross_entropy(logits.float(), labels[masked])
+        """Cross-entropy over the masked positions only."""
+        logits, labels = hidden_tokens(model, self.decoder, inputs)
+        return nn.functional.cross_entropy(logits, labels)
+
+
+class _LogHeldOut(TrainerCallback):
+    """Logs the held-out guesses of every step that is saved, before it is: a resumed run has lost none."""
+
+    def __init__(self, trainer: _MaskedTrainer, held_out: HeldOut) -> None:
+        self._trainer, self._held_out = trainer, held_out
+
+    def on_step_end(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        model: PreTrainedModel | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if model is None or not control.should_save:
+            return
+        guesses = self._held_out.guess(model, self._trainer.decoder)
+        figures = {
+            f"held_out_{name}" if group == "all" else f"held_out_{name}_{group}": getattr(found, name)
+            for group, found in guesses.items()
+            for name in ("loss", "accuracy")
+        }
+        if figures:
+            loss_is_due = control.should_log
+            self._trainer.log(figures)
+            control.should_log = loss_is_due  # the trainer takes any log for that of the loss

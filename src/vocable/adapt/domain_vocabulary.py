@@ -1,0 +1,209 @@
+"""A normalized vocabulary trained on a corpus, and what it does to that corpus.
+
+Paper 001 (section 6.6) trains byte-pair encodings of 10k to 50k tokens on lower-cased text without accents, for
+`transfer` to move a model onto. WordPiece vocabularies are learned here in the same way: the library's trainer merges
+pairs for them, too, and drops the merges.
+
+A corpus is texts, read once, or a Counter of texts. Both kinds of vocabulary are learned from counted words, so that a
+corpus that is needed several times can be counted first: `count_words` streams it, and holds its distinct words.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from vocable.errors import ArgumentError, DataError
+
+Kind = Literal["wordpiece", "bpe"]
+Corpus = Iterable[str] | Mapping[str, int]
+
+SPECIAL = {
+    "pad_token": "[PAD]",
+    "unk_token": "[UNK]",
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+    "mask_token": "[MASK]",
+}
+PREFIX = "##"  # of what continues a word, in WordPiece
+ALPHABET = 1000  # characters of a WordPiece vocabulary at most, as BERT's; words with others are [UNK]
+SEEN_TWICE = 2  # a piece is worth a token if it is seen so often
+RARE = 100  # a token seen less often in the corpus is rare: at a masking rate of 0.3 it is guessed some 30 times
+BATCH = 1000
+
+
+class Fragmentation(NamedTuple):
+    """How a vocabulary cuts a corpus."""
+
+    size: int  # tokens of the vocabulary, special ones included
+    words: int  # of the corpus: runs of characters that are no white space
+    tokens: int  # that they are cut into, special ones left out
+    tokens_per_word: float
+    rare: float  # share of the vocabulary's ordinary tokens that the corpus has fewer than RARE times
+
+
+def train_vocabulary(texts: Corpus, size: int, *, model: Kind = "wordpiece") -> PreTrainedTokenizerFast:
+    """Learn a vocabulary of `size` tokens from a corpus: lower-case, without accents, cut as BERT cuts.
+
+    The result is the same in every process and for every order of the texts. Special tokens, their template and
+    the cutting at white space and punctuation are BERT's.
+
+    Args:
+        texts: the corpus, as `count_words` takes it.
+        size: special tokens included.
+        model: "wordpiece" marks what continues a word with ##; characters beyond the 1,000 most frequent are unknown to
+            it. "bpe" works on bytes, so that nothing is unknown, and marks every word's beginning with Ġ, also that of
+            a text or after punctuation, so that a word is spelled in one way only.
+
+    Raises:
+        ArgumentError: an unknown model, or a size that does not even hold the characters.
+        DataError: the corpus has no text, or not enough for so many tokens.
+    """
+    if model not in get_args(Kind):
+        raise ArgumentError(f"model is wordpiece or bpe, not {model!r}")
+    words = _cut_words(count_words(texts))
+    if not words:
+        raise DataError("the corpus has no text to learn a vocabulary from")
+    tokenizer = _wordpiece(words, size) if model == "wordpiece" else _byte_pairs(words, size)
+    found = tokenizer.get_vocab_size()
+    if found < size:
+        raise DataError(f"the corpus gives a vocabulary of {found:,} tokens, not {size:,}: add texts or ask for fewer")
+    cls, sep = SPECIAL["cls_token"], SPECIAL["sep_token"]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{cls} $A {sep}",
+        pair=f"{cls} $A {sep} $B:1 {sep}:1",
+        special_tokens=[(token, tokenizer.token_to_id(token)) for token in (cls, sep)],
+    )
+    # Without token types: not every backbone that the vocabulary may be moved to takes them.
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, model_input_names=["input_ids", "attention_mask"], **SPECIAL
+    )
+
+
+def fragmentation(tokenizer: PreTrainedTokenizerBase, texts: Corpus) -> Fragmentation:
+    """How many tokens a word of the corpus is cut into (table 9 of paper 001), and how many tokens are rare in it.
+
+    The paper does not say what a word is: a run of characters that are no white space is our reading, the same for
+    every tokenizer. The count of such words will do for a vocabulary of `train_vocabulary`, which cuts there in any
+    case; other tokenizers are to be given whole texts.
+
+    Raises:
+        DataError: the corpus has no text.
+    """
+    size = len(tokenizer)
+    counts: NDArray[np.float64] = np.zeros(size)
+    words = 0
+    counted = _counted(texts)
+    while batch := list(islice(counted, BATCH)):
+        encoded = tokenizer(
+            [text for text, _ in batch], add_special_tokens=False, return_attention_mask=False, verbose=False
+        )
+        for (text, times), ids in zip(batch, encoded["input_ids"], strict=True):
+            np.add.at(counts, np.asarray(ids, dtype=np.int64), times)
+            words += times * len(text.split())
+    if not words:
+        raise DataError("the corpus has no text to cut into tokens")
+    ordinary = np.ones(size, dtype=np.bool_)
+    ordinary[tokenizer.all_special_ids] = False
+    tokens = int(counts.sum())
+    return Fragmentation(size, words, tokens, tokens / words, float((counts[ordinary] < RARE).mean()))
+
+
+def count_words(texts: Corpus) -> Counter[str]:
+    """How often the corpus has each run of characters that are no white space."""
+    words: Counter[str] = Counter()
+    for text, times in _counted(texts):
+        for word in text.split():
+            words[word] += times
+    return words
+
+
+def _counted(texts: Corpus) -> Iterator[tuple[str, int]]:
+    return iter(texts.items()) if isinstance(texts, Mapping) else ((text, 1) for text in texts)
+
+
+def _normalizer() -> normalizers.Normalizer:
+    return normalizers.BertNormalizer(clean_text=True, handle_chinese_chars=True, strip_accents=True, lowercase=True)
+
+
+def _cut_words(words: Mapping[str, int]) -> Counter[str]:
+    """The same words normalized, and cut at punctuation and between Chinese characters."""
+    normalizer, cutter = _normalizer(), pre_tokenizers.BertPreTokenizer()
+    cut: Counter[str] = Counter()
+    for word, times in words.items():
+        for piece, _ in cutter.pre_tokenize_str(normalizer.normalize_str(word)):
+            cut[piece] += times
+    return cut
+
+
+def _repeated(words: Mapping[str, int]) -> Iterator[str]:
+    """The words as often as they were counted, for the library's trainers, which take texts only."""
+    for word, times in sorted(words.items()):
+        for start in range(0, times, BATCH):
+            yield " ".join([word] * min(BATCH, times - start))
+
+
+def _wordpiece(words: Mapping[str, int], size: int) -> Tokenizer:
+    """A tokenizer with the vocabulary that the library's trainer learns, the same in every process.
+
+    The trainer breaks ties between pairs by the numbers of their tokens, and numbers continuations of one character
+    as it meets them while it walks through a hash table. Numbered beforehand, as if they were special, they leave
+    nothing to chance. The tokenizer is made anew from the vocabulary, in which they are not special.
+    """
+    characters: Counter[str] = Counter()
+    for word, times in words.items():
+        for character in word:
+            characters[character] += times
+    alphabet = sorted(sorted(characters, key=lambda character: (-characters[character], character))[:ALPHABET])
+    continuing = {character for word in words for character in word[1:]}
+    first = [*SPECIAL.values(), *alphabet, *(PREFIX + character for character in alphabet if character in continuing)]
+    _check_size(size, first)
+    learner = Tokenizer(models.WordPiece(unk_token=SPECIAL["unk_token"]))
+    learner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=size,
+        min_frequency=SEEN_TWICE,
+        special_tokens=first,
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
+        continuing_subword_prefix=PREFIX,
+        show_progress=False,
+    )
+    learner.train_from_iterator(_repeated(words), trainer)
+    tokenizer = Tokenizer(models.WordPiece(learner.get_vocab(), unk_token=SPECIAL["unk_token"]))
+    tokenizer.normalizer = _normalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece(prefix=PREFIX)
+    return tokenizer
+
+
+def _byte_pairs(words: Mapping[str, int], size: int) -> Tokenizer:
+    """Byte-level BPE over whole words of BERT's; nothing in the library's trainer for it is left to chance."""
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    _check_size(size, [*SPECIAL.values(), *alphabet])
+    tokenizer = Tokenizer(models.BPE())
+    spelling = pre_tokenizers.ByteLevel(add_prefix_space=True, use_regex=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.BertPreTokenizer(), spelling])
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        min_frequency=SEEN_TWICE,
+        special_tokens=list(SPECIAL.values()),
+        initial_alphabet=alphabet,
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(_repeated(words), trainer)
+    tokenizer.normalizer = _normalizer()
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def _check_size(size: int, first: list[str]) -> None:
+    if size < len(first):
+        raise ArgumentError(f"a vocabulary of {size:,} tokens is too small: {len(first):,} are special or characters")

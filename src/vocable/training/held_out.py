@@ -1,0 +1,102 @@
+"""Windows kept apart from the training, and how well a model guesses their hidden tokens.
+
+Which windows and which masks is a function of the seed, and the masking is uniform however the training masks: runs on
+the same corpus can be compared, and so can one run before, meanwhile and after.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from transformers import PreTrainedModel
+
+from vocable.encoder.precision import native_bfloat16
+from vocable.training.masked_lm import Masker, collate, hidden_tokens
+from vocable.training.windows import Windows
+
+LARGEST_SHARE = 10  # at most one window in so many is kept apart
+BATCH = 32
+
+# Streams of random numbers of their own: the training's keys have no fourth number, which is the same as a zero.
+CHOICE, MASKS = 1, 2
+
+
+class Guesses(NamedTuple):
+    """How well hidden tokens are guessed."""
+
+    tokens: int  # that were to be guessed
+    loss: float  # mean cross-entropy, in nats
+    accuracy: float  # share of which the largest logit is the right one
+
+
+def split(windows: int, held_out: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The numbers of the windows to learn from, and of those kept apart, both ascending.
+
+    Args:
+        windows: how many there are.
+        held_out: how many to keep apart; a tenth of all is the most.
+    """
+    order = np.random.default_rng((seed, 0, 0, CHOICE)).permutation(windows)
+    count = min(held_out, windows // LARGEST_SHARE)
+    return np.sort(order[count:]), np.sort(order[:count])
+
+
+class HeldOut:
+    """The windows `rows`, masked once and for all.
+
+    Args:
+        new: [v], True for the tokens that are not of the source vocabulary; None where nothing is new.
+        padding: the token that fills short texts up.
+    """
+
+    def __init__(
+        self,
+        windows: Windows,
+        rows: NDArray[np.int64],
+        masker: Masker,
+        *,
+        new: NDArray[np.bool_] | None,
+        padding: int,
+        seed: int,
+    ) -> None:
+        self._masked = [
+            masker.uniform(windows[int(row)], np.random.default_rng((seed, 0, i, MASKS))) for i, row in enumerate(rows)
+        ]
+        self._new = None if new is None or not new.any() else torch.from_numpy(new)
+        self._padding = padding
+
+    @torch.inference_mode()
+    def guess(self, mlm: PreTrainedModel, decoder: nn.Linear) -> dict[str, Guesses]:
+        """Guesses of "all" tokens, or where some are new of the "shared" and the "new" ones.
+
+        What no hidden token belongs to is left out, so that without windows there is nothing. Within
+        `encoder.fuse.without_logits`; the model's mode is left as it is.
+        """
+        training, device = mlm.training, mlm.device
+        mlm.eval()
+        sums: dict[str, NDArray[np.float64]] = defaultdict(lambda: np.zeros(3))
+        with torch.autocast(device.type, torch.bfloat16, enabled=native_bfloat16(device)):
+            for start in range(0, len(self._masked), BATCH):
+                batch = collate(self._masked[start : start + BATCH], self._padding)
+                logits, labels = hidden_tokens(mlm, decoder, {name: part.to(device) for name, part in batch.items()})
+                losses = nn.functional.cross_entropy(logits, labels, reduction="none")
+                figures = torch.stack([torch.ones_like(losses), losses, (logits.argmax(dim=1) == labels).float()])
+                for group, members in self._groups(labels.cpu()).items():
+                    sums[group] += figures[:, members.to(device)].sum(dim=1, dtype=torch.float64).cpu().numpy()
+        mlm.train(training)
+        return {
+            group: Guesses(int(tokens), loss / tokens, right / tokens)
+            for group, (tokens, loss, right) in ((group, map(float, total)) for group, total in sums.items())
+            if tokens
+        }
+
+    def _groups(self, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+        if self._new is None:
+            return {"all": torch.ones_like(labels, dtype=torch.bool)}
+        new = self._new[labels]
+        return {"shared": ~new, "new": new}

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from vocable.adapt.domain_vocabulary import RARE, SPECIAL, count_words, fragmentation, train_vocabulary
+from vocable.adapt.surfaces import surfaces
+from vocable.errors import ArgumentError, DataError
+
+SIZES = {"wordpiece": 150, "bpe": 320}
+KINDS = pytest.mark.parametrize("model", SIZES)
+
+
+@KINDS
+def test_the_vocabulary_is_normalized_and_of_the_size_asked_for(model: str, toy_texts: list[str]) -> None:
+    tokenizer = train_vocabulary(toy_texts, SIZES[model], model=model)
+    assert len(tokenizer) == len(tokenizer.get_vocab()) == SIZES[model]
+    assert sorted(tokenizer.get_vocab().values()) == list(range(SIZES[model]))
+    assert [tokenizer.convert_tokens_to_ids(token) for token in SPECIAL.values()] == list(range(5))
+    assert all(getattr(tokenizer, role) == token for role, token in SPECIAL.items())
+    cased, plain = tokenizer("The Naïve FOX, Ålesund"), tokenizer("the naive fox, alesund")
+    assert cased["input_ids"] == plain["input_ids"]
+    assert cased["input_ids"][0] == tokenizer.cls_token_id
+    assert cased["input_ids"][-1] == tokenizer.sep_token_id
+    assert sorted(cased) == ["attention_mask", "input_ids"]
+    kinds = Counter(surface.kind for surface in surfaces(tokenizer) if surface is not None)
+    assert kinds["special"] == 5
+    assert kinds["word"] > 10
+    learned = [
+        found.text for found in surfaces(tokenizer) if found is not None and found.kind in ("word", "continuation")
+    ]
+    assert not [text for text in learned if len(text) > 1 and text != text.lower()]
+
+
+@KINDS
+def test_a_word_is_spelled_in_one_way_only(model: str, toy_texts: list[str]) -> None:
+    tokenizer = train_vocabulary(toy_texts, SIZES[model], model=model)
+    [word] = {tuple(tokenizer.tokenize(text)) for text in ("fox", " Fox", "FOX")}
+    for text in ("(fox", "the,fox", "an owl fox"):
+        assert tuple(tokenizer.tokenize(text))[-len(word) :] == word
+
+
+@KINDS
+def test_it_does_not_depend_on_the_process_or_the_order(model: str, toy_texts: list[str], tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text("\n".join(toy_texts), encoding="utf-8")
+    code = (
+        "import sys; from vocable.adapt.domain_vocabulary import train_vocabulary;"
+        "texts = open(sys.argv[1], encoding='utf-8').read().splitlines();"
+        "print(ascii(train_vocabulary(texts, int(sys.argv[2]), model=sys.argv[3]).backend_tokenizer.to_str()))"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "texts.txt"), str(SIZES[model]), model]
+    other = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout.strip()
+    shuffled = random.Random(1).sample(toy_texts, len(toy_texts))
+    for corpus in (shuffled, Counter(toy_texts), count_words(toy_texts)):
+        found = train_vocabulary(corpus, SIZES[model], model=model)
+        assert ascii(found.backend_tokenizer.to_str()) == other
+
+
+def test_frequent_pairs_become_tokens() -> None:
+    tokenizer = train_vocabulary(["abab xbab"] * 9 + ["zz"], 16)
+    # By hand: 5 special tokens; a b x z ##a ##b ##z; then ##ab (18 times), ##bab (18), abab and xbab (9 each).
+    assert sorted(tokenizer.get_vocab())[:7] == ["##a", "##ab", "##b", "##bab", "##z", "[CLS]", "[MASK]"]
+    assert tokenizer.tokenize("abab") == ["abab"]
+    assert tokenizer.tokenize("xbab") == ["xbab"]
+    assert tokenizer.tokenize("zz") == ["z", "##z"]  # seen once: no token of its own
+    assert tokenizer.tokenize("q") == ["[UNK]"]
+
+
+@KINDS
+def test_it_is_saved_as_a_stock_tokenizer(model: str, toy_texts: list[str], tmp_path: Path) -> None:
+    tokenizer = train_vocabulary(toy_texts, SIZES[model], model=model)
+    tokenizer.save_pretrained(tmp_path)
+    again = AutoTokenizer.from_pretrained(tmp_path)
+    for text in toy_texts[:10]:
+        assert again(text)["input_ids"] == tokenizer(text)["input_ids"]
+    assert again("a", "b")["input_ids"].count(again.sep_token_id) == 2
+    assert again.mask_token == "[MASK]"
+
+
+def brute_force(tokenizer: PreTrainedTokenizerFast, texts: list[str]) -> tuple[int, int, float]:
+    counts = Counter(token for text in texts for token in tokenizer.tokenize(text))
+    ordinary = [token for token in tokenizer.get_vocab() if token not in tokenizer.all_special_tokens]
+    words = sum(len(text.split()) for text in texts)
+    return words, counts.total(), float(np.mean([counts[token] < RARE for token in ordinary]))
+
+
+def test_fragmentation_is_tokens_by_words(tokenizers: dict[str, PreTrainedTokenizerFast], toy_texts: list[str]) -> None:
+    made = {model: train_vocabulary(toy_texts, size, model=model) for model, size in SIZES.items()}
+    for name, tokenizer in (tokenizers | made).items():
+        words, tokens, rare = brute_force(tokenizer, toy_texts)
+        found = fragmentation(tokenizer, toy_texts)
+        assert found == (len(tokenizer), words, tokens, tokens / words, pytest.approx(rare))
+        assert 0 < found.rare < 1
+        if name in made:  # a corpus counted before gives the same
+            assert fragmentation(tokenizer, count_words(toy_texts)) == found
+
+
+def test_a_larger_vocabulary_cuts_less_and_has_more_rare_tokens(toy_texts: list[str]) -> None:
+    small, large = (fragmentation(train_vocabulary(toy_texts, size), toy_texts) for size in (100, 180))
+    assert large.tokens_per_word < small.tokens_per_word
+    assert large.rare > small.rare
+
+
+@pytest.mark.parametrize("texts", [[], ["", " \n"]])
+def test_a_corpus_without_text_is_refused(texts: list[str], tokenizers: dict[str, PreTrainedTokenizerFast]) -> None:
+    with pytest.raises(DataError, match="no text to learn a vocabulary from"):
+        train_vocabulary(texts, 1000)
+    with pytest.raises(DataError, match="no text to cut into tokens"):
+        fragmentation(tokenizers["wordpiece"], texts)
+
+
+@KINDS
+def test_impossible_sizes_are_refused(model: str, toy_texts: list[str]) -> None:
+    with pytest.raises(DataError, match=r"the corpus gives a vocabulary of \d+ tokens, not 9,000: add texts"):
+        train_vocabulary(toy_texts, 9000, model=model)
+    with pytest.raises(ArgumentError, match="a vocabulary of 20 tokens is too small"):
+        train_vocabulary(toy_texts, 20, model=model)
+    with pytest.raises(ArgumentError, match="model is wordpiece or bpe, not 'unigram'"):
+        train_vocabulary(toy_texts, 100, model="unigram")
