@@ -1,0 +1,231 @@
+"""Look at a backbone before training it: what its head and its vocabulary are like, and where a training would start.
+
+The figures are those that papers 000 and 001 find at the root of failed trainings; `vocable.adapt.verdict` judges them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from sentence_transformers import SparseEncoder
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from vocable.adapt.alignment import Matched, align
+from vocable.adapt.checkpoint import load_checkpoint, load_tokenizer
+from vocable.adapt.domain_vocabulary import fragmentation
+from vocable.adapt.geometry import anisotropy, row_norms
+from vocable.adapt.normalization import is_cased, keeps_accents, redundancy
+from vocable.adapt.probe import BUILT_IN, probe_texts
+from vocable.adapt.rescale import choose_factor, is_calm
+from vocable.adapt.start import Start, measure_start
+from vocable.adapt.verdict import Finding, findings, in_words
+from vocable.encoder.fuse import plain_decoder, splade_modules
+from vocable.errors import ArgumentError, ModelError
+
+WIDTH = 80
+
+
+@dataclass(frozen=True)
+class Head:
+    """The output matrix W [v, d]."""
+
+    terms: int  # v, with the columns that some models are padded by
+    dimensions: int  # d
+    norm_mean: float  # of the L2 norms of the rows
+    norm_max: float
+    norm_std: float
+    anisotropy: float  # mean cosine of two rows
+    tied: bool  # the same matrix as the input embeddings
+    biased: bool
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The tokenizer."""
+
+    size: int
+    cased: bool
+    accents: bool  # whether it keeps them
+    redundancy: float  # share of tokens that repeat another one's form
+    tokens_per_word: float  # on the probe texts
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """What of a target's vocabulary the model has, too."""
+
+    target: str
+    share: float
+    classes: dict[str, Matched]
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What `inspect` found; `str()` shows it as a table with the verdict below."""
+
+    name: str  # as the next command has to call the model
+    architecture: str
+    parameters: int
+    head: Head
+    vocabulary: Vocabulary
+    overlap: Overlap | None
+    start: Start
+    factor: int  # the best rescaling by `choose_factor`; 1, without a trial, where the start is calm
+    probe: str  # where the probe texts came from, as the next command has to call it
+
+    @cached_property
+    def findings(self) -> tuple[Finding, ...]:
+        """What stands in the way of a training, in the order in which it is to be repaired."""
+        return tuple(findings(self))
+
+    @property
+    def next(self) -> str | None:
+        """The next command; None when the model is ready to be trained."""
+        return next((finding.command for finding in self.findings if finding.command), None)
+
+    def to_json(self) -> dict[str, Any]:
+        """The inspection as JSON values."""
+        values = asdict(self)
+        if self.overlap is not None:
+            values["overlap"]["classes"] = {kind: count._asdict() for kind, count in self.overlap.classes.items()}
+        return values | {"findings": [asdict(finding) for finding in self.findings], "next": self.next}
+
+    def table(self) -> Table:
+        """The figures as a rich table."""
+        title = Text(f"{self.name} ({self.architecture})")
+        table = Table(title=title, title_justify="left", box=None, show_header=False, padding=(0, 1, 0, 0))
+        for label, value in _lines(self):
+            table.add_row(Text(label), Text(value))
+        return table
+
+    @property
+    def verdict(self) -> str:
+        """The findings in words, with their commands."""
+        return in_words(self.findings)
+
+    def __str__(self) -> str:
+        console = Console(file=StringIO(), width=WIDTH)
+        with console.capture() as rendered:
+            console.print(self.table())
+        lines = (line.rstrip() for line in rendered.get().splitlines())
+        return "\n".join([*lines, "", self.verdict])
+
+
+def inspect(
+    model: str | Path | PreTrainedModel | SparseEncoder,
+    *,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    target: str | Path | PreTrainedTokenizerBase | None = None,
+    texts: str | Path | Sequence[str] = BUILT_IN,
+) -> Inspection:
+    """Measure a model's head, vocabulary and start of training, and say which repair it needs.
+
+    Args:
+        model: a name (folder, Hub id, "vocable-mini", "package:NAME/FOLDER"), a masked language model with its
+            `tokenizer`, or a SPLADE `SparseEncoder`.
+        tokenizer: of a model that is given as an object; a name or a `SparseEncoder` brings its own.
+        target: a vocabulary to compare with, that of a name or a tokenizer.
+        texts: probe texts, or the place they are read from; of many, 128 evenly taken ones of at least 8 words are
+            used. By default the built-in corpus.
+
+    Raises:
+        ModelError: nothing is there, no masked-language-model head, or a tokenizer that cannot be read.
+        ArgumentError: a model without its tokenizer.
+        DataError: fewer than two usable probe texts, or a place that cannot be read.
+    """
+    mlm, tokenizer = _parts(model, tokenizer)
+    vocabulary = load_tokenizer(target) if isinstance(target, str | Path) else target
+    probe = probe_texts(texts)
+    start = measure_start(mlm, tokenizer, probe)
+    return Inspection(
+        name=str(model) if isinstance(model, str | Path) else mlm.name_or_path or "MODEL",
+        architecture=type(mlm).__name__,
+        parameters=mlm.num_parameters(),
+        head=_head(mlm),
+        vocabulary=_vocabulary(tokenizer, probe),
+        overlap=None if vocabulary is None else _overlap(tokenizer, vocabulary, target),
+        start=start,
+        factor=1 if is_calm(start) else choose_factor(mlm, tokenizer, probe).factor,
+        probe=str(texts) if isinstance(texts, str | Path) else "TEXTS",
+    )
+
+
+def _parts(
+    model: str | Path | PreTrainedModel | SparseEncoder, tokenizer: PreTrainedTokenizerBase | None
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """The masked language model and its tokenizer."""
+    if isinstance(model, str | Path):
+        mlm, own = load_checkpoint(model)
+    elif isinstance(model, SparseEncoder):
+        pairs = splade_modules(model)
+        if not pairs:
+            raise ModelError("this SparseEncoder is no SPLADE model: it has no masked-language-model head to inspect")
+        mlm, own = pairs[0][0].auto_model, pairs[0][0].tokenizer
+    elif tokenizer is None:
+        raise ArgumentError("a model that is given as an object needs its tokenizer: inspect(mlm, tokenizer=...)")
+    else:
+        mlm, own = model, tokenizer
+    return mlm, tokenizer or own
+
+
+def _head(mlm: PreTrainedModel) -> Head:
+    decoder = plain_decoder(mlm)
+    norms = row_norms(decoder.weight)
+    return Head(
+        terms=decoder.weight.shape[0],
+        dimensions=decoder.weight.shape[1],
+        norm_mean=float(norms.mean()),
+        norm_max=float(norms.max()),
+        norm_std=float(norms.std(correction=0)),
+        anisotropy=anisotropy(decoder.weight),
+        tied=decoder.weight is mlm.get_input_embeddings().weight,
+        biased=decoder.bias is not None,
+    )
+
+
+def _vocabulary(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> Vocabulary:
+    return Vocabulary(
+        size=len(tokenizer),
+        cased=is_cased(tokenizer),
+        accents=keeps_accents(tokenizer),
+        redundancy=redundancy(tokenizer),
+        tokens_per_word=fragmentation(tokenizer, texts).tokens_per_word,
+    )
+
+
+def _overlap(tokenizer: PreTrainedTokenizerBase, target: PreTrainedTokenizerBase, given: object) -> Overlap:
+    alignment = align(tokenizer, target)
+    name = str(given) if isinstance(given, str | Path) else target.name_or_path or "TARGET"
+    return Overlap(name, alignment.overlap, alignment.classes)
+
+
+def _lines(found: Inspection) -> Iterator[tuple[str, str]]:
+    """Label and value of each line of the table, without the verdict."""
+    head, vocabulary, start = found.head, found.vocabulary, found.start
+    ties = "tied to the input embeddings" if head.tied else "not tied"
+    yield "parameters", f"{found.parameters:,}"
+    yield "head", f"{head.terms:,} x {head.dimensions}, {ties}, {'with' if head.biased else 'without'} bias"
+    yield "row norms", f"mean {head.norm_mean:.3f}, max {head.norm_max:.3f}, std {head.norm_std:.3f}"
+    yield "anisotropy", f"{head.anisotropy:.3f}"
+    case, accents = "cased" if vocabulary.cased else "uncased", "kept" if vocabulary.accents else "stripped"
+    yield "vocabulary", f"{vocabulary.size:,} tokens, {case}, accents {accents}"
+    yield "", f"{vocabulary.redundancy:.1%} of them repeat another one's form"
+    yield "", f"{vocabulary.tokens_per_word:.2f} tokens a word on the probe texts"
+    if found.overlap is not None:
+        yield "overlap", f"{found.overlap.share:.1%} of {found.overlap.target}"
+        shares = [f"{kind} {c.matched / c.total:.0%}" for kind, c in found.overlap.classes.items() if c.total]
+        yield "", ", ".join(shares)
+    yield "probe", f"{start.pairs} pairs of half texts from {found.probe}, {start.batch} a batch"
+    yield "active", f"{start.pooled_rate:.2%} of the terms in a text, {start.token_rate:.2%} in a token"
+    yield "", f"{start.terms_mean:,.0f} terms a text, 99th percentile {start.terms_p99:,.0f}"
+    yield "scores", f"own document {start.positive_mean:,.4g}, any {start.score_mean:,.4g} ± {start.score_std:,.3g}"
+    yield "", f"largest {start.score_max:,.4g}; own document first {start.accuracy:.0%}"
+    yield "loss", f"{start.loss:,.2f}, that of guessing {start.chance:.2f}"

@@ -1,0 +1,136 @@
+"""Scale the output matrix down before training: W' = W / k ("Rescaling MLM-Head for Neural Sparse Retrieval", 000).
+
+SPLADE takes the logits x = H W^T + c as they are, and its score is a dot product without normalization. Backbones whose
+decoder has long rows therefore start with scores in the thousands, and some of them never recover (table 2).
+
+The best k differs between backbones of the same norm, so `choose_factor` reads it off the start of training instead.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from vocable.adapt.probe import probe_texts
+from vocable.adapt.start import Start, measure_start
+from vocable.encoder.fuse import plain_decoder
+from vocable.errors import ArgumentError
+
+FACTORS = (1, 2, 4, 8, 16, 32)
+
+# A start is calm up to this loss, in units of log(batch). Measured here: all-MiniLM-L6-v2, adapted by masked language
+# modelling, learned well from a loss of 7.7 in batches of 32 (2.2 times log 32), and started at 627 before its repair.
+CALM = 2.5
+# A start is starved when a text has a smaller share of the terms than this: half of what a finished retriever keeps.
+# Measured here: vocable-mini has 0.19 % (59 terms) on half texts of 20 words and 0.29 % on whole documents.
+STARVED = 0.001
+# ... or when the share of texts told apart has fallen by more than this; sampling alone moves it by half as much.
+LOST = 0.1
+
+
+class Trial(NamedTuple):
+    """A factor, and the start of a training after it."""
+
+    factor: int
+    start: Start
+
+
+class Choice(NamedTuple):
+    """The chosen factor, and all that were tried, 1 first."""
+
+    factor: int
+    trials: tuple[Trial, ...]
+
+
+def rescale(
+    mlm: PreTrainedModel,
+    factor: float | Literal["auto"],
+    *,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    texts: Sequence[str] | None = None,
+) -> PreTrainedModel:
+    """Divide the decoder's matrix W [v, d] by `factor`: W' = W / k (paper 000, eq. 6). The bias stays.
+
+    Where the decoder is tied to the input embeddings, the one matrix is scaled once, for both, and stays tied.
+
+    Args:
+        mlm: a masked language model; it is left as it is.
+        factor: k. A k below 1 makes the matrix larger, which takes back an earlier rescaling. "auto" is what
+            `choose_factor` finds on the probe texts.
+        tokenizer: for "auto".
+        texts: probe texts, for "auto"; of many, 128 evenly taken ones of at least 8 words are used.
+
+    Returns:
+        a new model of the same class.
+
+    Raises:
+        ArgumentError: a factor that is not a finite number above 0, or "auto" without tokenizer and texts.
+        DataError: fewer than two usable probe texts.
+        ModelError: no masked-language-model head, or one that is no plain `Linear`.
+    """
+    if factor == "auto":
+        if tokenizer is None or texts is None:
+            raise ArgumentError("a factor of auto needs a tokenizer and probe texts")
+        factor = choose_factor(mlm, tokenizer, texts).factor
+    if not (math.isfinite(factor) and factor > 0):
+        raise ArgumentError(f"a factor must be finite and above 0, not {factor}")
+    plain_decoder(mlm)
+    rescaled = copy.deepcopy(mlm)
+    _divide(rescaled, factor)
+    return rescaled
+
+
+def choose_factor(mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> Choice:
+    """Find the k of 1, 2, 4, 8, 16, 32 that a SPLADE training would start well from.
+
+    Each is really applied and measured: a tied matrix also feeds the encoder, and where position embeddings are added
+    to word embeddings (BERT, RoBERTa), a large k drowns the words. The rule:
+
+    1. k is alive if at least 0.1 % of the terms are active in a text, and if the share of queries that find their own
+       document first is at most 10 points below that at k = 1, which itself counts as alive.
+    2. k is calm if the starting loss is at most 2.5 log(batch).
+    3. The smallest k that is alive and calm; if none is calm, the alive one with the smallest loss.
+
+    The smallest, because what is too large is worse than what is too small: the paper's RoBERTa gains from 2 and 4, and
+    is lost at 16. A dead start has a loss of exactly log(batch), which is why calm alone is not enough.
+
+    Args:
+        mlm: a masked language model; it is left as it is.
+        texts: probe texts; of many, 128 evenly taken ones of at least 8 words are used.
+
+    Raises:
+        DataError: fewer than two such texts.
+    """
+    probe, scaled = probe_texts(texts), copy.deepcopy(mlm)
+    trials = []
+    for factor in FACTORS:
+        if factor > 1:
+            _divide(scaled, 2)  # exact, so that this is the same as dividing the original once
+        trials.append(Trial(factor, measure_start(scaled, tokenizer, probe)))
+    return Choice(_chosen(trials), tuple(trials))
+
+
+def is_calm(start: Start) -> bool:
+    """Whether the loss is near enough to that of guessing, or below it, to learn from."""
+    return start.loss <= CALM * start.chance
+
+
+def _chosen(trials: Sequence[Trial]) -> int:
+    accuracy = trials[0].start.accuracy - LOST
+    alive = [
+        trial
+        for trial in trials
+        if trial.factor == 1 or (trial.start.pooled_rate >= STARVED and trial.start.accuracy >= accuracy)
+    ]
+    best = next((trial for trial in alive if is_calm(trial.start)), None)
+    return (best or min(alive, key=lambda trial: trial.start.loss)).factor
+
+
+@torch.no_grad()
+def _divide(mlm: PreTrainedModel, factor: float) -> None:
+    mlm.get_output_embeddings().weight.div_(factor)

@@ -1,0 +1,190 @@
+"""What the first step of a SPLADE training would see: how much is active, how large scores are, and the loss.
+
+Nothing is trained and no label is needed: each probe text is cut in two, and the first half asks for the second among
+the second halves of its batch. Activations are log(1 + ReLU(x)), pooling is max, scores are dot products and the loss
+is InfoNCE over in-batch negatives. A loss near log(batch) is that of guessing. Far above it the scores are so large
+that the softmax sees one negative only: the scale mismatch of "Rescaling MLM-Head for Neural Sparse Retrieval" (§3.2,
+figure 4).
+
+Letters: b pairs of a batch, n tokens of all texts of a batch, d size of the decoder's input, v output terms.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from vocable.encoder.fuse import pack, without_logits
+from vocable.encoder.head import BLOCK
+from vocable.errors import ArgumentError
+
+PAIR_WORDS = 8  # a shorter text makes no pair: its halves would share their topic by chance alone
+
+
+class Pair(NamedTuple):
+    """The two halves of a probe text."""
+
+    query: str
+    document: str
+
+
+@dataclass(frozen=True)
+class Start:
+    """The start of a training on `pairs` pairs in batches of `batch`.
+
+    Rates, terms and texts are those of the documents, scores those of every query with every document of its batch.
+    """
+
+    pairs: int
+    batch: int
+    token_rate: float  # share of (token, term) logits above zero
+    pooled_rate: float  # share of (text, term) logits above zero after max pooling
+    terms_mean: float  # active terms of a text
+    terms_p99: float
+    positive_mean: float  # score of a query with its own document
+    score_mean: float
+    score_std: float
+    score_max: float
+    accuracy: float  # share of queries whose own document has the highest score
+    loss: float  # InfoNCE
+    chance: float  # log(batch), the loss of guessing
+
+
+@torch.inference_mode()
+def measure_start(
+    mlm: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Sequence[str],
+    *,
+    temperature: float = 1.0,
+    max_length: int = 128,
+    batch_size: int = 32,
+    scale: float = 1.0,
+) -> Start:
+    """Measure the start of a SPLADE training from `mlm`, which is left as it is.
+
+    Args:
+        mlm: a masked language model.
+        texts: probe texts, each counted once; those of fewer than 8 words are passed over.
+        temperature: of InfoNCE.
+        max_length: tokens of a half text.
+        batch_size: pairs of a batch; with fewer pairs there is one batch of all, with more the last, shorter one is
+            left out, so that log(batch) is the same for all.
+        scale: what the decoder's matrix is multiplied by, x = scale H W^T + c, the input embeddings staying as they
+            are. `vocable.adapt.rescale` changes both where they are tied.
+
+    Raises:
+        ArgumentError: fewer than two pairs, or an argument out of its range.
+        ModelError: no masked-language-model head, or one that cannot be bypassed.
+    """
+    for name, value in (("temperature", temperature), ("scale", scale)):
+        if not (math.isfinite(value) and value > 0):
+            raise ArgumentError(f"{name} must be finite and above 0, not {value}")
+    if batch_size < 2:
+        raise ArgumentError(f"batch_size must be at least 2, not {batch_size}")
+    pairs = halves(texts)
+    if len(pairs) < 2:
+        raise ArgumentError(f"the probe needs at least two different texts of {PAIR_WORDS} words or more")
+    pairs = pairs[: len(pairs) - len(pairs) % batch_size or len(pairs)]
+    scores, terms, rates = [], [], []
+    with _evaluating(mlm), without_logits(mlm) as decoder:
+        for first in range(0, len(pairs), batch_size):
+            queries, documents = zip(*pairs[first : first + batch_size], strict=True)
+            asked, _ = _encode(mlm, decoder, tokenizer, queries, max_length, scale)
+            given, rate = _encode(mlm, decoder, tokenizer, documents, max_length, scale)
+            scores.append(asked @ given.T)
+            terms.append((given > 0).sum(dim=1))
+            rates.append(rate)
+    return _summary(torch.stack(scores), torch.cat(terms), torch.stack(rates), len(decoder.weight), temperature)
+
+
+def halves(texts: Sequence[str]) -> list[Pair]:
+    """Each different text of at least 8 words, cut in two at a word boundary.
+
+    >>> halves(["a text of too few words", "one two three four five six seven eight nine"])
+    [Pair(query='one two three four', document='five six seven eight nine')]
+    """
+    words = [text.split() for text in dict.fromkeys(texts)]  # a text twice in a batch would be its own negative
+    return [
+        Pair(" ".join(some[: len(some) // 2]), " ".join(some[len(some) // 2 :]))
+        for some in words
+        if len(some) >= PAIR_WORDS
+    ]
+
+
+def _encode(
+    mlm: PreTrainedModel,
+    decoder: nn.Linear,
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Sequence[str],
+    max_length: int,
+    scale: float,
+) -> tuple[Tensor, Tensor]:
+    """Sparse vectors [b, v] of texts, and how many logits are above zero with how many there are [2]."""
+    inputs = tokenizer(list(texts), padding=True, truncation=True, max_length=max_length, return_tensors="pt")
+    inputs = inputs.to(mlm.device)
+    hidden, offsets = pack({"token_embeddings": mlm(**inputs).logits, **inputs})
+    pooled, above = _pool(hidden * scale, decoder.weight, decoder.bias, offsets)
+    return pooled.relu_().log1p_(), torch.tensor([above, hidden.shape[0] * decoder.weight.shape[0]])
+
+
+def _pool(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Sequence[int]) -> tuple[Tensor, int]:
+    """Each text's largest logit of every term [b, v], and how many of the [n, v] logits are above zero.
+
+    `vocable.encoder.head.max_logits` adds the bias to the winner alone; the count needs it at every token.
+    """
+    pooled = torch.empty(len(offsets) - 1, len(weight), device=hidden.device)
+    above = 0
+    for low in range(0, len(weight), BLOCK):
+        block = slice(low, low + BLOCK)
+        logits = (hidden @ weight[block].T).float()
+        if bias is not None:
+            logits += bias[block].float()
+        above += int((logits > 0).sum())
+        for i, (start, end) in enumerate(pairwise(offsets)):
+            pooled[i, block] = logits[start:end].amax(dim=0)
+    return pooled, above
+
+
+def _summary(scores: Tensor, terms: Tensor, rates: Tensor, v: int, temperature: float) -> Start:
+    """The record, from scores [batches, b, b], active terms [pairs], and counts of logits [batches, 2]."""
+    batches, b, _ = scores.shape
+    scores = scores.double().cpu()
+    own = torch.arange(b).expand(batches, b)
+    loss = nn.functional.cross_entropy((scores / temperature).flatten(0, 1), own.flatten())
+    above, logits = rates.sum(dim=0).tolist()
+    counts = terms.double().cpu()
+    return Start(
+        pairs=batches * b,
+        batch=b,
+        token_rate=above / logits,
+        pooled_rate=float(counts.mean()) / v,
+        terms_mean=float(counts.mean()),
+        terms_p99=float(counts.quantile(0.99)),
+        positive_mean=float(scores.diagonal(dim1=1, dim2=2).mean()),
+        score_mean=float(scores.mean()),
+        score_std=float(scores.std(correction=0)),
+        score_max=float(scores.max()),
+        accuracy=float((scores.argmax(dim=2) == own).double().mean()),
+        loss=float(loss),
+        chance=math.log(b),
+    )
+
+
+@contextmanager
+def _evaluating(mlm: PreTrainedModel) -> Iterator[None]:
+    """Without dropout, and back to how it was."""
+    training = mlm.training
+    mlm.eval()
+    try:
+        yield
+    finally:
+        mlm.train(training)

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sentence_transformers import SparseEncoder
+from transformers import AutoModel, AutoTokenizer
+
+from vocable.adapt.alignment import align
+from vocable.adapt.checkpoint import load_checkpoint
+from vocable.adapt.inspection import Inspection, inspect
+from vocable.adapt.rescale import choose_factor, rescale
+from vocable.adapt.start import measure_start
+from vocable.errors import ArgumentError, DataError, ModelError
+
+
+@pytest.fixture(scope="module")
+def texts(toy_texts: list[str]) -> list[str]:
+    return [text for text in dict.fromkeys(toy_texts) if len(text.split()) >= 8][:32]
+
+
+def test_every_architecture_as_by_hand(backbone: Path, backbones: dict[str, Path], texts: list[str]) -> None:
+    found = inspect(backbone, target=backbones["bert"], texts=texts)
+    mlm, tokenizer = load_checkpoint(backbone)
+    decoder = mlm.get_output_embeddings()
+    norms = np.linalg.norm(decoder.weight.detach().numpy(), axis=1)
+    assert (found.name, found.architecture) == (str(backbone), type(mlm).__name__)
+    distinct = {id(p): p.numel() for p in mlm.parameters()}  # tied ones once
+    assert found.parameters == sum(distinct.values())
+    assert (found.head.terms, found.head.dimensions) == decoder.weight.shape
+    measured = (found.head.norm_mean, found.head.norm_max, found.head.norm_std)
+    assert measured == pytest.approx((norms.mean(), norms.max(), norms.std()), rel=1e-4)
+    assert (found.head.tied, found.head.biased) == (True, True)
+    assert found.vocabulary.size == len(tokenizer)
+    tokens = sum(len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts)
+    assert found.vocabulary.tokens_per_word == pytest.approx(tokens / sum(len(text.split()) for text in texts))
+    other = align(tokenizer, AutoTokenizer.from_pretrained(backbones["bert"]))
+    assert found.overlap is not None
+    assert (found.overlap.share, found.overlap.classes) == (other.overlap, other.classes)
+    assert found.start == measure_start(mlm, tokenizer, texts)
+    assert (found.factor, found.probe) == (1, "TEXTS")
+
+
+def test_a_loud_head_is_told_its_factor(backbones: dict[str, Path], texts: list[str], tmp_path: Path) -> None:
+    mlm, tokenizer = load_checkpoint(backbones["bert"])
+    large = rescale(mlm, 1 / 16)
+    found = inspect(large, tokenizer=tokenizer, texts=texts)
+    assert found.factor == choose_factor(large, tokenizer, texts).factor
+    name = str(backbones["bert"])
+    assert found.next == f"vocable rescale {name} --factor {found.factor} -o {Path(name).name}-rescaled"
+
+
+def test_names_models_and_sparse_encoders_give_the_same(
+    backbones: dict[str, Path], toy_model: SparseEncoder, texts: list[str]
+) -> None:
+    named = inspect(backbones["bert"], texts=texts)
+    mlm, tokenizer = load_checkpoint(backbones["bert"])
+    assert inspect(mlm, tokenizer=tokenizer, texts=texts) == named
+    assert inspect(toy_model, texts=texts) == named
+
+
+def test_texts_of_a_place(backbones: dict[str, Path], texts: list[str], tmp_path: Path) -> None:
+    place = tmp_path / "probe.txt"
+    place.write_text("\n".join(["too short", *texts]), encoding="utf-8")
+    found = inspect(backbones["bert"], texts=place)
+    assert found.start == inspect(backbones["bert"], texts=texts).start
+    assert found.probe == str(place)
+    place.write_text("\n\n  \n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"probe\.txt: a probe needs at least two different texts of 8 words or more"):
+        inspect(backbones["bert"], texts=place)
+
+
+@pytest.fixture(scope="module")
+def found(backbones: dict[str, Path], texts: list[str]) -> Inspection:
+    return inspect(backbones["roberta"], target=backbones["bert"], texts=texts)
+
+
+def test_it_prints_as_a_table(found: Inspection) -> None:
+    text = str(found)
+    commands = [finding.command for finding in found.findings if finding.command]
+    assert max(len(line) for line in text.splitlines() if line.strip() not in commands) <= 80
+    assert all(f"   {command}" in text.splitlines() for command in commands)  # whole, to be copied
+    for shown in ("row norms", f"mean {found.head.norm_mean:.3f}", "cased", "overlap", f"{found.start.loss:,.2f}"):
+        assert shown in text
+    assert commands
+
+
+def test_json_has_all_of_it(found: Inspection) -> None:
+    values = json.loads(json.dumps(found.to_json(), allow_nan=False))
+    assert values["head"]["norm_mean"] == found.head.norm_mean
+    assert values["start"]["loss"] == found.start.loss
+    assert found.overlap is not None
+    assert values["overlap"]["classes"]["word"] == found.overlap.classes["word"]._asdict()
+    assert values["next"] == found.next
+    assert values["findings"][0]["command"] == found.findings[0].command
+
+
+def test_a_model_without_a_head_is_told_the_way_out(backbones: dict[str, Path], tmp_path: Path) -> None:
+    AutoModel.from_pretrained(backbones["bert"]).save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(backbones["bert"]).save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match=r"has no masked-language-model head, .* with head: new gives it one"):
+        inspect(tmp_path)
+
+
+def test_an_object_needs_its_tokenizer(backbones: dict[str, Path]) -> None:
+    with pytest.raises(ArgumentError, match="needs its tokenizer"):
+        inspect(load_checkpoint(backbones["bert"])[0])
+
+
+def test_a_target_that_is_not_there_is_one_line(backbones: dict[str, Path], tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="none: no such model folder") as caught:
+        inspect(backbones["bert"], target=tmp_path / "none")
+    assert "\n" not in str(caught.value)

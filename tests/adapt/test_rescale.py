@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForMaskedLM
+
+from vocable.adapt.checkpoint import load_checkpoint
+from vocable.adapt.rescale import CALM, FACTORS, STARVED, Trial, _chosen, choose_factor, rescale
+from vocable.adapt.start import Start, measure_start
+from vocable.errors import ArgumentError, DataError, ModelError
+
+LARGE = 16  # what a toy head, which is calm as it is, is multiplied by
+
+
+@pytest.fixture(scope="module")
+def texts(toy_texts: list[str]) -> list[str]:
+    """64 different texts of at least 8 words: two batches."""
+    return [text for text in dict.fromkeys(toy_texts) if len(text.split()) >= 8][:64]
+
+
+@pytest.mark.parametrize("factor", [2, 3, 0.125])
+def test_the_matrix_is_divided_and_nothing_else(backbone: Path, factor: float) -> None:
+    mlm, _ = load_checkpoint(backbone)
+    before = {name: value.clone() for name, value in mlm.state_dict().items()}
+    found = rescale(mlm, factor)
+    assert type(found) is type(mlm)
+    assert all(torch.equal(value, before[name]) for name, value in mlm.state_dict().items())
+    changed = {name for name, value in found.state_dict().items() if not torch.equal(value, before[name])}
+    matrix = mlm.get_output_embeddings().weight
+    assert changed == {name for name, value in mlm.state_dict().items() if value.data_ptr() == matrix.data_ptr()}
+    decoder = found.get_output_embeddings()
+    assert torch.equal(decoder.weight, matrix / factor)
+    assert torch.equal(decoder.bias, mlm.get_output_embeddings().bias)
+    assert decoder.weight is found.get_input_embeddings().weight
+
+
+def test_ties_survive_saving(backbone: Path, tmp_path: Path) -> None:
+    mlm, _ = load_checkpoint(backbone)
+    found = rescale(mlm, 4)
+    found.save_pretrained(tmp_path)
+    saved = AutoModelForMaskedLM.from_pretrained(tmp_path)
+    assert saved.get_output_embeddings().weight is saved.get_input_embeddings().weight
+    ids = torch.tensor([[2, 9, 11, 3]])
+    assert torch.equal(saved.eval()(input_ids=ids).logits, found.eval()(input_ids=ids).logits)
+
+
+def test_of_an_untied_model_the_decoder_alone_is_divided(backbones: dict[str, Path]) -> None:
+    mlm, _ = load_checkpoint(backbones["bert"])
+    decoder = mlm.get_output_embeddings()
+    decoder.weight = torch.nn.Parameter(decoder.weight.detach().clone())
+    mlm.eval()
+    found = rescale(mlm, 2)
+    assert torch.equal(found.get_input_embeddings().weight, mlm.get_input_embeddings().weight)
+    assert torch.equal(found.get_output_embeddings().weight, decoder.weight / 2)
+    ids = torch.tensor([[2, 9, 11, 3]])
+    without_bias = mlm(input_ids=ids).logits - decoder.bias
+    torch.testing.assert_close(found(input_ids=ids).logits - decoder.bias, without_bias / 2)
+
+
+def test_dividing_and_multiplying_again_gives_the_model_back(backbones: dict[str, Path]) -> None:
+    mlm, _ = load_checkpoint(backbones["modernbert"])
+    again = rescale(rescale(mlm, 8), 1 / 8)
+    assert all(torch.equal(value, again.state_dict()[name]) for name, value in mlm.state_dict().items())
+
+
+def test_auto_leaves_a_calm_head_alone_and_mends_a_large_one(backbone: Path, texts: list[str]) -> None:
+    mlm, tokenizer = load_checkpoint(backbone)
+    assert choose_factor(mlm, tokenizer, texts).factor == 1
+    large = rescale(mlm, 1 / LARGE)
+    choice = choose_factor(large, tokenizer, texts)
+    first, starts = choice.trials[0].start, {trial.factor: trial.start for trial in choice.trials}
+    assert list(starts) == list(FACTORS)
+    assert first.loss > 10 * first.chance
+    assert choice.factor in (8, 16)
+    assert starts[choice.factor].loss <= CALM * first.chance
+    assert starts[choice.factor].pooled_rate >= STARVED
+    assert starts[choice.factor // 2].loss > CALM * first.chance  # no smaller one would have done
+    mended = rescale(large, "auto", tokenizer=tokenizer, texts=texts)
+    expected = rescale(large, choice.factor)
+    assert torch.equal(mended.get_output_embeddings().weight, expected.get_output_embeddings().weight)
+
+
+def test_the_trials_are_those_of_models_really_rescaled(backbones: dict[str, Path], texts: list[str]) -> None:
+    mlm, tokenizer = load_checkpoint(backbones["distilbert"])
+    large = rescale(mlm, 1 / LARGE)
+    weight = large.get_output_embeddings().weight.detach().clone()
+    trials = choose_factor(large, tokenizer, texts).trials
+    assert trials == tuple(Trial(k, measure_start(rescale(large, k), tokenizer, texts)) for k in FACTORS)
+    assert torch.equal(large.get_output_embeddings().weight, weight)
+
+
+START = Start(
+    pairs=64,
+    batch=32,
+    token_rate=0.05,
+    pooled_rate=0.2,
+    terms_mean=6000,
+    terms_p99=9000,
+    positive_mean=50,
+    score_mean=40,
+    score_std=5,
+    score_max=70,
+    accuracy=0.5,
+    loss=3.0,
+    chance=3.5,
+)
+
+
+def chosen(**figures: tuple[float, ...]) -> int:
+    """The rule's choice among 1, 2, 4 and 8 for these figures of their starts."""
+    columns = [dict(zip(figures, row, strict=True)) for row in zip(*figures.values(), strict=True)]
+    return _chosen([Trial(2**i, replace(START, **column)) for i, column in enumerate(columns)])
+
+
+@pytest.mark.parametrize(
+    ("figures", "expected"),
+    [
+        ({"loss": (8, 4, 3, 2)}, 1),  # calm as it is, although larger factors have a smaller loss
+        ({"loss": (900, 300, 8, 3)}, 4),  # the smallest calm one
+        ({"loss": (900, 300, 60, 3.5), "pooled_rate": (0.9, 0.5, 0.1, 0.0)}, 4),  # 8 is dead: its loss is chance
+        ({"loss": (900, 300, 60, 3.5), "accuracy": (0.6, 0.58, 0.55, 0.05)}, 4),  # 8 drowns the words
+        ({"loss": (900, 300, 200, 250)}, 4),  # none is calm: the least loss
+        ({"loss": (3.5, 3.5, 3.5, 3.5), "pooled_rate": (0.001, 0, 0, 0)}, 1),  # starved already
+        ({"loss": (900, 3.5, 3.5, 3.5), "pooled_rate": (0.2, 0, 0, 0)}, 1),  # nothing but 1 lives
+    ],
+)
+def test_the_rule(figures: dict[str, tuple[float, ...]], expected: int) -> None:
+    assert chosen(**figures) == expected
+
+
+@pytest.mark.parametrize("factor", [0, -1, float("nan"), float("inf")])
+def test_impossible_factors_are_refused(backbones: dict[str, Path], factor: float) -> None:
+    with pytest.raises(ArgumentError, match=f"a factor must be finite and above 0, not {factor}"):
+        rescale(load_checkpoint(backbones["bert"])[0], factor)
+
+
+def test_auto_needs_something_to_measure_on(backbones: dict[str, Path], texts: list[str]) -> None:
+    mlm, tokenizer = load_checkpoint(backbones["bert"])
+    incomplete: list[dict[str, Any]] = [{}, {"tokenizer": tokenizer}, {"texts": texts}]
+    for options in incomplete:
+        with pytest.raises(ArgumentError, match="a factor of auto needs a tokenizer and probe texts"):
+            rescale(mlm, "auto", **options)
+    with pytest.raises(DataError, match="at least two different texts of 8 words or more"):
+        rescale(mlm, "auto", tokenizer=tokenizer, texts=["", " "])
+
+
+def test_a_model_without_a_head_is_refused(backbones: dict[str, Path]) -> None:
+    mlm, _ = load_checkpoint(backbones["bert"])
+    with pytest.raises(ModelError, match="BertModel has no masked-language-model head"):
+        rescale(copy.deepcopy(mlm).base_model, 2)

@@ -1,0 +1,138 @@
+"""The start of a training, against the same figures computed a text at a time from the stock model's logits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+from vocable.adapt.checkpoint import load_checkpoint
+from vocable.adapt.start import halves, measure_start
+from vocable.errors import ArgumentError, ModelError
+
+
+@pytest.fixture(scope="module")
+def texts(toy_texts: list[str]) -> list[str]:
+    """Different texts of at least 8 words."""
+    return [text for text in dict.fromkeys(toy_texts) if len(text.split()) >= 8]
+
+
+@torch.no_grad()
+def logits(mlm: Any, tokenizer: Any, text: str, max_length: int = 128) -> NDArray[np.float64]:
+    """One text's logits [s, v] from the stock model."""
+    found = mlm(**tokenizer(text, truncation=True, max_length=max_length, return_tensors="pt")).logits[0]
+    return found.double().numpy()
+
+
+def reference(mlm: Any, tokenizer: Any, texts: list[str], batch: int, temperature: float) -> dict[str, float]:
+    words = [text.split() for text in texts]
+    queries = [logits(mlm, tokenizer, " ".join(some[: len(some) // 2])) for some in words]
+    documents = [logits(mlm, tokenizer, " ".join(some[len(some) // 2 :])) for some in words]
+    q, d = (np.log1p(np.maximum([x.max(axis=0) for x in side], 0)) for side in (queries, documents))
+    blocks = [q[i : i + batch] @ d[i : i + batch].T for i in range(0, len(texts), batch)]
+    scores = np.stack(blocks) / temperature
+    own = np.diagonal(scores, axis1=1, axis2=2)
+    terms = (d > 0).sum(axis=1)
+    return {
+        "pairs": len(texts),
+        "batch": batch,
+        "token_rate": np.concatenate([(x > 0).ravel() for x in documents]).mean(),
+        "pooled_rate": (d > 0).mean(),
+        "terms_mean": terms.mean(),
+        "terms_p99": np.percentile(terms, 99),
+        "positive_mean": own.mean() * temperature,
+        "score_mean": np.mean(blocks),
+        "score_std": np.std(blocks),
+        "score_max": np.max(blocks),
+        "accuracy": (scores.argmax(axis=2) == np.arange(batch)).mean(),
+        "loss": np.mean(np.log(np.exp(scores).sum(axis=2)) - own),
+        "chance": math.log(batch),
+    }
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+def test_every_architecture_as_by_hand(backbone: Path, texts: list[str], temperature: float) -> None:
+    mlm, tokenizer = load_checkpoint(backbone)
+    found = measure_start(mlm, tokenizer, texts[:6], batch_size=3, temperature=temperature)
+    assert asdict(found) == pytest.approx(reference(mlm.eval(), tokenizer, texts[:6], 3, temperature), rel=1e-4)
+
+
+@pytest.mark.parametrize(("count", "pairs", "batch"), [(9, 8, 4), (8, 8, 4), (3, 3, 3), (2, 2, 2)])
+def test_batches_are_whole(backbones: dict[str, Path], texts: list[str], count: int, pairs: int, batch: int) -> None:
+    found = measure_start(*load_checkpoint(backbones["bert"]), texts[:count], batch_size=4)
+    assert (found.pairs, found.batch, found.chance) == (pairs, batch, math.log(batch))
+
+
+@pytest.mark.parametrize("scale", [0.5, 0.3])
+def test_scale_is_that_of_the_decoder_alone(backbone: Path, texts: list[str], scale: float) -> None:
+    mlm, tokenizer = load_checkpoint(backbone)
+    found = measure_start(mlm, tokenizer, texts[:4], scale=scale)
+    decoder = mlm.get_output_embeddings()
+    decoder.weight = torch.nn.Parameter(decoder.weight.detach() * scale)  # no longer tied
+    assert asdict(found) == pytest.approx(asdict(measure_start(mlm, tokenizer, texts[:4])), rel=1e-4)
+
+
+def test_no_bias_is_a_bias_of_zero(backbones: dict[str, Path], texts: list[str]) -> None:
+    mlm, tokenizer = load_checkpoint(backbones["bert"])
+    decoder = mlm.get_output_embeddings()
+    torch.nn.init.zeros_(decoder.bias)
+    expected = measure_start(mlm, tokenizer, texts[:4])
+    decoder.bias = None
+    assert measure_start(mlm, tokenizer, texts[:4]) == expected
+
+
+def test_long_texts_are_cut(backbones: dict[str, Path], texts: list[str]) -> None:
+    mlm, tokenizer = load_checkpoint(backbones["roberta"])
+    mlm.eval()
+    document = texts[0].split()[len(texts[0].split()) // 2 :]
+    rates = [(logits(mlm, tokenizer, " ".join(document), 5) > 0).mean()]
+    other = texts[1].split()[len(texts[1].split()) // 2 :]
+    rates.append((logits(mlm, tokenizer, " ".join(other), 5) > 0).mean())
+    found = measure_start(mlm, tokenizer, texts[:2], max_length=5)
+    assert found.token_rate == pytest.approx(np.mean(rates), rel=1e-5)  # five tokens each
+
+
+def test_the_model_is_left_as_it_is(backbones: dict[str, Path], texts: list[str]) -> None:
+    mlm, tokenizer = load_checkpoint(backbones["bert"])
+    mlm.train()
+    before = {name: value.clone() for name, value in mlm.state_dict().items()}
+    measure_start(mlm, tokenizer, texts[:4])
+    assert mlm.training
+    assert all(torch.equal(value, before[name]) for name, value in mlm.state_dict().items())
+    assert mlm(input_ids=torch.tensor([[2, 9, 11, 3]])).logits.shape == (1, 4, mlm.config.vocab_size)
+
+
+def test_short_and_repeated_texts_make_no_pair() -> None:
+    long = "one two three four five six seven  eight\nnine"
+    assert halves(["", "one two", long, long]) == [("one two three four", "five six seven eight nine")]
+
+
+@pytest.mark.parametrize(
+    ("texts", "options", "message"),
+    [
+        (None, {"temperature": 0}, "temperature must be finite and above 0, not 0"),
+        (None, {"scale": float("nan")}, "scale must be finite and above 0, not nan"),
+        (None, {"batch_size": 1}, "batch_size must be at least 2, not 1"),
+        (["", "\n"], {}, "at least two different texts of 8 words or more"),
+        (["one two three four five six seven eight"] * 2, {}, "at least two different texts of 8 words or more"),
+    ],
+)
+def test_impossible_arguments_are_refused(
+    backbones: dict[str, Path], toy_texts: list[str], texts: list[str] | None, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        measure_start(*load_checkpoint(backbones["bert"]), texts or toy_texts, **options)
+
+
+def test_a_model_without_a_head_is_refused(backbones: dict[str, Path], toy_texts: list[str]) -> None:
+    mlm = AutoModelForMaskedLM.from_pretrained(backbones["bert"])
+    tokenizer = AutoTokenizer.from_pretrained(backbones["bert"])
+    with pytest.raises(ModelError, match="BertModel has no masked-language-model head"):
+        measure_start(mlm.base_model, tokenizer, toy_texts)
