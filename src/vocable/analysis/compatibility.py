@@ -1,0 +1,223 @@
+"""What a coarser vocabulary costs and gains, measured on encoded texts (paper 001, section 3).
+
+A query and a document have the pair features u(q,d)_t = w_t(q) w_t(d), and a map pi of the vocabulary onto classes has
+the matrix G that averages the terms of each class. Two numbers say whether pi is worth having:
+
+    epsilon_RC    how far scores <beta', Gu> have to be from scores <beta, u>: what the merging loses (RC*)
+    complexity    the empirical Rademacher complexity of the features: how well they follow random signs, before and
+                  after; averages never follow them better (eq. 5)
+
+With equal weights beta nothing is lost, whatever pi is: beta'_c is the number of terms in c. So beta is the inverse
+document frequency, or another given weighting.
+
+Shapes: q queries, n documents, N pairs, v terms, c classes. Everything [N, v] and [N, c] is sparse.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import Bounds, brentq, minimize
+from scipy.sparse import csr_array
+
+from vocable.analysis.coarse_graining import as_classes
+from vocable.errors import ArgumentError, VectorsError
+from vocable.vectors import as_vectors
+
+FREE = 1e-9  # of the price at which nothing is worth its weight: too little to change a fit
+SIGNS = 1 << 22  # signs and column sums held at a time, in numbers
+
+
+@dataclass(frozen=True, eq=False)
+class Compatibility:
+    """How well a map of the vocabulary suits a set of pairs.
+
+    `epsilon` is in units of the scores, whose weights have the L1 norm B; `relative_epsilon` divides it by the largest
+    score, which takes B away. `complexity_before` and `complexity_after` are those of the features u and Gu.
+    `pairs`, `terms` and `classes` count the sampled pairs and what is active in one of them: where there are more
+    classes than pairs, the fit can follow every pair and epsilon says little. `weights` float64 [c] are the fitted
+    beta'.
+    """
+
+    epsilon: float
+    relative_epsilon: float
+    complexity_before: float
+    complexity_after: float
+    pairs: int
+    terms: int
+    classes: int
+    weights: NDArray[np.float64]
+
+
+def compatibility(
+    queries: csr_array,
+    documents: csr_array,
+    classes: NDArray[np.integer[Any]],
+    *,
+    weights: ArrayLike | None = None,
+    budget: float = 1.0,
+    pairs: int | ArrayLike = 2000,
+    draws: int = 100,
+    seed: int = 0,
+) -> Compatibility:
+    """Measure the empirical epsilon_RC and the empirical Rademacher complexity of a map pi.
+
+    beta' is fitted by least squares over the pairs, so that epsilon, the largest error of the fit, is an upper bound
+    on the smallest possible one over these pairs. Unsampled pairs may have larger errors. The complexity is that of
+    the one model that made the vectors, a floor for the class of models in the paper's bound (eq. 6).
+
+    Args:
+        queries: csr_array [q, v].
+        documents: csr_array [n, v].
+        classes: the map pi, int [v], as `vocable.analysis.coarse_graining.coarse_graining` makes it.
+        weights: beta [v], not negative; by default the inverse document frequency log(1 + (n - df + 0.5) / (df + 0.5))
+            over `documents`, 0 where df is. They are scaled to the L1 norm `budget`.
+        budget: B, the bound on the L1 norm of beta and beta'.
+        pairs: how many pairs of a query and a document to draw, without repetition and at most q n; or the pairs
+            themselves, int [N, 2] rows of `queries` and `documents`, the judged ones for instance.
+        draws: how many draws of N signs the complexities are means over; both are of the same draws.
+        seed: decides pairs and signs.
+
+    Raises:
+        VectorsError: not sparse vectors, or of different vocabularies.
+        ArgumentError: an argument of the wrong shape or out of its range.
+
+    Two terms that never match in the same pair, weighted 3 to 1, have to share one weight, which misses each score by a
+    quarter. Half of the sign draws cancel out in the merged class:
+
+    >>> texts = csr_array(np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]], dtype=np.float32))
+    >>> pi, same = np.array([0, 0, 1]), [[0, 0], [1, 1]]
+    >>> found = compatibility(texts, texts, pi, weights=[3.0, 1.0, 0.0], pairs=same, draws=1000)
+    >>> round(found.epsilon, 6), round(found.relative_epsilon, 6)
+    (0.25, 0.333333)
+    >>> found.complexity_before, abs(found.complexity_after - 0.25) < 0.05
+    (0.5, True)
+    """
+    queries, documents = as_vectors(queries, "queries"), as_vectors(documents, "documents")
+    v = documents.shape[1]
+    if queries.shape[1] != v:
+        raise VectorsError(f"the queries have {queries.shape[1]} terms, the documents {v}")
+    if draws < 1 or not 0 < budget < np.inf:
+        raise ArgumentError(f"draws and budget must be above 0 and finite, not {draws} and {budget}")
+    rng = np.random.default_rng(seed)
+    classes = as_classes(classes, v)
+    beta = _scaled(_idf(documents) if weights is None else weights, v, budget)
+    rows, columns = _pairs(pairs, queries.shape[0], documents.shape[0], rng)
+    features = csr_array(queries[rows].astype(np.float64).multiply(documents[columns]))
+    averages = csr_array(features @ _averaging(classes))
+    scores = features @ beta
+    whole = np.zeros(averages.shape[1])  # each class with all the weight of its terms
+    np.add.at(whole, classes, beta)
+    fitted = _fit(averages, scores, whole, budget)
+    epsilon = float(np.abs(scores - averages @ fitted).max())
+    before, after = _complexities([features, averages], draws, rng)
+    terms, merged = (len(np.unique(matrix.indices)) for matrix in (features, averages))
+    largest = float(scores.max())
+    relative = epsilon / largest if largest else 0.0
+    return Compatibility(epsilon, relative, before, after, len(rows), terms, merged, fitted)
+
+
+def _idf(documents: csr_array) -> NDArray[np.float64]:
+    n, df = documents.shape[0], np.bincount(documents.indices, minlength=documents.shape[1])
+    found: NDArray[np.float64] = np.where(df > 0, np.log1p((n - df + 0.5) / (df + 0.5)), 0.0)
+    return found
+
+
+def _scaled(weights: ArrayLike, v: int, budget: float) -> NDArray[np.float64]:
+    beta = np.asarray(weights, dtype=np.float64)
+    if beta.shape != (v,) or not np.isfinite(beta).all() or beta.min(initial=0) < 0:
+        raise ArgumentError(f"weights must be {v} finite numbers, none negative")
+    if not beta.any():
+        raise ArgumentError("weights must not all be 0 (without any given, no document has an active term)")
+    scaled: NDArray[np.float64] = beta * (budget / beta.sum())
+    return scaled
+
+
+def _pairs(
+    pairs: int | ArrayLike, q: int, n: int, rng: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The rows of queries and of documents, int64 [N] each."""
+    if isinstance(pairs, int):
+        if pairs < 1 or q * n == 0:
+            raise ArgumentError(f"cannot draw {pairs} pairs from {q} queries and {n} documents")
+        rows, columns = np.divmod(rng.choice(q * n, size=min(pairs, q * n), replace=False, shuffle=False), n)
+        return rows, columns
+    given = np.asarray(pairs)
+    if given.ndim != 2 or given.shape[1] != 2 or not len(given) or given.dtype.kind not in "iu":
+        raise ArgumentError(f"pairs must be a number, or whole numbers [N, 2], not {given.dtype} {list(given.shape)}")
+    if given.min() < 0 or (given.max(axis=0) >= (q, n)).any():
+        raise ArgumentError(f"pairs name rows of {q} queries and {n} documents that are not there")
+    return given[:, 0].astype(np.int64), given[:, 1].astype(np.int64)
+
+
+def _averaging(classes: NDArray[np.int64]) -> csr_array:
+    """G transposed, [v, c]: a term's share of its class is one in the class's number of terms."""
+    sizes = np.bincount(classes)
+    parts = 1 / sizes[classes], classes, np.arange(len(classes) + 1)
+    return csr_array(parts, shape=(len(classes), len(sizes)))
+
+
+def _fit(
+    features: csr_array, scores: NDArray[np.float64], start: NDArray[np.float64], budget: float
+) -> NDArray[np.float64]:
+    """The x >= 0 [c] with sum(x) <= budget for which features [N, c] @ x is nearest to the scores [N].
+
+    That x is not negative is a bound on each variable, which SciPy's solver keeps. Its L1 norm is then its sum, and
+    the bound on that is kept by a price mu: |features @ x - scores|^2 / 2 + mu sum(x) is least at some x(mu), whose sum
+    falls as mu rises. Where x(mu) meets the budget although mu is next to nothing, the budget does not bind. Otherwise
+    the mu at which x(mu) spends the budget is the multiplier of the bound, and x(mu) the solution.
+
+    `start` meets the budget, and is the solution where nothing is lost.
+    """
+    largest = np.abs(scores).max()
+    if np.allclose(features @ start, scores, rtol=0, atol=1e-12 * largest):
+        return start
+    # Columns of length 1 and scores of at most 1 make the problem well conditioned; z is x in these units.
+    norms = np.sqrt(features.multiply(features).sum(axis=0))
+    used = np.flatnonzero(norms)
+    unit = norms[used] / largest
+    columns, wanted, cost = csr_array(features[:, used] / norms[used]), scores / largest, 1 / (unit * budget)
+
+    def priced(log_price: float) -> NDArray[np.float64]:
+        return _non_negative(columns, wanted, np.exp(log_price) * cost, start[used] * unit)
+
+    dearest = float(np.log((columns.T @ wanted / cost).max()))  # nothing is worth this price
+    cheapest = dearest + np.log(FREE)
+    z = priced(cheapest)
+    if z @ cost > 1:
+        z = priced(brentq(lambda log_price: priced(log_price) @ cost - 1, cheapest, dearest, xtol=1e-6))
+    x = np.zeros_like(start)
+    x[used] = z / unit
+    x *= budget / max(x.sum(), budget)  # the root is found up to rounding, the bound is to hold exactly
+    return x
+
+
+def _non_negative(
+    columns: csr_array, wanted: NDArray[np.float64], price: NDArray[np.float64], start: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """The z >= 0 [c] at which |columns [N, c] @ z - wanted [N]|^2 / 2 + price @ z is least."""
+
+    def cost(z: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        rest = columns @ z - wanted
+        return float(rest @ rest / 2 + price @ z), columns.T @ rest + price
+
+    options = {"maxiter": 5000, "maxfun": 10000, "ftol": 1e-15, "gtol": 1e-9}
+    found = minimize(cost, start, jac=True, method="L-BFGS-B", bounds=Bounds(0, np.inf), options=options)
+    solution: NDArray[np.float64] = found.x
+    return solution
+
+
+def _complexities(matrices: list[csr_array], draws: int, rng: np.random.Generator) -> list[float]:
+    """Mean over sign draws of max_t |(1/N) sum_i sigma_i u_it|, for each of the matrices [N, .], on the same signs."""
+    pairs = matrices[0].shape[0]
+    active = [matrix[:, np.unique(matrix.indices)] for matrix in matrices]
+    sums = np.zeros(len(matrices))
+    step = max(1, SIGNS // max(pairs, *(matrix.shape[1] for matrix in active)))
+    for start in range(0, draws, step):
+        signs = rng.choice([-1.0, 1.0], size=(min(step, draws - start), pairs))
+        for i, matrix in enumerate(active):
+            sums[i] += np.abs(signs @ matrix).max(axis=1, initial=0.0).sum()
+    return [float(total / (draws * pairs)) for total in sums]
