@@ -84,8 +84,18 @@ def test_adaptation_comes_before_training(backbones: dict[str, Path], examples: 
     assert log(tmp_path / "model")[0]["document_terms"] == pytest.approx(0.02 * size, rel=0.5)
 
 
+def test_a_finished_output_is_used_as_it_is(backbones: dict[str, Path], examples: str, tmp_path: Path) -> None:
+    train(recipe(backbones["bert"], examples), tmp_path / "model")
+    written = (tmp_path / "model" / "model.safetensors").stat().st_mtime_ns
+    train(recipe(backbones["bert"], examples), tmp_path / "model")
+    assert (tmp_path / "model" / "model.safetensors").stat().st_mtime_ns == written
+    with pytest.raises(ArgumentError, match="is already there"):
+        train(recipe(backbones["bert"], examples, seed=1), tmp_path / "model")
+
+
 def test_an_output_that_is_there_is_not_overwritten(backbones: dict[str, Path], examples: str, tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "mine.txt").touch()
     with pytest.raises(ArgumentError, match="is already there: name another output, or remove it"):
         train(recipe(backbones["bert"], examples), tmp_path / "model")
 

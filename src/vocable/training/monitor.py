@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import Any
 
 import torch
@@ -43,11 +44,24 @@ class RankingMonitor(nn.Module):
         return means
 
 
-class EvaluateDuringTraining(TrainerCallback):
-    """Every so many steps, search a whole dataset with the model as it is and log the measures."""
+def short_name(place: str) -> str:
+    """What a dataset is called where there is no room for its place.
 
-    def __init__(self, settings: Evaluation, dataset: str, trainer: Any) -> None:
-        self._settings, self._dataset, self._trainer = settings, dataset, trainer
+    >>> short_name("beir:data/scifact"), short_name("beir:data/scifact#train"), short_name("ir_datasets:msmarco/dev")
+    ('scifact', 'scifact#train', 'msmarco/dev')
+    """
+    scheme, _, rest = place.partition(":")
+    return PurePath(rest).name if scheme == "beir" else rest or place
+
+
+class EvaluateDuringTraining(TrainerCallback):
+    """Every so many steps, search whole datasets with the model as it is and log the measures.
+
+    Of several datasets, each measure is logged with the dataset's short name in front.
+    """
+
+    def __init__(self, settings: Evaluation, datasets: list[str], trainer: Any) -> None:
+        self._settings, self._datasets, self._trainer = settings, datasets, trainer
 
     def on_step_end(
         self,
@@ -59,6 +73,12 @@ class EvaluateDuringTraining(TrainerCallback):
     ) -> None:
         if model is None or state.global_step % self._settings.every:
             return
-        result = evaluate(model, self._dataset, self._settings.measures)
+        found: dict[str, float] = {}
+        for dataset in self._datasets:
+            prefix = f"{short_name(dataset)} " if len(self._datasets) > 1 else ""
+            values = evaluate(model, dataset, self._settings.measures).values
+            found |= {f"{prefix}{measure}": value for measure, value in values.items()}
         model.train()
-        self._trainer.log(dict(result.values))
+        loss_is_due = control.should_log
+        self._trainer.log(found)
+        control.should_log = loss_is_due  # the trainer takes any log for that of the loss

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
+from pydantic import (
+    AliasChoices,
+    BeforeValidator,
+    Field,
+    PositiveInt,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
 
 from vocable.errors import RecipeError
+from vocable.training.overlays import assign, override, read_values
+from vocable.training.part import Part
+from vocable.training.stages import Rescaling, Transfer
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Pretraining(_Part):
+class Pretraining(Part):
     """Masked language modelling before the retrieval training."""
 
     texts: list[str] = Field(min_length=1, description="places whose texts the model learns from")
@@ -24,7 +30,14 @@ class Pretraining(_Part):
     batch_size: PositiveInt = 32
     gradient_accumulation: PositiveInt = 1
     max_length: int = Field(default=128, ge=8, description="tokens of a window, special tokens included")
+    masking: Literal["uniform", "overlap-aware"] = "uniform"
     masking_rate: float = Field(default=0.3, gt=0, le=1)
+    new_token_weight: float = Field(
+        default=2.0, gt=0, allow_inf_nan=False, description="overlap-aware: a new token is masked so often for a shared"
+    )
+    trainable: Literal["all", "embeddings"] = Field(default="all", description="embeddings: the rest is frozen")
+    train_bias: bool = Field(default=False, description="with embeddings: the output bias learns, too")
+    held_out: int = Field(default=256, ge=0, description="windows kept apart for the report, at most a tenth of all")
     learning_rate: float = Field(default=3e-4, gt=0)
     weight_decay: float = Field(default=0.01, ge=0)
     dropout: float = Field(default=0.0, ge=0, lt=1)
@@ -32,13 +45,20 @@ class Pretraining(_Part):
     log_every: PositiveInt = 10
     save_every: PositiveInt = 200
 
+    @model_validator(mode="after")
+    def _bias_beside_embeddings(self) -> Pretraining:
+        if self.train_bias and self.trainable == "all":
+            raise ValueError("train_bias goes with trainable: embeddings, everything learns without it")
+        return self
 
-class Calibration(_Part):
+
+class Calibration(Part):
     """The shift of the output bias before the retrieval training: to a rate, or by a number of logits."""
 
     texts: str = Field(description="place of the probe texts; the first 256 are used")
     activation_rate: float | None = Field(default=None, gt=0, lt=1)
     shift: float | None = None
+    level: Literal["pooled", "token"] = Field(default="pooled", description="what activation_rate is a share of")
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Calibration:
@@ -47,7 +67,7 @@ class Calibration(_Part):
         return self
 
 
-class Data(_Part):
+class Data(Part):
     """What the retrieval training learns from."""
 
     examples: list[str] = Field(min_length=1, description="places of query, positive and negatives")
@@ -55,16 +75,27 @@ class Data(_Part):
     size_exponent: float = Field(
         default=1.0, ge=0, le=1, description="a source of n examples is drawn in proportion to n to this power"
     )
+    topical: bool = Field(default=False, description="batches of examples that the teacher finds near each other")
 
 
-class Regularizers(_Part):
+class Distillation(Part):
+    """KL distillation of a dense bi-encoder's scores over all documents of a batch."""
+
+    teacher: str = Field(description="a sentence-transformers model: folder, Hub id, or package:NAME/FOLDER")
+    temperature: float = Field(default=0.05, gt=0, description="what the teacher's cosines are divided by")
+    weight: float = Field(default=1.0, gt=0)
+    info_nce_weight: float = Field(default=0.0, ge=0, description="InfoNCE is added with this weight")
+    max_length: PositiveInt = Field(default=128, description="tokens of a text that the teacher reads")
+
+
+class Regularizers(Part):
     """FLOPS weights, ramped quadratically over the first third of the run."""
 
     query: float = Field(default=5e-5, ge=0)
     document: float = Field(default=3e-5, ge=0)
 
 
-class Training(_Part):
+class Training(Part):
     """InfoNCE over in-batch and hard negatives, with FLOPS."""
 
     steps: PositiveInt
@@ -73,6 +104,7 @@ class Training(_Part):
     query_length: PositiveInt = 64
     document_length: PositiveInt = 128
     temperature: float = Field(default=1.0, gt=0)
+    distillation: Distillation | None = None
     regularizers: Regularizers = Regularizers()
     learning_rate: float = Field(default=2e-5, gt=0)
     weight_decay: float = Field(default=0.01, ge=0)
@@ -82,15 +114,17 @@ class Training(_Part):
     save_every: PositiveInt = 200
 
 
-class Evaluation(_Part):
-    """Quality during training, by exact search over a whole dataset."""
+class Evaluation(Part):
+    """Quality during training, by exact search over whole datasets; `dataset: PLACE` will do for one."""
 
-    dataset: str
+    datasets: Annotated[list[str], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)] = Field(
+        min_length=1, validation_alias=AliasChoices("datasets", "dataset")
+    )
     measures: list[str] = Field(default=["nDCG@10"], min_length=1)
     every: PositiveInt = 500
 
 
-class Saved(_Part):
+class Saved(Part):
     """What the finished model carries."""
 
     query_length: PositiveInt = 64
@@ -98,20 +132,51 @@ class Saved(_Part):
     dtype: Literal["float32", "bfloat16"] = "float32"
 
 
-class Recipe(_Part):
-    """One run. The parts are carried out in the order in which they stand here; those left out are passed over."""
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]*$")]  # a folder's name, too
 
+
+class Variant(Part):
+    """A recipe that differs from another in some keys, and what a paper reports of it."""
+
+    set: dict[str, Any] = Field(default={}, description="dotted key: value; null takes a part away")
+    published: dict[str, float] = Field(default={}, description="measure or column: figure, as it is printed")
+    source: str = Field(default="", description="where the figures are printed")
+
+
+class Recipe(Part):
+    """One run. The parts are carried out in the order in which they stand here; those left out are passed over.
+
+    `about`, `needs` and `variants` describe and do nothing: they are not written down with the model.
+    """
+
+    about: str = Field(default="", exclude=True)
+    needs: list[str] = Field(default=[], exclude=True, description="what is not shipped, in words: data, devices, code")
+    variants: dict[Name, Variant] = Field(default={}, exclude=True)
     model: str = Field(description="built-in name, folder, Hub id, or package:NAME/FOLDER")
     head: Literal["own", "new"] = Field(default="own", description="new: give an encoder without a head a new one")
     pooling: Literal["max", "sum", "cls"] = "max"
     seed: int = 0
     data_folder: str = Field(default="", description="relative places are looked up here")
+    lowercase: bool = Field(default=False, description="the tokenizer lower-cases its input")
+    transfer: Transfer | None = None
+    rescale: Rescaling | None = None
     pretrain: Pretraining | None = None
     calibrate: Calibration | None = None
     data: Data
     training: Training
     evaluation: Evaluation | None = None
     saved: Saved = Saved()
+
+    @model_validator(mode="after")
+    def _topics_need_a_teacher(self) -> Recipe:
+        if self.data.topical and self.training.distillation is None:
+            raise ValueError("data.topical needs training.distillation: the teacher says what is near")
+        return self
+
+    def check_needs(self) -> None:
+        """Raise `RecipeError` if the recipe needs what is not shipped: it would silently be another experiment."""
+        if self.needs:
+            raise RecipeError(f"this recipe needs {'; '.join(self.needs)}. Once all is there, add --set needs=[]")
 
     def place(self, place: str) -> str:
         """A place of the recipe: a relative path is one inside `data_folder`."""
@@ -123,24 +188,25 @@ class Recipe(_Part):
         return str(Path(self.data_folder) / place)
 
 
-def read_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
-    """Read a recipe from YAML and apply overrides such as `training.learning_rate=2e-5`.
+def read_recipe(path: str | Path, overrides: Sequence[str] = (), variant: str | None = None) -> Recipe:
+    """Read a recipe from YAML, apply one of its variants, then overrides such as `training.learning_rate=2e-5`.
 
     Raises:
-        RecipeError: no such file, not YAML, or a key that is unknown, missing, of the wrong type or impossible together
-            with another; the message names the file and the key's path.
+        RecipeError: no such file, not YAML, no such variant, or a key that is unknown, missing, of the wrong type or
+            impossible together with another; the message names the file, the variant and the key's path.
     """
-    try:
-        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RecipeError(f"{path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise RecipeError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(values, dict):
-        raise RecipeError(f"{path}: a recipe is a mapping of keys, this is {type(values).__name__}")
-    for override in overrides:
-        _override(values, override)
-    return make_recipe(values, str(path))
+    values, name = read_values(Path(path)), str(path)
+    if variant is not None:
+        known = make_recipe(values, name).variants
+        if variant not in known:
+            raise RecipeError(f"{name}: no variant {variant!r}: {_choices(known)}")
+        name = f"{name}, variant {variant}"
+        for key, value in known[variant].set.items():
+            assign(values, key, value, f"{name}: {key}")
+        del values["variants"]
+    for text in overrides:
+        override(values, text)
+    return make_recipe(values, name)
 
 
 def make_recipe(values: dict[str, Any], name: str = "recipe") -> Recipe:
@@ -162,26 +228,5 @@ def _explain(error: Any) -> str:
     return f"{error['msg'].removeprefix('Value error, ')}, not {error['input']!r}"
 
 
-def _override(values: dict[str, Any], override: str) -> None:
-    key, equals, text = override.partition("=")
-    if not equals:
-        raise RecipeError(f"--set {override}: expected key=value")
-    *parents, last = key.split(".")
-    for parent in parents:
-        values = values.setdefault(parent, {})
-        if not isinstance(values, dict):
-            raise RecipeError(f"--set {override}: {parent} is not a part with keys of its own")
-    try:
-        values[last] = _scalar(yaml.safe_load(text))
-    except yaml.YAMLError as error:
-        raise RecipeError(f"--set {override}: the value is not YAML") from error
-
-
-def _scalar(value: Any) -> Any:
-    """YAML 1.1 reads 2e-5 as a string, since it has no point: people mean the number."""
-    if isinstance(value, str):
-        try:
-            return float(value)
-        except ValueError:
-            return value
-    return value
+def _choices(variants: Mapping[str, Variant]) -> str:
+    return f"choose from {', '.join(variants)}" if variants else "it has none"

@@ -8,33 +8,37 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import torch
+from datasets import DatasetDict
+from pydantic import ValidationError
 from sentence_transformers import SparseEncoder
 from sentence_transformers.base.sampler import BatchSamplers
 from sentence_transformers.sparse_encoder import SparseEncoderTrainer, SparseEncoderTrainingArguments
 from sentence_transformers.sparse_encoder.callbacks.splade_callbacks import SpladeRegularizerWeightSchedulerCallback
 from sentence_transformers.sparse_encoder.losses import SparseMultipleNegativesRankingLoss, SpladeLoss
-from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from torch import nn
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
-from vocable.adapt.calibrate import calibrate
-from vocable.adapt.mlm_head import add_mlm_head
-from vocable.data import read_texts
 from vocable.encoder.fuse import splade_modules
-from vocable.encoder.load import load, locate
+from vocable.encoder.load import load
 from vocable.encoder.precision import native_bfloat16
-from vocable.errors import ArgumentError, RecipeError
+from vocable.errors import RecipeError
 from vocable.storage import replacing
 from vocable.training.checkpoints import last_checkpoint
 from vocable.training.dropout import set_dropout
 from vocable.training.examples import load_examples
 from vocable.training.monitor import EvaluateDuringTraining, RankingMonitor
-from vocable.training.pretrain import pretrain
 from vocable.training.progress import ProgressLog
 from vocable.training.recipe import Recipe, Saved
+from vocable.training.starting_point import starting_point
+from vocable.training.teacher import DistilledRanking, Teacher, teach
+from vocable.training.topics import InOrder, topical_order
+from vocable.unfinished import partial_of, refuse_occupied
+
+RECIPE, LOG = "recipe.json", "log.jsonl"  # beside the model
 
 
 def train(recipe: Recipe, output: str | Path, *, resume: bool = True) -> SparseEncoder:
@@ -42,79 +46,55 @@ def train(recipe: Recipe, output: str | Path, *, resume: bool = True) -> SparseE
 
     Args:
         recipe: what `vocable.training.recipe.read_recipe` or `make_recipe` gives.
-        output: a folder that is not there yet. Work in progress is kept in `output` + ".partial"; the same call goes on
-            from its last checkpoint.
+        output: a folder that is not there yet, or what this very recipe made. Work in progress is kept in `output` +
+            ".partial"; the same call goes on from its last checkpoint.
         resume: False throws work in progress away and starts anew.
 
     Raises:
-        ArgumentError: the output exists.
-        RecipeError: the work in progress belongs to another recipe.
+        ArgumentError: the output is something else.
+        RecipeError: the recipe needs what is not shipped, or the work in progress belongs to another recipe.
         DataError, ModelError: what the recipe names cannot be read.
     """
+    recipe.check_needs()
     output = Path(output)
-    if output.exists():
-        raise ArgumentError(f"{output} is already there: name another output, or remove it")
-    work = output.with_name(output.name + ".partial")
+    if made_by(recipe, output):
+        return load(output)
+    refuse_occupied(output)
+    work = partial_of(output)
     if not resume and work.exists():
         shutil.rmtree(work)
     _claim(work, recipe)
-    model = load(_starting_point(recipe, work), pooling=recipe.pooling)
+    model = load(starting_point(recipe, work), pooling=recipe.pooling)
     _fine_tune(model, recipe, work / "train")
     finished = work / "model"
     _save(model, recipe.saved, finished)
-    for kept in ("recipe.json", "log.jsonl"):
+    for kept in (RECIPE, LOG):
         shutil.copy(work / kept, finished / kept)
     os.replace(finished, output)
     shutil.rmtree(work)
     return load(output)
 
 
+def made_by(recipe: Recipe, folder: Path) -> bool:
+    """Whether this recipe made the folder, or is at it; a key that recipes did not have then counts as its default."""
+    try:
+        found = Recipe.model_validate_json((folder / RECIPE).read_bytes())
+    except (OSError, ValidationError):
+        return False
+    return found.model_dump() == recipe.model_dump()
+
+
 def _claim(work: Path, recipe: Recipe) -> None:
     """Make the work folder this recipe's own."""
-    written, text = work / "recipe.json", recipe.model_dump_json(indent=2, exclude_none=True)
-    if not written.exists():
+    if not (work / RECIPE).exists():
         work.mkdir(parents=True, exist_ok=True)
-        (work / "log.jsonl").touch()
-        with replacing(written) as file:
-            file.write(text.encode())
-    elif written.read_text(encoding="utf-8") != text:
+        (work / LOG).touch()
+        with replacing(work / RECIPE) as file:
+            file.write(recipe.model_dump_json(indent=2, exclude_none=True).encode())
+    elif not made_by(recipe, work):
         raise RecipeError(
             f"{work} holds the unfinished run of another recipe: start anew without resuming, or remove it"
         )
-
-
-def _starting_point(recipe: Recipe, work: Path) -> str:
-    """The masked language model that the retrieval training starts from, adapted and calibrated if so asked."""
-    if recipe.head == "own" and recipe.pretrain is None and recipe.calibrate is None:
-        return recipe.model
-    adapted = work / "adapted"
-    if adapted.exists():
-        return str(adapted)
-    name = locate(recipe.model)
-    mlm = add_mlm_head(name) if recipe.head == "new" else AutoModelForMaskedLM.from_pretrained(name)
-    tokenizer = AutoTokenizer.from_pretrained(name)
-    if recipe.pretrain is not None:
-        texts = _texts(recipe, recipe.pretrain.texts)
-        pretrain(mlm, tokenizer, texts, recipe.pretrain, work / "pretrain", seed=recipe.seed)
-    mlm = _calibrated(mlm, tokenizer, recipe)
-    unfinished = work / "adapted.partial"
-    mlm.save_pretrained(unfinished)
-    tokenizer.save_pretrained(unfinished)
-    os.replace(unfinished, adapted)
-    return str(adapted)
-
-
-def _calibrated(mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, recipe: Recipe) -> PreTrainedModel:
-    if recipe.calibrate is None:
-        return mlm
-    settings = recipe.calibrate
-    probe = [text for _, text in zip(range(1000), _texts(recipe, [settings.texts]), strict=False)]
-    return calibrate(mlm, tokenizer, probe, activation_rate=settings.activation_rate, shift=settings.shift).mlm
-
-
-def _texts(recipe: Recipe, places: list[str]) -> Iterator[str]:
-    for place in places:
-        yield from read_texts(recipe.place(place))
 
 
 def _fine_tune(model: SparseEncoder, recipe: Recipe, folder: Path) -> None:
@@ -129,10 +109,16 @@ def _fine_tune(model: SparseEncoder, recipe: Recipe, folder: Path) -> None:
         seed=recipe.seed,
         cache=folder.with_name("examples"),
     )
+    ranking: nn.Module = SparseMultipleNegativesRankingLoss(model, scale=1 / settings.temperature)
+    if settings.distillation is not None:
+        examples, teacher = teach(examples, settings.distillation, folder.with_name("examples"))
+        ranking = DistilledRanking(ranking, teacher, settings.distillation, settings.temperature)
+        if recipe.data.topical:
+            examples = _by_topic(examples, teacher, settings.batch_size, recipe.seed)
     set_dropout(model, settings.dropout)
     _set_lengths(model, settings.query_length, settings.document_length)
     model.model_card_data.generate_widget_examples = False  # they would be encoded anew at every checkpoint
-    monitor = RankingMonitor(SparseMultipleNegativesRankingLoss(model, scale=1 / settings.temperature))
+    monitor = RankingMonitor(ranking)
     loss = SpladeLoss(
         model,
         monitor,
@@ -140,19 +126,28 @@ def _fine_tune(model: SparseEncoder, recipe: Recipe, folder: Path) -> None:
         document_regularizer_weight=settings.regularizers.document,
     )
     callbacks = [SpladeRegularizerWeightSchedulerCallback(loss, "quadratic", 1 / 3)]
-    columns = next(iter(examples.values())).column_names
+    columns = [column for column in next(iter(examples.values())).column_names if column != "label"]
     trainer = SparseEncoderTrainer(
         model, _arguments(model, recipe, columns, folder), train_dataset=examples, loss=loss, callbacks=callbacks
     )
     for callback in (PrinterCallback, ProgressCallback):
         trainer.remove_callback(callback)
-    log = ProgressLog("train", folder.with_name("log.jsonl"), monitor.figures)
+    log = ProgressLog("train", folder.with_name(LOG), monitor.figures)
     if recipe.evaluation is not None:
-        trainer.add_callback(
-            EvaluateDuringTraining(recipe.evaluation, recipe.place(recipe.evaluation.dataset), trainer)
-        )
+        places = [recipe.place(place) for place in recipe.evaluation.datasets]
+        trainer.add_callback(EvaluateDuringTraining(recipe.evaluation, places, trainer))
     trainer.add_callback(log)
     trainer.train(resume_from_checkpoint=last_checkpoint(folder))
+
+
+def _by_topic(examples: DatasetDict, teacher: Teacher, batch_size: int, seed: int) -> DatasetDict:
+    """Each source in batches of examples that are near each other: by the sum of query and positive."""
+    rng = np.random.default_rng(seed)
+    ordered = {}
+    for name, source in examples.items():
+        embeddings = teacher.embeddings[np.array(source["label"])][:, :2].sum(axis=1)
+        ordered[name] = source.select(topical_order(embeddings, batch_size, rng))
+    return DatasetDict(ordered)
 
 
 def _arguments(
@@ -171,7 +166,9 @@ def _arguments(
         warmup_steps=settings.warmup_share,
         lr_scheduler_type="linear",
         bf16=native_bfloat16(model.device),
-        batch_sampler=BatchSamplers.NO_DUPLICATES,  # a text twice in a batch would be its own negative
+        use_cpu=model.device.type == "cpu",
+        # A text twice in a batch would be its own negative; a teacher scores both alike.
+        batch_sampler=InOrder if recipe.data.topical else BatchSamplers.NO_DUPLICATES,
         router_mapping=roles,
         prompts=prompts or None,
         logging_steps=settings.log_every,

@@ -1,0 +1,104 @@
+"""The plain values of a recipe before they are checked: a base below, a variant and single keys laid over it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from vocable.errors import RecipeError
+
+# libyaml, where PyYAML was built with it, is ten times as fast.
+LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+OWN_KEYS = ("about", "needs", "variants")  # what is said of one recipe, not of those that stand on it
+
+
+def read_values(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """The values in a YAML file; `base: NAME.yaml` names a recipe beside it, whose keys hold where this one has none.
+
+    Args:
+        path: the file.
+        above: the recipes that stand on this one, to notice a circle.
+
+    Raises:
+        RecipeError: no such file, not a mapping in YAML, or a base that stands on itself.
+    """
+    if path in above:
+        raise RecipeError(f"{path}: base: a recipe cannot stand on itself")
+    values = _mapping(path)
+    base = values.pop("base", None)
+    if base is None:
+        return values
+    if not isinstance(base, str):
+        raise RecipeError(f"{path}: base: the name of a file, not {base!r}")
+    below = read_values(path.parent / base, (*above, path))
+    return _laid_over({key: value for key, value in below.items() if key not in OWN_KEYS}, values)
+
+
+def override(values: dict[str, Any], text: str) -> None:
+    """Change one key of `values` as `text` says: `training.learning_rate=2e-5`.
+
+    Raises:
+        RecipeError: it is not KEY=VALUE, its value is not YAML, or the key lies below something that has none.
+    """
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise RecipeError(f"--set {text}: expected key=value")
+    try:
+        assign(values, key, _scalar(yaml.safe_load(value)), f"--set {text}")
+    except yaml.YAMLError as error:
+        raise RecipeError(f"--set {text}: the value is not YAML") from error
+
+
+def assign(values: dict[str, Any], key: str, value: Any, where: str) -> None:
+    """Change the `key` of `values`, its path with dots between; parts that are missing or null are made.
+
+    >>> values = {"seed": 1, "calibrate": None}
+    >>> assign(values, "calibrate.shift", 5, "here")
+    >>> values
+    {'seed': 1, 'calibrate': {'shift': 5}}
+
+    Raises:
+        RecipeError: the key lies below something that has none; the message begins with `where`.
+    """
+    *parents, last = key.split(".")
+    for parent in parents:
+        if values.get(parent) is None:
+            values[parent] = {}
+        values = values[parent]
+        if not isinstance(values, dict):
+            raise RecipeError(f"{where}: {parent} is not a part with keys of its own")
+    values[last] = value
+
+
+def _mapping(path: Path) -> dict[str, Any]:
+    try:
+        values = yaml.load(path.read_text(encoding="utf-8"), Loader=LOADER)
+    except OSError as error:
+        raise RecipeError(f"{path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise RecipeError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(values, dict):
+        raise RecipeError(f"{path}: a recipe is a mapping of keys, this is {type(values).__name__}")
+    return values
+
+
+def _laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Both together, key by key where both have a part; elsewhere the one above counts."""
+    both = dict(below)
+    for key, value in above.items():
+        old = both.get(key)
+        both[key] = _laid_over(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return both
+
+
+def _scalar(value: Any) -> Any:
+    """YAML 1.1 reads 2e-5 as a string, since it has no point: people mean the number."""
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            return value
+    return value

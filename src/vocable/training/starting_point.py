@@ -1,0 +1,110 @@
+"""From a recipe's backbone to the masked language model that the retrieval training starts from (`stages.py`)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from vocable.adapt.calibrate import calibrate
+from vocable.adapt.checkpoint import load_checkpoint
+from vocable.adapt.lowercase import lowercased
+from vocable.adapt.mlm_head import add_mlm_head
+from vocable.adapt.provenance import new_tokens
+from vocable.adapt.rescale import rescale
+from vocable.adapt.target import load_target
+from vocable.adapt.transfer import transfer
+from vocable.data import read_texts
+from vocable.encoder.load import locate
+from vocable.training.pretrain import pretrain
+from vocable.training.recipe import Recipe
+from vocable.training.stages import Transfer
+
+PROBE_TEXTS = 1000  # read at most, of which calibrate and rescale use the first that serve them
+
+
+def starting_point(recipe: Recipe, work: Path) -> str:
+    """Carry out the stages before the retrieval training, and name the result.
+
+    Args:
+        work: the run's folder. Pre-training goes on from its checkpoints there, and what is finished is used as it is.
+
+    Returns:
+        `recipe.model` itself where the recipe has no such stage, else a folder in `work`.
+
+    Raises:
+        DataError, ModelError, ArgumentError: as the verbs of the stages do.
+    """
+    stages = (recipe.lowercase, recipe.transfer, recipe.rescale, recipe.pretrain, recipe.calibrate)
+    if recipe.head == "own" and not any(stages):
+        return recipe.model
+    adapted = work / "adapted"
+    if not adapted.exists():
+        mlm, tokenizer = _carry_out(recipe, work)
+        unfinished = work / "adapted.partial"
+        shutil.rmtree(unfinished, ignore_errors=True)
+        mlm.save_pretrained(unfinished)
+        tokenizer.save_pretrained(unfinished)
+        os.replace(unfinished, adapted)
+    return str(adapted)
+
+
+def _carry_out(recipe: Recipe, work: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    mlm, tokenizer = _backbone(recipe)
+    new = new_tokens(locate(recipe.model))
+    if recipe.lowercase:
+        tokenizer = lowercased(tokenizer)
+    if recipe.transfer is not None:
+        mlm, tokenizer, new = _transferred(mlm, tokenizer, recipe.transfer, recipe)
+    if recipe.rescale is not None:
+        texts = _probe(recipe, recipe.rescale.texts)
+        mlm = rescale(mlm, recipe.rescale.factor, tokenizer=tokenizer, texts=texts)
+    if recipe.pretrain is not None:
+        learned = _texts(recipe, recipe.pretrain.texts)
+        folder = work / "pretrain"
+        mlm = pretrain(mlm, tokenizer, learned, recipe.pretrain, folder, new_tokens=new, seed=recipe.seed).mlm
+    if recipe.calibrate is not None:
+        settings = recipe.calibrate
+        texts = _probe(recipe, settings.texts)
+        rate, shift, level = settings.activation_rate, settings.shift, settings.level
+        mlm = calibrate(mlm, tokenizer, texts, activation_rate=rate, shift=shift, level=level).mlm
+    return mlm, tokenizer
+
+
+def _backbone(recipe: Recipe) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    if recipe.head == "own":
+        return load_checkpoint(recipe.model)
+    place = locate(recipe.model)
+    return add_mlm_head(place), AutoTokenizer.from_pretrained(place)
+
+
+def _transferred(
+    mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, settings: Transfer, recipe: Recipe
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, NDArray[np.int64]]:
+    """The transferred model, its tokenizer, and which of its tokens are new."""
+    target = load_target(settings.target)
+    moved = transfer(
+        mlm,
+        tokenizer,
+        target.tokenizer,
+        target_model=target.model,
+        init=settings.init,
+        bias=settings.bias,
+        texts=_texts(recipe, settings.texts) if settings.texts else None,
+        seed=recipe.seed,
+    )
+    return moved.mlm, moved.tokenizer, moved.alignment.new
+
+
+def _probe(recipe: Recipe, place: str | None) -> list[str]:
+    return [] if place is None else list(islice(_texts(recipe, [place]), PROBE_TEXTS))
+
+
+def _texts(recipe: Recipe, places: Sequence[str]) -> Iterator[str]:
+    return chain.from_iterable(read_texts(recipe.place(place)) for place in places)

@@ -1,0 +1,133 @@
+"""The variants of a recipe, trained and measured one after another, beside the figures that a paper prints of them.
+
+Each variant is left in OUTPUT/NAME, a folder as `train` makes it, and OUTPUT/results.json has the figures of those that
+are done. The same call goes on after a kill: what is done is passed over, what was begun goes on from its checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sentence_transformers import SparseEncoder
+
+from vocable.encoder.load import load
+from vocable.errors import RecipeError
+from vocable.evaluation import evaluate, load_dataset
+from vocable.evaluation.tables import NONE, Grid, short
+from vocable.progress import progress
+from vocable.training.monitor import short_name
+from vocable.training.recipe import Recipe, read_recipe
+from vocable.training.train import made_by, train
+from vocable.unfinished import read_json, write_json
+
+RESULTS = "results.json"
+FLOPS = "FLOPS"
+
+
+@dataclass(frozen=True)
+class Result:
+    """The figures of one variant: ours {measure: value}, the published {measure or column: value} and their source.
+
+    Of several datasets each of our measures has the dataset's name in front.
+    """
+
+    measured: dict[str, float]
+    published: dict[str, float] = field(default_factory=dict)
+    source: str = ""
+
+
+def train_variants(
+    path: str | Path,
+    names: Sequence[str] | None,
+    output: str | Path,
+    *,
+    overrides: Sequence[str] = (),
+    resume: bool = True,
+) -> dict[str, Result]:
+    """Train variants of a recipe into folders of `output`, and measure each on the recipe's evaluation datasets.
+
+    Args:
+        path: the recipe, a YAML file.
+        names: of the variants, in the order in which to train them; None for all.
+        output: the folder that holds theirs.
+        overrides: keys of all variants, as for `read_recipe`; they come after those of the variant.
+        resume: False throws unfinished work away and starts anew; what is done stays.
+
+    Returns:
+        {name: result} of the variants that were asked for.
+
+    Raises:
+        RecipeError: the recipe or a variant is not as it should be, needs what is not shipped, or OUTPUT/NAME was made
+            by another recipe; all of this is known before the first is trained.
+        DataError, ModelError: what a recipe names cannot be read.
+    """
+    output = Path(output)
+    variants = read_recipe(path).variants
+    recipes = {name: read_recipe(path, overrides, name) for name in (variants if names is None else names)}
+    if not recipes:
+        raise RecipeError(f"{path}: the recipe has no variants")
+    for name, recipe in recipes.items():
+        recipe.check_needs()
+        if (output / name).exists() and not made_by(recipe, output / name):
+            raise RecipeError(f"{output / name} was made by another recipe: name another output, or remove it")
+    results = _read_results(output)
+    for name, recipe in recipes.items():
+        done = (output / name).exists()
+        model = None if done else train(recipe, output / name, resume=resume)
+        if not done or name not in results:
+            measured = dict(_measured(model or load(output / name), recipe))
+            results[name] = Result(measured, variants[name].published, variants[name].source)
+            write_json(output / RESULTS, as_json(results))
+    return {name: results[name] for name in recipes}
+
+
+def side_by_side(results: dict[str, Result], title: str = "") -> Grid:
+    """One row a variant: what was measured, then what is published, under `paper:` and the column's name."""
+    ours = list(dict.fromkeys(key for result in results.values() for key in result.measured))
+    theirs = list(dict.fromkeys(key for result in results.values() for key in result.published))
+    rows = [
+        [
+            name,
+            *(_cell(result.measured.get(key), key) for key in ours),
+            *(NONE if key not in result.published else f"{result.published[key]:g}" for key in theirs),
+        ]
+        for name, result in results.items()
+    ]
+    return Grid(title, ["variant", *ours, *(f"paper: {key}" for key in theirs)], rows)
+
+
+def _cell(value: float | None, key: str) -> str:
+    if value is None:
+        return NONE
+    return short(value) if key.endswith(FLOPS) else f"{value:.4f}"
+
+
+def _read_results(output: Path) -> dict[str, Result]:
+    path = output / RESULTS
+    try:
+        return {name: Result(**values) for name, values in read_json(path).items()} if path.exists() else {}
+    except TypeError as error:
+        raise RecipeError(f"{path}: not what an earlier run wrote ({error}): remove it to measure again") from error
+
+
+def _measured(model: SparseEncoder, recipe: Recipe) -> Iterator[tuple[str, float]]:
+    """The measures of the recipe and FLOPS on each of its datasets."""
+    if recipe.evaluation is None:
+        return
+    for place in recipe.evaluation.datasets:
+        prefix = f"{short_name(place)} " if len(recipe.evaluation.datasets) > 1 else ""
+        dataset = load_dataset(recipe.place(place))
+        with progress(short_name(place), total=len(dataset.documents)) as advance:
+            found = evaluate(model, dataset, recipe.evaluation.measures, advance=advance)
+        for measure, value in found.values.items():
+            yield f"{prefix}{measure}", value
+        if found.cost is not None and found.cost.flops is not None:
+            yield f"{prefix}{FLOPS}", found.cost.flops
+
+
+def as_json(results: dict[str, Result]) -> dict[str, Any]:
+    """The results as JSON values, as they stand in results.json."""
+    return {name: asdict(result) for name, result in results.items()}

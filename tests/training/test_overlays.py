@@ -1,0 +1,73 @@
+"""Recipes that stand on others, and keys laid over them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from vocable.errors import RecipeError
+from vocable.training.overlays import assign, override, read_values
+
+
+def write(folder: Path, **texts: str) -> Path:
+    for name, text in texts.items():
+        (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
+    return folder / f"{next(iter(texts))}.yaml"
+
+
+def test_a_base_fills_what_is_left_out_key_by_key(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        top="base: middle.yaml\npart: {a: 10}\ngone: null\nlist: [3]",
+        middle="base: bottom.yaml\npart: {b: 2}\nneeds: [x]\nabout: middle",
+        bottom="part: {a: 1, c: {d: 1, e: 2}}\ngone: {f: 1}\nlist: [1, 2]\nkept: 5",
+    )
+    assert read_values(path) == {
+        "part": {"a": 10, "b": 2, "c": {"d": 1, "e": 2}},
+        "gone": None,
+        "list": [3],
+        "kept": 5,
+    }
+
+
+def test_what_is_said_of_a_recipe_is_not_said_of_those_on_it(tmp_path: Path) -> None:
+    path = write(tmp_path, top="base: low.yaml\nabout: top", low="about: low\nneeds: [x]\nvariants: {v: {}}\nseed: 1")
+    assert read_values(path) == {"about": "top", "seed": 1}
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ({"a": "base: b.yaml", "b": "base: a.yaml"}, "a.yaml: base: a recipe cannot stand on itself"),
+        ({"a": "base: none.yaml"}, "none.yaml: No such file or directory"),
+        ({"a": "base: [b.yaml]"}, r"a.yaml: base: the name of a file, not \['b.yaml'\]"),
+        ({"a": "- 1"}, "a.yaml: a recipe is a mapping of keys, this is list"),
+        ({"a": "a: ["}, "a.yaml: not YAML"),
+    ],
+)
+def test_a_base_that_cannot_be_stood_on(tmp_path: Path, texts: dict[str, str], message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        read_values(write(tmp_path, **texts))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a.b=2e-5", {"a": {"b": 2e-5, "c": 1}, "n": None}),
+        ("a=null", {"a": None, "n": None}),
+        ("n.x.y=[1, k]", {"a": {"c": 1}, "n": {"x": {"y": [1, "k"]}}}),
+        ("needs=[]", {"a": {"c": 1}, "n": None, "needs": []}),
+    ],
+)
+def test_an_override_changes_one_key(text: str, expected: dict[str, object]) -> None:
+    values = {"a": {"c": 1}, "n": None}
+    override(values, text)
+    assert values == expected
+
+
+def test_a_key_below_a_value() -> None:
+    with pytest.raises(RecipeError, match=r"^here: a is not a part with keys of its own$"):
+        assign({"a": 1}, "a.b", 2, "here")
+    with pytest.raises(RecipeError, match=r"^--set a=\[: the value is not YAML$"):
+        override({}, "a=[")

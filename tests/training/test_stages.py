@@ -1,0 +1,104 @@
+"""What may be done to a backbone before training, as a recipe says it; the recipes that are shipped say it right."""
+
+from __future__ import annotations
+
+import math
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from vocable.adapt.initialization import Init as Known
+from vocable.errors import RecipeError
+from vocable.training.recipe import make_recipe, read_recipe
+from vocable.training.stages import Init
+
+SHIPPED = sorted(Path(str(files("vocable") / "recipes")).glob("*.yaml"))
+SMALLEST: dict[str, Any] = {"model": "m", "data": {"examples": ["a"]}, "training": {"steps": 1}}
+
+
+def test_the_initializations_are_those_of_transfer() -> None:
+    assert get_args(Init) == get_args(Known)
+
+
+def test_stages_have_the_papers_defaults() -> None:
+    recipe = make_recipe(SMALLEST | {"transfer": {"target": "t"}, "rescale": {"factor": 8}})
+    assert recipe.transfer is not None
+    assert recipe.rescale is not None
+    assert (recipe.transfer.init, recipe.transfer.bias, recipe.transfer.texts) == ("semantic", "prior", [])
+    assert (recipe.rescale.factor, recipe.lowercase) == (8.0, False)
+    assert make_recipe(SMALLEST | {"rescale": {"factor": "auto", "texts": "t"}}).rescale is not None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rescale": {"factor": "auto"}}, "rescale: factor auto needs texts, the place of the probe texts"),
+        ({"rescale": {"factor": 0}}, "rescale.factor"),
+        ({"rescale": {"factor": -2}}, "rescale.factor"),
+        ({"rescale": {"factor": math.nan}}, "rescale.factor"),
+        ({"rescale": {"factor": "much"}}, "rescale.factor"),
+        ({"transfer": {"init": "mean"}}, "transfer.target: this key is missing"),
+        ({"transfer": {"target": "t", "init": "best"}}, "transfer.init: Input should be 'semantic', 'subtoken'"),
+        ({"transfer": {"target": "t", "bias": "none"}}, "transfer.bias: Input should be 'prior' or 'keep'"),
+        ({"lowercase": "perhaps"}, "lowercase: Input should be a valid boolean"),
+        ({"evaluation": {"datasets": []}}, "evaluation.datasets: List should have at least 1 item"),
+        ({"evaluation": {}}, "evaluation.datasets: this key is missing"),
+    ],
+)
+def test_stages_that_cannot_be(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(RecipeError, match=f"^recipe: {message}"):
+        make_recipe(SMALLEST | changes)
+
+
+@pytest.mark.parametrize("given", [{"dataset": "a"}, {"datasets": ["a"]}, {"datasets": "a"}])
+def test_one_dataset_or_several(given: dict[str, Any]) -> None:
+    recipe = make_recipe(SMALLEST | {"evaluation": given})
+    assert recipe.evaluation is not None
+    assert recipe.evaluation.datasets == ["a"]
+    assert make_recipe(recipe.model_dump()) == recipe
+
+
+def test_descriptions_are_not_written_down() -> None:
+    described = {"about": "x", "needs": ["y"], "variants": {"v": {}}}
+    assert make_recipe(SMALLEST | described).model_dump() == make_recipe(SMALLEST).model_dump()
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_every_shipped_recipe_and_variant_is_valid(path: Path) -> None:
+    recipe = read_recipe(path)
+    assert recipe.about
+    for name, variant in recipe.variants.items():
+        read_recipe(path, variant=name)
+        assert not variant.published or variant.source.startswith("paper 00")
+
+
+def test_the_small_ablation_has_the_papers_rows() -> None:
+    path = next(path for path in SHIPPED if path.stem == "small-vocabulary-transfer")
+    recipes = {name: read_recipe(path, variant=name) for name in read_recipe(path).variants}
+    assert recipes["plain"].transfer is recipes["plain"].pretrain is recipes["plain"].calibrate is None
+    assert recipes["lowercase"].lowercase
+    for init in ("random-new", "mean", "subtoken", "semantic"):
+        for adapted in (False, True):
+            recipe = recipes[f"{init}-{'adapted' if adapted else 'direct'}"]
+            assert recipe.transfer is not None
+            assert (recipe.transfer.init, recipe.pretrain is not None) == (init, adapted)
+    whole, pretrain = recipes["semantic-adapted"], recipes["without-omc"].pretrain
+    assert whole.transfer is not None
+    assert recipes["without-pda"].transfer == whole.transfer.model_copy(update={"bias": "keep"})
+    assert pretrain is not None
+    assert pretrain.masking == "uniform"
+    assert recipes["without-apc"].calibrate is None
+    assert recipes["without-apc"].pretrain == whole.pretrain
+
+
+def test_published_figures_are_those_of_the_papers() -> None:
+    """A row and two columns, typed a second time."""
+    shipped = {path.stem: read_recipe(path).variants for path in SHIPPED}
+    row = shipped["paper-001-vocabulary-transfer"]["modernbert"].published
+    assert list(row.values()) == pytest.approx([47.7, 35.7, 98.0, 66.3, 79.9])
+    found = [shipped["paper-000-rescaling"][f"roberta-k{k}"].published["BEIR-13 nDCG@10"] for k in (1, 2, 4, 8, 16)]
+    assert found == [0.331, 0.386, 0.383, 0.328, 0.004]
+    found = [variant.published["FLOPs"] for variant in shipped["paper-001-activation-rate"].values()]
+    assert found == [10.69, 10.20, 9.56, 8.92, 7.96, 6.59, 5.29, 4.46, 4.25]

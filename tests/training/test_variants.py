@@ -1,0 +1,155 @@
+"""Variants of a recipe: how they are read, and how they are trained, measured and gone on with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vocable.encoder.load import load
+from vocable.errors import RecipeError
+from vocable.evaluation import evaluate
+from vocable.training import variants
+from vocable.training.recipe import read_recipe
+from vocable.training.variants import Result, side_by_side, train_variants
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path, backbones: dict[str, Path], toy_texts: list[str]) -> Write:
+    """Writes a recipe over two toy collections of 20 documents with two variants, `plain` and `far`."""
+    texts = sorted(set(toy_texts))[:20]
+    for name, queries in (("one", texts[:4]), ("two", texts[4:8])):
+        folder = tmp_path / name
+        folder.mkdir()
+        corpus = [json.dumps({"_id": f"d{i}", "text": text}) for i, text in enumerate(texts)]
+        asked = [json.dumps({"_id": f"q{i}", "text": text.split()[0]}) for i, text in enumerate(queries)]
+        judged = ["query-id\tcorpus-id\tscore", *(f"q{i}\td{texts.index(text)}\t1" for i, text in enumerate(queries))]
+        for file, lines in (("corpus.jsonl", corpus), ("queries.jsonl", asked), ("qrels.tsv", judged)):
+            (folder / file).write_text("\n".join(lines), encoding="utf-8")
+    pairs = [json.dumps({"query": text.split()[0], "positive": text}) for text in texts]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(pairs), encoding="utf-8")
+
+    def write_recipe(**changes: Any) -> Path:
+        values = {
+            "model": str(backbones["bert"]),
+            "data_folder": str(tmp_path),
+            "data": {"examples": ["pairs.jsonl"]},
+            "training": {"steps": 1, "batch_size": 2, "learning_rate": 1e-4},
+            "evaluation": {"datasets": ["beir:one", "beir:two"], "measures": ["nDCG@10"]},
+            "variants": {
+                "plain": {"published": {"BEIR": 50.6, "FLOPs": 13.0}, "source": "a paper, table 2"},
+                "far": {"set": {"training.learning_rate": 1e-2, "training.steps": 2}},
+            },
+        }
+        path = tmp_path / "recipe.yaml"
+        path.write_text(json.dumps(values | changes), encoding="utf-8")
+        return path
+
+    return write_recipe
+
+
+def test_a_variant_changes_keys_and_overrides_come_last(write: Write) -> None:
+    path = write(pretrain={"texts": ["a"], "steps": 1}, variants={"v": {"set": {"seed": 3, "pretrain": None}}})
+    assert (read_recipe(path).seed, read_recipe(path).pretrain is None) == (0, False)
+    found = read_recipe(path, [], "v")
+    assert (found.seed, found.pretrain, found.variants) == (3, None, {})
+    assert read_recipe(path, ["seed=4"], "v").seed == 4
+
+
+@pytest.mark.parametrize(
+    ("variants", "message"),
+    [
+        ({}, "recipe.yaml: no variant 'v': it has none"),
+        ({"a": {}, "b": {}}, "recipe.yaml: no variant 'v': choose from a, b"),
+        ({"v": {"set": {"sed": 1}}}, "recipe.yaml, variant v: sed: unknown key"),
+        ({"v": {"set": {"seed": "x"}}}, "recipe.yaml, variant v: seed: Input should be a valid integer"),
+        ({"v": {"set": {"seed.x": 1}}}, "recipe.yaml, variant v: seed.x: seed is not a part with keys of its own"),
+        ({"v": {"sets": {}}}, "recipe.yaml: variants.v.sets: unknown key"),
+        ({"../v": {}}, "recipe.yaml: variants.../v.* String should match pattern"),
+        ({"v": {"published": {"BEIR": "high"}}}, "recipe.yaml: variants.v.published.BEIR: Input should be"),
+    ],
+)
+def test_a_variant_that_cannot_be_read(write: Write, variants: dict[str, Any], message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        read_recipe(write(seed=0, variants=variants), [], "v")
+
+
+def test_variants_are_trained_measured_and_passed_over(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, output = write(), tmp_path / "out"
+    trained: list[str] = []
+    train = variants.train
+
+    def counted(recipe: Any, folder: Path, **options: Any) -> Any:
+        trained.append(folder.name)
+        return train(recipe, folder, **options)
+
+    monkeypatch.setattr(variants, "train", counted)
+    first = train_variants(path, ["far"], output)
+    results = train_variants(path, None, output)
+    assert trained == ["far", "plain"]
+    assert list(results) == ["plain", "far"]
+    assert results["far"] == first["far"]
+    assert sorted(results["plain"].measured) == ["one FLOPS", "one nDCG@10", "two FLOPS", "two nDCG@10"]
+    assert (results["plain"].published, results["plain"].source) == ({"BEIR": 50.6, "FLOPs": 13.0}, "a paper, table 2")
+    for name, steps in (("plain", 1), ("far", 2)):
+        assert json.loads((output / name / "recipe.json").read_text(encoding="utf-8"))["training"]["steps"] == steps
+        for dataset in ("one", "two"):
+            found = evaluate(load(output / name), f"beir:{tmp_path / dataset}", ["nDCG@10"])
+            assert found.cost is not None
+            expected = [found.values["nDCG@10"], found.cost.flops]
+            measured = results[name].measured
+            assert [measured[f"{dataset} nDCG@10"], measured[f"{dataset} FLOPS"]] == pytest.approx(expected)
+    # A kill between training and measuring: the model is there, its figures are not.
+    stored = json.loads((output / "results.json").read_text(encoding="utf-8"))
+    assert stored == variants.as_json({name: results[name] for name in stored})
+    del stored["far"]
+    (output / "results.json").write_text(json.dumps(stored), encoding="utf-8")
+    again = train_variants(path, None, output)
+    assert trained == ["far", "plain"]
+    assert again["far"].measured == pytest.approx(results["far"].measured)
+    with pytest.raises(RecipeError, match=r"out/plain was made by another recipe: name another output, or remove it"):
+        train_variants(path, None, output, overrides=["seed=1"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "names", "message"),
+    [
+        ({"variants": {}}, None, "recipe.yaml: the recipe has no variants"),
+        ({}, ["plain", "none"], "no variant 'none': choose from plain, far"),
+        ({"needs": ["a GPU", "a corpus"]}, None, r"needs a GPU; a corpus. Once all is there, add --set needs=\[\]"),
+        (
+            {"variants": {"a": {}, "b": {"set": {"needs": ["a GPU"]}}}},
+            None,
+            r"this recipe needs a GPU. Once all is there, add --set needs=\[\]",
+        ),
+    ],
+)
+def test_what_is_wrong_is_known_before_anything_is_trained(
+    write: Write, tmp_path: Path, changes: dict[str, Any], names: list[str] | None, message: str
+) -> None:
+    with pytest.raises(RecipeError, match=message):
+        train_variants(write(**changes), names, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_results_that_something_else_wrote(write: Write, tmp_path: Path) -> None:
+    (tmp_path / "results.json").write_text('{"plain": {"nDCG": 1}}', encoding="utf-8")
+    with pytest.raises(RecipeError, match="remove it to measure again"):
+        train_variants(write(), ["plain"], tmp_path)
+
+
+def test_ours_stands_beside_the_papers() -> None:
+    results = {
+        "a": Result({"nDCG@10": 0.41237, "FLOPS": 12.345}, {"BEIR": 52.4}, "table 2"),
+        "b": Result({"nDCG@10": 0.5}, {"MRR": 0.37}),
+    }
+    grid = side_by_side(results, "title")
+    assert grid.header == ["variant", "nDCG@10", "FLOPS", "paper: BEIR", "paper: MRR"]
+    assert grid.rows == [["a", "0.4124", "12.3", "52.4", "–"], ["b", "0.5000", "–", "–", "0.37"]]
