@@ -274,7 +274,34 @@ def test_train(capsys: pytest.CaptureFixture[str], model: str, toy_texts: list[s
     assert json.loads(done(capsys, *command, "--json")) == {"output": str(tmp_path / "out")}
     assert len((tmp_path / "out" / "log.jsonl").read_text(encoding="utf-8").splitlines()) >= 1
     assert encode(load(tmp_path / "out"), ["the old fox"]).nnz > 0
-    assert "is already there" in refused(capsys, *command)
+    assert json.loads(done(capsys, *command, "--json")) == {"output": str(tmp_path / "out")}  # nothing left to do
+    assert "is already there" in refused(capsys, *command, "--set", "seed=1")
+
+
+def test_train_variants(capsys: pytest.CaptureFixture[str], model: str, dataset: Path, tmp_path: Path) -> None:
+    (tmp_path / "pairs.jsonl").write_text('{"query": "the fox", "positive": "a fox reads"}\n' * 4, encoding="utf-8")
+    recipe = {
+        "model": model,
+        "data": {"examples": [str(tmp_path / "pairs.jsonl")]},
+        "training": {"steps": 1, "batch_size": 2},
+        "evaluation": {"dataset": f"beir:{dataset}", "measures": ["nDCG@10"]},
+        "variants": {"a": {"published": {"BEIR": 47.7}}, "b": {"set": {"seed": 1}}, "c": {"set": {"seed": "none"}}},
+    }
+    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe), encoding="utf-8")
+    command = ["train", tmp_path / "recipe.yaml", "-o", tmp_path / "out"]
+    assert refused(capsys, *command, "--variants", "all").startswith(
+        f"vocable: {tmp_path}/recipe.yaml, variant c: seed"
+    )
+    assert refused(capsys, *command, "--variant", "d").endswith("no variant 'd': choose from a, b, c")
+    assert not (tmp_path / "out").exists()
+    table = done(capsys, *command, "--variants", "a, b")
+    assert all(len(line) <= NARROW for line in table.splitlines())
+    found = json.loads(done(capsys, *command, "--variants", "a,b", "--json"))
+    assert list(found) == ["a", "b"]
+    assert set(found["a"]["measured"]) == {"nDCG@10", "FLOPS"}
+    assert f"{found['b']['measured']['nDCG@10']:.4f}" in table
+    assert "47.7" in table
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a", "b", "results.json"]
 
 
 def test_pretrain_and_calibrate(capsys: pytest.CaptureFixture[str], model: str, dataset: Path, tmp_path: Path) -> None:

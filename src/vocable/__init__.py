@@ -9,7 +9,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from vocable.adapt.alignment import align as align
     from vocable.adapt.calibrate import calibrate as calibrate
+    from vocable.adapt.domain_vocabulary import train_vocabulary as train_vocabulary
+    from vocable.adapt.inspection import inspect as inspect
+    from vocable.adapt.rescale import rescale as rescale
+    from vocable.adapt.transfer import transfer as transfer
     from vocable.data import read_corpus as read_corpus
     from vocable.data import read_examples as read_examples
     from vocable.data import read_judgments as read_judgments
@@ -38,12 +43,14 @@ __version__ = "0.1.0"
 _HOMES = {
     "BM25Index": "vocable.search.bm25",
     "ExactIndex": "vocable.search.exact",
+    "align": "vocable.adapt.alignment",
     "calibrate": "vocable.adapt.calibrate",
     "compare": "vocable.evaluation",
     "encode": "vocable.encoder.encode",
     "evaluate": "vocable.evaluation",
     "explain": "vocable.search.explain:explain_texts",
     "fuse": "vocable.encoder.fuse",
+    "inspect": "vocable.adapt.inspection",
     "load": "vocable.encoder.load",
     "pretrain": "vocable.training.pretrain",
     "prune": "vocable.vectors",
@@ -53,8 +60,11 @@ _HOMES = {
     "read_queries": "vocable.data",
     "read_recipe": "vocable.training.recipe",
     "reciprocal_rank": "vocable.search.fusion",
+    "rescale": "vocable.adapt.rescale",
     "terms": "vocable.encoder.terms",
     "train": "vocable.training.train",
+    "train_vocabulary": "vocable.adapt.domain_vocabulary",
+    "transfer": "vocable.adapt.transfer",
     "unfuse": "vocable.encoder.fuse",
     "weighted": "vocable.search.fusion",
 }

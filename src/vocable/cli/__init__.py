@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import typer
 
-from vocable.cli import encoding, evaluating, searching, training
+from vocable.cli import adapting, encoding, evaluating, pretraining, searching, training, transferring, vocabularies
 from vocable.cli.conduct import run
 
 app = typer.Typer(
@@ -27,10 +27,14 @@ for verb in (
     searching.explain,
     evaluating.evaluate,
     evaluating.compare,
+    adapting.inspect,
+    adapting.rescale,
     training.train,
     training.recipes,
-    training.pretrain,
-    training.calibrate,
+    pretraining.pretrain,
+    pretraining.calibrate,
+    vocabularies.vocabulary,
+    transferring.transfer,
     training.demo,
 ):
     app.command()(verb)

@@ -1,0 +1,183 @@
+"""pretrain and calibrate: what fits a masked language model to a corpus before it is trained to retrieve."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from vocable.cli.options import Json, Output
+from vocable.cli.output import print_json
+from vocable.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from vocable.training.pretrain import Pretrained
+    from vocable.training.recipe import Pretraining
+
+PROBE_TEXTS = 1000  # read for calibrate, which uses the first 256 that are not empty
+
+Checkpoint = Annotated[str, typer.Argument(metavar="MODEL", help="A masked language model: a folder or a Hub id.")]
+
+
+def pretrain(
+    model: Checkpoint,
+    texts: Annotated[list[str], typer.Argument(metavar="TEXTS...", help="Places of texts to learn from.")],
+    output: Output,
+    steps: Annotated[int, typer.Option(help="Optimizer steps.")],
+    batch_size: Annotated[int, typer.Option(help="Texts of a step.")] = 32,
+    max_length: Annotated[int, typer.Option(help="Tokens of a text.")] = 128,
+    masking: Annotated[
+        Literal["uniform", "overlap-aware"],
+        typer.Option(help="overlap-aware: new tokens of a transferred model more often."),
+    ] = "uniform",
+    masking_rate: Annotated[float, typer.Option(help="Share of the tokens to guess.")] = 0.3,
+    new_token_weight: Annotated[
+        float, typer.Option(help="How often a new token is masked for a shared one, if overlap-aware.")
+    ] = 2.0,
+    trainable: Annotated[
+        Literal["all", "embeddings"], typer.Option(help="embeddings: the transformer is frozen.")
+    ] = "all",
+    train_bias: Annotated[bool, typer.Option("--train-bias", help="With embeddings: the output bias, too.")] = False,
+    learning_rate: Annotated[float, typer.Option(help="Peak of the cosine schedule.")] = 3e-4,
+    save_every: Annotated[int, typer.Option(help="Steps between checkpoints.")] = 200,
+    seed: Annotated[int, typer.Option(help="Decides order, masks and dropout.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Adapt a model by masked language modelling.
+
+    Repeated after a kill, it goes on where it stopped. It ends with how well
+    tokens of texts held out are guessed, before and after; new tokens of a
+    model that `vocable transfer` made are counted apart.
+
+    Example: vocable pretrain bert-base-uncased texts.txt -o out --steps 1000
+    """
+    settings = _pretraining(
+        texts=texts,
+        steps=steps,
+        batch_size=batch_size,
+        max_length=max_length,
+        masking=masking,
+        masking_rate=masking_rate,
+        new_token_weight=new_token_weight,
+        trainable=trainable,
+        train_bias=train_bias,
+        learning_rate=learning_rate,
+        save_every=save_every,
+    )
+    from vocable.adapt.checkpoint import load_checkpoint
+    from vocable.adapt.provenance import new_tokens
+    from vocable.data import read_texts
+    from vocable.encoder.load import locate
+    from vocable.training.pretrain import pretrain as adapt
+    from vocable.unfinished import claim, partial_of, refuse_occupied
+
+    refuse_occupied(output)
+    mlm, tokenizer = load_checkpoint(model)
+    streams = [read_texts(place) for place in texts]  # a place that is not there is known at once
+    new = new_tokens(locate(model))
+    work = partial_of(output)
+    claim(work, {"model": model, "seed": seed, **settings.model_dump()})
+    corpus = (text for stream in streams for text in stream)
+    adapted = adapt(mlm, tokenizer, corpus, settings, work / "run", new_tokens=new, seed=seed)
+    _save(adapted.mlm, tokenizer, model, work / "whole")
+    os.replace(work / "whole", output)
+    shutil.rmtree(work)
+    if as_json:
+        print_json({"output": str(output), "steps": steps, "held_out": _held_out(adapted)})
+        return
+    print(f"{output}: pre-trained for {steps:,} steps; next: vocable calibrate {output} TEXTS -o DIR")
+    for group, before in adapted.before.items():
+        after = adapted.after[group]
+        print(
+            f"held-out tokens, {group} ({before.tokens:,}): loss {before.loss:.3f} -> {after.loss:.3f}, "
+            f"accuracy {before.accuracy:.1%} -> {after.accuracy:.1%}"
+        )
+
+
+def calibrate(
+    model: Checkpoint,
+    texts: Annotated[str, typer.Argument(help="Place of the probe texts; the first 256 are used.")],
+    output: Output,
+    activation_rate: Annotated[float | None, typer.Option(help="Share of the vocabulary to be active.")] = None,
+    shift: Annotated[float | None, typer.Option(help="Lower the output bias by this, in logits.")] = None,
+    level: Annotated[
+        Literal["pooled", "token"], typer.Option(help="Whose terms are counted: a text's or each token's.")
+    ] = "pooled",
+    as_json: Json = False,
+) -> None:
+    """Choose how much of the vocabulary is active.
+
+    The output bias is shifted, so that a text makes a chosen share of the terms active.
+
+    Example: vocable calibrate adapted texts.txt -o out --activation-rate 0.05
+    """
+    if (activation_rate is None) == (shift is None):
+        raise ArgumentError("give either --activation-rate or --shift")
+    from vocable.adapt.calibrate import calibrate as shift_bias
+    from vocable.adapt.checkpoint import load_checkpoint
+    from vocable.data import read_texts
+    from vocable.unfinished import partial_of, refuse_occupied
+
+    refuse_occupied(output)
+    mlm, tokenizer = load_checkpoint(model)
+    probe = list(islice(read_texts(texts), PROBE_TEXTS))
+    found = shift_bias(mlm, tokenizer, probe, activation_rate=activation_rate, shift=shift, level=level)
+    work = partial_of(output)
+    _save(found.mlm, tokenizer, model, work)
+    os.replace(work, output)
+    if as_json:
+        figures = {
+            f"{name}_{when}": getattr(active, figure)
+            for when, active in (("before", found.before), ("after", found.after))
+            for name, figure in (("rate", "share"), ("mean", "mean"), ("p99", "p99"))
+        }
+        print_json({"output": str(output), "level": level, "shift": found.shift} | figures)
+        return
+    before, after = found.before, found.after
+    print(f"{output}: bias lowered by {found.shift:.3f}, active {before.share:.2%} -> {after.share:.2%}")
+    print(
+        f"active terms of a {'text' if level == 'pooled' else 'token'}: mean {before.mean:,.1f} -> {after.mean:,.1f}, "
+        f"99th percentile {before.p99:,.0f} -> {after.p99:,.0f}"
+    )
+
+
+def _save(mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, source: str, folder: Path) -> None:
+    """The checkpoint, with what `source` remembers of its transfer: the new tokens are new until training ends."""
+    from vocable.adapt.checkpoint import save_checkpoint
+    from vocable.adapt.provenance import TRANSFER
+    from vocable.encoder.load import locate
+
+    shutil.rmtree(folder, ignore_errors=True)
+    save_checkpoint(mlm, tokenizer, folder)
+    remembered = Path(locate(source)) / TRANSFER
+    if remembered.is_file():
+        shutil.copy(remembered, folder)
+
+
+def _held_out(adapted: Pretrained) -> dict[str, dict[str, dict[str, float]]]:
+    return {
+        when: {group: found._asdict() for group, found in guesses.items()}
+        for when, guesses in (("before", adapted.before), ("after", adapted.after))
+    }
+
+
+def _pretraining(**values: object) -> Pretraining:
+    """The settings, checked; `ArgumentError` names the option."""
+    from pydantic import ValidationError
+
+    from vocable.training.recipe import Pretraining
+
+    try:
+        return Pretraining.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        if not first["loc"]:  # options that exclude each other
+            raise ArgumentError("--train-bias goes with --trainable embeddings") from error
+        option = "--" + str(first["loc"][0]).replace("_", "-")
+        raise ArgumentError(f"{option}: {first['msg']}, not {first['input']!r}") from error
