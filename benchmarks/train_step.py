@@ -2,9 +2,10 @@
 
     python benchmarks/train_step.py                              # 16 pairs + hard negatives, 24 / 128 tokens
 
-The step is SparseEncoderTrainer's: SpladeLoss over SparseMultipleNegativesRankingLoss, backward, clipping, AdamW. Every
-side runs in a process of its own from the same checkpoint on the same batch, so that its peak memory above the loaded
-model (gradients and optimizer included) is its own. The first losses are compared before anything is printed.
+Both sides run SparseEncoderTrainer with SpladeLoss over SparseMultipleNegativesRankingLoss; a step is what lies between
+the ends of two, tokenization, clipping and AdamW included. Every side runs in a process of its own from the same
+checkpoint on the same texts, so that its peak memory above the loaded model (gradients and optimizer included) is its
+own. The first losses are compared before anything is printed.
 """
 
 from __future__ import annotations
@@ -15,17 +16,21 @@ import multiprocessing
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
 import torch
+from datasets import Dataset
 from machine import NOT_NATIVE, figure, machine, peak_memory, print_machine, ratio
 from random_model import DESCRIPTION, write_random_model
 from sentence_transformers import SparseEncoder
+from sentence_transformers.sparse_encoder import SparseEncoderTrainer, SparseEncoderTrainingArguments
+from sentence_transformers.sparse_encoder.callbacks.splade_callbacks import SpladeRegularizerWeightSchedulerCallback
 from sentence_transformers.sparse_encoder.losses import SparseMultipleNegativesRankingLoss, SpladeLoss
-from torch import Tensor
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_callback import PrinterCallback
 
 from vocable.data import read_texts
 from vocable.encoder.fuse import fuse
@@ -52,56 +57,71 @@ SIDES = {
 PEER = "sentence-transformers float32"
 
 
+class Clock(TrainerCallback):
+    """When each step ended, in seconds."""
+
+    def __init__(self) -> None:
+        self.ends: list[float] = []
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any) -> None:
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        self.ends.append(time.perf_counter())
+
+
 def measure(side: Side, path: str, texts: list[str], options: argparse.Namespace) -> dict[str, Any]:
     """Milliseconds a step, peak MiB above the loaded model, the first loss and the sparsity; in its own process."""
     device = torch.device(options.device)
-    torch.manual_seed(0)
-    model = SparseEncoder(path, device=options.device).float().train()
+    model = SparseEncoder(path, device=options.device).float()
+    model[0].query_length, model[0].document_length = options.query_length, options.document_length
     if side.fused:
         fuse(model)
     if side.dropout is not None:
         set_dropout(model, side.dropout)
     ranking = SparseMultipleNegativesRankingLoss(model)
     loss = SpladeLoss(model, ranking, document_regularizer_weight=3e-5, query_regularizer_weight=5e-5)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6)
-    batch = draw(model, texts, options)
-    losses: list[float] = []
-    milliseconds: list[float] = []
-
-    def step() -> None:
-        start = time.perf_counter()
-        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=side.bfloat16):
-            total = torch.stack(list(loss([dict(features) for features in batch], None).values())).sum()
-        total.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(float(total.detach()))  # waits for the device
-        milliseconds.append(1e3 * (time.perf_counter() - start))
-
-    memory = peak_memory(lambda: [step() for _ in range(options.steps + 1)], device)
-    with torch.no_grad():
-        active = (model(dict(batch[1]))["sentence_embedding"] > 0).float().mean()
+    ramp, clock = SpladeRegularizerWeightSchedulerCallback(loss), Clock()
+    model.model_card_data.generate_widget_examples = False
+    examples = draw(texts, options)
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = SparseEncoderTrainingArguments(
+            output_dir=folder,
+            max_steps=options.steps + 1,
+            per_device_train_batch_size=options.pairs,
+            learning_rate=1e-6,
+            bf16=side.bfloat16,
+            use_cpu=device.type == "cpu",
+            dataloader_pin_memory=device.type == "cuda",
+            router_mapping={"query": "query", "positive": "document", "negative": "document"},
+            logging_steps=1,
+            save_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+        )
+        trainer = SparseEncoderTrainer(model, arguments, train_dataset=examples, loss=loss, callbacks=[ramp, clock])
+        trainer.remove_callback(PrinterCallback)
+        memory = peak_memory(trainer.train, device)
+    active = model.encode_document(examples["positive"][: options.pairs], convert_to_tensor=True).to_dense() > 0
     return {
-        "milliseconds": median(milliseconds[1:]),
+        "milliseconds": 1e3 * median(end - start for start, end in pairwise(clock.ends)),
         "MiB": memory,
-        "loss": losses[0],
-        "active share of a document": float(active),
+        "loss": trainer.state.log_history[0]["loss"],
+        "active share of a document": float(active.float().mean()),
     }
 
 
-def draw(model: SparseEncoder, texts: list[str], options: argparse.Namespace) -> list[dict[str, Tensor]]:
-    """Queries, positives and one hard negative each, cut from running text to the exact length: no padding."""
-    tokenizer = model.tokenizer
-    running = iter(tokenizer(" ".join(texts), add_special_tokens=False, verbose=False)["input_ids"])
-    batch = []
-    for length in (options.query_length, options.document_length, options.document_length):
-        rows = [
-            [tokenizer.cls_token_id, *islice(running, length - 2), tokenizer.sep_token_id] for _ in range(options.pairs)
-        ]
-        ids = torch.tensor(rows, device=model.device)
-        batch.append({"input_ids": ids, "attention_mask": torch.ones_like(ids)})
-    return batch
+def draw(texts: list[str], options: argparse.Namespace) -> Dataset:
+    """Queries, positives and one hard negative each: running text, as many words as the model reads tokens."""
+    running = iter(" ".join(texts).split())
+    lengths = {
+        "query": options.query_length,
+        "positive": options.document_length,
+        "negative": options.document_length,
+    }
+    rows = options.pairs * (options.steps + 1)
+    return Dataset.from_list(
+        [{name: " ".join(islice(running, length)) for name, length in lengths.items()} for _ in range(rows)]
+    )
 
 
 def check(results: dict[str, dict[str, Any]]) -> None:

@@ -232,3 +232,11 @@ def test_parts_of_different_indexes_do_not_make_one() -> None:
             ExactIndex.from_arrays({key: array for key, array in small.arrays().items() if key != name}, small.header())
     with pytest.raises(VectorsError, match="not complete"):
         ExactIndex.from_arrays(small.arrays(), {"shape": [2]})
+
+
+@pytest.mark.parametrize("ids", [None, ["c", "a", "d", "b"]])
+def test_the_vectors_come_back_as_they_were_given(ids):
+    vectors = csr_array(
+        np.array([[0.0, 1.0, 0.5], [2.0, 0.0, 0.0], [0.0, 0.0, 0.0], [1.0, 3.0, 0.0]], dtype=np.float32)
+    )
+    np.testing.assert_array_equal(ExactIndex(vectors, ids=ids).vectors().toarray(), vectors.toarray())

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from datasets import Dataset, DatasetDict
+from datasets import Dataset, DatasetDict, concatenate_datasets
 from numpy.lib.format import open_memmap
 from scipy.special import log_softmax
 from sentence_transformers import SentenceTransformer
@@ -13,9 +13,10 @@ from sentence_transformers.sentence_transformer.modules import Pooling, Transfor
 from sentence_transformers.sparse_encoder.losses import SparseMultipleNegativesRankingLoss
 
 from vocable.errors import ModelError, RecipeError
+from vocable.search.bm25 import BM25Index
 from vocable.training import teacher as module
 from vocable.training.recipe import Distillation, make_recipe
-from vocable.training.teacher import DistilledRanking, Teacher, teach
+from vocable.training.teacher import DenseTeacher, DistilledRanking, LexicalTeacher, teach
 from vocable.training.train import train
 
 
@@ -36,7 +37,7 @@ def examples(toy_texts):
 
 
 def test_scores_are_cosines_of_every_query_with_every_document(dense, examples, tmp_path):
-    labelled, teacher = teach(examples, Distillation(teacher=dense), tmp_path)
+    labelled, _, teacher = teach(examples, Distillation(teacher=dense), tmp_path)
     assert [source["label"][:] for source in labelled.values()] == [list(range(12)), list(range(12, 20))]
     batch = labelled["second"][2:5]
     model = SentenceTransformer(dense, device="cpu")
@@ -57,6 +58,30 @@ def test_what_a_killed_run_embedded_is_not_made_again(dense, examples, tmp_path,
     np.testing.assert_array_equal(again[8:], whole[8:])
 
 
+def test_the_lexical_teacher_scores_as_bm25_does(dense, examples, tmp_path):
+    labelled, _, _ = teach(examples, Distillation(teacher=dense), tmp_path)
+    together = concatenate_datasets(list(examples.values()))
+    documents = together["positive"][:] + together["negative_1"][:]
+    index = BM25Index(documents)
+    rows = np.array(labelled["second"][1:4]["label"])
+    found = LexicalTeacher(together).scores(rows)
+    hits = index.search([together["query"][row] for row in rows], k=len(documents))
+    expected = np.zeros((len(rows), len(documents)))
+    for query in range(len(rows)):
+        known = hits.rows[query] >= 0
+        expected[query, hits.rows[query][known]] = hits.scores[query][known]
+    np.testing.assert_allclose(found, expected[:, np.concatenate([rows, rows + len(together)])], rtol=1e-5)
+
+
+def test_both_teachers_are_standardized_before_they_are_averaged(dense, examples, tmp_path):
+    labelled, alone, both = teach(examples, Distillation(teacher=dense, lexical=True), tmp_path)
+    rows = np.array(labelled["first"][2:8]["label"])
+    lexical = LexicalTeacher(concatenate_datasets(list(examples.values())))
+    scores = np.stack([alone.scores(rows).numpy(), lexical.scores(rows).numpy()])
+    z = (scores - scores.mean(axis=2, keepdims=True)) / scores.std(axis=2, keepdims=True)
+    np.testing.assert_allclose(both.scores(rows), z.mean(axis=0), atol=1e-4)
+
+
 @pytest.mark.parametrize("info_nce_weight", [0.0, 0.3])
 def test_the_loss_is_the_divergence_and_its_share_of_info_nce(toy_model, info_nce_weight):
     rng = np.random.default_rng(0)
@@ -65,7 +90,7 @@ def test_the_loss_is_the_divergence_and_its_share_of_info_nce(toy_model, info_nc
     rows = np.array([7, 0, 3, 5])
     settings = Distillation(teacher="-", temperature=0.5, weight=2.0, info_nce_weight=info_nce_weight)
     loss = DistilledRanking(
-        SparseMultipleNegativesRankingLoss(toy_model, scale=1 / 0.8), Teacher(dense), settings, temperature=0.8
+        SparseMultipleNegativesRankingLoss(toy_model, scale=1 / 0.8), DenseTeacher(dense), settings, temperature=0.8
     )
     vectors = [torch.from_numpy(part) for part in (queries, positives, negatives)]
     found = float(loss.compute_loss_from_embeddings(vectors, torch.from_numpy(rows)))

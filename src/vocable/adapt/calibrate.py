@@ -16,6 +16,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vocable.adapt.activation import Activation, Level, probe_logits
+from vocable.encoder.output_vocabulary import output_layer
 from vocable.errors import ArgumentError, ModelError
 
 PROBE_TEXTS = 256
@@ -72,13 +73,13 @@ def calibrate(
     if not probe:
         raise ArgumentError("calibrate needs at least one text that is not empty")
     calibrated = copy.deepcopy(mlm).eval()
-    decoder = calibrated.get_output_embeddings()
-    if decoder is None or decoder.bias is None:
+    layer = output_layer(calibrated)
+    if layer is None or layer.bias is None:
         raise ModelError(f"{type(mlm).__name__} has no output bias to shift")
     logits = probe_logits(calibrated, tokenizer, probe, level, max_length)
     if activation_rate is not None:
         shift = logits.threshold(activation_rate)
     assert shift is not None
     with torch.no_grad():
-        decoder.bias -= shift
+        layer.bias.sub_(shift)
     return Calibration(calibrated, shift, logits.above(0.0), logits.above(shift))

@@ -1,4 +1,7 @@
-"""Stock masked-language-model checkpoints in and out: what every adaptation starts from and leaves."""
+"""Masked-language-model checkpoints in and out: what every adaptation starts from and leaves.
+
+They are stock checkpoints, unless the output vocabulary is another than the tokenizer's (`output_vocabulary`).
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,13 @@ from safetensors import SafetensorError
 from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from vocable.encoder.load import locate
+from vocable.encoder.output_vocabulary import (
+    TERMS,
+    output_vocabulary,
+    restore_output_vocabulary,
+    weights_expected,
+    write_terms,
+)
 from vocable.errors import ModelError
 from vocable.unfinished import partial_of, refuse_occupied
 
@@ -19,11 +29,13 @@ def load_checkpoint(name: str | Path) -> tuple[PreTrainedModel, PreTrainedTokeni
     """The masked language model and the tokenizer of a folder, a Hub id, or `package:NAME/FOLDER`, in float32.
 
     Raises:
-        ModelError: nothing is there, or it has no masked-language-model head.
+        ModelError: nothing is there, it has no masked-language-model head, or its output vocabulary is damaged.
+        DataError: the terms of its output vocabulary are.
     """
     place = locate(name)
     try:
-        mlm, loading = AutoModelForMaskedLM.from_pretrained(place, dtype="float32", output_loading_info=True)
+        with weights_expected():
+            mlm, loading = AutoModelForMaskedLM.from_pretrained(place, dtype="float32", output_loading_info=True)
     except (OSError, ValueError, HFValidationError, SafetensorError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise ModelError(f"{name}: no masked language model could be read here ({reason})") from error
@@ -33,6 +45,7 @@ def load_checkpoint(name: str | Path) -> tuple[PreTrainedModel, PreTrainedTokeni
             f"{name} has no masked-language-model head, or not all of it (no {missing}): "
             "a recipe with head: new gives it one (vocable train)"
         )
+    restore_output_vocabulary(mlm, place)
     return mlm, load_tokenizer(name)
 
 
@@ -63,6 +76,9 @@ def save_checkpoint(mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, ou
     try:
         mlm.save_pretrained(unfinished)
         tokenizer.save_pretrained(unfinished)
+        layer = output_vocabulary(mlm)
+        if layer is not None:
+            write_terms(unfinished / TERMS, layer.terms)
         os.replace(unfinished, output)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)

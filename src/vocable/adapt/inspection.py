@@ -28,7 +28,9 @@ from vocable.adapt.rescale import choose_factor, is_calm
 from vocable.adapt.start import Start, measure_start
 from vocable.adapt.verdict import Finding, findings, in_words
 from vocable.encoder.fuse import plain_decoder, splade_modules
+from vocable.encoder.output_vocabulary import output_layer
 from vocable.errors import ArgumentError, ModelError
+from vocable.evaluation.tables import short
 
 WIDTH = 80
 
@@ -45,6 +47,7 @@ class Head:
     anisotropy: float  # mean cosine of two rows
     tied: bool  # the same matrix as the input embeddings
     biased: bool
+    own_terms: bool = False  # other ones than the tokenizer's tokens
 
 
 @dataclass(frozen=True)
@@ -178,16 +181,18 @@ def _parts(
 
 def _head(mlm: PreTrainedModel) -> Head:
     decoder = plain_decoder(mlm)
-    norms = row_norms(decoder.weight)
+    layer = output_layer(mlm)
+    norms = row_norms(layer.weight)
     return Head(
-        terms=decoder.weight.shape[0],
-        dimensions=decoder.weight.shape[1],
+        terms=layer.weight.shape[0],
+        dimensions=layer.weight.shape[1],
         norm_mean=float(norms.mean()),
         norm_max=float(norms.max()),
         norm_std=float(norms.std(correction=0)),
-        anisotropy=anisotropy(decoder.weight),
-        tied=decoder.weight is mlm.get_input_embeddings().weight,
-        biased=decoder.bias is not None,
+        anisotropy=anisotropy(layer.weight),
+        tied=layer.weight is mlm.get_input_embeddings().weight,
+        biased=layer.bias is not None,
+        own_terms=layer is not decoder,
     )
 
 
@@ -210,7 +215,7 @@ def _overlap(tokenizer: PreTrainedTokenizerBase, target: PreTrainedTokenizerBase
 def _lines(found: Inspection) -> Iterator[tuple[str, str]]:
     """Label and value of each line of the table, without the verdict."""
     head, vocabulary, start = found.head, found.vocabulary, found.start
-    ties = "tied to the input embeddings" if head.tied else "not tied"
+    ties = "terms of its own" if head.own_terms else "tied to the input embeddings" if head.tied else "not tied"
     yield "parameters", f"{found.parameters:,}"
     yield "head", f"{head.terms:,} x {head.dimensions}, {ties}, {'with' if head.biased else 'without'} bias"
     yield "row norms", f"mean {head.norm_mean:.3f}, max {head.norm_max:.3f}, std {head.norm_std:.3f}"
@@ -226,6 +231,9 @@ def _lines(found: Inspection) -> Iterator[tuple[str, str]]:
     yield "probe", f"{start.pairs} pairs of half texts from {found.probe}, {start.batch} a batch"
     yield "active", f"{start.pooled_rate:.2%} of the terms in a text, {start.token_rate:.2%} in a token"
     yield "", f"{start.terms_mean:,.0f} terms a text, 99th percentile {start.terms_p99:,.0f}"
-    yield "scores", f"own document {start.positive_mean:,.4g}, any {start.score_mean:,.4g} ± {start.score_std:,.3g}"
-    yield "", f"largest {start.score_max:,.4g}; own document first {start.accuracy:.0%}"
+    yield (
+        "scores",
+        f"own document {short(start.positive_mean)}, any {short(start.score_mean)} ± {short(start.score_std)}",
+    )
+    yield "", f"largest {short(start.score_max)}; own document first {start.accuracy:.0%}"
     yield "loss", f"{start.loss:,.2f}, that of guessing {start.chance:.2f}"

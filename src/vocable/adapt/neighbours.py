@@ -27,7 +27,7 @@ def neighbours(transferred: Transfer, source: PreTrainedTokenizerBase, word: str
     Raises:
         ArgumentError: the target vocabulary has no such token, or its row was not made as a weighted mean.
     """
-    target, alignment, weights = transferred.tokenizer, transferred.alignment, transferred.weights
+    target, alignment, weights = transferred.target, transferred.alignment, transferred.weights
     i = target.get_vocab().get(word)
     if i is None:
         raise ArgumentError(f"{word!r} is no token of the target vocabulary")

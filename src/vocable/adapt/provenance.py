@@ -8,9 +8,11 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vocable.adapt.checkpoint import save_checkpoint
 from vocable.adapt.transfer import Transfer
+from vocable.encoder.load import locate
 from vocable.errors import ModelError, VectorsError
 from vocable.unfinished import partial_of, read_json, refuse_occupied, write_json
 
@@ -32,6 +34,7 @@ def save_transfer(transferred: Transfer, output: str | Path, *, source: str, tar
         "target": target,
         "init": init,
         "bias": bias,
+        "head_only": transferred.target is not transferred.tokenizer,
         "overlap": {"share": alignment.overlap, "classes": classes},
         "new_tokens": alignment.new.tolist(),
     }
@@ -40,6 +43,28 @@ def save_transfer(transferred: Transfer, output: str | Path, *, source: str, tar
     try:
         save_checkpoint(transferred.mlm, transferred.tokenizer, work / "whole")
         write_json(work / "whole" / TRANSFER, values)
+        os.replace(work / "whole", output)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def save_adapted(
+    mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, output: str | Path, *, source: str | Path
+) -> None:
+    """`save_checkpoint`, with what `source` remembers of its transfer: new tokens stay new until the training ends.
+
+    Raises:
+        ArgumentError: `output` is there already.
+    """
+    output = Path(output)
+    refuse_occupied(output)
+    work = partial_of(output)
+    shutil.rmtree(work, ignore_errors=True)
+    remembered = Path(locate(source)) / TRANSFER
+    try:
+        save_checkpoint(mlm, tokenizer, work / "whole")
+        if remembered.is_file():
+            shutil.copy(remembered, work / "whole")
         os.replace(work / "whole", output)
     finally:
         shutil.rmtree(work, ignore_errors=True)

@@ -19,6 +19,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from vocable.adapt.probe import probe_texts
 from vocable.adapt.start import Start, measure_start
 from vocable.encoder.fuse import plain_decoder
+from vocable.encoder.output_vocabulary import output_layer
 from vocable.errors import ArgumentError
 
 FACTORS = (1, 2, 4, 8, 16, 32)
@@ -133,4 +134,4 @@ def _chosen(trials: Sequence[Trial]) -> int:
 
 @torch.no_grad()
 def _divide(mlm: PreTrainedModel, factor: float) -> None:
-    mlm.get_output_embeddings().weight.div_(factor)
+    output_layer(mlm).weight.div_(factor)

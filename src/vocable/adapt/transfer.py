@@ -4,6 +4,9 @@ Tokens that both vocabularies have keep their rows, new ones start where the cho
 output bias takes the target's order on the source's scale. What comes out is an ordinary checkpoint with the target's
 tokenizer, to be adapted by masked language modelling (§4.2.3) and calibrated.
 
+Head-only transfer (§6.3, table 6) does the same with the output alone: the model reads what it read before, and its
+terms are the target's tokens.
+
 Letters: v source tokens, v' target tokens, n new tokens, d hidden size.
 """
 
@@ -32,8 +35,11 @@ from vocable.adapt.vocabulary import (
     check_frame,
     vocabulary_of,
     warn_of_fixed_padding,
+    with_output_vocabulary,
     with_vocabulary,
 )
+from vocable.encoder.output_vocabulary import OutputVocabulary
+from vocable.encoder.terms import token_names
 from vocable.errors import ArgumentError, ModelError
 
 logger = logging.getLogger(__name__)
@@ -48,7 +54,8 @@ class Transfer(NamedTuple):
     """A transferred model with its tokenizer, and how its vocabulary was made."""
 
     mlm: PreTrainedModel
-    tokenizer: PreTrainedTokenizerBase
+    tokenizer: PreTrainedTokenizerBase  # what the model reads with
+    target: PreTrainedTokenizerBase  # what its terms are the tokens of: `tokenizer`, unless only the head was moved
     alignment: Alignment
     weights: csr_array | None  # [n, v], what each new token was made of; None where the rows are not a weighted mean
 
@@ -59,6 +66,7 @@ def transfer(
     target: PreTrainedTokenizerBase,
     *,
     target_model: PreTrainedModel | None = None,
+    head_only: bool = False,
     init: Init = "semantic",
     bias: Bias = "prior",
     texts: Iterable[str] | None = None,
@@ -74,6 +82,8 @@ def transfer(
         target: the tokenizer to move to. The result has a copy with the source's maximum length and model inputs.
         target_model: a model with this tokenizer; its embeddings make the semantic initialization, its output bias the
             prior.
+        head_only: replace the output terms alone. Tokenizer and input embeddings stay, and the rows of the decoder
+            (tied or not) make those of an output layer of its own: see `vocable.encoder.output_vocabulary`.
         init: where a new token's row starts. "semantic": the mean of shared tokens that are near it in the target's
             embeddings (eq. 7 to 9). "subtoken": the mean of the pieces that the source's tokenizer cuts it into.
             "mean": the centroid of the shared tokens, which is also where the other two put what they cannot place.
@@ -86,28 +96,34 @@ def transfer(
 
     Raises:
         ArgumentError: no such init or bias; a prior with nothing to take it from.
-        ModelError: `mlm` has no masked-language-model head; `target` lacks a special token that the model needs, or
-            frames texts otherwise; a semantic initialization without embeddings; no token in common.
+        ModelError: `mlm` has no masked-language-model head, or other output terms already; `target` lacks a special
+            token that the model needs, or frames texts otherwise (which head-only does not mind); a semantic
+            initialization without embeddings; no token in common.
     """
     _check_choice("init", init, get_args(Init))
     _check_choice("bias", bias, get_args(Bias))
     old, onto = vocabulary_of(mlm), Target(target, target_model)
-    check_frame(tokenizer, target)
+    if not head_only:
+        check_frame(tokenizer, target)
+        warn_of_fixed_padding(mlm, target)
     alignment = align(tokenizer, target)
     _check_target(onto, alignment, init)
-    warn_of_fixed_padding(mlm, target)
     if alignment.overlap < LOW_OVERLAP:
         message = "only %.1f %% of the target vocabulary is in the model's: most of it has to be learned anew"
         logger.warning(message, 100 * alignment.overlap)
     moved_bias = None if old.bias is None else _moved_bias(old.bias, bias, tokenizer, onto, alignment, texts)
     weights = _weights(init, len(old.embeddings), tokenizer, onto, alignment)
     generator = torch.Generator().manual_seed(seed)
+    if head_only:
+        rows = initial_rows(old.decoder, init, weights, alignment, generator)
+        layer = OutputVocabulary(token_names(target, len(rows)), rows, moved_bias)
+        return Transfer(with_output_vocabulary(mlm, layer), tokenizer, target, alignment, weights)
     embeddings = initial_rows(old.embeddings, init, weights, alignment, generator)
     tied = old.decoder.data_ptr() == old.embeddings.data_ptr()
     decoder = embeddings if tied else initial_rows(old.decoder, init, weights, alignment, generator)
     adopted = _adopted(tokenizer, target)
     moved = with_vocabulary(mlm, Vocabulary(embeddings, decoder, moved_bias), adopted)
-    return Transfer(moved, adopted, alignment, weights)
+    return Transfer(moved, adopted, adopted, alignment, weights)
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

@@ -52,7 +52,8 @@ class Finding:
 
 def findings(found: Inspection) -> Iterator[Finding]:
     """The findings of an inspection, in the order of the repairs; none when the model is ready."""
-    yield from _of_vocabulary(found)
+    if not found.head.own_terms:  # the tokenizer then only reads
+        yield from _of_vocabulary(found)
     if is_calm(found.start):
         yield from _of_activation(found)
     elif found.head.norm_mean > NORM and found.factor > 1:

@@ -15,6 +15,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from vocable.adapt.alignment import ROLES, role_id
 from vocable.encoder.fuse import plain_decoder
+from vocable.encoder.output_vocabulary import OutputVocabulary, give_output_vocabulary, output_vocabulary
 from vocable.errors import ModelError
 
 logger = logging.getLogger(__name__)
@@ -36,9 +37,11 @@ def vocabulary_of(mlm: PreTrainedModel) -> Vocabulary:
     """The matrices of a masked language model, as they are, not copied.
 
     Raises:
-        ModelError: it has no masked-language-model head, or none that is a plain `Linear`.
+        ModelError: it has no masked-language-model head, none that is a plain `Linear`, or other output terms already.
     """
     decoder = plain_decoder(mlm)
+    if output_vocabulary(mlm) is not None:
+        raise ModelError("the model has an output vocabulary of its own: transfer the one that it was made from")
     bias = None if decoder.bias is None else decoder.bias.detach()
     return Vocabulary(mlm.get_input_embeddings().weight.detach(), decoder.weight.detach(), bias)
 
@@ -71,6 +74,13 @@ def with_vocabulary(
         state[name] = copies.setdefault(new.data_ptr(), new.to(tensor.dtype, copy=True).contiguous())
     made: PreTrainedModel = type(mlm).from_pretrained(None, config=config, state_dict=state, dtype=mlm.dtype)
     return made.to(mlm.device).eval()
+
+
+def with_output_vocabulary(mlm: PreTrainedModel, layer: OutputVocabulary) -> PreTrainedModel:
+    """A copy of `mlm` whose output terms are those of `layer`; it reads what it read before."""
+    made = copy.deepcopy(mlm).eval()
+    give_output_vocabulary(made, layer)
+    return made
 
 
 def check_frame(source: PreTrainedTokenizerBase, target: PreTrainedTokenizerBase) -> None:

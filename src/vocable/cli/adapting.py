@@ -56,8 +56,9 @@ def rescale(
     Example: vocable rescale answerdotai/ModernBERT-base -o out --factor auto
     """
     k = _number(factor)
-    from vocable.adapt.checkpoint import load_checkpoint, save_checkpoint
+    from vocable.adapt.checkpoint import load_checkpoint
     from vocable.adapt.probe import probe_texts
+    from vocable.adapt.provenance import save_adapted
     from vocable.adapt.rescale import choose_factor
     from vocable.adapt.rescale import rescale as divide
     from vocable.unfinished import refuse_occupied
@@ -68,7 +69,7 @@ def rescale(
     if k is None:
         choice = choose_factor(mlm, tokenizer, probe_texts(texts))
         k = choice.factor
-    save_checkpoint(divide(mlm, k), tokenizer, output)
+    save_adapted(divide(mlm, k), tokenizer, output, source=model)
     if as_json:
         trials = [] if choice is None else [{"factor": trial.factor} | asdict(trial.start) for trial in choice.trials]
         print_json({"output": str(output), "factor": k, "trials": trials})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -15,8 +14,6 @@ from vocable.cli.output import print_json
 from vocable.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
     from vocable.training.pretrain import Pretrained
     from vocable.training.recipe import Pretraining
 
@@ -71,7 +68,7 @@ def pretrain(
         save_every=save_every,
     )
     from vocable.adapt.checkpoint import load_checkpoint
-    from vocable.adapt.provenance import new_tokens
+    from vocable.adapt.provenance import new_tokens, save_adapted
     from vocable.data import read_texts
     from vocable.encoder.load import locate
     from vocable.training.pretrain import pretrain as adapt
@@ -85,7 +82,8 @@ def pretrain(
     claim(work, {"model": model, "seed": seed, **settings.model_dump()})
     corpus = (text for stream in streams for text in stream)
     adapted = adapt(mlm, tokenizer, corpus, settings, work / "run", new_tokens=new, seed=seed)
-    _save(adapted.mlm, tokenizer, model, work / "whole")
+    shutil.rmtree(work / "whole", ignore_errors=True)
+    save_adapted(adapted.mlm, tokenizer, work / "whole", source=model)
     os.replace(work / "whole", output)
     shutil.rmtree(work)
     if as_json:
@@ -121,16 +119,15 @@ def calibrate(
         raise ArgumentError("give either --activation-rate or --shift")
     from vocable.adapt.calibrate import calibrate as shift_bias
     from vocable.adapt.checkpoint import load_checkpoint
+    from vocable.adapt.provenance import save_adapted
     from vocable.data import read_texts
-    from vocable.unfinished import partial_of, refuse_occupied
+    from vocable.unfinished import refuse_occupied
 
     refuse_occupied(output)
     mlm, tokenizer = load_checkpoint(model)
     probe = list(islice(read_texts(texts), PROBE_TEXTS))
     found = shift_bias(mlm, tokenizer, probe, activation_rate=activation_rate, shift=shift, level=level)
-    work = partial_of(output)
-    _save(found.mlm, tokenizer, model, work)
-    os.replace(work, output)
+    save_adapted(found.mlm, tokenizer, output, source=model)
     if as_json:
         figures = {
             f"{name}_{when}": getattr(active, figure)
@@ -145,19 +142,6 @@ def calibrate(
         f"active terms of a {'text' if level == 'pooled' else 'token'}: mean {before.mean:,.1f} -> {after.mean:,.1f}, "
         f"99th percentile {before.p99:,.0f} -> {after.p99:,.0f}"
     )
-
-
-def _save(mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, source: str, folder: Path) -> None:
-    """The checkpoint, with what `source` remembers of its transfer: the new tokens are new until training ends."""
-    from vocable.adapt.checkpoint import save_checkpoint
-    from vocable.adapt.provenance import TRANSFER
-    from vocable.encoder.load import locate
-
-    shutil.rmtree(folder, ignore_errors=True)
-    save_checkpoint(mlm, tokenizer, folder)
-    remembered = Path(locate(source)) / TRANSFER
-    if remembered.is_file():
-        shutil.copy(remembered, folder)
 
 
 def _held_out(adapted: Pretrained) -> dict[str, dict[str, dict[str, float]]]:

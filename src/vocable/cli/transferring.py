@@ -18,6 +18,9 @@ def transfer(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A masked language model: a folder or a Hub id.")],
     target: Annotated[str, typer.Option(help="Whose vocabulary: a model or a tokenizer, a folder or a Hub id.")],
     output: Output,
+    head_only: Annotated[
+        bool, typer.Option("--head-only", help="Keep the tokenizer and replace the output terms alone.")
+    ] = False,
     init: Annotated[
         Literal["semantic", "subtoken", "mean", "random-new", "random-all"],
         typer.Option(help="Where new tokens start; semantic needs the target's model."),
@@ -52,18 +55,33 @@ def transfer(
     corpus = None if texts is None else read_texts(texts)
     mlm, tokenizer = load_checkpoint(model)
     onto = load_target(target)
-    moved = move(mlm, tokenizer, onto.tokenizer, target_model=onto.model, init=init, bias=bias, texts=corpus, seed=seed)
+    moved = move(
+        mlm,
+        tokenizer,
+        onto.tokenizer,
+        target_model=onto.model,
+        head_only=head_only,
+        init=init,
+        bias=bias,
+        texts=corpus,
+        seed=seed,
+    )
     shown = [made_of(moved, tokenizer, word) for word in neighbours or ()]
     save_transfer(moved, output, source=model, target=target, init=init, bias=bias)
     alignment = moved.alignment
     if as_json:
-        print_json({"output": str(output), "init": init, "bias": bias, **_outline(alignment, shown)})
+        settings = {"head_only": head_only, "init": init, "bias": bias}
+        print_json({"output": str(output), **settings, **_outline(alignment, shown)})
         return
     _print_classes(alignment)
     for made in shown:
         _print_neighbours(made)
     print(f"\n{output}: {alignment.overlap:.1%} of the target carried over, {len(alignment.new):,} new tokens: {init}")
-    print(f"next: vocable pretrain {output} TEXTS -o DIR --steps 500 --masking overlap-aware")
+    if head_only:
+        print("its terms are not its tokens: vocable.load reads it, stock loaders give the model it was made from")
+        print(f"next: vocable calibrate {output} TEXTS -o DIR --activation-rate 0.05")
+    else:
+        print(f"next: vocable pretrain {output} TEXTS -o DIR --steps 500 --masking overlap-aware")
 
 
 def _outline(alignment: Alignment, shown: list[Neighbours]) -> dict[str, Any]:

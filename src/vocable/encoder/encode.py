@@ -17,6 +17,7 @@ from sentence_transformers.sparse_encoder.modules import SpladePooling
 from torch import Tensor, nn
 
 from vocable.encoder.fuse import splade_modules
+from vocable.encoder.output_vocabulary import output_layer
 from vocable.encoder.precision import native_bfloat16
 from vocable.errors import ArgumentError
 
@@ -185,8 +186,7 @@ def _pooling(model: SparseEncoder, role: Role) -> str:
 def _output_size(model: SparseEncoder) -> int:
     # The model's own get_embedding_dimension gives the hidden size until something has been encoded.
     [(transformer, _), *_] = splade_modules(model)
-    size: int = transformer.auto_model.get_output_embeddings().out_features
-    return size
+    return output_layer(transformer.auto_model).out_features
 
 
 def _batches(order: NDArray[np.int64], lengths: NDArray[np.int64], budget: int) -> list[NDArray[np.int64]]:

@@ -1,8 +1,9 @@
 """Make a SparseEncoder use the head without logits, and undo it.
 
 The decoder is told to hand its input through, so the "logits" of the model are the hidden states before it, and the
-pooling module reads the decoder's weight and bias. Only the two `forward` methods are replaced, on the instances:
-parameters, ties, state-dict keys, module classes and the saved folder stay those of the stock model.
+pooling module reads the weight and bias of the decoder, or of the output vocabulary that a model has beside it. Only
+the two `forward` methods are replaced, on the instances: parameters, ties, state-dict keys, module classes and the
+saved folder stay those of the stock model.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from vocable.encoder.head import Pooling, sparse_head
+from vocable.encoder.output_vocabulary import output_layer, pass_on
 from vocable.errors import ModelError
 
 POOLINGS = ("max", "sum", "cls")
@@ -52,7 +54,7 @@ def fuse(model: SparseEncoder) -> SparseEncoder:
         raise ModelError(f"no fill-mask Transformer followed by SpladePooling in {_outline(model)}")
     for transformer, pooling in pairs:
         decoder = plain_decoder(transformer.auto_model)
-        _replace_forward(pooling, partial(_pool, pooling, decoder))
+        _replace_forward(pooling, partial(_pool, pooling, output_layer(transformer.auto_model)))
         _replace_forward(decoder, _hand_through)
     return model
 
@@ -69,24 +71,27 @@ def unfuse(model: SparseEncoder) -> SparseEncoder:
     for transformer, pooling in pairs:
         for module in (transformer.auto_model.get_output_embeddings(), pooling):
             _restore_forward(module)
+        pass_on(transformer.auto_model)
     return model
 
 
 @contextmanager
 def without_logits(mlm: PreTrainedModel) -> Iterator[nn.Linear]:
-    """Within the context a masked language model's `logits` are the decoder's inputs [b, s, d]; yields the decoder."""
+    """Within the context the `logits` of `mlm` are its decoder's inputs [b, s, d]; yields the layer of the terms."""
     decoder = plain_decoder(mlm)
-    fused = "forward" in decoder.__dict__  # already part of a fused model, and to stay so
+    before = decoder.__dict__.get("forward")  # of a fused model, or one with an output vocabulary, and to stay so
     _replace_forward(decoder, _hand_through)
     try:
-        yield decoder
+        yield output_layer(mlm)
     finally:
-        if not fused:
+        if before is None:
             _restore_forward(decoder)
+        else:
+            _replace_forward(decoder, before)
 
 
 def plain_decoder(mlm: PreTrainedModel) -> nn.Linear:
-    """The output layer of a masked language model, once it is sure that bypassing it loses nothing.
+    """The decoder of a masked language model, once it is sure that bypassing it loses nothing.
 
     Raises:
         ModelError: there is no output layer, it is not a plain `Linear`, or the model changes the logits after it.
@@ -138,14 +143,14 @@ def _hand_through(hidden: Tensor) -> Tensor:
     return hidden
 
 
-def _pool(pooling: SpladePooling, decoder: nn.Linear, features: dict[str, Any]) -> dict[str, Any]:
+def _pool(pooling: SpladePooling, layer: nn.Linear, features: dict[str, Any]) -> dict[str, Any]:
     """SpladePooling.forward, from the decoder's inputs in `token_embeddings`: [b, s, d], or flat [1, n, d]."""
     if pooling.pooling_strategy == "cls":
         hidden, offsets = _first_tokens(features)
     else:
         hidden, offsets = pack(features)
     strategy: Pooling = "sum" if pooling.pooling_strategy == "sum" else "max"
-    pooled = sparse_head(hidden, decoder.weight, decoder.bias, offsets, strategy, pooling.activation_function)
+    pooled = sparse_head(hidden, layer.weight, layer.bias, offsets, strategy, pooling.activation_function)
     pooling.embedding_dimension = pooled.shape[1]
     features["sentence_embedding"] = pooled
     return features

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
@@ -14,11 +15,14 @@ from huggingface_hub.errors import HFValidationError
 from safetensors import SafetensorError
 from sentence_transformers import SparseEncoder
 from sentence_transformers.sparse_encoder.modules import SpladePooling
-from sentence_transformers.util import load_file_path
+from sentence_transformers.util import fullname, load_file_path
 from transformers import AutoConfig
 
 from vocable.encoder.fuse import POOLINGS, fuse, splade_modules
+from vocable.encoder.output_vocabulary import TERMS, OutputVocabularyTransformer, output_vocabulary
 from vocable.errors import ArgumentError, ModelError
+
+logger = logging.getLogger(__name__)
 
 BUILT_IN = "vocable-mini"
 
@@ -32,6 +36,8 @@ def load(
 ) -> SparseEncoder:
     """Load a sparse encoder, in float32, and give it the head that never builds the logits.
 
+    A model with an output vocabulary other than its tokenizer's is logged as such (INFO).
+
     Args:
         name: "vocable-mini" (the built-in model), a folder, or a Hub id: a saved `SparseEncoder`, or a plain
             masked-language-model checkpoint, which gets max pooling.
@@ -41,6 +47,7 @@ def load(
 
     Raises:
         ModelError: nothing is there, it is not a sparse encoder, or its head cannot be bypassed.
+        DataError: the terms of its output vocabulary are damaged.
         ArgumentError: no such pooling.
     """
     if pooling is not None and pooling not in POOLINGS:
@@ -49,14 +56,14 @@ def load(
     _check_sparse(place, trust_remote_code)
     try:
         with _cls_pooling_allowed():
-            model = SparseEncoder(
-                place, device=device, trust_remote_code=trust_remote_code, model_kwargs={"dtype": "float32"}
-            )
+            model = _open(place, device, trust_remote_code)
     except (OSError, ValueError, HFValidationError, SafetensorError) as error:
         raise ModelError(f"{name}: {_first_line(error)}") from error
-    if pooling is not None:
-        for _, module in splade_modules(model):
-            module.pooling_strategy = pooling
+    for transformer, module in splade_modules(model):
+        module.pooling_strategy = pooling or module.pooling_strategy
+        layer = output_vocabulary(transformer.auto_model)
+        if layer is not None:
+            logger.info("%s has an output vocabulary of its own: %d terms", name, layer.out_features)
     return fuse(model).eval()
 
 
@@ -77,6 +84,27 @@ def locate(name: str | Path) -> str:
     if not Path(text).exists():
         _check_hub(text)
     return text
+
+
+def _open(place: str, device: str | None, trust_remote_code: bool) -> SparseEncoder:
+    """The stock model of a place; its transformer is ours where an output vocabulary lies beside it."""
+    dtype = {"dtype": "float32"}
+    if load_file_path(place, TERMS) is None:
+        return SparseEncoder(place, device=device, trust_remote_code=trust_remote_code, model_kwargs=dtype)
+    if load_file_path(place, "modules.json") is None:
+        trust = {"trust_remote_code": trust_remote_code}
+        transformer = OutputVocabularyTransformer(
+            place, transformer_task="fill-mask", model_kwargs=dtype | trust, processor_kwargs=trust, config_kwargs=trust
+        )
+        return SparseEncoder(modules=[transformer, SpladePooling("max")], device=device)
+    # The host library would import the class by its name, and to do so it would have to trust any other code, too.
+    return SparseEncoder._load_with_module_classes(
+        place,
+        {fullname(OutputVocabularyTransformer): OutputVocabularyTransformer},
+        device=device,
+        trust_remote_code=trust_remote_code,
+        model_kwargs=dtype,
+    )
 
 
 def _check_hub(name: str) -> None:

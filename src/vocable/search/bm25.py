@@ -74,6 +74,10 @@ class BM25Index:
         """The index as arrays: postings, document ids, and the vocabulary."""
         return self._index.arrays() | strings_to_arrays("terms", Ids(list(self.vocabulary)))
 
+    def vectors(self) -> csr_array:
+        """The weights of the documents' terms, csr_array [n, v]."""
+        return self._index.vectors()
+
     def search(self, texts: Sequence[str], k: int = 10, *, threads: int | None = None) -> Ranking:
         """The k best documents for each of q query texts; a document that shares no term is never a hit."""
         return self._index.search(self.query_vectors(texts), k, threads=threads)

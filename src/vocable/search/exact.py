@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
-from scipy.sparse import csr_array
+from scipy.sparse import csc_array, csr_array
 
 from vocable.errors import ArgumentError, VectorsError
 from vocable.search import kernels
@@ -55,6 +55,12 @@ class ExactIndex:
     def document_frequency(self) -> np.ndarray:
         """The length of every posting list, int64 [v]."""
         return np.diff(self._starts)
+
+    def vectors(self) -> csr_array:
+        """The documents' vectors, csr_array [n, v], by row."""
+        postings = csc_array((self._weights, self._documents, self._starts), shape=self.shape)
+        vectors: csr_array = postings.tocsr()
+        return vectors[np.argsort(self._order)] if len(self._order) else vectors
 
     def search(
         self, queries: csr_array, k: int = 10, *, minimum_match: float = 0.0, threads: int | None = None

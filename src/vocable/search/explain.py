@@ -7,6 +7,8 @@ shown as the vocabulary has them, pieces of words (`##ing`) included.
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -19,8 +21,11 @@ from sentence_transformers import SparseEncoder
 
 from vocable.encoder.encode import Role, encode
 from vocable.encoder.fuse import splade_modules
+from vocable.encoder.output_vocabulary import output_vocabulary
 from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, VectorsError
+
+WORD_MARKS = ("", "Ġ", "▁")  # in front of a term that begins a word, by tokenizer family
 
 
 @dataclass(frozen=True)
@@ -177,11 +182,25 @@ def expansion_of_text(model: SparseEncoder, text: str, role: Role = "document", 
 
 
 def text_terms(model: SparseEncoder, text: str) -> set[str]:
-    """The output terms of `model` that stand in `text`, also beyond the length at which the model cuts it."""
+    """The output terms of `model` that stand in `text`, also beyond the length at which the model cuts it.
+
+    They are the tokens of the text. An output vocabulary of the model's own has no tokenizer: there they are the words
+    and marks of the text, as they are spelled, in lower case, or without accents, too; pieces such as `##ing` never.
+    """
     [(transformer, _), *_] = splade_modules(model)
-    tokenizer = transformer.tokenizer
-    ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-    return set(tokenizer.convert_ids_to_tokens(ids))
+    tokenizer, layer = transformer.tokenizer, output_vocabulary(transformer.auto_model)
+    if layer is None:
+        ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        return set(tokenizer.convert_ids_to_tokens(ids))
+    words = {*re.findall(r"\w+|[^\w\s]", text), *text.split()}
+    lower = {word.lower() for word in words}
+    forms = {*words, *lower, *map(_without_accents, lower)}
+    return {mark + form for form in forms for mark in WORD_MARKS}.intersection(layer.terms)
+
+
+def _without_accents(text: str) -> str:
+    decomposed = unicodedata.normalize("NFD", text)
+    return "".join(character for character in decomposed if unicodedata.category(character) != "Mn")
 
 
 def _weights(vector: csr_array, names: Sequence[str]) -> np.ndarray:

@@ -29,6 +29,7 @@ from transformers import (
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from vocable.encoder.fuse import without_logits
+from vocable.encoder.output_vocabulary import output_vocabulary
 from vocable.encoder.precision import native_bfloat16
 from vocable.errors import ArgumentError, ModelError
 from vocable.training.checkpoints import last_checkpoint
@@ -75,12 +76,15 @@ def pretrain(
         seed: decides the order of the texts, the masks, dropout, and which windows are held out.
 
     Raises:
-        ModelError: the tokenizer has no mask token, the output layer cannot be bypassed, or has no bias to train.
+        ModelError: the tokenizer has no mask token, the output terms are not its tokens, the output layer cannot be
+            bypassed, or has no bias to train.
         ArgumentError: overlap-aware masking without `new_tokens`, or one that is no token of the model.
         DataError: there is no text.
     """
     if tokenizer.mask_token_id is None:
         raise ModelError("the tokenizer has no mask token")
+    if output_vocabulary(mlm) is not None:
+        raise ModelError("pretrain teaches to guess tokens, and this model's output terms are other ones: leave it out")
     size = mlm.config.vocab_size
     new = _is_new(new_tokens, size)
     if settings.masking == "overlap-aware" and new is None:

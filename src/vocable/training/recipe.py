@@ -82,7 +82,8 @@ class Distillation(Part):
     """KL distillation of a dense bi-encoder's scores over all documents of a batch."""
 
     teacher: str = Field(description="a sentence-transformers model: folder, Hub id, or package:NAME/FOLDER")
-    temperature: float = Field(default=0.05, gt=0, description="what the teacher's cosines are divided by")
+    lexical: bool = Field(default=False, description="BM25 teaches, too: the mean of both, each standardized per query")
+    temperature: float = Field(default=0.05, gt=0, description="what the teacher's scores are divided by")
     weight: float = Field(default=1.0, gt=0)
     info_nce_weight: float = Field(default=0.0, ge=0, description="InfoNCE is added with this weight")
     max_length: PositiveInt = Field(default=128, description="tokens of a text that the teacher reads")

@@ -1,7 +1,7 @@
 """What a recipe may do to its backbone before any training, in this order:
 
     lowercase    the tokenizer lower-cases its input and keeps its vocabulary
-    transfer     the model moves to another tokenizer's vocabulary
+    transfer     the model moves to another tokenizer's vocabulary, as a whole or with its output alone
     rescale      the output matrix is divided by a factor
 
 Then come `pretrain`, `calibrate` and `training`, so that pre-training adapts the embeddings that the transfer made, and
@@ -23,6 +23,7 @@ class Transfer(Part):
     """The move to another vocabulary (paper 001, sections 4.2.1 and 4.2.2)."""
 
     target: str = Field(description="model or tokenizer whose vocabulary is wanted: built-in name, folder or Hub id")
+    head_only: bool = Field(default=False, description="the tokenizer is kept, and only the output terms are replaced")
     init: Init = Field(default="semantic", description="what the embeddings of new tokens are made of")
     bias: Literal["prior", "keep"] = Field(
         default="prior", description="prior: the target's z-scored bias (eq. 10); keep: the source's, its mean if new"

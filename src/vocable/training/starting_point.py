@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
@@ -13,7 +11,7 @@ from numpy.typing import NDArray
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from vocable.adapt.calibrate import calibrate
-from vocable.adapt.checkpoint import load_checkpoint
+from vocable.adapt.checkpoint import load_checkpoint, save_checkpoint
 from vocable.adapt.lowercase import lowercased
 from vocable.adapt.mlm_head import add_mlm_head
 from vocable.adapt.provenance import new_tokens
@@ -47,11 +45,7 @@ def starting_point(recipe: Recipe, work: Path) -> str:
     adapted = work / "adapted"
     if not adapted.exists():
         mlm, tokenizer = _carry_out(recipe, work)
-        unfinished = work / "adapted.partial"
-        shutil.rmtree(unfinished, ignore_errors=True)
-        mlm.save_pretrained(unfinished)
-        tokenizer.save_pretrained(unfinished)
-        os.replace(unfinished, adapted)
+        save_checkpoint(mlm, tokenizer, adapted)
     return str(adapted)
 
 
@@ -87,13 +81,14 @@ def _backbone(recipe: Recipe) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]
 def _transferred(
     mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, settings: Transfer, recipe: Recipe
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, NDArray[np.int64]]:
-    """The transferred model, its tokenizer, and which of its tokens are new."""
+    """The transferred model, its tokenizer, and which of its terms are new."""
     target = load_target(settings.target)
     moved = transfer(
         mlm,
         tokenizer,
         target.tokenizer,
         target_model=target.model,
+        head_only=settings.head_only,
         init=settings.init,
         bias=settings.bias,
         texts=_texts(recipe, settings.texts) if settings.texts else None,

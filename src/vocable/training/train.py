@@ -34,7 +34,7 @@ from vocable.training.monitor import EvaluateDuringTraining, RankingMonitor
 from vocable.training.progress import ProgressLog
 from vocable.training.recipe import Recipe, Saved
 from vocable.training.starting_point import starting_point
-from vocable.training.teacher import DistilledRanking, Teacher, teach
+from vocable.training.teacher import DenseTeacher, DistilledRanking, teach
 from vocable.training.topics import InOrder, topical_order
 from vocable.unfinished import partial_of, refuse_occupied
 
@@ -111,10 +111,10 @@ def _fine_tune(model: SparseEncoder, recipe: Recipe, folder: Path) -> None:
     )
     ranking: nn.Module = SparseMultipleNegativesRankingLoss(model, scale=1 / settings.temperature)
     if settings.distillation is not None:
-        examples, teacher = teach(examples, settings.distillation, folder.with_name("examples"))
+        examples, dense, teacher = teach(examples, settings.distillation, folder.with_name("examples"))
         ranking = DistilledRanking(ranking, teacher, settings.distillation, settings.temperature)
         if recipe.data.topical:
-            examples = _by_topic(examples, teacher, settings.batch_size, recipe.seed)
+            examples = _by_topic(examples, dense, settings.batch_size, recipe.seed)
     set_dropout(model, settings.dropout)
     _set_lengths(model, settings.query_length, settings.document_length)
     model.model_card_data.generate_widget_examples = False  # they would be encoded anew at every checkpoint
@@ -140,7 +140,7 @@ def _fine_tune(model: SparseEncoder, recipe: Recipe, folder: Path) -> None:
     trainer.train(resume_from_checkpoint=last_checkpoint(folder))
 
 
-def _by_topic(examples: DatasetDict, teacher: Teacher, batch_size: int, seed: int) -> DatasetDict:
+def _by_topic(examples: DatasetDict, teacher: DenseTeacher, batch_size: int, seed: int) -> DatasetDict:
     """Each source in batches of examples that are near each other: by the sum of query and positive."""
     rng = np.random.default_rng(seed)
     ordered = {}

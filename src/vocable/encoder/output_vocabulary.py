@@ -1,0 +1,200 @@
+"""Output terms that are not the tokenizer's tokens: a layer beside a model's own decoder, and how it is saved.
+
+The layer is a `Linear` of its own, registered in the masked language model as `output_vocabulary`. The decoder passes
+its input on to it, so the model's `logits` [b, s, v'] are those of the layer's terms. No weight of the model is
+replaced, and none is untied: the host libraries save, load, move and train the layer like any other parameter.
+
+On disk it is two things more in an ordinary checkpoint folder:
+
+    model.safetensors          also holds output_vocabulary.weight and output_vocabulary.bias
+    output_vocabulary.jsonl    the v' terms, one JSON string a line, in the order of the rows
+
+That the weights lie among the model's is what makes stock loaders speak up: transformers loads the model with its own
+decoder and reports `output_vocabulary.*` as unexpected. A saved `SparseEncoder` names the module below, which
+sentence-transformers refuses to load unless it is told to trust code from outside.
+
+Letters: b texts, s tokens, d size of the decoder's input, v' terms.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from sentence_transformers import SparseEncoder
+from sentence_transformers.base import BaseModel
+from sentence_transformers.base.modules import Transformer
+from sentence_transformers.util import load_file_path
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from vocable.errors import ArgumentError, DataError, ModelError
+from vocable.storage import replacing
+
+LAYER, TERMS = "output_vocabulary", "output_vocabulary.jsonl"
+
+
+class OutputVocabulary(nn.Linear):
+    """The output layer of terms of their own: weight [v', d], bias [v'] or None, and the v' `terms`.
+
+    Raises:
+        ArgumentError: an empty term or one that is there twice, or more or fewer terms than rows.
+    """
+
+    def __init__(self, terms: Iterable[str], weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
+        self.terms = tuple(terms)
+        if len(self.terms) != len(weight):
+            raise ArgumentError(f"{len(self.terms):,} terms for an output layer of {len(weight):,} rows")
+        for number, fault in _faults(self.terms):
+            raise ArgumentError(f"term {number}: {fault}")
+        self.weight = nn.Parameter(weight.detach().clone())
+        if bias is not None:
+            self.bias = nn.Parameter(bias.detach().clone())
+
+
+def output_vocabulary(mlm: nn.Module) -> OutputVocabulary | None:
+    """The output vocabulary that `mlm` has beside its tokenizer's; None where the two are the same."""
+    layer: OutputVocabulary | None = getattr(mlm, LAYER, None)
+    return layer
+
+
+def output_layer(mlm: PreTrainedModel) -> nn.Linear:
+    """The layer whose rows [v, d] are the output terms of `mlm`: its output vocabulary, or else its decoder."""
+    layer: nn.Linear | None = output_vocabulary(mlm)
+    return mlm.get_output_embeddings() if layer is None else layer
+
+
+def give_output_vocabulary(mlm: PreTrainedModel, layer: OutputVocabulary) -> None:
+    """Make `layer` the output layer of `mlm`, in place; a model that is fused is to be fused again."""
+    mlm.add_module(LAYER, layer.to(mlm.device, mlm.dtype))
+    pass_on(mlm)
+
+
+def pass_on(mlm: PreTrainedModel) -> None:
+    """Let the decoder of `mlm` give what its output vocabulary makes of the decoder's input, if it has one."""
+    layer = output_vocabulary(mlm)
+    if layer is not None:  # on the instance, where it hides the class's method, as in `fuse`
+        mlm.get_output_embeddings().__dict__["forward"] = layer
+
+
+def restore_output_vocabulary(mlm: PreTrainedModel, place: str, **where: Any) -> None:
+    """Give `mlm` the output vocabulary that is saved beside it, if there is one.
+
+    Args:
+        mlm: what was loaded from `place`.
+        place: a folder or a Hub id.
+        where: subfolder, token, revision and the like, as `load_file_path` takes them.
+
+    Raises:
+        ModelError: the terms are there, but their weights are not, or are not as many.
+        DataError: the file of terms is damaged.
+    """
+    found = load_file_path(place, TERMS, **where)
+    if found is None:
+        return
+    terms, weights = read_terms(found), load_file_path(place, "model.safetensors", **where)
+    try:
+        with safe_open(weights, framework="pt") as tensors:
+            names = tensors.keys()
+            bias = tensors.get_tensor(f"{LAYER}.bias") if f"{LAYER}.bias" in names else None
+            layer = OutputVocabulary(terms, tensors.get_tensor(f"{LAYER}.weight"), bias)
+    except (ArgumentError, OSError, TypeError, SafetensorError) as error:
+        raise ModelError(f"{place}: the output vocabulary of {TERMS} has no weights that fit: {error}") from error
+    give_output_vocabulary(mlm, layer)
+
+
+def write_terms(path: str | Path, terms: Iterable[str]) -> None:
+    """Write terms as JSON strings, one a line: whatever characters they are made of, they come back the same."""
+    with replacing(path) as file:
+        file.writelines(json.dumps(term, ensure_ascii=False).encode() + b"\n" for term in terms)
+
+
+def read_terms(path: str | Path) -> list[str]:
+    """The terms in a file of JSON strings, one a line.
+
+    Raises:
+        DataError: a line that is no JSON string, an empty term, or one that is there twice; with the line's number.
+    """
+    place = str(path)
+    lines = Path(path).read_bytes().removesuffix(b"\n").split(b"\n")
+    terms = [_term(line, place, number) for number, line in enumerate(lines, start=1)]
+    for number, fault in _faults(terms):
+        raise DataError(fault, place=place, line=number)
+    return terms
+
+
+def _term(line: bytes, place: str, number: int) -> str:
+    try:
+        term = json.loads(line)
+    except ValueError:
+        term = None
+    if not isinstance(term, str):
+        raise DataError("a term is a JSON string, in quotes", place=place, line=number)
+    return term
+
+
+def _faults(terms: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """What is wrong with terms, each with its number, counted from 1."""
+    first: dict[str, int] = {}
+    for number, term in enumerate(terms, start=1):
+        if not term:
+            yield number, "an empty term"
+        elif first.setdefault(term, number) != number:
+            yield number, f"{term!r} is there already, as number {first[term]}"
+
+
+class OutputVocabularyTransformer(Transformer):
+    """The host library's fill-mask `Transformer`, with the output vocabulary that is saved beside the model."""
+
+    def __init__(self, model_name_or_path: str, **settings: Any) -> None:
+        with weights_expected():
+            super().__init__(model_name_or_path, **settings)
+        given = settings.get("model_kwargs") or {}
+        where = {key: given[key] for key in ("subfolder", "token", "revision", "local_files_only") if key in given}
+        restore_output_vocabulary(self.auto_model, model_name_or_path, **where)
+
+    def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
+        """Save the module with its terms."""
+        super().save(output_path, *args, **kwargs)
+        layer = output_vocabulary(self.auto_model)
+        if layer is not None:
+            write_terms(Path(output_path) / TERMS, layer.terms)
+
+    def on_model_ready(self, model: BaseModel) -> None:
+        """Give the model a `decode` that knows the terms: its own would look them up in the tokenizer."""
+        layer = output_vocabulary(self.auto_model)
+        if layer is not None:
+            model.__dict__["decode"] = partial(SparseEncoder.decode, _Terms(layer.terms))
+
+
+class _Terms:
+    """All of a model that `SparseEncoder.decode` asks for: a tokenizer that knows the names of columns."""
+
+    def __init__(self, terms: Sequence[str]) -> None:
+        self._terms, self.tokenizer = terms, self
+
+    def convert_ids_to_tokens(self, ids: Sequence[int]) -> list[str]:
+        return [self._terms[i] for i in ids]
+
+
+@contextmanager
+def weights_expected() -> Iterator[None]:
+    """Within the context transformers does not report the weights of an output vocabulary as unexpected."""
+    logger = logging.getLogger("transformers.modeling_utils")
+    logger.addFilter(_has_more_to_say)
+    try:
+        yield
+    finally:
+        logger.removeFilter(_has_more_to_say)
+
+
+def _has_more_to_say(record: logging.LogRecord) -> bool:
+    report = record.getMessage()
+    return f"{LAYER}." not in report or any(word in report for word in ("MISSING", "MISMATCH", "CONVERSION"))

@@ -1,0 +1,303 @@
+"""Head-only transfer: other output terms for a model that reads what it read before."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SparseEncoder
+from transformers import AutoModelForMaskedLM, BertConfig, BertForMaskedLM, PreTrainedModel
+
+import vocable as vo
+from vocable.adapt.checkpoint import load_checkpoint
+from vocable.adapt.neighbours import neighbours
+from vocable.adapt.provenance import save_transfer
+from vocable.adapt.transfer import Transfer, transfer
+from vocable.cli import main
+from vocable.encoder.fuse import unfuse, without_logits
+from vocable.encoder.output_vocabulary import output_vocabulary
+from vocable.errors import ModelError
+from vocable.training.recipe import Pretraining, make_recipe
+
+TARGETS = {"bert": "albert", "albert": "roberta"}  # a model with another tokenizer; "bert" for all the others
+
+
+def moved_head(backbones: dict[str, Path], name: str, **options: Any) -> tuple[PreTrainedModel, Any, Transfer]:
+    """The source, its tokenizer, and what head-only transfer makes of it."""
+    mlm, tokenizer = load_checkpoint(backbones[name])
+    target_model, target = load_checkpoint(backbones[TARGETS.get(name, "bert")])
+    return mlm, tokenizer, transfer(mlm, tokenizer, target, target_model=target_model, head_only=True, **options)
+
+
+def saved(moved: Transfer, folder: Path) -> Path:
+    save_transfer(moved, folder, source="a", target="b", init="semantic", bias="prior")
+    return folder
+
+
+@torch.no_grad()
+def hidden_states(mlm: PreTrainedModel, tokenizer: Any, texts: list[str]) -> list[np.ndarray]:
+    """The decoder's inputs for each text alone, [s, d]."""
+    with without_logits(mlm.eval()):
+        return [mlm(**tokenizer(text, return_tensors="pt")).logits[0].numpy() for text in texts]
+
+
+@pytest.mark.parametrize(
+    "name", ["bert", "distilbert", "roberta", "albert", "modernbert", "electra", "deberta", "mpnet"]
+)
+def test_terms_are_barycentres_of_decoder_rows_and_the_model_reads_as_before(
+    backbones: dict[str, Path], name: str, toy_texts: list[str], tmp_path: Path
+) -> None:
+    mlm, tokenizer, moved = moved_head(backbones, name)
+    layer, alignment = output_vocabulary(moved.mlm), moved.alignment
+    assert layer is not None
+    assert moved.weights is not None
+    rows = mlm.get_output_embeddings().weight.detach().numpy()
+    expected = np.zeros((len(moved.target), rows.shape[1]), dtype=np.float32)
+    expected[alignment.shared] = rows[alignment.source_of[alignment.shared]]
+    expected[alignment.new] = moved.weights.toarray() @ rows
+    np.testing.assert_allclose(layer.weight.detach().numpy(), expected, atol=1e-6)
+    np.testing.assert_array_equal(layer.weight.detach().numpy()[alignment.shared], expected[alignment.shared])
+
+    source, made = mlm.get_input_embeddings().weight, moved.mlm.get_input_embeddings().weight
+    assert torch.equal(source, made)
+    assert made is moved.mlm.get_output_embeddings().weight  # the decoder of its own stays tied
+    assert layer.weight.data_ptr() != made.data_ptr()
+    assert moved.tokenizer is tokenizer
+    assert list(layer.terms) == moved.target.convert_ids_to_tokens(range(len(layer.terms)))
+
+    before, after = (hidden_states(model, tokenizer, toy_texts[:3]) for model in (mlm, moved.mlm))
+    assert all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
+    loaded, _ = load_checkpoint(saved(moved, tmp_path / "moved"))
+    inputs = tokenizer(toy_texts[0], return_tensors="pt")
+    with torch.no_grad():
+        for model in (moved.mlm, loaded):
+            logits = before[0] @ expected.T + layer.bias.detach().numpy()
+            np.testing.assert_allclose(model(**inputs).logits[0].numpy(), logits, rtol=1e-4, atol=1e-5)
+
+
+def test_the_bias_is_the_targets_prior_or_the_sources_own(backbones: dict[str, Path]) -> None:
+    mlm, tokenizer, moved = moved_head(backbones, "modernbert")  # its head is wider than its tokenizer
+    own = mlm.get_output_embeddings().bias.detach().double().numpy()[: len(tokenizer)]
+    theirs = load_checkpoint(backbones["bert"])[0].get_output_embeddings().bias.detach().double().numpy()
+    layer = output_vocabulary(moved.mlm)
+    assert layer is not None
+    expected = own.mean() + own.std() * (theirs - theirs.mean()) / theirs.std()
+    np.testing.assert_allclose(layer.bias.detach().numpy(), expected, rtol=1e-5, atol=1e-6)
+
+    kept = moved_head(backbones, "modernbert", bias="keep")[2]
+    layer, shared = output_vocabulary(kept.mlm), kept.alignment.shared
+    assert layer is not None
+    np.testing.assert_allclose(layer.bias.detach().numpy()[shared], own[kept.alignment.source_of[shared]])
+    np.testing.assert_allclose(layer.bias.detach().numpy()[kept.alignment.new], own.mean(), rtol=1e-6)
+
+
+def test_an_untied_model_gives_the_rows_of_its_decoder(tokenizers: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    tokenizer, target = tokenizers["wordpiece"], tokenizers["unigram"]
+    config = BertConfig(
+        vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=1, intermediate_size=16,
+        tie_word_embeddings=False,
+    )  # fmt: skip
+    mlm = BertForMaskedLM(config).eval()
+    moved = transfer(mlm, tokenizer, target, init="mean", bias="keep", head_only=True)
+    layer = output_vocabulary(moved.mlm)
+    assert layer is not None
+    decoder = mlm.get_output_embeddings().weight.detach().numpy()
+    expected = decoder[moved.alignment.source_of[moved.alignment.anchors]].mean(axis=0)
+    np.testing.assert_allclose(layer.weight.detach().numpy()[moved.alignment.new], expected[None].repeat(
+        len(moved.alignment.new), axis=0), rtol=1e-4, atol=1e-6)  # fmt: skip
+    assert torch.equal(moved.mlm.get_output_embeddings().weight, mlm.get_output_embeddings().weight)
+
+
+def test_the_source_is_left_as_it_is(backbones: dict[str, Path], toy_texts: list[str]) -> None:
+    mlm, tokenizer = load_checkpoint(backbones["roberta"])
+    inputs = tokenizer(toy_texts[0], return_tensors="pt")
+    with torch.no_grad():
+        before = mlm(**inputs).logits
+        mlm, tokenizer, moved = moved_head(backbones, "roberta")
+        for parameter in moved.mlm.parameters():
+            parameter.zero_()
+        assert torch.equal(mlm(**inputs).logits, before)
+    assert output_vocabulary(mlm) is None
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "albert", "modernbert"])
+def test_load_gives_a_sparse_encoder_of_the_targets_terms(
+    backbones: dict[str, Path], name: str, toy_texts: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    mlm, tokenizer, moved = moved_head(backbones, name)
+    folder = saved(moved, tmp_path / "moved")
+    with caplog.at_level(logging.INFO, logger="vocable"):
+        model = vo.load(folder, device="cpu")
+    layer = output_vocabulary(moved.mlm)
+    assert layer is not None
+    assert caplog.messages == [f"{folder} has an output vocabulary of its own: {len(layer.terms)} terms"]
+    assert vo.terms(model) == list(layer.terms)
+    texts = toy_texts[:5]
+    weight, bias = layer.weight.detach().numpy(), layer.bias.detach().numpy()
+    states = hidden_states(mlm, tokenizer, texts)
+    expected = np.stack([np.log1p(np.maximum((h @ weight.T + bias).max(axis=0), 0)) for h in states])
+    vectors = vo.encode(model, texts)
+    np.testing.assert_allclose(vectors.toarray(), expected, rtol=1e-4, atol=1e-5)
+    best = expected[0].argmax()
+    assert model.decode(model.encode(texts[0]), top_k=1) == [(layer.terms[best], pytest.approx(expected[0, best]))]
+    np.testing.assert_allclose(unfuse(model).encode(texts).to_dense().numpy(), expected, rtol=1e-4, atol=1e-5)
+    assert vo.terms(model) == list(layer.terms)
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "modernbert"])
+def test_stock_loaders_give_the_source_and_warn(
+    backbones: dict[str, Path], name: str, toy_texts: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    mlm, tokenizer, moved = moved_head(backbones, name)
+    folder = saved(moved, tmp_path / "moved")
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)  # to where caplog listens
+    inputs = tokenizer(toy_texts[:2], padding=True, return_tensors="pt")
+    for load in (AutoModelForMaskedLM.from_pretrained, lambda place: SparseEncoder(place, device="cpu")[0].auto_model):
+        caplog.clear()
+        stock = load(str(folder))
+        for name in ("output_vocabulary.weight", "output_vocabulary.bias"):
+            assert re.search(f"{name} +[|] UNEXPECTED", caplog.text)
+        assert "MISSING" not in caplog.text
+        with torch.no_grad():
+            assert torch.equal(stock(**inputs).logits, mlm(**inputs).logits)
+        assert stock.get_input_embeddings().weight is stock.get_output_embeddings().weight
+    caplog.clear()
+    load_checkpoint(folder)
+    vo.load(folder)
+    assert "LOAD REPORT" not in caplog.text
+
+
+def test_rescale_calibrate_and_inspect_look_at_the_new_terms(backbones: dict[str, Path], toy_texts: list[str]) -> None:
+    _, tokenizer, moved = moved_head(backbones, "roberta")
+    layer = output_vocabulary(moved.mlm)
+    assert layer is not None
+    rescaled = output_vocabulary(vo.rescale(moved.mlm, 4))
+    assert rescaled is not None
+    assert torch.equal(rescaled.weight, layer.weight / 4)
+    calibration = vo.calibrate(moved.mlm, tokenizer, toy_texts, activation_rate=0.2)
+    calibrated = output_vocabulary(calibration.mlm)
+    assert calibrated is not None
+    torch.testing.assert_close(calibrated.bias, layer.bias - calibration.shift)
+    assert calibration.after.share == pytest.approx(0.2, abs=0.01)
+    for model in (moved.mlm, calibration.mlm):
+        assert torch.equal(model.get_input_embeddings().weight, moved.mlm.get_input_embeddings().weight)
+    found = vo.inspect(calibration.mlm, tokenizer=tokenizer, texts=toy_texts)
+    assert (found.head.terms, found.head.own_terms, found.head.tied) == (len(layer.terms), True, False)
+    assert found.head.norm_mean == pytest.approx(float(layer.weight.detach().norm(dim=1).mean()))
+    assert "terms of its own" in str(found)
+    assert "transfer" not in found.verdict
+
+
+def test_what_needs_the_tokenizers_terms_is_refused_in_one_line(
+    backbones: dict[str, Path], toy_texts: list[str], tmp_path: Path
+) -> None:
+    _, tokenizer, moved = moved_head(backbones, "bert")
+    with pytest.raises(ModelError, match=r"this model's output terms are other ones: leave it out$"):
+        vo.pretrain(moved.mlm, tokenizer, toy_texts, Pretraining(texts=["-"], steps=1), tmp_path / "run")
+    for head_only in (False, True):
+        with pytest.raises(ModelError, match="has an output vocabulary of its own: transfer the one"):
+            transfer(moved.mlm, tokenizer, moved.target, init="mean", bias="keep", head_only=head_only)
+
+
+def test_neighbours_are_named_by_the_terms(backbones: dict[str, Path]) -> None:
+    _, tokenizer, moved = moved_head(backbones, "roberta")
+    shared = int(moved.alignment.anchors[0])
+    word = moved.target.convert_ids_to_tokens(shared)
+    same = tokenizer.convert_ids_to_tokens(int(moved.alignment.source_of[shared]))
+    assert neighbours(moved, tokenizer, word).made_of == [(same, 1.0)]
+
+
+@pytest.fixture
+def pairs(toy_texts: list[str], tmp_path: Path) -> Path:
+    rows = [json.dumps({"query": text, "positive": f"chapter {text}"}) for text in sorted(set(toy_texts))[:32]]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    return tmp_path / "pairs.jsonl"
+
+
+def recipe_of(model: Path, pairs: Path, **parts: Any) -> Any:
+    training = {"steps": 4, "batch_size": 4, "save_every": 2}
+    return make_recipe({"model": str(model), "data": {"examples": [str(pairs)]}, "training": training, **parts})
+
+
+def test_a_recipe_moves_the_head_trains_it_and_saves_it(
+    backbones: dict[str, Path], toy_texts: list[str], pairs: Path, tmp_path: Path
+) -> None:
+    target = load_checkpoint(backbones["bert"])[1]
+    recipe = recipe_of(backbones["roberta"], pairs, transfer={"target": str(backbones["bert"]), "head_only": True})
+    model = vo.train(recipe, tmp_path / "trained")
+    assert vo.terms(model) == target.convert_ids_to_tokens(range(len(target)))
+    assert set(model[0].tokenizer.get_vocab()) == set(load_checkpoint(backbones["roberta"])[1].get_vocab())
+    start = output_vocabulary(moved_head(backbones, "roberta")[2].mlm)
+    trained = output_vocabulary(model[0].auto_model)
+    assert start is not None
+    assert trained is not None
+    assert not torch.equal(trained.weight, start.weight)
+
+    texts = toy_texts[:4]
+    vectors = vo.encode(model, texts).toarray()
+    model.save_pretrained(str(tmp_path / "again"))
+    again = vo.load(tmp_path / "again", device="cpu")
+    np.testing.assert_array_equal(vo.encode(again, texts).toarray(), vectors)
+    assert vo.terms(again) == vo.terms(model)
+    with pytest.raises(ValueError, match="trust_remote_code"):  # a stock loader, which knows nothing of the terms
+        SparseEncoder(str(tmp_path / "trained"), device="cpu")
+    stock = SparseEncoder(str(tmp_path / "trained"), device="cpu", trust_remote_code=True)
+    embeddings = stock.encode_document(texts)
+    np.testing.assert_allclose(embeddings.to_dense().numpy(), vectors, rtol=1e-4, atol=1e-5)
+    assert stock.decode(embeddings)[0][0][0] == vo.terms(model)[vectors[0].argmax()]
+
+
+def test_a_killed_training_goes_on_with_its_terms(
+    backbones: dict[str, Path], toy_texts: list[str], pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = saved(moved_head(backbones, "roberta")[2], tmp_path / "moved")
+    recipe = recipe_of(folder, pairs)
+    whole = vo.encode(vo.train(recipe, tmp_path / "whole"), toy_texts[:4])
+
+    from vocable.training import progress
+
+    def killed(self: Any, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step == 3:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(progress.ProgressLog, "on_step_end", killed, raising=False)
+        with pytest.raises(KeyboardInterrupt):
+            vo.train(recipe, tmp_path / "resumed")
+    assert (tmp_path / "resumed.partial" / "train" / "checkpoint-2" / "output_vocabulary.jsonl").is_file()
+    resumed = vo.encode(vo.train(recipe, tmp_path / "resumed"), toy_texts[:4])
+    np.testing.assert_allclose(resumed.toarray(), whole.toarray(), rtol=1e-4, atol=1e-5)
+
+
+def test_the_command_line_speaks_the_terms(
+    backbones: dict[str, Path], toy_texts: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    moved, ready, index = (str(tmp_path / name) for name in ("moved", "ready", "index"))
+    (tmp_path / "texts.txt").write_text("\n".join(dict.fromkeys(toy_texts)), encoding="utf-8")
+    place = str(tmp_path / "texts.txt")
+    given = [str(backbones["roberta"]), "--target", str(backbones["bert"]), "-o", moved, "--head-only"]
+    assert main(["transfer", *given]) == 0
+    printed = capsys.readouterr().out
+    assert printed.endswith(f"next: vocable calibrate {moved} TEXTS -o DIR --activation-rate 0.05\n")
+    assert json.loads((tmp_path / "moved" / "transfer.json").read_text(encoding="utf-8"))["head_only"] is True
+    assert main(["calibrate", moved, place, "-o", ready, "--activation-rate", "0.2"]) == 0
+    assert main(["index", ready, place, "-o", index]) == 0
+    capsys.readouterr()
+    terms = set(load_checkpoint(backbones["bert"])[1].get_vocab())
+    assert main(["search", index, toy_texts[0], "--explain", "--json"]) == 0
+    matches = json.loads(capsys.readouterr().out)["hits"][0]["explanation"]["matches"]
+    assert {match["term"] for match in matches} <= terms
+    assert main(["explain", ready, "The Naïve fox", "A naive fox", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["matches"]
+    assert {match["term"] for match in found} <= terms
+    for match in found:
+        assert match["in_query"] is (match["term"] in {"the", "naïve", "naive", "fox"})
+        assert match["in_document"] is (match["term"] in {"a", "naive", "fox"})
