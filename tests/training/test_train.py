@@ -73,6 +73,20 @@ def test_the_result_carries_lengths_and_type(backbones: dict[str, Path], example
     assert (stock[0].query_length, stock[0].document_length, stock.dtype) == (7, 9, torch.bfloat16)
 
 
+def test_the_result_carries_how_many_terms_are_kept(backbones: dict[str, Path], examples: str, tmp_path: Path) -> None:
+    saved = {"query_terms": 3, "document_terms": 5}
+    model = train(recipe(backbones["bert"], examples, saved=saved), tmp_path / "model")
+    stock = SparseEncoder(str(tmp_path / "model"), device="cpu")
+    texts = ["the old fox reads books", "a librarian indexes sparse vectors"]
+    for role, k, all_terms in (("query", 3, stock.encode_query), ("document", 5, stock.encode_document)):
+        everything = all_terms(texts).to_dense().numpy()
+        kept = encode(model, texts, role).toarray()
+        assert ((everything > 0).sum(axis=1) > k).all()
+        np.testing.assert_allclose(np.sort(kept)[:, -k:], np.sort(everything)[:, -k:], atol=1e-5)
+        assert ((kept > 0).sum(axis=1) == k).all()
+        np.testing.assert_allclose(encode(model, texts, role, top_k=10_000).toarray(), everything, atol=1e-5)
+
+
 def test_adaptation_comes_before_training(backbones: dict[str, Path], examples: str, tmp_path: Path) -> None:
     parts = {
         "pretrain": {"texts": [examples], "steps": 2, "batch_size": 4, "max_length": 16},

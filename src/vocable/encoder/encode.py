@@ -52,7 +52,7 @@ class TextEncoder:
     ) -> None:
         _check(role, top_k, min_weight, dtype, max_length)
         self.role, self.min_weight = role, min_weight
-        self.top_k = top_k or model.max_active_dims
+        self.top_k = top_k or _own_top_k(model, role)
         self.model = _in_dtype(model, dtype)
         self.prompt = _prompt(model, role)
         self.max_length = _max_length(model, role, max_length)
@@ -112,7 +112,8 @@ def encode(
         model: a fused SparseEncoder (a stock one works, slower); it is not changed.
         texts: b texts; one without a word gives what the model makes of its special tokens.
         role: "query" or "document": chooses the model's prompt, `Router` route and length.
-        top_k: keep only the k heaviest terms of a text; by default the model's own `max_active_dims`, if it has one.
+        top_k: keep only the k heaviest terms of a text; by default what the model's configuration has for the role
+            under `active_terms`, or its `max_active_dims`, if it has either.
         min_weight: drop lighter terms.
         dtype: "auto" computes in bfloat16 where the device has it natively, in float32 elsewhere.
         max_length: tokens of a text, in place of the model's own length for the role; longer texts are cut, with a
@@ -181,6 +182,14 @@ def _pooling(model: SparseEncoder, role: Role) -> str:
     """The pooling's name, "static" for a route that looks weights up."""
     poolings = [module.pooling_strategy for module in _route(model, role) if isinstance(module, SpladePooling)]
     return poolings[0] if poolings else "static"
+
+
+def _own_top_k(model: SparseEncoder, role: Role) -> int | None:
+    """How many terms of a text the model itself wants kept."""
+    [(transformer, _), *_] = splade_modules(model)
+    limits = getattr(transformer.auto_model.config, "active_terms", None) or {}
+    own: int | None = limits.get(role, model.max_active_dims)
+    return own
 
 
 def _output_size(model: SparseEncoder) -> int:

@@ -18,7 +18,7 @@ def ensemble(scores: Sequence[Tensor]) -> Tensor:
         [b, k], in standard deviations.
 
     >>> ensemble([torch.tensor([[0.1, 0.1, 0.4, 0.2]]), torch.tensor([[0.0, 0.0, 30.0, 0.0]])]).round(decimals=2)
-    tensor([[-0.69, -0.69,  1.68, -0.29]])
+    tensor([[-0.7000, -0.7000,  1.6800, -0.2900]])
     """
     centred = [each - each.mean(dim=1, keepdim=True) for each in scores]
     spreads = [each.square().mean(dim=1, keepdim=True).sqrt() for each in centred]

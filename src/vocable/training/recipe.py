@@ -130,6 +130,8 @@ class Saved(Part):
 
     query_length: PositiveInt = 64
     document_length: PositiveInt = 256
+    query_terms: PositiveInt | None = Field(default=None, description="the heaviest terms of a query, all by default")
+    document_terms: PositiveInt | None = Field(default=None, description="the heaviest terms of a document")
     dtype: Literal["float32", "bfloat16"] = "float32"
 
 

@@ -185,6 +185,10 @@ def _arguments(
 
 def _save(model: SparseEncoder, saved: Saved, folder: Path) -> None:
     _set_lengths(model, saved.query_length, saved.document_length)
+    limits = {"query": saved.query_terms, "document": saved.document_terms}
+    if any(limits.values()):
+        for transformer, _ in splade_modules(model):
+            transformer.auto_model.config.active_terms = {role: k for role, k in limits.items() if k is not None}
     model.to(getattr(torch, saved.dtype))
     model.save_pretrained(str(folder))
 
