@@ -35,7 +35,7 @@ def expected(parts: list[dict[int, float]], depth: int) -> list[tuple[int, float
     for part in parts:
         for row, value in part.items():
             sums[row] += value
-    return sorted(sums.items(), key=lambda item: (-np.float64(f"{item[1]:.12g}"), IDS[item[0]]))[:depth]
+    return sorted(sums.items(), key=lambda item: (-np.float32(f"{item[1]:.12g}"), IDS[item[0]]))[:depth]
 
 
 def assert_fused(fused: Ranking, given_: list[Ranking], parts: list[list[dict[int, float]]], depth: int) -> None:

@@ -93,4 +93,5 @@ def _fused(rankings: Sequence[Ranking], parts: Sequence[np.ndarray], depth: int 
     group = np.cumsum(fresh.ravel()) - 1
     sums = np.bincount(group, weights=values.ravel())[group].reshape(rows.shape) if rows.size else values
     width = depth if depth is not None else max(ranking.rows.shape[1] for ranking in rankings)
-    return best(np.where(fresh, rows, -1).astype(np.int32), sums, width, rankings[0].ids)
+    # In the precision of a score: what differs in the order of its additions alone is a tie, and goes by id.
+    return best(np.where(fresh, rows, -1).astype(np.int32), sums.astype(np.float32), width, rankings[0].ids)
