@@ -81,4 +81,9 @@ def read_json(path: Path) -> dict[str, Any]:
 def write_json(path: Path, values: dict[str, Any]) -> None:
     """Write a JSON object, whole or not at all."""
     with replacing(path) as file:
-        file.write(json.dumps(values, indent=2, ensure_ascii=False).encode())
+        file.write(as_json(values))
+
+
+def as_json(values: dict[str, Any]) -> bytes:
+    """The content of a file that `read_json` reads."""
+    return json.dumps(values, indent=2, ensure_ascii=False).encode()

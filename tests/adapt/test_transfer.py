@@ -12,7 +12,6 @@ import torch
 from transformers import (
     AutoModelForMaskedLM,
     AutoTokenizer,
-    BertConfig,
     BertForMaskedLM,
     PreTrainedModel,
     PreTrainedTokenizerFast,
@@ -124,19 +123,13 @@ def test_the_source_is_left_as_it_is(backbones: dict[str, Path], tokenizers: dic
     assert (moved.tokenizer.model_max_length, target.model_max_length) == (48, length)
 
 
-def test_untied_matrices_are_both_made(tokenizers: dict[str, Any]) -> None:
-    torch.manual_seed(0)
+def test_untied_matrices_are_both_made(tokenizers: dict[str, Any], untied: BertForMaskedLM) -> None:
     tokenizer, target = tokenizers["wordpiece"], tokenizers["unigram"]
-    config = BertConfig(
-        vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=1, intermediate_size=16,
-        tie_word_embeddings=False,
-    )  # fmt: skip
-    mlm = BertForMaskedLM(config).eval()
-    moved = transfer(mlm, tokenizer, target, init="subtoken", bias="keep")
+    moved = transfer(untied, tokenizer, target, init="subtoken", bias="keep")
     assert moved.weights is not None
     for old, new in (
-        (mlm.get_input_embeddings(), moved.mlm.get_input_embeddings()),
-        (mlm.get_output_embeddings(), moved.mlm.get_output_embeddings()),
+        (untied.get_input_embeddings(), moved.mlm.get_input_embeddings()),
+        (untied.get_output_embeddings(), moved.mlm.get_output_embeddings()),
     ):
         expected = moved.weights.toarray() @ old.weight.detach().numpy()
         placed = moved.weights.sum(axis=1) > 0

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from huggingface_hub.errors import HFValidationError
@@ -63,8 +64,20 @@ def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def save_checkpoint(mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, output: str | Path) -> None:
+def save_checkpoint(
+    mlm: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    output: str | Path,
+    *,
+    beside: Mapping[str, bytes] | None = None,
+) -> None:
     """Write both to the folder `output`, whole or not at all.
+
+    Args:
+        mlm: the model.
+        tokenizer: what goes with it.
+        output: a folder that is not there yet.
+        beside: further files of the folder, {name: content}.
 
     Raises:
         ArgumentError: `output` is there already.
@@ -79,6 +92,8 @@ def save_checkpoint(mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, ou
         layer = output_vocabulary(mlm)
         if layer is not None:
             write_terms(unfinished / TERMS, layer.terms)
+        for name, content in (beside or {}).items():
+            (unfinished / name).write_bytes(content)
         os.replace(unfinished, output)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)

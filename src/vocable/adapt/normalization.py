@@ -46,7 +46,16 @@ def folded(text: str) -> str:
     >>> folded("Ångström")
     'angstrom'
     """
-    decomposed = unicodedata.normalize("NFD", text.lower())
+    return without_accents(text.lower())
+
+
+def without_accents(text: str) -> str:
+    """The text without combining marks, as BERT's uncased tokenizer takes them away.
+
+    >>> without_accents("Ångström")
+    'Angstrom'
+    """
+    decomposed = unicodedata.normalize("NFD", text)
     return "".join(character for character in decomposed if unicodedata.category(character) != "Mn")
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +12,7 @@ from vocable.adapt.checkpoint import save_checkpoint
 from vocable.adapt.transfer import Transfer
 from vocable.encoder.load import locate
 from vocable.errors import ModelError, VectorsError
-from vocable.unfinished import partial_of, read_json, refuse_occupied, write_json
+from vocable.unfinished import as_json, read_json
 
 TRANSFER = "transfer.json"
 
@@ -25,8 +23,6 @@ def save_transfer(transferred: Transfer, output: str | Path, *, source: str, tar
     Raises:
         ArgumentError: `output` is there already.
     """
-    output = Path(output)
-    refuse_occupied(output)
     alignment = transferred.alignment
     classes = {name: count._asdict() for name, count in alignment.classes.items()}
     values = {
@@ -38,14 +34,7 @@ def save_transfer(transferred: Transfer, output: str | Path, *, source: str, tar
         "overlap": {"share": alignment.overlap, "classes": classes},
         "new_tokens": alignment.new.tolist(),
     }
-    work = partial_of(output)
-    shutil.rmtree(work, ignore_errors=True)
-    try:
-        save_checkpoint(transferred.mlm, transferred.tokenizer, work / "whole")
-        write_json(work / "whole" / TRANSFER, values)
-        os.replace(work / "whole", output)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+    save_checkpoint(transferred.mlm, transferred.tokenizer, output, beside={TRANSFER: as_json(values)})
 
 
 def save_adapted(
@@ -56,18 +45,9 @@ def save_adapted(
     Raises:
         ArgumentError: `output` is there already.
     """
-    output = Path(output)
-    refuse_occupied(output)
-    work = partial_of(output)
-    shutil.rmtree(work, ignore_errors=True)
     remembered = Path(locate(source)) / TRANSFER
-    try:
-        save_checkpoint(mlm, tokenizer, work / "whole")
-        if remembered.is_file():
-            shutil.copy(remembered, work / "whole")
-        os.replace(work / "whole", output)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+    beside = {TRANSFER: remembered.read_bytes()} if remembered.is_file() else {}
+    save_checkpoint(mlm, tokenizer, output, beside=beside)
 
 
 def new_tokens(folder: str | Path) -> NDArray[np.int64] | None:

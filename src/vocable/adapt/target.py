@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from huggingface_hub.errors import HFValidationError
 from safetensors import SafetensorError
-from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModel, AutoModelForMaskedLM, PreTrainedModel, PreTrainedTokenizerBase
 
+from vocable.adapt.checkpoint import load_tokenizer
 from vocable.encoder.load import locate
 from vocable.errors import ModelError
 
@@ -26,14 +27,8 @@ def load_target(name: str | Path) -> Target:
     Raises:
         ModelError: no tokenizer is there, or the model beside it is damaged.
     """
-    place = locate(name)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(place)
-    except (OSError, ValueError, HFValidationError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise ModelError(f"{name}: no tokenizer could be read here ({reason})") from error
-    try:
-        return Target(tokenizer, _model(place))
+        return Target(load_tokenizer(name), _model(locate(name)))
     except SafetensorError as error:
         raise ModelError(f"{name}: its weights are damaged ({error})") from error
 

@@ -8,7 +8,6 @@ Shapes: n vectors, v terms, c classes.
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,6 +17,7 @@ import Stemmer
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from vocable.adapt.normalization import without_accents
 from vocable.errors import ArgumentError
 from vocable.vectors import as_vectors
 
@@ -38,14 +38,13 @@ def case_folding(surface: Surface) -> Surface:
 
 
 def accent_stripping(surface: Surface) -> Surface:
-    """The surface without combining marks, as BERT's uncased tokenizer takes them away.
+    """The surface without accents.
 
     >>> from vocable.adapt.surfaces import Surface
     >>> accent_stripping(Surface("Naïve", True, "word")).text
     'Naive'
     """
-    decomposed = unicodedata.normalize("NFD", surface.text)
-    return surface._replace(text="".join(mark for mark in decomposed if unicodedata.category(mark) != "Mn"))
+    return surface._replace(text=without_accents(surface.text))
 
 
 def porter_stem(surface: Surface) -> Surface:
