@@ -90,6 +90,16 @@ def test_impossible_pretraining_is_refused(
     assert run(capsys, *command, status=2).startswith(f"vocable: {line}")
 
 
+def test_a_probe_of_empty_lines_is_named(
+    capsys: pytest.CaptureFixture[str], backbones: dict[str, Path], tmp_path: Path
+) -> None:
+    empty, output = tmp_path / "empty.txt", tmp_path / "out"
+    empty.write_text("\n \n\n", encoding="utf-8")
+    said = run(capsys, "calibrate", backbones["bert"], empty, "-o", output, "--activation-rate", 0.05, status=2)
+    assert said == f"vocable: {empty}: no text to probe with"
+    assert not output.exists()
+
+
 def test_vocabulary_writes_a_tokenizer(capsys: pytest.CaptureFixture[str], corpus: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert run(capsys, "vocabulary", corpus, "-o", out, "--size", 120).startswith(f"{out}: 120 tokens, ")

@@ -11,7 +11,7 @@ import typer
 
 from vocable.cli.options import Json, Output
 from vocable.cli.output import print_json
-from vocable.errors import ArgumentError
+from vocable.errors import ArgumentError, DataError
 
 if TYPE_CHECKING:
     from vocable.training.pretrain import Pretrained
@@ -126,6 +126,8 @@ def calibrate(
     refuse_occupied(output)
     mlm, tokenizer = load_checkpoint(model)
     probe = list(islice(read_texts(texts), PROBE_TEXTS))
+    if not any(text.strip() for text in probe):
+        raise DataError("no text to probe with", place=texts)
     found = shift_bias(mlm, tokenizer, probe, activation_rate=activation_rate, shift=shift, level=level)
     save_adapted(found.mlm, tokenizer, output, source=model)
     if as_json:
