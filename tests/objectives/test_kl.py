@@ -32,12 +32,13 @@ def test_its_gradient():
     )
 
 
-def test_it_equals_the_host_library_at_temperature_one(toy_model):
+@pytest.mark.parametrize(("tau", "teacher_tau"), [(1.0, 1.0), (0.5, 0.5), (2.0, 0.3)])
+def test_the_host_library_multiplies_it_by_the_temperature_squared(toy_model, tau, teacher_tau):
     rng = np.random.default_rng(0)
     query, *documents = (torch.tensor(rng.random((5, 9)), dtype=torch.float32) for _ in range(4))
     taught = torch.tensor(rng.normal(size=(5, 3)), dtype=torch.float32)
-    theirs = SparseDistillKLDivLoss(toy_model, temperature=1.0).compute_loss_from_embeddings(
-        [query, *documents], taught
-    )
+    host = SparseDistillKLDivLoss(toy_model, student_temperature=tau, teacher_temperature=teacher_tau)
+    theirs = host.compute_loss_from_embeddings([query, *documents], taught)
     scores = torch.stack([(query * document).sum(dim=1) for document in documents], dim=1)
-    assert float(kl(scores, taught)) == pytest.approx(float(theirs), rel=1e-5)
+    ours = kl(scores, taught, temperature=tau, teacher_temperature=teacher_tau)
+    assert tau**2 * float(ours) == pytest.approx(float(theirs), rel=1e-5)

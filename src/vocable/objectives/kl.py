@@ -9,6 +9,9 @@ from torch.nn import functional
 def kl(scores: Tensor, teacher_scores: Tensor, *, temperature: float = 1.0, teacher_temperature: float = 1.0) -> Tensor:
     """KL(softmax(t / T) || softmax(s / tau)), the mean over queries.
 
+    The host library's SparseDistillKLDivLoss multiplies the same value by tau squared. Here a loss's weight is left to
+    the recipe.
+
     Args:
         scores: [b, k] the student's scores s of each query's k candidates.
         teacher_scores: [b, k] the teacher's scores t of the same candidates.
