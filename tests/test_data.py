@@ -23,12 +23,16 @@ from vocable.data import (
     BadLines,
     Document,
     Example,
+    MinedNegatives,
     Qrel,
     Query,
+    ScoredDoc,
     read_corpus,
     read_examples,
     read_judgments,
+    read_mined_negatives,
     read_queries,
+    read_scores,
     seen,
 )
 from vocable.errors import ArgumentError, DataError, MissingExtraError
@@ -144,6 +148,37 @@ class TestFormats:
         path = write(tmp_path / "e.jsonl", '{"query":"q","positive":"p","negative":"n"}')
         assert list(read_examples(path)) == [Example("q", "p", ("n",), "e")]
 
+    def test_numbered_negatives_and_scores(self, tmp_path: Path) -> None:
+        expected = [Example("q", "p", ("a", "b"), "e", (3.0, 0.5, -1.0))]
+        line = '{"query":"q","positive":"p","negative_1":"a","negative_2":"b","scores":[3,0.5,-1]}'
+        assert list(read_examples(write(tmp_path / "e.jsonl", line))) == expected
+        columns = {"anchor": ["q"], "positive": ["p"], "negative_1": ["a"], "negative_2": ["b"]}
+        pq.write_table(pa.table(columns | {"scores": [[3.0, 0.5, -1.0]]}), tmp_path / "e.parquet")
+        assert list(read_examples(tmp_path / "e.parquet")) == expected
+        write(tmp_path / "e.tsv", "query\tpositive\tnegative_1\tnegative_2\nq\tp\ta\tb\n")
+        assert list(read_examples(tmp_path / "e.tsv")) == [expected[0]._replace(scores=())]
+
+    def test_mined_negatives(self, tmp_path: Path) -> None:
+        line = '{"qid": 7, "pos": [1, 2], "neg": {"bm25": [3, 4], "dense": []}}'
+        expected = [MinedNegatives("7", ("1", "2"), {"bm25": ("3", "4"), "dense": ()})]
+        assert list(read_mined_negatives(write(tmp_path / "n.jsonl.gz", line))) == expected
+
+    @pytest.mark.parametrize(
+        ("name", "content"),
+        [
+            ("s.tsv", "7\t1\t9.5\n7\t3\t-2\n"),
+            ("s.tsv", "pid\tqid\tscore\n1\t7\t9.5\n3\t7\t-2\n"),
+            ("s.jsonl", '{"qid": 7, "pid": 1, "score": 9.5}\n{"query_id": "7", "doc_id": "3", "score": -2}\n'),
+        ],
+    )
+    def test_scores(self, tmp_path: Path, name: str, content: str) -> None:
+        assert list(read_scores(write(tmp_path / name, content))) == [ScoredDoc("7", "1", 9.5), ScoredDoc("7", "3", -2)]
+
+    @pytest.mark.parametrize("name", ["s.pkl", "s.pkl.gz", "s.pickle"])
+    def test_pickles_are_refused(self, tmp_path: Path, name: str) -> None:
+        with pytest.raises(DataError, match=r"a pickle can run any code, so it is not read: write it as TSV"):
+            read_scores(write(tmp_path / name, b"\x80\x04."))
+
     def test_text_file(self, tmp_path: Path) -> None:
         path = write(tmp_path / "c.txt", "one\tfield\n\nthree\n")
         assert list(read_corpus(path)) == [Document("1", "one\tfield"), Document("3", "three")]
@@ -172,6 +207,18 @@ class TestFormats:
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40).filter(str.strip)
 FIELD = TEXT.map(lambda text: text.replace("\t", " ").replace("\n", " ").replace("\r", " ")).filter(str.strip)
+SCORES = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@st.composite
+def _examples(draw: st.DrawFn) -> Example:
+    negatives = draw(st.lists(TEXT, max_size=3))
+    count = draw(st.sampled_from([0, 1 + len(negatives)]))
+    scores = draw(st.lists(SCORES, min_size=count, max_size=count))
+    return Example(draw(TEXT), draw(TEXT), tuple(negatives), "e", tuple(scores))
+
+
+EXAMPLES = _examples()
 SAFE = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
@@ -193,7 +240,7 @@ class TestRoundTrip:
         assert list(read_corpus(write(tmp_path / "c.tsv", "".join(lines)))) == documents
 
     @SAFE
-    @given(st.lists(st.builds(Example, TEXT, TEXT, st.lists(TEXT, max_size=3).map(tuple), st.just("e"))))
+    @given(st.lists(EXAMPLES))
     def test_examples(self, tmp_path: Path, examples: list[Example]) -> None:
         lines = (json.dumps(example._asdict()) + "\n" for example in examples)
         assert list(read_examples(write(tmp_path / "e.jsonl", "".join(lines)))) == examples
@@ -209,6 +256,7 @@ class TestRoundTrip:
             assert len(list(read(path, bad=bad))) + bad.count <= lines
 
 
+PAIR = '{"query": "q", "positive": "p", "negatives": ["n"], "scores": %s}'
 WANTED = '; expected a JSON object with "_id" or "id", "text" or "contents", and perhaps "title"'
 COLUMNS = "; expected id TAB text, id TAB title TAB text, or id TAB url TAB title TAB text"
 
@@ -298,6 +346,18 @@ class TestBadLines:
             ),
             (read_examples, "e.jsonl", '{"query": "q", "positive": "p", "negatives": 3}', '"negatives" is a int; '),
             (read_examples, "e.jsonl", '{"query": "q", "positive": "p", "negatives": [3]}', '"negative" is a int; '),
+            (read_examples, "e.jsonl", PAIR % "3.0", '"scores" is a float; '),
+            (read_examples, "e.jsonl", PAIR % "[1]", "there are 1 scores where positive and negatives are 2; "),
+            (read_examples, "e.jsonl", PAIR % "[1, NaN]", "the score is nan, not a finite number; "),
+            (read_examples, "e.jsonl", PAIR % '[1, "2"]', "the score is '2', not a finite number; "),
+            (read_examples, "e.jsonl", PAIR % "[true, 1]", "the score is True, not a finite number; "),
+            (read_examples, "e.jsonl", PAIR % f"[1, {10**400}]", f"the score is {10**400}, not a finite number; "),
+            (read_scores, "s.tsv", "q\td\thigh", "the score is 'high', not a finite number; expected qid TAB pid"),
+            (read_scores, "s.tsv", "q\td", "2 fields; expected qid TAB pid TAB score"),
+            (read_mined_negatives, "n.jsonl", '{"qid": 1, "pos": [2]}', 'no "neg", the ids of each system; expected'),
+            (read_mined_negatives, "n.jsonl", '{"qid": 1, "pos": 2, "neg": {}}', "ids are a list, not a int; "),
+            (read_mined_negatives, "n.jsonl", '{"qid": 1, "pos": [2.5], "neg": {}}', "the id is a float; "),
+            (read_mined_negatives, "n.tsv", "1\t2\t3", 'no "neg", the ids of each system; expected JSON lines or'),
         ],
     )
     def test_other_kinds(self, tmp_path: Path, read: Any, name: str, line: str, message: str) -> None:

@@ -3,20 +3,26 @@
 import json
 
 import pytest
+import torch
+from sentence_transformers.base.sampler import DefaultBatchSampler, ProportionalBatchSampler
+from torch.utils.data import ConcatDataset, SequentialSampler
 
-from vocable.errors import DataError
+from vocable.errors import DataError, RecipeError
 from vocable.training.examples import load_examples
-from vocable.training.recipe import Data
+from vocable.training.recipe import Data, make_recipe
+
+HARD = {"file": "ids.jsonl", "corpus": "corpus.tsv", "queries": "queries.tsv"}
 
 
 @pytest.fixture
 def places(tmp_path):
-    def write(name, size, negatives=0):
+    def write(name, size, negatives=0, scores=False):
         rows = [
             {
                 "query": f"{name} {i}",
                 "positive": f"answer {i}",
                 "negatives": [f"wrong {i} {j}" for j in range(negatives)],
+                "scores": [10.0, *(float(j + i) for j in range(negatives))] if scores else [],
             }
             for i in range(size)
         ]
@@ -27,9 +33,10 @@ def places(tmp_path):
     return write
 
 
-def load(sources, tmp_path, *, negatives=0, draws=120, batch_size=4, size_exponent=1.0, seed=0):
-    settings = Data(examples=sources, negatives=negatives, size_exponent=size_exponent)
-    return load_examples(sources, settings, draws=draws, batch_size=batch_size, seed=seed, cache=tmp_path / "cache")
+def load(sources, tmp_path, *, draws=120, batch_size=4, seed=0, scored=False, **data):
+    settings = Data(examples=sources, **data)
+    options = {"draws": draws, "batch_size": batch_size, "seed": seed, "cache": tmp_path / "cache", "scored": scored}
+    return load_examples(sources, settings, **options)
 
 
 @pytest.mark.parametrize(("exponent", "shares"), [(1.0, [96, 24]), (0.0, [60, 60]), (0.5, [80, 40])])
@@ -67,3 +74,73 @@ def test_too_few_negatives_are_refused(places, tmp_path):
 def test_an_empty_source_is_refused(places, tmp_path):
     with pytest.raises(DataError, match="no example"):
         load([places("none", 0)], tmp_path)
+
+
+def test_scores_become_labels(places, tmp_path):
+    [source] = load(
+        [places("scored", 8, negatives=3, scores=True)], tmp_path, negatives=2, draws=8, scored=True
+    ).values()
+    for row in source:
+        number = int(row["query"].split()[1])
+        assert row["label"] == [10.0, number, number + 1]
+    [source] = load([places("scored", 8, negatives=3, scores=True)], tmp_path, negatives=2, draws=8).values()
+    assert "label" not in source.column_names
+
+
+def test_scores_that_are_missing(places, tmp_path):
+    place = places("plain", 8, negatives=2)
+    with pytest.raises(
+        DataError, match=r"plain\.jsonl: its examples carry no scores to learn from: name training\.tea"
+    ):
+        load([place], tmp_path, negatives=2, scored=True)
+    with pytest.raises(DataError, match=r"plain\.jsonl: an example has no scores to compare: 'plain 0'"):
+        load([place], tmp_path, negatives=2, false_negative_margin=1.0)
+
+
+def test_false_negatives_are_left_out(places, tmp_path):
+    place = places("scored", 8, negatives=4, scores=True)  # example i has negatives that score i, i + 1, i + 2, i + 3
+    data = {"negatives": 2, "false_negative_margin": 4.0, "draws": 8}
+    [source] = load([place], tmp_path, scored=True, **data).values()
+    assert {int(query.split()[1]) for query in source["query"]} == set(range(6))  # of 6 and 7 too few are left
+    assert all(max(row["label"][1:]) <= 6.0 for row in source)
+    with pytest.raises(DataError, match="no example has 4 usable negatives"):
+        load([place], tmp_path, negatives=4, false_negative_margin=8.0)
+
+
+def test_random_negatives(places, tmp_path):
+    place = places("many", 8, negatives=6)
+    [source] = load([place], tmp_path, negatives=2, sampling="random", draws=80).values()
+    queries = source["query"][:]
+    assert all(len(set(queries[start : start + 8])) == 8 for start in range(0, 80, 8))
+    chosen = {(row["negative_1"], row["negative_2"]) for row in source if row["query"] == "many 0"}
+    assert len(chosen) > 5
+    assert {text for pair in chosen for text in pair} == {f"wrong 0 {j}" for j in range(6)}
+
+
+def test_a_batch_comes_from_one_source(places, tmp_path):
+    """The host trainer's own batches over what `load_examples` gives."""
+    examples = load([places("large", 40), places("small", 12)], tmp_path, draws=48)
+    samplers = [
+        DefaultBatchSampler(SequentialSampler(source), batch_size=4, drop_last=True) for source in examples.values()
+    ]
+    mixed = ConcatDataset(list(examples.values()))
+    batches = list(
+        ProportionalBatchSampler(mixed, samplers, generator=torch.Generator(), seed=0),
+    )
+    names = [{mixed[row]["query"].split()[0] for row in batch} for batch in batches]
+    assert sorted(map(sorted, names)) == [["large"]] * 9 + [["small"]] * 3
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"sampling": "random"}, "data: .*say how many with negatives"),
+        ({"false_negative_margin": 1.0}, "data: .*say how many with negatives"),
+        ({"examples": [{"file": "a"}]}, r"data\.examples\.0\.hard_negatives\.corpus: this key is missing"),
+        ({"examples": [HARD | {"system": []}]}, r"data\.examples\.0\.hard_negatives\.system: unknown key"),
+        ({"examples": [HARD], "negatives": 2, "false_negative_margin": 1.0}, "needs the scores of every source"),
+    ],
+)
+def test_impossible_settings(data, message):
+    with pytest.raises(RecipeError, match=message):
+        make_recipe({"model": "m", "data": {"examples": ["a"]} | data, "training": {"steps": 1}})

@@ -3,8 +3,11 @@
     read_corpus(place)     Document(id, text, title)
     read_queries(place)    Query(id, text)
     read_judgments(place)  ir_measures.Qrel(query_id, doc_id, relevance)
-    read_examples(place)   Example(query, positive, negatives, source)
+    read_examples(place)   Example(query, positive, negatives, source, scores)
     read_texts(place)      str, the bare texts of documents or of the positives of examples
+
+    read_mined_negatives(place)    MinedNegatives(query_id, positives, systems), all of them ids
+    read_scores(place)             ir_measures.ScoredDoc(query_id, doc_id, score)
 
 A place is one string:
 
@@ -40,18 +43,30 @@ What happens to data that is not as it should be:
 """
 
 from vocable.data.bad_lines import BadLines
-from vocable.data.read import read_corpus, read_examples, read_judgments, read_queries, read_texts
-from vocable.data.records import Document, Example, Qrel, Query
+from vocable.data.read import (
+    read_corpus,
+    read_examples,
+    read_judgments,
+    read_mined_negatives,
+    read_queries,
+    read_scores,
+    read_texts,
+)
+from vocable.data.records import Document, Example, MinedNegatives, Qrel, Query, ScoredDoc
 
 __all__ = [
     "BadLines",
     "Document",
     "Example",
+    "MinedNegatives",
     "Qrel",
     "Query",
+    "ScoredDoc",
     "read_corpus",
     "read_examples",
     "read_judgments",
+    "read_mined_negatives",
     "read_queries",
+    "read_scores",
     "read_texts",
 ]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from vocable.data.bad_lines import MalformedError
-from vocable.data.records import Document, Example, Qrel, Query
+from vocable.data.records import Document, Example, MinedNegatives, Qrel, Query, ScoredDoc
 from vocable.data.rows import Parser, Row, TableRow, json_row, text_row
 
 T = TypeVar("T")
@@ -20,6 +22,10 @@ JUDGED_DOCUMENT = ("corpus-id", "doc_id")
 RELEVANCE = ("score", "relevance")
 ASKED = ("query", "anchor")
 NEGATIVES = ("negatives", "negative")
+# The host library's n-tuples have a column for each negative.
+NUMBERED = tuple(f"negative_{number}" for number in range(1, 101))
+MINED_QUERY = ("qid", "query_id", "query-id")
+MINED_DOCUMENT = ("pid", "doc_id", "corpus-id")
 
 
 @dataclass(frozen=True)
@@ -118,15 +124,62 @@ def _relevance(row: Row) -> int:
 
 def _example(row: Row) -> Example:
     negatives = _first(row, NEGATIVES)
-    if negatives is None or isinstance(negatives, str):
-        negatives = [] if negatives is None else [negatives]
+    if negatives is None:
+        negatives = [row[name] for name in NUMBERED if row.get(name) is not None]
+    elif isinstance(negatives, str):
+        negatives = [negatives]
     if not isinstance(negatives, list | tuple):
         raise MalformedError(f'"negatives" is a {type(negatives).__name__}')
     return Example(
         _required_text(row, ASKED),
         _required_text(row, ("positive",)),
         tuple(_required_text({"negative": negative}, ("negative",)) for negative in negatives),
+        scores=_scores(row, 1 + len(negatives)),
     )
+
+
+def _scores(row: Row, texts: int) -> tuple[float, ...]:
+    """The teacher's scores of a positive and its negatives, `texts` together; none at all will do."""
+    values = _first(row, ("scores",))
+    if values is None:
+        return ()
+    if not isinstance(values, list | tuple):
+        raise MalformedError(f'"scores" is a {type(values).__name__}')
+    if values and len(values) != texts:
+        raise MalformedError(f"there are {len(values)} scores where positive and negatives are {texts}")
+    return tuple(_number(value) for value in values)
+
+
+def _number(value: Any) -> float:
+    try:
+        number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+    except OverflowError:  # an integer of hundreds of digits
+        number = math.inf
+    if not math.isfinite(number):
+        raise MalformedError(f"the score is {value!r}, not a finite number")
+    return number
+
+
+def _mined_negatives(row: Row) -> MinedNegatives:
+    systems = row.get("neg")
+    if not isinstance(systems, Mapping):
+        raise MalformedError('no "neg", the ids of each system')
+    found = {name: _identifiers(ids) for name, ids in systems.items() if ids is not None}
+    return MinedNegatives(_identifier(row, MINED_QUERY), _identifiers(row.get("pos")), found)
+
+
+def _identifiers(values: Any) -> tuple[str, ...]:
+    if not isinstance(values, list | tuple):
+        raise MalformedError(f"ids are a list, not a {type(values).__name__}")
+    return tuple(_identifier({"id": value}, ("id",)) for value in values)
+
+
+def _scored_document(row: Row) -> ScoredDoc:
+    value = row.get("score")
+    if isinstance(value, str):  # of a table
+        with suppress(ValueError):
+            value = float(value)
+    return ScoredDoc(_identifier(row, MINED_QUERY), _identifier(row, MINED_DOCUMENT), _number(value))
 
 
 def _any_text(row: Row) -> str:
@@ -177,9 +230,9 @@ EXAMPLE = Kind(
     record=_example,
     key=lambda example: None,
     repeated=lambda example: "",
-    names=frozenset({*ASKED, "positive", *NEGATIVES}),
+    names=frozenset({*ASKED, "positive", *NEGATIVES, *NUMBERED, "scores"}),
     columns={2: ("query", "positive")},
-    fields='"query" or "anchor", "positive", and perhaps "negatives"',
+    fields='"query" or "anchor", "positive", and perhaps "negatives" and "scores"',
     layout="query TAB positive, and perhaps TAB negative...",
     rest="negatives",
 )
@@ -188,10 +241,30 @@ PLAIN_TEXT = Kind(
     record=_any_text,
     key=lambda text: None,
     repeated=lambda text: "",
-    names=frozenset({*DOCUMENT_ID, *TEXT, "title", "url", "positive", *ASKED, *NEGATIVES}),
+    names=frozenset({*DOCUMENT_ID, *TEXT, "title", "url", *EXAMPLE.names}),
     columns=DOCUMENT.columns,
     fields='"text", "contents" or "positive"',
     layout=DOCUMENT.layout,
     texts=(".txt",),
     lines=True,
+)
+MINED = Kind(
+    name="hard negatives",
+    record=_mined_negatives,
+    key=lambda mined: mined.query_id,
+    repeated=lambda mined: f"the query {mined.query_id!r} is there already",
+    names=frozenset({*MINED_QUERY, "pos", "neg"}),
+    columns={3: ("qid", "pos", "neg")},
+    fields='"qid", "pos" (a list of ids) and "neg" (such a list for each system)',
+    layout="JSON lines or Parquet, since a table has no lists",
+)
+SCORED = Kind(
+    name="score",
+    record=_scored_document,
+    key=lambda scored: None,
+    repeated=lambda scored: "",
+    names=frozenset({*MINED_QUERY, *MINED_DOCUMENT, "score"}),
+    columns={3: ("qid", "pid", "score")},
+    fields='"qid", "pid" and "score"',
+    layout="qid TAB pid TAB score",
 )

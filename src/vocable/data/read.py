@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, TypeVar
 
 from vocable.data.bad_lines import BadLines, MalformedError
-from vocable.data.kinds import DOCUMENT, EXAMPLE, JUDGMENT, PLAIN_TEXT, QUERY, Kind
+from vocable.data.kinds import DOCUMENT, EXAMPLE, JUDGMENT, MINED, PLAIN_TEXT, QUERY, SCORED, Kind
 from vocable.data.places import Source, parse_place, resolve
-from vocable.data.records import Document, Example, Qrel, Query
+from vocable.data.records import Document, Example, MinedNegatives, Qrel, Query, ScoredDoc
 from vocable.data.seen import SeenIds
+from vocable.errors import DataError
 
 T = TypeVar("T")
 Place = str | os.PathLike[str]
+PICKLES = (".pkl", ".pickle")
 JOINED = ("beir", "ir_datasets", "pydocs")  # places that have judgments instead of examples
 
 
@@ -67,6 +70,29 @@ def read_texts(place: Place, *, bad: BadLines | None = None) -> Iterator[str]:
     if parse_place(os.fspath(place))[0] in JOINED:
         return (document.full for document in read_corpus(place, bad=bad))
     return _records(resolve(os.fspath(place), PLAIN_TEXT), PLAIN_TEXT, bad or BadLines())
+
+
+def read_mined_negatives(place: Place, *, bad: BadLines | None = None) -> Iterator[MinedNegatives]:
+    """Hard negatives as ids, by query and system: the layout of the msmarco-hard-negatives data set.
+
+    Arguments and errors are those of `read_corpus`.
+    """
+    return _records(resolve(os.fspath(place), MINED), MINED, bad or BadLines())
+
+
+def read_scores(place: Place, *, bad: BadLines | None = None) -> Iterator[ScoredDoc]:
+    """A teacher's scores of queries and documents, as ids. Arguments and errors are those of `read_corpus`.
+
+    Raises:
+        DataError: also for a pickle, which could run any code.
+    """
+    if set(PICKLES) & set(Path(os.fspath(place)).suffixes):
+        raise DataError(
+            "a pickle can run any code, so it is not read: write it as TSV, qid TAB pid TAB score, a query's "
+            "lines together",
+            place=os.fspath(place),
+        )
+    return _records(resolve(os.fspath(place), SCORED), SCORED, bad or BadLines())
 
 
 def _records(source: Source, kind: Kind[T], bad: BadLines) -> Iterator[T]:

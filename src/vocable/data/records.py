@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ir_measures import Qrel
+from ir_measures import Qrel, ScoredDoc
 
-__all__ = ["Document", "Example", "Qrel", "Query"]
+__all__ = ["Document", "Example", "MinedNegatives", "Qrel", "Query", "ScoredDoc"]
 
 
 class Document(NamedTuple):
@@ -36,10 +36,20 @@ class Query(NamedTuple):
 class Example(NamedTuple):
     """A training example: a query, a text that answers it, and texts that do not.
 
-    `source` names where it came from (a file's stem), so that a batch can be drawn from one source.
+    `source` names where it came from (a file's stem), so that a batch can be drawn from one source. `scores` are a
+    teacher's, of the positive and then of each negative; there are none where no teacher was asked.
     """
 
     query: str
     positive: str
     negatives: tuple[str, ...] = ()
     source: str = ""
+    scores: tuple[float, ...] = ()
+
+
+class MinedNegatives(NamedTuple):
+    """The ids of a query's positives, and for each system that was asked those of its best other documents in order."""
+
+    query_id: str
+    positives: tuple[str, ...]
+    systems: dict[str, tuple[str, ...]]
