@@ -1,0 +1,214 @@
+"""Hard negatives from the model's own index: what it ranks high for a query and is none of the query's answers.
+
+Shapes: b queries, v output vocabulary, k results.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from sentence_transformers import SparseEncoder
+
+from vocable.data import Document, Example, read_corpus, read_examples
+from vocable.data.seen import SeenIds
+from vocable.encoder.encode import TextEncoder
+from vocable.encoder.stream import describe, stream_settings
+from vocable.errors import ArgumentError
+from vocable.progress import progress
+from vocable.search.collection import Collection, build_collection, open_collection
+from vocable.training.rewrite import Rewritten, rewrite
+from vocable.training.scorers import SparseScorer
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Which hits of a query become negatives: the `count` best from rank `first` to rank `last`.
+
+    With `margin` a negative scores below the positive's score less that, with `relative_margin` m below (1 - m) of the
+    positive's score.
+
+    Raises:
+        ArgumentError: an argument out of its range.
+    """
+
+    count: int
+    first: int
+    last: int
+    margin: float | None
+    relative_margin: float | None
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise ArgumentError(f"there must be at least 1 negative for an example, not {self.count}")
+        if not 1 <= self.first <= self.last:
+            raise ArgumentError(f"ranks go from 1 on, the last not before the first: not {self.first} to {self.last}")
+        if self.last - self.first + 1 < self.count:
+            raise ArgumentError(f"{self.count} negatives cannot come from ranks {self.first} to {self.last}")
+        if self.margin is not None and not math.isfinite(self.margin):
+            raise ArgumentError(f"the margin must be a finite number, not {self.margin}")
+        if self.relative_margin is not None and not 0 <= self.relative_margin < 1:
+            raise ArgumentError(f"the relative margin is a share from 0 to below 1, not {self.relative_margin}")
+
+    def bound(self, positive: float) -> float:
+        """What a negative's score must be below, given the positive's.
+
+        >>> Rule(8, 1, 100, margin=1.0, relative_margin=0.05).bound(40.0)
+        38.0
+        """
+        bounds = [math.inf]
+        if self.margin is not None:
+            bounds.append(positive - self.margin)
+        if self.relative_margin is not None:
+            bounds.append((1 - self.relative_margin) * positive)
+        return min(bounds)
+
+
+def mine(
+    model: SparseEncoder,
+    examples: str | Path,
+    output: str | Path,
+    *,
+    corpus: str | None = None,
+    index: str | Path | None = None,
+    negatives: int = 8,
+    ranks: tuple[int, int] = (1, 100),
+    margin: float | None = None,
+    relative_margin: float | None = None,
+    scores: bool = False,
+) -> Rewritten:
+    """Write the examples with the hardest negatives that the model finds, as JSON lines.
+
+    Never a negative: the positive, another positive of the same query, and a document of the same text. Negatives that
+    the examples have already are replaced. An example for which too few are found is left out.
+
+    Args:
+        model: from `vocable.load`.
+        examples: their place.
+        output: the file; there only when it is whole. Work in progress is kept in `output` + ".partial"; the same call
+            goes on with it.
+        corpus: place of the documents; the examples' own positives if neither it nor `index` is given.
+        index: a folder that `vocable index` made, in place of `corpus`.
+        negatives: how many of an example.
+        ranks: the first and the last rank that a negative may have, counted from 1 and positives included.
+        margin: a negative must score below the positive's score less this.
+        relative_margin: a negative must score below (1 - this) of the positive's score.
+        scores: also write the model's scores, of the positive and of each negative.
+
+    Returns:
+        the counts.
+
+    Raises:
+        ArgumentError: an argument out of its range, both a corpus and an index, examples from standard
+            input, or an output that is there already.
+        DataError: a place that cannot be read, or no example.
+        VectorsError: the index is of another vocabulary, or the work in progress of other examples.
+    """
+    if corpus is not None and index is not None:
+        raise ArgumentError("give a corpus, or an index that is made already, not both")
+    if str(examples) == "-":
+        raise ArgumentError("the examples are read more than once: give a file instead of standard input")
+    rule, place = Rule(negatives, *ranks, margin, relative_margin), str(examples)
+    # What is not there is known before anything is made.
+    read_examples(place)
+    if corpus is not None:
+        read_corpus(corpus)
+    documents = TextEncoder(model, "document")
+    made = stream_settings(documents, describe(documents, ""), corpus or "")
+    settings = made | asdict(rule) | {"examples": place, "index": str(index or ""), "scores": scores}
+
+    made_already = None if index is None else open_collection(index)
+    if made_already is not None:
+        made_already.query_encoder(model)  # the same vocabulary?
+
+    def prepare(work: Path) -> Miner:
+        collection = made_already or _build(documents, place, corpus, work / "index")
+        return Miner(model, collection, rule, _answers(place), scored=scores)
+
+    return rewrite(lambda: read_examples(place), Path(output), settings, prepare, title="mine")
+
+
+class Miner:
+    """Finds the negatives of some examples in a row.
+
+    Args:
+        collection: what is searched.
+        rule: which hits are taken.
+        answers: hashes of query and positive, of all examples.
+        scored: the examples get scores.
+    """
+
+    def __init__(
+        self, model: SparseEncoder, collection: Collection, rule: Rule, answers: set[int], *, scored: bool
+    ) -> None:
+        self._collection, self._rule, self._answers, self._scored = collection, rule, answers, scored
+        self._queries = collection.query_encoder(model)
+        self._scorer = SparseScorer(model)
+
+    def __call__(self, examples: list[Example]) -> list[Example]:
+        """The examples with negatives; those that have too few are left out."""
+        queries = [example.query for example in examples]
+        ranking = self._collection.postings.search(self._queries.encode(queries), self._rule.last)
+        own = self._own_scores(examples)
+        found = [
+            self._mined(example, score, rows, scores)
+            for example, score, rows, scores in zip(examples, own, ranking.rows, ranking.scores, strict=True)
+        ]
+        return [example for example in found if len(example.negatives) == self._rule.count]
+
+    def _own_scores(self, examples: list[Example]) -> NDArray[np.float32]:
+        """The model's scores [b] of the positives, encoded anew: they need not be in the index."""
+        if not self._scored and self._rule.margin is None and self._rule.relative_margin is None:
+            return np.zeros(len(examples), dtype=np.float32)
+        return self._scorer([example.query for example in examples], [example.positive for example in examples])
+
+    def _mined(self, example: Example, own: float, rows: NDArray[np.int32], scores: NDArray[np.float32]) -> Example:
+        """The example with the negatives among its hits: `rows` and `scores` [k]."""
+        bound, taken = self._rule.bound(float(own)), dict[str, float]()
+        for row, score in zip(rows[self._rule.first - 1 :].tolist(), scores[self._rule.first - 1 :], strict=True):
+            if row < 0 or len(taken) == self._rule.count:
+                break
+            document = self._collection.document(row)
+            if score < bound and not self._is_answer(example.query, document):
+                taken.setdefault(document.full, float(score))
+        all_scores = (float(own), *taken.values()) if self._scored else ()
+        return Example(example.query, example.positive, tuple(taken), scores=all_scores)
+
+    def _is_answer(self, query: str, document: Document) -> bool:
+        # Examples may have been made without the titles.
+        return any(_answer(query, text) in self._answers for text in (document.full, document.text))
+
+
+def _answers(place: str) -> set[int]:
+    """The hashes of all pairs of query and positive."""
+    with progress("positives") as advance:
+        found = set()
+        for example in read_examples(place):
+            found.add(_answer(example.query, example.positive))
+            advance(1)
+    return found
+
+
+def _answer(query: str, text: str) -> int:
+    """A hash of the pair; texts that differ in white space alone are the same."""
+    return hash((query, " ".join(text.split())))
+
+
+def _build(encoder: TextEncoder, examples: str, corpus: str | None, folder: Path) -> Collection:
+    """The index of the corpus, or of the examples' positives."""
+    documents = _positives(examples) if corpus is None else read_corpus(corpus)
+    with progress("index") as advance:
+        build_collection(encoder, documents, folder, model="", source=corpus or examples, advance=advance)
+    return open_collection(folder)
+
+
+def _positives(examples: str) -> Iterator[Document]:
+    """Every distinct positive, numbered."""
+    seen = SeenIds()
+    texts = (example.positive for example in read_examples(examples))
+    for number, text in enumerate(filter(seen.add, texts)):
+        yield Document(str(number), text)
