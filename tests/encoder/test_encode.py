@@ -22,6 +22,7 @@ from vocable.encoder.encode import TextEncoder, encode
 from vocable.encoder.fuse import fuse
 from vocable.encoder.load import load
 from vocable.errors import ArgumentError
+from vocable.pruning import prune
 
 Floats = NDArray[np.float32]
 
@@ -119,7 +120,7 @@ def test_top_k_and_min_weight_are_those_of_brute_force(
 
 def test_of_equal_weights_the_lower_columns_are_kept() -> None:
     pooled = torch.tensor([[0.5, 1.0, 0.5, 0.5, 0.0], [0.0, 0.0, 0.0, 0.0, 2.0]])
-    vectors = encoding._to_csr(pooled, top_k=2, min_weight=0.0)
+    vectors = prune(encoding._to_csr(pooled), top_k=2)
     assert_sound(vectors)
     assert vectors.toarray().tolist() == [[0.5, 1.0, 0, 0, 0], [0, 0, 0, 0, 2.0]]
 
@@ -185,15 +186,60 @@ def test_a_router_s_routes_are_those_of_the_stock_model(router: SparseEncoder, t
     assert fox.nnz == 2  # static queries have no special tokens, and a repeated word counts once
 
 
-def test_static_queries_may_be_empty_and_are_never_cut(router: SparseEncoder, texts: list[str]) -> None:
-    encoder = TextEncoder(fuse(router), "query", max_length=2, dtype="float32")
-    vectors = encoder.encode(["fox", "", "the old fox reads books"])
+def test_static_queries_may_be_empty_and_are_cut_at_the_length_asked_for(router: SparseEncoder) -> None:
+    queries = ["fox", "", "the old fox reads books"]
+    encoder = TextEncoder(fuse(router), "query", max_length=2)
+    vectors = encoder.encode(queries)
     assert_sound(vectors)
-    words = router[0].sub_modules["query"][0].tokenizer.tokenize("the old fox reads books")
-    assert np.diff(vectors.indptr).tolist() == [1, 0, len(set(words))]
-    assert len(words) > 4
-    assert encoder.truncated == 0
+    assert np.diff(vectors.indptr).tolist() == [1, 0, 2]
+    assert (encoder.truncated, encoder.pooling) == (1, "static")
+    np.testing.assert_array_equal(vectors[[2]].toarray(), encode(router, ["the old"], role="query").toarray())
     assert encode(router, ["", " "], role="query").nnz == 0
+    assert encode(router, [], role="query").shape == (0, vectors.shape[1])
+
+
+def test_static_queries_are_cut_where_the_stock_model_cuts_them(router: SparseEncoder, toy_texts: list[str]) -> None:
+    router[0].sub_modules["query"][0].tokenizer.model_max_length = 7
+    texts = [" ".join(toy_texts[:4]), "fox"]
+    encoder = TextEncoder(router, "query")
+    np.testing.assert_array_equal(encoder.encode(texts).toarray(), router.encode_query(texts).to_dense().numpy())
+    assert (encoder.max_length, encoder.truncated) == (7, 1)
+    router[0].sub_modules["query"][0].tokenizer.model_max_length = 10**30  # what transformers writes for none
+    assert TextEncoder(router, "query").max_length is None
+    assert encode(router, texts, "query").nnz > 8
+
+
+def test_static_queries_keep_prompts_limits_and_positive_weights(router: SparseEncoder, texts: list[str]) -> None:
+    texts = [text for text in texts if text.strip()]
+    stock = router.encode_query(texts).to_dense().numpy()
+    vectors = encode(router, texts, role="query", top_k=2, min_weight=1.0).toarray()
+    for row, full in zip(vectors, stock, strict=True):
+        heaviest = np.sort(full)[-2:]
+        np.testing.assert_array_equal(np.sort(row)[-2:], np.where(heaviest >= 1.0, heaviest, 0))
+    router.prompts["query"] = "the rain "
+    np.testing.assert_array_equal(
+        encode(router, texts, role="query").toarray(), router.encode_query(texts).to_dense().numpy()
+    )
+    with torch.no_grad():
+        router[0].sub_modules["query"][0].weight.neg_()
+    assert encode(router, texts, role="query").nnz == 0
+
+
+def test_static_queries_are_exact_whatever_the_number_type(router: SparseEncoder, texts: list[str]) -> None:
+    vectors = [encode(router, texts, role="query", dtype=dtype).toarray() for dtype in ("float32", "bfloat16")]
+    np.testing.assert_array_equal(*vectors)
+
+
+def test_each_route_s_limit_is_its_own(backbones: dict[str, Path], texts: list[str]) -> None:
+    routes = [
+        [Transformer(str(backbones[name]), transformer_task="fill-mask"), SpladePooling()]
+        for name in ("distilbert", "bert")
+    ]
+    for (transformer, _), limits in zip(routes, ({"query": 3}, {"query": 2, "document": 5}), strict=True):
+        transformer.auto_model.config.active_terms = limits
+    model = SparseEncoder(modules=[Router.for_query_document(*routes)], device="cpu")
+    assert TextEncoder(model, "query").top_k == 3
+    assert TextEncoder(model, "document").top_k == 5
 
 
 def test_max_length_cuts_and_counts(

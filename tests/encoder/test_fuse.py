@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from transformers import AutoModel, AutoModelForMaskedLM, BertForMaskedLM
 
 from vocable.encoder import head
-from vocable.encoder.fuse import fuse, pack, plain_decoder, splade_modules, unfuse, without_logits
+from vocable.encoder.fuse import ONE_ROW, fuse, pack, plain_decoder, splade_modules, unfuse, without_logits
 from vocable.encoder.load import load
-from vocable.errors import ModelError
+from vocable.errors import ArgumentError, ModelError
 from vocable.training.dropout import set_dropout
 
 Features = dict[str, Any]
@@ -293,23 +293,58 @@ def test_cls_pooling_activates_the_first_token_s_logits(backbone: Path, toy_text
     torch.testing.assert_close(run(model, features)[0], expected.detach(), rtol=1e-5, atol=1e-6)
 
 
-def test_a_cls_model_is_refused_by_stock_classes_and_read_by_load(
-    toy_model: SparseEncoder, tmp_path: Path, toy_texts: list[str]
+@pytest.mark.parametrize("activation", ["relu", "log1p_relu"])
+def test_mean_before_the_head_activates_the_logits_of_the_mean_token(
+    backbone: Path, activation: str, toy_texts: list[str]
 ) -> None:
-    toy_model[1].pooling_strategy = "cls"
-    expected = toy_model.encode(toy_texts[:5]).to_dense()
-    toy_model.save(str(tmp_path / "cls"))
-    with pytest.raises(ValueError, match="pooling_strategy must be either 'max' or 'sum'"):
-        SparseEncoder(str(tmp_path / "cls"), device="cpu")
-    assert torch.equal(load(tmp_path / "cls", device="cpu").encode(toy_texts[:5]).to_dense(), expected)
-    with pytest.raises(ValueError, match="pooling_strategy must be either 'max' or 'sum'"):
-        SpladePooling("cls")  # load leaves the stock classes as they were
+    model = stock(backbone, activation=activation)
+    features = padded(model, toy_texts)
+    mlm, mask = model[0].auto_model, features["attention_mask"].bool()
+    inputs = {key: value for key, value in features.items() if key in ("input_ids", "attention_mask")}
+    logits = mlm(**inputs).logits
+    # The decoder is linear: the logits of the mean are the mean of the logits.
+    expected = torch.stack([text[real].mean(dim=0) for text, real in zip(logits, mask, strict=True)])
+    expected = torch.log1p(torch.relu(expected))
+    expected = torch.log1p(expected) if activation == "log1p_relu" else expected
+    weights = torch.randn(expected.shape[1], generator=torch.Generator().manual_seed(0))
+    model.zero_grad()
+    (expected**2 * weights).sum().backward()
+    expected_gradients = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    fuse(model)[1].pooling_strategy = "mean-before-head"
+    found, gradients = run(model, features)
+    assert (expected > 0).any()
+    torch.testing.assert_close(found, expected.detach(), rtol=1e-4, atol=1e-5)
+    assert_gradients_close(gradients, expected_gradients)
 
 
-def test_a_cls_model_cannot_be_unfused(toy_model: SparseEncoder, toy_texts: list[str]) -> None:
-    toy_model[1].pooling_strategy = "cls"
+@pytest.mark.parametrize("pooling", ONE_ROW)
+def test_a_text_without_a_token_is_refused(toy_model: SparseEncoder, pooling: str, toy_texts: list[str]) -> None:
+    toy_model[1].pooling_strategy = pooling
+    features = padded(toy_model, toy_texts)
+    features["attention_mask"][1] = 0
+    with pytest.raises(ArgumentError, match="a text without a token cannot be pooled"):
+        toy_model(features)
+
+
+@pytest.mark.parametrize("pooling", ONE_ROW)
+def test_a_pooling_of_ours_is_refused_by_stock_classes_and_read_by_load(
+    toy_model: SparseEncoder, pooling: str, tmp_path: Path, toy_texts: list[str]
+) -> None:
+    toy_model[1].pooling_strategy = pooling
     expected = toy_model.encode(toy_texts[:5]).to_dense()
-    with pytest.raises(ModelError, match="cls"):
+    toy_model.save(str(tmp_path / "model"))
+    with pytest.raises(ValueError, match="pooling_strategy must be either 'max' or 'sum'"):
+        SparseEncoder(str(tmp_path / "model"), device="cpu")
+    assert torch.equal(load(tmp_path / "model", device="cpu").encode(toy_texts[:5]).to_dense(), expected)
+    with pytest.raises(ValueError, match="pooling_strategy must be either 'max' or 'sum'"):
+        SpladePooling(pooling)  # load leaves the stock classes as they were
+
+
+@pytest.mark.parametrize("pooling", ONE_ROW)
+def test_a_pooling_of_ours_cannot_be_unfused(toy_model: SparseEncoder, pooling: str, toy_texts: list[str]) -> None:
+    toy_model[1].pooling_strategy = pooling
+    expected = toy_model.encode(toy_texts[:5]).to_dense()
+    with pytest.raises(ModelError, match=f"has no {pooling} pooling: choose max or sum"):
         unfuse(toy_model)
     assert torch.equal(toy_model.encode(toy_texts[:5]).to_dense(), expected)
 

@@ -12,7 +12,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling
 from transformers import AutoModel, PreTrainedTokenizerFast
 
-from vocable.encoder.fuse import splade_modules
+from vocable.encoder.fuse import POOLINGS, splade_modules
 from vocable.encoder.load import load, locate
 from vocable.errors import ArgumentError, ModelError
 
@@ -128,8 +128,27 @@ def test_what_is_not_there_is_refused_at_once(name: str) -> None:
 
 
 def test_an_unknown_pooling_is_refused(backbones: dict[str, Path]) -> None:
-    with pytest.raises(ArgumentError, match="pooling must be one of max, sum, cls, not 'mean'"):
+    with pytest.raises(ArgumentError, match="pooling must be one of max, sum, cls, mean-before-head, not 'mean'"):
         load(backbones["bert"], pooling="mean")
+    with pytest.raises(ArgumentError, match="activation must be one of relu, log1p_relu, not 'gelu'"):
+        load(backbones["bert"], activation="gelu")
+
+
+@pytest.mark.parametrize("activation", ["relu", "log1p_relu"])
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_pooling_and_activation_are_chosen_saved_and_read_again(
+    backbones: dict[str, Path], tmp_path: Path, texts: list[str], pooling: str, activation: str
+) -> None:
+    model = load(backbones["distilbert"], pooling=pooling, activation=activation, device="cpu")
+    with torch.no_grad():
+        model[0].auto_model.get_output_embeddings().bias += 3  # so that a single row has active terms, too
+    expected = model.encode(texts).to_dense()
+    assert (expected > 0).any(dim=1).all()
+    model.save(str(tmp_path / "model"))
+    again = load(tmp_path / "model", device="cpu")
+    settings = again[1].get_config_dict()
+    assert (settings["pooling_strategy"], settings["activation_function"]) == (pooling, activation)
+    assert torch.equal(again.encode(texts).to_dense(), expected)
 
 
 def test_a_package_that_is_not_installed_is_named() -> None:

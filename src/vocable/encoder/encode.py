@@ -12,23 +12,26 @@ import torch
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 from sentence_transformers import SparseEncoder
-from sentence_transformers.base.modules import Router, Transformer
+from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sparse_encoder.modules import SpladePooling
-from torch import Tensor, nn
+from torch import Tensor
+from transformers.tokenization_utils_base import LARGE_INTEGER
 
 from vocable.encoder.fuse import splade_modules
+from vocable.encoder.look_up import look_up
 from vocable.encoder.output_vocabulary import output_layer
 from vocable.encoder.precision import native_bfloat16
+from vocable.encoder.routes import PROMPTS, Role, own_prompt, route, static_embedding
 from vocable.errors import ArgumentError
+from vocable.pruning import check_limits, prune
 
 logger = logging.getLogger(__name__)
 
-Role = Literal["query", "document"]
 DType = Literal["auto", "float32", "bfloat16"]
 
 # Tokens of a batch, padding included: on a processor a batch should stay in the cache, a GPU wants to be filled.
 BATCH_TOKENS = {"cpu": 1024, "cuda": 32768}
-PROMPTS = {"query": ("query",), "document": ("document", "passage", "corpus")}
+LOOKED_UP = 1024  # texts at a time where no encoder runs
 
 
 class TextEncoder:
@@ -37,7 +40,7 @@ class TextEncoder:
     `truncated` counts the texts that were longer than `max_length` tokens and lost their end.
 
     Raises:
-        ArgumentError: an unknown role or dtype, top_k or max_length below 1, min_weight below 0.
+        ArgumentError: an unknown role or dtype, or another argument out of its range.
     """
 
     def __init__(
@@ -47,14 +50,17 @@ class TextEncoder:
         *,
         top_k: int | None = None,
         min_weight: float = 0.0,
+        mass: float | None = None,
         dtype: DType = "auto",
         max_length: int | None = None,
     ) -> None:
-        _check(role, top_k, min_weight, dtype, max_length)
-        self.role, self.min_weight = role, min_weight
+        _check(role, dtype, max_length)
+        check_limits(top_k, min_weight, mass)
+        self.role, self.min_weight, self.mass = role, min_weight, mass
         self.top_k = top_k or _own_top_k(model, role)
-        self.model = _in_dtype(model, dtype)
-        self.prompt = _prompt(model, role)
+        self._static = static_embedding(model, role)
+        self.model = _in_dtype(model, dtype) if self._static is None else model.eval()
+        self.prompt = own_prompt(model, role)
         self.max_length = _max_length(model, role, max_length)
         self.pooling = _pooling(model, role)
         self.truncated = 0
@@ -64,6 +70,8 @@ class TextEncoder:
         """Encode b texts into [b, v]; `advance` is called with the number of texts done after every batch."""
         if not texts:
             return csr_array((0, _output_size(self.model)), dtype=np.float32)
+        if self._static is not None:
+            return self._look_up(texts, advance)
         lengths = self._token_counts(texts)
         if self.max_length is not None:
             self.truncated += int((lengths > self.max_length).sum())
@@ -76,6 +84,16 @@ class TextEncoder:
         stacked = csr_array(vstack(rows, format="csr"))
         return stacked[np.argsort(order)]
 
+    def _look_up(self, texts: Sequence[str], advance: Callable[[int], object]) -> csr_array:
+        rows = []
+        for start in range(0, len(texts), LOOKED_UP):
+            batch = self._tokens(texts[start : start + LOOKED_UP], special=False)
+            if self.max_length is not None:
+                self.truncated += sum(len(ids) > self.max_length for ids in batch)
+            rows.append(look_up(self._static, [ids[: self.max_length] for ids in batch]))
+            advance(len(batch))
+        return self._pruned(csr_array(vstack(rows, format="csr")))
+
     @torch.inference_mode()
     def _encode_batch(self, texts: list[str]) -> csr_array:
         options = {} if self.max_length is None else {"max_length": self.max_length}
@@ -84,16 +102,24 @@ class TextEncoder:
             key: value.to(self.model.device) if isinstance(value, Tensor) else value for key, value in features.items()
         }
         pooled = self.model(features, task=self.role)["sentence_embedding"]
-        return _to_csr(pooled, self.top_k, self.min_weight)
+        return self._pruned(_to_csr(pooled))
+
+    def _pruned(self, vectors: csr_array) -> csr_array:
+        return prune(vectors, self.top_k, self.min_weight, self.mass)
 
     def _token_counts(self, texts: Sequence[str]) -> NDArray[np.int64]:
         """Tokens of each text before it is cut; characters where the route has no transformer, hence no length."""
-        route = _route(self.model, self.role)[0]
-        if not isinstance(route, Transformer):
+        if not isinstance(route(self.model, self.role)[0], Transformer):
             return np.array([len(text) for text in texts])
+        return np.array([len(ids) for ids in self._tokens(texts, special=True)])
+
+    def _tokens(self, texts: Sequence[str], *, special: bool) -> list[list[int]]:
+        """The token ids of each text and its prompt, not cut; `special` for those that the tokenizer puts around."""
+        tokenizer: Any = route(self.model, self.role)[0].tokenizer
         prompted = [self.prompt + text for text in texts] if self.prompt else list(texts)
-        ids = route.tokenizer(prompted, return_attention_mask=False, return_token_type_ids=False, verbose=False)
-        return np.array([len(row) for row in ids["input_ids"]])
+        options = {"return_attention_mask": False, "return_token_type_ids": False, "verbose": False}
+        ids: list[list[int]] = tokenizer(prompted, add_special_tokens=special, **options)["input_ids"]
+        return ids
 
 
 def encode(
@@ -103,6 +129,7 @@ def encode(
     *,
     top_k: int | None = None,
     min_weight: float = 0.0,
+    mass: float | None = None,
     dtype: DType = "auto",
     max_length: int | None = None,
 ) -> csr_array:
@@ -115,6 +142,7 @@ def encode(
         top_k: keep only the k heaviest terms of a text; by default what the model's configuration has for the role
             under `active_terms`, or its `max_active_dims`, if it has either.
         min_weight: drop lighter terms.
+        mass: keep only the fewest terms that together have this share of the text's total weight.
         dtype: "auto" computes in bfloat16 where the device has it natively, in float32 elsewhere.
         max_length: tokens of a text, in place of the model's own length for the role; longer texts are cut, with a
             warning that counts them.
@@ -125,22 +153,20 @@ def encode(
     Raises:
         ArgumentError: an argument out of its range.
     """
-    encoder = TextEncoder(model, role, top_k=top_k, min_weight=min_weight, dtype=dtype, max_length=max_length)
+    encoder = TextEncoder(
+        model, role, top_k=top_k, min_weight=min_weight, mass=mass, dtype=dtype, max_length=max_length
+    )
     vectors = encoder.encode(texts)
     if encoder.truncated:
         logger.warning("%d of %d texts were cut at %d tokens", encoder.truncated, len(texts), encoder.max_length)
     return vectors
 
 
-def _check(role: str, top_k: int | None, min_weight: float, dtype: str, max_length: int | None) -> None:
+def _check(role: str, dtype: str, max_length: int | None) -> None:
     if role not in PROMPTS:
         raise ArgumentError(f"role must be query or document, not {role!r}")
     if dtype not in get_args(DType):
         raise ArgumentError(f"dtype must be one of {', '.join(get_args(DType))}, not {dtype!r}")
-    if top_k is not None and top_k < 1:
-        raise ArgumentError(f"top_k must be at least 1, not {top_k}")
-    if not min_weight >= 0:
-        raise ArgumentError(f"min_weight must be 0 or more, not {min_weight}")
     if max_length is not None and max_length < 1:
         raise ArgumentError(f"max_length must be at least 1, not {max_length}")
 
@@ -154,19 +180,11 @@ def _in_dtype(model: SparseEncoder, dtype: DType) -> SparseEncoder:
     return copy.deepcopy(model).to(wanted).eval()
 
 
-def _prompt(model: SparseEncoder, role: Role) -> str | None:
-    """The prompt that `encode_query` and `encode_document` would choose."""
-    name = next((name for name in PROMPTS[role] if name in model.prompts), model.default_prompt_name)
-    return None if name is None else model.prompts.get(name)
-
-
-def _route(model: SparseEncoder, role: Role) -> Sequence[nn.Module]:
-    first = model[0]
-    return list(first.sub_modules[role]) if isinstance(first, Router) and role in first.sub_modules else list(model)
-
-
 def _max_length(model: SparseEncoder, role: Role, override: int | None) -> int | None:
-    first: Any = _route(model, role)[0]
+    first: Any = route(model, role)[0]
+    if static_embedding(model, role) is not None:
+        longest = override or first.tokenizer.model_max_length
+        return longest if longest < LARGE_INTEGER else None  # the tokenizer's way to say that it has no length
     if not isinstance(first, Transformer):
         return None
     longest = min(first.tokenizer.model_max_length, first.config.max_position_embeddings)
@@ -180,14 +198,16 @@ def _max_length(model: SparseEncoder, role: Role, override: int | None) -> int |
 
 def _pooling(model: SparseEncoder, role: Role) -> str:
     """The pooling's name, "static" for a route that looks weights up."""
-    poolings = [module.pooling_strategy for module in _route(model, role) if isinstance(module, SpladePooling)]
+    poolings = [module.pooling_strategy for module in route(model, role) if isinstance(module, SpladePooling)]
     return poolings[0] if poolings else "static"
 
 
 def _own_top_k(model: SparseEncoder, role: Role) -> int | None:
     """How many terms of a text the model itself wants kept."""
-    [(transformer, _), *_] = splade_modules(model)
-    limits = getattr(transformer.auto_model.config, "active_terms", None) or {}
+    first: Any = route(model, role)[0]
+    if not isinstance(first, Transformer):  # a table has no configuration: the document encoder's says it
+        [(first, _), *_] = splade_modules(model)
+    limits = getattr(first.auto_model.config, "active_terms", None) or {}
     own: int | None = limits.get(role, model.max_active_dims)
     return own
 
@@ -208,13 +228,10 @@ def _batches(order: NDArray[np.int64], lengths: NDArray[np.int64], budget: int) 
     return batches
 
 
-def _to_csr(pooled: Tensor, top_k: int | None, min_weight: float) -> csr_array:
-    """[b, v] dense -> csr_array; of equal weights the lower column is kept."""
+def _to_csr(pooled: Tensor) -> csr_array:
+    """[b, v] dense -> csr_array."""
     pooled = pooled.float()
-    keep = pooled > min_weight if min_weight > 0 else pooled > 0
-    if top_k is not None and top_k < pooled.shape[1]:
-        ranks = torch.sort(pooled, dim=1, descending=True, stable=True).indices[:, :top_k]
-        keep &= torch.zeros_like(keep).scatter_(1, ranks, True)
+    keep = pooled > 0
     rows, columns = keep.nonzero(as_tuple=True)
     indptr = np.zeros(len(pooled) + 1, dtype=np.int32)
     np.cumsum(keep.sum(dim=1).cpu().numpy(), out=indptr[1:])

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
@@ -23,9 +23,10 @@ from transformers import PreTrainedModel
 
 from vocable.encoder.head import Pooling, sparse_head
 from vocable.encoder.output_vocabulary import output_layer, pass_on
-from vocable.errors import ModelError
+from vocable.errors import ArgumentError, ModelError
 
-POOLINGS = ("max", "sum", "cls")
+POOLINGS = ("max", "sum", "cls", "mean-before-head")
+ONE_ROW = ("cls", "mean-before-head")  # a text becomes one row first, and its terms are that row's; unknown to stock
 
 
 def splade_modules(model: SparseEncoder) -> list[tuple[Transformer, SpladePooling]]:
@@ -63,11 +64,13 @@ def unfuse(model: SparseEncoder) -> SparseEncoder:
     """Give `model`, in place, its stock head back; returns the model.
 
     Raises:
-        ModelError: CLS pooling, which the stock head does not know: it would quietly sum.
+        ModelError: a pooling that the stock head does not know: it would quietly sum.
     """
     pairs = splade_modules(model)
-    if any(pooling.pooling_strategy == "cls" for _, pooling in pairs):
-        raise ModelError("the stock SpladePooling has no cls pooling: choose max or sum before unfusing")
+    for _, pooling in pairs:
+        if pooling.pooling_strategy in ONE_ROW:
+            name = pooling.pooling_strategy
+            raise ModelError(f"the stock SpladePooling has no {name} pooling: choose max or sum before unfusing")
     for transformer, pooling in pairs:
         for module in (transformer.auto_model.get_output_embeddings(), pooling):
             _restore_forward(module)
@@ -145,10 +148,10 @@ def _hand_through(hidden: Tensor) -> Tensor:
 
 def _pool(pooling: SpladePooling, layer: nn.Linear, features: dict[str, Any]) -> dict[str, Any]:
     """SpladePooling.forward, from the decoder's inputs in `token_embeddings`: [b, s, d], or flat [1, n, d]."""
-    if pooling.pooling_strategy == "cls":
-        hidden, offsets = _first_tokens(features)
-    else:
-        hidden, offsets = pack(features)
+    hidden, offsets = pack(features)
+    if pooling.pooling_strategy in ONE_ROW:
+        hidden = _one_row(hidden, offsets, pooling.pooling_strategy)
+        offsets = list(range(len(offsets)))  # texts of one token, whose maximum is that token
     strategy: Pooling = "sum" if pooling.pooling_strategy == "sum" else "max"
     pooled = sparse_head(hidden, layer.weight, layer.bias, offsets, strategy, pooling.activation_function)
     pooling.embedding_dimension = pooled.shape[1]
@@ -166,10 +169,14 @@ def pack(features: Mapping[str, Any]) -> tuple[Tensor, list[int]]:
     return (hidden.flatten(0, 1) if offsets[-1] == mask.numel() else hidden[mask]), offsets
 
 
-def _first_tokens(features: Mapping[str, Any]) -> tuple[Tensor, list[int]]:
-    """Each text's first token [b, d]: as texts of one token, whose maximum is that token."""
-    hidden, offsets = pack(features)
-    return hidden[offsets[:-1]], list(range(len(offsets)))
+def _one_row(hidden: Tensor, offsets: list[int], pooling: str) -> Tensor:
+    """What a text's terms are made of [b, d]: its first token, or the mean of its tokens."""
+    lengths = [end - start for start, end in pairwise(offsets)]
+    if not all(lengths):
+        raise ArgumentError("a text without a token cannot be pooled")
+    if pooling == "cls":
+        return hidden[offsets[:-1]]
+    return torch.stack([tokens.mean(dim=0) for tokens in hidden.split(lengths)])
 
 
 def _outline(model: SparseEncoder) -> str:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
+from typing import get_args
 
 from huggingface_hub import HfApi, try_to_load_from_cache
 from huggingface_hub.errors import HFValidationError
@@ -19,6 +20,7 @@ from sentence_transformers.util import fullname, load_file_path
 from transformers import AutoConfig
 
 from vocable.encoder.fuse import POOLINGS, fuse, splade_modules
+from vocable.encoder.head import Activation
 from vocable.encoder.output_vocabulary import TERMS, OutputVocabularyTransformer, output_vocabulary
 from vocable.errors import ArgumentError, ModelError
 
@@ -31,6 +33,7 @@ def load(
     name: str | Path = BUILT_IN,
     *,
     pooling: str | None = None,
+    activation: str | None = None,
     device: str | None = None,
     trust_remote_code: bool = False,
 ) -> SparseEncoder:
@@ -41,26 +44,29 @@ def load(
     Args:
         name: "vocable-mini" (the built-in model), a folder, or a Hub id: a saved `SparseEncoder`, or a plain
             masked-language-model checkpoint, which gets max pooling.
-        pooling: "max", "sum" or "cls" in place of the model's own.
+        pooling: "max", "sum", "cls" or "mean-before-head" (docs/head.md) in place of the model's own.
+        activation: "relu" for log(1 + ReLU(x)), "log1p_relu" for log(1 + log(1 + ReLU(x))); else the model's own.
         device: where to put it; by default CUDA or MPS if there is one.
         trust_remote_code: run code that comes with the model; never without being asked.
 
     Raises:
         ModelError: nothing is there, it is not a sparse encoder, or its head cannot be bypassed.
         DataError: the terms of its output vocabulary are damaged.
-        ArgumentError: no such pooling.
+        ArgumentError: no such pooling or activation.
     """
-    if pooling is not None and pooling not in POOLINGS:
-        raise ArgumentError(f"pooling must be one of {', '.join(POOLINGS)}, not {pooling!r}")
+    for what, asked, known in (("pooling", pooling, POOLINGS), ("activation", activation, get_args(Activation))):
+        if asked is not None and asked not in known:
+            raise ArgumentError(f"{what} must be one of {', '.join(known)}, not {asked!r}")
     place = locate(name)
     _check_sparse(place, trust_remote_code)
     try:
-        with _cls_pooling_allowed():
+        with every_pooling_allowed():
             model = _open(place, device, trust_remote_code)
     except (OSError, ValueError, HFValidationError, SafetensorError) as error:
         raise ModelError(f"{name}: {_first_line(error)}") from error
     for transformer, module in splade_modules(model):
         module.pooling_strategy = pooling or module.pooling_strategy
+        module.activation_function = activation or module.activation_function
         layer = output_vocabulary(transformer.auto_model)
         if layer is not None:
             logger.info("%s has an output vocabulary of its own: %d terms", name, layer.out_features)
@@ -142,8 +148,11 @@ def _check_sparse(place: str, trust_remote_code: bool) -> None:
 
 
 @contextmanager
-def _cls_pooling_allowed() -> Iterator[None]:
-    """CLS pooling exists in the fused head only; plain sentence-transformers refuses such a folder, as it should."""
+def every_pooling_allowed() -> Iterator[None]:
+    """Within the context the stock class takes the poolings that exist in the fused head only.
+
+    Outside plain sentence-transformers refuses a folder with one of them, as it should: its own head would sum.
+    """
     modes = SpladePooling.SPLADE_POOLING_MODES
     SpladePooling.SPLADE_POOLING_MODES = POOLINGS
     try:

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.ipc as ipc
 import torch
-from sentence_transformers import SparseEncoder
+from torch import nn
 
 from vocable.data import Document
 from vocable.encoder.encode import TextEncoder
@@ -119,11 +119,12 @@ def stream_settings(
     """All that decides what the vectors are, as JSON values."""
     return {
         **asdict(meta),
-        "weights": _checksum(encoder.model),
+        "weights": checksum(encoder.model),
         "source": source,
         "shard": list(shard),
         "top_k": encoder.top_k,
         "min_weight": encoder.min_weight,
+        "mass": encoder.mass,
         "dtype": str(encoder.model.dtype),
         "texts": keep_texts,
     }
@@ -140,7 +141,7 @@ def read_progress(folder: Path) -> StreamProgress:
         raise VectorsError(f"{path}: damaged: {error}") from error
 
 
-def _checksum(model: SparseEncoder) -> str:
+def checksum(model: nn.Module) -> str:
     """Eight hexadecimal digits that change when a model is trained further under the same name."""
     total = 0
     for parameter in model.parameters():
