@@ -114,6 +114,35 @@ def test_index(backbones: dict[str, Path], corpus: Path, tmp_path: Path) -> None
             np.testing.assert_array_equal(one.arrays()[name], array)
 
 
+def test_mine(backbones: dict[str, Path], corpus: Path, tmp_path: Path) -> None:
+    texts = [json.loads(line)["text"] for line in corpus.read_text(encoding="utf-8").splitlines()]
+    pairs = [{"query": f"{text[:15]}?", "positive": text} for text in texts * 10]  # two chunks
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs), encoding="utf-8")
+    command = ["mine", str(backbones["bert"]), str(tmp_path / "pairs.jsonl"), "--corpus", str(corpus), "--scores", "-o"]
+    # Once while it encodes, once in the middle of the second chunk.
+    with killed("vocable.encoder.stream", "write_vectors", 3, *command, tmp_path / "out"):
+        assert main([*command, str(tmp_path / "whole")]) == 0
+    assert names(tmp_path) == ["corpus.jsonl", "out.partial", "pairs.jsonl", "whole"]
+    with killed("vocable.training.mine", "Miner._mined", 280, *command, tmp_path / "out"):
+        pass
+    assert names(tmp_path) == ["corpus.jsonl", "out.partial", "pairs.jsonl", "whole"]
+    assert main([*command, str(tmp_path / "out")]) == 0
+    assert names(tmp_path) == ["corpus.jsonl", "out", "pairs.jsonl", "whole"]
+    assert (tmp_path / "out").read_bytes() == (tmp_path / "whole").read_bytes()
+
+
+def test_score(backbones: dict[str, Path], tmp_path: Path, toy_texts: list[str]) -> None:
+    pairs = [{"query": text[:15], "positive": text, "negatives": [toy_texts[0]]} for text in toy_texts]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs), encoding="utf-8")
+    command = ["score", str(backbones["bert"]), str(tmp_path / "pairs.jsonl"), "-o"]
+    with killed("vocable.training.score", "_scored", 2, *command, tmp_path / "out"):
+        assert main([*command, str(tmp_path / "whole")]) == 0
+    assert names(tmp_path) == ["out.partial", "pairs.jsonl", "whole"]
+    assert main([*command, str(tmp_path / "out")]) == 0
+    assert names(tmp_path) == ["out", "pairs.jsonl", "whole"]
+    assert (tmp_path / "out").read_bytes() == (tmp_path / "whole").read_bytes()
+
+
 def test_train(backbones: dict[str, Path], tmp_path: Path, toy_texts: list[str]) -> None:
     pairs = [{"query": text, "positive": f"chapter {i} {text}"} for i, text in enumerate(sorted(set(toy_texts))[:40])]
     (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs), encoding="utf-8")
@@ -121,7 +150,7 @@ def test_train(backbones: dict[str, Path], tmp_path: Path, toy_texts: list[str])
     recipe = {
         "model": str(backbones["bert"]),
         "data": {"examples": [str(tmp_path / "pairs.jsonl")]},
-        "training": training | {"regularizers": {"query": 0.01, "document": 0.01}},
+        "training": training | {"regularizers": {"query": 0.01, "document": {"name": "df_flops", "weight": 0.3}}},
     }
     (tmp_path / "recipe.yaml").write_text(json.dumps(recipe), encoding="utf-8")
     command = ["train", str(tmp_path / "recipe.yaml"), "-o"]

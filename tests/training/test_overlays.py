@@ -71,3 +71,12 @@ def test_a_key_below_a_value() -> None:
         assign({"a": 1}, "a.b", 2, "here")
     with pytest.raises(RecipeError, match=r"^--set a=\[: the value is not YAML$"):
         override({}, "a=[")
+
+
+def test_a_key_in_a_list() -> None:
+    values = {"losses": [{"weight": 1}, {"weight": 1}]}
+    override(values, "losses.1.weight=3")
+    assert values == {"losses": [{"weight": 1}, {"weight": 3}]}
+    for place in ("2", "-1", "info_nce"):
+        with pytest.raises(RecipeError, match=rf"losses is a list of 2: give a place from 0 on, not '{place}'$"):
+            override(values, f"losses.{place}.weight=3")

@@ -23,7 +23,7 @@ def recipe_file(tmp_path):
 
 def test_defaults_fill_what_is_left_out(recipe_file):
     recipe = read_recipe(recipe_file)
-    assert (recipe.training.batch_size, recipe.training.temperature, recipe.seed) == (32, 1.0, 0)
+    assert (recipe.training.batch_size, recipe.training.learning_rate, recipe.seed) == (32, 2e-5, 0)
     assert recipe.pretrain is None
     assert recipe.calibrate is None
 
@@ -33,7 +33,7 @@ def test_defaults_fill_what_is_left_out(recipe_file):
     [
         ("training.learning_rate=2e-5", 2e-5),
         ("training.learning_rate=0.1", 0.1),
-        ("training.regularizers.query=0.003", 0.003),
+        ("training.regularizers.query.weight=0.003", 0.003),
         ("seed=7", 7),
         ("data.examples=[a.tsv, b.tsv]", ["a.tsv", "b.tsv"]),
     ],
@@ -51,8 +51,8 @@ def test_override_replaces_one_key(recipe_file, override, value):
         ("training.learning_rat=1", "{file}: training.learning_rat: unknown key"),
         ("training.steps=0", "{file}: training.steps: Input should be greater than 0, not 0"),
         ("training.batch_size=1", "{file}: training.batch_size: Input should be greater than or equal to 2, not 1"),
-        ("calibrate.texts=a.txt", "{file}: calibrate: give either activation_rate or shift, not {{'texts': 'a.txt'}}"),
-        ("pooling=mean", "{file}: pooling: Input should be 'max', 'sum' or 'cls', not 'mean'"),
+        ("calibrate.texts=a.txt", "{file}: calibrate: give either activation_rate or shift"),
+        ("pooling=mean", "{file}: pooling: Input should be 'max', 'sum', 'cls' or 'mean-before-head', not 'mean'"),
         ("steps", "--set steps: expected key=value"),
         ("model.name=x", "--set model.name=x: model is not a part with keys of its own"),
     ],

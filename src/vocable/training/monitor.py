@@ -2,46 +2,89 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from sentence_transformers import SparseEncoder
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from vocable.evaluation import evaluate
+from vocable.objectives.info_nce import info_nce
 from vocable.training.recipe import Evaluation
 
+LOGGED = ("query_terms", "document_terms", "score")
 
-class RankingMonitor(nn.Module):
-    """A ranking loss that also remembers active terms and scores of the batches since the last log step."""
 
-    def __init__(self, loss: nn.Module) -> None:
-        super().__init__()
-        self.loss: Any = loss  # a module, so that the trainer finds the model in it
+class Signs(NamedTuple):
+    """What a batch looks like: b queries, n documents, v terms."""
+
+    query_terms: float  # active terms of a query, mean
+    document_terms: float
+    empty_queries: float  # share of the queries without an active term
+    empty_documents: float
+    score: float  # of a query with its own document, mean
+    loss: float  # InfoNCE
+    guess: float  # log(n), the loss of guessing
+    terms: int  # v
+    finite: bool  # whether these and the losses trained on are
+
+
+class Monitor:
+    """Figures of the newest batch, and of those since the last log step.
+
+    Args:
+        temperature, cosine: of the InfoNCE in `Signs`, which is looked at whatever the losses trained on are.
+
+    Letters: b queries, n documents, the first b of them the positives, v terms.
+    """
+
+    def __init__(self, *, temperature: float = 1.0, cosine: bool = False) -> None:
+        self._temperature, self._cosine = temperature, cosine
         self._sums: dict[str, float] = {}
         self._batches = 0
+        self._weights: dict[str, float] = {}
+        self.newest: Signs | None = None
 
-    def compute_loss_from_embeddings(self, embeddings: list[Tensor], labels: Tensor | None = None) -> Tensor:
-        """The loss of embeddings[0] (queries [b, v]), embeddings[1] (positives [b, v]) and further negatives."""
-        with torch.no_grad():
-            queries, positives = embeddings[0], embeddings[1]
-            self._remember("query_terms", (queries > 0).sum(dim=1))
-            self._remember("document_terms", (torch.cat(embeddings[1:]) > 0).sum(dim=1))
-            self._remember("score", (queries * positives).sum(dim=1))
+    @torch.no_grad()
+    def see(
+        self, queries: Tensor, documents: Tensor, losses: dict[str, Tensor], weights: dict[str, float] | None = None
+    ) -> None:
+        """Look at the queries [b, v] and documents [n, v] of a batch, its ranking losses and its penalties' weights."""
+        asked, given = ((side > 0).sum(dim=1) for side in (queries, documents))
+        looks = {
+            "query_terms": asked.float().mean(),
+            "document_terms": given.float().mean(),
+            "empty_queries": (asked == 0).float().mean(),
+            "empty_documents": (given == 0).float().mean(),
+            "score": (queries * documents[: len(queries)]).sum(dim=1).mean(),
+            "loss": info_nce(queries, documents, temperature=self._temperature, cosine=self._cosine),
+        }
+        # Stacked, so that an accelerator is waited for once.
+        values = torch.stack([figure.float() for figure in (*looks.values(), *losses.values())]).tolist()
+        found, trained = dict(zip(looks, values, strict=False)), values[len(looks) :]
+        finite = all(map(math.isfinite, values))
+        self.newest = Signs(**found, guess=math.log(len(documents)), terms=queries.shape[1], finite=finite)
+        figures = {name: found[name] for name in LOGGED}
+        if len(losses) > 1:
+            figures |= dict(zip(losses, trained, strict=True))
+        for name, value in figures.items():
+            self._sums[name] = self._sums.get(name, 0.0) + value
         self._batches += 1
-        loss: Tensor = self.loss.compute_loss_from_embeddings(embeddings, labels)
-        return loss
-
-    def _remember(self, name: str, values: Tensor) -> None:
-        self._sums[name] = self._sums.get(name, 0.0) + float(values.float().mean())
+        self._weights = weights or {}
 
     def figures(self) -> dict[str, float]:
-        """Means since the last call: query_terms, document_terms, and score, the mean score of a query's positive."""
+        """Means since the last call, and the penalties' weights of the last batch.
+
+        query_terms and document_terms are active terms of a text, score is the mean score of a query's positive. Where
+        there are several losses, each has its own figure.
+        """
         means = {name: total / self._batches for name, total in self._sums.items()}
-        self._sums, self._batches = {}, 0
-        return means
+        found = means | self._weights
+        self._sums, self._batches, self._weights = {}, 0, {}
+        return found
 
 
 def short_name(place: str) -> str:

@@ -47,7 +47,7 @@ def override(values: dict[str, Any], text: str) -> None:
     if not equals:
         raise RecipeError(f"--set {text}: expected key=value")
     try:
-        assign(values, key, _scalar(yaml.safe_load(value)), f"--set {text}")
+        assign(values, key, scalar(yaml.safe_load(value)), f"--set {text}")
     except yaml.YAMLError as error:
         raise RecipeError(f"--set {text}: the value is not YAML") from error
 
@@ -55,22 +55,36 @@ def override(values: dict[str, Any], text: str) -> None:
 def assign(values: dict[str, Any], key: str, value: Any, where: str) -> None:
     """Change the `key` of `values`, its path with dots between; parts that are missing or null are made.
 
-    >>> values = {"seed": 1, "calibrate": None}
+    Of a list, the path has the place, counted from 0.
+
+    >>> values = {"seed": 1, "calibrate": None, "losses": [{"weight": 1}]}
     >>> assign(values, "calibrate.shift", 5, "here")
+    >>> assign(values, "losses.0.weight", 2, "here")
     >>> values
-    {'seed': 1, 'calibrate': {'shift': 5}}
+    {'seed': 1, 'calibrate': {'shift': 5}, 'losses': [{'weight': 2}]}
 
     Raises:
         RecipeError: the key lies below something that has none; the message begins with `where`.
     """
     *parents, last = key.split(".")
+    part: Any = values
+    above = "recipe"
     for parent in parents:
-        if values.get(parent) is None:
-            values[parent] = {}
-        values = values[parent]
-        if not isinstance(values, dict):
-            raise RecipeError(f"{where}: {parent} is not a part with keys of its own")
-    values[last] = value
+        if isinstance(part, dict) and part.get(parent) is None:
+            part[parent] = {}
+        part, above = part[_place(part, parent, above, where)], parent
+    part[_place(part, last, above, where)] = value
+
+
+def _place(part: Any, name: str, above: str, where: str) -> str | int:
+    """What `name` is called in the part `above`: a key, or a place in a list."""
+    if isinstance(part, dict):
+        return name
+    if not isinstance(part, list):
+        raise RecipeError(f"{where}: {above} is not a part with keys of its own")
+    if not (name.isdecimal() and int(name) < len(part)):
+        raise RecipeError(f"{where}: {above} is a list of {len(part)}: give a place from 0 on, not {name!r}")
+    return int(name)
 
 
 def _mapping(path: Path) -> dict[str, Any]:
@@ -94,8 +108,8 @@ def _laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, 
     return both
 
 
-def _scalar(value: Any) -> Any:
-    """YAML 1.1 reads 2e-5 as a string, since it has no point: people mean the number."""
+def scalar(value: Any) -> Any:
+    """A value from YAML 1.1, which reads 2e-5 as a string, since it has no point: people mean the number."""
     if isinstance(value, str):
         try:
             return float(value)

@@ -13,13 +13,18 @@ from pydantic import (
     PositiveInt,
     StringConstraints,
     ValidationError,
+    ValidationInfo,
+    field_validator,
     model_validator,
 )
 
 from vocable.errors import RecipeError
 from vocable.training.overlays import assign, override, read_values
 from vocable.training.part import Part
-from vocable.training.stages import Rescaling, Transfer
+from vocable.training.query_encoder import Queries
+from vocable.training.settings import Training
+from vocable.training.sources import HardNegatives, Source
+from vocable.training.stages import Expansion, Rescaling, Transfer
 
 
 class Pretraining(Part):
@@ -30,20 +35,42 @@ class Pretraining(Part):
     batch_size: PositiveInt = 32
     gradient_accumulation: PositiveInt = 1
     max_length: int = Field(default=128, ge=8, description="tokens of a window, special tokens included")
-    masking: Literal["uniform", "overlap-aware"] = "uniform"
-    masking_rate: float = Field(default=0.3, gt=0, le=1)
+    masking: Literal["uniform", "overlap-aware", "whole-word"] = "uniform"
+    masking_rate: float = Field(
+        default_factory=lambda given: 0.15 if given.get("masking") == "whole-word" else 0.3,
+        gt=0,
+        le=1,
+        description="share of the tokens, or of the words, to be guessed",
+    )
     new_token_weight: float = Field(
         default=2.0, gt=0, allow_inf_nan=False, description="overlap-aware: a new token is masked so often for a shared"
     )
     trainable: Literal["all", "embeddings"] = Field(default="all", description="embeddings: the rest is frozen")
     train_bias: bool = Field(default=False, description="with embeddings: the output bias learns, too")
     held_out: int = Field(default=256, ge=0, description="windows kept apart for the report, at most a tenth of all")
+    passes: PositiveInt | None = Field(
+        default=None, description="at most so often is a text seen, under other masks each time; null for no limit"
+    )
     learning_rate: float = Field(default=3e-4, gt=0)
+    schedule: Literal["cosine", "linear"] = "cosine"
+    schedule_steps: PositiveInt | None = Field(
+        default=None, description="steps in which the rate would fall to 0, if not those of the run: more of them"
+    )
     weight_decay: float = Field(default=0.01, ge=0)
     dropout: float = Field(default=0.0, ge=0, lt=1)
-    warmup_share: float = Field(default=0.06, ge=0, lt=1, description="share of the steps in which the rate rises")
+    warmup_share: float = Field(
+        default=0.06, ge=0, lt=1, description="share of the steps of the schedule in which the rate rises"
+    )
     log_every: PositiveInt = 10
     save_every: PositiveInt = 200
+
+    @field_validator("schedule_steps")
+    @classmethod
+    def _no_shorter_than_the_run(cls, value: int | None, others: ValidationInfo) -> int | None:
+        steps = others.data.get("steps")
+        if value is not None and steps is not None and value < steps:
+            raise ValueError(f"the schedule cannot be shorter than the run of {steps} steps")
+        return value
 
     @model_validator(mode="after")
     def _bias_beside_embeddings(self) -> Pretraining:
@@ -70,59 +97,36 @@ class Calibration(Part):
 class Data(Part):
     """What the retrieval training learns from."""
 
-    examples: list[str] = Field(min_length=1, description="places of query, positive and negatives")
+    examples: list[Source] = Field(min_length=1, description="places of query, positive and negatives, or ids of them")
     negatives: int = Field(default=0, ge=0, description="hard negatives taken from each example")
+    sampling: Literal["first", "random"] = Field(default="first", description="random: other negatives in every pass")
+    false_negative_margin: float | None = Field(
+        default=None, description="negatives whose teacher's score is above the positive's less this are left out"
+    )
     size_exponent: float = Field(
         default=1.0, ge=0, le=1, description="a source of n examples is drawn in proportion to n to this power"
     )
     topical: bool = Field(default=False, description="batches of examples that the teacher finds near each other")
 
-
-class Distillation(Part):
-    """KL distillation of a dense bi-encoder's scores over all documents of a batch."""
-
-    teacher: str = Field(description="a sentence-transformers model: folder, Hub id, or package:NAME/FOLDER")
-    lexical: bool = Field(default=False, description="BM25 teaches, too: the mean of both, each standardized per query")
-    temperature: float = Field(default=0.05, gt=0, description="what the teacher's scores are divided by")
-    weight: float = Field(default=1.0, gt=0)
-    info_nce_weight: float = Field(default=0.0, ge=0, description="InfoNCE is added with this weight")
-    max_length: PositiveInt = Field(default=128, description="tokens of a text that the teacher reads")
-
-
-class Regularizers(Part):
-    """FLOPS weights, ramped quadratically over the first third of the run."""
-
-    query: float = Field(default=5e-5, ge=0)
-    document: float = Field(default=3e-5, ge=0)
-
-
-class Training(Part):
-    """InfoNCE over in-batch and hard negatives, with FLOPS."""
-
-    steps: PositiveInt
-    batch_size: int = Field(default=32, ge=2, description="one query alone has no in-batch negative")
-    gradient_accumulation: PositiveInt = 1
-    query_length: PositiveInt = 64
-    document_length: PositiveInt = 128
-    temperature: float = Field(default=1.0, gt=0)
-    distillation: Distillation | None = None
-    regularizers: Regularizers = Regularizers()
-    learning_rate: float = Field(default=2e-5, gt=0)
-    weight_decay: float = Field(default=0.01, ge=0)
-    dropout: float = Field(default=0.0, ge=0, lt=1)
-    warmup_share: float = Field(default=0.06, ge=0, lt=1)
-    log_every: PositiveInt = 10
-    save_every: PositiveInt = 200
+    @model_validator(mode="after")
+    def _choice_of_negatives(self) -> Data:
+        if not self.negatives and (self.sampling == "random" or self.false_negative_margin is not None):
+            raise ValueError("sampling and false_negative_margin choose among negatives: say how many with negatives")
+        if self.false_negative_margin is not None and any(
+            isinstance(source, HardNegatives) and source.scores is None for source in self.examples
+        ):
+            raise ValueError("false_negative_margin needs the scores of every source")
+        return self
 
 
 class Evaluation(Part):
-    """Quality during training, by exact search over whole datasets; `dataset: PLACE` will do for one."""
+    """Quality by exact search over whole datasets, in training and of variants; `dataset: PLACE` will do for one."""
 
     datasets: Annotated[list[str], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)] = Field(
         min_length=1, validation_alias=AliasChoices("datasets", "dataset")
     )
     measures: list[str] = Field(default=["nDCG@10"], min_length=1)
-    every: PositiveInt = 500
+    every: PositiveInt | None = Field(default=500, description="steps; null: not during the training")
 
 
 class Saved(Part):
@@ -157,23 +161,40 @@ class Recipe(Part):
     variants: dict[Name, Variant] = Field(default={}, exclude=True)
     model: str = Field(description="built-in name, folder, Hub id, or package:NAME/FOLDER")
     head: Literal["own", "new"] = Field(default="own", description="new: give an encoder without a head a new one")
-    pooling: Literal["max", "sum", "cls"] = "max"
+    pooling: Literal["max", "sum", "cls", "mean-before-head"] = "max"
+    activation: Literal["relu", "log1p_relu"] | None = Field(default=None, description="the model's own by default")
     seed: int = 0
     data_folder: str = Field(default="", description="relative places are looked up here")
     lowercase: bool = Field(default=False, description="the tokenizer lower-cases its input")
     transfer: Transfer | None = None
+    expand: Expansion | None = None
     rescale: Rescaling | None = None
     pretrain: Pretraining | None = None
     calibrate: Calibration | None = None
+    queries: Queries | None = Field(default=None, description="by default they are encoded as documents are")
     data: Data
     training: Training
     evaluation: Evaluation | None = None
     saved: Saved = Saved()
 
     @model_validator(mode="after")
-    def _topics_need_a_teacher(self) -> Recipe:
-        if self.data.topical and self.training.distillation is None:
-            raise ValueError("data.topical needs training.distillation: the teacher says what is near")
+    def _one_output_vocabulary(self) -> Recipe:
+        if self.expand is not None and self.transfer is not None and self.transfer.head_only:
+            raise ValueError("transfer.head_only and expand both replace the output terms: leave one of them out")
+        return self
+
+    @model_validator(mode="after")
+    def _topics_and_teachers(self) -> Recipe:
+        teacher = self.training.teacher
+        if self.data.topical and (teacher is None or not teacher.models):
+            raise ValueError("data.topical needs training.teacher.models: a dense teacher says what is near")
+        if teacher is not None and not self.training.taught and not self.data.topical:
+            raise ValueError("training.teacher teaches nothing: add kl or margin_mse to training.losses")
+        if self.training.taught and teacher is None and not self.data.negatives:
+            raise ValueError(
+                "kl and margin_mse learn from training.teacher, or from the scores of the examples' own negatives: "
+                "name a teacher, or set data.negatives"
+            )
         return self
 
     def check_needs(self) -> None:
@@ -218,9 +239,9 @@ def make_recipe(values: dict[str, Any], name: str = "recipe") -> Recipe:
         return Recipe.model_validate(values)
     except ValidationError as error:
         first, *others = error.errors()
-        key = ".".join(str(part) for part in first["loc"]) or "recipe"
+        where = ": ".join(filter(None, [name, ".".join(str(part) for part in first["loc"])]))
         more = f" (and {len(others)} more)" if others else ""
-        raise RecipeError(f"{name}: {key}: {_explain(first)}{more}") from error
+        raise RecipeError(f"{where}: {_explain(first)}{more}") from error
 
 
 def _explain(error: Any) -> str:
@@ -228,7 +249,8 @@ def _explain(error: Any) -> str:
         return "unknown key"
     if error["type"] == "missing":
         return "this key is missing"
-    return f"{error['msg'].removeprefix('Value error, ')}, not {error['input']!r}"
+    message = error["msg"].removeprefix("Value error, ")
+    return message if isinstance(error["input"], dict) else f"{message}, not {error['input']!r}"
 
 
 def _choices(variants: Mapping[str, Variant]) -> str:

@@ -1,4 +1,4 @@
-"""From a recipe's backbone to the masked language model that the retrieval training starts from (`stages.py`)."""
+"""From a recipe's backbone to the model that the retrieval training starts from (`stages.py`, `query_encoder.py`)."""
 
 from __future__ import annotations
 
@@ -12,17 +12,21 @@ from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from vocable.adapt.calibrate import calibrate
 from vocable.adapt.checkpoint import load_checkpoint, save_checkpoint
+from vocable.adapt.expand import expand
 from vocable.adapt.lowercase import lowercased
 from vocable.adapt.mlm_head import add_mlm_head
-from vocable.adapt.provenance import new_tokens
+from vocable.adapt.provenance import new_tokens, splitter_name
 from vocable.adapt.rescale import rescale
 from vocable.adapt.target import load_target
 from vocable.adapt.transfer import transfer
+from vocable.adapt.words import frequent_words, read_words
 from vocable.data import read_texts
 from vocable.encoder.load import locate
+from vocable.encoder.splitters import splitter
 from vocable.training.pretrain import pretrain
+from vocable.training.query_encoder import with_queries
 from vocable.training.recipe import Recipe
-from vocable.training.stages import Transfer
+from vocable.training.stages import Expansion, Transfer
 
 PROBE_TEXTS = 1000  # read at most, of which calibrate and rescale use the first that serve them
 
@@ -39,7 +43,15 @@ def starting_point(recipe: Recipe, work: Path) -> str:
     Raises:
         DataError, ModelError, ArgumentError: as the verbs of the stages do.
     """
-    stages = (recipe.lowercase, recipe.transfer, recipe.rescale, recipe.pretrain, recipe.calibrate)
+    adapted = _adapted(recipe, work)
+    if recipe.queries is None:
+        return adapted
+    corpus = None if recipe.queries.corpus is None else recipe.place(recipe.queries.corpus)
+    return with_queries(recipe.queries, adapted, corpus, work / "with-queries")
+
+
+def _adapted(recipe: Recipe, work: Path) -> str:
+    stages = (recipe.lowercase, recipe.transfer, recipe.expand, recipe.rescale, recipe.pretrain, recipe.calibrate)
     if recipe.head == "own" and not any(stages):
         return recipe.model
     adapted = work / "adapted"
@@ -56,13 +68,19 @@ def _carry_out(recipe: Recipe, work: Path) -> tuple[PreTrainedModel, PreTrainedT
         tokenizer = lowercased(tokenizer)
     if recipe.transfer is not None:
         mlm, tokenizer, new = _transferred(mlm, tokenizer, recipe.transfer, recipe)
+    words = splitter_name(locate(recipe.model))
+    if recipe.expand is not None:
+        words = recipe.expand.splitter
+        mlm = _expanded(mlm, tokenizer, recipe.expand, recipe)
     if recipe.rescale is not None:
         texts = _probe(recipe, recipe.rescale.texts)
         mlm = rescale(mlm, recipe.rescale.factor, tokenizer=tokenizer, texts=texts)
     if recipe.pretrain is not None:
         learned = _texts(recipe, recipe.pretrain.texts)
-        folder = work / "pretrain"
-        mlm = pretrain(mlm, tokenizer, learned, recipe.pretrain, folder, new_tokens=new, seed=recipe.seed).mlm
+        split, folder = splitter(tokenizer, words), work / "pretrain"
+        mlm = pretrain(
+            mlm, tokenizer, learned, recipe.pretrain, folder, new_tokens=new, split=split, seed=recipe.seed
+        ).mlm
     if recipe.calibrate is not None:
         settings = recipe.calibrate
         texts = _probe(recipe, settings.texts)
@@ -95,6 +113,19 @@ def _transferred(
         seed=recipe.seed,
     )
     return moved.mlm, moved.tokenizer, moved.alignment.new
+
+
+def _expanded(
+    mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, settings: Expansion, recipe: Recipe
+) -> PreTrainedModel:
+    """The model with whole words for output terms."""
+    if settings.words is not None:
+        words = read_words(recipe.place(settings.words))
+    else:
+        split, texts = splitter(tokenizer, settings.splitter), _texts(recipe, settings.texts)
+        words = frequent_words(texts, tokenizer, size=settings.size, min_count=settings.min_count, split=split).words
+    target = None if settings.target is None else load_target(settings.target)
+    return expand(mlm, tokenizer, words, init=settings.init, target=target, seed=recipe.seed)
 
 
 def _probe(recipe: Recipe, place: str | None) -> list[str]:

@@ -1,6 +1,9 @@
-"""Teachers, which score every query of a batch with every document: a dense bi-encoder, BM25, and both together.
+"""Teachers, which score the queries of a batch with its documents: dense bi-encoders, BM25, several together, or
+whoever gave the examples their scores.
 
-The bi-encoder's embeddings of all examples are made once, before the training.
+A bi-encoder's embeddings of all examples are made once, before the training.
+
+Letters: b examples of a batch, c negatives of each, n = b (1 + c) documents.
 """
 
 from __future__ import annotations
@@ -8,23 +11,22 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
-from datasets import Dataset, DatasetDict, concatenate_datasets
+from datasets import Dataset
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
-from torch import Tensor, nn
+from torch import Tensor
 
 from vocable.encoder.load import locate
 from vocable.errors import ModelError
 from vocable.objectives.ensemble import ensemble
-from vocable.objectives.kl import kl
 from vocable.progress import progress
 from vocable.search.bm25 import BM25Index
-from vocable.training.recipe import Distillation
+from vocable.training.settings import TeacherSettings
 
 CHUNK = 1024  # examples embedded at a time, and lost at most when a run is killed
 
@@ -33,11 +35,11 @@ class Teacher(Protocol):
     """Whatever scores the queries of a batch with its documents."""
 
     def scores(self, rows: NDArray[np.int64]) -> Tensor:
-        """Of the b examples in `rows`: every query with every document [b, b (c - 1)], positives first."""
+        """Of the b examples in `rows`: every query with every document [b, n], column by column, positives first."""
 
 
 class DenseTeacher:
-    """A bi-encoder, by its embeddings [n, c, d] of n examples with c columns: query, positive, negatives."""
+    """A bi-encoder, by its embeddings [m, 2 + c, d] of the query, positive and negatives of m examples."""
 
     def __init__(self, embeddings: NDArray[np.float16]) -> None:
         self.embeddings = embeddings
@@ -55,7 +57,7 @@ class LexicalTeacher:
         query, *documents = examples.column_names
         self._size = len(examples)
         index = BM25Index([text for column in documents for text in examples[column]])
-        self._documents = index.vectors()  # [(c - 1) n, v], column by column
+        self._documents = index.vectors()  # column by column
         self._queries = index.query_vectors(examples[query][:])
 
     def scores(self, rows: NDArray[np.int64]) -> Tensor:
@@ -75,63 +77,47 @@ class Ensemble:
         return ensemble([teacher.scores(rows) for teacher in self._teachers])
 
 
-class DistilledRanking(nn.Module):
-    """KL distillation of a teacher over all documents of the batch, beside a ranking loss if that has a weight.
+class OwnScores:
+    """The scores that the examples carry: a column `label` of 1 + c floats, of the positive and of each negative."""
 
-    An example's label is its row, by which the teacher knows it.
-    """
+    def __init__(self, examples: Dataset) -> None:
+        self._examples = examples.select_columns("label")
 
-    def __init__(self, loss: nn.Module, teacher: Teacher, settings: Distillation, temperature: float) -> None:
-        super().__init__()
-        self.loss: Any = loss
-        self._teacher, self._settings, self._temperature = teacher, settings, temperature
-
-    def compute_loss_from_embeddings(self, embeddings: list[Tensor], labels: Tensor) -> Tensor:
-        """The loss of embeddings[0] (queries [b, v]), embeddings[1] (positives [b, v]) and further negatives."""
-        queries, documents = embeddings[0], torch.cat(embeddings[1:])
-        taught = self._teacher.scores(labels.cpu().numpy()).to(queries.device)
-        temperatures = {"temperature": self._temperature, "teacher_temperature": self._settings.temperature}
-        total: Tensor = self._settings.weight * kl(queries @ documents.T, taught, **temperatures)
-        if self._settings.info_nce_weight:
-            total = total + self._settings.info_nce_weight * self.loss.compute_loss_from_embeddings(embeddings, None)
-        return total
+    def scores(self, rows: NDArray[np.int64]) -> Tensor:
+        """Of each example's own documents alone: [b, 1 + c]."""
+        return torch.tensor(self._examples[rows.tolist()]["label"], dtype=torch.float32)
 
 
-def teach(examples: DatasetDict, settings: Distillation, folder: Path) -> tuple[DatasetDict, DenseTeacher, Teacher]:
-    """Embed all examples with the dense teacher, and give them labels: their rows in its embeddings.
+def teach(examples: Dataset, settings: TeacherSettings, folder: Path) -> tuple[Teacher, list[DenseTeacher]]:
+    """Let the teachers read all examples.
 
     Args:
         examples: columns query, positive, negative_1, ...
-        settings: the teacher is a sentence-transformers model: a folder, a Hub id, or `package:NAME/FOLDER`.
+        settings: who teaches.
         folder: keeps the embeddings (float16, memory-mapped); what a killed run left there is used.
 
     Returns:
-        the examples with labels, the dense teacher, and who is to be learned from: it, or its ensemble with BM25.
+        who is to be learned from, and the dense teachers among them.
 
     Raises:
-        ModelError: the teacher cannot be read.
+        ModelError: a teacher cannot be read.
     """
-    labelled, sources, start = {}, [], 0
-    for name, source in examples.items():
-        rows = Dataset.from_dict({"label": np.arange(start, start + len(source))})
-        labelled[name] = concatenate_datasets([source, rows], axis=1)
-        sources.append(source)
-        start += len(source)
-    finished = folder / "teacher.npy"
-    together = concatenate_datasets(sources)
-    if not finished.exists():
-        _embed(together, settings, finished)
-    dense = DenseTeacher(np.load(finished, mmap_mode="r"))
-    teacher = Ensemble([dense, LexicalTeacher(together)]) if settings.lexical else dense
-    return DatasetDict(labelled), dense, teacher
+    dense = []
+    for number, name in enumerate(settings.models):
+        finished = folder / f"teacher-{number}.npy"
+        if not finished.exists():
+            _embed(examples, name, settings.max_length, finished)
+        dense.append(DenseTeacher(np.load(finished, mmap_mode="r")))
+    teachers: list[Teacher] = [*dense, *([LexicalTeacher(examples)] if settings.lexical else [])]
+    return (teachers[0] if len(teachers) == 1 else Ensemble(teachers)), dense
 
 
-def _embed(examples: Dataset, settings: Distillation, finished: Path) -> None:
+def _embed(examples: Dataset, name: str, max_length: int, finished: Path) -> None:
     try:
-        model = SentenceTransformer(locate(settings.teacher), model_kwargs={"dtype": "float32"})
+        model = SentenceTransformer(locate(name), model_kwargs={"dtype": "float32"})
     except (OSError, ValueError) as error:
-        raise ModelError(f"teacher {settings.teacher}: {str(error).strip().splitlines()[0]}") from error
-    model.max_seq_length = settings.max_length
+        raise ModelError(f"teacher {name}: {str(error).strip().splitlines()[0]}") from error
+    model.max_seq_length = max_length
     columns = examples.column_names
     unfinished = finished.with_suffix(".partial")
     if unfinished.exists():

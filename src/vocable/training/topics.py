@@ -9,9 +9,25 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from datasets import DatasetDict
 from numpy.typing import NDArray
 from sentence_transformers.base.sampler import DefaultBatchSampler
 from torch.utils.data import SequentialSampler
+
+
+def by_topic(examples: DatasetDict, embeddings: NDArray[np.floating[Any]], batch_size: int, seed: int) -> DatasetDict:
+    """Each source in batches of examples that are near each other, by the sum of query and positive.
+
+    Args:
+        examples: with labels, their rows in `embeddings`.
+        embeddings: [m, 2 + c, d] of the query, positive and c negatives of m examples.
+    """
+    rng = np.random.default_rng(seed)
+    ordered = {}
+    for name, source in examples.items():
+        pairs = embeddings[np.array(source["label"])][:, :2].sum(axis=1)
+        ordered[name] = source.select(topical_order(pairs, batch_size, rng))
+    return DatasetDict(ordered)
 
 
 def topical_order(

@@ -10,32 +10,32 @@ import os
 import shutil
 from pathlib import Path
 
-import numpy as np
 import torch
 from datasets import DatasetDict
 from pydantic import ValidationError
 from sentence_transformers import SparseEncoder
 from sentence_transformers.base.sampler import BatchSamplers
 from sentence_transformers.sparse_encoder import SparseEncoderTrainer, SparseEncoderTrainingArguments
-from sentence_transformers.sparse_encoder.callbacks.splade_callbacks import SpladeRegularizerWeightSchedulerCallback
-from sentence_transformers.sparse_encoder.losses import SparseMultipleNegativesRankingLoss, SpladeLoss
-from torch import nn
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from vocable.encoder.fuse import splade_modules
-from vocable.encoder.load import load
+from vocable.encoder.load import every_pooling_allowed, load
 from vocable.encoder.precision import native_bfloat16
+from vocable.encoder.routes import static_embedding
 from vocable.errors import RecipeError
 from vocable.storage import replacing
+from vocable.training import processes
 from vocable.training.checkpoints import last_checkpoint
 from vocable.training.dropout import set_dropout
-from vocable.training.examples import load_examples
-from vocable.training.monitor import EvaluateDuringTraining, RankingMonitor
+from vocable.training.guard import Guard, refuse_stopped
+from vocable.training.lessons import prepare
+from vocable.training.monitor import EvaluateDuringTraining, Monitor
+from vocable.training.objective import Objective, ObjectiveState, make_objective
 from vocable.training.progress import ProgressLog
+from vocable.training.query_encoder import PARAMETERS, ValidWeights, queries_learn_apart
 from vocable.training.recipe import Recipe, Saved
-from vocable.training.starting_point import starting_point
-from vocable.training.teacher import DenseTeacher, DistilledRanking, teach
-from vocable.training.topics import InOrder, topical_order
+from vocable.training.starting_point import PROBE_TEXTS, starting_point
+from vocable.training.topics import InOrder
 from vocable.unfinished import partial_of, refuse_occupied
 
 RECIPE, LOG = "recipe.json", "log.jsonl"  # beside the model
@@ -54,24 +54,24 @@ def train(recipe: Recipe, output: str | Path, *, resume: bool = True) -> SparseE
         ArgumentError: the output is something else.
         RecipeError: the recipe needs what is not shipped, or the work in progress belongs to another recipe.
         DataError, ModelError: what the recipe names cannot be read.
+        CollapseError: the guard has stopped the run, now or in an earlier call.
     """
     recipe.check_needs()
     output = Path(output)
     if made_by(recipe, output):
         return load(output)
     refuse_occupied(output)
+    processes.join()
+    _check_split(recipe)
     work = partial_of(output)
-    if not resume and work.exists():
-        shutil.rmtree(work)
-    _claim(work, recipe)
-    model = load(starting_point(recipe, work), pooling=recipe.pooling)
-    _fine_tune(model, recipe, work / "train")
-    finished = work / "model"
-    _save(model, recipe.saved, finished)
-    for kept in (RECIPE, LOG):
-        shutil.copy(work / kept, finished / kept)
-    os.replace(finished, output)
-    shutil.rmtree(work)
+    with processes.first_alone():
+        if processes.is_first():
+            _claim(work, recipe, resume)
+        start = starting_point(recipe, work)
+    _fine_tune(load(start, pooling=recipe.pooling, activation=recipe.activation), recipe, work)
+    if processes.is_first():
+        _finish(work, output)
+    processes.wait()
     return load(output)
 
 
@@ -84,8 +84,21 @@ def made_by(recipe: Recipe, folder: Path) -> bool:
     return found.model_dump() == recipe.model_dump()
 
 
-def _claim(work: Path, recipe: Recipe) -> None:
+def _check_split(recipe: Recipe) -> None:
+    settings, parts = recipe.training, processes.count()
+    if settings.batch_size % parts:
+        size = settings.batch_size
+        raise RecipeError(f"training.batch_size: {size} examples cannot be shared equally by {parts} processes")
+    own_encoder = recipe.queries is not None and (recipe.queries.model is not None or recipe.queries.trainable)
+    if parts > 1 and settings.micro_batch is not None and own_encoder:
+        # The last micro batch, one of documents, has the gradients exchanged, and those of queries would be left out.
+        raise RecipeError("training.micro_batch and queries that learn apart from documents need a single process")
+
+
+def _claim(work: Path, recipe: Recipe, resume: bool) -> None:
     """Make the work folder this recipe's own."""
+    if not resume and work.exists():
+        shutil.rmtree(work)
     if not (work / RECIPE).exists():
         work.mkdir(parents=True, exist_ok=True)
         (work / LOG).touch()
@@ -95,59 +108,56 @@ def _claim(work: Path, recipe: Recipe) -> None:
         raise RecipeError(
             f"{work} holds the unfinished run of another recipe: start anew without resuming, or remove it"
         )
+    refuse_stopped(work)
 
 
-def _fine_tune(model: SparseEncoder, recipe: Recipe, folder: Path) -> None:
+def _fine_tune(model: SparseEncoder, recipe: Recipe, work: Path) -> None:
+    """Train the model in place, from the last checkpoint in `work` on; the first process leaves it in work/model."""
     settings = recipe.training
-    draws = settings.steps * settings.batch_size * settings.gradient_accumulation
-    places = [recipe.place(place) for place in recipe.data.examples]
-    examples = load_examples(
-        places,
-        recipe.data,
-        draws=draws,
-        batch_size=settings.batch_size,
-        seed=recipe.seed,
-        cache=folder.with_name("examples"),
-    )
-    ranking: nn.Module = SparseMultipleNegativesRankingLoss(model, scale=1 / settings.temperature)
-    if settings.distillation is not None:
-        examples, dense, teacher = teach(examples, settings.distillation, folder.with_name("examples"))
-        ranking = DistilledRanking(ranking, teacher, settings.distillation, settings.temperature)
-        if recipe.data.topical:
-            examples = _by_topic(examples, dense, settings.batch_size, recipe.seed)
+    with processes.first_alone():
+        lessons = prepare(recipe, model, work / "examples")
     set_dropout(model, settings.dropout)
     _set_lengths(model, settings.query_length, settings.document_length)
     model.model_card_data.generate_widget_examples = False  # they would be encoded anew at every checkpoint
-    monitor = RankingMonitor(ranking)
-    loss = SpladeLoss(
-        model,
-        monitor,
-        query_regularizer_weight=settings.regularizers.query,
-        document_regularizer_weight=settings.regularizers.document,
-    )
-    callbacks = [SpladeRegularizerWeightSchedulerCallback(loss, "quadratic", 1 / 3)]
+    monitor = Monitor(temperature=settings.yardstick.temperature, cosine=settings.yardstick.cosine)
+    objective = make_objective(model, settings, lessons, monitor)
+    trainer = _trainer(model, objective, recipe, lessons.examples, work / "train")
+    texts = next(iter(lessons.examples.values()))[:PROBE_TEXTS]["positive"]
+    trainer.add_callback(guard := Guard(recipe, model, texts, monitor, work))
+    if processes.is_first():
+        if recipe.evaluation is not None and recipe.evaluation.every is not None:
+            places = [recipe.place(place) for place in recipe.evaluation.datasets]
+            trainer.add_callback(EvaluateDuringTraining(recipe.evaluation, places, trainer))
+        trainer.add_callback(ProgressLog("train", work / LOG, monitor.figures))
+    with every_pooling_allowed():  # the trainer opens its checkpoints with stock classes
+        trainer.train(resume_from_checkpoint=last_checkpoint(work / "train"))
+    guard.check()
+    if processes.is_first():
+        _save(model, recipe.saved, work / "model")
+
+
+def _finish(work: Path, output: Path) -> None:
+    """Put the finished model in its place, and clear up."""
+    for kept in (RECIPE, LOG):
+        shutil.copy(work / kept, work / "model" / kept)
+    os.replace(work / "model", output)
+    shutil.rmtree(work)
+
+
+def _trainer(
+    model: SparseEncoder, objective: Objective, recipe: Recipe, examples: DatasetDict, folder: Path
+) -> SparseEncoderTrainer:
     columns = [column for column in next(iter(examples.values())).column_names if column != "label"]
     trainer = SparseEncoderTrainer(
-        model, _arguments(model, recipe, columns, folder), train_dataset=examples, loss=loss, callbacks=callbacks
+        model,
+        _arguments(model, recipe, columns, folder),
+        train_dataset=examples,
+        loss=objective,
+        callbacks=[ObjectiveState(objective), ValidWeights()],
     )
     for callback in (PrinterCallback, ProgressCallback):
         trainer.remove_callback(callback)
-    log = ProgressLog("train", folder.with_name(LOG), monitor.figures)
-    if recipe.evaluation is not None:
-        places = [recipe.place(place) for place in recipe.evaluation.datasets]
-        trainer.add_callback(EvaluateDuringTraining(recipe.evaluation, places, trainer))
-    trainer.add_callback(log)
-    trainer.train(resume_from_checkpoint=last_checkpoint(folder))
-
-
-def _by_topic(examples: DatasetDict, teacher: DenseTeacher, batch_size: int, seed: int) -> DatasetDict:
-    """Each source in batches of examples that are near each other: by the sum of query and positive."""
-    rng = np.random.default_rng(seed)
-    ordered = {}
-    for name, source in examples.items():
-        embeddings = teacher.embeddings[np.array(source["label"])][:, :2].sum(axis=1)
-        ordered[name] = source.select(topical_order(embeddings, batch_size, rng))
-    return DatasetDict(ordered)
+    return trainer
 
 
 def _arguments(
@@ -155,13 +165,18 @@ def _arguments(
 ) -> SparseEncoderTrainingArguments:
     settings = recipe.training
     roles = {column: "query" if column == "query" else "document" for column in columns}
+    own_rate = None if recipe.queries is None else recipe.queries.learning_rate
     prompts = {column: model.prompts[role] for column, role in roles.items() if model.prompts.get(role)}
-    return SparseEncoderTrainingArguments(
+    arguments = SparseEncoderTrainingArguments(
         output_dir=str(folder),
         max_steps=settings.steps,
         per_device_train_batch_size=settings.batch_size,
+        accelerator_config={"split_batches": True},  # of all processes together: each takes its part of a batch
+        # A micro batch goes through one of the two alone, a whole batch through both before gradients are exchanged.
+        ddp_find_unused_parameters=settings.micro_batch is not None and queries_learn_apart(model),
         gradient_accumulation_steps=settings.gradient_accumulation,
         learning_rate=settings.learning_rate,
+        learning_rate_mapping={} if own_rate is None else {PARAMETERS: own_rate},
         weight_decay=settings.weight_decay,
         warmup_steps=settings.warmup_share,
         lr_scheduler_type="linear",
@@ -181,6 +196,8 @@ def _arguments(
         disable_tqdm=True,
         report_to="none",
     )
+    arguments._n_gpu = min(arguments.n_gpu, 1)  # one process never spreads over several GPUs: torchrun does that
+    return arguments
 
 
 def _save(model: SparseEncoder, saved: Saved, folder: Path) -> None:
@@ -189,10 +206,14 @@ def _save(model: SparseEncoder, saved: Saved, folder: Path) -> None:
     if any(limits.values()):
         for transformer, _ in splade_modules(model):
             transformer.auto_model.config.active_terms = {role: k for role, k in limits.items() if k is not None}
-    model.to(getattr(torch, saved.dtype))
+    for transformer, _ in splade_modules(model):  # a table of weights is small, and stays exact
+        transformer.to(getattr(torch, saved.dtype))
     model.save_pretrained(str(folder))
 
 
 def _set_lengths(model: SparseEncoder, query: int, document: int) -> None:
     for transformer, _ in splade_modules(model):
         transformer.query_length, transformer.document_length = query, document
+    table = static_embedding(model, "query")
+    if table is not None:
+        table.tokenizer.model_max_length = query

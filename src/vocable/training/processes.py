@@ -1,0 +1,69 @@
+"""Several processes that train one model: `torchrun --nproc_per_node N -m vocable train ...`, one process a device.
+
+Process 0 alone writes what all read. In one process without `torchrun` nothing here does anything.
+
+Letters: b texts of this process, p processes, v terms.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import torch
+from sentence_transformers.util.distributed import all_gather, get_rank, get_world_size
+from torch import Tensor, distributed
+
+# The others wait while process 0 pre-trains a backbone or embeds a corpus; if it dies, torchrun ends them.
+PATIENCE = timedelta(days=30)
+
+
+def join() -> None:
+    """Join the processes that `torchrun` started, if it started this one and that has not been done."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or "RANK" not in os.environ or distributed.is_initialized():
+        return
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo", timeout=PATIENCE)
+    atexit.register(distributed.destroy_process_group)
+
+
+def is_first() -> bool:
+    """Whether this is process 0, or the only one."""
+    rank: int = get_rank()
+    return rank == 0
+
+
+def count() -> int:
+    """How many processes there are."""
+    size: int = get_world_size()
+    return size
+
+
+def wait() -> None:
+    """Go on only when all processes have come here."""
+    if count() > 1:
+        distributed.barrier()
+
+
+@contextmanager
+def first_alone() -> Iterator[None]:
+    """The block is carried out by process 0, then by the others, who find what it has made."""
+    if not is_first():
+        wait()
+    yield
+    if is_first():
+        wait()
+
+
+def gathered(rows: Tensor) -> Tensor:
+    """The rows [b, ...] of all processes, [p b, ...], in the order of the processes; gradients flow to all of them.
+
+    Each process computes the loss of the whole batch and hands back its gradients to everybody's rows. What arrives at
+    the rows of one is p times the gradient, and `DistributedDataParallel` divides by p when it averages: the gradient
+    is that of one process with the whole batch.
+    """
+    return rows if count() == 1 else all_gather(rows, with_grad=rows.is_floating_point())

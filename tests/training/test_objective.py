@@ -1,0 +1,159 @@
+"""The objective of a batch: as the host library's, the same in micro batches, its state in checkpoints."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import logsumexp
+from sentence_transformers import SparseEncoder
+from sentence_transformers.sparse_encoder.losses import SparseMultipleNegativesRankingLoss, SpladeLoss
+from torch import Tensor
+from transformers import TrainerControl, TrainerState
+
+from vocable.encoder.fuse import fuse
+from vocable.training.dropout import set_dropout
+from vocable.training.lessons import Lessons
+from vocable.training.monitor import Monitor
+from vocable.training.objective import CachedObjective, Objective, ObjectiveState, make_objective
+from vocable.training.settings import Training
+
+Gradients = dict[str, Tensor]
+
+
+def objective(model: SparseEncoder, **settings: Any) -> Objective:
+    return make_objective(model, Training(steps=30, **settings), Lessons(None), Monitor())  # type: ignore[arg-type]
+
+
+def tokens(model: SparseEncoder, texts: list[str], columns: int = 3, size: int = 4) -> list[dict[str, Any]]:
+    """A batch of `columns` x `size` texts of different lengths."""
+    parts = [texts[i * size : (i + 1) * size] for i in range(columns)]
+    return [dict(model.preprocess(part)) for part in parts]
+
+
+def gradients(model: SparseEncoder, loss: dict[str, Tensor]) -> Gradients:
+    model.zero_grad()
+    torch.stack(list(loss.values())).sum().backward()  # type: ignore[no-untyped-call]
+    return {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
+
+
+def values(loss: dict[str, Tensor]) -> dict[str, float]:
+    return {name: float(value.detach()) for name, value in loss.items()}
+
+
+def assert_alike(found: Gradients, expected: Gradients) -> None:
+    assert found.keys() == expected.keys()
+    largest = max(float(gradient.abs().max()) for gradient in expected.values())
+    for name, gradient in expected.items():
+        torch.testing.assert_close(found[name], gradient, rtol=1e-4, atol=1e-6 * largest, msg=name)
+
+
+@pytest.fixture
+def texts(toy_texts: list[str]) -> list[str]:
+    return sorted(set(toy_texts))[:12]
+
+
+@pytest.fixture
+def model(backbone: Path) -> SparseEncoder:
+    return fuse(SparseEncoder(str(backbone), device="cpu"))
+
+
+def test_info_nce_and_flops_are_the_host_library_s(model: SparseEncoder, texts: list[str]) -> None:
+    set_dropout(model, 0.0)
+    model.train()
+    losses = [{"name": "info_nce", "temperature": 2.0}]
+    ours = objective(model, losses=losses, regularizers={"query": 0.03, "document": 0.02})
+    ours.step = 5  # the middle of the ramp: a quarter of the weights
+    ranking = SparseMultipleNegativesRankingLoss(model, scale=0.5)
+    theirs = SpladeLoss(model, ranking, query_regularizer_weight=0.03 / 4, document_regularizer_weight=0.02 / 4)
+    found, expected = ours(tokens(model, texts)), theirs(tokens(model, texts), None)
+    assert values(found) == pytest.approx(values(expected), rel=1e-5)
+    assert_alike(gradients(model, found), gradients(model, expected))
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize("micro_batch", [1, 2, 4])
+def test_micro_batches_give_the_gradients_of_the_whole(
+    toy_model: SparseEncoder, texts: list[str], dropout: float, micro_batch: int
+) -> None:
+    set_dropout(toy_model, dropout)
+    toy_model.train()
+    regularizers = {"query": 0.03, "document": {"name": "df_flops", "weight": 0.02}, "joint": 0.01}
+    settings = {"batch_size": 4, "regularizers": regularizers, "losses": [{"name": "info_nce", "margin": 0.5}]}
+    whole, cached = objective(toy_model, **settings), objective(toy_model, micro_batch=micro_batch, **settings)
+    assert isinstance(cached, CachedObjective)
+    whole.step = cached.step = 10
+    torch.manual_seed(1)
+    columns = []
+    for column in tokens(toy_model, texts):  # micro batch by micro batch, too, since dropout draws in this order
+        parts = [cached.embed_minibatch(column, i, i + micro_batch, True, False)[0] for i in range(0, 4, micro_batch)]
+        columns.append(torch.cat(parts))
+    expected = whole.parts(columns, None)
+    wanted = gradients(toy_model, expected)
+    torch.manual_seed(1)
+    found = cached(tokens(toy_model, texts))
+    assert values(found) == pytest.approx(values(expected), rel=1e-5)
+    assert_alike(gradients(toy_model, found), wanted)
+    assert cached.penalties.state() == whole.penalties.state()  # counted once, though there are two passes
+
+
+def test_every_part_as_by_hand(toy_model: SparseEncoder) -> None:
+    rng = np.random.default_rng(0)
+    v = toy_model[0].auto_model.config.vocab_size
+    vectors = [np.maximum(rng.normal(size=(4, v)), 0) for _ in range(3)]
+    regularizers = {"query": {"name": "l1", "weight": 0.5, "ramp": "linear", "share": 0.5}, "document": 0, "joint": 2}
+    ours = objective(toy_model, losses=[{"name": "info_nce", "weight": 3, "margin": 1}], regularizers=regularizers)
+    ours.step = 9
+    found = ours.parts([torch.tensor(part) for part in vectors], None)
+    queries, documents = vectors[0], np.concatenate(vectors[1:])
+    scores = queries @ documents.T
+    scores[np.arange(4), np.arange(4)] -= 1
+    assert values(found) == pytest.approx(
+        {
+            "base_loss": 3 * np.mean(logsumexp(scores, axis=1) - scores.diagonal()),
+            "query_regularizer_loss": 0.5 * 9 / 15 * queries.sum(axis=1).mean(),
+            "joint_regularizer_loss": 2 * (9 / 10) ** 2 * (queries.mean(axis=0) * documents.mean(axis=0)).sum(),
+        }
+    )
+
+
+def test_evaluation_leaves_the_document_frequencies_alone(toy_model: SparseEncoder, texts: list[str]) -> None:
+    ours = objective(toy_model, regularizers={"document": {"name": "df_flops", "weight": 1}})
+    toy_model.eval()
+    ours(tokens(toy_model, texts))
+    assert not any(ours.penalties.state()["frequencies.seen"])
+    toy_model.train()
+    ours(tokens(toy_model, texts))
+    assert ours.penalties.state()["frequencies.documents"] == 8
+
+
+def test_a_checkpoint_brings_the_state_back(toy_model: SparseEncoder, texts: list[str], tmp_path: Path) -> None:
+    regularizers = {"document": {"name": "df_flops", "weight": 1, "ramp": "constant"}}
+    toy_model.train()
+    first, second = (objective(deepcopy(toy_model), regularizers=regularizers) for _ in range(2))
+    first(tokens(toy_model, texts))
+    TrainerState(global_step=7, stateful_callbacks=[ObjectiveState(first)]).save_to_json(str(tmp_path / "state.json"))
+    state = TrainerState.load_from_json(str(tmp_path / "state.json"))
+    callback = ObjectiveState(second)
+    callback.on_train_begin(None, state, TrainerControl())  # type: ignore[arg-type]
+    callback.on_step_begin(None, state, TrainerControl())  # type: ignore[arg-type]
+    assert second.step == 7
+    for name, buffer in first.penalties.state_dict().items():
+        assert torch.equal(buffer, second.penalties.state_dict()[name]), name
+
+
+def test_the_monitor_gives_means_since_it_was_last_asked() -> None:
+    monitor = Monitor()
+    queries = torch.tensor([[1.0, 0.0, 2.0], [0.0, 3.0, 0.0]])
+    documents = torch.tensor([[1.0, 1.0, 1.0], [0.0, 0.0, 4.0], [0.0, 0.0, 0.0], [1.0, 1.0, 0.0]])
+    for factor in (1.0, 3.0):
+        losses = {"kl": torch.tensor(factor), "info_nce": torch.tensor(2 * factor)}
+        monitor.see(factor * queries, documents, losses, {"query_regularizer_weight": factor})
+    # Scores of the positives are 3 and 0, then 9 and 0.
+    terms = {"query_terms": 1.5, "document_terms": 1.5, "score": 3.0}
+    assert monitor.figures() == terms | {"kl": 2.0, "info_nce": 4.0, "query_regularizer_weight": 3.0}
+    assert monitor.figures() == {}

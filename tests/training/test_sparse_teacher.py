@@ -1,0 +1,73 @@
+"""The sparse teacher: its vectors are what it encodes, kept on disk, and fit the student's."""
+
+import numpy as np
+import pytest
+from datasets import Dataset
+
+from vocable.encoder import stream
+from vocable.encoder.encode import encode
+from vocable.encoder.load import load
+from vocable.errors import ModelError
+from vocable.training import sparse_teacher as module
+from vocable.training.sparse_teacher import teach_sparsely
+
+
+@pytest.fixture(autouse=True)
+def _small_parts(monkeypatch):
+    monkeypatch.setattr(stream, "PART_SIZE", 8)
+
+
+@pytest.fixture
+def examples(toy_texts):
+    texts = sorted(set(toy_texts))[:20]
+    return Dataset.from_dict({"query": [text[:20] for text in texts], "positive": texts, "negative_1": texts[::-1]})
+
+
+def test_the_vectors_of_a_batch_are_those_of_the_teacher(backbones, toy_model, examples, tmp_path):
+    name = str(backbones["distilbert"])
+    teacher = teach_sparsely(name, toy_model, examples, tmp_path)
+    rows = np.array([17, 0, 9])
+    model = load(name, device="cpu")
+    batch = examples[rows]
+    expected = [
+        encode(model, batch[column], "query" if column == "query" else "document").toarray() for column in batch
+    ]
+    np.testing.assert_allclose(teacher.vectors(rows), np.concatenate(expected), atol=1e-5)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["negative_1", "positive", "query"]
+
+
+def test_what_a_killed_run_encoded_is_not_made_again(backbones, toy_model, examples, tmp_path, monkeypatch):
+    name = str(backbones["bert"])
+    whole = teach_sparsely(name, toy_model, examples, tmp_path / "whole").vectors(np.arange(20))
+    write, calls = stream.write_vectors, []
+
+    def killed(*arguments):
+        calls.append(arguments)
+        if len(calls) == 5:  # in the second part of the positives
+            raise KeyboardInterrupt
+        write(*arguments)
+
+    monkeypatch.setattr(stream, "write_vectors", killed)
+    with pytest.raises(KeyboardInterrupt):
+        teach_sparsely(name, toy_model, examples, tmp_path / "out")
+    monkeypatch.setattr(stream, "write_vectors", lambda *arguments: calls.append(arguments) or write(*arguments))
+    found = teach_sparsely(name, toy_model, examples, tmp_path / "out").vectors(np.arange(20))
+    assert len(calls) == 5 + 2 + 3
+    np.testing.assert_array_equal(found, whole)
+    monkeypatch.setattr(module, "encode_stream", None)  # all is there
+    np.testing.assert_array_equal(
+        teach_sparsely(name, toy_model, examples, tmp_path / "out").vectors(np.arange(20)), whole
+    )
+
+
+def test_a_teacher_without_an_active_term(backbones, toy_model, examples, tmp_path):
+    silent = load(str(backbones["bert"]), device="cpu")
+    silent[0].auto_model.get_output_embeddings().bias.data -= 1000
+    silent.save_pretrained(str(tmp_path / "silent"))
+    teacher = teach_sparsely(str(tmp_path / "silent"), toy_model, examples, tmp_path / "out")
+    assert not teacher.vectors(np.array([1, 2])).any()
+
+
+def test_another_vocabulary_is_refused(backbones, toy_model, examples, tmp_path):
+    with pytest.raises(ModelError, match=r"its \d+ output terms are not those of the model that is trained \(\d+\)"):
+        teach_sparsely(str(backbones["roberta"]), toy_model, examples, tmp_path)
