@@ -6,6 +6,7 @@
     ├── ModelError         not a sparse encoder, or a head that cannot be used without its logits
     ├── RecipeError        an unknown key, a wrong type, an impossible combination: names the key's path
     ├── ArgumentError      an argument out of its range, or arguments that exclude each other
+    ├── CollapseError      a training that the guard has stopped: names the likely cause and the repair
     └── MissingExtraError  an optional dependency is not installed: names the install line
 
 Every one of them is the user's to mend: the command line prints it as one line and exits with status 2. Anything else
@@ -49,6 +50,10 @@ class RecipeError(VocableError):
 
 class ArgumentError(VocableError):
     """An argument is out of range, or two arguments exclude each other."""
+
+
+class CollapseError(VocableError):
+    """A training would have come to nothing, and was stopped."""
 
 
 class MissingExtraError(VocableError):

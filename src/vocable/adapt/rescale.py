@@ -86,7 +86,9 @@ def rescale(
     return rescaled
 
 
-def choose_factor(mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> Choice:
+def choose_factor(
+    mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], *, temperature: float = 1.0
+) -> Choice:
     """Find the k of 1, 2, 4, 8, 16, 32 that a SPLADE training would start well from.
 
     Each is really applied and measured: a tied matrix also feeds the encoder, and where position embeddings are added
@@ -103,6 +105,7 @@ def choose_factor(mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text
     Args:
         mlm: a masked language model; it is left as it is.
         texts: probe texts; of many, 128 evenly taken ones of at least 8 words are used.
+        temperature: of InfoNCE.
 
     Raises:
         DataError: fewer than two such texts.
@@ -112,7 +115,7 @@ def choose_factor(mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text
     for factor in FACTORS:
         if factor > 1:
             _divide(scaled, 2)  # exact, so that this is the same as dividing the original once
-        trials.append(Trial(factor, measure_start(scaled, tokenizer, probe)))
+        trials.append(Trial(factor, measure_start(scaled, tokenizer, probe, temperature=temperature)))
     return Choice(_chosen(trials), tuple(trials))
 
 

@@ -1,0 +1,114 @@
+"""The rules by which a collapse is recognized: when each is met, and what must never meet one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from itertools import cycle, islice
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vocable.training.collapse import Collapse, Kind, Watch
+from vocable.training.monitor import Signs
+from vocable.training.settings import Training
+
+HEALTHY = Signs(40.0, 120.0, 0.0, 0.0, 25.0, 1.2, math.log(32), 30_522, True)
+SETTINGS = Training(steps=300, warmup_share=0.1)
+
+
+def watched(batches: Iterable[Signs], settings: Training = SETTINGS) -> Collapse | None:
+    """The first collapse of a run with these batches."""
+    watch = Watch(settings)
+    return next(filter(None, (watch.see(step, signs) for step, signs in enumerate(batches, start=1))), None)
+
+
+def batches(count: int, **changes: Any) -> list[Signs]:
+    return [HEALTHY._replace(**changes)] * count
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "step"),
+    [
+        ({"finite": False}, Kind.NON_FINITE, 1),
+        ({"loss": 1001 * math.log(32)}, Kind.HOPELESS, 10),
+        ({"loss": 627.0, "document_terms": 28_090.0}, Kind.DENSE_COLLAPSE, 10),
+        ({"loss": 627.0, "query_terms": 28_090.0}, Kind.DENSE_COLLAPSE, 10),
+        ({"loss": 10.0}, Kind.LOUD, 130),  # 100 steps after a warm-up of 30
+        ({"query_terms": 28_090.0}, Kind.DENSE, 200),  # 100 steps after a ramp over a third
+        ({"document_terms": 28_090.0}, Kind.DENSE, 200),
+        ({"empty_queries": 0.5}, Kind.DEAD, 10),
+        ({"empty_documents": 1.0}, Kind.DEAD, 10),
+    ],
+)
+def test_each_rule_is_met_after_its_steps(changes: dict[str, Any], kind: Kind, step: int) -> None:
+    found = watched(batches(300, **changes))
+    assert found is not None
+    assert (found.kind, found.step) == (kind, step)
+    # One step short of it, and once more after a healthy batch, nothing has happened yet.
+    short = batches(step - 1, **changes)
+    assert watched(short) is None
+    if kind not in (Kind.NON_FINITE, Kind.LOUD, Kind.DENSE):
+        assert watched([*short, HEALTHY, *short]) is None
+
+
+@pytest.mark.parametrize("side", ["query_terms", "document_terms"])
+def test_a_steady_fall_towards_no_term_is_met(side: str) -> None:
+    falling = [HEALTHY._replace(**{side: 60 * 0.97**step}) for step in range(300)]
+    found = watched(falling)
+    assert found is not None
+    assert found.kind is Kind.SHRINKING
+    # The mean of 20 steps is under 3 from there on, and it was so for 20 steps.
+    means = [sum(60 * 0.97**i for i in range(end - 20, end)) / 20 for end in range(20, 300)]
+    assert found.step == next(i for i, mean in enumerate(means, start=20) if mean < 3) + 19
+
+
+@given(
+    st.lists(st.floats(0, 2.5 * math.log(32)), min_size=1, max_size=20),
+    st.lists(st.floats(3, 0.6 * 30_522), min_size=1, max_size=20),
+    st.floats(0, 0.49),
+)
+def test_a_run_within_the_bounds_passes(losses: list[float], terms: list[float], empty: float) -> None:
+    seen = [
+        HEALTHY._replace(loss=loss, query_terms=count, document_terms=count, empty_queries=empty)
+        for loss, count in islice(zip(cycle(losses), cycle(terms), strict=False), 300)
+    ]
+    assert watched(seen) is None
+
+
+def test_starts_that_have_come_down_pass() -> None:
+    """Loss, query terms and document terms of a start at twice vocable-mini's scale, measured; then at rest."""
+    ratios = [373, 343, 217, 399, 238, 103, 79.3, 11.8, 31.9, 8.22, 13.2, 9.86, 9.4]
+    queries = [10_700, 10_700, 9_200, 6_810, 5_170, 3_780, 2_630, 2_220, 1_860, 1_370, 1_480, 1_120, 1_100]
+    documents = [15_200, 15_300, 13_700, 11_000, 8_030, 5_350, 3_800, 3_790, 2_710, 2_020, 1_770, 1_360, 1_230]
+    start = [
+        HEALTHY._replace(loss=ratio * math.log(32), query_terms=float(asked), document_terms=float(given_))
+        for ratio, asked, given_ in zip(ratios, queries, documents, strict=True)
+    ]
+    assert watched([*start, *batches(287)]) is None
+
+
+def test_sparse_vectors_that_stay_sparse_pass() -> None:
+    assert watched(batches(300, query_terms=1.5)) is None
+
+
+def test_what_is_not_penalized_may_be_dense() -> None:
+    settings = Training(steps=300, regularizers={"query": 0, "document": 0})  # type: ignore[arg-type]
+    assert watched(batches(300, document_terms=28_090.0), settings) is None
+
+
+def test_uneasy_from_the_first_bad_step_to_the_last() -> None:
+    watch = Watch(SETTINGS)
+    seen = []
+    for step, signs in enumerate([HEALTHY, *batches(3, empty_queries=1.0), HEALTHY], start=1):
+        assert watch.see(step, signs) is None
+        seen.append(watch.uneasy)
+    assert seen == [False, True, True, True, False]
+
+
+def test_the_first_batch_is_remembered() -> None:
+    found = watched([HEALTHY, *batches(1, finite=False)])
+    assert found is not None
+    assert (found.first, found.step) == (HEALTHY, 2)

@@ -1,0 +1,215 @@
+"""The guard: what it stops, what it lets pass, what it says, and what it keeps."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+from vocable.adapt.rescale import choose_factor, rescale
+from vocable.cli import main
+from vocable.encoder.load import load
+from vocable.errors import CollapseError, RecipeError
+from vocable.training.monitor import Monitor
+from vocable.training.recipe import Recipe, make_recipe
+from vocable.training.stages import Rescaling
+from vocable.training.train import train
+
+
+@pytest.fixture
+def examples(tmp_path: Path, toy_texts: list[str]) -> Path:
+    """48 pairs of a sentence and the same in a longer one."""
+    texts = sorted(set(toy_texts))[:48]
+    rows = [{"query": text, "positive": positive(i, text)} for i, text in enumerate(texts)]
+    path = tmp_path / "pairs.jsonl"
+    path.write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
+    return path
+
+
+def positive(number: int, text: str) -> str:
+    return f"chapter {number} of the book says: {text}"
+
+
+def recipe(model: Path, examples: Path, **training: Any) -> Recipe:
+    """So slow a training that what is broken stays so for as long as it takes."""
+    settings = {"steps": 12, "batch_size": 8, "log_every": 1, "save_every": 4, "learning_rate": 2e-5} | training
+    return make_recipe({"model": str(model), "data": {"examples": [str(examples)]}, "training": settings})
+
+
+def changed(folder: Path, output: Path, *, factor: float = 1.0, bias: float = 0.0) -> Path:
+    """A copy of a backbone with its output matrix divided by `factor`, and `bias` added to its output bias."""
+    mlm = rescale(AutoModelForMaskedLM.from_pretrained(folder), factor)
+    with torch.no_grad():
+        mlm.get_output_embeddings().bias.add_(bias)
+    mlm.save_pretrained(output)
+    AutoTokenizer.from_pretrained(folder).save_pretrained(output)
+    return output
+
+
+def stopped(recipe: Recipe, output: Path) -> str:
+    with pytest.raises(CollapseError) as found:
+        train(recipe, output)
+    assert not output.exists()
+    said = str(found.value)
+    assert "\n" not in said
+    return said
+
+
+def checkpoints(output: Path) -> list[str]:
+    return sorted(path.name for path in output.with_name(f"{output.name}.partial").glob("train/checkpoint-*"))
+
+
+@pytest.fixture
+def spoil(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Makes the monitor see other figures from a batch on, the first being 1."""
+
+    def from_batch(first: int, **figures: Any) -> None:
+        see, seen = Monitor.see, []
+
+        def spoiled(self: Monitor, *arguments: Any) -> None:
+            see(self, *arguments)
+            seen.append(self.newest)
+            if len(seen) >= first:
+                assert self.newest is not None
+                self.newest = self.newest._replace(**figures)
+
+        monkeypatch.setattr(Monitor, "see", spoiled)
+
+    return from_batch
+
+
+@pytest.mark.parametrize("name", ["roberta", "modernbert", "deberta"])
+def test_a_head_eight_times_too_large_is_stopped(
+    backbones: dict[str, Path], name: str, examples: Path, tmp_path: Path
+) -> None:
+    broken = changed(backbones[name], tmp_path / "broken", factor=1 / 8)
+    said = stopped(recipe(broken, examples), tmp_path / "model")
+    figures = re.match(
+        r"stopped at step 10, dense collapse: (\d+) of (\d+) terms active in a document, loss ([\d.]+) "
+        r"where that of guessing is 2.08; so it was from the start: ",
+        said,
+    )
+    assert figures is not None, said
+    active, terms, loss = map(float, figures.groups())
+    assert 0.6 * terms < active <= terms
+    assert loss > 2.5 * 2.08
+    mlm, tokenizer = AutoModelForMaskedLM.from_pretrained(broken), AutoTokenizer.from_pretrained(broken)
+    texts = [json.loads(line)["positive"] for line in examples.read_text(encoding="utf-8").splitlines()]
+    factor = choose_factor(mlm, tokenizer, texts).factor
+    assert factor in (4, 8)
+    assert (
+        f"start: rescale by {factor} (`rescale.factor: {factor}` in the recipe), after which the loss starts at" in said
+    )
+    assert f"`vocable calibrate {broken} TEXTS -o DIR --activation-rate 0.05`, or `calibrate:` in the recipe" in said
+    # With the repair the same recipe is carried out.
+    train(recipe(broken, examples).model_copy(update={"rescale": Rescaling(factor=factor)}), tmp_path / "repaired")
+
+
+def test_healthy_runs_pass_untouched(
+    backbone: Path, examples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    monkeypatch.setattr("vocable.training.guard.advise", lambda *arguments: asked.append(arguments))
+    train(recipe(backbone, examples, learning_rate=1e-3), tmp_path / "model")
+    assert asked == []
+
+
+def test_a_dead_start_is_stopped(backbones: dict[str, Path], examples: Path, tmp_path: Path) -> None:
+    broken = changed(backbones["distilbert"], tmp_path / "broken", bias=-100.0)
+    said = stopped(recipe(broken, examples), tmp_path / "model")
+    assert said.startswith("stopped at step 10, dead vectors: 100% of the documents have no active term; so it was at")
+    assert "the output bias is too low: calibrate to 5%" in said
+    assert "last good checkpoint" not in said
+    assert checkpoints(tmp_path / "model") == []
+
+
+def test_numbers_that_are_not_finite(
+    backbones: dict[str, Path], examples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gradient that is not one damages the weights in the very step that would be saved."""
+    calls = []
+
+    def spoil(gradient: torch.Tensor) -> torch.Tensor:
+        calls.append(gradient)
+        return gradient * float("nan") if len(calls) == 8 else gradient
+
+    def hooked(*arguments: Any, **options: Any) -> Any:
+        model = load(*arguments, **options)
+        next(weight for weight in model.parameters() if weight.requires_grad).register_hook(spoil)
+        return model
+
+    monkeypatch.setattr("vocable.training.train.load", hooked)
+    said = stopped(recipe(backbones["bert"], examples), tmp_path / "model")
+    assert said.startswith("stopped at step 8, a number that is not finite: ")
+    assert "lower training.learning_rate from 2e-05 to 2e-06" in said
+    assert checkpoints(tmp_path / "model") == ["checkpoint-4"]
+    assert said.endswith(f"; the last good checkpoint is {tmp_path / 'model.partial' / 'train' / 'checkpoint-4'}")
+    weights = load(tmp_path / "model.partial" / "train" / "checkpoint-4").state_dict().values()
+    assert all(bool(weight.isfinite().all()) for weight in weights)
+
+
+def test_no_checkpoint_is_written_once_the_trouble_has_begun(
+    backbones: dict[str, Path], examples: Path, tmp_path: Path, spoil: Any
+) -> None:
+    spoil(6, empty_documents=0.75, document_terms=0.2)
+    settings = {"steps": 20, "save_every": 1, "regularizers": {"query": 0.01, "document": 0.03}}
+    said = stopped(recipe(backbones["bert"], examples, **settings), tmp_path / "model")
+    assert said.startswith("stopped at step 15, dead vectors: 75% of the documents have no active term; ")
+    assert "lower training.regularizers.document from 0.03 to 0.003" in said
+    assert checkpoints(tmp_path / "model") == ["checkpoint-4", "checkpoint-5"]
+
+
+@pytest.mark.parametrize(
+    ("figures", "advice"),
+    [
+        ({"loss": 9999.0}, "not at the first step: lower training.learning_rate from 2e-05 to 2e-06"),
+        ({"empty_queries": 1.0, "query_terms": 0.0}, "lower training.regularizers.query from 0.01 to 0.001"),
+    ],
+)
+def test_the_advice_follows_from_the_figures(
+    backbones: dict[str, Path], examples: Path, tmp_path: Path, spoil: Any, figures: dict[str, float], advice: str
+) -> None:
+    spoil(2, **figures)
+    weights = {"query": 0.01, "document": 0.03}
+    assert advice in stopped(recipe(backbones["bert"], examples, regularizers=weights), tmp_path / "model")
+
+
+def test_the_same_command_says_again_why_it_was_stopped(
+    backbones: dict[str, Path], examples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = changed(backbones["distilbert"], tmp_path / "broken", bias=-100.0)
+    path = tmp_path / "recipe.yaml"
+    path.write_text(recipe(broken, examples).model_dump_json(exclude_none=True), encoding="utf-8")
+    command = ["train", str(path), "-o", str(tmp_path / "model")]
+    said = []
+    for _ in range(2):
+        assert main(command) == 2
+        said.append(capsys.readouterr().err.splitlines()[-1])
+    assert said[0] == said[1]
+    assert said[0].startswith("vocable: stopped at step 10, dead vectors: ")
+    with pytest.raises(RecipeError, match="holds the unfinished run of another recipe"):
+        train(recipe(broken, examples, steps=13), tmp_path / "model")
+    assert main([*command, "--no-resume"]) == 2
+    train(recipe(broken, examples, guard="off"), tmp_path / "model", resume=False)
+
+
+def test_it_warns_once_and_goes_on(
+    backbones: dict[str, Path], examples: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = changed(backbones["distilbert"], tmp_path / "broken", bias=-100.0)
+    train(recipe(broken, examples, guard="warn", steps=24), tmp_path / "model")
+    [said] = [record.getMessage() for record in caplog.records if record.name == "vocable.training.guard"]
+    assert said.startswith("step 10, dead vectors: ")
+
+
+def test_off_is_silent(
+    backbones: dict[str, Path], examples: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = changed(backbones["distilbert"], tmp_path / "broken", bias=-100.0)
+    train(recipe(broken, examples, guard="off"), tmp_path / "model")
+    assert [record for record in caplog.records if record.name.startswith("vocable")] == []
