@@ -139,6 +139,55 @@ def test_what_is_wrong_is_known_before_anything_is_trained(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("names", "folders", "curves"),
+    [
+        (["far", "plain"], ["far-query-0.001", "far-query-2", "plain-query-0.001", "plain-query-2"], ["far", "plain"]),
+        ([], ["query-0.001", "query-2"], ["recipe"]),
+    ],
+)
+def test_a_sweep_trains_each_variant_with_each_value(
+    write: Write, tmp_path: Path, names: list[str], folders: list[str], curves: list[str]
+) -> None:
+    output, key = tmp_path / "out", "training.regularizers.query"
+    results = train_variants(write(), names, output, overrides=["training.steps=1"], sweep=f"{key}=1e-3,2")
+    assert [*results] == folders
+    assert [(result.curve, result.swept) for result in results.values()] == [
+        (curve, {key: value}) for curve in curves for value in (0.001, 2)
+    ]
+    assert all(result.published == {} for result in results.values())
+    for name, result in results.items():
+        made = json.loads((output / name / "recipe.json").read_text(encoding="utf-8"))["training"]
+        assert (made["steps"], made["regularizers"]["query"]["weight"]) == (1, result.swept[key])
+    found = evaluate(load(output / folders[1]), f"beir:{tmp_path / 'two'}", ["nDCG@10"])
+    assert results[folders[1]].measured["two nDCG@10"] == pytest.approx(found.values["nDCG@10"])
+    # Another value is added to what is there; everything stays in results.json.
+    written = (output / folders[0] / "model.safetensors").stat().st_mtime_ns
+    train_variants(write(), names[:1], output, overrides=["training.steps=1"], sweep=f"{key}=0.001,3")
+    assert (output / folders[0] / "model.safetensors").stat().st_mtime_ns == written
+    stored = json.loads((output / "results.json").read_text(encoding="utf-8"))
+    assert [*stored] == [*folders, folders[0].replace("0.001", "3")]
+    with pytest.raises(RecipeError, match=f"out/{folders[0]} was made by another recipe"):
+        train_variants(write(), names, output, sweep=f"{key}=1e-3,4", overrides=["training.steps=2"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "sweep", "message"),
+    [
+        ({"evaluation": None}, "seed=1,2", "recipe.yaml: a sweep compares runs: name the datasets of evaluation"),
+        ({}, "seed=1,1", "--sweep seed: two values are called 1"),
+        ({}, "sed=1,2", "recipe.yaml, variant plain: sed: unknown key"),
+        ({}, "training.steps=1,x", "training.steps: Input should be a valid integer"),
+    ],
+)
+def test_a_sweep_that_cannot_be_made(
+    write: Write, tmp_path: Path, changes: dict[str, Any], sweep: str, message: str
+) -> None:
+    with pytest.raises(RecipeError, match=message):
+        train_variants(write(**changes), ["plain"], tmp_path / "out", sweep=sweep)
+    assert not (tmp_path / "out").exists()
+
+
 def test_results_that_something_else_wrote(write: Write, tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text('{"plain": {"nDCG": 1}}', encoding="utf-8")
     with pytest.raises(RecipeError, match="remove it to measure again"):

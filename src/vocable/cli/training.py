@@ -27,6 +27,13 @@ def train(
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key; may be repeated.")
     ] = None,
+    sweep: Annotated[
+        str | None,
+        typer.Option(metavar="KEY=V1,V2,...", help="Train one run a value into OUTPUT and measure them."),
+    ] = None,
+    figure: Annotated[
+        Path | None, typer.Option(help="Draw a sweep's effectiveness against FLOPS: a name in .png or .svg.")
+    ] = None,
     resume: Annotated[bool, typer.Option(help="Go on with an unfinished run, or start anew.")] = True,
     as_json: Json = False,
 ) -> None:
@@ -39,8 +46,11 @@ def train(
     path = _recipe_file(recipe)
     if variant is not None and variants is not None:
         raise ArgumentError("give --variant for one, or --variants for several, not both")
-    if variants is not None:
-        _train_variants(path, variants, output, overrides or [], resume, as_json)
+    if figure is not None and sweep is None:
+        raise ArgumentError("--figure draws a sweep: give --sweep KEY=VALUE,VALUE,...")
+    if variants is not None or sweep is not None:
+        names = [variant] if variant is not None else _names(variants)
+        _train_several(path, names, output, overrides or [], sweep, figure, resume, as_json)
         return
     from vocable.training.recipe import read_recipe
     from vocable.training.train import train as carry_out
@@ -117,11 +127,31 @@ def _shipped_recipes() -> list[Path]:
     return sorted(Path(str(files("vocable") / "recipes")).glob("*.yaml"))
 
 
-def _train_variants(path: Path, names: str, output: Path, overrides: list[str], resume: bool, as_json: bool) -> None:
+def _names(variants: str | None) -> list[str] | None:
+    """The variants that `--variants` names; None for all."""
+    if variants == "all":
+        return None
+    return [] if variants is None else [name.strip() for name in variants.split(",")]
+
+
+def _train_several(
+    path: Path,
+    names: list[str] | None,
+    output: Path,
+    overrides: list[str],
+    sweep: str | None,
+    figure: Path | None,
+    resume: bool,
+    as_json: bool,
+) -> None:
+    from vocable.analysis import figures
     from vocable.training import variants
 
-    asked = None if names == "all" else [name.strip() for name in names.split(",")]
-    results = variants.train_variants(path, asked, output, overrides=overrides, resume=resume)
+    if figure is not None:
+        figures.check_figure(figure)
+    results = variants.train_variants(path, names, output, overrides=overrides, sweep=sweep, resume=resume)
+    if figure is not None:
+        figures.save_figure(figures.effectiveness_against_flops(results), figure)
     if as_json:
         print_json(variants.as_json(results))
         return

@@ -1,15 +1,17 @@
 """The variants of a recipe, trained and measured one after another, beside the figures that a paper prints of them.
 
-Each variant is left in OUTPUT/NAME, a folder as `train` makes it, and OUTPUT/results.json has the figures of those that
-are done. The same call goes on after a kill: what is done is passed over, what was begun goes on from its checkpoint.
+Each run is left in OUTPUT/NAME, a folder as `train` makes it, and OUTPUT/results.json has the figures of those that are
+done. The same call goes on after a kill: what is done is passed over, what was begun goes on from its checkpoint. A
+sweep makes several runs of each variant, one a value.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sentence_transformers import SparseEncoder
 
@@ -18,8 +20,10 @@ from vocable.errors import RecipeError
 from vocable.evaluation import evaluate, load_dataset
 from vocable.evaluation.tables import NONE, Grid, short
 from vocable.progress import progress
+from vocable.training import processes
 from vocable.training.monitor import short_name
-from vocable.training.recipe import Recipe, read_recipe
+from vocable.training.recipe import Recipe, Variant, read_recipe
+from vocable.training.sweep import Sweep, label, read_sweep
 from vocable.training.train import made_by, train
 from vocable.unfinished import read_json, write_json
 
@@ -29,14 +33,24 @@ FLOPS = "FLOPS"
 
 @dataclass(frozen=True)
 class Result:
-    """The figures of one variant: ours {measure: value}, the published {measure or column: value} and their source.
+    """The figures of one run: ours {measure: value}, the published {measure or column: value} and their source.
 
-    Of several datasets each of our measures has the dataset's name in front.
+    Of several datasets each of our measures has the dataset's name in front. In a sweep, `curve` is what the runs are
+    called that differ in the swept key alone, and `swept` is that key with this run's value.
     """
 
     measured: dict[str, float]
     published: dict[str, float] = field(default_factory=dict)
     source: str = ""
+    curve: str = ""
+    swept: dict[str, Any] = field(default_factory=dict)
+
+
+class Run(NamedTuple):
+    """A recipe to carry out, and all that its result has before anything is measured."""
+
+    recipe: Recipe
+    result: Result
 
 
 def train_variants(
@@ -45,43 +59,88 @@ def train_variants(
     output: str | Path,
     *,
     overrides: Sequence[str] = (),
+    sweep: str | None = None,
     resume: bool = True,
 ) -> dict[str, Result]:
     """Train variants of a recipe into folders of `output`, and measure each on the recipe's evaluation datasets.
 
     Args:
         path: the recipe, a YAML file.
-        names: of the variants, in the order in which to train them; None for all.
+        names: of the variants, in the order in which to train them; None for all. With a sweep, none at all is the
+            recipe itself.
         output: the folder that holds theirs.
         overrides: keys of all variants, as for `read_recipe`; they come after those of the variant.
+        sweep: `KEY=VALUE,VALUE,...`; each variant is trained once with each of these values, which come last of all.
+            A run is then called after the variant, the key's last part and the value: `k8-document-0.001`.
         resume: False throws unfinished work away and starts anew; what is done stays.
 
     Returns:
-        {name: result} of the variants that were asked for.
+        {name: result} of the runs that were asked for.
 
     Raises:
-        RecipeError: the recipe or a variant is not as it should be, needs what is not shipped, or OUTPUT/NAME was made
-            by another recipe; all of this is known before the first is trained.
+        RecipeError: the recipe, a variant or the sweep is not as it should be, needs what is not shipped, or
+            OUTPUT/NAME was made by another recipe; all of this is known before the first is trained.
         DataError, ModelError: what a recipe names cannot be read.
     """
     output = Path(output)
-    variants = read_recipe(path).variants
-    recipes = {name: read_recipe(path, overrides, name) for name in (variants if names is None else names)}
-    if not recipes:
-        raise RecipeError(f"{path}: the recipe has no variants")
-    for name, recipe in recipes.items():
+    plan = _plan(path, names, overrides) if sweep is None else _sweep_plan(path, names, overrides, read_sweep(sweep))
+    for name, (recipe, _) in plan.items():
         recipe.check_needs()
         if (output / name).exists() and not made_by(recipe, output / name):
             raise RecipeError(f"{output / name} was made by another recipe: name another output, or remove it")
     results = _read_results(output)
-    for name, recipe in recipes.items():
+    for name, (recipe, result) in plan.items():
         done = (output / name).exists()
         model = None if done else train(recipe, output / name, resume=resume)
         if not done or name not in results:
-            measured = dict(_measured(model or load(output / name), recipe))
-            results[name] = Result(measured, variants[name].published, variants[name].source)
-            write_json(output / RESULTS, as_json(results))
-    return {name: results[name] for name in recipes}
+            results[name] = replace(result, measured=dict(_measured(model or load(output / name), recipe)))
+            if processes.is_first():
+                write_json(output / RESULTS, as_json(results))
+    return {name: results[name] for name in plan}
+
+
+def _plan(path: str | Path, names: Sequence[str] | None, overrides: Sequence[str]) -> dict[str, Run]:
+    """The runs of variants, by their names."""
+    asked = _asked(path, names)
+    if not asked:
+        raise RecipeError(f"{path}: the recipe has no variants")
+    recipes = {name: read_recipe(path, overrides, name) for name in asked}
+    return {name: Run(recipes[name], Result({}, variant.published, variant.source)) for name, variant in asked.items()}
+
+
+def _sweep_plan(
+    path: str | Path, names: Sequence[str] | None, overrides: Sequence[str], sweep: Sweep
+) -> dict[str, Run]:
+    """The runs of a sweep; a figure that is published of a variant is none of a run with another value."""
+    plan: dict[str, Run] = {}
+    variants: list[str | None] = [*_asked(path, names)]
+    for variant in variants or [None]:
+        for value, override in zip(sweep.values, sweep.overrides, strict=True):
+            recipe = read_recipe(path, [*overrides, override], variant)
+            if recipe.evaluation is None:
+                raise RecipeError(f"{path}: a sweep compares runs: name the datasets of evaluation")
+            name = _run_name(variant, sweep.key, value)
+            if name in plan:
+                raise RecipeError(f"--sweep {sweep.key}: two values are called {label(value)}")
+            plan[name] = Run(recipe, Result({}, curve=variant or Path(path).stem, swept={sweep.key: value}))
+    return plan
+
+
+def _asked(path: str | Path, names: Sequence[str] | None) -> dict[str, Variant]:
+    known = read_recipe(path).variants
+    if names is None:
+        return known
+    return {name: known.get(name, Variant()) for name in names}  # an unknown one is refused when it is read
+
+
+def _run_name(variant: str | None, key: str, value: Any) -> str:
+    """A name for the folder of a run.
+
+    >>> _run_name("k8", "training.regularizers.document", 0.001), _run_name(None, "model", "my/Model")
+    ('k8-document-0.001', 'model-my-model')
+    """
+    words = [variant or "", key.rpartition(".")[2], label(value)]
+    return re.sub(r"[^a-z0-9.]+", "-", "-".join(words).lower()).strip("-.")
 
 
 def side_by_side(results: dict[str, Result], title: str = "") -> Grid:
