@@ -131,7 +131,7 @@ def test_vocabulary_compares_sizes(capsys: pytest.CaptureFixture[str], corpus: P
         (["--size", "100"], "give either --size with -o, or --sizes"),
         (["--size", "100", "--sizes", "100", "-o", "o"], "give either --size with -o, or --sizes"),
         (["--sizes", "100", "-o", "o"], "give either --size with -o, or --sizes"),
-        (["--sizes", "100,x"], "--sizes is numbers with commas between, as 10000,20000, not '100,x'"),
+        (["--sizes", "100,x"], "--sizes is numbers with commas between, as 10,100, not '100,x'"),
     ],
 )
 def test_impossible_vocabularies_are_refused(capsys: pytest.CaptureFixture[str], options: list[str], line: str) -> None:

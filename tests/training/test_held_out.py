@@ -9,12 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForMaskedLM, PreTrainedTokenizerFast
 
+from vocable.adapt.expand import expand
+from vocable.adapt.words import frequent_words
 from vocable.encoder.fuse import without_logits
-from vocable.training.held_out import MASKS, HeldOut, split
+from vocable.encoder.output_vocabulary import output_vocabulary
+from vocable.encoder.splitters import splitter
+from vocable.training.held_out import MASKS, PARTS, HeldOut, split
 from vocable.training.masked_lm import Masker
-from vocable.training.masking import IGNORED
+from vocable.training.masking import IGNORED, Part, whole_words
 from vocable.training.recipe import Pretraining
 from vocable.training.windows import write_windows
+from vocable.training.word_places import WordPlaces
 
 
 @given(windows=st.integers(1, 500), asked=st.integers(0, 100), seed=st.integers(0, 5))
@@ -66,3 +71,44 @@ def test_guesses_are_those_of_the_stock_model_text_by_text(
         assert guesses.accuracy == pytest.approx(np.mean(right[group]))
     assert whole["all"].tokens == sum(map(len, losses.values()))
     assert whole["all"].loss == pytest.approx(np.mean(losses["shared"] + losses["new"]), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "family"), [("bert", "wordpiece"), ("roberta", "byte-level"), ("albert", "unigram")]
+)
+def test_words_are_guessed_whole_by_their_beginning_and_by_what_follows(
+    backbones: dict[str, Path], tokenizers: dict[str, PreTrainedTokenizerFast], architecture: str, family: str,
+    toy_texts: list[str], tmp_path: Path,
+) -> None:  # fmt: skip
+    tokenizer = tokenizers[family]
+    words = frequent_words(toy_texts, tokenizer, size=60).words
+    mlm = expand(AutoModelForMaskedLM.from_pretrained(backbones[architecture]), tokenizer, words)
+    layer = output_vocabulary(mlm)
+    assert layer is not None
+    places = WordPlaces(words, tokenizer, splitter(tokenizer))
+    windows, rows = write_windows(tmp_path, toy_texts, tokenizer, 32, places), np.arange(0, 120, 3)
+    settings = Pretraining(texts=["-"], steps=1, masking="whole-word")
+    masker = Masker(tokenizer, settings, mlm.config.vocab_size)
+    held_out = HeldOut(windows, rows, masker, new=None, padding=tokenizer.pad_token_id, seed=3)
+    with without_logits(mlm) as decoder:
+        assert decoder is layer
+        found = held_out.guess(mlm, decoder)
+    sets: dict[str, tuple[Part, int]] = {
+        "all": ("all", MASKS), "first sub-word": ("first", PARTS), "later sub-words": ("later", PARTS),
+    }  # fmt: skip
+    common = {"rate": 0.15, "mask_id": tokenizer.mask_token_id, "size": mlm.config.vocab_size}
+    for name, (part, stream) in sets.items():
+        losses, right = [], []
+        for i, row in enumerate(rows):
+            of_words = windows.words(int(row))
+            assert of_words is not None
+            rng = np.random.default_rng((3, 0, i, stream))
+            text = whole_words(windows[int(row)], of_words, rng, part=part, **common)
+            with torch.no_grad():
+                logits = mlm(input_ids=torch.tensor(text.input_ids[None])).logits[0].double().log_softmax(dim=1)
+            for place in np.flatnonzero(text.labels != IGNORED):
+                losses.append(-float(logits[place, text.labels[place]]))
+                right.append(int(logits[place].argmax()) == text.labels[place])
+        assert found[name].tokens == len(losses) > 10
+        assert found[name].loss == pytest.approx(np.mean(losses), rel=1e-4)
+        assert found[name].accuracy == pytest.approx(np.mean(right))

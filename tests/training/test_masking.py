@@ -5,7 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vocable.training.masking import IGNORED, _overlap_aware_probabilities, overlap_aware, uniform
+from vocable.training.masking import (
+    GOES_ON,
+    IGNORED,
+    NO_WORD,
+    Part,
+    _overlap_aware_probabilities,
+    overlap_aware,
+    uniform,
+    whole_words,
+)
 
 MASK, SIZE = 4, 1000
 
@@ -129,3 +138,87 @@ def test_with_nothing_or_everything_new_it_is_uniform(
     found = overlap_aware(text, special, new, np.random.default_rng(seed), rate=rate, mask_id=MASK, size=SIZE)
     assert np.array_equal(found.input_ids, expected.input_ids)
     assert np.array_equal(found.labels, expected.labels)
+
+
+def text_of(lengths: list[int], gaps: list[int]) -> np.ndarray:
+    """Words of so many sub-tokens, each followed by so many tokens of no word; word i has the number 7 i."""
+    words = [NO_WORD]
+    for i, (length, gap) in enumerate(zip(lengths, gaps, strict=True)):
+        words += [7 * i, *[GOES_ON] * (length - 1), *[NO_WORD] * gap]
+    return np.array([*words, NO_WORD])
+
+
+@pytest.mark.parametrize("n", range(1, 201))
+def test_fifteen_per_cent_of_the_words_are_hidden_and_at_least_one(n: int) -> None:
+    words = text_of([1 + i % 3 for i in range(n)], [i % 2 for i in range(n)])
+    ids = np.arange(10, 10 + len(words))
+    for seed in range(3):
+        masked = whole_words(ids, words, np.random.default_rng(seed), rate=0.15, mask_id=MASK, size=SIZE)
+        hidden = set(masked.labels.tolist()) - {IGNORED}
+        assert len(hidden) == max(1, 15 * n // 100)
+
+
+@given(
+    lengths=st.lists(st.integers(1, 4), min_size=0, max_size=25),
+    rate=st.sampled_from([0.15, 0.3, 1.0]),
+    part=st.sampled_from(["all", "first", "later"]),
+    seed=st.integers(0, 99),
+    data=st.data(),
+)
+def test_labels_are_the_word_s_on_each_of_its_hidden_tokens(
+    lengths: list[int], rate: float, part: Part, seed: int, data: st.DataObject
+) -> None:
+    gaps = data.draw(st.lists(st.integers(0, 2), min_size=len(lengths), max_size=len(lengths)))
+    words = text_of(lengths, gaps)
+    ids = np.arange(10, 10 + len(words))
+    masked = whole_words(ids.copy(), words, np.random.default_rng(seed), rate=rate, mask_id=MASK, size=SIZE, part=part)
+    hidden, at = [], 1
+    for i, (length, gap) in enumerate(zip(lengths, gaps, strict=True)):
+        tokens = {"all": range(length), "first": range(1), "later": range(1, length)}[part]
+        expected = {7 * i} if any(masked.labels[at : at + length] != IGNORED) else {IGNORED}
+        assert {int(masked.labels[at + k]) for k in tokens} <= expected
+        others = set(range(length)) - set(tokens)
+        assert all(masked.labels[at + k] == IGNORED and masked.input_ids[at + k] == ids[at + k] for k in others)
+        if expected != {IGNORED}:
+            hidden.append(i)
+            assert part == "all" or length > 1
+            fates = [masked.input_ids[at + k] for k in tokens]
+            # One fate for the whole word: [MASK] for all tokens, or for none (but by chance).
+            assert len({token == MASK for token in fates}) == 1
+        else:
+            assert np.array_equal(masked.input_ids[at : at + length], ids[at : at + length])
+        assert (masked.labels[at + length : at + length + gap] == IGNORED).all()
+        at += length + gap
+    candidates = len(lengths) if part == "all" else sum(length > 1 for length in lengths)
+    assert len(hidden) == (max(1, int(np.floor(rate * candidates + 1e-9))) if candidates else 0)
+    assert masked.input_ids.dtype == masked.labels.dtype == np.int64
+
+
+def test_of_the_chosen_words_eight_tenths_become_masks() -> None:
+    words, counts = text_of([2] * 40, [0] * 40), np.zeros(3)
+    ids = np.arange(SIZE, SIZE + len(words))  # no random token is the token itself
+    picked = np.zeros(40)
+    for seed in range(1500):
+        masked = whole_words(ids, words, np.random.default_rng(seed), rate=0.15, mask_id=MASK, size=SIZE)
+        chosen = np.flatnonzero((masked.labels != IGNORED) & (words >= 0))
+        picked[words[chosen] // 7] += 1
+        first, second = masked.input_ids[chosen], masked.input_ids[chosen + 1]
+        stayed = first == ids[chosen]
+        assert np.array_equal(stayed, second == ids[chosen + 1])
+        became = (first == MASK) & (second == MASK)
+        counts += became.sum(), stayed.sum(), len(chosen)
+    assert counts[2] == 1500 * 6
+    assert counts[0] / counts[2] == pytest.approx(0.8, abs=0.015)
+    assert counts[1] / counts[2] == pytest.approx(0.1, abs=0.012)
+    assert picked / counts[2] == pytest.approx(np.full(40, 1 / 40), abs=0.007)  # every word is as likely
+
+
+def test_first_and_later_sub_words_are_of_the_same_words() -> None:
+    words = text_of([3, 1, 2, 1, 4, 2, 2, 2], [1] * 8)
+    ids = np.arange(len(words))
+    first, later = (
+        whole_words(ids, words, np.random.default_rng(5), rate=0.5, mask_id=MASK, size=SIZE, part=part)
+        for part in ("first", "later")
+    )
+    assert set(first.labels) == set(later.labels)
+    assert not ((first.labels != IGNORED) & (later.labels != IGNORED)).any()

@@ -11,7 +11,10 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForMaskedLM, PreTrainedModel, PreTrainedTokenizerFast
 
+from vocable.adapt.expand import expand
+from vocable.adapt.words import frequent_words
 from vocable.encoder.fuse import without_logits
+from vocable.encoder.output_vocabulary import output_vocabulary
 from vocable.errors import ArgumentError, DataError, ModelError
 from vocable.training.dropout import set_dropout
 from vocable.training.masked_lm import MaskedWindows, Masker, collate
@@ -220,3 +223,100 @@ def test_dropout_of_zero_makes_training_mode_deterministic(backbones: dict[str, 
     torch.testing.assert_close(model(input_ids=ids).logits, model.eval()(input_ids=ids).logits)
     set_dropout(model, 0.5)
     assert not torch.equal(model.train()(input_ids=ids).logits, model(input_ids=ids).logits)
+
+
+WORDS: dict[str, Any] = {**SETTINGS, "masking": "whole-word"}
+
+
+def expanded(folder: Path, tokenizer: PreTrainedTokenizerFast, texts: list[str], size: int = 1000) -> PreTrainedModel:
+    return expand(fresh(folder), tokenizer, frequent_words(texts, tokenizer, size=size).words)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "family"), [("bert", "wordpiece"), ("roberta", "byte-level"), ("albert", "unigram")]
+)
+def test_words_are_learned_from_what_is_around_them(
+    backbones: dict[str, Path], tokenizers: dict[str, PreTrainedTokenizerFast], toy_texts: list[str], tmp_path: Path,
+    architecture: str, family: str,
+) -> None:  # fmt: skip
+    tokenizer = tokenizers[family]
+    mlm = expanded(backbones[architecture], tokenizer, toy_texts)
+    layer = output_vocabulary(mlm)
+    assert layer is not None
+    before = layer.weight.detach().clone()
+    settings = Pretraining(steps=30, learning_rate=3e-3, **{**WORDS, "batch_size": 16, "save_every": 30})
+    result = pretrain(mlm, tokenizer, toy_texts, settings, tmp_path)
+    assert settings.masking_rate == 0.15
+    assert output_vocabulary(result.mlm) is layer
+    assert not torch.equal(layer.weight, before)
+    assert result.before.keys() == result.after.keys() == {"all", "first sub-word", "later sub-words"}
+    assert result.after["all"].loss < 0.95 * result.before["all"].loss
+    assert result.words is not None
+    assert result.words.words > 1000
+    [last] = [line for line in log(tmp_path) if "held_out_loss" in line]
+    assert last["held_out_accuracy_later_sub-words"] == pytest.approx(result.after["later sub-words"].accuracy)
+    ids = torch.tensor([[2, 9, 3]])
+    assert result.mlm(input_ids=ids).logits.shape == (1, 3, len(layer.terms))
+
+
+def test_a_resumed_run_of_whole_words_ends_where_an_uninterrupted_one_does(
+    backbones: dict[str, Path], tokenizer: PreTrainedTokenizerFast, toy_texts: list[str], tmp_path: Path
+) -> None:
+    settings = Pretraining(steps=4, dropout=0.1, schedule="linear", schedule_steps=9, **WORDS)
+    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+    first, again = (expanded(backbones["bert"], tokenizer, toy_texts, 60) for _ in range(2))
+    expected = pretrain(first, tokenizer, [*toy_texts, "?!"], settings, whole, seed=7)
+    shutil.copytree(whole, resumed)
+    shutil.rmtree(resumed / "checkpoint-4")
+    found = pretrain(again, tokenizer, [], settings, resumed, seed=7)
+    for name, value in weights(expected.mlm).items():
+        torch.testing.assert_close(found.mlm.state_dict()[name], value, rtol=0, atol=1e-6)
+    assert found.words == expected.words
+    assert found.words is not None
+    assert found.words.without >= 1
+    for group, guesses in expected.after.items():
+        assert found.after[group] == pytest.approx(guesses, abs=1e-5)
+
+
+@pytest.mark.parametrize(("schedule", "steps"), [("linear", 10), ("linear", None), ("cosine", 10)])
+def test_the_rate_is_that_of_the_beginning_of_a_longer_run(
+    backbones: dict[str, Path], tokenizer: PreTrainedTokenizerFast, toy_texts: list[str], tmp_path: Path,
+    schedule: Any, steps: int | None,
+) -> None:  # fmt: skip
+    settings = Pretraining(
+        steps=4, schedule=schedule, schedule_steps=steps, warmup_share=0.2, learning_rate=1e-3, **SETTINGS
+    )
+    pretrain(fresh(backbones["bert"]), tokenizer, toy_texts, settings, tmp_path)
+    found = [line["learning_rate"] for line in log(tmp_path) if "loss" in line]
+    total = steps or 4
+    rising = int(np.ceil(0.2 * total))
+    expected = []
+    for step in range(4):
+        left = (step - rising) / (total - rising)
+        falling = 1 - left if schedule == "linear" else 0.5 * (1 + np.cos(np.pi * left))
+        expected.append(1e-3 * (step / rising if step < rising else falling))
+    assert found == pytest.approx(expected, abs=1e-9)
+
+
+def test_in_one_pass_the_data_may_run_out(
+    backbones: dict[str, Path], tokenizer: PreTrainedTokenizerFast, toy_texts: list[str], tmp_path: Path
+) -> None:
+    # 100 texts, of which 10 are held out, last for 22 steps of 4, or in two passes for 45.
+    for steps, passes, enough in ((23, 1, 22), (46, 2, 45)):
+        settings = Pretraining(steps=steps, passes=passes, **SETTINGS)
+        message = f"{90 * passes}, enough for {enough} steps: add texts, or allow more passes$"
+        with pytest.raises(DataError, match=message):
+            pretrain(fresh(backbones["bert"]), tokenizer, toy_texts[:100], settings, tmp_path)
+    allowed = Pretraining(steps=2, passes=1, **SETTINGS)
+    assert pretrain(fresh(backbones["bert"]), tokenizer, toy_texts[:100], allowed, tmp_path).after["all"].tokens > 0
+
+
+def test_whole_words_need_words_and_words_are_masked_whole(
+    backbones: dict[str, Path], tokenizer: PreTrainedTokenizerFast, toy_texts: list[str], tmp_path: Path
+) -> None:
+    with pytest.raises(ArgumentError, match="needs an output vocabulary of words"):
+        pretrain(fresh(backbones["bert"]), tokenizer, toy_texts, Pretraining(steps=1, **WORDS), tmp_path)
+    mlm = expanded(backbones["bert"], tokenizer, toy_texts)
+    with pytest.raises(ModelError, match="pre-train it with masking whole-word"):
+        pretrain(mlm, tokenizer, toy_texts, Pretraining(steps=1, **SETTINGS), tmp_path)
+    assert not list(tmp_path.iterdir())

@@ -100,5 +100,43 @@ def test_published_figures_are_those_of_the_papers() -> None:
     assert list(row.values()) == pytest.approx([47.7, 35.7, 98.0, 66.3, 79.9])
     found = [shipped["paper-000-rescaling"][f"roberta-k{k}"].published["BEIR-13 nDCG@10"] for k in (1, 2, 4, 8, 16)]
     assert found == [0.331, 0.386, 0.383, 0.328, 0.004]
+    row = shipped["paper-004-esplade"]["indep-repeat-lr-h"].published
+    keys = ["MRR@10", "q7 d20 R@10", "q5 d20 FLOPS", "q5 d10 L0_d", "d10 postings std", "EMLM logit-score-std",
+            "d20 logit-cnt", "d0 pos-ls-len-std"]  # fmt: skip
+    assert [row[key] for key in keys] == [0.2539, 0.3363, 0.00369, 9.94, 20.06, 9.49, 12749, 10376]
     found = [variant.published["FLOPs"] for variant in shipped["paper-001-activation-rate"].values()]
     assert found == [10.69, 10.20, 9.56, 8.92, 7.96, 6.59, 5.29, 4.46, 4.25]
+
+
+def test_words_come_from_texts_or_a_list_and_replace_the_terms_once() -> None:
+    recipe = make_recipe(SMALLEST | {"expand": {"texts": ["a.txt"]}})
+    assert recipe.expand is not None
+    assert (recipe.expand.size, recipe.expand.min_count, recipe.expand.init) == (100_000, 1, "mean")
+    for stage, message in [
+        ({}, "expand: give either texts"),
+        ({"texts": ["a"], "words": "b"}, "expand: give either texts"),
+        ({"words": "b", "init": "semantic"}, "expand: init semantic and target go together"),
+        ({"words": "b", "splitter": "os:system"}, "expand.splitter: Input should be 'words' or 'whitespace'"),
+    ]:
+        with pytest.raises(RecipeError, match=message):
+            make_recipe(SMALLEST | {"expand": stage})
+    both = {"expand": {"words": "b"}, "transfer": {"target": "t", "head_only": True}}
+    with pytest.raises(RecipeError, match="both replace the output terms"):
+        make_recipe(SMALLEST | both)
+    make_recipe(SMALLEST | both | {"transfer": {"target": "t"}})
+
+
+def test_pre_training_has_schedules_of_a_longer_run() -> None:
+    pretrain: dict[str, Any] = {"texts": ["a"], "steps": 10}
+    recipe = make_recipe(SMALLEST | {"pretrain": pretrain | {"masking": "whole-word", "schedule_steps": 10}})
+    assert recipe.pretrain is not None
+    assert recipe.pretrain.masking_rate == 0.15
+    uniform = make_recipe(SMALLEST | {"pretrain": pretrain}).pretrain
+    assert uniform is not None
+    assert (uniform.masking_rate, uniform.schedule, uniform.passes) == (0.3, "cosine", None)
+    with pytest.raises(
+        RecipeError, match=r"pretrain\.schedule_steps: the schedule cannot be shorter than the run of 10"
+    ):
+        make_recipe(SMALLEST | {"pretrain": pretrain | {"schedule_steps": 9}})
+    again = make_recipe(recipe.model_dump(exclude={"about", "needs", "variants"}))
+    assert again.pretrain == recipe.pretrain

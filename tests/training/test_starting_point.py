@@ -14,8 +14,12 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 from vocable.adapt.alignment import align
 from vocable.adapt.calibrate import calibrate
 from vocable.adapt.checkpoint import load_checkpoint
+from vocable.adapt.expand import expand
 from vocable.adapt.rescale import rescale
 from vocable.adapt.transfer import transfer
+from vocable.adapt.words import frequent_words
+from vocable.encoder.output_vocabulary import output_vocabulary
+from vocable.encoder.splitters import splitter
 from vocable.errors import ModelError
 from vocable.training.recipe import Recipe, make_recipe
 from vocable.training.starting_point import starting_point
@@ -110,3 +114,29 @@ def test_a_semantic_transfer_onto_a_tokenizer_alone_is_refused(
     run = recipe(backbones["roberta"], transfer={"target": str(tmp_path / "alone")})
     with pytest.raises(ModelError, match="tokenizer alone: use 'subtoken'"):
         starting_point(run, tmp_path / "work")
+
+
+def test_words_are_expanded_to_pre_trained_and_calibrated(
+    backbones: dict[str, Path], texts: str, toy_texts: list[str], tmp_path: Path
+) -> None:
+    pretrain = {"texts": [texts], "steps": 2, "batch_size": 4, "max_length": 24, "masking": "whole-word"}
+    stages: dict[str, Any] = {
+        "expand": {"texts": [texts], "size": 40, "splitter": "whitespace"},
+        "calibrate": {"texts": texts, "activation_rate": 0.1},
+    }
+    found, tokenizer = load_checkpoint(starting_point(recipe(backbones["roberta"], **stages), tmp_path / "a"))
+    source, _ = load_checkpoint(backbones["roberta"])
+    words = frequent_words(toy_texts, tokenizer, size=40, split=splitter(tokenizer, "whitespace")).words
+    assert any(not word.isalnum() for word in words)
+    expected = calibrate(expand(source, tokenizer, words), tokenizer, toy_texts, activation_rate=0.1).mlm
+    for name, tensor in expected.state_dict().items():
+        torch.testing.assert_close(found.state_dict()[name], tensor, rtol=0, atol=0)
+
+    (tmp_path / "words.txt").write_text("\n".join(words), encoding="utf-8")
+    listed: dict[str, Any] = {"expand": {"words": "words.txt"}, "data_folder": str(tmp_path), "pretrain": pretrain}
+    learned, _ = load_checkpoint(starting_point(recipe(backbones["roberta"], **listed), tmp_path / "b"))
+    before, after = output_vocabulary(expected), output_vocabulary(learned)
+    assert before is not None
+    assert after is not None
+    assert before.terms == after.terms == tuple(words)
+    assert not torch.equal(before.weight, after.weight)

@@ -49,6 +49,15 @@ def semantic_weights(embeddings: Tensor, anchors: NDArray[np.int64], new: NDArra
     return vstack(blocks, format="csr")
 
 
+def barycentres(embeddings: Tensor, alignment: Alignment, new: NDArray[np.int64], size: int) -> csr_array:
+    """`semantic_weights` of the anchors of `alignment`, as weights of source tokens: [n, v] float32, v is `size`."""
+    found = semantic_weights(embeddings, alignment.anchors, new)
+    sources = alignment.source_of[alignment.anchors][found.indices]
+    weights = csr_array((found.data, sources, found.indptr), shape=(len(new), size))
+    weights.sum_duplicates()
+    return weights
+
+
 def subtoken_weights(pieces: Sequence[Sequence[int]], size: int) -> csr_array:
     """Equal weights for the pieces that the source's tokenizer cuts each new token into.
 
@@ -89,11 +98,11 @@ def initial_rows(
         generator: what the random initializations draw from: a normal with mean zero and the spread of the entries.
     """
     if init == "random-all":
-        return _random_rows(rows, len(alignment.source_of), generator)
+        return random_rows(rows, len(alignment.source_of), generator)
     found = rows.new_empty(len(alignment.source_of), rows.shape[1])
     found[alignment.shared] = rows[alignment.source_of[alignment.shared]]
     if init == "random-new":
-        found[alignment.new] = _random_rows(rows, len(alignment.new), generator)
+        found[alignment.new] = random_rows(rows, len(alignment.new), generator)
         return found
     found[alignment.new] = rows[alignment.source_of[alignment.anchors]].float().mean(dim=0).to(rows)
     if weights is not None:
@@ -102,5 +111,6 @@ def initial_rows(
     return found
 
 
-def _random_rows(rows: Tensor, count: int, generator: torch.Generator) -> Tensor:
+def random_rows(rows: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """[count, d] of the type of `rows`, from a normal with mean zero and the spread of their entries."""
     return (torch.randn(count, rows.shape[1], generator=generator) * rows.float().std().cpu()).to(rows)

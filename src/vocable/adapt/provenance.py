@@ -1,7 +1,9 @@
-"""What a transferred model remembers of its making: `transfer.json` in its folder."""
+"""What a model remembers of its making, in its folder: `transfer.json` if it was transferred, `expand.json` if its
+terms are words."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,7 @@ from vocable.encoder.load import locate
 from vocable.errors import ModelError, VectorsError
 from vocable.unfinished import as_json, read_json
 
-TRANSFER = "transfer.json"
+TRANSFER, EXPAND = "transfer.json", "expand.json"
 
 
 def save_transfer(transferred: Transfer, output: str | Path, *, source: str, target: str, init: str, bias: str) -> None:
@@ -40,14 +42,56 @@ def save_transfer(transferred: Transfer, output: str | Path, *, source: str, tar
 def save_adapted(
     mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, output: str | Path, *, source: str | Path
 ) -> None:
-    """`save_checkpoint`, with what `source` remembers of its transfer: new tokens stay new until the training ends.
+    """`save_checkpoint`, with what `source` remembers of its making: new tokens stay new until the training ends.
 
     Raises:
         ArgumentError: `output` is there already.
     """
-    remembered = Path(locate(source)) / TRANSFER
-    beside = {TRANSFER: remembered.read_bytes()} if remembered.is_file() else {}
-    save_checkpoint(mlm, tokenizer, output, beside=beside)
+    save_checkpoint(mlm, tokenizer, output, beside=_remembered(locate(source)))
+
+
+def save_expanded(
+    mlm: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    output: str | Path,
+    *,
+    source: str,
+    init: str,
+    splitter: str,
+    figures: Mapping[str, float],
+) -> None:
+    """Write an expanded model, its tokenizer, `expand.json` and what `source` remembers to the folder `output`.
+
+    Args:
+        source: what it was made from.
+        init, splitter: how, and what a word of a text was, which pre-training has to know.
+        figures: whatever else is known of the words.
+
+    Raises:
+        ArgumentError: `output` is there already.
+    """
+    values = {"source": source, "init": init, "splitter": splitter, **figures}
+    save_checkpoint(mlm, tokenizer, output, beside={**_remembered(locate(source)), EXPAND: as_json(values)})
+
+
+def splitter_name(folder: str | Path) -> str:
+    """The name of the splitter that found the words of an expanded model; "words" for any other model.
+
+    Raises:
+        ModelError: `expand.json` is there, but damaged.
+    """
+    path = Path(folder) / EXPAND
+    if not path.is_file():
+        return "words"
+    try:
+        return str(read_json(path)["splitter"])
+    except (VectorsError, KeyError) as error:
+        raise ModelError(f"{path}: damaged: no name of a splitter") from error
+
+
+def _remembered(folder: str) -> dict[str, bytes]:
+    paths = [Path(folder) / name for name in (TRANSFER, EXPAND)]
+    return {path.name: path.read_bytes() for path in paths if path.is_file()}
 
 
 def new_tokens(folder: str | Path) -> NDArray[np.int64] | None:

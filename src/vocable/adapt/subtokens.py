@@ -28,3 +28,16 @@ def cut(tokenizer: PreTrainedTokenizerBase, units: Sequence[Surface | None]) -> 
             ids[:1] = [continuations.get(first.text, ids[0])] if first.text else []
         found.append(ids)
     return found
+
+
+def cut_words(tokenizer: PreTrainedTokenizerBase, words: Sequence[str]) -> list[list[int]]:
+    """The tokens that spell each word where it begins with a space; none for what `tokenizer` cannot spell at all."""
+    left_out = bare_marks(tokenizer).union(tokenizer.all_special_ids)
+    return [
+        [i for i in ids if i not in left_out] for ids in cut(tokenizer, [Surface(word, True, "word") for word in words])
+    ]
+
+
+def bare_marks(tokenizer: PreTrainedTokenizerBase) -> set[int]:
+    """The tokens that spell white space alone, such as the mark of a word's beginning."""
+    return {i for i, unit in enumerate(surfaces(tokenizer)) if unit and not unit.text.strip()}

@@ -25,7 +25,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vocable.adapt.alignment import Alignment, align
-from vocable.adapt.initialization import Init, initial_rows, semantic_weights, subtoken_weights
+from vocable.adapt.initialization import Init, barycentres, initial_rows, subtoken_weights
 from vocable.adapt.prior import log_counts, transferred_prior
 from vocable.adapt.subtokens import cut
 from vocable.adapt.surfaces import surfaces
@@ -147,11 +147,7 @@ def _weights(
     if init == "semantic":
         assert target.model is not None
         embeddings = target.model.get_input_embeddings().weight.detach()
-        found = semantic_weights(embeddings, alignment.anchors, alignment.new)
-        sources = alignment.source_of[alignment.anchors][found.indices]
-        weights = csr_array((found.data, sources, found.indptr), shape=(len(alignment.new), size))
-        weights.sum_duplicates()
-        return weights
+        return barycentres(embeddings, alignment, alignment.new, size)
     if init == "subtoken":
         units = surfaces(target.tokenizer)
         return subtoken_weights(cut(source, [units[i] for i in alignment.new]), size)

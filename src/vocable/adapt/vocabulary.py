@@ -41,7 +41,7 @@ def vocabulary_of(mlm: PreTrainedModel) -> Vocabulary:
     """
     decoder = plain_decoder(mlm)
     if output_vocabulary(mlm) is not None:
-        raise ModelError("the model has an output vocabulary of its own: transfer the one that it was made from")
+        raise ModelError("the model has an output vocabulary of its own: take the one that it was made from")
     bias = None if decoder.bias is None else decoder.bias.detach()
     return Vocabulary(mlm.get_input_embeddings().weight.detach(), decoder.weight.detach(), bias)
 

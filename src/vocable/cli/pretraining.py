@@ -11,7 +11,7 @@ import typer
 
 from vocable.cli.options import Json, Output
 from vocable.cli.output import print_json
-from vocable.errors import ArgumentError, DataError
+from vocable.errors import ArgumentError, DataError, VocableError
 
 if TYPE_CHECKING:
     from vocable.training.pretrain import Pretrained
@@ -30,10 +30,12 @@ def pretrain(
     batch_size: Annotated[int, typer.Option(help="Texts of a step.")] = 32,
     max_length: Annotated[int, typer.Option(help="Tokens of a text.")] = 128,
     masking: Annotated[
-        Literal["uniform", "overlap-aware"],
-        typer.Option(help="overlap-aware: new tokens of a transferred model more often."),
+        Literal["uniform", "overlap-aware", "whole-word"],
+        typer.Option(help="overlap-aware: new tokens of a transferred model more often; whole-word: of an expanded."),
     ] = "uniform",
-    masking_rate: Annotated[float, typer.Option(help="Share of the tokens to guess.")] = 0.3,
+    masking_rate: Annotated[
+        float | None, typer.Option(help="Share of the tokens to guess, 0.3; of the words, 0.15.")
+    ] = None,
     new_token_weight: Annotated[
         float, typer.Option(help="How often a new token is masked for a shared one, if overlap-aware.")
     ] = 2.0,
@@ -41,7 +43,12 @@ def pretrain(
         Literal["all", "embeddings"], typer.Option(help="embeddings: the transformer is frozen.")
     ] = "all",
     train_bias: Annotated[bool, typer.Option("--train-bias", help="With embeddings: the output bias, too.")] = False,
-    learning_rate: Annotated[float, typer.Option(help="Peak of the cosine schedule.")] = 3e-4,
+    passes: Annotated[int | None, typer.Option(help="See no text more often; 1: only new texts.")] = None,
+    learning_rate: Annotated[float, typer.Option(help="Peak of the schedule.")] = 3e-4,
+    schedule: Annotated[Literal["cosine", "linear"], typer.Option(help="How the rate falls.")] = "cosine",
+    schedule_steps: Annotated[
+        int | None, typer.Option(help="Steps of a longer run, of which this is the beginning.")
+    ] = None,
     save_every: Annotated[int, typer.Option(help="Steps between checkpoints.")] = 200,
     seed: Annotated[int, typer.Option(help="Decides order, masks and dropout.")] = 0,
     as_json: Json = False,
@@ -50,7 +57,8 @@ def pretrain(
 
     Repeated after a kill, it goes on where it stopped. It ends with how well
     tokens of texts held out are guessed, before and after; new tokens of a
-    model that `vocable transfer` made are counted apart.
+    model that `vocable transfer` made are counted apart. A model that
+    `vocable expand` made takes --masking whole-word.
 
     Example: vocable pretrain bert-base-uncased texts.txt -o out --steps 1000
     """
@@ -60,36 +68,50 @@ def pretrain(
         batch_size=batch_size,
         max_length=max_length,
         masking=masking,
-        masking_rate=masking_rate,
+        **({} if masking_rate is None else {"masking_rate": masking_rate}),
         new_token_weight=new_token_weight,
         trainable=trainable,
         train_bias=train_bias,
+        passes=passes,
         learning_rate=learning_rate,
+        schedule=schedule,
+        schedule_steps=schedule_steps,
         save_every=save_every,
     )
     from vocable.adapt.checkpoint import load_checkpoint
-    from vocable.adapt.provenance import new_tokens, save_adapted
+    from vocable.adapt.provenance import new_tokens, save_adapted, splitter_name
     from vocable.data import read_texts
     from vocable.encoder.load import locate
+    from vocable.encoder.splitters import splitter
+    from vocable.training.checkpoints import last_checkpoint
     from vocable.training.pretrain import pretrain as adapt
     from vocable.unfinished import claim, partial_of, refuse_occupied
 
     refuse_occupied(output)
     mlm, tokenizer = load_checkpoint(model)
     streams = [read_texts(place) for place in texts]  # a place that is not there is known at once
-    new = new_tokens(locate(model))
+    new, split = new_tokens(locate(model)), splitter(tokenizer, splitter_name(locate(model)))
     work = partial_of(output)
     claim(work, {"model": model, "seed": seed, **settings.model_dump()})
     corpus = (text for stream in streams for text in stream)
-    adapted = adapt(mlm, tokenizer, corpus, settings, work / "run", new_tokens=new, seed=seed)
+    try:
+        adapted = adapt(mlm, tokenizer, corpus, settings, work / "run", new_tokens=new, split=split, seed=seed)
+    except VocableError:
+        if last_checkpoint(work / "run") is None:  # a mistake to be mended: nothing here to go on from
+            shutil.rmtree(work)
+        raise
     shutil.rmtree(work / "whole", ignore_errors=True)
     save_adapted(adapted.mlm, tokenizer, work / "whole", source=model)
     os.replace(work / "whole", output)
     shutil.rmtree(work)
     if as_json:
-        print_json({"output": str(output), "steps": steps, "held_out": _held_out(adapted)})
+        counts = {} if adapted.words is None else {"words": adapted.words._asdict()}
+        print_json({"output": str(output), "steps": steps, "held_out": _held_out(adapted), **counts})
         return
     print(f"{output}: pre-trained for {steps:,} steps; next: vocable calibrate {output} TEXTS -o DIR")
+    if adapted.words is not None:
+        words, cut, without = adapted.words
+        print(f"words to guess: {words:,}; passed over: {cut:,} that tokens cut across, {without:,} texts without any")
     for group, before in adapted.before.items():
         after = adapted.after[group]
         print(
@@ -166,4 +188,6 @@ def _pretraining(**values: object) -> Pretraining:
         if not first["loc"]:  # options that exclude each other
             raise ArgumentError("--train-bias goes with --trainable embeddings") from error
         option = "--" + str(first["loc"][0]).replace("_", "-")
-        raise ArgumentError(f"{option}: {first['msg']}, not {first['input']!r}") from error
+        raise ArgumentError(
+            f"{option}: {first['msg'].removeprefix('Value error, ')}, not {first['input']!r}"
+        ) from error

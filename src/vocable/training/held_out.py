@@ -1,7 +1,9 @@
 """Windows kept apart from the training, and how well a model guesses their hidden tokens.
 
-Which windows and which masks is a function of the seed, and the masking is uniform however the training masks: runs on
-the same corpus can be compared, and so can one run before, meanwhile and after.
+Which windows and which masks is a function of the seed, and tokens are masked uniformly however the training masks:
+runs on the same corpus can be compared, and so can one run before, meanwhile and after. Where whole words are masked,
+they are here, too, and there are two sets more (paper 004, section 3.2): of words of several sub-tokens only the first
+is hidden, or only the later ones, of the same words.
 """
 
 from __future__ import annotations
@@ -16,14 +18,17 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from vocable.encoder.precision import native_bfloat16
+from vocable.training.cross_entropy import guess
 from vocable.training.masked_lm import Masker, collate, hidden_tokens
+from vocable.training.masking import IGNORED, Masked, Part
 from vocable.training.windows import Windows
 
 LARGEST_SHARE = 10  # at most one window in so many is kept apart
 BATCH = 32
 
 # Streams of random numbers of their own: the training's keys have no fourth number, which is the same as a zero.
-CHOICE, MASKS = 1, 2
+CHOICE, MASKS, PARTS = 1, 2, 3
+PART_SETS: dict[str, Part] = {"first sub-word": "first", "later sub-words": "later"}
 
 
 class Guesses(NamedTuple):
@@ -64,9 +69,18 @@ class HeldOut:
         padding: int,
         seed: int,
     ) -> None:
-        self._masked = [
-            masker.uniform(windows[int(row)], np.random.default_rng((seed, 0, i, MASKS))) for i, row in enumerate(rows)
-        ]
+        self._sets: dict[str, list[Masked]] = defaultdict(list)
+        for i, row in enumerate(map(int, rows)):
+            ids, words = windows[row], windows.words(row)
+            rng = np.random.default_rng((seed, 0, i, MASKS))
+            if words is None:
+                self._sets["all"].append(masker.uniform(ids, rng))
+                continue
+            self._sets["all"].append(masker(ids, rng, words))
+            for name, part in PART_SETS.items():
+                masked = masker.part_of_words(ids, np.random.default_rng((seed, 0, i, PARTS)), words, part)
+                if (masked.labels != IGNORED).any():
+                    self._sets[name].append(masked)
         self._new = None if new is None or not new.any() else torch.from_numpy(new)
         self._padding = padding
 
@@ -74,20 +88,22 @@ class HeldOut:
     def guess(self, mlm: PreTrainedModel, decoder: nn.Linear) -> dict[str, Guesses]:
         """Guesses of "all" tokens, or where some are new of the "shared" and the "new" ones.
 
-        What no hidden token belongs to is left out, so that without windows there is nothing. Within
+        Where whole words are masked, "all" are their tokens, and "first sub-word" and "later sub-words" are sets of
+        their own. What no hidden token belongs to is left out, so that without windows there is nothing. Within
         `encoder.fuse.without_logits`; the model's mode is left as it is.
         """
         training, device = mlm.training, mlm.device
         mlm.eval()
         sums: dict[str, NDArray[np.float64]] = defaultdict(lambda: np.zeros(3))
         with torch.autocast(device.type, torch.bfloat16, enabled=native_bfloat16(device)):
-            for start in range(0, len(self._masked), BATCH):
-                batch = collate(self._masked[start : start + BATCH], self._padding)
-                logits, labels = hidden_tokens(mlm, decoder, {name: part.to(device) for name, part in batch.items()})
-                losses = nn.functional.cross_entropy(logits, labels, reduction="none")
-                figures = torch.stack([torch.ones_like(losses), losses, (logits.argmax(dim=1) == labels).float()])
-                for group, members in self._groups(labels.cpu()).items():
-                    sums[group] += figures[:, members.to(device)].sum(dim=1, dtype=torch.float64).cpu().numpy()
+            for name, texts in self._sets.items():
+                for start in range(0, len(texts), BATCH):
+                    batch = collate(texts[start : start + BATCH], self._padding)
+                    states, labels = hidden_tokens(mlm, {key: part.to(device) for key, part in batch.items()})
+                    losses, right = guess(states, decoder.weight, decoder.bias, labels)
+                    figures = torch.stack([torch.ones_like(losses), losses, right.float()])
+                    for group, members in self._groups(name, labels.cpu()).items():
+                        sums[group] += figures[:, members.to(device)].sum(dim=1, dtype=torch.float64).cpu().numpy()
         mlm.train(training)
         return {
             group: Guesses(int(tokens), loss / tokens, right / tokens)
@@ -95,8 +111,8 @@ class HeldOut:
             if tokens
         }
 
-    def _groups(self, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+    def _groups(self, name: str, labels: torch.Tensor) -> dict[str, torch.Tensor]:
         if self._new is None:
-            return {"all": torch.ones_like(labels, dtype=torch.bool)}
+            return {name: torch.ones_like(labels, dtype=torch.bool)}
         new = self._new[labels]
         return {"shared": ~new, "new": new}

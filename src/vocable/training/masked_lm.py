@@ -1,4 +1,4 @@
-"""The task of masked language modelling: batches of masked windows, and the logits of the hidden tokens alone."""
+"""The task of masked language modelling: batches of masked windows, and what the decoder gets of hidden tokens."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from vocable.training.windows import Windows
 
 
 class Masker:
-    """Hides tokens of a window as the settings say.
+    """Hides tokens of a window as the settings say: random ones, or whole words where the windows have words.
 
     Args:
-        size: v, the terms of the model's output.
+        size: v, the tokens that the model reads: some hidden ones become another, drawn from all.
         new: [v], True for the tokens that are not of the source vocabulary; needed for overlap-aware masking.
     """
 
@@ -36,7 +36,12 @@ class Masker:
         }
         self._special = np.array(sorted(set(tokenizer.all_special_ids)))
 
-    def __call__(self, ids: NDArray[np.int64], rng: np.random.Generator) -> masking.Masked:
+    def __call__(
+        self, ids: NDArray[np.int64], rng: np.random.Generator, words: NDArray[np.int64] | None = None
+    ) -> masking.Masked:
+        """Hide tokens of a window [s]; `words` [s] says which word each belongs to, where whole words are masked."""
+        if words is not None:
+            return masking.whole_words(ids, words, rng, **self._common)
         if self._settings.masking == "uniform" or self._new is None:
             return self.uniform(ids, rng)
         weight = self._settings.new_token_weight
@@ -47,6 +52,12 @@ class Masker:
     def uniform(self, ids: NDArray[np.int64], rng: np.random.Generator) -> masking.Masked:
         """Hidden without regard to what is new: for texts by which ways of masking are compared."""
         return masking.uniform(ids, np.isin(ids, self._special), rng, **self._common)
+
+    def part_of_words(
+        self, ids: NDArray[np.int64], rng: np.random.Generator, words: NDArray[np.int64], part: masking.Part
+    ) -> masking.Masked:
+        """Of words of several sub-tokens only the first, or only the later ones: what is left helps to guess."""
+        return masking.whole_words(ids, words, rng, part=part, **self._common)
 
 
 class MaskedWindows(Dataset[masking.Masked]):
@@ -66,8 +77,9 @@ class MaskedWindows(Dataset[masking.Masked]):
         epoch, place = divmod(index, len(self._rows))
         if self._order[0] != epoch:
             self._order = (epoch, np.random.default_rng((self._seed, epoch)).permutation(self._rows))
-        ids = self._windows[int(self._order[1][place])]
-        return self._masker(ids, np.random.default_rng((self._seed, epoch, place)))
+        row = int(self._order[1][place])
+        rng = np.random.default_rng((self._seed, epoch, place))
+        return self._masker(self._windows[row], rng, self._windows.words(row))
 
 
 def collate(batch: Iterable[masking.Masked], padding: int) -> dict[str, Tensor]:
@@ -84,13 +96,12 @@ def collate(batch: Iterable[masking.Masked], padding: int) -> dict[str, Tensor]:
     return {"input_ids": ids, "attention_mask": attention.long(), "labels": labels}
 
 
-def hidden_tokens(mlm: nn.Module, decoder: nn.Linear, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """Logits [m, v], float32, and labels [m] of the m hidden tokens of a batch: never [b, s, v].
+def hidden_tokens(mlm: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """What the m hidden tokens of a batch give the decoder [m, d], and their labels [m]: of no other token more.
 
     `mlm` gives the decoder's inputs in place of logits, as within `encoder.fuse.without_logits`.
     """
     inputs = dict(batch)
     labels = inputs.pop("labels")
     hidden = labels != masking.IGNORED
-    states = mlm(**inputs).logits[hidden]
-    return nn.functional.linear(states, decoder.weight, decoder.bias).float(), labels[hidden]
+    return mlm(**inputs).logits[hidden], labels[hidden]

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.optim import Optimizer
 from torch.utils.data import Dataset, SequentialSampler
 from transformers import (
     PreTrainedModel,
@@ -29,27 +30,33 @@ from transformers import (
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from vocable.encoder.fuse import without_logits
-from vocable.encoder.output_vocabulary import output_vocabulary
+from vocable.encoder.output_vocabulary import output_layer, output_vocabulary
 from vocable.encoder.precision import native_bfloat16
-from vocable.errors import ArgumentError, ModelError
+from vocable.encoder.splitters import Splitter, splitter
+from vocable.errors import ArgumentError, DataError, ModelError
 from vocable.training.checkpoints import last_checkpoint
+from vocable.training.cross_entropy import mean_cross_entropy
 from vocable.training.dropout import set_dropout
-from vocable.training.held_out import Guesses, HeldOut, split
+from vocable.training.held_out import Guesses, HeldOut
+from vocable.training.held_out import split as split_windows
 from vocable.training.masked_lm import MaskedWindows, Masker, collate, hidden_tokens
 from vocable.training.progress import ProgressLog
 from vocable.training.recipe import Pretraining
-from vocable.training.windows import write_windows
+from vocable.training.windows import WordCounts, write_windows
+from vocable.training.word_places import WordPlaces
 
 
 class Pretrained(NamedTuple):
     """The adapted model, and how well it guessed held-out tokens before and after.
 
     Both are `{"all": ...}`, or `{"shared": ..., "new": ...}` where tokens are new, and empty without held-out windows.
+    Where whole words were masked there are "first sub-word" and "later sub-words", too (`vocable.training.held_out`).
     """
 
     mlm: PreTrainedModel
     before: dict[str, Guesses]
     after: dict[str, Guesses]
+    words: WordCounts | None = None  # where whole words were masked: how many there were, and what was passed over
 
 
 def pretrain(
@@ -60,12 +67,14 @@ def pretrain(
     folder: Path,
     *,
     new_tokens: Sequence[int] | NDArray[np.int64] | None = None,
+    split: Splitter | None = None,
     seed: int = 0,
 ) -> Pretrained:
     """Adapt `mlm`, in place, to `texts` by masked language modelling.
 
     With `trainable: embeddings` this is the adaptation of paper 001 (section 4.2.3): the transformer is frozen, the
-    word embeddings and the decoder, tied or not, learn.
+    word embeddings and the output layer, tied or not, learn. With `masking: whole-word` and a model that `expand` made
+    this is the pre-training of paper 004 (appendix B.2): words of the output vocabulary are hidden and to be guessed.
 
     Args:
         mlm: a masked language model whose output layer is a plain `Linear`.
@@ -73,31 +82,29 @@ def pretrain(
         settings: steps, rates and sizes: the `pretrain` part of a recipe.
         folder: checkpoints, tokens and `log.jsonl`; a run that finds a checkpoint there goes on from it.
         new_tokens: ids that the model's first vocabulary did not have, for overlap-aware masking and for the report.
+        split: what a word of a text is, for whole-word masking; by default the splitter "words".
         seed: decides the order of the texts, the masks, dropout, and which windows are held out.
 
     Raises:
-        ModelError: the tokenizer has no mask token, the output terms are not its tokens, the output layer cannot be
-            bypassed, or has no bias to train.
-        ArgumentError: overlap-aware masking without `new_tokens`, or one that is no token of the model.
-        DataError: there is no text.
+        ModelError: the tokenizer has no mask token, the output terms are not its tokens and tokens are masked, the
+            output layer cannot be bypassed, or has no bias to train.
+        ArgumentError: overlap-aware masking without `new_tokens`, or one that is no token of the model; whole-word
+            masking without an output vocabulary.
+        DataError: there is no text, or not enough of it for so many steps in so few passes.
     """
-    if tokenizer.mask_token_id is None:
-        raise ModelError("the tokenizer has no mask token")
-    if output_vocabulary(mlm) is not None:
-        raise ModelError("pretrain teaches to guess tokens, and this model's output terms are other ones: leave it out")
     size = mlm.config.vocab_size
     new = _is_new(new_tokens, size)
-    if settings.masking == "overlap-aware" and new is None:
-        raise ArgumentError(
-            "overlap-aware masking needs to know the new tokens: pre-train a model that `vocable transfer` made, "
-            "or mask uniformly"
-        )
+    _check_task(mlm, tokenizer, settings, new)
+    layer, places = output_vocabulary(mlm), None
+    if layer is not None:
+        new, places = None, WordPlaces(layer.terms, tokenizer, split or splitter(tokenizer))
     # Where the trainer would put it: whether bfloat16 is native is asked of the device that is trained on.
     mlm.to(torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu"))
-    windows = write_windows(folder / "tokens", texts, tokenizer, settings.max_length)
-    learned, kept_apart = split(len(windows), settings.held_out, seed)
+    windows = write_windows(folder / "tokens", texts, tokenizer, settings.max_length, places)
+    learned, kept_apart = split_windows(len(windows), settings.held_out, seed)
     masker, padding = Masker(tokenizer, settings, size, new), tokenizer.pad_token_id
     draws = settings.steps * settings.batch_size * settings.gradient_accumulation
+    _check_passes(settings, draws, len(learned))
     schedule = MaskedWindows(windows, learned, masker, draws, seed)
     held_out = HeldOut(windows, kept_apart, masker, new=new, padding=padding, seed=seed)
     set_dropout(mlm, settings.dropout)
@@ -106,7 +113,7 @@ def pretrain(
         trainer = _MaskedTrainer(
             mlm, _arguments(mlm, settings, folder, seed), partial(collate, padding=padding), train_dataset=schedule
         )
-        trainer.decoder = decoder
+        trainer.decoder, trainer.schedule_steps = decoder, settings.schedule_steps
         trainer.model_accepts_loss_kwargs = False  # the loss is a mean: accumulated steps are averaged
         for callback in (PrinterCallback, ProgressCallback):
             trainer.remove_callback(callback)
@@ -116,7 +123,40 @@ def pretrain(
         # In bfloat16 the trainer has wrapped the model's forward, and whoever gets the model would compute in it.
         trainer.accelerator.unwrap_model(mlm, keep_fp32_wrapper=False)
         after = held_out.guess(mlm, decoder)
-    return Pretrained(mlm.eval(), before, after)
+    return Pretrained(mlm.eval(), before, after, windows.counts)
+
+
+def _check_task(
+    mlm: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    settings: Pretraining,
+    new: NDArray[np.bool_] | None,
+) -> None:
+    """Make sure that what is masked can be guessed."""
+    if tokenizer.mask_token_id is None:
+        raise ModelError("the tokenizer has no mask token")
+    own_terms = output_vocabulary(mlm) is not None
+    if own_terms and settings.masking != "whole-word":
+        raise ModelError("this model's output terms are not its tokens: pre-train it with masking whole-word")
+    if settings.masking == "whole-word" and not own_terms:
+        raise ArgumentError(
+            "whole-word masking needs an output vocabulary of words: pre-train a model that `vocable expand` made"
+        )
+    if settings.masking == "overlap-aware" and new is None:
+        raise ArgumentError(
+            "overlap-aware masking needs to know the new tokens: pre-train a model that `vocable transfer` made, "
+            "or mask uniformly"
+        )
+
+
+def _check_passes(settings: Pretraining, draws: int, windows: int) -> None:
+    """Make sure that the data last for the run, where they may be seen only so often."""
+    if settings.passes is not None and draws > settings.passes * windows:
+        enough = settings.passes * windows // (settings.batch_size * settings.gradient_accumulation)
+        raise DataError(
+            f"{settings.steps:,} steps see {draws:,} texts, and in {settings.passes} pass(es) the corpus has "
+            f"{settings.passes * windows:,}, enough for {enough:,} steps: add texts, or allow more passes"
+        )
 
 
 def _is_new(tokens: Sequence[int] | NDArray[np.int64] | None, size: int) -> NDArray[np.bool_] | None:
@@ -138,7 +178,7 @@ def _learning(mlm: PreTrainedModel, settings: Pretraining) -> Iterator[None]:
     if settings.trainable == "all":
         yield
         return
-    decoder = mlm.get_output_embeddings()
+    decoder = output_layer(mlm)
     learning = {mlm.get_input_embeddings().weight, decoder.weight}
     if settings.train_bias:
         if decoder.bias is None:
@@ -163,7 +203,7 @@ def _arguments(mlm: PreTrainedModel, settings: Pretraining, folder: Path, seed: 
         learning_rate=settings.learning_rate,
         weight_decay=settings.weight_decay,
         warmup_steps=settings.warmup_share,
-        lr_scheduler_type="cosine",
+        lr_scheduler_type=settings.schedule,
         use_cpu=mlm.device.type == "cpu",  # has to be said for bfloat16 there
         bf16=native_bfloat16(mlm.device),
         logging_steps=settings.log_every,
@@ -179,6 +219,11 @@ def _arguments(mlm: PreTrainedModel, settings: Pretraining, folder: Path, seed: 
 
 class _MaskedTrainer(Trainer):
     decoder: nn.Linear
+    schedule_steps: int | None = None
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> Any:
+        """The schedule of a longer run, where this one is the beginning of it."""
+        return super().create_scheduler(self.schedule_steps or num_training_steps, optimizer)
 
     def _get_train_sampler(self, train_dataset: Dataset[Any] | None = None) -> SequentialSampler:
         return SequentialSampler(self.train_dataset)  # the data set is already in the order of the run
@@ -191,8 +236,8 @@ class _MaskedTrainer(Trainer):
         num_items_in_batch: Tensor | None = None,
     ) -> Tensor:
         """Cross-entropy over the masked positions only."""
-        logits, labels = hidden_tokens(model, self.decoder, inputs)
-        return nn.functional.cross_entropy(logits, labels)
+        states, labels = hidden_tokens(model, inputs)
+        return mean_cross_entropy(states, self.decoder.weight, self.decoder.bias, labels)
 
 
 class _LogHeldOut(TrainerCallback):
@@ -213,7 +258,7 @@ class _LogHeldOut(TrainerCallback):
             return
         guesses = self._held_out.guess(model, self._trainer.decoder)
         figures = {
-            f"held_out_{name}" if group == "all" else f"held_out_{name}_{group}": getattr(found, name)
+            f"held_out_{name}" if group == "all" else f"held_out_{name}_{group.replace(' ', '_')}": getattr(found, name)
             for group, found in guesses.items()
             for name in ("loss", "accuracy")
         }

@@ -2,6 +2,7 @@
 
     lowercase    the tokenizer lower-cases its input and keeps its vocabulary
     transfer     the model moves to another tokenizer's vocabulary, as a whole or with its output alone
+    expand       the output terms become whole words, of texts or a list
     rescale      the output matrix is divided by a factor
 
 Then come `pretrain`, `calibrate` and `training`, so that pre-training adapts the embeddings that the transfer made, and
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from vocable.training.part import Part
 
@@ -31,6 +32,30 @@ class Transfer(Part):
     texts: list[str] = Field(
         default=[], description="places of texts whose token counts stand in for the bias of a target without a head"
     )
+
+
+class Expansion(Part):
+    """An output vocabulary of whole words (paper 004, appendix B.1): the most frequent of texts, or those of a list."""
+
+    texts: list[str] = Field(default=[], description="places of texts whose most frequent words are the terms")
+    size: PositiveInt = Field(default=100_000, description="of texts: how many words, if there are so many")
+    min_count: PositiveInt = Field(default=1, description="of texts: words seen less often are left out")
+    words: str | None = Field(default=None, description="instead: a file of words, one a line, or of JSON strings")
+    splitter: Literal["words", "whitespace"] = Field(default="words", description="what a word of a text is")
+    init: Literal["mean", "semantic", "random"] = Field(default="mean", description="what a word's row is made of")
+    target: str | None = Field(default=None, description="of semantic: a model that has words as tokens")
+
+    @model_validator(mode="after")
+    def _texts_or_words(self) -> Expansion:
+        if bool(self.texts) == (self.words is not None):
+            raise ValueError("give either texts, to take the most frequent words of, or words, a file of them")
+        return self
+
+    @model_validator(mode="after")
+    def _semantic_looks_at_a_target(self) -> Expansion:
+        if (self.init == "semantic") != (self.target is not None):
+            raise ValueError("init semantic and target go together")
+        return self
 
 
 class Rescaling(Part):

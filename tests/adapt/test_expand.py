@@ -1,0 +1,160 @@
+"""Whole words as output terms: what their rows are made of, and that nothing of a term is lost on the way."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SparseEncoder
+from transformers import BertForMaskedLM, PreTrainedModel
+
+import vocable as vo
+from vocable.adapt.alignment import align
+from vocable.adapt.checkpoint import load_checkpoint, save_checkpoint
+from vocable.adapt.initialization import semantic_weights
+from vocable.adapt.target import Target
+from vocable.adapt.words import frequent_words
+from vocable.encoder.output_vocabulary import output_vocabulary
+from vocable.errors import ArgumentError, ModelError
+
+FAMILY = {"bert": "wordpiece", "roberta": "byte-level", "modernbert": "byte-level", "albert": "unigram"}
+ODD = ["u.s.", "it's", '"fox"', "the\x07fox", "read\nbooks", "a\u200bb", "\x1bthe", "naïve", "å"]
+
+
+def sub_tokens(tokenizer: Any, word: str) -> list[int]:
+    left_out = {*tokenizer.all_special_ids, *tokenizer.convert_tokens_to_ids(["▁", "Ġ"])}
+    return [i for i in tokenizer(f" {word}", add_special_tokens=False)["input_ids"] if i not in left_out]
+
+
+def layer_of(mlm: PreTrainedModel) -> tuple[np.ndarray, np.ndarray]:
+    layer = output_vocabulary(mlm)
+    assert layer is not None
+    return layer.weight.detach().numpy(), layer.bias.detach().numpy()
+
+
+@pytest.mark.parametrize(
+    "name", ["bert", "distilbert", "roberta", "albert", "modernbert", "electra", "deberta", "mpnet"]
+)
+def test_rows_and_biases_are_means_over_sub_tokens(backbones: dict[str, Path], toy_texts: list[str], name: str) -> None:
+    mlm, tokenizer = load_checkpoint(backbones[name])
+    words = frequent_words(toy_texts, tokenizer).words
+    made = vo.expand(mlm, tokenizer, words)
+    rows = mlm.get_output_embeddings().weight.detach().numpy()
+    bias = mlm.get_output_embeddings().bias.detach().numpy()
+    weight, found = layer_of(made)
+    lengths = set()
+    for i, word in enumerate(words):
+        ids = sub_tokens(tokenizer, word)
+        lengths.add(len(ids))
+        np.testing.assert_allclose(weight[i], rows[ids].mean(axis=0), rtol=1e-5, atol=1e-6)
+        assert found[i] == pytest.approx(bias[ids].mean(), rel=1e-5, abs=1e-6)
+    assert len(lengths) > 1
+    layer = output_vocabulary(made)
+    assert layer is not None
+    assert list(layer.terms) == words
+    inputs = tokenizer(toy_texts[:2], padding=True, return_tensors="pt")
+    with torch.no_grad():
+        assert made(**inputs).logits.shape[-1] == len(words)
+        assert mlm(**inputs).logits.shape[-1] == mlm.config.vocab_size  # the source is left as it is
+    assert torch.equal(made.get_input_embeddings().weight, mlm.get_input_embeddings().weight)
+    assert made.get_input_embeddings().weight is made.get_output_embeddings().weight
+
+
+def test_random_rows_have_the_spread_of_the_decoder(backbones: dict[str, Path], toy_texts: list[str]) -> None:
+    mlm, tokenizer = load_checkpoint(backbones["roberta"])
+    words = frequent_words(toy_texts, tokenizer).words
+    decoder = mlm.get_output_embeddings()
+    weight, bias = layer_of(vo.expand(mlm, tokenizer, words, init="random", seed=1))
+    assert weight.std() == pytest.approx(float(decoder.weight.detach().std()), rel=0.05)
+    assert weight.mean() == pytest.approx(0, abs=0.02)
+    np.testing.assert_allclose(bias, decoder.bias.detach().numpy().mean(), rtol=1e-5)
+    again, other = (layer_of(vo.expand(mlm, tokenizer, words, init="random", seed=seed))[0] for seed in (1, 2))
+    assert np.array_equal(weight, again)
+    assert not np.array_equal(weight, other)
+
+
+def test_semantic_words_are_barycentres_where_the_target_has_them_as_tokens(
+    backbones: dict[str, Path], toy_texts: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    mlm, tokenizer = load_checkpoint(backbones["roberta"])
+    target_model, target = load_checkpoint(backbones["bert"])
+    words = [word for word in frequent_words(toy_texts, tokenizer).words if word.islower()]
+    with caplog.at_level(logging.INFO, logger="vocable"):
+        made = vo.expand(mlm, tokenizer, words, init="semantic", target=Target(target, target_model))
+    weight, bias = layer_of(made)
+    rows, biases = (part.detach().numpy() for part in mlm.get_output_embeddings().parameters())
+    if rows.ndim == 1:
+        rows, biases = biases, rows
+    alignment, embeddings = align(tokenizer, target), target_model.get_input_embeddings().weight.detach()
+    placed = 0
+    for i, word in enumerate(words):
+        ids, known = sub_tokens(tokenizer, word), sub_tokens(target, word)
+        if len(known) == 1 < len(ids):
+            alpha = semantic_weights(embeddings, alignment.anchors, np.array(known)).toarray()[0]
+            sources = alignment.source_of[alignment.anchors]
+            expected, prior = alpha @ rows[sources], alpha @ biases[sources]
+            placed += 1
+        else:
+            expected, prior = rows[ids].mean(axis=0), biases[ids].mean()
+        np.testing.assert_allclose(weight[i], expected, rtol=1e-4, atol=1e-5)
+        assert bias[i] == pytest.approx(prior, rel=1e-4, abs=1e-5)
+    assert 0 < placed < len(words)
+    assert f"{placed} words start near their meaning, the other {len(words) - placed}" in caplog.text
+    for lacking in (None, Target(target, None)):
+        with pytest.raises(ModelError, match="needs a target with embeddings"):
+            vo.expand(mlm, tokenizer, words, init="semantic", target=lacking)
+    with pytest.raises(ModelError, match="no word of several tokens is one token of the target"):
+        vo.expand(mlm, tokenizer, ["the"], init="semantic", target=Target(target, target_model))
+
+
+def test_an_untied_model_gives_the_rows_of_its_decoder(tokenizers: dict[str, Any], untied: BertForMaskedLM) -> None:
+    tokenizer = tokenizers["wordpiece"]
+    weight, _ = layer_of(vo.expand(untied, tokenizer, ["foxes"]))
+    expected = untied.get_output_embeddings().weight.detach().numpy()[sub_tokens(tokenizer, "foxes")].mean(axis=0)
+    np.testing.assert_allclose(weight[0], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_what_cannot_be_a_term_is_refused(backbones: dict[str, Path]) -> None:
+    mlm, tokenizer = load_checkpoint(backbones["bert"])
+    cases = [
+        (["fox", "", "fox"], r"line 2: an empty string; line 3: 'fox' is there already in line 1$"),
+        (["fox", "FOX"], r"line 2: 'FOX' is there already to the tokenizer, as 'fox', in line 1$"),
+        (["☃", "\x07", "[MASK]", " "], r"line 1: '☃' is nothing .*line 2: .*line 3: '\[MASK\]' .*; and 1 more$"),
+        ([], "there are no words"),
+    ]
+    for words, message in cases:
+        with pytest.raises(ArgumentError, match=message):
+            vo.expand(mlm, tokenizer, words)
+    with pytest.raises(ArgumentError, match="init must be one of mean, semantic, random, not 'zero'"):
+        vo.expand(mlm, tokenizer, ["fox"], init="zero")  # type: ignore[arg-type]
+    with pytest.raises(ModelError, match="output vocabulary of its own: take the one"):
+        vo.expand(vo.expand(mlm, tokenizer, ["fox"]), tokenizer, ["owl"])
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "albert"])
+def test_terms_of_any_characters_survive(
+    backbones: dict[str, Path], name: str, tmp_path: Path, toy_texts: list[str]
+) -> None:
+    mlm, tokenizer = load_checkpoint(backbones[name])
+    words = [word for word in [*ODD, "हिन्दी", "中国", "словарь"] if sub_tokens(tokenizer, word)]
+    assert set(ODD[:-1]) <= set(words)
+    made = vo.expand(mlm, tokenizer, words)
+    layer_of(made)[1][:] = 3.0  # something is active in every text
+    save_checkpoint(made, tokenizer, tmp_path / "saved")
+    model = vo.load(tmp_path / "saved", device="cpu")
+    assert vo.terms(model) == words
+    model.save_pretrained(str(tmp_path / "again"))
+    again = vo.load(tmp_path / "again", device="cpu")
+    assert vo.terms(again) == words
+    vector = model.encode(toy_texts[0])
+    decoded = again.decode(vector)
+    assert {word for word, _ in decoded} <= set(words)
+    assert len(decoded) == int((vector.to_dense() > 0).sum()) > 0
+    with pytest.raises(ValueError, match="trust_remote_code"):  # a stock loader does not drop the head in silence
+        SparseEncoder(str(tmp_path / "again"), device="cpu")
+    assert json.loads((tmp_path / "saved" / "output_vocabulary.jsonl").read_text("utf-8").split("\n")[0]) == words[0]

@@ -1,0 +1,130 @@
+"""Words of an output vocabulary among tokens, against a search by characters, in three tokenizer families."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from transformers import PreTrainedTokenizerFast
+
+from vocable.adapt.words import frequent_words
+from vocable.encoder.splitters import Word, splitter
+from vocable.errors import DataError
+from vocable.training.masking import GOES_ON, NO_WORD
+from vocable.training.windows import write_windows
+from vocable.training.word_places import WordPlaces
+
+FAMILIES = ["wordpiece", "byte-level", "unigram"]
+ODD = ["½ fox½", "don't read-books", "re\u0301sume\u0301 naïve हिन्दी। 中国", "fox  the\tfox", "ﬁne [SEP] fox"]
+
+
+def slow_reference(
+    tokenizer: PreTrainedTokenizerFast, terms: list[str], text: str, length: int
+) -> tuple[list[list[int]], int]:
+    """Character by character: a word is whole if its characters' tokens have no others and lie in one window."""
+    encoded = tokenizer(
+        text, truncation=True, max_length=length, return_overflowing_tokens=True, return_offsets_mapping=True
+    )
+    labels = [[NO_WORD] * len(ids) for ids in encoded["input_ids"]]
+    owners: list[list[tuple[int, int]]] = [[] for _ in text]  # the tokens of each character
+    for window, pairs in enumerate(encoded["offset_mapping"]):
+        for place, (start, end) in enumerate(pairs):
+            token = tokenizer.convert_ids_to_tokens(encoded["input_ids"][window][place])
+            for character in range(start, end):
+                if token not in ("Ġ", "▁") and not text[character].isspace():
+                    owners[character].append((window, place))
+    words, cut = list(splitter(tokenizer)(text)), 0
+    for i, (word, start, end) in enumerate(words):
+        if word not in terms:
+            continue
+        tokens = sorted({token for character in range(start, end) for token in owners[character]})
+        inside = {
+            token for token in tokens if any(token in owners[c] for c in range(len(text)) if not start <= c < end)
+        }
+        alone = all(other.end <= start or other.start >= end for k, other in enumerate(words) if k != i)
+        windows = {window for window, _ in tokens}
+        if not tokens or inside or not alone or len(windows) > 1:
+            cut += 1
+            continue
+        for window, place in tokens:
+            labels[window][place] = GOES_ON
+        labels[tokens[0][0]][tokens[0][1]] = terms.index(word)
+    return labels, cut
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("length", [9, 20])
+def test_words_are_found_by_their_characters(
+    tokenizers: dict[str, PreTrainedTokenizerFast], toy_texts: list[str], family: str, length: int
+) -> None:
+    tokenizer, rng = tokenizers[family], random.Random(0)
+    terms = frequent_words([*toy_texts, *ODD], tokenizer, split=splitter(tokenizer)).words[::2]
+    split = splitter(tokenizer)
+    whole = several = cuts = 0
+    for text in [*toy_texts[:25], *(" ".join(rng.sample([*toy_texts, *ODD], 3)) for _ in range(25)), *ODD]:
+        places = WordPlaces(terms, tokenizer, split)
+        encoded = tokenizer(
+            text, truncation=True, max_length=length, return_overflowing_tokens=True, return_offsets_mapping=True
+        )
+        found = places(text, encoded["input_ids"], encoded["offset_mapping"])
+        labels, cut = slow_reference(tokenizer, terms, text, length)
+        assert [window.tolist() for window in found] == labels
+        assert places.cut == cut
+        whole, cuts = whole + sum((window >= 0).sum() for window in found), cuts + cut
+        several += sum((window == GOES_ON).sum() for window in found)
+    assert whole > 100
+    assert several > 20
+    assert cuts > 0
+
+
+def test_a_tokenizer_that_cuts_across_words(tokenizers: dict[str, PreTrainedTokenizerFast]) -> None:
+    tokenizer = tokenizers["wordpiece"]
+
+    def halves(text: str) -> list[Word]:  # a splitter that cuts where the tokenizer does not
+        return [Word("th", 0, 2), Word("fox", 4, 7)]
+
+    places = WordPlaces(["th", "fox"], tokenizer, halves)
+    encoded = tokenizer("the fox", return_offsets_mapping=True)
+    [found] = places("the fox", [encoded["input_ids"]], [encoded["offset_mapping"]])
+    assert found.tolist() == [NO_WORD, NO_WORD, 1, NO_WORD]
+    assert places.cut == 1
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_windows_carry_the_words_of_their_tokens(
+    tokenizers: dict[str, PreTrainedTokenizerFast], toy_texts: list[str], tmp_path: Path, family: str
+) -> None:
+    tokenizer, texts = tokenizers[family], [*toy_texts[:40], "?!", " ".join(toy_texts[:9])]
+    terms = frequent_words(toy_texts, tokenizer, size=30).words
+    places = WordPlaces(terms, tokenizer, splitter(tokenizer))
+    windows = write_windows(tmp_path / "a", texts, tokenizer, 24, places)
+    plain = write_windows(tmp_path / "b", texts, tokenizer, 24)
+    assert plain.counts is plain.words(0) is None
+    assert windows.counts is not None
+    assert windows.counts.without == len(plain) - len(windows) >= 1
+    begun = 0
+    for i in range(len(windows)):
+        words = windows.words(i)
+        assert words is not None
+        assert len(words) == len(windows[i])
+        begun += int((words >= 0).sum())
+        assert (words >= 0).any()
+        place = int(np.flatnonzero(words >= 0)[0])
+        end = place + 1
+        while words[end] == GOES_ON:
+            end += 1
+        spelled = tokenizer.decode(windows[i][place:end]).strip().replace(" ", "")
+        assert spelled == terms[int(words[place])]
+    assert windows.counts.words == begun
+    again = write_windows(tmp_path / "a", [], tokenizer, 24, places)
+    assert again.counts == windows.counts
+    assert np.array_equal(again.words(3), windows.words(3))  # type: ignore[arg-type]
+
+
+def test_a_corpus_without_a_word_is_refused(tokenizers: dict[str, PreTrainedTokenizerFast], tmp_path: Path) -> None:
+    tokenizer = tokenizers["wordpiece"]
+    places = WordPlaces(["owl"], tokenizer, splitter(tokenizer))
+    with pytest.raises(DataError, match="no text with a word of the output vocabulary"):
+        write_windows(tmp_path, ["the fox reads"], tokenizer, 24, places)
