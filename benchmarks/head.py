@@ -1,17 +1,22 @@
 """The sparse head alone: ours beside sentence-transformers' (decoder, then SpladePooling), in one run.
 
     python benchmarks/head.py                                   # 32 texts of 128 tokens, d = 384, v = 30,522
-    python benchmarks/head.py -b 8 -s 512 --device cuda
+    python benchmarks/head.py --device cuda                     # the large shapes of head_cuda.py, on a GPU
 
 From the hidden states before the decoder to the sparse vector: the forward pass of inference, a forward and backward
 pass of training, and the peak memory of each above its inputs. Hidden states and weights are random; the bias is
 shifted so that the given share of terms is active after pooling. Outputs are compared before anything is printed.
+On CUDA the shapes are fixed, and the largest batch and full training steps are measured as well. To try that part
+without a GPU, under Triton's interpreter, where times mean nothing:
+
+    TRITON_INTERPRET=1 python benchmarks/head.py --small
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -20,6 +25,7 @@ from machine import NOT_NATIVE, figure, machine, medians, peak_memory, print_mac
 from sentence_transformers.sparse_encoder.modules import SpladePooling
 from torch import Tensor, nn
 
+from vocable.encoder import head
 from vocable.encoder.head import max_logits, sparse_head
 from vocable.encoder.precision import native_bfloat16
 
@@ -117,8 +123,12 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
+    parser.add_argument("--small", action="store_true", help="try the CUDA part without a GPU")
     options = parser.parse_args()
     device = torch.device(options.device)
+    if options.small or device.type == "cuda":
+        measure_cuda(options, device)
+        return
     described = machine(device)
     inputs = draw(options, device)
     results = {"float32": measure(inputs, options.repeats, device)}
@@ -130,6 +140,20 @@ def main() -> None:
             single, results["bfloat16"]["forward"]["milliseconds"][OURS]
         )
     report(described, results, options)
+
+
+def measure_cuda(options: argparse.Namespace, device: torch.device) -> None:
+    if options.small:
+        if os.environ.get("TRITON_INTERPRET") != "1":
+            raise SystemExit("--small runs under the interpreter: set TRITON_INTERPRET=1")
+        head._triton_serves = lambda *kind: True
+    import head_cuda
+
+    described = machine(device, "triton")
+    if not options.json:
+        print_machine(described)
+        print("times under the interpreter mean nothing" if options.small else "")
+    head_cuda.run_all(described, head_cuda.SMALL if options.small else head_cuda.FULL, device, options.json)
 
 
 def report(described: dict[str, Any], results: dict[str, Any], options: argparse.Namespace) -> None:

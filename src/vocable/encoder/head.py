@@ -5,14 +5,17 @@ so the pooling comes first, one block of the vocabulary at a time, and only [b, 
 just the winning token of every *active* term: it recomputes those few dot products instead of storing positions. Sum
 pooling recomputes a block of logits in the backward pass.
 
-Where the processor has fast 8-bit integers, they first find the few terms that can be active at all (`screen.py`).
+On CUDA, Triton's kernels do the same (`head_triton.py`). Where a processor has fast 8-bit integers, they first find the
+few terms that can be active at all (`screen.py`).
 
 Letters: b texts, n tokens of all texts together (packed, no padding), d size of the decoder's input, v output terms.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from functools import cache
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -22,6 +25,8 @@ from torch.autograd.function import once_differentiable
 
 from vocable.encoder.screen import logits_where, screening_pays, upper_bounds
 from vocable.errors import ArgumentError
+
+logger = logging.getLogger(__name__)
 
 Pooling = Literal["max", "sum"]
 Activation = Literal["relu", "log1p_relu"]
@@ -68,13 +73,18 @@ def sparse_head(
     if torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
         hidden, weight = hidden.to(dtype), weight.to(dtype)
-    pool = _MaxPool if pooling == "max" else _SumPool
+    max_pool, sum_pool = _pools(hidden, weight)
+    pool = max_pool if pooling == "max" else sum_pool
     pooled: Tensor = pool.apply(hidden, weight, bias, tuple(offsets), activation)
     return pooled
 
 
 def max_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Sequence[int]) -> Tensor:
     """Each text's largest logit of every term, before any activation: [b, v] float32; arguments as `sparse_head`."""
+    if _triton_serves(hidden.device, hidden.dtype, weight.dtype):
+        from vocable.encoder import head_triton
+
+        return head_triton.max_logits(hidden, weight, bias, offsets)
     best = hidden.new_empty(len(offsets) - 1, len(weight))
     for block in _blocks(len(weight)):
         logits = hidden @ weight[block].T
@@ -82,6 +92,43 @@ def max_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Seq
             torch.amax(logits[start:end], dim=0, out=best[i, block])
     # The same bias for every token: adding it to the winner alone gives the same maximum.
     return best.float() if bias is None else best.float() + bias.float()
+
+
+def _pools(hidden: Tensor, weight: Tensor) -> tuple[Any, Any]:
+    """The functions of max and sum pooling for such numbers."""
+    if _triton_serves(hidden.device, hidden.dtype, weight.dtype):
+        from vocable.encoder import head_triton
+
+        return head_triton.MaxPool, head_triton.SumPool
+    return _MaxPool, _SumPool
+
+
+@cache  # so that every kind of input is decided, and logged, once
+def _triton_serves(device: torch.device, dtype: torch.dtype, weight_dtype: torch.dtype) -> bool:
+    """Whether Triton's kernels compute such numbers."""
+    reason = None
+    if device.type != "cuda":
+        reason = f"the hidden states are on the {device.type}"
+    elif _triton_version() < (3, 4):
+        reason = "triton 3.4 or later is not installed"
+    elif torch.cuda.get_device_capability(device) < (8, 0):
+        reason = "the device is older than Triton supports (compute capability 8.0)"
+    elif dtype != weight_dtype or dtype not in (torch.float16, torch.bfloat16, torch.float32):
+        reason = f"hidden states in {dtype} with weights in {weight_dtype} are not among its types"
+    if reason is None:
+        logger.debug("sparse head: Triton's kernels, for %s on %s", dtype, device)
+    else:
+        logger.debug("sparse head: blocks of the vocabulary in torch, because %s", reason)
+    return reason is None
+
+
+def _triton_version() -> tuple[int, ...]:
+    """Major and minor number; empty if it is not installed."""
+    try:
+        import triton
+    except ImportError:
+        return ()
+    return tuple(int(part) for part in triton.__version__.split(".")[:2])
 
 
 def _positive_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Sequence[int]) -> Tensor:
@@ -95,13 +142,13 @@ def _positive_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, offset
     return max_logits(hidden, weight, bias, offsets)
 
 
-def _activate(x: Tensor, activation: Activation) -> Tensor:
+def activate(x: Tensor, activation: Activation) -> Tensor:
     """log(1 + ReLU(x)), once or twice, in place."""
     x = x.relu_().log1p_()
     return x.log1p_() if activation == "log1p_relu" else x
 
 
-def _slope_at_output(y: Tensor, activation: Activation) -> Tensor:
+def slope_at_output(y: Tensor, activation: Activation) -> Tensor:
     """The activation's derivative where it is positive, from its value y."""
     # y = log(1 + x) has slope exp(-y); y = log(1 + log(1 + x)) has exp(-y) / (1 + x) with log(1 + x) = expm1(y).
     return torch.exp(-y) if activation == "relu" else torch.exp(-y - torch.expm1(y))
@@ -116,7 +163,7 @@ class _MaxPool(torch.autograd.Function):
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: tuple[int, ...], activation: Activation
     ) -> Tensor:
-        pooled = _activate(_positive_logits(hidden, weight, bias, offsets), activation)
+        pooled = activate(_positive_logits(hidden, weight, bias, offsets), activation)
         ctx.save_for_backward(hidden, weight, bias, pooled)
         ctx.offsets, ctx.activation = offsets, activation
         return pooled
@@ -125,7 +172,7 @@ class _MaxPool(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_pooled: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, bias, pooled = ctx.saved_tensors
-        grad = grad_pooled * _slope_at_output(pooled, ctx.activation) * (pooled > 0)
+        grad = grad_pooled * slope_at_output(pooled, ctx.activation) * (pooled > 0)
         grad_hidden = torch.zeros_like(hidden, dtype=torch.float32)
         grad_weight = torch.zeros_like(weight, dtype=torch.float32)
         for i, (start, end) in enumerate(pairwise(ctx.offsets)):
@@ -147,7 +194,7 @@ class _SumPool(torch.autograd.Function):
     ) -> Tensor:
         pooled = hidden.new_empty(len(offsets) - 1, len(weight), dtype=torch.float32)
         for block in _blocks(len(weight)):
-            weights = _activate(_logits(hidden, weight, bias, block), activation)
+            weights = activate(_logits(hidden, weight, bias, block), activation)
             for i, (start, end) in enumerate(pairwise(offsets)):
                 torch.sum(weights[start:end], dim=0, out=pooled[i, block])
         ctx.save_for_backward(hidden, weight, bias)
@@ -163,9 +210,9 @@ class _SumPool(torch.autograd.Function):
         grad_bias = grad_weight.new_empty(len(weight))
         lengths = torch.tensor([end - start for start, end in pairwise(ctx.offsets)], device=hidden.device)
         for block in _blocks(len(weight)):
-            weights = _activate(_logits(hidden, weight, bias, block), ctx.activation)
+            weights = activate(_logits(hidden, weight, bias, block), ctx.activation)
             grad = grad_pooled[:, block].repeat_interleave(lengths, dim=0)
-            grad *= _slope_at_output(weights, ctx.activation) * (weights > 0)
+            grad *= slope_at_output(weights, ctx.activation) * (weights > 0)
             grad_hidden += grad @ weight[block].float()
             grad_weight[block] = grad.T @ hidden.float()
             grad_bias[block] = grad.sum(dim=0)

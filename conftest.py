@@ -1,0 +1,6 @@
+"""What pytest leaves out where it is not installed."""
+
+from importlib.util import find_spec
+
+# Modules that import Triton, which exists for Linux alone; `vocable` imports them for CUDA tensors only.
+collect_ignore = [] if find_spec("triton") else [f"src/vocable/encoder/head_triton{end}.py" for end in ("", "_kernels")]
