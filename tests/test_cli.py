@@ -21,7 +21,7 @@ from vocable.cli.conduct import QUIET
 from vocable.cli.options import parse_shard, read_text
 from vocable.errors import ArgumentError
 
-VERBS = sorted(str(command.callback.__name__) for command in app.registered_commands if command.callback)
+VERBS = sorted(get_command(app).commands)
 
 
 def error_line(capsys: pytest.CaptureFixture[str]) -> str:

@@ -17,7 +17,6 @@ from vocable.vectors import (
     StoredVectors,
     VectorsMeta,
     as_vectors,
-    prune,
     quantize,
     read_vectors,
     remove_terms,
@@ -208,34 +207,6 @@ def test_weights_that_are_not_weights_are_refused(weight: float) -> None:
 def test_a_dense_array_is_refused() -> None:
     with pytest.raises(VectorsError, match="vectors: expected a sparse matrix of two dimensions, not ndarray"):
         as_vectors(DENSE)
-
-
-@given(dense_matrices, st.one_of(st.none(), st.integers(1, 9)), st.sampled_from([0.0, 0.5, 0.6]))
-@settings(max_examples=60, deadline=None)
-def test_prune_keeps_the_heaviest(dense: np.ndarray, top_k: int | None, min_weight: float) -> None:
-    expected = np.zeros_like(dense)
-    for row, weights in enumerate(dense):
-        order = sorted(np.flatnonzero(weights), key=lambda term: (-weights[term], term))
-        for term in order[:top_k]:
-            expected[row, term] = weights[term] if weights[term] >= min_weight else 0
-    result = prune(csr_array(dense), top_k, min_weight)
-    np.testing.assert_array_equal(result.toarray(), expected)
-    assert result.nnz == np.count_nonzero(expected)
-    assert result.has_canonical_format
-
-
-def test_prune_orders_weights_of_any_size() -> None:
-    weights = np.random.default_rng(0).lognormal(0, 8, (20, 50)).astype(np.float32)
-    result = prune(csr_array(weights), top_k=7)
-    for row in range(20):
-        np.testing.assert_array_equal(np.sort(result[[row]].data), np.sort(weights[row])[-7:])
-
-
-def test_prune_refuses_senseless_arguments() -> None:
-    with pytest.raises(ArgumentError, match="top_k must be at least 1, not 0"):
-        prune(csr_array(DENSE), top_k=0)
-    with pytest.raises(ArgumentError, match="min_weight"):
-        prune(csr_array(DENSE), min_weight=-0.1)
 
 
 def test_quantize_to_bits() -> None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from vocable.adapt.alignment import align as align
     from vocable.adapt.calibrate import calibrate as calibrate
     from vocable.adapt.domain_vocabulary import train_vocabulary as train_vocabulary
+    from vocable.adapt.expand import expand as expand
     from vocable.adapt.inspection import inspect as inspect
     from vocable.adapt.rescale import rescale as rescale
     from vocable.adapt.transfer import transfer as transfer
@@ -22,19 +23,22 @@ if TYPE_CHECKING:
     from vocable.encoder.encode import encode as encode
     from vocable.encoder.fuse import fuse as fuse
     from vocable.encoder.fuse import unfuse as unfuse
+    from vocable.encoder.inference_free import inference_free as inference_free
     from vocable.encoder.load import load as load
     from vocable.encoder.terms import terms as terms
     from vocable.evaluation import evaluate as evaluate
     from vocable.evaluation.compare import compare as compare
+    from vocable.pruning import prune as prune
     from vocable.search.bm25 import BM25Index as BM25Index
     from vocable.search.exact import ExactIndex as ExactIndex
     from vocable.search.explain import explain_texts
     from vocable.search.fusion import reciprocal_rank as reciprocal_rank
     from vocable.search.fusion import weighted as weighted
+    from vocable.training.mine import mine as mine
     from vocable.training.pretrain import pretrain as pretrain
     from vocable.training.recipe import read_recipe as read_recipe
+    from vocable.training.score import score as score
     from vocable.training.train import train as train
-    from vocable.vectors import prune as prune
 
     explain = explain_texts
 
@@ -48,12 +52,15 @@ _HOMES = {
     "compare": "vocable.evaluation",
     "encode": "vocable.encoder.encode",
     "evaluate": "vocable.evaluation",
+    "expand": "vocable.adapt.expand",
     "explain": "vocable.search.explain:explain_texts",
     "fuse": "vocable.encoder.fuse",
+    "inference_free": "vocable.encoder.inference_free",
     "inspect": "vocable.adapt.inspection",
     "load": "vocable.encoder.load",
+    "mine": "vocable.training.mine",
     "pretrain": "vocable.training.pretrain",
-    "prune": "vocable.vectors",
+    "prune": "vocable.pruning",
     "read_corpus": "vocable.data",
     "read_examples": "vocable.data",
     "read_judgments": "vocable.data",
@@ -61,6 +68,7 @@ _HOMES = {
     "read_recipe": "vocable.training.recipe",
     "reciprocal_rank": "vocable.search.fusion",
     "rescale": "vocable.adapt.rescale",
+    "score": "vocable.training.score",
     "terms": "vocable.encoder.terms",
     "train": "vocable.training.train",
     "train_vocabulary": "vocable.adapt.domain_vocabulary",

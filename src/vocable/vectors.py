@@ -1,4 +1,4 @@
-"""Sparse vectors: what a valid matrix of them is, how they are stored, and how they are made smaller.
+"""Sparse vectors: what a valid matrix of them is, how they are stored, and how they are rounded (`pruning` cuts them).
 
 Shapes: n vectors (texts), v output vocabulary. Everywhere in vocable a matrix of sparse vectors is a `csr_array` [n, v]
 with sorted int32 indices, float32 weights > 0 and no explicit zeros; `as_vectors` makes one or says why it cannot.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -125,22 +125,32 @@ def write_vectors(path: str | os.PathLike[str], ids: Sequence[str], matrix: csr_
 def read_vectors(path: str | os.PathLike[str]) -> StoredVectors:
     """Read one Parquet file of vectors, or a folder of shards `part-00000.parquet`, ... in the order of their names.
 
-    Raises `VectorsError`, naming the file, if one is missing, cut short, damaged, or made by another model than the
-    first. A folder counts as whole: whether all shards are there is for whoever wrote them to know.
+    Errors are those of `read_shards`.
     """
-    place = Path(path)
-    files = sorted(place.glob("part-*.parquet")) if place.is_dir() else [place]
-    if not files:
-        raise VectorsError(f"{place}: the folder holds no vectors (part-*.parquet)")
-    shards = [_read_file(file) for file in files]
+    shards = list(read_shards(path))
     first = shards[0]
-    for file, shard in zip(files, shards, strict=True):
-        if shard.meta != first.meta:
-            raise VectorsError(f"{file}: made by {shard.meta}, but {files[0].name} by {first.meta}")
     if len(shards) == 1:
         return first
     ids = Ids(pa.concat_arrays([shard.ids.array for shard in shards]))
     return StoredVectors(ids, _stack([shard.matrix for shard in shards], first.meta.size), first.meta)
+
+
+def read_shards(path: str | os.PathLike[str]) -> Iterator[StoredVectors]:
+    """What `read_vectors` reads, one shard after the other: no more than one has to be held.
+
+    Raises `VectorsError`, naming the file, if one is missing, cut short, damaged, or made by another model than the
+    first. A folder counts as whole: whether all shards are there is for whoever wrote them to know.
+    """
+    place, meta = Path(path), None
+    files = sorted(place.glob("part-*.parquet")) if place.is_dir() else [place]
+    if not files:
+        raise VectorsError(f"{place}: the folder holds no vectors (part-*.parquet)")
+    for file in files:
+        shard = _read_file(file)
+        meta = meta or shard.meta
+        if shard.meta != meta:
+            raise VectorsError(f"{file}: made by {shard.meta}, but {files[0].name} by {meta}")
+        yield shard
 
 
 def _stack(matrices: list[csr_array], size: int) -> csr_array:
@@ -201,37 +211,6 @@ def _check_entries(path: Path, data: np.ndarray, indices: np.ndarray, indptr: np
         raise VectorsError(f"{path}: a weight is not a positive number")
 
 
-def prune(matrix: csr_array, top_k: int | None = None, min_weight: float = 0.0) -> csr_array:
-    """Keep in every vector [n, v] the `top_k` heaviest terms that weigh at least `min_weight`.
-
-    Of terms that weigh the same, those with the lower index stay.
-
-    >>> vectors = csr_array(np.array([[0.5, 2.0, 0.5, 1.0]], dtype=np.float32))
-    >>> prune(vectors, top_k=3).toarray().tolist()
-    [[0.5, 2.0, 0.0, 1.0]]
-    """
-    if top_k is not None and top_k < 1:
-        raise ArgumentError(f"top_k must be at least 1, not {top_k}")
-    if not 0 <= min_weight < np.inf:
-        raise ArgumentError(f"min_weight must be a finite number that is not negative, not {min_weight}")
-    matrix = as_vectors(matrix)
-    keep = matrix.data >= np.float32(min_weight)
-    if top_k is not None:
-        keep &= _heaviest(matrix, top_k)
-    return _selected(matrix, keep)
-
-
-def _heaviest(matrix: csr_array, top_k: int) -> np.ndarray:
-    """One bool an entry: whether it is among the `top_k` heaviest of its row, the lower index first at a tie."""
-    starts = matrix.indptr[:-1]
-    rows = np.repeat(np.arange(len(starts)), np.diff(matrix.indptr))
-    # Positive floats order as their bits do: one integer sorts by row and, within it, from heavy to light.
-    keys = (rows.astype(np.uint64) << np.uint64(32)) | ~matrix.data.view(np.uint32)
-    keep = np.empty(len(rows), dtype=bool)
-    keep[np.argsort(keys, kind="stable")] = np.arange(len(rows)) - starts[rows] < top_k
-    return keep
-
-
 def remove_terms(matrix: csr_array, terms: Iterable[int]) -> csr_array:
     """`matrix` [n, v] without the given terms (indices into v), in every vector."""
     matrix, wanted = as_vectors(matrix), np.unique(np.fromiter(terms, dtype=np.int64))
@@ -239,7 +218,7 @@ def remove_terms(matrix: csr_array, terms: Iterable[int]) -> csr_array:
         raise ArgumentError(f"terms must lie between 0 and {matrix.shape[1] - 1}, not {wanted[0]} to {wanted[-1]}")
     dropped = np.zeros(matrix.shape[1], dtype=bool)
     dropped[wanted] = True
-    return _selected(matrix, ~dropped[matrix.indices])
+    return selected(matrix, ~dropped[matrix.indices])
 
 
 def quantize(matrix: csr_array, *, bits: int | None = None, scale: float | None = None) -> csr_array:
@@ -266,10 +245,10 @@ def quantize(matrix: csr_array, *, bits: int | None = None, scale: float | None 
     kind = np.int32 if bits is None else np.uint8 if bits <= 8 else np.uint16
     # In float64, so that the heaviest weight meets its bound exactly; half-way values go to the even integer.
     rounded = np.rint(matrix.data.astype(np.float64) * factor).astype(kind)
-    return _selected(csr_array((rounded, matrix.indices, matrix.indptr), shape=matrix.shape), rounded > 0)
+    return selected(csr_array((rounded, matrix.indices, matrix.indptr), shape=matrix.shape), rounded > 0)
 
 
-def _selected(matrix: csr_array, keep: np.ndarray) -> csr_array:
+def selected(matrix: csr_array, keep: np.ndarray) -> csr_array:
     """The entries of `matrix` where `keep` (one bool an entry) holds."""
     indptr = np.concatenate([[0], np.cumsum(keep, dtype=np.int64)])[matrix.indptr]
     return _matrix(matrix.data[keep], matrix.indices[keep], indptr, matrix.shape[1])

@@ -11,10 +11,11 @@ from hypothesis.extra.numpy import arrays
 from scipy.sparse import csr_array, random_array
 
 from vocable.errors import ArgumentError, VectorsError
+from vocable.pruning import prune
 from vocable.search import kernels
 from vocable.search.exact import ExactIndex, rescore
 from vocable.search.ranking import Ranking
-from vocable.vectors import VectorsMeta, prune, remove_terms
+from vocable.vectors import VectorsMeta, remove_terms
 
 # Few distinct weights, exact in float32, so that equal scores are common.
 WEIGHTS = st.sampled_from([0.0, 0.0, 0.5, 1.0, 2.0])
@@ -121,6 +122,17 @@ def test_minimum_match_counts_terms_not_weights() -> None:
     assert index.search(query, 3, minimum_match=0.25).rows.tolist() == [[0, 2, 1]]
     assert index.search(query, 3, minimum_match=0.5).rows.tolist() == [[2, 1, -1]]
     assert index.search(query, 3, minimum_match=0.51).rows.tolist() == [[2, -1, -1]]
+
+
+@given(searches())
+@settings(max_examples=80, deadline=None)
+def test_matched_documents_are_those_that_brute_force_finds(
+    search: tuple[np.ndarray, np.ndarray, int, list[str] | None, float],
+) -> None:
+    queries, documents, _, ids, share = search
+    found = ExactIndex(csr_array(documents), ids).matched(csr_array(queries), minimum_match=share)
+    rows, _ = brute_force(queries, documents, max(1, len(documents)), ids, share)
+    assert found.tolist() == (rows >= 0).sum(axis=1).tolist()
 
 
 def test_removed_terms_count_no_more() -> None:

@@ -10,7 +10,21 @@ from collections.abc import Sequence
 
 import typer
 
-from vocable.cli import adapting, encoding, evaluating, pretraining, searching, training, transferring, vocabularies
+from vocable.cli import (
+    adapting,
+    analyzing,
+    asymmetric,
+    encoding,
+    evaluating,
+    expanding,
+    mining,
+    pretraining,
+    sampling,
+    searching,
+    training,
+    transferring,
+    vocabularies,
+)
 from vocable.cli.conduct import run
 
 app = typer.Typer(
@@ -31,10 +45,18 @@ for verb in (
     adapting.rescale,
     training.train,
     training.recipes,
+    mining.mine,
+    mining.score,
     pretraining.pretrain,
     pretraining.calibrate,
     vocabularies.vocabulary,
     transferring.transfer,
+    expanding.expand,
+    asymmetric.inference_free,
+    analyzing.logits,
+    analyzing.postings,
+    analyzing.prune,
+    sampling.sample,
     training.demo,
 ):
     app.command()(verb)

@@ -4,6 +4,8 @@
 1    a fault of ours: one line; with VOCABLE_DEBUG=1 the traceback, too
 2    a mistake that the user can mend: one line
 130  interrupted from the keyboard
+
+Of several processes that `torchrun` started, the first speaks for all.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import time
 import traceback
 import warnings
 
@@ -19,7 +22,8 @@ from typer.main import get_command
 
 from vocable.errors import VocableError
 
-RESUMABLE = ("encode", "index", "pretrain", "train")  # commands that go on where they were stopped
+RESUMABLE = ("encode", "index", "mine", "pretrain", "score", "train")  # commands that go on where they were stopped
+GRACE = 10.0  # seconds that a process leaves the first one for saying what is wrong
 QUIET = {
     "TRANSFORMERS_VERBOSITY": "critical",
     "HF_HUB_VERBOSITY": "critical",
@@ -35,6 +39,8 @@ QUIET = {
 def run(app: typer.Typer, arguments: list[str]) -> int:
     """Run the command that `arguments` name and give its exit status."""
     silence()
+    if not _speaks():
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for the rest of the process
     try:
         command = get_command(app)
         with command.make_context("vocable", arguments or ["--help"]) as context:
@@ -74,7 +80,14 @@ class _OneLine(logging.Handler):
         _print_line(record.getMessage())
 
 
+def _speaks() -> bool:
+    """Whether this is the only process, or the first of those that `torchrun` started."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 def _say(message: str, status: int) -> int:
+    if status == 2 and not _speaks():
+        time.sleep(GRACE)  # the first process has met the same mistake, and its end is that of this one
     if _debugging() and status != 130:
         traceback.print_exc()
     _print_line(message)

@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from vocable.cli.options import Json, MaxLength, MinWeight, Output, Precision, SkipBad, TopK, model_name, parse_shard
+from vocable.cli.options import (
+    Json,
+    Mass,
+    MaxLength,
+    MinWeight,
+    Output,
+    Precision,
+    SkipBad,
+    TopK,
+    model_name,
+    parse_shard,
+)
 from vocable.cli.output import counted, print_json
 from vocable.progress import progress
 
@@ -28,6 +39,7 @@ def encode(
     shard: Annotated[str, typer.Option(help="3/8: the third of eight parts of the corpus.")] = "1/1",
     top_k: TopK = None,
     min_weight: MinWeight = 0.0,
+    mass: Mass = None,
     dtype: Precision = "auto",
     max_length: MaxLength = None,
     skip_bad: SkipBad = 0,
@@ -50,7 +62,9 @@ def encode(
         if role == "document"
         else (Document(query.id, query.text) for query in read_queries(corpus, bad=bad))
     )
-    encoder = TextEncoder(load(model), role, top_k=top_k, min_weight=min_weight, dtype=dtype, max_length=max_length)
+    encoder = TextEncoder(
+        load(model), role, top_k=top_k, min_weight=min_weight, mass=mass, dtype=dtype, max_length=max_length
+    )
     with progress("encode") as advance:
         done = encode_stream(
             encoder, documents, output, model=model_name(model), source=corpus, shard=part, advance=advance
@@ -65,6 +79,7 @@ def index(
     bm25: Annotated[bool, typer.Option("--bm25", help="Also build the lexical index, for search --hybrid.")] = False,
     top_k: TopK = None,
     min_weight: MinWeight = 0.0,
+    mass: Mass = None,
     dtype: Precision = "auto",
     max_length: MaxLength = None,
     skip_bad: SkipBad = 0,
@@ -84,7 +99,7 @@ def index(
     bad = BadLines(skip_bad)
     documents = read_corpus(corpus, bad=bad)
     encoder = TextEncoder(
-        load(model), "document", top_k=top_k, min_weight=min_weight, dtype=dtype, max_length=max_length
+        load(model), "document", top_k=top_k, min_weight=min_weight, mass=mass, dtype=dtype, max_length=max_length
     )
     with progress("index") as advance:
         done = build_collection(

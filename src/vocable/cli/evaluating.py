@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vocable.cli.gridding import print_grid, search_in_many_ways
 from vocable.cli.options import Json, Measures, Precision
 from vocable.cli.output import WIDTH, natural_width, print_json, print_table
-from vocable.errors import DataError
+from vocable.errors import ArgumentError, DataError
 from vocable.progress import progress
 
 if TYPE_CHECKING:
@@ -32,6 +33,11 @@ def evaluate(
     bm25: Annotated[bool, typer.Option("--bm25", help="Also evaluate BM25.")] = False,
     hybrid: Annotated[bool, typer.Option("--hybrid", help="Also evaluate each system fused with BM25.")] = False,
     dtype: Precision = "auto",
+    grid: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SETTINGS", help='Ways to search, as "query_top_k=5,10 rescore=100"; may be repeated.'),
+    ] = None,
+    figure: Annotated[Path | None, typer.Option(help="With --grid: quality against FLOPS, .png or .svg.")] = None,
     per_query: Annotated[Path | None, typer.Option(help="Write every query's values to this TSV file.")] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="JSON file for vocable compare.")] = None,
     markdown: Markdown = False,
@@ -39,10 +45,21 @@ def evaluate(
 ) -> None:
     """Measure the quality and cost of models and runs.
 
-    With several, each is tested against the first (paired t-test).
+    With several, each is tested against the first (paired t-test). With --grid
+    a model encodes once and is searched in many ways (see docs/pruning.md).
 
     Example: vocable evaluate vocable-mini --dataset beir:scifact --bm25
     """
+    if grid is None and figure is not None:
+        raise ArgumentError("--figure goes with --grid")
+    if grid is not None:
+        if hybrid or per_query is not None or any(Path(system).is_file() for system in systems):
+            raise ArgumentError("--grid goes with models, and without --hybrid and --per-query")
+        points = search_in_many_ways(systems, dataset, grid, measures, bm25, dtype, figure)
+        if output is not None:
+            _write(output, json.dumps([point.evaluation.to_json() for point in points], indent=1))
+        print_grid(points, markdown, as_json)
+        return
     from vocable.evaluation import compare as set_side_by_side
     from vocable.evaluation import load_dataset, parse_measures
     from vocable.evaluation.quality import DEFAULT_MEASURES

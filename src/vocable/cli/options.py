@@ -13,6 +13,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and no
 Output = Annotated[Path, typer.Option("-o", "--output", help="Folder for the result; there only when it is whole.")]
 TopK = Annotated[int | None, typer.Option(help="Keep only so many terms of a text, the heaviest.")]
 MinWeight = Annotated[float, typer.Option(help="Drop terms lighter than this.")]
+Mass = Annotated[float | None, typer.Option(help="Keep the fewest terms with this share of a text's weight.")]
 Precision = Annotated[
     Literal["auto", "float32", "bfloat16"], typer.Option("--dtype", help="auto: bfloat16 where the processor has it.")
 ]
@@ -33,6 +34,18 @@ def parse_shard(text: str) -> tuple[int, int]:
     if not (slash and part.isdecimal() and parts.isdecimal()):
         raise ArgumentError(f"--shard is i/m, as 3/8 for the third of eight, not {text!r}")
     return int(part), int(parts)
+
+
+def parse_numbers(text: str, option: str) -> list[int]:
+    """The whole numbers of "5,10,20".
+
+    >>> parse_numbers("5,10,20", "--top")
+    [5, 10, 20]
+    """
+    numbers = text.split(",")
+    if not all(number.strip().isdecimal() for number in numbers):
+        raise ArgumentError(f"{option} is numbers with commas between, as 10,100, not {text!r}")
+    return [int(number) for number in numbers]
 
 
 def model_name(name: str) -> str:

@@ -33,6 +33,11 @@ def search(
     hybrid: Annotated[bool, typer.Option("--hybrid", help="Fuse with BM25 (needs index --bm25).")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Show the matched terms of every hit.")] = False,
     min_match: Annotated[float, typer.Option(help="Share of a query's terms that a hit must have.")] = 0.0,
+    top_k: Annotated[int | None, typer.Option(help="Keep only so many terms of a query, the heaviest.")] = None,
+    min_weight: Annotated[float, typer.Option(help="Drop terms of a query that are lighter than this.")] = 0.0,
+    mass: Annotated[
+        float | None, typer.Option(help="Keep the fewest terms with this share of a query's weight.")
+    ] = None,
     run: Annotated[Path | None, typer.Option(help="With --queries: write a TREC run and print no hits.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a query, a line each.")] = False,
 ) -> None:
@@ -46,7 +51,16 @@ def search(
         raise ArgumentError("--run goes with --queries and without --explain and --json")
     from vocable.search.hits import Searcher
 
-    searcher = Searcher.open(index, k=k, hybrid=hybrid, minimum_match=min_match, explained=explain)
+    searcher = Searcher.open(
+        index,
+        top_k=top_k,
+        min_weight=min_weight,
+        mass=mass,
+        k=k,
+        hybrid=hybrid,
+        minimum_match=min_match,
+        explained=explain,
+    )
     if run is not None and queries is not None:
         _write_run(searcher, queries, run)
         return

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from vocable.cli.options import Json
+from vocable.cli.options import Json, parse_numbers
 from vocable.cli.output import print_json, print_table
 from vocable.errors import ArgumentError
 
@@ -44,7 +44,7 @@ def vocabulary(
     """
     if (size is None) == (sizes is None) or (size is None) != (output is None):
         raise ArgumentError("give either --size with -o, or --sizes")
-    asked = [size] if size is not None else _sizes(sizes or "")
+    asked = [size] if size is not None else parse_numbers(sizes or "", "--sizes")
     from vocable.adapt.domain_vocabulary import count_words, fragmentation, train_vocabulary
     from vocable.data import read_texts
     from vocable.progress import progress
@@ -65,13 +65,6 @@ def vocabulary(
         print_json({"output": str(output)} | found[0]._asdict())
     else:
         print(f"{output}: {size:,} tokens, {found[0].tokens_per_word:.2f} to a word, {found[0].rare:.1%} of them rare")
-
-
-def _sizes(text: str) -> list[int]:
-    sizes = text.split(",")
-    if not all(number.strip().isdecimal() for number in sizes):
-        raise ArgumentError(f"--sizes is numbers with commas between, as 10000,20000, not {text!r}")
-    return [int(number) for number in sizes]
 
 
 def _told(texts: Iterable[str], advance: Callable[[int], object]) -> Iterator[str]:

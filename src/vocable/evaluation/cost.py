@@ -26,7 +26,8 @@ class Cost:
 
     `query_terms` and `document_terms` are mean numbers of active terms; `flops` the mean number of terms that a query
     and a document share; `index_bytes` the size of the index; `documents_per_second` the speed of encoding;
-    `search_p50_ms` and `search_p95_ms` the time, in milliseconds, of one query on one thread, once it is encoded.
+    `search_p50_ms` and `search_p95_ms` the time, in milliseconds, of one query on one thread, once it is encoded;
+    `matched` the share of the documents that have enough terms of a query to be scored, mean over the queries.
     """
 
     query_terms: float | None = None
@@ -36,6 +37,7 @@ class Cost:
     documents_per_second: float | None = None
     search_p50_ms: float | None = None
     search_p95_ms: float | None = None
+    matched: float | None = None
 
 
 class Stored(Protocol):

@@ -39,6 +39,25 @@ class Retrieval(NamedTuple):
         return self.ranking.to_run(self.query_ids)
 
 
+class Encoded(NamedTuple):
+    """A dataset as vectors: `queries` csr_array [q, v] of the judged queries, `documents` csr_array [n, v]."""
+
+    dataset: Dataset
+    queries: csr_array
+    documents: csr_array
+    documents_per_second: float
+
+    @property
+    def query_ids(self) -> list[str]:
+        """The ids of the queries by row."""
+        return [query.id for query in self.dataset.queries]
+
+    @property
+    def document_ids(self) -> list[str]:
+        """The ids of the documents by row."""
+        return [document.id for document in self.dataset.documents]
+
+
 def retrieve(
     model: SparseEncoder,
     dataset: Dataset,
@@ -66,6 +85,25 @@ def retrieve(
     """
     if k < 1:
         raise ArgumentError(f"k must be at least 1, not {k}")
+    encoded = encode_dataset(
+        model, dataset, query_top_k=query_top_k, document_top_k=document_top_k, dtype=dtype, advance=advance
+    )
+    index = ExactIndex(encoded.documents, encoded.document_ids)
+    cost = _cost(encoded.queries, encoded.documents, index, rate=encoded.documents_per_second)
+    ranking = index.search(encoded.queries, k)
+    return Retrieval(ranking, encoded.query_ids, encoded.queries, encoded.documents, cost)
+
+
+def encode_dataset(
+    model: SparseEncoder,
+    dataset: Dataset,
+    *,
+    query_top_k: int | None = None,
+    document_top_k: int | None = None,
+    dtype: DType = "auto",
+    advance: Callable[[int], object] = lambda done: None,
+) -> Encoded:
+    """Encode the judged queries and all documents of `dataset`; arguments and errors are those of `retrieve`."""
     judged = dataset.judged()
     if not judged.documents:
         raise DataError("there are no documents to search", place=dataset.name)
@@ -74,9 +112,7 @@ def retrieve(
     queries, _ = _encode(encoder, [query.text for query in judged.queries], lambda done: None)
     encoder = TextEncoder(model, "document", top_k=document_top_k, dtype=dtype)
     documents, seconds = _encode(encoder, [document.full for document in judged.documents], advance)
-    index = ExactIndex(documents, [document.id for document in judged.documents])
-    cost = _cost(queries, documents, index, rate=len(judged.documents) / seconds)
-    return Retrieval(index.search(queries, k), [query.id for query in judged.queries], queries, documents, cost)
+    return Encoded(judged, queries, documents, len(judged.documents) / seconds)
 
 
 def _encode(encoder: TextEncoder, texts: Sequence[str], advance: Callable[[int], object]) -> tuple[csr_array, float]:

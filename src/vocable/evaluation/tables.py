@@ -76,6 +76,7 @@ COST_COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
     "documents_per_second": ("docs/s", "{:.0f}".format),
     "search_p50_ms": ("p50 ms", short),
     "search_p95_ms": ("p95 ms", short),
+    "matched": ("matched", "{:.3g}".format),
 }
 
 

@@ -62,9 +62,22 @@ class Collection:
         values = {name: self.texts.column(name)[row].as_py() for name in ("id", "text", "title")}
         return Document(**values)
 
-    def query_encoder(self, model: SparseEncoder) -> TextEncoder:
-        """`model` made ready for queries; raises `VectorsError` if it has another vocabulary than the index."""
-        encoder, meta = TextEncoder(model, "query"), self.postings.meta
+    def query_encoder(
+        self,
+        model: SparseEncoder,
+        *,
+        top_k: int | None = None,
+        min_weight: float = 0.0,
+        mass: float | None = None,
+    ) -> TextEncoder:
+        """`model` made ready for queries, which are cut as in `vocable.prune`.
+
+        Raises:
+            VectorsError: it has another vocabulary than the index.
+            ArgumentError: a limit out of its range.
+        """
+        encoder = TextEncoder(model, "query", top_k=top_k, min_weight=min_weight, mass=mass)
+        meta = self.postings.meta
         if meta is not None and meta.vocabulary != describe(encoder, self.model).vocabulary:
             raise VectorsError(f"the vocabulary of {self.model} is not the one that the index was made with")
         return encoder

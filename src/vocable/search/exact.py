@@ -77,11 +77,8 @@ class ExactIndex:
         """
         if k < 1:
             raise ArgumentError(f"k must be at least 1, not {k}")
-        if not 0 <= minimum_match <= 1:
-            raise ArgumentError(f"minimum_match is a share between 0 and 1, not {minimum_match}")
         starts, terms, weights = _query_arrays(queries, self.shape[1])
-        # A share such as 0.3 of 10 terms means 3, not the 4 that rounding up 3.0000000000000004 would give.
-        needed = _frozen(np.ceil(np.diff(starts) * minimum_match - 1e-9), np.int32)
+        needed = _needed(starts, minimum_match)
         rows = np.full((len(starts) - 1, k), -1, dtype=np.int32)
         scores = np.zeros(rows.shape, dtype=np.float32)
         postings = self._starts, self._documents, self._weights
@@ -95,6 +92,22 @@ class ExactIndex:
         if len(self._order):
             rows = np.where(rows < 0, np.int32(-1), self._order[rows])
         return Ranking(rows, scores, self.ids)
+
+    def matched(self, queries: csr_array, *, minimum_match: float = 0.0) -> np.ndarray:
+        """The number of documents that each of `queries` [q, v] would have to score, int64 [q].
+
+        These are the documents with a term of the query, and with `minimum_match` those with that share of its terms.
+        The Boolean model lowers their number, while the postings that are read stay the same.
+
+        >>> index = ExactIndex(csr_array(np.array([[1.0, 0.0], [2.0, 3.0]])))
+        >>> query = csr_array(np.array([[1.0, 1.0]]))
+        >>> index.matched(query).tolist(), index.matched(query, minimum_match=1).tolist()
+        ([2], [1])
+        """
+        starts, terms, _ = _query_arrays(queries, self.shape[1])
+        needed, counts = _needed(starts, minimum_match), np.zeros(len(starts) - 1, dtype=np.int64)
+        kernels.count_matches(self._starts, self._documents, self.shape[0], starts, terms, needed, counts)
+        return counts
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the index as a folder, whole or not at all."""
@@ -180,6 +193,14 @@ def _query_arrays(queries: csr_array, size: int) -> tuple[np.ndarray, np.ndarray
     if queries.shape[1] != size:
         raise VectorsError(f"the queries have {queries.shape[1]} terms, the documents {size}: another vocabulary")
     return _frozen(queries.indptr, np.int64), _frozen(queries.indices, np.int32), _frozen(queries.data, np.float32)
+
+
+def _needed(starts: np.ndarray, minimum_match: float) -> np.ndarray:
+    """The number of terms that a document must share with each query, int32 [q]."""
+    if not 0 <= minimum_match <= 1:
+        raise ArgumentError(f"minimum_match is a share between 0 and 1, not {minimum_match}")
+    # A share such as 0.3 of 10 terms means 3, not the 4 that rounding up 3.0000000000000004 would give.
+    return _frozen(np.ceil(np.diff(starts) * minimum_match - 1e-9), np.int32)
 
 
 def _order_of(ids: Ids, n: int) -> np.ndarray:

@@ -19,9 +19,11 @@ from rich.text import Text
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
-from vocable.encoder.encode import Role, encode
+from vocable.encoder.encode import encode
 from vocable.encoder.fuse import splade_modules
 from vocable.encoder.output_vocabulary import output_vocabulary
+from vocable.encoder.routes import Role
+from vocable.encoder.splitters import PATTERNS, splitter
 from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, VectorsError
 
@@ -185,14 +187,16 @@ def text_terms(model: SparseEncoder, text: str) -> set[str]:
     """The output terms of `model` that stand in `text`, also beyond the length at which the model cuts it.
 
     They are the tokens of the text. An output vocabulary of the model's own has no tokenizer: there they are the words
-    and marks of the text, as they are spelled, in lower case, or without accents, too; pieces such as `##ing` never.
+    and marks of the text, as they are spelled, as the model's tokenizer normalizes them, in lower case, or without
+    accents, too; pieces such as `##ing` never.
     """
     [(transformer, _), *_] = splade_modules(model)
     tokenizer, layer = transformer.tokenizer, output_vocabulary(transformer.auto_model)
     if layer is None:
         ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
         return set(tokenizer.convert_ids_to_tokens(ids))
-    words = {*re.findall(r"\w+|[^\w\s]", text), *text.split()}
+    normalized = {word.text for name in PATTERNS for word in splitter(tokenizer, name)(text)}
+    words = {*re.findall(r"\w+|[^\w\s]", text), *text.split(), *normalized}
     lower = {word.lower() for word in words}
     forms = {*words, *lower, *map(_without_accents, lower)}
     return {mark + form for form in forms for mark in WORD_MARKS}.intersection(layer.terms)
@@ -219,6 +223,17 @@ def _counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def _visible(text: str) -> str:
+    r"""The text with an escape in place of each character that a terminal would obey instead of showing it.
+
+    >>> print(_visible("naïve \x1b[31m\u200b"))
+    naïve \x1b[31m\u200b
+    """
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+    )
+
+
 def _table(title: str, headers: list[str], rows: list[list[str]], shown: int | None) -> Table:
     """The terms as plain text: a term such as `[unused1]` would otherwise be read as a style."""
     table = Table(title=title, caption=None if shown is None else f"the {shown} weightiest")
@@ -226,5 +241,5 @@ def _table(title: str, headers: list[str], rows: list[list[str]], shown: int | N
         numeric = header in ("query", "document", "score", "share", "weight")
         table.add_column(header, justify="right" if numeric else "left")
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*(Text(_visible(cell)) for cell in row))
     return table

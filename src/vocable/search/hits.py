@@ -67,16 +67,33 @@ class Searcher:
     explained: bool = False
 
     @classmethod
-    def open(cls, folder: str | Path, **settings: Any) -> Searcher:
-        """Open a collection and load the model that it names; `settings` are the fields from `k` on.
+    def open(
+        cls,
+        folder: str | Path,
+        *,
+        top_k: int | None = None,
+        min_weight: float = 0.0,
+        mass: float | None = None,
+        **settings: Any,
+    ) -> Searcher:
+        """Open a collection and load the model that it names.
+
+        Args:
+            folder: of the collection.
+            top_k: keep only so many terms of a query, as `min_weight` and `mass` in `vocable.prune`.
+            min_weight: lightest weight of a query's term.
+            mass: share of a query's weight to keep.
+            settings: the fields from `k` on.
 
         Raises:
+            ArgumentError: a limit out of its range.
             VectorsError: there is no collection, it is damaged, or its model now has another vocabulary.
             ModelError: its model cannot be loaded.
         """
         collection = open_collection(folder)
         model = load(collection.model)
-        return cls(collection, model, collection.query_encoder(model), terms(model), **settings)
+        encoder = collection.query_encoder(model, top_k=top_k, min_weight=min_weight, mass=mass)
+        return cls(collection, model, encoder, terms(model), **settings)
 
     def ranking(self, texts: Sequence[str], advance: Callable[[int], object] = lambda done: None) -> Ranking:
         """The k best documents for each of q query texts; errors are those of `Collection.search`."""

@@ -77,6 +77,30 @@ def search(
 
 
 @_compiled
+def count_matches(
+    starts: np.ndarray,
+    documents: np.ndarray,
+    n: int,
+    query_starts: np.ndarray,
+    query_terms: np.ndarray,
+    needed: np.ndarray,
+    counts: np.ndarray,
+) -> None:
+    """Fill `counts` [q] with the number of documents that have `needed` [q] terms of a query, one at least."""
+    shared = np.zeros(n, np.int32)
+    for q in range(len(query_starts) - 1):
+        terms, enough = query_terms[query_starts[q] : query_starts[q + 1]], max(1, needed[q])
+        for term in terms:
+            for p in range(starts[term], starts[term + 1]):
+                shared[documents[p]] += 1
+                if shared[documents[p]] == enough:
+                    counts[q] += 1
+        for term in terms:
+            for p in range(starts[term], starts[term + 1]):
+                shared[documents[p]] = 0
+
+
+@_compiled
 def rescore(
     starts: np.ndarray,
     terms: np.ndarray,

@@ -1,0 +1,220 @@
+"""Many ways to search with one encoding: pruned queries and documents, a threshold on the terms that match, two steps.
+
+This is what "The Pre-Training Study of Expanded-SPLADE Models on Web Document Titles" tabulates (table 2) and draws
+(figure 1), and the variants of its appendix J. A dataset is encoded once and pruned as often as asked.
+
+Letters: q queries, n documents, v output vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from itertools import product
+from typing import Any, NamedTuple
+
+from ir_measures import Measure
+from scipy.sparse import csr_array
+
+from vocable.errors import ArgumentError
+from vocable.evaluation.cost import Cost, active_terms, flops
+from vocable.evaluation.measures import depth, parse_measures
+from vocable.evaluation.quality import Evaluation, evaluate_run
+from vocable.evaluation.retrieval import Encoded
+from vocable.evaluation.tables import NONE, Grid
+from vocable.pruning import check_limits, prune
+from vocable.search.exact import ExactIndex, rescore
+
+MEASURES = ("RR@10", "R@10")  # those of the paper
+COLUMNS = {
+    "query_top_k": "qk",
+    "query_mass": "q mass",
+    "query_min_weight": "q min",
+    "document_top_k": "dk",
+    "document_mass": "d mass",
+    "document_min_weight": "d min",
+    "minimum_match": "match",
+    "rescore": "rescore",
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How to search. Limits are those of `vocable.prune`, with 0 for no top_k and 1 for all of the mass.
+
+    `minimum_match` is the share of a query's terms that a document must have to be scored. With `rescore` a search is
+    two steps: so many candidates are found with the pruned vectors, and ordered by the whole ones.
+    """
+
+    query_top_k: int = 0
+    query_mass: float = 1.0
+    query_min_weight: float = 0.0
+    document_top_k: int = 0
+    document_mass: float = 1.0
+    document_min_weight: float = 0.0
+    minimum_match: float = 0.0
+    rescore: int = 0
+
+    def __post_init__(self) -> None:
+        """Raise `ArgumentError` for a value out of its range."""
+        for role in ("query", "document"):
+            top_k, mass, least = self._limits(role)
+            check_limits(top_k or None, least, mass)
+        if not 0 <= self.minimum_match <= 1:
+            raise ArgumentError(f"minimum_match is a share between 0 and 1, not {self.minimum_match}")
+
+    def pruned(self, vectors: csr_array, role: str) -> csr_array:
+        """`vectors` [n, v] with the limits for the role, "query" or "document"."""
+        top_k, mass, least = self._limits(role)
+        return prune(vectors, top_k or None, least, mass if mass != 1 else None)
+
+    def documents(self) -> tuple[int, float, float]:
+        """What decides the index."""
+        return self._limits("document")
+
+    def _limits(self, role: str) -> tuple[int, float, float]:
+        return getattr(self, f"{role}_top_k"), getattr(self, f"{role}_mass"), getattr(self, f"{role}_min_weight")
+
+
+class GridPoint(NamedTuple):
+    """A system searched in one way; `setting` is None for one that cannot be pruned."""
+
+    system: str
+    setting: Setting | None
+    evaluation: Evaluation
+
+    def to_json(self) -> dict[str, Any]:
+        """The point as JSON values, without the single queries."""
+        values = self.evaluation.to_json()
+        return {
+            "system": self.system,
+            "setting": None if self.setting is None else vars(self.setting),
+            "values": values["values"],
+            "cost": values["cost"],
+        }
+
+
+def parse_grid(texts: Sequence[str]) -> list[Setting]:
+    """The settings that texts such as "query_top_k=5,10 document_top_k=20" name: all combinations of each text.
+
+    >>> [setting.query_top_k for setting in parse_grid(["query_top_k=0", "query_top_k=5,7 document_top_k=20"])]
+    [0, 5, 7]
+
+    Raises:
+        ArgumentError: an unknown name, a value that is no number, or no value.
+    """
+    chosen = (dict(pairs) for text in texts for pairs in product(*map(_choices, text.split())))
+    return list(dict.fromkeys(Setting(**values) for values in chosen))
+
+
+def search_grid(
+    name: str,
+    encoded: Encoded,
+    settings: Sequence[Setting],
+    measures: Sequence[str | Measure] = MEASURES,
+    *,
+    k: int = 1000,
+    advance: Callable[[int], object] = lambda done: None,
+) -> list[GridPoint]:
+    """Search an encoded dataset in each of the ways, and measure quality and cost.
+
+    FLOPS is that of the vectors which are searched (eq. 1 of the paper): a threshold on matches does not change it, and
+    of two steps it is the first one's, since the second reads no postings but `rescore` whole documents a query.
+
+    Args:
+        name: of the system.
+        encoded: from `vocable.evaluation.retrieval.encode_dataset`.
+        settings: from `parse_grid`; those that prune documents alike share an index.
+        measures: ir_measures names.
+        k: results of a search; no measure may look deeper.
+        advance: called with 1 after every setting.
+
+    Raises:
+        ArgumentError: an argument or a setting out of its range.
+    """
+    check_depth(settings, measures, k)
+    points: dict[Setting, GridPoint] = {}
+    for limits in dict.fromkeys(setting.documents() for setting in settings):
+        alike = [setting for setting in settings if setting.documents() == limits]
+        documents = alike[0].pruned(encoded.documents, "document")
+        index = ExactIndex(documents, encoded.document_ids)
+        for setting in alike:
+            queries = setting.pruned(encoded.queries, "query")
+            ranking = index.search(queries, setting.rescore or k, minimum_match=setting.minimum_match)
+            if setting.rescore:
+                ranking = rescore(ranking, encoded.queries, encoded.documents, k)
+            cost = _cost(queries, documents, index, setting)
+            label = f"{name} {as_text(setting)}".strip()
+            run = ranking.to_run(encoded.query_ids)
+            points[setting] = GridPoint(name, setting, evaluate_run(label, run, encoded.dataset, measures, cost=cost))
+            advance(1)
+    return [points[setting] for setting in settings]
+
+
+def check_depth(settings: Sequence[Setting], measures: Sequence[str | Measure], k: int) -> None:
+    """Raise `ArgumentError` for an unknown measure, or one that looks deeper than a search gives results."""
+    deepest = max(depth(measure) for measure in parse_measures(measures).values())
+    shortest = min([k, *(setting.rescore for setting in settings if setting.rescore)])
+    if deepest > shortest:
+        raise ArgumentError(f"a measure looks at {deepest} results, where a search gives {shortest}")
+
+
+def grid_table(points: Sequence[GridPoint]) -> Grid:
+    """The points as a table: what is swept, mean numbers of terms, FLOPS, matched documents and the measures."""
+    shown, first = swept(points), points[0].evaluation
+    several = len({point.system for point in points}) > 1
+    header = [*(["system"] if several else []), *(COLUMNS[name] for name in shown)]
+    rows = []
+    for point in points:
+        cost = point.evaluation.cost or Cost()
+        setting = [NONE if point.setting is None else f"{getattr(point.setting, name):g}" for name in shown]
+        costs = [cost.query_terms, cost.document_terms, cost.flops, cost.matched]
+        cells = [NONE if value is None else f"{value:.4g}" for value in costs]
+        values = [f"{value:.4f}" for value in point.evaluation.values.values()]
+        rows.append([*([point.system] if several else []), *setting, *cells, *values])
+    title = f"{first.dataset}, {first.queries} queries"
+    return Grid(title, [*header, "L0_q", "L0_d", "FLOPS", "matched", *first.values], rows)
+
+
+def swept(points: Sequence[GridPoint]) -> list[str]:
+    """The names of what any of the settings has another value for than a plain search; top_k if there is none."""
+    plain, settings = Setting(), [point.setting for point in points if point.setting is not None]
+    found = [name for name in COLUMNS if any(getattr(one, name) != getattr(plain, name) for one in settings)]
+    return found or ["query_top_k", "document_top_k"]
+
+
+def as_text(setting: Setting) -> str:
+    """What differs from a plain search, as `parse_grid` reads it.
+
+    >>> as_text(Setting(query_top_k=5, document_mass=0.5))
+    'query_top_k=5 document_mass=0.5'
+    """
+    plain = Setting()
+    return " ".join(f"{n}={getattr(setting, n)}" for n in COLUMNS if getattr(setting, n) != getattr(plain, n))
+
+
+def _cost(queries: csr_array, documents: csr_array, index: ExactIndex, setting: Setting) -> Cost:
+    matches = index.matched(queries, minimum_match=setting.minimum_match)
+    return Cost(
+        query_terms=active_terms(queries),
+        document_terms=active_terms(documents),
+        flops=flops(queries, documents),
+        matched=float(matches.mean() / max(1, len(index))),
+    )
+
+
+def _choices(word: str) -> Iterator[tuple[str, Any]]:
+    """The pairs of name and value in "name=value,value"."""
+    kinds: dict[str, type[float]] = {field.name: int if field.type == "int" else float for field in fields(Setting)}
+    name, _, values = word.partition("=")
+    if name not in kinds:
+        raise ArgumentError(f"--grid: unknown name in {word!r}: it is one of {', '.join(kinds)}")
+    for value in values.split(","):
+        try:
+            number = kinds[name](value)
+        except ValueError as error:
+            what = "a whole number" if kinds[name] is int else "a number"
+            raise ArgumentError(f"--grid: {word}: {value!r} is not {what}") from error
+        if number < 0:
+            raise ArgumentError(f"--grid: {word}: {value} is below 0")
+        yield name, number

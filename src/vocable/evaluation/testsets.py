@@ -1,0 +1,268 @@
+"""Test collections made from a log of queries and the documents that answered them ("The Pre-Training Study of
+Expanded-SPLADE Models on Web Document Titles", section 3.5 and appendix C.1).
+
+Queries are put into clusters of similar meaning, and a test collection takes its queries from all clusters alike:
+
+    hard      (3.5) as many queries of low, middle and high term overlap with their documents; up to 3 positives, those
+              with the highest labels; up to 10 negatives, positives of queries in other clusters that share most terms
+              with the query. A query without such a negative is no candidate.
+    plain     (C.1) any queries, with all their positives.
+
+Both may have distractors: the documents of further queries from every cluster. Where the paper is silent, we read: the
+overlap of a query and a document is the share of the query's words that are in the document; a query's overlap is the
+highest over its positives; low is below 1/3, high from 2/3 on.
+
+A text is cut into words as `\\w+` in lower case. Distinct texts of the log are held, each once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vocable.data import Example
+from vocable.errors import ArgumentError, DataError
+from vocable.evaluation.clusters import LEXICAL, cluster, text_embeddings
+from vocable.evaluation.query_log import Log
+from vocable.storage import replacing
+from vocable.unfinished import partial_of, refuse_occupied
+
+LEVELS = ("low", "middle", "high")
+WORD = re.compile(r"\w+")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a test collection is to be like; the defaults are the paper's, where it has any.
+
+    `queries` is how many there are at most, `positives` and `negatives` how many of each a query has at most (None for
+    all positives); a negative has at least the share `minimum_overlap` of the query's words. `distractors` is the
+    number of further queries of each cluster whose documents are added.
+    """
+
+    queries: int = 900
+    clusters: int = 100
+    kind: Literal["hard", "plain"] = "hard"
+    positives: int | None = 3
+    negatives: int = 10
+    minimum_overlap: float = 0.5
+    distractors: int = 0
+
+    def __post_init__(self) -> None:
+        """Raise `ArgumentError` for a value out of its range."""
+        least = {"queries": 1, "clusters": 2, "distractors": 0, "negatives": 1 if self.kind == "hard" else 0}
+        if self.kind not in ("hard", "plain"):
+            raise ArgumentError(f"kind must be hard or plain, not {self.kind!r}")
+        for name, low in least.items():
+            if getattr(self, name) < low:
+                raise ArgumentError(f"{name} must be at least {low}, not {getattr(self, name)}")
+        if self.positives is not None and self.positives < 1:
+            raise ArgumentError(f"positives must be at least 1, not {self.positives}")
+        if not 0 < self.minimum_overlap <= 1:
+            raise ArgumentError(f"minimum_overlap is a share above 0, not {self.minimum_overlap}")
+
+
+class Chosen(NamedTuple):
+    """A query of a test collection: rows of the log's queries and documents. `level` is None in a plain one."""
+
+    query: int
+    positives: tuple[int, ...]
+    negatives: tuple[int, ...]
+    level: str | None
+
+
+class Selection(NamedTuple):
+    """What was chosen from a log. `further` are rows of the queries that distractors come from, and `distractors` rows
+    of documents that answer no chosen query.
+    """
+
+    log: Log
+    chosen: list[Chosen]
+    further: list[int]
+    distractors: list[int]
+
+    def queries(self) -> set[str]:
+        """The queries whose answers are in the collection: what a training set must do without."""
+        return {self.log.queries[row] for row in (*(one.query for one in self.chosen), *self.further)}
+
+    def documents(self) -> list[int]:
+        """The rows of all documents of the collection, in the order of the log."""
+        judged = (row for one in self.chosen for row in (*one.positives, *one.negatives))
+        return sorted({*judged, *self.distractors})
+
+    def levels(self) -> dict[str, int]:
+        """The number of queries at each level; none in a plain collection."""
+        found = [one.level for one in self.chosen if one.level is not None]
+        return {level: found.count(level) for level in LEVELS} if found else {}
+
+
+def choose(log: Log, choice: Choice, *, embedding: str = LEXICAL, seed: int = 0) -> Selection:
+    """Choose the queries, positives, negatives and distractors of a test collection.
+
+    Args:
+        log: from `vocable.evaluation.query_log.read_log`.
+        choice: what the collection is to be like.
+        embedding: what clusters the queries, as in `vocable.evaluation.clusters.text_embeddings`.
+        seed: decides clusters and draws: the same log, choice and seed give the same collection.
+
+    Raises:
+        ArgumentError: more clusters than queries.
+        DataError: no query is fit, or a level of overlap has none.
+        ModelError: the embedding model cannot be read.
+    """
+    groups = cluster(text_embeddings(log.queries, embedding), choice.clusters, seed)
+    rng = np.random.default_rng(seed)
+    chosen = _hard(log, choice, groups, rng) if choice.kind == "hard" else _plain(log, choice, groups, rng)
+    further = _further(choice, groups, {one.query for one in chosen}, rng)
+    judged = {row for one in chosen for row in (*log.answers[one.query], *one.negatives)}
+    distractors = {document for query in further for document in log.answers[query]} - judged
+    return Selection(log, chosen, further, sorted(distractors))
+
+
+def words(text: str) -> set[str]:
+    """The distinct words of a text, in lower case.
+
+    >>> sorted(words("The fox, the OWL!"))
+    ['fox', 'owl', 'the']
+    """
+    return set(WORD.findall(text.lower()))
+
+
+def _hard(log: Log, choice: Choice, groups: NDArray[np.int64], rng: np.random.Generator) -> list[Chosen]:
+    holding = _postings(log)
+    owners: list[set[int]] = [set() for _ in log.documents]  # the clusters whose queries a document answers
+    for query, answers in enumerate(log.answers):
+        for document in answers:
+            owners[document].add(int(groups[query]))
+    by_level: dict[str, dict[int, Chosen]] = {level: {} for level in LEVELS}
+    for query, text in enumerate(log.queries):
+        asked = words(text)
+        near = _near(asked, holding, choice.minimum_overlap)
+        negatives = list(islice((row for row in near if int(groups[query]) not in owners[row]), choice.negatives))
+        if negatives:
+            best = max(len(asked & words(log.documents[document])) for document in log.answers[query])
+            level = LEVELS[min(2, 3 * best // len(asked))]
+            by_level[level][query] = Chosen(query, _positives(log, query, choice), tuple(negatives), level)
+    return _balanced(by_level, choice.queries, groups, rng)
+
+
+def _balanced(
+    by_level: dict[str, dict[int, Chosen]], count: int, groups: NDArray[np.int64], rng: np.random.Generator
+) -> list[Chosen]:
+    """As many of each level, a third of `count` at most, each from all clusters alike."""
+    sizes = {level: len(found) for level, found in by_level.items()}
+    empty = [level for level, size in sizes.items() if not size]
+    if empty:
+        there = ", ".join(f"{size:,} {level}" for level, size in sizes.items())
+        raise DataError(f"no query of {' and '.join(empty)} overlap has a hard negative ({there}): lower the overlap")
+    each = min(max(1, count // len(LEVELS)), *sizes.values())
+    return [found[query] for found in by_level.values() for query in _from_all(list(found), each, groups, rng)]
+
+
+def _plain(log: Log, choice: Choice, groups: NDArray[np.int64], rng: np.random.Generator) -> list[Chosen]:
+    rows = _from_all(range(len(log.queries)), choice.queries, groups, rng)
+    return [Chosen(query, _positives(log, query, choice), (), None) for query in rows]
+
+
+def _further(choice: Choice, groups: NDArray[np.int64], taken: set[int], rng: np.random.Generator) -> list[int]:
+    """So many further queries of every cluster, whose documents are to distract."""
+    others = _members((query for query in range(len(groups)) if query not in taken), groups)
+    return [query for some in others.values() for query in rng.permutation(some)[: choice.distractors].tolist()]
+
+
+def _positives(log: Log, query: int, choice: Choice) -> tuple[int, ...]:
+    """The answers with the highest labels, the earlier in the log first where they are alike."""
+    answers = log.answers[query]
+    limit = choice.positives if choice.kind == "hard" else None
+    return tuple(sorted(answers, key=lambda document: (-answers[document], document))[:limit])
+
+
+def _from_all(queries: Sequence[int], count: int, groups: NDArray[np.int64], rng: np.random.Generator) -> list[int]:
+    """`count` of the queries in random order: one of every cluster, then a second one of every cluster, and so on."""
+    rounds: dict[int, list[int]] = defaultdict(list)
+    for members in _members(queries, groups).values():
+        for turn, query in enumerate(rng.permutation(members).tolist()):
+            rounds[turn].append(query)
+    drawn = (query for turn in sorted(rounds) for query in rng.permutation(rounds[turn]).tolist())
+    return [query for query, _ in zip(drawn, range(count), strict=False)]
+
+
+def _members(queries: Iterable[int], groups: NDArray[np.int64]) -> dict[int, list[int]]:
+    """The queries of each cluster."""
+    found: dict[int, list[int]] = defaultdict(list)
+    for query in queries:
+        found[int(groups[query])].append(query)
+    return dict(sorted(found.items()))
+
+
+def _postings(log: Log) -> dict[str, NDArray[np.int64]]:
+    """The documents that hold each word."""
+    holding: dict[str, list[int]] = defaultdict(list)
+    for row, text in enumerate(log.documents):
+        for word in words(text):
+            holding[word].append(row)
+    return {word: np.array(rows, dtype=np.int64) for word, rows in holding.items()}
+
+
+def _near(asked: set[str], holding: dict[str, NDArray[np.int64]], share: float) -> list[int]:
+    """The documents that hold at least that share of the words: those with most of them first, then as in the log."""
+    lists = [holding[word] for word in asked if word in holding]
+    if not lists:
+        return []
+    rows, counts = np.unique(np.concatenate(lists), return_counts=True)
+    enough = counts >= share * len(asked) - 1e-9
+    order = np.argsort(-counts[enough], kind="stable")
+    found: list[int] = rows[enough][order].tolist()
+    return found
+
+
+def write_rest(examples: Iterable[Example], selection: Selection, path: Path) -> int:
+    """Write the examples whose query is not in the collection (C.1.3) as JSON lines; gives their number.
+
+    The file is there only when it is whole.
+    """
+    used, count = selection.queries(), 0
+    with replacing(path) as file:
+        for query, positive, negatives, _, scores in examples:
+            if query not in used:
+                lists = {name: values for name, values in (("negatives", negatives), ("scores", scores)) if values}
+                row = {"query": query, "positive": positive} | lists
+                file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+                count += 1
+    return count
+
+
+def write_beir(selection: Selection, folder: Path) -> None:
+    """Write the collection as a BEIR folder, whole or not at all; documents and queries are called by their rows.
+
+    Positives are judged 1 and hard negatives 0.
+
+    Raises:
+        ArgumentError: something is at `folder` already.
+    """
+    refuse_occupied(folder)
+    work, log = partial_of(folder), selection.log
+    shutil.rmtree(work, ignore_errors=True)  # of a run that was killed
+    (work / "qrels").mkdir(parents=True)
+    corpus = ({"_id": f"d{row}", "title": "", "text": log.documents[row]} for row in selection.documents())
+    queries = ({"_id": f"q{one.query}", "text": log.queries[one.query]} for one in selection.chosen)
+    for name, rows in (("corpus", corpus), ("queries", queries)):
+        with (work / f"{name}.jsonl").open("w", encoding="utf-8") as file:
+            file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    with (work / "qrels" / "test.tsv").open("w", encoding="utf-8") as file:
+        file.write("query-id\tcorpus-id\tscore\n")
+        for one in selection.chosen:
+            for relevance, rows_of in ((1, one.positives), (0, one.negatives)):
+                file.writelines(f"q{one.query}\td{row}\t{relevance}\n" for row in rows_of)
+    os.replace(work, folder)

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+from vocable.adapt.checkpoint import load_checkpoint
+from vocable.analysis import logits
+from vocable.analysis.logits import logit_statistics
+from vocable.analysis.moments import Moments
+from vocable.encoder.output_vocabulary import OutputVocabulary, give_output_vocabulary
+from vocable.errors import ArgumentError, DataError
+
+SHIFT = 0.0123  # the backbones are calibrated so that some logit is 0 but for rounding, which would decide a count
+
+
+def direct(folder: Path, texts: list[str], top: list[int], layer: OutputVocabulary | None = None) -> dict[str, object]:
+    """The definitions, in float64, on all logits at once, with the stock model, one text at a time."""
+    mlm, tokenizer = AutoModelForMaskedLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    mlm.get_output_embeddings().bias.data += SHIFT
+    if layer is not None:
+        give_output_vocabulary(mlm, layer)
+    of_texts = []
+    with torch.inference_mode():
+        for text in texts:
+            inputs = tokenizer(text, truncation=True, max_length=64, return_tensors="pt")
+            of_texts.append(mlm.eval()(**inputs).logits[0].double().numpy())
+    every = np.concatenate(of_texts)
+    ranked = [np.sort(rows, axis=1)[:, ::-1] for rows in of_texts]
+    sizes = {**{str(k): k for k in top}, "all": every.shape[1]}
+    counts = (every >= 0).sum(axis=1)
+    return {
+        "tokens": len(every),
+        "logit_score_std": every.std(axis=0).mean(),
+        "doc_score_avg": {k: np.mean([rows[:, :n].mean(axis=1).mean() for rows in ranked]) for k, n in sizes.items()},
+        "doc_score_std": {k: np.mean([rows[:, :n].std(axis=1).mean() for rows in ranked]) for k, n in sizes.items()},
+        "non_neg_terms_avg": counts.mean(),
+        "non_neg_terms_std": counts.std(),
+    }
+
+
+@pytest.mark.parametrize("architecture", ["bert", "modernbert", "deberta"])
+@pytest.mark.parametrize("block", [1000, 1 << 24])
+def test_the_stream_is_the_direct_computation(
+    backbones: dict[str, Path], toy_texts: list[str], architecture: str, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logits, "VALUES", block)
+    texts = toy_texts[:36]  # more than a batch
+    mlm, tokenizer = load_checkpoint(backbones[architecture])
+    mlm.get_output_embeddings().bias.data += SHIFT
+    done: list[int] = []
+    found = logit_statistics(mlm, tokenizer, iter(["", *texts, " "]), top=[3, 10], max_length=64, advance=done.append)
+    expected = direct(backbones[architecture], texts, [3, 10])
+    assert (found.texts, found.terms, sum(done)) == (36, mlm.get_output_embeddings().out_features, 36)
+    for name, value in expected.items():
+        assert getattr(found, name) == pytest.approx(value, rel=1e-5, abs=1e-5), name
+    assert "forward" not in mlm.get_output_embeddings().__dict__  # the model is as it was
+
+
+def test_the_terms_are_those_of_an_output_vocabulary(backbones: dict[str, Path], toy_texts: list[str]) -> None:
+    mlm, tokenizer = load_checkpoint(backbones["bert"])
+    torch.manual_seed(0)
+    layer = OutputVocabulary([f"w{i}" for i in range(7)], torch.randn(7, 32), torch.randn(7))
+    give_output_vocabulary(mlm, layer)
+    found = logit_statistics(mlm, tokenizer, toy_texts[:5], top=[2], max_length=64)
+    expected = direct(backbones["bert"], toy_texts[:5], [2], layer)
+    assert found.terms == 7
+    assert found.logit_score_std == pytest.approx(expected["logit_score_std"], rel=1e-5)
+    assert found.doc_score_avg == pytest.approx(expected["doc_score_avg"], rel=1e-5)
+
+
+def test_texts_are_cut_at_the_length(backbones: dict[str, Path]) -> None:
+    mlm, tokenizer = load_checkpoint(backbones["bert"])
+    found = logit_statistics(mlm, tokenizer, ["fox " * 30, "owl"], top=[], max_length=6)
+    assert (found.texts, found.tokens) == (2, 6 + len(tokenizer("owl")["input_ids"]))
+    assert list(found.doc_score_avg) == ["all"]
+
+
+def test_what_cannot_be_measured_is_refused(backbones: dict[str, Path]) -> None:
+    mlm, tokenizer = load_checkpoint(backbones["bert"])
+    for top in ([0], [10_000]):
+        with pytest.raises(ArgumentError, match="a number of largest logits lies between 1 and"):
+            logit_statistics(mlm, tokenizer, ["fox"], top=top)
+    with pytest.raises(DataError, match="there is no text to measure"):
+        logit_statistics(mlm, tokenizer, ["", "  "], top=[1])
+
+
+@given(st.lists(st.lists(st.floats(-50, 50), max_size=6), min_size=1, max_size=8), st.sampled_from([0.0, -1000.0]))
+@settings(max_examples=80, deadline=None)
+def test_moments_of_blocks_are_those_of_all_values(blocks: list[list[float]], offset: float) -> None:
+    moments, every = Moments(2), np.array([x + offset for block in blocks for x in block])
+    for block in blocks:  # the second term has no value at all
+        values = np.array(block) + offset
+        mean = values.mean() if len(values) else 0.0
+        moments.add([len(values), 0], [mean, 0], [((values - mean) ** 2).sum(), 0])
+    assert moments.counts.tolist() == [len(every), 0]
+    assert moments.std()[1] == 0
+    if len(every):
+        assert moments.mean[0] == pytest.approx(every.mean(), abs=1e-9)
+        assert moments.std()[0] == pytest.approx(every.std(), abs=1e-6)

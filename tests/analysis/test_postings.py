@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.sparse import csr_array
+
+from vocable.analysis.postings import gini, postings, stored_parts
+from vocable.errors import ArgumentError, VectorsError
+from vocable.pruning import prune
+from vocable.search.exact import ExactIndex
+from vocable.vectors import VectorsMeta, write_vectors
+
+META = VectorsMeta(vocabulary="abc", model="toy", pooling="max", role="document", max_length=9, size=6)
+dense_matrices = arrays(
+    np.float32, st.tuples(st.integers(1, 9), st.integers(1, 6)), elements=st.sampled_from([0.0, 0.0, 0.5, 1.0, 3.0])
+)
+
+
+def mean_difference(lengths: np.ndarray) -> float:
+    """The Gini coefficient by its definition, over all pairs."""
+    if not lengths.sum():
+        return 0.0
+    return float(np.abs(lengths[:, None] - lengths[None]).mean() / (2 * lengths.mean()))
+
+
+@given(dense_matrices, st.integers(0, 9), st.none() | st.integers(1, 4))
+@settings(max_examples=100, deadline=None)
+def test_figures_are_those_of_the_whole_matrix(dense: np.ndarray, cut: int, k: int | None) -> None:
+    whole, cut = csr_array(dense), min(cut, len(dense))
+    [found] = postings([whole[:cut], whole[cut:]], top_k=[k], longest=2)
+    active = prune(whole, k).toarray() > 0
+    lists, sizes = active.sum(axis=0), active.sum(axis=1)
+    for spread, lengths in ((found.all_terms, lists), (found.used_terms, lists[lists > 0])):
+        assert spread.terms == len(lengths)
+        if len(lengths):
+            expected = lengths.mean(), lengths.var(), lengths.std(), mean_difference(lengths)
+            assert spread[1:] == pytest.approx(expected, abs=1e-9)
+    assert (found.texts, found.postings, found.top_k) == (len(dense), active.sum(), k)
+    assert found.bytes == 8 * active.sum() + 8 * (dense.shape[1] + 1)
+    assert (found.l0["mean"], found.l0["std"]) == pytest.approx((sizes.mean(), sizes.std()), abs=1e-9)
+    for share in (50, 90, 99, 100):
+        assert found.l0[f"p{share}"] == np.percentile(sizes, share, method="inverted_cdf")
+    order = sorted(np.flatnonzero(lists), key=lambda term: (-lists[term], term))[:2]
+    assert found.longest == tuple((term, lists[term]) for term in order)
+
+
+def test_gini_of_extremes() -> None:
+    assert gini(np.array([], dtype=np.int64)) == gini(np.zeros(4, dtype=np.int64)) == 0
+    assert gini(np.array([5, 5, 5])) == pytest.approx(0)
+    assert gini(np.array([0] * 99 + [7])) == pytest.approx(0.99)
+
+
+def test_an_index_has_the_figures_of_its_vectors(tmp_path: Path) -> None:
+    matrix = csr_array(np.array([[1, 2, 0, 0, 0, 3], [0, 0, 1, 0, 0, 1], [0, 0, 0, 0, 0, 4]], dtype=np.float32))
+    shards, single = tmp_path / "shards", tmp_path / "one.parquet"
+    shards.mkdir()
+    write_vectors(shards / "part-00000.parquet", ["b", "a"], matrix[:2], META)
+    write_vectors(shards / "part-00001.parquet", ["c"], matrix[2:], META)
+    write_vectors(single, ["b", "a", "c"], matrix, META)
+    ExactIndex(matrix, ["b", "a", "c"], META).save(tmp_path / "index")
+    expected = postings([matrix], top_k=[None, 1])
+    for place in (shards, single, tmp_path / "index"):
+        stored = stored_parts(place)
+        assert stored.meta == META
+        assert postings(stored.parts, top_k=[None, 1]) == expected
+    assert expected[0].longest == ((5, 3), (0, 1), (1, 1), (2, 1))
+    assert [one.postings for one in expected] == [6, 3]
+
+
+def test_what_cannot_be_measured_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(VectorsError, match="the folder holds no vectors"):
+        stored_parts(tmp_path)
+    with pytest.raises(VectorsError, match="no such file"):
+        stored_parts(tmp_path / "none")
+    with pytest.raises(VectorsError, match="there are no vectors"):
+        postings([])
+    with pytest.raises(ArgumentError, match="longest must be 0 or more"):
+        postings([], longest=-1)
+
+
+def test_names_are_put_where_they_are_known() -> None:
+    [found] = postings([csr_array(np.array([[0.0, 1.0]], dtype=np.float32))])
+    assert found.to_json(["fox", "owl"])["longest"] == [{"term": "owl", "length": 1}]
+    assert found.to_json()["longest"] == [{"term": 1, "length": 1}]

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array, random_array
+
+from vocable.analysis.term_scores import term_scores
+from vocable.errors import ArgumentError, VectorsError
+from vocable.pruning import prune
+
+TEXTS = csr_array(random_array((90, 25), density=0.3, rng=np.random.default_rng(0), dtype=np.float32))
+
+
+@pytest.mark.parametrize("cuts", [[], [1, 2, 50], [90]])
+def test_parts_are_measured_as_the_whole(cuts: list[int]) -> None:
+    edges = [0, *cuts, 90]
+    parts = (TEXTS[low:high] for low, high in pairwise(edges))
+    found = term_scores(parts, [1, 25, 1000], top_k=[None, 3])
+    expected = []
+    for k in (None, 3):
+        dense = prune(TEXTS, k).toarray().astype(np.float64)
+        for threshold in (1, 25, 1000):
+            spread = [w[w > 0].std() for w in dense.T if (w > 0).sum() >= threshold and (w > 0).any()]
+            expected.append((k, threshold, len(spread), pytest.approx(np.mean(spread), abs=1e-7) if spread else None))
+    assert [tuple(one) for one in found] == expected
+
+
+def test_what_cannot_be_measured_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="a threshold is a number of texts, 1 or more, not 0"):
+        term_scores([TEXTS], [0])
+    with pytest.raises(ArgumentError, match="top_k must be at least 1"):
+        term_scores([TEXTS], top_k=[0])
+    with pytest.raises(VectorsError, match="no vectors"):
+        term_scores([])
+    with pytest.raises(VectorsError, match="of 25 terms and of 3"):
+        term_scores([TEXTS, csr_array((1, 3), dtype=np.float32)])

@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array, random_array
+
+from vocable.data import Document, Qrel, Query
+from vocable.errors import ArgumentError
+from vocable.evaluation import Dataset
+from vocable.evaluation.grid import Setting, as_text, check_depth, grid_table, parse_grid, search_grid, swept
+from vocable.evaluation.retrieval import Encoded
+
+RNG = np.random.default_rng(0)
+N, Q, V = 60, 7, 30
+DOCUMENTS = random_array((N, V), density=0.3, rng=RNG, dtype=np.float32).toarray()
+QUERIES = random_array((Q, V), density=0.3, rng=RNG, dtype=np.float32).toarray()
+RELEVANT = [[int(row) for row in RNG.choice(N, 3, replace=False)] for _ in range(Q)]
+DATASET = Dataset(
+    "toy",
+    [Document(f"d{row:02}", "x") for row in range(N)],
+    [Query(f"q{row}", "x") for row in range(Q)],
+    [Qrel(f"q{q}", f"d{row:02}", 1) for q in range(Q) for row in RELEVANT[q]],
+)
+ENCODED = Encoded(DATASET, csr_array(QUERIES), csr_array(DOCUMENTS), 1.0)
+
+
+def heaviest(dense: np.ndarray, top_k: int, mass: float, least: float) -> np.ndarray:
+    """Pruning by its definition, a row at a time."""
+    kept = np.zeros_like(dense)
+    for row, weights in enumerate(dense):
+        order = sorted(np.flatnonzero(weights), key=lambda term: (-weights[term], term))
+        sums = np.cumsum([float(weights[term]) for term in order])
+        enough = int((sums < mass * sums[-1] - 1e-9).sum()) + 1 if order else 0
+        for term in order[: top_k or None][:enough]:
+            kept[row, term] = weights[term] if weights[term] >= least else 0
+    return kept
+
+
+def expected(setting: Setting) -> tuple[list[float], list[float]]:
+    """Terms, FLOPS and matched documents, then RR@10 and R@10, from dense matrices."""
+    queries = heaviest(QUERIES, setting.query_top_k, setting.query_mass, setting.query_min_weight)
+    documents = heaviest(DOCUMENTS, setting.document_top_k, setting.document_mass, setting.document_min_weight)
+    shared = (queries > 0).astype(int) @ (documents > 0).T.astype(int)
+    allowed = (shared > 0) & (shared >= setting.minimum_match * (queries > 0).sum(axis=1, keepdims=True) - 1e-9)
+    scores = np.where(allowed, queries.astype(np.float64) @ documents.T, -1)
+    whole = QUERIES.astype(np.float64) @ DOCUMENTS.T
+    reciprocal, recall = [], []
+    for q in range(Q):
+        order = [d for d in np.argsort(-scores[q], kind="stable") if scores[q, d] > 0]
+        if setting.rescore:
+            order = sorted(order[: setting.rescore], key=lambda d: -whole[q, d])
+        ranks = [order[:10].index(d) + 1 for d in RELEVANT[q] if d in order[:10]]
+        reciprocal.append(1 / min(ranks) if ranks else 0)
+        recall.append(len(ranks) / 3)
+    # Equation 1: the lengths of the postings lists of a query's terms, over |Q| |D|.
+    lengths = (documents > 0).sum(axis=0)
+    flops = sum(lengths[term] for query in queries for term in np.flatnonzero(query)) / (Q * N)
+    costs = [(queries > 0).sum(axis=1).mean(), (documents > 0).sum(axis=1).mean(), flops, allowed.mean()]
+    return costs, [np.mean(reciprocal), np.mean(recall)]
+
+
+GRID = [
+    "query_top_k=0,3 document_top_k=0,4",
+    "query_mass=0.5 document_mass=0.75,1",
+    "query_min_weight=0.4 document_min_weight=0.2",
+    "minimum_match=0.3,0.6",
+    "query_top_k=2 document_top_k=3 rescore=10,20",
+]
+
+
+def test_every_point_is_that_of_brute_force() -> None:
+    settings, done = parse_grid(GRID), []
+    points = search_grid("toy", ENCODED, settings, advance=done.append)
+    assert [point.setting for point in points] == settings
+    assert sum(done) == len(settings) == 11
+    for point in points:
+        assert point.setting is not None
+        costs, values = expected(point.setting)
+        cost = point.evaluation.cost
+        assert cost is not None
+        found = [cost.query_terms, cost.document_terms, cost.flops, cost.matched]
+        assert found == pytest.approx(costs), point.setting
+        assert list(point.evaluation.values.values()) == pytest.approx(values), point.setting
+    by_match = {point.setting.minimum_match: point.evaluation.cost for point in points[7:9] if point.setting}
+    assert by_match[0.3].flops == by_match[0.6].flops == points[0].evaluation.cost.flops  # type: ignore[union-attr]
+    assert by_match[0.6].matched < by_match[0.3].matched < points[0].evaluation.cost.matched  # type: ignore[union-attr, operator]
+
+
+def test_the_table_has_the_columns_of_the_paper() -> None:
+    points = search_grid("toy", ENCODED, parse_grid(["query_top_k=0", "query_top_k=5 document_top_k=20"]))
+    table = grid_table(points)
+    assert table.header == ["qk", "dk", "L0_q", "L0_d", "FLOPS", "matched", "RR@10", "R@10"]
+    assert [row[:2] for row in table.rows] == [["0", "0"], ["5", "20"]]
+    assert table.title == "toy, 7 queries"
+    assert points[1].evaluation.name == "toy query_top_k=5 document_top_k=20"
+    assert points[1].to_json()["setting"]["document_top_k"] == 20
+    two = grid_table([*points, points[0]._replace(system="BM25", setting=None)])
+    assert two.header[0] == "system"
+    assert two.rows[2][:3] == ["BM25", "–", "–"]
+
+
+def test_settings_are_combinations_and_none_comes_twice() -> None:
+    found = parse_grid(["query_top_k=5,7 document_top_k=20,10", "query_top_k=7 document_top_k=10"])
+    assert [(one.query_top_k, one.document_top_k) for one in found] == [(5, 20), (5, 10), (7, 20), (7, 10)]
+    assert parse_grid([""]) == [Setting()]
+    assert all(parse_grid([as_text(one)]) == [one] for one in parse_grid(GRID))
+    assert swept([]) == ["query_top_k", "document_top_k"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("top_k=5", "--grid: unknown name in 'top_k=5': it is one of query_top_k, query_mass"),
+        ("query_top_k", "--grid: query_top_k: '' is not a whole number"),
+        ("query_top_k=1.5", "--grid: query_top_k=1.5: '1.5' is not a whole number"),
+        ("query_top_k=-1", "--grid: query_top_k=-1: -1 is below 0"),
+        ("minimum_match=x", "--grid: minimum_match=x: 'x' is not a number"),
+        ("minimum_match=2", "minimum_match is a share between 0 and 1, not 2"),
+        ("document_mass=0", "mass is a share of the weight"),
+        ("query_min_weight=nan", "min_weight must be 0 or more"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        parse_grid([text])
+
+
+def test_a_measure_may_not_look_deeper_than_the_search() -> None:
+    with pytest.raises(ArgumentError, match="a measure looks at 10 results, where a search gives 5"):
+        check_depth(parse_grid(["rescore=5,20"]), ["R@10"], 100)
+    with pytest.raises(ArgumentError, match="a measure looks at 1000 results, where a search gives 100"):
+        search_grid("toy", ENCODED, [Setting()], ["R@1000"], k=100)
