@@ -16,8 +16,9 @@ import torch
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from sentence_transformers.sparse_encoder.modules import SpladePooling
-from test_head import dense, drawn, with_gradients
 from torch import Tensor, nn
+
+from tests.encoder.test_head import dense, drawn, with_gradients
 
 pytest.importorskip("triton", reason="Triton is not installed: it exists for Linux alone")
 

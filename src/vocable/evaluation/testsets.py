@@ -165,7 +165,8 @@ def _balanced(
     empty = [level for level, size in sizes.items() if not size]
     if empty:
         there = ", ".join(f"{size:,} {level}" for level, size in sizes.items())
-        raise DataError(f"no query of {' and '.join(empty)} overlap has a hard negative ({there}): lower the overlap")
+        missing = " and ".join(empty)
+        raise DataError(f"no query of {missing} overlap has a hard negative ({there}): ask for less min_overlap")
     each = min(max(1, count // len(LEVELS)), *sizes.values())
     return [found[query] for found in by_level.values() for query in _from_all(list(found), each, groups, rng)]
 
