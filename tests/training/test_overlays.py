@@ -58,6 +58,8 @@ def test_a_base_that_cannot_be_stood_on(tmp_path: Path, texts: dict[str, str], m
         ("a=null", {"a": None, "n": None}),
         ("n.x.y=[1, k]", {"a": {"c": 1}, "n": {"x": {"y": [1, "k"]}}}),
         ("needs=[]", {"a": {"c": 1}, "n": None, "needs": []}),
+        ("n=pydocs:", {"a": {"c": 1}, "n": "pydocs:"}),
+        ("n={x: 1}", {"a": {"c": 1}, "n": {"x": 1}}),
     ],
 )
 def test_an_override_changes_one_key(text: str, expected: dict[str, object]) -> None:

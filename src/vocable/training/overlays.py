@@ -47,9 +47,12 @@ def override(values: dict[str, Any], text: str) -> None:
     if not equals:
         raise RecipeError(f"--set {text}: expected key=value")
     try:
-        assign(values, key, scalar(yaml.safe_load(value)), f"--set {text}")
+        given = yaml.safe_load(value)
     except yaml.YAMLError as error:
         raise RecipeError(f"--set {text}: the value is not YAML") from error
+    # A place that ends in a colon, as pydocs: does, would be a part with one key.
+    plain = isinstance(given, dict) and not value.lstrip().startswith("{")
+    assign(values, key, value if plain else scalar(given), f"--set {text}")
 
 
 def assign(values: dict[str, Any], key: str, value: Any, where: str) -> None:
