@@ -126,6 +126,8 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="try the CUDA part without a GPU")
     options = parser.parse_args()
     device = torch.device(options.device)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        parser.error("there is no CUDA device, or this PyTorch was built without CUDA")
     if options.small or device.type == "cuda":
         measure_cuda(options, device)
         return
