@@ -52,7 +52,7 @@ def check(selection: Selection, choice: Choice, groups: np.ndarray) -> None:
         eligible = [
             d
             for d in range(len(share))
-            if share[d] >= choice.minimum_overlap - 1e-9 and int(groups[one.query]) not in owned[d]
+            if share[d] >= choice.min_overlap - 1e-9 and int(groups[one.query]) not in owned[d]
         ]
         assert list(one.negatives) == sorted(eligible, key=lambda d: (-share[d], d))[: choice.negatives]
         assert one.negatives
@@ -115,7 +115,7 @@ def test_mistakes_are_named() -> None:
         choose(read_log([Example("a b", "x"), Example("c d", "y"), Example("e", "z")]), Choice(clusters=2))
     with pytest.raises(ArgumentError, match="the number of clusters lies between 2 and 1"):
         choose(read_log([Example("a", "x")]), Choice(clusters=2))
-    for values in ({"queries": 0}, {"clusters": 1}, {"kind": "easy"}, {"negatives": 0}, {"minimum_overlap": 0}):
+    for values in ({"queries": 0}, {"clusters": 1}, {"kind": "easy"}, {"negatives": 0}, {"min_overlap": 0}):
         with pytest.raises(ArgumentError, match=next(iter(values))):
             Choice(**values)  # type: ignore[arg-type]
 

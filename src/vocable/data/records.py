@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import json
+from typing import Any, NamedTuple
 
 from ir_measures import Qrel, ScoredDoc
 
@@ -45,6 +46,17 @@ class Example(NamedTuple):
     negatives: tuple[str, ...] = ()
     source: str = ""
     scores: tuple[float, ...] = ()
+
+    @property
+    def line(self) -> bytes:
+        """The line of JSON that `read_examples` reads as this example; the source is the file's.
+
+        >>> Example("lists?", "A list is a sequence.", ("A set is not.",)).line
+        b'{"query": "lists?", "positive": "A list is a sequence.", "negatives": ["A set is not."]}\\n'
+        """
+        values: dict[str, Any] = {"query": self.query, "positive": self.positive}
+        values |= {name: list(part) for name in ("negatives", "scores") if (part := getattr(self, name))}
+        return json.dumps(values, ensure_ascii=False).encode() + b"\n"
 
 
 class MinedNegatives(NamedTuple):

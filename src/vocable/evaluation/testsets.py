@@ -47,7 +47,7 @@ class Choice:
     """What a test collection is to be like; the defaults are the paper's, where it has any.
 
     `queries` is how many there are at most, `positives` and `negatives` how many of each a query has at most (None for
-    all positives); a negative has at least the share `minimum_overlap` of the query's words. `distractors` is the
+    all positives); a negative has at least the share `min_overlap` of the query's words. `distractors` is the
     number of further queries of each cluster whose documents are added.
     """
 
@@ -56,7 +56,7 @@ class Choice:
     kind: Literal["hard", "plain"] = "hard"
     positives: int | None = 3
     negatives: int = 10
-    minimum_overlap: float = 0.5
+    min_overlap: float = 0.5
     distractors: int = 0
 
     def __post_init__(self) -> None:
@@ -69,8 +69,8 @@ class Choice:
                 raise ArgumentError(f"{name} must be at least {low}, not {getattr(self, name)}")
         if self.positives is not None and self.positives < 1:
             raise ArgumentError(f"positives must be at least 1, not {self.positives}")
-        if not 0 < self.minimum_overlap <= 1:
-            raise ArgumentError(f"minimum_overlap is a share above 0, not {self.minimum_overlap}")
+        if not 0 < self.min_overlap <= 1:
+            raise ArgumentError(f"min_overlap is a share above 0, not {self.min_overlap}")
 
 
 class Chosen(NamedTuple):
@@ -148,7 +148,7 @@ def _hard(log: Log, choice: Choice, groups: NDArray[np.int64], rng: np.random.Ge
     by_level: dict[str, dict[int, Chosen]] = {level: {} for level in LEVELS}
     for query, text in enumerate(log.queries):
         asked = words(text)
-        near = _near(asked, holding, choice.minimum_overlap)
+        near = _near(asked, holding, choice.min_overlap)
         negatives = list(islice((row for row in near if int(groups[query]) not in owners[row]), choice.negatives))
         if negatives:
             best = max(len(asked & words(log.documents[document])) for document in log.answers[query])
@@ -235,11 +235,9 @@ def write_rest(examples: Iterable[Example], selection: Selection, path: Path) ->
     """
     used, count = selection.queries(), 0
     with replacing(path) as file:
-        for query, positive, negatives, _, scores in examples:
-            if query not in used:
-                lists = {name: values for name, values in (("negatives", negatives), ("scores", scores)) if values}
-                row = {"query": query, "positive": positive} | lists
-                file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+        for example in examples:
+            if example.query not in used:
+                file.write(example.line)
                 count += 1
     return count
 

@@ -7,7 +7,6 @@ OUTPUT.partial/progress.json    how much of it counts
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import zlib
@@ -74,7 +73,7 @@ def rewrite(
         advance(done.read)
         while chunk := list(islice(stream, CHUNK)):
             changed = change(chunk)
-            file.write(b"".join(_line(example) for example in changed))
+            file.write(b"".join(example.line for example in changed))
             file.flush()
             os.fsync(file.fileno())
             done.read += len(chunk)
@@ -89,12 +88,6 @@ def rewrite(
     os.replace(work / LINES, output)
     shutil.rmtree(work)
     return done
-
-
-def _line(example: Example) -> bytes:
-    values: dict[str, Any] = {"query": example.query, "positive": example.positive}
-    values |= {name: list(part) for name in ("negatives", "scores") if (part := getattr(example, name))}
-    return json.dumps(values, ensure_ascii=False).encode() + b"\n"
 
 
 def _read_progress(work: Path) -> Rewritten:
@@ -114,5 +107,5 @@ def _skip(stream: Iterator[Example], done: Rewritten, work: Path) -> None:
 
 def _checksum(examples: Iterable[Example], start: int) -> int:
     for example in examples:
-        start = zlib.crc32(_line(example), start)
+        start = zlib.crc32(example.line, start)
     return start
