@@ -28,10 +28,10 @@ def test_each_measure_is_drawn_against_flops_with_a_curve_a_system() -> None:
     assert [axes.get_ylabel() for axes in figure.axes] == ["RR@10", "R@10"]
     for axes, share in zip(figure.axes, (1, 0.5), strict=True):
         drawn = {line.get_label(): np.asarray(line.get_xydata()).tolist() for line in axes.get_lines()}
-        curve = [[2.0, 0.5 * share], [0.5, 0.4 * share]]
+        curve = [[0.5, 0.4 * share], [2.0, 0.5 * share]]
         others = {"b": [[3.0, 0.6 * share]], "b, rescore=100": [[0.5, 0.7 * share]], "BM25": [[1.0, 0.3 * share]]}
         assert drawn == {"a": curve, **others}
-        assert [text.get_text() for text in axes.texts] == ["0/0", "5/20", "0/0", "5/20", ""]
+        assert [text.get_text() for text in axes.texts] == ["5/20", "0/0", "0/0", "5/20", ""]
         assert axes.get_xscale() == "log"
     assert figure.legends[0].get_title().get_text() == "labels: qk/dk"
     with pytest.raises(ArgumentError, match="nothing to draw"):

@@ -87,7 +87,7 @@ def effectiveness_against_flops(results: Mapping[str, Result]) -> Figure:
 def pruning_against_flops(points: Sequence[GridPoint]) -> Figure:
     """Draw each measure against FLOPS, one curve a system and one point a pruning ("The Pre-Training Study of
     Expanded-SPLADE Models on Web Document Titles", figure 1). A threshold on matches, or a second step, makes another
-    curve.
+    curve. Points of a curve are joined by FLOPS.
 
     Args:
         points: what `vocable.evaluation.grid.search_grid` gives. Those without FLOPS have no place and are left out.
@@ -106,7 +106,9 @@ def pruning_against_flops(points: Sequence[GridPoint]) -> Figure:
             if flops:
                 text = "" if setting is None else "/".join(f"{getattr(setting, name):g}" for name in shown)
                 found[_curve(system, setting)].append(Point(flops, evaluation.values[measure], text))
-        panels.append((Panel((points[0].evaluation.dataset,), measure), dict(found)))
+        # Several limits at once have no order of their own: a curve goes on from the cheaper to the dearer.
+        ordered = {curve: sorted(those) for curve, those in found.items()}
+        panels.append((Panel((points[0].evaluation.dataset,), measure), ordered))
     if not any(found for _, found in panels):
         raise ArgumentError("nothing to draw: no search reads a posting")
     return _figure(panels, "/".join(COLUMNS[name] for name in shown))
