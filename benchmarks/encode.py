@@ -28,6 +28,7 @@ from vocable.data import read_texts
 from vocable.encoder.encode import BATCH_TOKENS, encode
 from vocable.encoder.load import load, locate
 from vocable.encoder.precision import native_bfloat16
+from vocable.encoder.terms import terms
 
 OUR_BATCHES = {"cpu": (512, 1024, 2048, 4096), "cuda": (8192, 32768, 131072)}  # tokens
 THEIR_BATCHES = {"cpu": (4, 8, 16, 32), "cuda": (32, 128, 512)}  # texts
@@ -37,7 +38,7 @@ Encode = Callable[[int], Any]  # batch size -> vectors
 def ours(model: SparseEncoder, texts: list[str], dtype: Any) -> Encode:
     def run(batch: int) -> csr_array:
         BATCH_TOKENS[model.device.type] = batch
-        return encode(model, texts, dtype=dtype)
+        return encode(model, texts, dtype=dtype, top_k=len(terms(model)))  # all terms, as the peer gives them
 
     return run
 

@@ -40,6 +40,19 @@ def test_no_logit_exceeds_its_bound(lengths: list[int], d: int, v: int, seed: in
     assert (upper >= exact - 1e-5 * np.abs(exact)).all()
 
 
+@settings(deadline=None, max_examples=30)
+@given(SIZES, st.integers(2, 40), st.integers(1, 90), st.integers(0, 2**31))
+def test_no_rounded_logit_exceeds_its_bound(lengths: list[int], d: int, v: int, seed: int) -> None:
+    *numbers, offsets = inputs(lengths, d, v, seed)
+    hidden, weight, bias = (part.bfloat16() for part in numbers)
+    upper = screen.upper_bounds(hidden, weight, bias, offsets)
+    assert upper.dtype == torch.float32
+    # As the head computes them: a product rounded to bfloat16, then the bias.
+    products = (hidden.double() @ weight.double().T).bfloat16().float()
+    logits = torch.stack([products[start:end].amax(dim=0) for start, end in pairwise(offsets)]) + bias.float()
+    assert (upper >= logits - 1e-5 * logits.abs()).all()
+
+
 def test_the_bound_is_close_enough_to_be_of_use() -> None:
     hidden, weight, bias, offsets = inputs([20, 30], 384, 2000, seed=0, spread=0.0)
     excess = screen.upper_bounds(hidden, weight, bias, offsets).numpy() - largest(hidden, weight, bias, offsets)
@@ -77,11 +90,13 @@ def test_weights_made_in_inference_mode_are_screened_as_well() -> None:
 
 @pytest.mark.parametrize("activation", ["relu", "log1p_relu"])
 @pytest.mark.parametrize("all_zero", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_head_gives_the_same_with_and_without(
-    monkeypatch: pytest.MonkeyPatch, activation: head.Activation, all_zero: bool
+    monkeypatch: pytest.MonkeyPatch, activation: head.Activation, all_zero: bool, dtype: torch.dtype
 ) -> None:
-    hidden, weight, bias, offsets = inputs([7, 1, 12], 64, 3000, seed=3, spread=0.3)
-    bias -= 1000 if all_zero else 16
+    *numbers, offsets = inputs([7, 1, 12], 64, 3000, seed=3, spread=0.3)
+    numbers[2] -= 1000 if all_zero else 16
+    hidden, weight, bias = (part.to(dtype) for part in numbers)
     results, asked = [], []
     picked = head.logits_where
     monkeypatch.setattr(head, "logits_where", lambda *parts: asked.append(parts) or picked(*parts))
@@ -93,8 +108,17 @@ def test_head_gives_the_same_with_and_without(
         results.append((pooled.detach(), *(part.grad for part in parts)))
     assert len(asked) == 1  # screened once, and its result was sparse enough to be used
     assert bool((results[0][0] > 0).any()) != all_zero
+    rtol, atol = (1e-4, 1e-5) if dtype == torch.float32 else (2**-7, 2**-7)
     for with_screening, without in zip(*results, strict=True):
-        torch.testing.assert_close(with_screening, without, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(with_screening, without, rtol=rtol, atol=atol)
+
+
+def test_weights_cast_for_a_single_call_are_not_screened(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(screen, "_fast_integers", lambda: True)
+    hidden, weight = torch.ones(3, 4).bfloat16(), torch.ones(5, 4).bfloat16()
+    assert screen.screening_pays(hidden, weight)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not screen.screening_pays(hidden, weight)
 
 
 def test_a_single_column_is_not_screened(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,10 +39,14 @@ _weights: WeakIdKeyDictionary = WeakIdKeyDictionary()  # weight -> its state and
 
 
 def screening_pays(hidden: Tensor, weight: Tensor) -> bool:
-    """Whether these are float32 numbers on a processor that multiplies 8-bit integers faster (VNNI or AMX)."""
-    # torch 2.13 multiplies int8 matrices of a single column wrongly.
-    floats = hidden.dtype == weight.dtype == torch.float32 and hidden.shape[1] > 1
-    return floats and hidden.device.type == "cpu" and _fast_integers()
+    """Whether the processor multiplies 8-bit integers faster than these numbers (VNNI or AMX)."""
+    if hidden.device.type != "cpu" or hidden.dtype != weight.dtype or not _fast_integers():
+        return False
+    if hidden.shape[1] < 2:  # torch 2.13 multiplies int8 matrices of a single column wrongly
+        return False
+    # Autocast makes its bfloat16 weights anew for every call, and quantizing them costs more than is won.
+    half = hidden.dtype == torch.bfloat16 and not torch.is_autocast_enabled("cpu")
+    return half or hidden.dtype == torch.float32
 
 
 @cache
@@ -56,16 +60,20 @@ def upper_bounds(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: S
     # One scale for all tokens, so that the maximum over a text's tokens can be taken of the integers.
     tokens, rows = _quantize(hidden, hidden.abs().amax().reshape(1)), _quantized_weight(weight)
     products = torch.empty(len(offsets) - 1, len(weight), dtype=torch.int32)
+    memory = torch.empty(len(hidden) * BLOCK, dtype=torch.int32)  # asking for it block by block costs page faults
     for low in range(0, len(weight), BLOCK):
         block = slice(low, min(low + BLOCK, len(weight)))
-        found = torch._int_mm(tokens.integers, rows.integers[block].T)
+        found = memory[: len(hidden) * (block.stop - low)].view(len(hidden), -1)
+        torch._int_mm(tokens.integers, rows.integers[block].T, out=found)
         for i, (start, end) in enumerate(pairwise(offsets)):
             torch.amax(found[start:end], dim=0, out=products[i, block])
     upper = products * (tokens.scale * rows.scale)
     longest = torch.stack([tokens.length[start:end].amax() for start, end in pairwise(offsets)])
     worst = torch.stack([tokens.error[start:end].amax() for start, end in pairwise(offsets)])
     upper.addr_(worst * SLACK, rows.length + rows.error).addr_(longest * SLACK, rows.error)
-    return upper if bias is None else upper.add_(bias)
+    if hidden.dtype == torch.bfloat16:  # a product is rounded to it before the bias is added
+        upper.addcmul_(upper.abs(), upper.new_tensor(torch.finfo(torch.bfloat16).eps))
+    return upper if bias is None else upper.add_(bias.float())
 
 
 def logits_where(wanted: Tensor, hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Sequence[int]) -> Tensor:
@@ -73,8 +81,8 @@ def logits_where(wanted: Tensor, hidden: Tensor, weight: Tensor, bias: Tensor | 
     largest = torch.zeros(wanted.shape)
     for i, (start, end) in enumerate(pairwise(offsets)):
         terms = wanted[i].nonzero().squeeze(1)
-        logits = (hidden[start:end] @ weight[terms].T).amax(dim=0)
-        largest[i, terms] = logits if bias is None else logits + bias[terms]
+        logits = (hidden[start:end] @ weight[terms].T).amax(dim=0).float()
+        largest[i, terms] = logits if bias is None else logits + bias[terms].float()
     return largest
 
 
@@ -99,6 +107,7 @@ def _state(weight: Tensor) -> Tensor:
 
 
 def _quantize(rows: Tensor, largest: Tensor) -> _Quantized:
+    rows, largest = rows.float(), largest.float()
     scale = (largest / LEVELS).clamp_min(torch.finfo(torch.float32).tiny)
     integers = torch.round(rows / scale[:, None])
     meant = integers * scale[:, None]
