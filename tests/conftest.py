@@ -10,7 +10,7 @@ os.environ.setdefault("TRITON_INTERPRET", "1")  # likewise: kernels run on the p
 import random
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -167,6 +167,14 @@ ARCHITECTURES: dict[str, tuple[str, Callable[..., PreTrainedConfig]]] = {
     ),
     "mpnet": ("byte-level", lambda **ids: MPNetConfig(**SIZES, **SPREAD, **ids)),
 }
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _float32_where_nothing_is_said() -> Iterator[None]:
+    """`dtype="auto"` means float32 on every machine: numbers are compared here to more digits than bfloat16 has."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("vocable.encoder.precision.native_bfloat16", lambda device: False)
+        yield
 
 
 @pytest.fixture(scope="session")

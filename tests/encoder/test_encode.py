@@ -18,6 +18,7 @@ from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, 
 from transformers import PreTrainedTokenizerFast
 
 from vocable.encoder import encode as encoding
+from vocable.encoder import precision
 from vocable.encoder.encode import TextEncoder, encode
 from vocable.encoder.fuse import fuse
 from vocable.encoder.load import load
@@ -299,7 +300,7 @@ def test_bfloat16_is_close_to_float32_and_leaves_the_model_alone(toy_model: Spar
 def test_auto_computes_in_bfloat16_only_where_it_is_native(
     toy_model: SparseEncoder, monkeypatch: pytest.MonkeyPatch, native: bool, dtype: torch.dtype
 ) -> None:
-    monkeypatch.setattr(encoding, "native_bfloat16", lambda device: native)
+    monkeypatch.setattr(precision, "native_bfloat16", lambda device: native)
     assert TextEncoder(toy_model).model.dtype == dtype
     assert TextEncoder(toy_model.bfloat16()).model.dtype == dtype
 

@@ -30,9 +30,11 @@ class Killed(BaseException):
     """What no handler catches, as a signal."""
 
 
-@pytest.fixture(autouse=True)
-def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "PART_SIZE", 16)
+@pytest.fixture(autouse=True, scope="module")  # for `folder`, too: batches of other sizes may be rounded otherwise
+def _small_parts() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(stream, "PART_SIZE", 16)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -50,10 +50,13 @@ def test_guesses_are_those_of_the_stock_model_text_by_text(
     masker = Masker(tokenizer, settings, mlm.config.vocab_size, new)
     padding = tokenizer.pad_token_id
     with without_logits(mlm) as decoder:
-        found = HeldOut(windows, rows, masker, new=new, padding=padding, seed=3).guess(mlm, decoder)
-        whole = HeldOut(windows, rows, masker, new=None, padding=padding, seed=3).guess(mlm, decoder)
+        found = HeldOut(windows, rows, masker, new=new, padding=padding, seed=3, dtype="float32").guess(mlm, decoder)
+        whole = HeldOut(windows, rows, masker, new=None, padding=padding, seed=3, dtype="float32").guess(mlm, decoder)
         assert mlm.training
-        assert HeldOut(windows, rows[:0], masker, new=new, padding=padding, seed=3).guess(mlm, decoder) == {}
+        assert (
+            HeldOut(windows, rows[:0], masker, new=new, padding=padding, seed=3, dtype="float32").guess(mlm, decoder)
+            == {}
+        )
     losses: dict[str, list[float]] = {"shared": [], "new": []}
     right: dict[str, list[bool]] = {"shared": [], "new": []}
     mlm.eval()
@@ -89,7 +92,7 @@ def test_words_are_guessed_whole_by_their_beginning_and_by_what_follows(
     windows, rows = write_windows(tmp_path, toy_texts, tokenizer, 32, places), np.arange(0, 120, 3)
     settings = Pretraining(texts=["-"], steps=1, masking="whole-word")
     masker = Masker(tokenizer, settings, mlm.config.vocab_size)
-    held_out = HeldOut(windows, rows, masker, new=None, padding=tokenizer.pad_token_id, seed=3)
+    held_out = HeldOut(windows, rows, masker, new=None, padding=tokenizer.pad_token_id, seed=3, dtype="float32")
     with without_logits(mlm) as decoder:
         assert decoder is layer
         found = held_out.guess(mlm, decoder)

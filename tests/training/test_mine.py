@@ -22,7 +22,6 @@ from vocable.training.mine import mine
 @pytest.fixture(autouse=True)
 def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rewrite, "CHUNK", 5)
-    monkeypatch.setattr("vocable.encoder.encode.native_bfloat16", lambda device: False)  # too coarse to compare ranks
 
 
 @pytest.fixture

@@ -166,12 +166,10 @@ def test_new_tokens_are_reported_apart_and_a_resumed_run_says_the_same(
 
 
 def test_after_bfloat16_the_model_computes_in_its_own_type_again(
-    backbones: dict[str, Path], tokenizer: PreTrainedTokenizerFast, toy_texts: list[str], tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    monkeypatch.setattr("vocable.training.pretrain.native_bfloat16", lambda device: True)
-    monkeypatch.setattr("vocable.training.held_out.native_bfloat16", lambda device: True)
-    mlm = pretrain(fresh(backbones["bert"]), tokenizer, toy_texts, Pretraining(steps=1, **SETTINGS), tmp_path).mlm
+    backbones: dict[str, Path], tokenizer: PreTrainedTokenizerFast, toy_texts: list[str], tmp_path: Path
+) -> None:
+    settings = Pretraining(steps=1, dtype="bfloat16", **SETTINGS)
+    mlm = pretrain(fresh(backbones["bert"]), tokenizer, toy_texts, settings, tmp_path).mlm
     mlm.save_pretrained(tmp_path / "saved")
     ids = torch.tensor([[2, 9, 11, 3]])
     assert torch.equal(mlm(input_ids=ids).logits, fresh(tmp_path / "saved").eval()(input_ids=ids).logits)

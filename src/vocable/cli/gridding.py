@@ -9,7 +9,7 @@ from vocable.cli.output import print_json, print_table
 from vocable.progress import progress
 
 if TYPE_CHECKING:
-    from vocable.encoder.encode import DType
+    from vocable.encoder.precision import DType
     from vocable.evaluation.grid import GridPoint
 
 DEPTH = 1000  # results of a query

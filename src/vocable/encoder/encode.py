@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -20,14 +20,13 @@ from transformers.tokenization_utils_base import LARGE_INTEGER
 from vocable.encoder.fuse import splade_modules
 from vocable.encoder.look_up import look_up
 from vocable.encoder.output_vocabulary import output_layer
-from vocable.encoder.precision import native_bfloat16
+from vocable.encoder.precision import DType, in_bfloat16
 from vocable.encoder.routes import PROMPTS, Role, own_prompt, route, static_embedding
 from vocable.errors import ArgumentError
 from vocable.pruning import check_limits, prune
 
 logger = logging.getLogger(__name__)
 
-DType = Literal["auto", "float32", "bfloat16"]
 
 # Tokens of a batch, padding included: on a processor a batch should stay in the cache, a GPU wants to be filled.
 BATCH_TOKENS = {"cpu": 1024, "cuda": 32768}
@@ -173,8 +172,7 @@ def _check(role: str, dtype: str, max_length: int | None) -> None:
 
 def _in_dtype(model: SparseEncoder, dtype: DType) -> SparseEncoder:
     """The model itself, or a copy in another type: casting it back and forth would lose its weights."""
-    native = dtype == "auto" and native_bfloat16(model.device)
-    wanted = torch.bfloat16 if dtype == "bfloat16" or native else torch.float32
+    wanted = torch.bfloat16 if in_bfloat16(dtype, model.device) else torch.float32
     if model.dtype == wanted:
         return model.eval()
     return copy.deepcopy(model).to(wanted).eval()

@@ -1,8 +1,12 @@
-"""Which number type a device computes in natively."""
+"""Which number type to compute in."""
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
+
+DType = Literal["auto", "float32", "bfloat16"]
 
 
 def native_bfloat16(device: torch.device) -> bool:
@@ -13,3 +17,8 @@ def native_bfloat16(device: torch.device) -> bool:
         capabilities = torch.cpu.get_capabilities()
         return bool(capabilities.get("amx_bf16") or capabilities.get("avx512_bf16"))
     return False
+
+
+def in_bfloat16(dtype: DType, device: torch.device) -> bool:
+    """Whether to compute in bfloat16: "auto" does where `device` has it natively."""
+    return dtype == "bfloat16" or (dtype == "auto" and native_bfloat16(device))

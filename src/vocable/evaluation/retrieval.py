@@ -11,7 +11,8 @@ from ir_measures import ScoredDoc
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
-from vocable.encoder.encode import DType, TextEncoder
+from vocable.encoder.encode import TextEncoder
+from vocable.encoder.precision import DType
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.cost import Cost, active_terms, flops, index_bytes, search_latency, spread
 from vocable.evaluation.dataset import Dataset

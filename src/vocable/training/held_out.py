@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import nn
 from transformers import PreTrainedModel
 
-from vocable.encoder.precision import native_bfloat16
+from vocable.encoder.precision import DType, in_bfloat16
 from vocable.training.cross_entropy import guess
 from vocable.training.masked_lm import Masker, collate, hidden_tokens
 from vocable.training.masking import IGNORED, Masked, Part
@@ -57,6 +57,7 @@ class HeldOut:
     Args:
         new: [v], True for the tokens that are not of the source vocabulary; None where nothing is new.
         padding: the token that fills short texts up.
+        dtype: of products, as in the training.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class HeldOut:
         new: NDArray[np.bool_] | None,
         padding: int,
         seed: int,
+        dtype: DType = "auto",
     ) -> None:
         self._sets: dict[str, list[Masked]] = defaultdict(list)
         for i, row in enumerate(map(int, rows)):
@@ -82,7 +84,7 @@ class HeldOut:
                 if (masked.labels != IGNORED).any():
                     self._sets[name].append(masked)
         self._new = None if new is None or not new.any() else torch.from_numpy(new)
-        self._padding = padding
+        self._padding, self._dtype = padding, dtype
 
     @torch.inference_mode()
     def guess(self, mlm: PreTrainedModel, decoder: nn.Linear) -> dict[str, Guesses]:
@@ -95,7 +97,7 @@ class HeldOut:
         training, device = mlm.training, mlm.device
         mlm.eval()
         sums: dict[str, NDArray[np.float64]] = defaultdict(lambda: np.zeros(3))
-        with torch.autocast(device.type, torch.bfloat16, enabled=native_bfloat16(device)):
+        with torch.autocast(device.type, torch.bfloat16, enabled=in_bfloat16(self._dtype, device)):
             for name, texts in self._sets.items():
                 for start in range(0, len(texts), BATCH):
                     batch = collate(texts[start : start + BATCH], self._padding)

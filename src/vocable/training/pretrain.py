@@ -31,7 +31,7 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from vocable.encoder.fuse import without_logits
 from vocable.encoder.output_vocabulary import output_layer, output_vocabulary
-from vocable.encoder.precision import native_bfloat16
+from vocable.encoder.precision import in_bfloat16
 from vocable.encoder.splitters import Splitter, splitter
 from vocable.errors import ArgumentError, DataError, ModelError
 from vocable.training.checkpoints import last_checkpoint
@@ -106,7 +106,7 @@ def pretrain(
     draws = settings.steps * settings.batch_size * settings.gradient_accumulation
     _check_passes(settings, draws, len(learned))
     schedule = MaskedWindows(windows, learned, masker, draws, seed)
-    held_out = HeldOut(windows, kept_apart, masker, new=new, padding=padding, seed=seed)
+    held_out = HeldOut(windows, kept_apart, masker, new=new, padding=padding, seed=seed, dtype=settings.dtype)
     set_dropout(mlm, settings.dropout)
     with without_logits(mlm) as decoder, _learning(mlm, settings):
         before = held_out.guess(mlm, decoder)
@@ -205,7 +205,7 @@ def _arguments(mlm: PreTrainedModel, settings: Pretraining, folder: Path, seed: 
         warmup_steps=settings.warmup_share,
         lr_scheduler_type=settings.schedule,
         use_cpu=mlm.device.type == "cpu",  # has to be said for bfloat16 there
-        bf16=native_bfloat16(mlm.device),
+        bf16=in_bfloat16(settings.dtype, mlm.device),
         logging_steps=settings.log_every,
         save_steps=settings.save_every,
         save_total_limit=2,

@@ -18,6 +18,7 @@ from pydantic import (
     model_validator,
 )
 
+from vocable.encoder.precision import DType
 from vocable.errors import RecipeError
 from vocable.training.overlays import assign, override, read_values
 from vocable.training.part import Part
@@ -61,6 +62,7 @@ class Pretraining(Part):
     warmup_share: float = Field(
         default=0.06, ge=0, lt=1, description="share of the steps of the schedule in which the rate rises"
     )
+    dtype: DType = Field(default="auto", description="of products: auto is bfloat16 where native, else float32")
     log_every: PositiveInt = 10
     save_every: PositiveInt = 200
 
