@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -155,6 +156,8 @@ def test_terms_of_the_text_stand_apart_from_expansions() -> None:
     matches = tuple(MatchedTerm(term, 1, share, share, share, *where) for term, share, *where in rows)
     assert list(_because(Explanation(1.0, matches))) == ["text: fox 60%, books 10%", "expansion: hound 30%"]
     assert list(_because(Explanation(0.0, ()))) == ["no shared term"]
+    wacky = tuple(replace(match, wacky=match.term != "fox") for match in matches[:2])
+    assert list(_because(Explanation(1.0, wacky))) == ["text: fox 60%", "wacky: hound 30%"]
 
 
 def test_search_many_queries(
@@ -237,6 +240,18 @@ def test_evaluate_side_by_side(
     assert max(map(len, text.splitlines())) <= NARROW
     for shown in ("nDCG@10", "RR@10", "FLOPS", "BM25"):
         assert shown in text
+
+
+def test_evaluate_with_feedback(capsys: pytest.CaptureFixture[str], model: str, dataset: Path) -> None:
+    common = [model, "--dataset", f"beir:{dataset}", "-m", "nDCG@10", "--dtype", "float32"]
+    values = json.loads(done(capsys, "evaluate", *common, "--bm25", "--rm3", "--json"))
+    assert [system["name"] for system in values["systems"]] == [Path(model).name, "BM25", "BM25 + RM3"]
+    plain, expanded = (system["cost"]["query_terms"] for system in values["systems"][1:])
+    assert plain < expanded <= plain + 10  # as many terms as RM3 adds at most
+    only = json.loads(done(capsys, "evaluate", *common, "--rm3", "--json"))
+    assert only["systems"][1]["values"] == values["systems"][2]["values"]
+    message = "vocable: --grid goes with models, and without --rm3, --hybrid and --per-query"
+    assert refused(capsys, "evaluate", *common, "--rm3", "--grid", "query_top_k=5") == message
 
 
 def test_a_table_too_wide_is_printed_in_parts(capsys: pytest.CaptureFixture[str], model: str, dataset: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from scipy.sparse import csr_array
 
 from vocable.errors import ArgumentError, VectorsError
 from vocable.pruning import prune, prune_stored
-from vocable.vectors import VectorsMeta, read_vectors, write_vectors
+from vocable.vectors import VectorsMeta, read_vectors, remove_terms, write_vectors
 
 # Few distinct weights, so that ties are common.
 dense_matrices = arrays(
@@ -99,6 +100,20 @@ def test_stored_vectors_are_pruned_shard_by_shard(tmp_path: Path) -> None:
     assert stored.matrix.toarray().tolist() == [[4, 0, 3, 0], [0] * 4, [1, 1, 0, 0]]
     with pytest.raises(ArgumentError, match="is already there"):
         prune_stored(source, output, top_k=1)
+
+
+def test_what_the_limits_leave_can_lose_more(tmp_path: Path) -> None:
+    source, output = tmp_path / "whole.parquet", tmp_path / "pruned"
+    write_vectors(source, ["a", "b", "c"], MATRIX, META)
+    seen: list[str] = []
+
+    def without_the_first(ids: Sequence[str], matrix: csr_array) -> csr_array:
+        seen.extend(ids)
+        return remove_terms(matrix, [0])
+
+    assert prune_stored(source, output, mass=0.5, then=without_the_first) == (8, 2)
+    assert seen == ["a", "b", "c"]
+    assert read_vectors(output).matrix.toarray().tolist() == [[0, 0, 3, 0], [0] * 4, [0, 1, 0, 0]]
 
 
 def test_nothing_is_left_of_a_pruning_that_fails(tmp_path: Path) -> None:

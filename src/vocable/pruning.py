@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +57,7 @@ def prune_stored(
     top_k: int | None = None,
     min_weight: float = 0.0,
     mass: float | None = None,
+    then: Callable[[Sequence[str], csr_array], csr_array] = lambda ids, matrix: matrix,
     advance: Callable[[int], object] = lambda done: None,
 ) -> tuple[int, int]:
     """Prune a file or folder of vectors, a shard at a time, into the folder `output`; limits and errors as in `prune`.
@@ -67,6 +68,7 @@ def prune_stored(
         top_k: as in `prune`, like the other limits.
         min_weight: lightest weight.
         mass: share of a vector's weight.
+        then: called with the ids and what the limits leave of a shard [n, v], to leave less of it.
         advance: called with the number of vectors of every shard.
 
     Returns:
@@ -82,7 +84,7 @@ def prune_stored(
     work.mkdir(parents=True)
     try:
         for number, shard in enumerate(read_shards(source)):
-            kept = prune(shard.matrix, top_k, min_weight, mass)
+            kept = then(shard.ids, prune(shard.matrix, top_k, min_weight, mass))
             write_vectors(work / f"part-{number:05d}.parquet", shard.ids, kept, shard.meta)
             before, after = before + shard.matrix.nnz, after + kept.nnz
             advance(len(shard.ids))

@@ -9,6 +9,8 @@ from vocable.data import Document, Qrel, Query
 from vocable.errors import DataError
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.lexical import retrieve_lexically
+from vocable.search.bm25 import BM25Index
+from vocable.search.rm3 import RM3
 
 DOCUMENTS = [Document("a", "cats sleep"), Document("b", "dogs bark, cats hiss"), Document("c", "owls fly")]
 QUERIES = [Query("q1", "sleeping cat"), Query("q2", "zebra"), Query("q3", "unjudged dogs")]
@@ -26,6 +28,18 @@ def test_ranking_and_cost() -> None:
     assert found.cost.flops == pytest.approx(np.mean([2 / 3 + 1 / 3, 0]))
     assert found.cost.index_bytes is not None
     assert found.cost.index_bytes > 8 * (4 + 4)  # a document number and a weight for each posting
+
+
+def test_feedback() -> None:
+    dataset = Dataset("toy", DOCUMENTS, QUERIES, JUDGMENTS)
+    found, texts = retrieve_lexically(dataset, k=5, rm3=True), [document.text for document in DOCUMENTS]
+    index = BM25Index(texts, ["a", "b", "c"])
+    expanded = RM3(index, texts).expand(["sleeping cat", "zebra"])
+    np.testing.assert_array_equal(found.ranking.scores, index.search(expanded, 5).scores)
+    # "sleeping cat" finds a and b, and takes all of their words: cat, sleep, dog, bark, hiss.
+    assert found.cost.query_terms == 2.5
+    # "cat" is in 2 of 3 documents, each of the others in 1.
+    assert found.cost.flops == pytest.approx(np.mean([2 / 3 + 4 / 3, 0]))
 
 
 def test_no_documents() -> None:

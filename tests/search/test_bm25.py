@@ -6,6 +6,7 @@ import bm25s
 import numpy as np
 import pytest
 import Stemmer
+from scipy.sparse import csr_array
 
 from vocable.errors import ArgumentError, VectorsError
 from vocable.search.bm25 import BM25Index
@@ -63,6 +64,17 @@ def test_empty_queries_and_k_beyond_the_documents() -> None:
     assert ranking.rows.shape == (5, 10)
     assert (ranking.rows[2:] == -1).all()
     assert [document for document, _ in ranking.hits(1)] == ["a", "c"]
+
+
+def test_weighted_queries() -> None:
+    index = BM25Index(TEXTS)
+    counts, half = index.query_vectors(QUERIES), csr_array(index.query_vectors(QUERIES) * np.float32(0.5))
+    whole, weighted = index.search(QUERIES, 6), index.search(half, 6)
+    np.testing.assert_array_equal(index.search(counts, 6).scores, whole.scores)
+    np.testing.assert_array_equal(weighted.rows, whole.rows)
+    np.testing.assert_array_equal(weighted.scores, whole.scores / 2)
+    with pytest.raises(VectorsError, match="another vocabulary"):
+        index.search(csr_array((1, 3)))
 
 
 @pytest.mark.parametrize("texts", [[], ["", "the"]])

@@ -79,6 +79,37 @@ def test_a_term_is_from_the_text_or_an_expansion_on_either_side() -> None:
     assert len(shown(found.table(limit=2))) == 2
 
 
+def test_a_wacky_term_is_marked_where_it_is_an_expansion() -> None:
+    query, document = row(1.0, 2.0, 0.5, 1.0, 0.0), row(2.0, 0.5, 4.0, 0.25, 9.0)
+    tokens = ["list", "set"], {"list", "##ing"}
+    found = explain(query, document, NAMES, *tokens, wacky={"list", "##ing", "array", "set"})
+    # `list` stands in both, `##ing` in one of them, `array` in none; nobody calls the last one wacky.
+    assert [(m.term, m.wacky) for m in found.matches] == [
+        ("list", False),
+        ("##ing", True),
+        ("array", True),
+        ("[unused1]", False),
+    ]
+    assert [match["wacky"] for match in found.to_json()["matches"]] == [False, True, True, False]
+    assert [cells[-2:] for cells in shown(found.table())] == [
+        ["text", "text"],
+        ["wacky", "text"],
+        ["wacky", "wacky"],
+        ["expansion", "expansion"],
+    ]
+    terms_of_one = expansion(query, NAMES, tokens[0], wacky=frozenset({"list", "array"}))
+    assert [(term.term, term.wacky) for term in terms_of_one.terms] == [
+        ("array", True),
+        ("list", False),
+        ("[unused1]", False),
+        ("##ing", False),
+    ]
+    assert terms_of_one.to_json()["terms"][0] == {"term": "array", "weight": 2.0, "in_text": False, "wacky": True}
+    assert [cells[-1] for cells in shown(terms_of_one.table())] == ["wacky", "text", "expansion", "expansion"]
+    marked = explain(query, document, NAMES, *tokens, wacky=())  # nothing is, which is another answer than no answer
+    assert [m.wacky for m in marked.matches] == [False] * 4
+
+
 def test_nothing_shared_is_a_score_of_zero() -> None:
     found = explain(row(1, 0, 0, 0, 0), row(0, 1, 0, 0, 0), NAMES, [], [])
     assert (found.score, found.matches) == (0.0, ())

@@ -19,11 +19,13 @@ from vocable.cli import (
     expanding,
     mining,
     pretraining,
+    removal,
     sampling,
     searching,
     training,
     transferring,
     vocabularies,
+    wackiness,
 )
 from vocable.cli.conduct import run
 
@@ -56,6 +58,8 @@ for verb in (
     analyzing.logits,
     analyzing.postings,
     analyzing.prune,
+    removal.removal,
+    wackiness.wackiness,
     sampling.sample,
     training.demo,
 ):

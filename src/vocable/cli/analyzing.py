@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +15,8 @@ from vocable.errors import ArgumentError, DataError, ModelError
 from vocable.progress import progress
 
 if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
     from vocable.analysis.logits import LogitStatistics
     from vocable.analysis.postings import Postings
     from vocable.analysis.recoverability import Recoverability
@@ -104,24 +107,64 @@ def prune(
     top_k: TopK = None,
     min_weight: MinWeight = 0.0,
     mass: Mass = None,
+    wacky: Annotated[
+        Path | None, typer.Option(metavar="SCORES", help="Remove the wackiest expansion terms: of vocable wackiness.")
+    ] = None,
+    top: Annotated[int | None, typer.Option(metavar="N", help="With --wacky: so many terms.")] = None,
+    texts: Annotated[
+        str | None, typer.Option(metavar="PLACE", help="With --wacky: what was encoded, whose own terms stay.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="With --wacky: what encoded it, if it has moved.")] = None,
     as_json: Json = False,
 ) -> None:
     """Keep only the heaviest terms of stored vectors.
 
-    Of queries or of documents. A term stays if it meets every limit.
+    Of queries or of documents. A term stays if it meets every limit, and with
+    --wacky if it is none of the wackiest or stands in the text itself.
 
     Example: vocable prune vectors -o small --top-k 20
     """
-    from vocable.pruning import prune_stored
+    from vocable.pruning import check_limits, prune_stored
+    from vocable.unfinished import refuse_occupied
 
-    if top_k is None and mass is None and not min_weight:
-        raise ArgumentError("give --top-k, --min-weight or --mass")
+    limits: dict[str, Any] = {"top_k": top_k, "min_weight": min_weight, "mass": mass}
+    if wacky is not None:
+        check_limits(**limits)
+        refuse_occupied(output)
+        limits["then"] = _wacky_pruner(vectors, wacky, top, texts, model)
+    elif any(option is not None for option in (top, texts, model)):
+        raise ArgumentError("--top, --texts and --model go with --wacky")
+    elif top_k is None and mass is None and not min_weight:
+        raise ArgumentError("give --top-k, --min-weight, --mass or --wacky")
     with progress("prune") as advance:
-        before, after = prune_stored(vectors, output, top_k=top_k, min_weight=min_weight, mass=mass, advance=advance)
+        before, after = prune_stored(vectors, output, **limits, advance=advance)
     if as_json:
         print_json({"output": str(output), "postings_before": before, "postings": after})
     else:
         print(f"{output}: {after:,} of {before:,} postings kept")
+
+
+def _wacky_pruner(
+    vectors: Path, scores: Path, top: int | None, place: str | None, model: str | None
+) -> Callable[[Sequence[str], csr_array], csr_array]:
+    """What removes the `top` wackiest terms from each shard."""
+    from vocable.analysis.removal_study import read_wackiest
+    from vocable.analysis.wacky_pruning import wacky_pruner
+    from vocable.data import Document, read_corpus, read_queries
+    from vocable.encoder.load import load
+    from vocable.encoder.terms import fingerprint, terms
+    from vocable.vectors import read_shards
+
+    if top is None or top < 1 or place is None:
+        raise ArgumentError("--wacky needs --top N, at least 1, and --texts PLACE")
+    meta = next(read_shards(vectors)).meta
+    encoder = load(model or meta.model)
+    if fingerprint(terms(encoder)) != meta.vocabulary:
+        raise ArgumentError(f"--model {model or meta.model}: the vectors are of another vocabulary")
+    found = read_corpus(place)
+    if meta.role == "query":
+        found = (Document(query.id, query.text) for query in read_queries(place))
+    return wacky_pruner(encoder, read_wackiest(scores, encoder)[:top], found, place)
 
 
 def _logits(

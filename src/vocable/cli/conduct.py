@@ -22,7 +22,8 @@ from typer.main import get_command
 
 from vocable.errors import VocableError
 
-RESUMABLE = ("encode", "index", "mine", "pretrain", "score", "train")  # commands that go on where they were stopped
+# Commands that go on where they were stopped.
+RESUMABLE = ("encode", "index", "mine", "pretrain", "removal", "score", "train", "wackiness")
 GRACE = 10.0  # seconds that a process leaves the first one for saying what is wrong
 QUIET = {
     "TRANSFORMERS_VERBOSITY": "critical",

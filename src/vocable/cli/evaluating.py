@@ -17,7 +17,7 @@ from vocable.errors import ArgumentError, DataError
 from vocable.progress import progress
 
 if TYPE_CHECKING:
-    from vocable.encoder.encode import DType
+    from vocable.encoder.precision import DType
     from vocable.evaluation import Comparison, Dataset, Evaluation
     from vocable.search.ranking import Ranking
 
@@ -31,6 +31,7 @@ def evaluate(
     dataset: Annotated[str, typer.Option(metavar="PLACE", help="beir:DIR, ir_datasets:NAME or pydocs:#test.")],
     measures: Measures = None,
     bm25: Annotated[bool, typer.Option("--bm25", help="Also evaluate BM25.")] = False,
+    rm3: Annotated[bool, typer.Option("--rm3", help="Also evaluate BM25 with RM3, feedback from its results.")] = False,
     hybrid: Annotated[bool, typer.Option("--hybrid", help="Also evaluate each system fused with BM25.")] = False,
     dtype: Precision = "auto",
     grid: Annotated[
@@ -53,8 +54,8 @@ def evaluate(
     if grid is None and figure is not None:
         raise ArgumentError("--figure goes with --grid")
     if grid is not None:
-        if hybrid or per_query is not None or any(Path(system).is_file() for system in systems):
-            raise ArgumentError("--grid goes with models, and without --hybrid and --per-query")
+        if hybrid or rm3 or per_query is not None or any(Path(system).is_file() for system in systems):
+            raise ArgumentError("--grid goes with models, and without --rm3, --hybrid and --per-query")
         points = search_in_many_ways(systems, dataset, grid, measures, bm25, dtype, figure)
         if output is not None:
             _write(output, json.dumps([point.evaluation.to_json() for point in points], indent=1))
@@ -66,9 +67,9 @@ def evaluate(
 
     names = measures or list(DEFAULT_MEASURES)
     parse_measures(names)  # a mistyped one is known before anything slow begins
-    searched = bm25 or hybrid or not all(Path(system).is_file() for system in systems)
+    searched = bm25 or rm3 or hybrid or not all(Path(system).is_file() for system in systems)
     collection = load_dataset(dataset, documents=searched)
-    evaluations = _evaluations(systems, collection, names, bm25, hybrid, dtype)
+    evaluations = _evaluations(systems, collection, names, bm25, rm3, hybrid, dtype)
     if per_query is not None:
         _write(per_query, "\n".join(_per_query_lines(evaluations)))
     if output is not None:
@@ -94,9 +95,9 @@ def compare(
 
 
 def _evaluations(
-    systems: list[str], dataset: Dataset, measures: list[str], bm25: bool, hybrid: bool, dtype: DType
+    systems: list[str], dataset: Dataset, measures: list[str], bm25: bool, rm3: bool, hybrid: bool, dtype: DType
 ) -> list[Evaluation]:
-    """The evaluation of every system, each followed by its hybrid, and BM25 last."""
+    """The evaluation of every system, each followed by its hybrid, and the lexical ones last."""
     from vocable.evaluation import evaluate_run
     from vocable.evaluation.lexical import retrieve_lexically
     from vocable.search.fusion import weighted
@@ -109,9 +110,10 @@ def _evaluations(
         if hybrid and lexical is not None:
             both = weighted([ranking or _run_ranking(system, dataset), lexical.ranking], [1, 1], depth=DEPTH)
             found.append(evaluate_run(f"{evaluation.name} + BM25", both.to_run(ids), dataset, measures))
-    if bm25 and lexical is not None:
-        run = lexical.ranking.to_run(ids)
-        found.append(evaluate_run("BM25", run, dataset, measures, cost=lexical.cost))
+    expanded = retrieve_lexically(dataset, k=DEPTH, rm3=True) if rm3 else None
+    for name, one in (("BM25", lexical if bm25 else None), ("BM25 + RM3", expanded)):
+        if one is not None:
+            found.append(evaluate_run(name, one.ranking.to_run(ids), dataset, measures, cost=one.cost))
     return found
 
 

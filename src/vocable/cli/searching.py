@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -24,6 +25,11 @@ BATCH = 256  # queries that are encoded together
 TERMS = 8  # of a hit, that --explain prints
 INDENT = 14  # columns of rank and score
 
+Wacky = Annotated[
+    Path | None, typer.Option(metavar="SCORES", help="Mark the wacky terms: scores.parquet of vocable wackiness.")
+]
+WackyShare = Annotated[float | None, typer.Option(help="Which share of the scored terms is wacky, 0.1 by default.")]
+
 
 def search(
     index: Annotated[Path, typer.Argument(help="A folder that vocable index made.")],
@@ -32,6 +38,8 @@ def search(
     k: Annotated[int, typer.Option("-k", help="Results of a query.")] = 10,
     hybrid: Annotated[bool, typer.Option("--hybrid", help="Fuse with BM25 (needs index --bm25).")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Show the matched terms of every hit.")] = False,
+    wacky: Wacky = None,
+    wacky_share: WackyShare = None,
     min_match: Annotated[float, typer.Option(help="Share of a query's terms that a hit must have.")] = 0.0,
     top_k: Annotated[int | None, typer.Option(help="Keep only so many terms of a query, the heaviest.")] = None,
     min_weight: Annotated[float, typer.Option(help="Drop terms of a query that are lighter than this.")] = 0.0,
@@ -49,6 +57,8 @@ def search(
         raise ArgumentError("give queries, - for stdin, or --queries PLACE: one of the three")
     if run is not None and (queries is None or explain or as_json):
         raise ArgumentError("--run goes with --queries and without --explain and --json")
+    if wacky is not None and not explain:
+        raise ArgumentError("--wacky marks the terms that --explain shows: give both")
     from vocable.search.hits import Searcher
 
     searcher = Searcher.open(
@@ -61,6 +71,7 @@ def search(
         minimum_match=min_match,
         explained=explain,
     )
+    searcher = replace(searcher, wacky=_wacky_terms(wacky, wacky_share, searcher.names))
     if run is not None and queries is not None:
         _write_run(searcher, queries, run)
         return
@@ -78,6 +89,8 @@ def explain(
     model: Annotated[str, typer.Argument(help="vocable-mini, a folder, or a Hub id.")],
     query: Annotated[str, typer.Argument(help="A query, or @FILE.")],
     document: Annotated[str | None, typer.Argument(help="A document's text, or @FILE.")] = None,
+    wacky: Wacky = None,
+    wacky_share: WackyShare = None,
     as_json: Json = False,
 ) -> None:
     """Show which terms make a score.
@@ -87,17 +100,32 @@ def explain(
     Example: vocable explain vocable-mini "fast car" "A quick automobile"
     """
     from vocable.encoder.load import load
+    from vocable.encoder.terms import terms
     from vocable.search.explain import Expansion, expansion_of_text, explain_texts
 
     texts = [read_text(text) for text in (query, document) if text is not None]
     encoder = load(model)
+    marked = _wacky_terms(wacky, wacky_share, terms(encoder))
     found: Explanation | Expansion = (
-        explain_texts(encoder, *texts) if document is not None else expansion_of_text(encoder, texts[0], role="query")
+        explain_texts(encoder, texts[0], texts[1], marked)
+        if document is not None
+        else expansion_of_text(encoder, texts[0], role="query", wacky=marked)
     )
     if as_json:
         print_json(found.to_json())
     else:
         print_table(found.table())
+
+
+def _wacky_terms(scores: Path | None, share: float | None, names: Sequence[str]) -> frozenset[str] | None:
+    """What --wacky and --wacky-share ask for; None where nobody asked."""
+    if scores is None:
+        if share is not None:
+            raise ArgumentError("--wacky-share is of the scores in --wacky FILE: give both")
+        return None
+    from vocable.analysis.wacky_terms import SHARE, read_wacky_terms
+
+    return read_wacky_terms(scores, names, SHARE if share is None else share)
 
 
 def _queries(arguments: list[str] | None, place: str | None) -> Iterator[Query]:
@@ -147,11 +175,14 @@ def _print_hit(hit: Hit) -> None:
 
 
 def _because(explanation: Explanation) -> Iterator[str]:
-    """The weightiest terms with their share of the score: those that stand in both texts, and those that do not."""
+    """The weightiest terms with their share of the score: those in both texts, then expansions, then wacky ones."""
     shown = explanation.matches[:TERMS]
-    for name, stands in (("text", True), ("expansion", False)):
-        parts = [f"{m.term} {m.share:.0%}" for m in shown if (m.in_query and m.in_document) is stands]
+    kinds: dict[str, list[str]] = {"text": [], "expansion": [], "wacky": []}
+    for match in shown:
+        kind = "text" if match.in_query and match.in_document else "wacky" if match.wacky else "expansion"
+        kinds[kind].append(f"{match.term} {match.share:.0%}")
+    for kind, parts in kinds.items():
         if parts:
-            yield f"{name}: {', '.join(parts)}"
+            yield f"{kind}: {', '.join(parts)}"
     if not shown:
         yield "no shared term"

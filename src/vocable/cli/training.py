@@ -145,12 +145,12 @@ def _train_several(
     as_json: bool,
 ) -> None:
     from vocable.analysis import figures
-    from vocable.training import variants
+    from vocable.training import processes, variants
 
     if figure is not None:
         figures.check_figure(figure)
     results = variants.train_variants(path, names, output, overrides=overrides, sweep=sweep, resume=resume)
-    if figure is not None:
+    if figure is not None and processes.is_first():
         figures.save_figure(figures.effectiveness_against_flops(results), figure)
     if as_json:
         print_json(variants.as_json(results))

@@ -1,4 +1,4 @@
-"""The lexical baseline on a dataset: a ranking and what it cost, to stand beside a model's."""
+"""The lexical baselines on a dataset: a ranking and what it cost, to stand beside a model's."""
 
 from __future__ import annotations
 
@@ -13,18 +13,24 @@ from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.retrieval import SHOWN
 from vocable.search.bm25 import BM25Index
 from vocable.search.ranking import Ranking
+from vocable.search.rm3 import RM3
 
 
 class LexicalRetrieval(NamedTuple):
-    """BM25's `ranking` [q, k] of the judged queries `query_ids`, and its cost, with stemmed words as terms."""
+    """A `ranking` [q, k] of the judged queries `query_ids`, and its cost, with stemmed words as terms."""
 
     ranking: Ranking
     query_ids: list[str]
     cost: Cost
 
 
-def retrieve_lexically(dataset: Dataset, *, k: int = 1000) -> LexicalRetrieval:
+def retrieve_lexically(dataset: Dataset, *, k: int = 1000, rm3: bool = False) -> LexicalRetrieval:
     """Index the documents of `dataset` with BM25 and search for its judged queries.
+
+    Args:
+        dataset: from `load_dataset`.
+        k: results of a query.
+        rm3: expand the queries by feedback (`vocable.search.rm3`), which the time of a search then includes.
 
     Raises:
         DataError: no documents, or no judged queries.
@@ -32,12 +38,13 @@ def retrieve_lexically(dataset: Dataset, *, k: int = 1000) -> LexicalRetrieval:
     judged = dataset.judged()
     if not judged.documents:
         raise DataError("there are no documents to search", place=dataset.name)
-    texts = [query.text for query in judged.queries]
+    texts, documents = [query.text for query in judged.queries], [document.full for document in judged.documents]
     start = perf_counter()
-    index = BM25Index([document.full for document in judged.documents], [document.id for document in judged.documents])
+    index = BM25Index(documents, [document.id for document in judged.documents])
+    weigh = RM3(index, documents).expand if rm3 else index.query_vectors
     seconds = perf_counter() - start
-    queries, shares = index.query_vectors(texts), index.document_frequency / len(index)
-    p50, p95 = search_latency(lambda text: index.search([text], k=SHOWN, threads=1), texts)
+    queries, shares = weigh(texts), index.document_frequency / len(index)
+    p50, p95 = search_latency(lambda text: index.search(weigh([text]), k=SHOWN, threads=1), texts)
     cost = Cost(
         query_terms=active_terms(queries),
         document_terms=float(shares.sum()),
@@ -47,4 +54,4 @@ def retrieve_lexically(dataset: Dataset, *, k: int = 1000) -> LexicalRetrieval:
         search_p50_ms=p50,
         search_p95_ms=p95,
     )
-    return LexicalRetrieval(index.search(texts, k), [query.id for query in judged.queries], cost)
+    return LexicalRetrieval(index.search(queries, k), [query.id for query in judged.queries], cost)

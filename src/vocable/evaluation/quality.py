@@ -6,19 +6,18 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from subprocess import SubprocessError
 from typing import Any
 
-import ir_measures
 from ir_measures import Measure, ScoredDoc
 from rich.table import Table
 from sentence_transformers import SparseEncoder
 
-from vocable.encoder.encode import DType
 from vocable.encoder.fuse import splade_modules
+from vocable.encoder.precision import DType
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.cost import Cost
 from vocable.evaluation.dataset import Dataset, load_dataset
+from vocable.evaluation.judged_measures import JudgedMeasures
 from vocable.evaluation.measures import depth, parse_measures
 from vocable.evaluation.retrieval import retrieve
 from vocable.evaluation.tables import NONE, Grid, cost_columns, p_value
@@ -152,9 +151,9 @@ def evaluate_run(
     parsed = parse_measures(measures)
     judged = (dataset if isinstance(dataset, Dataset) else load_dataset(dataset, documents=False)).judged()
     answers = _answers(name, run, judged)
-    per_query = _per_query(parsed, judged, answers)
-    values = {measure: _aggregated(parsed[measure], found) for measure, found in per_query.items()}
-    return Evaluation(name, judged.name, values, per_query, cost, judged.unjudged)
+    judged_measures = JudgedMeasures(parsed, judged)
+    per_query = judged_measures.per_query(answers)
+    return Evaluation(name, judged.name, judged_measures.aggregated(per_query), per_query, cost, judged.unjudged)
 
 
 def side_by_side(evaluations: Sequence[Evaluation], p_values: Sequence[Mapping[str, float]] = ()) -> Grid:
@@ -199,28 +198,6 @@ def _answers(name: str, run: Run, judged: Dataset) -> dict[str, dict[str, float]
     if hits and not any(answers.values()):
         raise DataError(f"{name}: the run has none of the {len(answers)} judged queries", place=judged.name)
     return answers
-
-
-def _per_query(
-    measures: Mapping[str, Measure], judged: Dataset, answers: dict[str, dict[str, float]]
-) -> dict[str, dict[str, float]]:
-    found: dict[Measure, dict[str, float]] = {measure: {} for measure in measures.values()}
-    try:
-        for metric in ir_measures.iter_calc(list(found), list(judged.judgments), answers):
-            found[metric.measure][metric.query_id] = float(metric.value)
-    except (ArithmeticError, OSError, SubprocessError, ValueError) as error:
-        raise ArgumentError(f"{', '.join(measures)} cannot be computed for {judged.name}: {error}") from error
-    return {
-        name: {query.id: found[measure].get(query.id, measure.DEFAULT) for query in judged.queries}
-        for name, measure in measures.items()
-    }
-
-
-def _aggregated(measure: Measure, per_query: Mapping[str, float]) -> float:
-    aggregator = measure.aggregator()
-    for value in per_query.values():
-        aggregator.add(value)
-    return float(aggregator.result())
 
 
 def _run_name(run: Run) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import bm25s
@@ -52,7 +52,7 @@ class BM25Index:
             raise ArgumentError(f"k1 must not be negative and b lie between 0 and 1, not {k1} and {b}")
         self.settings: dict[str, Any] = {"k1": k1, "b": b, "stemmer": stemmer, "stopwords": stopwords}
         self._stemmer = _stemmer(stemmer)
-        words = self._words(texts, progress)
+        words = self.words(texts, progress)
         terms = sorted(set().union(*words))
         self.vocabulary = {term: position for position, term in enumerate(terms)}
         self._index = ExactIndex(self._weights(words, progress), ids)
@@ -78,19 +78,30 @@ class BM25Index:
         """The weights of the documents' terms, csr_array [n, v]."""
         return self._index.vectors()
 
-    def search(self, texts: Sequence[str], k: int = 10, *, threads: int | None = None) -> Ranking:
-        """The k best documents for each of q query texts; a document that shares no term is never a hit."""
-        return self._index.search(self.query_vectors(texts), k, threads=threads)
+    def search(self, queries: Sequence[str] | csr_array, k: int = 10, *, threads: int | None = None) -> Ranking:
+        """The k best documents for each of q queries; a document that shares no term is never a hit.
+
+        `queries` are texts, or weights [q, v] of the vocabulary's terms, such as those of an expansion.
+        """
+        vectors = queries if isinstance(queries, csr_array) else self.query_vectors(queries)
+        return self._index.search(vectors, k, threads=threads)
 
     def query_vectors(self, texts: Sequence[str]) -> csr_array:
         """How often each known term occurs in each of q texts, csr_array [q, v]."""
-        counts = [Counter(word for word in words if word in self.vocabulary) for words in self._words(texts)]
-        indptr = np.cumsum([0, *map(len, counts)])
-        terms = np.array([self.vocabulary[word] for count in counts for word in count], dtype=np.int32)
-        numbers = np.array([number for count in counts for number in count.values()], dtype=np.float32)
-        vectors: csr_array = csr_array((numbers, terms, indptr), shape=(len(counts), len(self.vocabulary)))
-        vectors.sort_indices()
-        return vectors
+        return count_words(self.words(texts), self.vocabulary)
+
+    def words(self, texts: Sequence[str], progress: bool = False) -> list[list[str]]:
+        """The stemmed words of each text, in order, also those that no document has."""
+        if not texts:
+            return []
+        stopwords = self.settings["stopwords"]
+        try:
+            words = bm25s.tokenize(
+                list(texts), stopwords=stopwords, stemmer=self._stemmer, return_ids=False, show_progress=progress
+            )
+        except ValueError as error:
+            raise ArgumentError(f"{stopwords!r} is not a list of stop words: {error}") from error
+        return [[word for word in text if word] for text in words]  # bm25s gives an empty text an empty word
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the index as a folder, whole or not at all."""
@@ -114,19 +125,6 @@ class BM25Index:
             raise VectorsError(f"{folder}: the index is damaged: its vocabulary does not fit its postings")
         return index
 
-    def _words(self, texts: Sequence[str], progress: bool = False) -> list[list[str]]:
-        """The stemmed words of each text, in order."""
-        if not texts:
-            return []
-        stopwords = self.settings["stopwords"]
-        try:
-            words = bm25s.tokenize(
-                list(texts), stopwords=stopwords, stemmer=self._stemmer, return_ids=False, show_progress=progress
-            )
-        except ValueError as error:
-            raise ArgumentError(f"{stopwords!r} is not a list of stop words: {error}") from error
-        return [[word for word in text if word] for text in words]  # bm25s gives an empty text an empty word
-
     def _weights(self, words: list[list[str]], progress: bool) -> csr_array:
         """The BM25 weights of the documents, csr_array [n, v]."""
         shape = len(words), len(self.vocabulary)
@@ -137,6 +135,21 @@ class BM25Index:
         model.index((numbers, self.vocabulary), create_empty_token=False, show_progress=progress)
         parts = model.scores["data"], model.scores["indices"], model.scores["indptr"]
         return csc_array(parts, shape=shape).tocsr()
+
+
+def count_words(texts: Sequence[Sequence[str]], vocabulary: Mapping[str, int]) -> csr_array:
+    """How often each word of the vocabulary {word: column} occurs in each of n lists of words, csr_array [n, v].
+
+    >>> count_words([["cat", "sat", "cat"], ["owl"]], {"cat": 0, "dog": 1, "sat": 2}).toarray().tolist()
+    [[2.0, 0.0, 1.0], [0.0, 0.0, 0.0]]
+    """
+    counts = [Counter(word for word in words if word in vocabulary) for words in texts]
+    indptr = np.cumsum([0, *map(len, counts)])
+    columns = np.array([vocabulary[word] for count in counts for word in count], dtype=np.int32)
+    numbers = np.array([number for count in counts for number in count.values()], dtype=np.float32)
+    vectors: csr_array = csr_array((numbers, columns, indptr), shape=(len(counts), len(vocabulary)))
+    vectors.sort_indices()
+    return vectors
 
 
 def _stemmer(language: str | None) -> Any:

@@ -1,14 +1,13 @@
 """Which terms made a score, and what a model made of a text.
 
 Shapes: v output vocabulary. A score is the sum, over the terms that query and document share, of query weight times
-document weight. A term that stands in a text is one of the text's tokens; any other is the model's expansion. Terms are
-shown as the vocabulary has them, pieces of words (`##ing`) included.
+document weight. A term that stands in a text is one of the text's tokens; any other is the model's expansion. An
+expansion is wacky if the caller says so of the term; one that stands in the text never is. Terms are shown as the
+vocabulary has them, pieces of words (`##ing`) included.
 """
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -22,17 +21,18 @@ from sentence_transformers import SparseEncoder
 from vocable.encoder.encode import encode
 from vocable.encoder.fuse import splade_modules
 from vocable.encoder.output_vocabulary import output_vocabulary
+from vocable.encoder.own_terms import own_terms
 from vocable.encoder.routes import Role
-from vocable.encoder.splitters import PATTERNS, splitter
 from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, VectorsError
-
-WORD_MARKS = ("", "Ġ", "▁")  # in front of a term that begins a word, by tokenizer family
 
 
 @dataclass(frozen=True)
 class MatchedTerm:
-    """A term that query and document share: `contribution` to the score, and `share` of it (0 to 1)."""
+    """A term that query and document share: `contribution` to the score, and `share` of it (0 to 1).
+
+    `wacky` is whether it is a wacky expansion of either; None where nobody said which terms are.
+    """
 
     term: str
     query_weight: float
@@ -41,6 +41,7 @@ class MatchedTerm:
     share: float
     in_query: bool
     in_document: bool
+    wacky: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Explanation:
 
     def to_json(self) -> dict[str, Any]:
         """The explanation as JSON values."""
-        return {"score": self.score, "matches": [asdict(match) for match in self.matches]}
+        return {"score": self.score, "matches": [_known(match) for match in self.matches]}
 
     def table(self, limit: int | None = None) -> Table:
         """A rich table of the `limit` weightiest terms, all of them by default."""
@@ -64,8 +65,8 @@ class Explanation:
                 f"{match.document_weight:.2f}",
                 f"{match.contribution:.2f}",
                 f"{match.share:.1%}",
-                _origin(match.in_query),
-                _origin(match.in_document),
+                _origin(match.in_query, match.wacky),
+                _origin(match.in_document, match.wacky),
             ]
             for match in self.matches[:limit]
         ]
@@ -74,11 +75,12 @@ class Explanation:
 
 @dataclass(frozen=True)
 class ExpansionTerm:
-    """A term of a text's vector and whether it stands in the text."""
+    """A term of a text's vector, whether it stands in the text, and `wacky` as of `MatchedTerm`."""
 
     term: str
     weight: float
     in_text: bool
+    wacky: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -90,11 +92,11 @@ class Expansion:
 
     def to_json(self) -> dict[str, Any]:
         """The expansion as JSON values."""
-        return {"active": self.active, "terms": [asdict(term) for term in self.terms]}
+        return {"active": self.active, "terms": [_known(term) for term in self.terms]}
 
     def table(self) -> Table:
         """A rich table of the terms."""
-        rows = [[term.term, f"{term.weight:.2f}", _origin(term.in_text)] for term in self.terms]
+        rows = [[term.term, f"{term.weight:.2f}", _origin(term.in_text, term.wacky)] for term in self.terms]
         shown = len(self.terms) if len(self.terms) < self.active else None
         return _table(_counted(self.active, "active term"), ["term", "weight", "from"], rows, shown)
 
@@ -105,6 +107,7 @@ def explain(
     names: Sequence[str],
     query_tokens: Collection[str],
     document_tokens: Collection[str],
+    wacky: Collection[str] | None = None,
 ) -> Explanation:
     """Take the score of a query and a document apart.
 
@@ -114,6 +117,7 @@ def explain(
         names: the v terms by column.
         query_tokens: the terms that stand in the query.
         document_tokens: the terms that stand in the document.
+        wacky: the terms whose expansions are marked, such as `vocable.analysis.wacky_terms` reads.
 
     >>> query, document = csr_array(np.array([[1.0, 2.0, 0.0]])), csr_array(np.array([[3.0, 0.5, 9.0]]))
     >>> found = explain(query, document, ["list", "array", "set"], ["list"], ["list", "set"])
@@ -128,6 +132,7 @@ def explain(
     shared = np.flatnonzero(contributions)
     score = float(contributions.sum())
     asked, found = set(query_tokens), set(document_tokens)
+    in_both = asked & found
     return Explanation(
         score,
         tuple(
@@ -139,13 +144,14 @@ def explain(
                 share=float(contributions[column] / score),
                 in_query=names[column] in asked,
                 in_document=names[column] in found,
+                wacky=None if wacky is None else names[column] in wacky and names[column] not in in_both,
             )
             for column in shared[np.argsort(-contributions[shared], kind="stable")].tolist()
         ),
     )
 
 
-def explain_texts(model: SparseEncoder, query: str, document: str) -> Explanation:
+def explain_texts(model: SparseEncoder, query: str, document: str, wacky: Collection[str] | None = None) -> Explanation:
     """Encode a query and a document (title and text) with a model from `vocable.load`, and explain their score."""
     return explain(
         encode(model, [query], role="query"),
@@ -153,13 +159,20 @@ def explain_texts(model: SparseEncoder, query: str, document: str) -> Explanatio
         terms(model),
         text_terms(model, query),
         text_terms(model, document),
+        wacky,
     )
 
 
-def expansion(vector: csr_array, names: Sequence[str], tokens: Collection[str], k: int = 20) -> Expansion:
+def expansion(
+    vector: csr_array,
+    names: Sequence[str],
+    tokens: Collection[str],
+    k: int = 20,
+    wacky: Collection[str] | None = None,
+) -> Expansion:
     """The k heaviest terms of a vector [1, v].
 
-    `names` are the v terms by column, `tokens` those that stand in the text.
+    `names` are the v terms by column, `tokens` those that stand in the text, `wacky` those whose expansions are marked.
 
     >>> found = expansion(csr_array(np.array([[1.0, 2.0, 0.0]])), ["list", "array", "set"], ["list"])
     >>> [(term.term, term.weight, term.in_text) for term in found.terms]
@@ -174,37 +187,35 @@ def expansion(vector: csr_array, names: Sequence[str], tokens: Collection[str], 
     weights, in_text = _weights(vector, names), set(tokens)
     active = np.flatnonzero(weights)
     heaviest = active[np.argsort(-weights[active], kind="stable")][:k].tolist()
-    found = (ExpansionTerm(names[column], float(weights[column]), names[column] in in_text) for column in heaviest)
+    found = (
+        ExpansionTerm(
+            term=names[column],
+            weight=float(weights[column]),
+            in_text=names[column] in in_text,
+            wacky=None if wacky is None else names[column] in wacky and names[column] not in in_text,
+        )
+        for column in heaviest
+    )
     return Expansion(len(active), tuple(found))
 
 
-def expansion_of_text(model: SparseEncoder, text: str, role: Role = "document", k: int = 20) -> Expansion:
+def expansion_of_text(
+    model: SparseEncoder, text: str, role: Role = "document", k: int = 20, wacky: Collection[str] | None = None
+) -> Expansion:
     """Encode a text with a model from `vocable.load` and show its k heaviest terms."""
-    return expansion(encode(model, [text], role=role), terms(model), text_terms(model, text), k)
+    return expansion(encode(model, [text], role=role), terms(model), text_terms(model, text), k, wacky)
 
 
 def text_terms(model: SparseEncoder, text: str) -> set[str]:
     """The output terms of `model` that stand in `text`, also beyond the length at which the model cuts it.
 
-    They are the tokens of the text. An output vocabulary of the model's own has no tokenizer: there they are the words
-    and marks of the text, as they are spelled, as the model's tokenizer normalizes them, in lower case, or without
-    accents, too; pieces such as `##ing` never.
+    They are those that `vocable.encoder.own_terms` counts.
     """
     [(transformer, _), *_] = splade_modules(model)
-    tokenizer, layer = transformer.tokenizer, output_vocabulary(transformer.auto_model)
+    columns, layer = own_terms(model, [text]).indices.tolist(), output_vocabulary(transformer.auto_model)
     if layer is None:
-        ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-        return set(tokenizer.convert_ids_to_tokens(ids))
-    normalized = {word.text for name in PATTERNS for word in splitter(tokenizer, name)(text)}
-    words = {*re.findall(r"\w+|[^\w\s]", text), *text.split(), *normalized}
-    lower = {word.lower() for word in words}
-    forms = {*words, *lower, *map(_without_accents, lower)}
-    return {mark + form for form in forms for mark in WORD_MARKS}.intersection(layer.terms)
-
-
-def _without_accents(text: str) -> str:
-    decomposed = unicodedata.normalize("NFD", text)
-    return "".join(character for character in decomposed if unicodedata.category(character) != "Mn")
+        return set(transformer.tokenizer.convert_ids_to_tokens(columns))
+    return {layer.terms[column] for column in columns}
 
 
 def _weights(vector: csr_array, names: Sequence[str]) -> np.ndarray:
@@ -215,8 +226,13 @@ def _weights(vector: csr_array, names: Sequence[str]) -> np.ndarray:
     return weights
 
 
-def _origin(in_text: bool) -> str:
-    return "text" if in_text else "expansion"
+def _origin(in_text: bool, wacky: bool | None) -> str:
+    return "text" if in_text else "wacky" if wacky else "expansion"
+
+
+def _known(term: MatchedTerm | ExpansionTerm) -> dict[str, Any]:
+    """The term as JSON values; nothing of wackiness where nobody said which terms are wacky."""
+    return {name: value for name, value in asdict(term).items() if value is not None}
 
 
 def _counted(count: int, noun: str) -> str:

@@ -54,7 +54,8 @@ class Answer(NamedTuple):
 class Searcher:
     """A collection, the model that made it, and how to search: one for any number of queries.
 
-    `k`, `hybrid` and `minimum_match` are as in `Collection.search`; `explained` says why each hit was found.
+    `k`, `hybrid` and `minimum_match` are as in `Collection.search`; `explained` says why each hit was found, and marks
+    the expansions of `wacky` terms where they are known.
     """
 
     collection: Collection
@@ -65,6 +66,7 @@ class Searcher:
     hybrid: bool = False
     minimum_match: float = 0.0
     explained: bool = False
+    wacky: frozenset[str] | None = None
 
     @classmethod
     def open(
@@ -121,4 +123,4 @@ class Searcher:
     def _explain(self, query: csr_array, tokens: set[str], row: int, document: Document) -> Explanation:
         """Why the document in `row` matches the vector [1, v] of a query with these tokens, by the stored weights."""
         weights = self.collection.matched(query, row)
-        return explain(query, weights, self.names, tokens, text_terms(self.model, document.full))
+        return explain(query, weights, self.names, tokens, text_terms(self.model, document.full), self.wacky)

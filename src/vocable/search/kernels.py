@@ -18,12 +18,12 @@ BLOCK = 64  # documents whose scores are compared with the threshold at once; di
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def _compiled(function: Function) -> Function:
+def compiled(function: Function) -> Function:
     """Compile at the first call and keep the machine code on disk for the next process."""
     return cast(Function, numba.njit(nogil=True, cache=True)(function))
 
 
-@_compiled
+@compiled
 def search(
     starts: np.ndarray,
     documents: np.ndarray,
@@ -76,7 +76,7 @@ def search(
         _sort(scores[q, :held], rows[q, :held])
 
 
-@_compiled
+@compiled
 def count_matches(
     starts: np.ndarray,
     documents: np.ndarray,
@@ -100,7 +100,7 @@ def count_matches(
                 shared[documents[p]] = 0
 
 
-@_compiled
+@compiled
 def rescore(
     starts: np.ndarray,
     terms: np.ndarray,
@@ -130,7 +130,7 @@ def rescore(
             dense[query_terms[j]] = 0
 
 
-@_compiled
+@compiled
 def _first_beyond(documents: np.ndarray, low: int, high: int, limit: int) -> int:
     """The first position from `low` to `high` whose document is not below `limit`."""
     while low < high:
@@ -142,7 +142,7 @@ def _first_beyond(documents: np.ndarray, low: int, high: int, limit: int) -> int
     return low
 
 
-@_compiled
+@compiled
 def _collect(window: np.ndarray, width: int, base: int, rows: np.ndarray, scores: np.ndarray, held: int) -> int:
     """Take what beats the worst of the k best into `rows` and `scores` [k]; gives how many of them are filled now.
 
@@ -172,13 +172,13 @@ def _collect(window: np.ndarray, width: int, base: int, rows: np.ndarray, scores
     return held
 
 
-@_compiled
+@compiled
 def _heapify(scores: np.ndarray, rows: np.ndarray) -> None:
     for position in range(len(scores) // 2 - 1, -1, -1):
         _sink(scores, rows, position)
 
 
-@_compiled
+@compiled
 def _sort(scores: np.ndarray, rows: np.ndarray) -> None:
     """Turn the heap into a list, best first: the worst moves to the end, again and again."""
     for last in range(len(scores) - 1, 0, -1):
@@ -187,7 +187,7 @@ def _sort(scores: np.ndarray, rows: np.ndarray) -> None:
         _sink(scores[:last], rows[:last], 0)
 
 
-@_compiled
+@compiled
 def _sink(scores: np.ndarray, rows: np.ndarray, position: int) -> None:
     """Move the entry at `position` down the heap until none below it is worse (a lower score, or a later document)."""
     score, row, size = scores[position], rows[position], len(scores)

@@ -1,0 +1,73 @@
+"""One HTML page with everything: text, tables and figures, in a single file that needs no other and runs no code."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Sequence
+from html import escape
+from typing import NamedTuple
+
+from vocable.evaluation.tables import Grid
+
+STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
+table { border-collapse: collapse; margin: 0.5rem 0 1.5rem; }
+caption { text-align: left; padding-bottom: 0.25rem; color: #555; }
+th, td { padding: 0.15rem 0.75rem; border-bottom: 1px solid #ddd; text-align: right; vertical-align: top; }
+th:first-child, td:first-child, .words th, .words td { text-align: left; }
+.words td { white-space: pre-wrap; }
+.wide { overflow-x: auto; }
+img { max-width: 100%; }
+"""
+
+
+class Drawing(NamedTuple):
+    """A figure: the content of an SVG file, and in words what it shows."""
+
+    svg: str
+    shows: str
+
+
+class Words(NamedTuple):
+    """A table whose cells are words, so that all its columns begin at the left."""
+
+    grid: Grid
+
+
+class Section(NamedTuple):
+    """A heading and what stands below it; a string is a paragraph."""
+
+    heading: str
+    parts: Sequence[str | Grid | Words | Drawing]
+
+
+def page(title: str, sections: Sequence[Section]) -> str:
+    """The page. Every text in it is shown as it is, never read as HTML.
+
+    >>> "<td>&lt;b&gt;</td>" in page("terms", [Section("wacky", ["one term", Grid("", ["term"], [["<b>"]])])])
+    True
+    """
+    body = "\n".join(f"<h2>{escape(one.heading)}</h2>\n" + "\n".join(map(_part, one.parts)) for one in sections)
+    return (
+        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(title)}</title>\n'
+        f"<style>{STYLE}</style>\n</head>\n<body>\n<h1>{escape(title)}</h1>\n{body}\n</body>\n</html>\n"
+    )
+
+
+def _part(part: str | Grid | Words | Drawing) -> str:
+    if isinstance(part, str):
+        return f"<p>{escape(part)}</p>"
+    if isinstance(part, Words):
+        return _table(part.grid, ' class="words"')
+    if isinstance(part, Drawing):
+        # As an image: the ids within one drawing cannot meet those of another, and a script in it would not run.
+        data = b64encode(part.svg.encode()).decode()
+        return f'<img alt="{escape(part.shows)}" src="data:image/svg+xml;base64,{data}">'
+    return _table(part)
+
+
+def _table(grid: Grid, kind: str = "") -> str:
+    caption = f"<caption>{escape(grid.title)}</caption>" if grid.title else ""
+    header = "".join(f"<th>{escape(cell)}</th>" for cell in grid.header)
+    rows = "\n".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in grid.rows)
+    return f'<div class="wide"><table{kind}>{caption}<tr>{header}</tr>\n{rows}</table></div>'

@@ -1,0 +1,161 @@
+"""What is found about the wackiness of several expanders, as tables and as a folder of files ("Understanding Wacky
+Weights: A Dissection of SPLADE's Learned Term Importance", tables 2 and 3, figure 4).
+
+FOLDER/index.html            everything on one page
+FOLDER/results.json          the figures, the curves and the wackiest terms
+FOLDER/curves.png, .svg      the curves of all expanders
+FOLDER/scores.parquet        the score of every term (scores-NAME.parquet each, where there are several expanders)
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from vocable.analysis.figures import save_figure
+from vocable.analysis.report import Drawing, Section, Words, page
+from vocable.analysis.term_kinds import KINDS
+from vocable.analysis.wackiness_figures import wackiness_curves
+from vocable.analysis.wackiness_store import ScoresMeta, write_scores
+from vocable.analysis.wackiness_study import WACKIEST, Choices, Finding, known
+from vocable.encoder.terms import fingerprint
+from vocable.evaluation.tables import NONE, Grid
+from vocable.storage import replacing
+from vocable.unfinished import write_json
+
+RESULTS, PAGE, CURVES = "results.json", "index.html", "curves"
+
+
+def table(models: Sequence[Mapping[str, Any]]) -> Grid:
+    """W-AUC of each expander, the least wacky first (the paper's table 2), and how much it expands.
+
+    `models` are findings as JSON values, as they stand in a report.
+    """
+    rows = [
+        [
+            one["name"],
+            _number(one["w_auc"]) if one["std"] is None else f"{_number(one['w_auc'])} ± {_number(one['std'])}",
+            f"{one['scored_terms']:,} of {one['terms']:,}",
+            f"{one['active_terms']:,.1f}",
+            f"{one['expansions']:,.1f}",
+        ]
+        for one in sorted(models, key=lambda one: math.inf if one["w_auc"] is None else one["w_auc"])
+    ]
+    return Grid("", ["model", "W-AUC", "scored terms", "L0", "expansions"], rows)
+
+
+def wackiest_table(findings: Sequence[Finding]) -> Grid:
+    """The wackiest terms of each expander side by side, grouped by kind (the paper's table 3)."""
+    rows: list[list[str]] = []
+    for kind in KINDS:
+        lists = [[one.terms[column] for column in one.wackiest if one.kinds[column] == kind] for one in findings]
+        for place in range(max(map(len, lists), default=0)):
+            rows.append(["" if place else kind, *(those[place] if place < len(those) else "" for those in lists)])
+    return Grid("", ["kind", *(one.name for one in findings)], rows)
+
+
+def sensitivity_table(findings: Sequence[Finding]) -> Grid:
+    """W-AUC of each expander as it is measured, and with one choice another."""
+    columns = [{"as chosen": one.w_auc, **dict(one.sensitivity)} for one in findings]
+    rows = [[choice, *(_number(known(column[choice])) for column in columns)] for choice in columns[0]]
+    return Grid("", ["choice", *(one.name for one in findings)], rows)
+
+
+def write_report(
+    folder: Path, findings: Sequence[Finding], metas: Sequence[ScoresMeta], settings: Mapping[str, Any]
+) -> None:
+    """Write the files of a report into a folder that is there.
+
+    Args:
+        folder: for the files.
+        findings: one or more.
+        metas: what each of their scores are of, from `scores_meta`.
+        settings: JSON values that say how they were measured.
+
+    Raises:
+        ArgumentError: nothing is expanded by any of them.
+        MissingExtraError: matplotlib is not installed.
+    """
+    drawn = wackiness_curves({one.name: one.curve for one in findings})
+    for ending in ("png", "svg"):
+        save_figure(drawn, folder / f"{CURVES}.{ending}")
+    for one, meta in zip(findings, metas, strict=True):
+        path = folder / (f"scores-{_file_name(one.name)}.parquet" if len(findings) > 1 else "scores.parquet")
+        write_scores(path, one.wackiness, one.terms, one.kinds, meta)
+    write_json(folder / RESULTS, {"settings": dict(settings), "models": [one.to_json() for one in findings]})
+    drawing = Drawing((folder / f"{CURVES}.svg").read_text(encoding="utf-8"), "Normalized Wackiness Curves")
+    with replacing(folder / PAGE) as file:
+        file.write(page("Wackiness", _sections(findings, settings, drawing)).encode())
+
+
+def scores_meta(finding: Finding, choices: Choices, *, model: str, role: str, queries: str, corpus: str) -> ScoresMeta:
+    """What the stored scores of a finding say of themselves."""
+    terms = list(finding.terms)
+    return ScoresMeta(
+        model=model,
+        vocabulary=fingerprint(terms),
+        size=len(terms),
+        role=role,
+        k=choices.k,
+        idf=choices.idf,
+        queries=queries,
+        corpus=corpus,
+        w_auc=finding.w_auc,
+    )
+
+
+def _sections(findings: Sequence[Finding], settings: Mapping[str, Any], drawing: Drawing) -> list[Section]:
+    told = Words(Grid("", ["setting", "value"], [[name, _shown(value)] for name, value in settings.items()]))
+    sections = [
+        Section(
+            "Area under the curve",
+            [
+                table([one.to_json() for one in findings]),
+                "W-AUC is the area under the Normalized Wackiness Curve; a lower one means fewer wacky terms. After ± "
+                "stands its standard deviation when the inputs are drawn again. Scored terms are those that expand "
+                "some input; L0 and expansions are means of the terms of an input.",
+            ],
+        ),
+        Section("Curves", [drawing]),
+        Section(
+            f"The {WACKIEST} wackiest terms",
+            [
+                Words(wackiest_table(findings)),
+                "Grouped by kind, each group from the wackiest on. Of equal scores the term that expands more inputs "
+                "comes first.",
+            ],
+        ),
+    ]
+    if findings[0].sensitivity:
+        note = "W-AUC with one choice another than in the settings below."
+        sections.append(Section("Sensitivity", [sensitivity_table(findings), note]))
+    return [*sections, Section("Settings", [told])]
+
+
+def _shown(value: Any) -> str:
+    """A setting as a reader has it.
+
+    >>> _shown(["a", "b"]), _shown(True), _shown(None), _shown(100)
+    ('a, b', 'yes', '–', '100')
+    """
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return NONE if value is None else str(value)
+
+
+def _file_name(name: str) -> str:
+    """A name without what a file's name cannot have.
+
+    >>> _file_name("query2doc:some/model")
+    'query2doc_some_model'
+    """
+    return re.sub(r"[^\w.+-]", "_", name)
+
+
+def _number(value: float | None) -> str:
+    return NONE if value is None else f"{value:.3f}"

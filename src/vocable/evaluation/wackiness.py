@@ -1,0 +1,229 @@
+"""The Wackiness Score: how little a model's expansion terms have to do with the documents that they find
+("Understanding Wacky Weights: A Dissection of SPLADE's Learned Term Importance", section 3.2).
+
+An expansion term is an active term that does not stand in the input itself. The input retrieves its k best documents
+with the weights under investigation, and the term's lexical importance is its frequency in them times its inverse
+document frequency in the collection. The mean over the inputs that the term expands is scaled to 0 to 1 over all
+terms, and the score is 1 less that: a wacky term is absent from what it helps to find.
+
+Everything here is arrays, so that any expansion can be measured: a model's, or that of words around BM25.
+
+Letters: m inputs (queries, or documents), n documents of the collection, v terms, k retrieved documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from vocable.encoder.idf import Formula
+from vocable.encoder.idf import idf as inverse_document_frequency
+from vocable.errors import ArgumentError, VectorsError
+from vocable.expansions import expansion_entries, flags
+from vocable.search.kernels import compiled
+from vocable.vectors import as_vectors, selected
+
+
+class Wackiness(NamedTuple):
+    """What each of v terms is as an expansion; `scores` and `importance` are nan where it is none."""
+
+    scores: np.ndarray  # float64 [v], 0 to 1, the wackiest 1
+    importance: np.ndarray  # float64 [v], mean lexical importance, as it was before it was scaled
+    inputs: np.ndarray  # int64 [v], how many inputs the term expands
+
+
+def wackiness(
+    vectors: csr_array,
+    own: csr_array,
+    rows: np.ndarray,
+    counts: csr_array,
+    *,
+    idf: Formula = "log",
+    special: Sequence[int] | np.ndarray = (),
+) -> Wackiness:
+    """The Wackiness Score of every term that expands an input.
+
+    Args:
+        vectors: [m, v], the inputs.
+        own: [m, v], how often the terms stand in the inputs themselves (`vocable.encoder.own_terms`).
+        rows: int32 [m, k], the documents that each input retrieves (`Ranking.rows`), -1 where there is no k-th.
+        counts: [n, v], how often the terms stand in the documents of the collection.
+        idf: "log" is log(n / df), the paper's; "bm25" is log(1 + (n - df + 0.5) / (df + 0.5)), which leaves a term
+            that stands in every document something.
+        special: columns that are no expansions. None by default: the paper has [CLS] among the wackiest terms.
+
+    Raises:
+        VectorsError: the shapes do not fit together, or a row is not one of the n.
+        ArgumentError: no such IDF, no documents, or a column that is none of the v.
+
+    Three documents, two queries, six words:
+
+        a0  cat cat dog         q0  "cat"   cat 1.0  dog 0.5  the 0.2       retrieves a0 and a1
+        a1  dog the             q1  "bird"  bird 1.0 dog 0.1  the 0.3       retrieves a2 and a1
+        a2  bird the                        edmund 0.4
+
+    `dog` and `the` expand both queries and `edmund` one; `cat` and `bird` are the queries' own, and nobody uses `fish`.
+    Two of three documents have `dog`, and two have `the`: their IDF is log(3/2). No document has `edmund`. What q0
+    retrieves has `dog` 2 times and `the` 1 time; what q1 retrieves has `dog` 1 time, `the` 2 times, and `edmund` 0
+    times. So the importance of `dog` is log(3/2) (2 + 1) / 2, that of `the` log(3/2) (1 + 2) / 2, that of `edmund` 0,
+    and their scores are 0, 0 and 1.
+
+    >>> cat, dog, the, bird, edmund, fish = range(6)
+    >>> queries = csr_array(np.array([[1, 0.5, 0.2, 0, 0, 0], [0, 0.1, 0.3, 1, 0.4, 0]]))
+    >>> words = csr_array(np.array([[1, 0, 0, 0, 0, 0], [0, 0, 0, 1, 0, 0]]))
+    >>> documents = csr_array(np.array([[2, 1, 0, 0, 0, 0], [0, 1, 1, 0, 0, 0], [0, 0, 1, 1, 0, 0]]))
+    >>> found = wackiness(queries, words, np.array([[0, 1], [2, 1]]), documents)
+    >>> found.importance.round(3)
+    array([  nan, 0.608, 0.608,   nan, 0.   ,   nan])
+    >>> found.inputs, found.scores
+    (array([0, 2, 2, 0, 1, 0]), array([nan,  0.,  0., nan,  1., nan]))
+    """
+    return scored(lexical_importance(vectors, own, rows, counts, idf=idf, special=special))
+
+
+def expansions(vectors: csr_array, own: csr_array, special: Sequence[int] | np.ndarray = ()) -> csr_array:
+    """The vectors [m, v] without the terms that stand in the inputs themselves, and without the columns `special`.
+
+    >>> vector, in_text = csr_array(np.array([[1.0, 0.5, 2.0]])), csr_array(np.array([[3.0, 0.0, 0.0]]))
+    >>> expansions(vector, in_text).toarray().tolist()
+    [[0.0, 0.5, 2.0]]
+
+    Raises:
+        VectorsError: the shapes differ.
+        ArgumentError: a column is none of the v.
+    """
+    vectors = as_vectors(vectors, "the inputs")
+    columns = np.asarray(special, dtype=np.int64)
+    return selected(vectors, expansion_entries(vectors, own) & ~flags(columns, vectors.shape[1])[vectors.indices])
+
+
+def lexical_importance(
+    vectors: csr_array,
+    own: csr_array,
+    rows: np.ndarray,
+    counts: csr_array,
+    *,
+    idf: Formula = "log",
+    special: Sequence[int] | np.ndarray = (),
+) -> csr_array:
+    """Frequency in the retrieved documents times IDF, for each expansion term of each input.
+
+    A term that no document has is of no importance, whatever its IDF. Arguments and errors are those of `wackiness`.
+
+    Returns:
+        [m, v] csr_array of float64, with an entry, which may be 0, for each expansion.
+    """
+    expanded, counts = expansions(vectors, own, special), as_vectors(counts, "the collection's terms")
+    m, v = expanded.shape
+    if counts.shape[1] != v:
+        raise VectorsError(f"inputs of {v} terms, but a collection of {counts.shape[1]}")
+    if rows.ndim != 2 or len(rows) != m:
+        raise VectorsError(f"the documents retrieved for {m} inputs are not of the shape {rows.shape}")
+    if rows.max(initial=-1) >= counts.shape[0]:
+        raise VectorsError(f"the ranking has row {rows.max()}, there are {counts.shape[0]} documents")
+    frequencies = np.zeros(expanded.nnz, dtype=np.float64)
+    _retrieved_frequencies(
+        counts.indptr.astype(np.int64),
+        counts.indices,
+        counts.data,
+        np.ascontiguousarray(rows, dtype=np.int32),
+        expanded.indptr.astype(np.int64),
+        expanded.indices,
+        v,
+        frequencies,
+    )
+    having = np.bincount(counts.indices, minlength=v)
+    weights = inverse_document_frequency(having, counts.shape[0], formula=idf).astype(np.float64)
+    return csr_array((frequencies * weights[expanded.indices], expanded.indices, expanded.indptr), shape=(m, v))
+
+
+def scored(importance: csr_array, weights: np.ndarray | None = None) -> Wackiness:
+    """The Wackiness Scores from the lexical importance [m, v] of each expansion term of each input.
+
+    The least important term has the score 1, also where it is the only one or all are of the same importance.
+
+    Args:
+        importance: from `lexical_importance`.
+        weights: [m] how often each input counts; once by default.
+    """
+    v = importance.shape[1]
+    times = np.ones(importance.shape[0]) if weights is None else weights
+    times = np.repeat(times, np.diff(importance.indptr))
+    inputs = np.bincount(importance.indices, weights=times, minlength=v).astype(np.int64)
+    used = inputs > 0
+    mean, scores = np.full(v, np.nan), np.full(v, np.nan)
+    mean[used] = np.bincount(importance.indices, weights=times * importance.data, minlength=v)[used] / inputs[used]
+    if used.any():
+        least, most = mean[used].min(), mean[used].max()
+        scores[used] = 1 - (mean[used] - least) / (most - least) if most > least else 1.0
+    return Wackiness(scores, mean, inputs)
+
+
+def ranked(scores: np.ndarray, inputs: np.ndarray | None = None) -> np.ndarray:
+    """The columns of the terms that have a score [v], the wackiest first.
+
+    Of equal scores, as all terms have that no retrieved document has, the one that expands more of the `inputs` [v]
+    comes first, then the one with the lower column.
+
+    >>> scores = np.array([0.2, np.nan, 1.0, 0.2])
+    >>> ranked(scores).tolist(), ranked(scores, np.array([1, 0, 1, 5])).tolist()
+    ([2, 0, 3], [2, 3, 0])
+    """
+    columns = np.flatnonzero(~np.isnan(scores))
+    often = np.zeros(len(columns)) if inputs is None else -inputs[columns]
+    return columns[np.lexsort((columns, often, -scores[columns]))]
+
+
+def without_itself(rows: np.ndarray, itself: np.ndarray) -> np.ndarray:
+    """The k documents that each of m inputs retrieves besides itself, of the k + 1 best `rows` [m, k + 1].
+
+    Args:
+        rows: int32 [m, k + 1], -1 where there is no more.
+        itself: [m], the row that each input is in the collection.
+
+    >>> without_itself(np.array([[4, 7, 2], [1, 3, 5]]), np.array([7, 6])).tolist()
+    [[4, 2], [1, 3]]
+    """
+    others = rows != itself[:, None]
+    # What is kept moves to the front, in its order.
+    order = np.argsort(~others, axis=1, kind="stable")[:, : rows.shape[1] - 1]
+    return np.take_along_axis(rows, order, axis=1)
+
+
+def check_depth(k: int) -> None:
+    """Raise `ArgumentError` for a number of retrieved documents below 1."""
+    if k < 1:
+        raise ArgumentError(f"k must be at least 1, not {k}")
+
+
+@compiled
+def _retrieved_frequencies(
+    starts: np.ndarray,
+    terms: np.ndarray,
+    counts: np.ndarray,
+    rows: np.ndarray,
+    input_starts: np.ndarray,
+    input_terms: np.ndarray,
+    v: int,
+    frequencies: np.ndarray,
+) -> None:
+    """Fill `frequencies`, one for each of the inputs' terms, with the term's count in the documents `rows` [m, k].
+
+    Documents and inputs are CSR matrices of v columns. One dense row holds an input's counts: a sparse product would
+    hold those of every term of every retrieved document.
+    """
+    dense = np.zeros(v, np.float64)
+    for x in range(len(input_starts) - 1):
+        for row in rows[x]:
+            if row >= 0:
+                for p in range(starts[row], starts[row + 1]):
+                    dense[terms[p]] += counts[p]
+        for p in range(input_starts[x], input_starts[x + 1]):
+            frequencies[p] = dense[input_terms[p]]
+        for row in rows[x]:
+            if row >= 0:
+                for p in range(starts[row], starts[row + 1]):
+                    dense[terms[p]] = 0

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from transformers.utils import logging as transformers_logging
+
+from vocable.analysis.doct5query import DocT5Query
+from vocable.analysis.expanders import Expander, measured_expander, open_expander
+from vocable.analysis.generation import load_generator
+from vocable.analysis.query2doc import Query2Doc
+from vocable.cli import main
+from vocable.encoder.routes import Role
+from vocable.errors import ArgumentError, ModelError
+from vocable.evaluation.wackiness import wackiness
+from vocable.search.bm25 import BM25Index
+from vocable.search.rm3 import RM3
+
+DOCUMENTS = [
+    "cats sleep and purr",
+    "cats purr",
+    "dogs bark at cats, dogs bark",
+    "owls hoot",
+    "owls hoot at dogs in the night",
+    "foxes bark",
+]
+QUERIES = ["sleeping cat", "dogs", "zebra", ""]
+
+
+def reference(expander: Expander, texts: list[str], documents: list[str], k: int) -> dict[str, float]:
+    """The Wackiness Score of every expansion, word by word."""
+    vectors, names, index = expander.expand(texts), list(expander.vocabulary), expander.index
+    counts = [Counter(words) for words in index.words(documents)]
+    importance: dict[str, list[float]] = {}
+    for row, own in enumerate(index.words(texts)):
+        weights = dict(zip(names, vectors[[row]].toarray()[0], strict=True))
+        scores = index.vectors() @ np.array([weights[name] for name in index.vocabulary])
+        found = [int(i) for i in np.argsort(-scores, kind="stable")[:k] if scores[i] > 0]
+        for name in [name for name in names if weights[name] and name not in own]:
+            having = sum(name in one for one in counts)
+            idf = np.log(len(documents) / having) if having else 0.0
+            importance.setdefault(name, []).append(idf * sum(counts[i][name] for i in found))
+    means = {name: float(np.mean(values)) for name, values in importance.items()}
+    least, most = min(means.values()), max(means.values())
+    return {name: 1 - (mean - least) / (most - least) for name, mean in means.items()}
+
+
+def test_feedback_is_measured() -> None:
+    expander = open_expander("bm25+rm3", DOCUMENTS)
+    done: list[int] = []
+    measured = measured_expander("RM3", expander, QUERIES, DOCUMENTS, 3, advance=done.append)
+    assert sum(done) == 4
+    assert measured.name == "RM3"
+    assert measured.rows.shape == (4, 3)
+    assert (measured.vectors != RM3(BM25Index(DOCUMENTS), DOCUMENTS).expand(QUERIES)).nnz == 0
+    found = wackiness(measured.vectors, measured.own, measured.rows, measured.counts)
+    scores = {name: score for name, score in zip(measured.terms, found.scores, strict=True) if not np.isnan(score)}
+    assert scores == pytest.approx(reference(expander, QUERIES, DOCUMENTS, 3))
+    # "sleep" is the first query's own; every other word of what the two find expands one of them.
+    assert set(scores) == {"purr", "dog", "bark", "cat", "owl", "hoot", "night"}
+    assert [surface.text for surface in measured.surfaces] == list(measured.terms)
+
+
+def test_a_written_passage_is_measured_also_in_words_that_no_document_has(causal: Path, toy_texts: list[str]) -> None:
+    documents = toy_texts[:20]
+    expander = Query2Doc(BM25Index(documents), load_generator(causal, "causal"), new_tokens=60)
+    queries = ["old fox", "zebra books", *toy_texts[:4]]
+    measured = measured_expander("Query2Doc", expander, queries, documents, 5)
+    found = wackiness(measured.vectors, measured.own, measured.rows, measured.counts)
+    scores = {name: score for name, score in zip(measured.terms, found.scores, strict=True) if not np.isnan(score)}
+    assert scores == pytest.approx(reference(expander, queries, documents, 5))
+    unheard_of = set(scores) - set(expander.index.vocabulary)
+    assert unheard_of
+    assert {scores[name] for name in unheard_of} == {1.0}
+    assert "zebra" in measured.terms  # of the query itself: no expansion, though no document has it
+    assert "zebra" not in scores
+
+
+def test_documents_that_are_expanded_do_not_retrieve_themselves(seq2seq: Path, toy_texts: list[str]) -> None:
+    documents = sorted(set(toy_texts))[:8]
+    expander = DocT5Query(documents, load_generator(seq2seq, "seq2seq"), samples=2)
+    rows = np.array([5, 2])
+    texts = [documents[row] for row in rows]
+    measured = measured_expander("docT5query", expander, texts, documents, 3, itself=rows)
+    everything = expander.index.search(expander.expand(texts), 8).rows
+    assert [row in found for row, found in zip(rows, everything, strict=True)] == [True, True]
+    for row, found, others in zip(rows, everything, measured.rows, strict=True):
+        assert others.tolist() == [other for other in found if other != row][:3]
+    # Words are counted in the documents as they were, not in the queries that were guessed for them.
+    assert measured.counts.sum() == sum(map(len, expander.index.words(documents)))
+    assert measured.own.sum() == sum(map(len, expander.index.words(texts)))
+    assert measured.vectors.sum() > measured.own.sum()
+
+
+def test_by_name(causal: Path, seq2seq: Path) -> None:
+    assert isinstance(open_expander(f"query2doc:{causal}", DOCUMENTS), Query2Doc)
+    done: list[int] = []
+    assert isinstance(
+        open_expander(f"doct5query:{seq2seq}", DOCUMENTS[:2], "document", advance=done.append), DocT5Query
+    )
+    assert sum(done) == 2
+    message = "'bm25' is not an expander: choose bm25+rm3, query2doc:MODEL or doct5query:MODEL"
+    with pytest.raises(ArgumentError, match=re.escape(message)):
+        open_expander("bm25", DOCUMENTS)
+    with pytest.raises(ArgumentError, match="expands documents, not queries: measure it with --role document"):
+        open_expander("doct5query:/no/such/folder", DOCUMENTS)
+    with pytest.raises(ModelError, match="no such model folder"):
+        open_expander("query2doc:/no/such/folder", DOCUMENTS)
+    with pytest.raises(ArgumentError, match="k must be at least 1, not 0"):
+        measured_expander("RM3", open_expander("bm25+rm3", DOCUMENTS), QUERIES, DOCUMENTS, 0)
+
+
+def test_by_the_command(
+    capsys: pytest.CaptureFixture[str], causal: Path, seq2seq: Path, toy_texts: list[str], tmp_path: Path
+) -> None:
+    documents, queries = sorted(set(toy_texts))[:3], ["old fox", "lazy dog at night", "books"]
+    for name, texts in (("corpus", documents), ("queries", queries)):
+        rows = ({"_id": f"{name}{i}", "text": text} for i, text in enumerate(texts))
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    common = ["--corpus", str(tmp_path / "corpus.jsonl"), "--bootstrap", "0", "--json"]
+    asked = [f"query2doc:{causal}", "bm25+rm3", "--queries", str(tmp_path / "queries.jsonl")]
+    transformers_logging.disable_progress_bar()  # imported before the command line could silence it
+    found: list[dict[str, Any]] = []
+    for number, arguments in enumerate([asked, [f"doct5query:{seq2seq}", "--role", "document"]]):
+        capsys.readouterr()
+        assert main(["wackiness", *arguments, *common, "-o", str(tmp_path / str(number))]) == 0
+        found += json.loads(capsys.readouterr().out)["models"]
+    assert [model["name"] for model in found] == [f"query2doc:{causal}", "bm25+rm3", f"doct5query:{seq2seq}"]
+    for model, expected in zip(found, [queries, queries, documents], strict=True):
+        role: Role = "document" if expected is documents else "query"
+        expander = open_expander(model["name"], documents, role)
+        itself = np.arange(len(documents)) if role == "document" else None
+        measured = measured_expander(model["name"], expander, expected, documents, 100, itself=itself)
+        scores = wackiness(measured.vectors, measured.own, measured.rows, measured.counts).scores
+        assert model["scored_terms"] == np.count_nonzero(~np.isnan(scores)) > 0
+        assert model["expansions"] > 0
+        assert 0 <= model["w_auc"] <= 1
+    line = "vocable: doct5query:x expands documents, not queries: measure it with --role document\n"
+    assert main(["wackiness", "doct5query:x", *asked[2:], *common, "-o", str(tmp_path / "refused")]) == 2
+    assert capsys.readouterr().err == line

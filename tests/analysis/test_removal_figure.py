@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgba
+
+from vocable.analysis.ablation import Outcome
+from vocable.analysis.figures import save_figure
+from vocable.analysis.removal import Point, Removal
+from vocable.analysis.removal_figure import WACKY, removal_figure
+from vocable.errors import ArgumentError
+
+
+def outcome(value: float) -> Outcome:
+    return Outcome(5, 0.5, 3, {"RR@10": value, "R@10": value / 2}, {"RR@10": 0.5, "R@10": 0.5})
+
+
+def removed(dataset: str) -> Removal:
+    random = tuple(map(outcome, (0.5, 0.6, 0.7)))
+    points = Point(5, outcome(0.55), random), Point(1000, outcome(0.2), random)
+    return Removal(dataset, "query", 7, {"RR@10": 0.8, "R@10": 0.4}, points)
+
+
+def test_there_is_a_panel_for_each_dataset_and_measure() -> None:
+    figure = removal_figure([removed("a"), removed("b")])
+    assert [(axes.get_title(), axes.get_ylabel()) for axes in figure.axes] == [
+        ("a", "RR@10"),
+        ("a", "R@10"),
+        ("b", "RR@10"),
+        ("b", "R@10"),
+    ]
+    for axes, share in zip(figure.axes, [1, 0.5, 1, 0.5], strict=True):
+        whole, mean, wacky, inside, outside = (np.asarray(line.get_xydata()) for line in axes.get_lines())
+        assert whole[:, 1].tolist() == [0.8 * share] * 2
+        np.testing.assert_allclose(mean, [[5, 0.6 * share], [1000, 0.6 * share]])
+        assert wacky.tolist() == [[5, 0.55 * share], [1000, 0.2 * share]] == [*inside.tolist(), *outside.tolist()]
+        faces = [to_rgba(line.get_markerfacecolor()) for line in axes.get_lines()[3:]]
+        assert faces == [to_rgba("white"), to_rgba(WACKY)]
+        band = axes.collections[0].get_paths()[0].get_extents()
+        np.testing.assert_allclose([band.y0, band.y1], [0.4 * share, 0.8 * share])
+        assert [label.get_text() for label in axes.get_xticklabels()] == ["5", "1,000\n(5 here)"]
+
+
+def test_the_file_is_the_same_every_time(tmp_path: Path) -> None:
+    for name in ("one.svg", "two.svg"):
+        save_figure(removal_figure([removed("a $x$ <b>")]), tmp_path / name)
+    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
+    with pytest.raises(ArgumentError, match="nothing to draw"):
+        removal_figure([])

@@ -1,0 +1,99 @@
+"""Stored scores come back, and only for the vocabulary that they are of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from vocable.analysis.wackiness_store import METADATA_KEY, SCHEMA, ScoresMeta, read_scores, write_scores
+from vocable.encoder.terms import fingerprint
+from vocable.errors import VectorsError
+from vocable.evaluation.wackiness import Wackiness, ranked
+
+TERMS = ["the", "##ing", "fox\n", "б", "unused"]
+KINDS = ["stop word", "sub-word", "other word", "non-Latin", "other word"]
+FOUND = Wackiness(
+    np.array([1.0, 0.25, 1.0, 0.1 + 0.2, np.nan]), np.array([0.0, 9.5, 0.0, 1 / 3, np.nan]), np.array([2, 7, 5, 1, 0])
+)
+META = ScoresMeta("a model", fingerprint(TERMS), 5, "query", 100, "log", "queries.tsv", "beir:x", 0.625)
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Path:
+    path = tmp_path / "scores.parquet"
+    write_scores(path, FOUND, TERMS, KINDS, META)
+    return path
+
+
+def test_what_is_written_comes_back(stored: Path) -> None:
+    scores, inputs, meta = read_scores(stored, fingerprint(TERMS))
+    np.testing.assert_array_equal(scores, FOUND.scores)
+    np.testing.assert_array_equal(inputs, FOUND.inputs)
+    assert meta == META
+    assert read_scores(stored).meta == META
+
+
+def test_the_file_is_the_ranking(stored: Path) -> None:
+    rows = pq.read_table(stored).to_pylist()
+    assert [row["column"] for row in rows] == ranked(FOUND.scores, FOUND.inputs).tolist() == [2, 0, 3, 1]
+    assert rows[1] == {"term": "the", "column": 0, "score": 1, "importance": 0, "inputs": 2, "kind": "stop word"}
+
+
+def test_no_score_at_all(tmp_path: Path) -> None:
+    nothing = Wackiness(np.full(5, np.nan), np.full(5, np.nan), np.zeros(5, np.int64))
+    write_scores(tmp_path / "s.parquet", nothing, TERMS, KINDS, replace(META, w_auc=float("nan")))
+    scores, _, meta = read_scores(tmp_path / "s.parquet")
+    assert np.isnan(scores).all()
+    assert len(scores) == 5
+    assert np.isnan(meta.w_auc)
+
+
+def test_scores_of_another_vocabulary_are_refused(stored: Path) -> None:
+    with pytest.raises(VectorsError, match="the scores are of a model, which has another vocabulary"):
+        read_scores(stored, fingerprint(["another"]))
+
+
+def test_what_is_no_file_of_scores_is_refused(stored: Path, tmp_path: Path) -> None:
+    with pytest.raises(VectorsError, match=r"none\.parquet: no such file: make it with vocable wackiness"):
+        read_scores(tmp_path / "none.parquet")
+    content = stored.read_bytes()
+    for damaged in (b"", content[:-20], b"text"):
+        stored.write_bytes(damaged)
+        with pytest.raises(VectorsError, match="not a whole file of scores"):
+            read_scores(stored)
+    pq.write_table(pa.table({"a": [1]}), stored)
+    with pytest.raises(VectorsError, match="a Parquet file, but not one of vocable wackiness"):
+        read_scores(stored)
+
+
+def test_metadata_that_does_not_fit_is_refused(stored: Path) -> None:
+    table, text = pq.read_table(stored), pq.read_schema(stored).metadata[METADATA_KEY]
+
+    def rewritten(old: bytes, new: bytes, columns: list[str] = SCHEMA.names) -> None:
+        assert old in text
+        changed = table.select(columns).replace_schema_metadata({METADATA_KEY: text.replace(old, new)})
+        pq.write_table(changed, stored)
+
+    rewritten(b'"format": 1', b'"format": 2')
+    with pytest.raises(VectorsError, match="stored in format 2; this version reads format 1"):
+        read_scores(stored)
+    rewritten(b'"idf"', b'"fdi"')
+    with pytest.raises(VectorsError, match="its metadata does not say 'idf'"):
+        read_scores(stored)
+    rewritten(b'"size": 5', b'"size": 3')
+    with pytest.raises(VectorsError, match="a term lies outside the vocabulary of 3"):
+        read_scores(stored)
+    rewritten(b'"size": 5', b'"size": 5', ["term", "column"])
+    with pytest.raises(VectorsError, match="expected the columns term, column, score"):
+        read_scores(stored)
+
+
+def test_terms_that_are_not_as_many_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(VectorsError, match="5 scores for 4 terms of a vocabulary of 5"):
+        write_scores(tmp_path / "s.parquet", FOUND, TERMS[:4], KINDS, META)
+    assert not any(tmp_path.iterdir())

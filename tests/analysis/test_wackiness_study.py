@@ -1,0 +1,176 @@
+"""Findings of toy models and RM3, from texts to W-AUC, against the steps taken one by one; and what reports say."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+from sentence_transformers import SparseEncoder
+
+from vocable.analysis.measured import Measured, measured_model, word_surfaces
+from vocable.analysis.wackiness_curve import area, bootstrap, curve
+from vocable.analysis.wackiness_figures import wackiness_curves
+from vocable.analysis.wackiness_report import scores_meta, sensitivity_table, table, wackiest_table, write_report
+from vocable.analysis.wackiness_store import read_scores
+from vocable.analysis.wackiness_study import Choices, Finding, deepest, find, other_choices
+from vocable.encoder.encode import encode
+from vocable.encoder.own_terms import own_terms, special_columns
+from vocable.encoder.terms import fingerprint, terms
+from vocable.errors import ArgumentError, MissingExtraError
+from vocable.evaluation.wackiness import lexical_importance, wackiness
+from vocable.search.exact import ExactIndex
+
+
+@pytest.fixture
+def measured() -> Measured:
+    """20 inputs, 60 documents and 50 terms, of which a document has the more, the higher the column."""
+    rng = np.random.default_rng(0)
+
+    def sparse(rows: int, share: float) -> csr_array:
+        return csr_array(np.where(rng.random((rows, 50)) < share, rng.integers(1, 4, (rows, 50)), 0))
+
+    vectors, own, documents = sparse(20, 0.4), sparse(20, 0.1), sparse(60, 0.3)
+    counts = csr_array(np.floor(rng.random((60, 50)) * np.arange(50) / 10))
+    words = [f"w{column}" for column in range(50)]
+    rows = ExactIndex(documents).search(vectors, 50).rows
+    return Measured("random", vectors, own, rows, counts, word_surfaces(words), words, np.array([1, 5]))
+
+
+def test_a_model_is_measured_by_its_own_ranking(toy_model: SparseEncoder, toy_texts: list[str]) -> None:
+    documents = sorted(set(toy_texts))[:60]
+    queries = [text[:20] for text in documents[::7]]
+    found = measured_model("toy", toy_model, queries, documents, k=5)
+    asked, stored = encode(toy_model, queries, role="query"), encode(toy_model, documents)
+    np.testing.assert_array_equal(found.rows, ExactIndex(stored).search(asked, 5).rows)
+    assert (found.vectors != asked).nnz == 0
+    assert (found.own != own_terms(toy_model, queries)).nnz == 0
+    assert (found.counts != own_terms(toy_model, documents)).nnz == 0
+    assert list(found.terms) == terms(toy_model)
+    np.testing.assert_array_equal(found.special, special_columns(toy_model))
+    with pytest.raises(ArgumentError, match="k must be at least 1, not 0"):
+        measured_model("toy", toy_model, queries, documents, k=0)
+
+
+def test_a_finding_is_the_steps_one_by_one(measured: Measured) -> None:
+    choices = Choices(k=5, bins=10)
+    found = find(measured, choices, draws=8, seed=2, sensitivity=True)
+    arrays = measured.vectors, measured.own, measured.rows[:, :5], measured.counts
+    scores, _, inputs = wackiness(*arrays)
+    np.testing.assert_array_equal(found.wackiness.scores, scores)
+    assert found.w_auc == area(curve(scores, 10))
+    assert 0 < found.w_auc < 1
+    assert found.std is not None
+    assert found.std > 0
+    assert found.scored == (inputs > 0).sum()
+    expansions = np.asarray(measured.vectors.toarray() > 0) & np.asarray(measured.own.toarray() == 0)
+    assert found.expansions == expansions.sum(axis=1).mean()
+    assert found.active == (measured.vectors.toarray() > 0).sum(axis=1).mean()
+    assert dict(found.sensitivity) == {
+        "k = 1": area(curve(wackiness(*arrays[:2], measured.rows[:, :1], measured.counts).scores, 10)),
+        "k = 50": area(curve(wackiness(*arrays[:2], measured.rows, measured.counts).scores, 10)),
+        "idf = bm25": area(curve(wackiness(*arrays, idf="bm25").scores, 10)),
+        "bins = 1": area(curve(scores, 1)),
+        "bins = 100": area(curve(scores, 100)),
+        "no special tokens": area(curve(wackiness(*arrays, special=measured.special).scores, 10)),
+        "whole vocabulary": area(curve(scores, 10, vocabulary=True)),
+    }
+    without = find(measured, choices, draws=0)
+    assert (without.std, without.w_auc, without.sensitivity) == (None, found.w_auc, ())
+
+
+def test_the_bootstrap_is_its_standard_deviation(measured: Measured) -> None:
+    importance = lexical_importance(measured.vectors, measured.own, measured.rows, measured.counts)
+    found = find(measured, Choices(k=50), draws=8, seed=2)
+    assert found.std == pytest.approx(bootstrap(importance, 8, seed=2).std(ddof=1))
+
+
+def test_other_choices_differ_in_one() -> None:
+    choices = Choices(k=3, idf="bm25", special=False, vocabulary=True)
+    others = other_choices(choices)
+    assert list(others)[:5] == ["k = 1", "k = 30", "idf = log", "bins = 10", "bins = 1000"]
+    assert list(others)[5:] == ["special tokens", "scored terms only"]
+    for other in others.values():
+        assert sum(vars(other)[name] != value for name, value in vars(choices).items()) == 1
+    assert deepest(choices) == 30
+
+
+def by_hand(name: str, scores: list[float], **others: object) -> Finding:
+    """A finding of six words; a score below 0 stands for none."""
+    words = ["the", "Mira", "б", "1985", ",", "fox"]
+    values = np.where(np.array(scores) < 0, np.nan, scores)
+    inputs = np.where(np.isnan(values), 0, 3)
+    measured = Measured(
+        name,
+        csr_array(np.array([[1.0] * 6])),
+        csr_array(np.zeros((1, 6))),
+        np.zeros((1, 1), np.int32),
+        csr_array(np.ones((1, 6))),
+        word_surfaces(words),
+        words,
+    )
+    found = find(measured, names={"mira"}, draws=0)
+    heights = curve(values)
+    held = found.wackiness._replace(scores=values, inputs=inputs)
+    return replace(found, wackiness=held, curve=heights, w_auc=area(heights), **others)  # type: ignore[arg-type]
+
+
+def test_tables_put_models_side_by_side() -> None:
+    one = by_hand("one", [0.5, 1.0, 0.9, 0.0, -1, -1], std=0.01234)
+    two = by_hand("two", [-1, 0.3, -1, 0.2, 0.1, 0.0])
+    none = by_hand("none", [-1] * 6)
+    assert wackiest_table([one, two]).rows == [
+        ["proper name", "Mira", "Mira"],
+        ["stop word", "the", ""],
+        ["punctuation", "", ","],
+        ["non-Latin", "б", ""],
+        ["number", "1985", "1985"],
+        ["other word", "", "fox"],
+    ]
+    rows = table([found.to_json() for found in (none, one, two)]).rows
+    assert [row[0] for row in rows] == ["two", "one", "none"]
+    assert rows[0][1] == f"{two.w_auc:.3f}"
+    assert rows[1][1:] == [f"{one.w_auc:.3f} ± 0.012", "4 of 6", "6.0", "6.0"]
+    assert rows[2][1:3] == ["–", "0 of 6"]
+    judged = [replace(one, sensitivity=(("k = 1", 0.25),)), replace(none, sensitivity=(("k = 1", float("nan")),))]
+    assert sensitivity_table(judged).rows == [["as chosen", f"{one.w_auc:.3f}", "–"], ["k = 1", "0.250", "–"]]
+
+
+def test_curves_are_drawn_from_the_least_wacky_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    curves = {"high": np.array([1.0, 1.0, 0.8]), "low": np.array([1.0, 0.2, 0.0]), "none": np.full(3, np.nan)}
+    [axes] = wackiness_curves(curves).axes
+    assert [line.get_label() for line in axes.get_lines()] == ["low (0.350)", "high (0.950)"]
+    for line, name in zip(axes.get_lines(), ("low", "high"), strict=True):
+        np.testing.assert_allclose(line.get_xydata(), np.column_stack([[0, 50, 100], curves[name]]))
+    [point] = wackiness_curves({"one": np.array([0.5])}).axes[0].get_lines()
+    assert point.get_xydata().tolist() == [[50, 0.5]]
+    with pytest.raises(ArgumentError, match="nothing to draw: no term is an expansion"):
+        wackiness_curves({"none": np.full(3, np.nan)})
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
+    with pytest.raises(MissingExtraError, match=r"vocable\[figures\]"):
+        wackiness_curves(curves)
+
+
+def test_the_files_of_a_report(tmp_path: Path) -> None:
+    findings = [by_hand("one", [0.5, 1.0, 0.9, 0.0, -1, -1]), by_hand("a/two:b", [-1, 0.3, -1, 0.2, 0.1, 0.0])]
+    choices = Choices()
+    metas = [scores_meta(found, choices, model=found.name, role="query", queries="q", corpus="c") for found in findings]
+    write_report(tmp_path, findings, metas, {"k": 100, "corpus": "<c>"})
+    names = ["curves.png", "curves.svg", "index.html", "results.json", "scores-a_two_b.parquet", "scores-one.parquet"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    for found, name in zip(findings, names[5:3:-1], strict=True):
+        scores, _, meta = read_scores(tmp_path / name, fingerprint(list(found.terms)))
+        np.testing.assert_array_equal(scores, found.wackiness.scores)
+        assert meta.w_auc == found.w_auc
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert results == {"settings": {"k": 100, "corpus": "<c>"}, "models": [one.to_json() for one in findings]}
+    [first, _] = results["models"]
+    assert [entry["term"] for entry in first["wackiest"]] == ["Mira", "б", "the", "1985"]
+    assert all(a >= b for a, b in pairwise(first["curve"]))
+    page = (tmp_path / "index.html").read_text()
+    for shown in ("Mira", "non-Latin", "&lt;c&gt;", "data:image/svg+xml", f"{findings[0].w_auc:.3f}"):
+        assert shown in page

@@ -1,0 +1,41 @@
+"""Which terms are wacky: the first share of the ranking, of the model's own vocabulary."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vocable.analysis.wackiness_store import ScoresMeta, write_scores
+from vocable.analysis.wacky_terms import read_wacky_terms
+from vocable.encoder.terms import fingerprint
+from vocable.errors import ArgumentError, VectorsError
+from vocable.evaluation.wackiness import Wackiness
+
+NAMES = ["a", "b", "c", "d", "e"]
+
+
+@pytest.fixture
+def scores(tmp_path: Path) -> Path:
+    """c first, then e, which expands more than a; d has no score."""
+    values = np.array([0.9, 0.1, 1.0, np.nan, 0.9])
+    found = Wackiness(values, 1 - values, np.array([1, 1, 3, 0, 2]))
+    meta = ScoresMeta("toy", fingerprint(NAMES), 5, "query", 10, "log", "q", "c", 0.7)
+    write_scores(tmp_path / "scores.parquet", found, NAMES, ["other word"] * 5, meta)
+    return tmp_path / "scores.parquet"
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"), [(0.1, "c"), (0.25, "c"), (0.26, "ce"), (0.5, "ce"), (0.75, "cea"), (1, "ceab")]
+)
+def test_it_is_the_first_share_of_the_scored_terms(scores: Path, share: float, expected: str) -> None:
+    assert read_wacky_terms(scores, NAMES, share) == set(expected)
+
+
+def test_scores_of_another_vocabulary_or_no_share_are_refused(scores: Path) -> None:
+    with pytest.raises(VectorsError, match="another vocabulary"):
+        read_wacky_terms(scores, NAMES[::-1])
+    for share in (0, -0.1, 1.5):
+        with pytest.raises(ArgumentError, match=r"share of wacky terms must be above 0 and at most 1"):
+            read_wacky_terms(scores, NAMES, share)

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sentence_transformers import SparseEncoder
+
+from vocable.data import Document, Qrel, Query
+from vocable.encoder.encode import TextEncoder
+from vocable.errors import ArgumentError, DataError
+from vocable.evaluation import Dataset
+from vocable.evaluation.retrieval import encode_dataset
+from vocable.evaluation.stored_encoding import encode_dataset_into
+
+
+@pytest.fixture
+def dataset(toy_texts: list[str]) -> Dataset:
+    documents = [Document(f"d{i}", text, title="A title") for i, text in enumerate(toy_texts[:12])]
+    queries = [Query(f"q{i}", text) for i, text in enumerate(toy_texts[12:15])]
+    return Dataset("toy", documents, queries, [Qrel("q0", "d0", 1), Qrel("q2", "d5", 1)])
+
+
+def test_vectors_are_those_of_memory_and_made_once(
+    toy_model: SparseEncoder, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected, done = encode_dataset(toy_model, dataset, dtype="float32"), list[int]()
+    found = encode_dataset_into(tmp_path, toy_model, dataset, name="toy", dtype="float32", advance=done.append)
+    assert abs(found.queries - expected.queries).max() == 0
+    assert abs(found.documents - expected.documents).max() == 0
+    assert (found.dataset, found.query_ids, sum(done)) == (expected.dataset, ["q0", "q2"], 14)
+    monkeypatch.delattr(TextEncoder, "encode")
+    again = encode_dataset_into(tmp_path, toy_model, dataset, name="toy", dtype="float32")
+    assert abs(again.documents - expected.documents).max() == 0
+
+
+def test_what_does_not_fit_is_refused(toy_model: SparseEncoder, dataset: Dataset, tmp_path: Path) -> None:
+    encode_dataset_into(tmp_path, toy_model, dataset, name="toy", dtype="float32")
+    with pytest.raises(ArgumentError, match="made with another"):
+        encode_dataset_into(tmp_path, toy_model, dataset, name="other", dtype="float32")
+    empty = Dataset("toy", [], dataset.queries, dataset.judgments)
+    with pytest.raises(DataError, match="no documents"):
+        encode_dataset_into(tmp_path, toy_model, empty, name="toy")

@@ -1,0 +1,223 @@
+"""removal and prune --wacky on toy models: what they write and print, and how they go on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from transformers.utils import logging as transformers_logging
+
+from vocable.analysis.ablation import Ablation
+from vocable.analysis.removal import removal
+from vocable.analysis.wackiness_store import read_scores
+from vocable.cli import main
+from vocable.encoder.load import load
+from vocable.encoder.own_terms import own_terms
+from vocable.evaluation import load_dataset
+from vocable.evaluation.retrieval import encode_dataset
+from vocable.evaluation.wackiness import ranked
+from vocable.expansions import remove_expansions
+from vocable.pruning import prune
+from vocable.vectors import read_vectors
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> None:
+    """These libraries were imported before the command line could silence them."""
+    transformers_logging.disable_progress_bar()
+    transformers_logging.set_verbosity_error()
+
+
+@pytest.fixture(scope="module")
+def model(backbones: dict[str, Path]) -> str:
+    return str(backbones["bert"])
+
+
+@pytest.fixture(scope="module")
+def dataset(toy_texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder, lines = tmp_path_factory.mktemp("beir"), sorted(set(toy_texts))[:40]
+    corpus = [{"_id": f"d{i}", "text": text} for i, text in enumerate(lines)]
+    queries = [{"_id": f"q{i}", "text": " ".join(lines[5 * i].split()[:4])} for i in range(8)]
+    for name, rows in (("corpus", corpus), ("queries", queries)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    (folder / "qrels.tsv").write_text("".join(f"q{i}\td{5 * i}\t1\n" for i in range(8)), encoding="utf-8")
+    return f"beir:{folder}"
+
+
+def done(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    capsys.readouterr()
+    assert main([str(argument) for argument in arguments]) == 0
+    return capsys.readouterr().out
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    capsys.readouterr()
+    assert main([str(argument) for argument in arguments]) == 2
+    return capsys.readouterr().err
+
+
+OPTIONS = ["--thresholds", "5,2", "--draws", 3, "-m", "RR@10", "-m", "R@5", "--dtype", "float32"]
+
+
+@pytest.fixture(scope="module")
+def report(model: str, dataset: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A removal from queries with scores of its own."""
+    output = tmp_path_factory.mktemp("report") / "removed"
+    arguments = ["removal", model, dataset, dataset, "-o", output, *OPTIONS, "--json"]
+    assert main([str(argument) for argument in arguments]) == 0
+    return output
+
+
+@pytest.mark.parametrize("side", ["query", "document"])
+def test_figures_are_those_of_the_functions(
+    capsys: pytest.CaptureFixture[str], model: str, dataset: str, report: Path, tmp_path: Path, side: str
+) -> None:
+    scores, output = report / "scores.parquet", tmp_path / side
+    printed = done(
+        capsys, "removal", model, dataset, "--scores", scores, "-o", output, *OPTIONS, "--side", side, "--json"
+    )
+    found = json.loads(printed)
+    encoder = load(model)
+    encoded = encode_dataset(encoder, load_dataset(dataset), dtype="float32")
+    judged = encoded.dataset
+    texts = [q.text for q in judged.queries] if side == "query" else [d.full for d in judged.documents]
+    ablation = Ablation(encoded, own_terms(encoder, texts), ["RR@10", "R@5"], side=side)  # type: ignore[arg-type]
+    stored = read_scores(scores)
+    expected = removal(ablation, ranked(stored.scores, stored.inputs), [2, 5], draws=3)
+    assert found["datasets"] == json.loads(json.dumps([expected.to_json()]))
+    assert [point["threshold"] for point in found["datasets"][0]["points"]] == [2, 5]
+    assert side == "document" or expected.points[1].wacky.terms == 5
+    assert found["settings"]["side"] == side
+
+
+def test_a_report_is_whole(capsys: pytest.CaptureFixture[str], model: str, dataset: str, report: Path) -> None:
+    names = {path.name for path in report.iterdir()}
+    files = {"removal.md", "removal.png", "removal.svg"}
+    assert names == files | {"index.html", "results.json", "scores.parquet", "settings.json"}
+    assert not report.with_name("removed.partial").exists()
+    page = (report / "index.html").read_text(encoding="utf-8")
+    assert page.count("<table") == 5
+    assert "data:image/svg+xml;base64," in page
+    table = done(capsys, "removal", model, dataset, dataset, "-o", report, *OPTIONS)
+    assert max(map(len, table.splitlines())) <= 80
+    results = json.loads((report / "results.json").read_bytes())["datasets"]
+    assert results[0] == results[1]
+    whole = results[0]["full"]["RR@10"]
+    assert f"| 0 | 0 | 0.0% | 0.0% | {whole:.4f} |" in (report / "removal.md").read_text(encoding="utf-8")
+    assert f"{whole:.4f}" in table
+
+
+def test_a_repeated_command_goes_on(
+    capsys: pytest.CaptureFixture[str],
+    model: str,
+    dataset: str,
+    report: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    output, searches = tmp_path / "removed", 0
+    search = Ablation.without
+
+    def stopped(ablation: Ablation, terms: np.ndarray) -> object:
+        nonlocal searches
+        searches += 1
+        if searches == 6:
+            raise KeyboardInterrupt
+        return search(ablation, terms)
+
+    monkeypatch.setattr(Ablation, "without", stopped)
+    arguments = ["removal", model, dataset, dataset, "-o", str(output), *map(str, OPTIONS)]
+    assert main(arguments) == 130
+    assert not output.exists()
+    line = refused(capsys, *arguments, "--seed", 1)
+    assert "was made with another seed" in line
+    searches = 100
+    done(capsys, *arguments)
+    assert searches == 111  # two datasets, two thresholds, four searches, five done before
+    both = [json.loads((folder / "results.json").read_bytes()) for folder in (report, output)]
+    assert both[0] == both[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (["--thresholds", "0"], "thresholds must be numbers of terms of at least 1"),
+        (["--thresholds", "ten"], "--thresholds is numbers with commas between"),
+        (["--draws", "1"], "draws must be at least 2"),
+        (["-m", "nDGC@10"], "unknown measure 'nDGC@10'"),
+        (["--scores", "none.parquet"], "none.parquet: no such file"),
+        (["beir:nowhere"], "nowhere"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    capsys: pytest.CaptureFixture[str],
+    model: str,
+    dataset: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: list[str],
+    line: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert line in refused(capsys, "removal", model, dataset, "-o", "out", *options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_scores_of_another_vocabulary_are_refused(
+    capsys: pytest.CaptureFixture[str], backbones: dict[str, Path], dataset: str, report: Path, tmp_path: Path
+) -> None:
+    arguments = [
+        "removal",
+        backbones["roberta"],
+        dataset,
+        "-o",
+        tmp_path / "out",
+        "--scores",
+        report / "scores.parquet",
+    ]
+    assert "another vocabulary" in refused(capsys, *arguments)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("role", ["query", "document"])
+def test_prune_removes_wacky_expansions(
+    capsys: pytest.CaptureFixture[str], model: str, dataset: str, report: Path, tmp_path: Path, role: str
+) -> None:
+    vectors, out, scores = tmp_path / "vectors", tmp_path / "small", report / "scores.parquet"
+    done(capsys, "encode", model, dataset, "-o", vectors, "--role", role, "--shard", "2/3", "--dtype", "float32")
+    wacky = ["--wacky", scores, "--top", 9, "--texts", dataset]
+    said = done(capsys, "prune", vectors, "-o", out, *wacky, "--mass", 0.9)
+    judged, whole, small = load_dataset(dataset), read_vectors(vectors), read_vectors(out)
+    texts = {query.id: query.text for query in judged.queries} | {one.id: one.full for one in judged.documents}
+    own = own_terms(load(model), [texts[name] for name in whole.ids])
+    stored = read_scores(scores)
+    expected = remove_expansions(prune(whole.matrix, mass=0.9), own, ranked(stored.scores, stored.inputs)[:9])
+    np.testing.assert_array_equal(small.matrix.toarray(), expected.toarray())
+    assert 0 < small.matrix.nnz < prune(whole.matrix, mass=0.9).nnz
+    assert (small.ids, small.meta) == (whole.ids, whole.meta)
+    assert said == f"{out}: {small.matrix.nnz:,} of {whole.matrix.nnz:,} postings kept\n"
+
+
+def test_prune_by_wackiness_refuses_what_does_not_fit(
+    capsys: pytest.CaptureFixture[str],
+    backbones: dict[str, Path],
+    model: str,
+    dataset: str,
+    report: Path,
+    tmp_path: Path,
+) -> None:
+    vectors, others = tmp_path / "vectors", tmp_path / "others.txt"
+    done(capsys, "encode", model, dataset, "-o", vectors)
+    others.write_text("The old fox\n", encoding="utf-8")
+    command = ["prune", vectors, "-o", tmp_path / "small", "--wacky", report / "scores.parquet", "--top", 9]
+    line = refused(capsys, *command, "--texts", others)
+    assert "others.txt: has no text 'd0', or not in the order of the vectors" in line
+    line = refused(capsys, *command, "--texts", dataset, "--model", backbones["roberta"])
+    assert "the vectors are of another vocabulary" in line
+    foreign = tmp_path / "foreign"
+    done(capsys, "encode", backbones["roberta"], dataset, "-o", foreign)
+    command[1] = foreign
+    assert "another vocabulary" in refused(capsys, *command, "--texts", dataset)
+    assert not list(tmp_path.glob("small*"))
