@@ -10,7 +10,8 @@ from sentence_transformers.sparse_encoder.losses import SparseMultipleNegativesR
 from sentence_transformers.util import cos_sim
 
 from vocable.errors import ArgumentError
-from vocable.objectives.info_nce import info_nce
+from vocable.objectives.info_nce import Queue, info_nce
+from vocable.objectives.packed import pack
 
 
 def reference(queries, documents, tau, margin, cosine):
@@ -47,6 +48,28 @@ def test_an_empty_text_gets_a_gradient_of_ordinary_size():
     queries, documents = torch.eye(2), torch.tensor([[1.0, 0.0], [0.0, 0.0]])
     info_nce(queries, documents.requires_grad_(), cosine=True).backward()
     assert documents.grad.abs().max() <= 1
+
+
+@settings(deadline=None)
+@given(st.integers(0, 99), st.integers(1, 5), st.integers(0, 6), st.floats(0.05, 20), st.booleans())
+def test_a_queue_is_further_documents_without_gradients(sparse, seed, count, queued, tau, cosine):
+    queries, documents, others = (torch.tensor(sparse(seed + i, n, 7)) for i, n in enumerate((count, count, queued)))
+    mine, theirs = (queries.clone().requires_grad_() for _ in range(2))
+    queue = Queue(pack(others, 7), torch.zeros(count, queued, dtype=torch.bool))
+    found = info_nce(mine, documents, temperature=tau, cosine=cosine, queue=queue)
+    expected = info_nce(theirs, torch.cat([documents, others]), temperature=tau, cosine=cosine)
+    torch.testing.assert_close(found, expected)
+    found.backward()
+    expected.backward()
+    torch.testing.assert_close(mine.grad, theirs.grad)
+
+
+def test_what_is_left_out_of_the_queue_is_no_negative(sparse):
+    queries, documents, others = (torch.tensor(sparse(i, n, 7)) for i, n in enumerate((3, 3, 4)))
+    left_out = torch.tensor([[False, True, False, False], [True] * 4, [False] * 4])
+    found = info_nce(queries, documents, queue=Queue(pack(others, 7), left_out))
+    scores = np.concatenate([queries @ documents.T, np.where(left_out, -np.inf, queries @ others.T)], axis=1)
+    assert float(found) == pytest.approx(np.mean(logsumexp(scores, axis=1) - scores.diagonal()))
 
 
 def test_scores_in_the_thousands_stay_exact():

@@ -31,6 +31,14 @@ def test_half_a_checkpoint_does_not_count(tmp_path: Path, state: str | None) -> 
     assert last_checkpoint(tmp_path) == str(whole)
 
 
+def test_what_is_written_after_the_trainer_s_state_counts_too(tmp_path: Path) -> None:
+    whole, newest = checkpoint(tmp_path, 2, "{}"), checkpoint(tmp_path, 4, "{}")
+    (whole / "more").touch()
+    assert last_checkpoint(tmp_path, "more") == str(whole)
+    (newest / "more").touch()
+    assert last_checkpoint(tmp_path, "more") == str(newest)
+
+
 def test_without_a_checkpoint_there_is_none(tmp_path: Path) -> None:
     assert last_checkpoint(tmp_path / "missing") is None
     (tmp_path / "checkpoint-of-mine").mkdir()

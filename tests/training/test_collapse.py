@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable
 from itertools import cycle, islice
@@ -112,3 +113,17 @@ def test_the_first_batch_is_remembered() -> None:
     found = watched([HEALTHY, *batches(1, finite=False)])
     assert found is not None
     assert (found.first, found.step) == (HEALTHY, 2)
+
+
+@given(st.integers(1, 59), st.floats(0.9, 1.0))
+def test_a_watch_goes_on_where_it_was(kept: int, fall: float) -> None:
+    """From what a checkpoint holds: only such states are kept in which no condition holds."""
+    run = [HEALTHY._replace(query_terms=8 * fall**step) for step in range(60)]
+    watch = Watch(SETTINGS)
+    found = [watch.see(step, signs) for step, signs in enumerate(run[:kept], start=1)]
+    if watch.uneasy or any(found):
+        return
+    again = Watch(SETTINGS)
+    again.restore(json.loads(json.dumps(watch.state())))
+    rest = list(enumerate(run[kept:], start=kept + 1))
+    assert [again.see(*batch) for batch in rest] == [watch.see(*batch) for batch in rest]

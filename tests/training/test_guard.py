@@ -164,6 +164,52 @@ def test_no_checkpoint_is_written_once_the_trouble_has_begun(
     assert checkpoints(tmp_path / "model") == ["checkpoint-4", "checkpoint-5"]
 
 
+def killed(monkeypatch: pytest.MonkeyPatch, recipe: Recipe, output: Path, batch: int) -> None:
+    """Train until the batch with this number comes, the first being 1."""
+    seen = []
+    with monkeypatch.context() as patch:
+        patch.setattr(Monitor, "see", lambda *arguments: seen.append(see(*arguments)) or _kill_at(batch, len(seen)))
+        with pytest.raises(KeyboardInterrupt):
+            train(recipe, output)
+
+
+see = Monitor.see
+
+
+def _kill_at(batch: int, seen: int) -> None:
+    if seen == batch:
+        raise KeyboardInterrupt
+
+
+def test_a_run_gone_on_with_is_judged_from_its_first_step(
+    backbones: dict[str, Path], examples: Path, tmp_path: Path, spoil: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = recipe(backbones["bert"], examples, steps=20)
+    killed(monkeypatch, run, tmp_path / "model", 6)
+    assert checkpoints(tmp_path / "model") == ["checkpoint-4"]
+    spoil(1, loss=9999.0)
+    said = stopped(run, tmp_path / "model")
+    assert said.startswith("stopped at step 14, hopeless scores: ")
+    assert "so it was not at the first step: lower training.learning_rate" in said
+
+
+def test_what_was_warned_of_is_not_said_again_after_a_kill(
+    backbones: dict[str, Path],
+    examples: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broken = changed(backbones["distilbert"], tmp_path / "broken", bias=-100.0)
+    run = recipe(broken, examples, guard="warn", steps=24)
+    killed(monkeypatch, run, tmp_path / "model", 14)
+    assert checkpoints(tmp_path / "model") == ["checkpoint-12"]
+    train(run, tmp_path / "model")
+    said = [record.getMessage() for record in caplog.records if record.name == "vocable.training.guard"]
+    assert len(said) == 1
+    assert said[0].startswith("step 10, dead vectors: ")
+
+
 @pytest.mark.parametrize(
     ("figures", "advice"),
     [

@@ -106,17 +106,21 @@ def test_every_part_as_by_hand(toy_model: SparseEncoder) -> None:
     v = toy_model[0].auto_model.config.vocab_size
     vectors = [np.maximum(rng.normal(size=(4, v)), 0) for _ in range(3)]
     regularizers = {"query": {"name": "l1", "weight": 0.5, "ramp": "linear", "share": 0.5}, "document": 0, "joint": 2}
+    regularizers["overlap"] = {"weight": 4, "ramp": "constant"}
     ours = objective(toy_model, losses=[{"name": "info_nce", "weight": 3, "margin": 1}], regularizers=regularizers)
     ours.step = 9
     found = ours.parts([torch.tensor(part) for part in vectors], None)
     queries, documents = vectors[0], np.concatenate(vectors[1:])
     scores = queries @ documents.T
     scores[np.arange(4), np.arange(4)] -= 1
+    asked, given = 1 - np.exp(-queries), 1 - np.exp(-vectors[1])  # of a query and its positive
+    shared = np.minimum(asked, given).sum(axis=1) / np.maximum(asked, given).sum(axis=1)
     assert values(found) == pytest.approx(
         {
             "base_loss": 3 * np.mean(logsumexp(scores, axis=1) - scores.diagonal()),
             "query_regularizer_loss": 0.5 * 9 / 15 * queries.sum(axis=1).mean(),
             "joint_regularizer_loss": 2 * (9 / 10) ** 2 * (queries.mean(axis=0) * documents.mean(axis=0)).sum(),
+            "overlap_regularizer_loss": 4 * (1 - shared).mean(),
         }
     )
 
@@ -132,10 +136,14 @@ def test_evaluation_leaves_the_document_frequencies_alone(toy_model: SparseEncod
 
 
 def test_a_checkpoint_brings_the_state_back(toy_model: SparseEncoder, texts: list[str], tmp_path: Path) -> None:
-    regularizers = {"document": {"name": "df_flops", "weight": 1, "ramp": "constant"}}
+    regularizers = {
+        "query": {"name": "wackiness_flops", "weight": 1},
+        "document": {"name": "df_flops", "weight": 1, "ramp": "constant"},
+    }
     toy_model.train()
     first, second = (objective(deepcopy(toy_model), regularizers=regularizers) for _ in range(2))
     first(tokens(toy_model, texts))
+    first.penalties.wackiness("query").uniform_()
     TrainerState(global_step=7, stateful_callbacks=[ObjectiveState(first)]).save_to_json(str(tmp_path / "state.json"))
     state = TrainerState.load_from_json(str(tmp_path / "state.json"))
     callback = ObjectiveState(second)

@@ -33,7 +33,9 @@ REGULARIZERS = {
     "query": {"name": "l1", "weight": 0.01, "ramp": "constant"},
     "document": {"name": "df_flops", "weight": 0.1, "ramp": "constant"},
     "joint": {"weight": 0.02, "ramp": "constant"},
+    "overlap": {"weight": 0.02, "ramp": "constant"},
 }
+MEASURED = {"name": "wackiness_flops", "weight": 0.3, "ramp": "constant", "every": 4, "sample": 20}
 
 # What each of two processes does: argv[1:] are the model, the texts, where to leave gradients, and a command.
 SHARED = """
@@ -107,7 +109,9 @@ def recipe(backbones: dict[str, Path], toy_texts: list[str], tmp_path: Path) -> 
             "save_every": 4,
             "log_every": 1,
             "learning_rate": 1e-4,
-            "regularizers": REGULARIZERS,
+            "dtype": "float32",  # bfloat16 is too coarse for weights to be compared
+            "losses": [{"name": "info_nce", "queue": {"size": 20, "momentum": 0.5}}],
+            "regularizers": REGULARIZERS | {"query": MEASURED},
         },
     }
     (tmp_path / "recipe.yaml").write_text(json.dumps(values), encoding="utf-8")

@@ -14,14 +14,14 @@ def training(**keys):
 def test_by_default_it_is_info_nce_with_flops():
     found = training()
     assert [loss.model_dump() for loss in found.losses] == [
-        {"name": "info_nce", "weight": 1.0, "temperature": 1.0, "margin": 0.0, "cosine": False}
+        {"name": "info_nce", "weight": 1.0, "temperature": 1.0, "margin": 0.0, "cosine": False, "queue": None}
     ]
     sides = found.regularizers.query, found.regularizers.document
     assert [(side.name, side.weight, side.ramp, side.share) for side in sides] == [
         ("flops", 5e-5, "quadratic", 1 / 3),
         ("flops", 3e-5, "quadratic", 1 / 3),
     ]
-    assert (found.regularizers.joint.weight, found.guard) == (0, "stop")
+    assert (found.regularizers.joint.weight, found.regularizers.overlap.weight, found.guard) == (0, 0, "stop")
 
 
 def test_a_number_alone_is_a_weight():
@@ -29,6 +29,13 @@ def test_a_number_alone_is_a_weight():
     assert (found.query.name, found.query.weight) == ("flops", 0.1)
     assert (found.document.name, found.document.weight) == ("l1", 2)
     assert (found.joint.weight, found.joint.ramp) == (5, "quadratic")
+
+
+def test_the_queue_is_that_of_the_in_batch_loss():
+    queue = {"size": 9, "momentum": 0.5}
+    found = training(losses=[{"name": "kl"}, {"name": "info_nce", "queue": queue}]).queue
+    assert found.model_dump() == queue | {"terms": 1000}
+    assert training(losses=[{"name": "kl"}]).queue is None
 
 
 def test_yaml_reads_off_as_false():
@@ -49,12 +56,18 @@ def test_what_was_written_down_is_read_again():
         ({"micro_batch": 5}, "training: micro_batch 5 does not divide batch_size 32"),
         ({"losses": [{"name": "kl", "temp": 1}]}, "training.losses.0.kl.temp: unknown key"),
         ({"losses": [{"name": "kl"}, {"name": "kl"}]}, "training: each of losses can be there once"),
+        ({"losses": [{"name": "info_nce", "queue": {}}]}, "training.losses.0.info_nce.queue.size: this key is missing"),
+        (
+            {"losses": [{"name": "info_nce", "queue": {"size": 9, "momentum": 1}}]},
+            "training.losses.0.info_nce.queue.momentum: Input should be less than 1",
+        ),
         ({"losses": [{"name": "alignment"}]}, "training: the loss alignment needs sparse_teacher"),
         ({"sparse_teacher": "s"}, "training: sparse_teacher teaches nothing without alignment"),
         ({"teacher": {"models": []}}, "training.teacher: a teacher is at least one of models, or lexical"),
         ({"teacher": {"lexical": True}}, "training.teacher teaches nothing: add kl or margin_mse"),
         ({"top_k": {}}, "training.top_k: top_k masks nothing"),
         ({"regularizers": {"query": {"name": "l1", "threshold": 3}}}, "training.regularizers.query: l1 has no thresh"),
+        ({"regularizers": {"query": {"k": 5}}}, "training.regularizers.query: k is for wackiness_flops, not for flops"),
         ({"regularizers": {"document": -1}}, "training.regularizers.document.weight: Input should be greater than"),
         ({"temperature": 1.0}, "training.temperature: unknown key"),
     ],

@@ -12,7 +12,7 @@ import torch
 from sentence_transformers import SparseEncoder
 
 from vocable.encoder.encode import encode
-from vocable.errors import ArgumentError, RecipeError
+from vocable.errors import ArgumentError, DataError, RecipeError
 from vocable.evaluation import evaluate
 from vocable.training.recipe import Recipe, make_recipe
 from vocable.training.train import train
@@ -118,6 +118,29 @@ def test_the_work_of_another_recipe_is_not_gone_on_with(
         train(recipe(backbones["bert"], examples), tmp_path / "model")
     train(recipe(backbones["bert"], examples), tmp_path / "model", resume=False)
     assert not other.exists()
+
+
+def test_a_null_is_kept_in_the_recipe_beside_the_model(
+    backbones: dict[str, Path], examples: str, tmp_path: Path
+) -> None:
+    """Were it left out, the default would take its place, and the finished run would be that of another recipe."""
+    run = recipe(backbones["bert"], examples, evaluation={"datasets": ["beir:none"], "every": None})
+    train(run, tmp_path / "model")
+    kept = Recipe.model_validate_json((tmp_path / "model" / "recipe.json").read_bytes())
+    assert kept.evaluation is not None
+    assert kept.evaluation.every is None
+    before = (tmp_path / "model" / "model.safetensors").stat().st_mtime_ns
+    train(run, tmp_path / "model")
+    assert (tmp_path / "model" / "model.safetensors").stat().st_mtime_ns == before
+
+
+def test_examples_that_fill_no_batch_are_refused(backbones: dict[str, Path], tmp_path: Path) -> None:
+    rows = [{"query": "the same question", "positive": f"answer {i}"} for i in range(16)]
+    path = tmp_path / "pairs.jsonl"
+    path.write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
+    with pytest.raises(DataError, match="a batch of 8 examples in which no text is there twice cannot be made"):
+        train(recipe(backbones["bert"], str(path)), tmp_path / "model")
+    assert not (tmp_path / "model").exists()
 
 
 def test_quality_is_measured_during_training(backbones: dict[str, Path], examples: str, tmp_path: Path) -> None:

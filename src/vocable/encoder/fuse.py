@@ -148,10 +148,7 @@ def _hand_through(hidden: Tensor) -> Tensor:
 
 def _pool(pooling: SpladePooling, layer: nn.Linear, features: dict[str, Any]) -> dict[str, Any]:
     """SpladePooling.forward, from the decoder's inputs in `token_embeddings`: [b, s, d], or flat [1, n, d]."""
-    hidden, offsets = pack(features)
-    if pooling.pooling_strategy in ONE_ROW:
-        hidden = _one_row(hidden, offsets, pooling.pooling_strategy)
-        offsets = list(range(len(offsets)))  # texts of one token, whose maximum is that token
+    hidden, offsets = rows_to_pool(*pack(features), pooling.pooling_strategy)
     strategy: Pooling = "sum" if pooling.pooling_strategy == "sum" else "max"
     pooled = sparse_head(hidden, layer.weight, layer.bias, offsets, strategy, pooling.activation_function)
     pooling.embedding_dimension = pooled.shape[1]
@@ -169,14 +166,25 @@ def pack(features: Mapping[str, Any]) -> tuple[Tensor, list[int]]:
     return (hidden.flatten(0, 1) if offsets[-1] == mask.numel() else hidden[mask]), offsets
 
 
-def _one_row(hidden: Tensor, offsets: list[int], pooling: str) -> Tensor:
-    """What a text's terms are made of [b, d]: its first token, or the mean of its tokens."""
+def rows_to_pool(hidden: Tensor, offsets: list[int], pooling: str) -> tuple[Tensor, list[int]]:
+    """What a text's terms are pooled from, and the texts' offsets: its tokens, or one row of its own.
+
+    Args:
+        hidden: [n, d], the tokens of all texts one after the other.
+        offsets: b + 1 positions; text i owns the tokens offsets[i] to offsets[i + 1].
+        pooling: one of `POOLINGS`: "cls" leaves the first token [b, d], "mean-before-head" the mean of all [b, d].
+
+    Raises:
+        ArgumentError: a text without a single token, of which there is no such row.
+    """
+    if pooling not in ONE_ROW:
+        return hidden, offsets
     lengths = [end - start for start, end in pairwise(offsets)]
     if not all(lengths):
         raise ArgumentError("a text without a token cannot be pooled")
-    if pooling == "cls":
-        return hidden[offsets[:-1]]
-    return torch.stack([tokens.mean(dim=0) for tokens in hidden.split(lengths)])
+    first = pooling == "cls"
+    rows = hidden[offsets[:-1]] if first else torch.stack([tokens.mean(dim=0) for tokens in hidden.split(lengths)])
+    return rows, list(range(len(offsets)))  # texts of one token, whose maximum is that token
 
 
 def _outline(model: SparseEncoder) -> str:

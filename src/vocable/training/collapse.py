@@ -10,7 +10,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from enum import StrEnum
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from vocable.adapt.rescale import CALM
 from vocable.adapt.verdict import DENSE
@@ -54,7 +54,7 @@ class Collapse(NamedTuple):
     kind: Kind
     step: int
     signs: Signs
-    first: Signs  # of the run, or since it was gone on with
+    first: Signs  # of the run
 
 
 class Watch:
@@ -74,6 +74,15 @@ class Watch:
         self._running: Counter[Kind] = Counter()
         self._terms: deque[tuple[float, float]] = deque(maxlen=2 * WINDOW)
         self._first: Signs | None = None
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint has to keep, as JSON values; one is written only while no rule's condition holds."""
+        return {"first": None if self._first is None else self._first._asdict(), "terms": [*map(list, self._terms)]}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from what `state` gave."""
+        self._first = None if state["first"] is None else Signs(**state["first"])
+        self._terms.extend((queries, documents) for queries, documents in state["terms"])
 
     @property
     def uneasy(self) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 from sentence_transformers import SparseEncoder
 from torch import nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_callback import ExportableState
 
 from vocable.errors import CollapseError
 from vocable.training import processes
@@ -25,8 +26,11 @@ logger = logging.getLogger(__name__)
 STOPPED = "stopped.json"  # in the folder of the run
 
 
-class Guard(TrainerCallback):
+class Guard(TrainerCallback, ExportableState):
     """Watches every step and, by `training.guard`, stops the trainer or warns once.
+
+    What it has seen is kept in the checkpoints, so that a run which was killed is judged as a whole. Of several
+    processes, all see what the first one sees, and stop at the same step.
 
     While something looks wrong no checkpoint is written, so that the last one is from before the trouble. The host's
     own callbacks decide about checkpoints: this one has to come after them.
@@ -48,6 +52,19 @@ class Guard(TrainerCallback):
         self._gradient_is_finite = True
         self._collapse: Collapse | None = None
 
+    def state(self) -> dict[str, Any]:
+        """What the trainer writes down; no watch after a warning, or if there never was one."""
+        return {"args": {}, "attributes": {"watch": None if self._watch is None else self._watch.state()}}
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        kept = state.stateful_callbacks[type(self).__name__]["attributes"]["watch"]
+        if kept is None:
+            self._watch = None
+        elif self._watch is not None:
+            self._watch.restore(kept)
+
     def on_pre_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
@@ -59,7 +76,7 @@ class Guard(TrainerCallback):
         signs = self._monitor.newest
         if self._watch is None or signs is None:
             return
-        signs = signs._replace(finite=signs.finite and self._gradient_is_finite)
+        signs = processes.from_first(signs._replace(finite=signs.finite and self._gradient_is_finite))
         collapse = self._watch.see(state.global_step, signs)
         if self._watch.uneasy:
             control.should_save = False
@@ -76,10 +93,11 @@ class Guard(TrainerCallback):
         """After the training: raise `CollapseError` if it was stopped, and leave the reason in the run's folder."""
         if self._collapse is None:
             return
-        if processes.is_first():
-            write_json(self._work / STOPPED, {"reason": f"stopped at {self._message(self._collapse)}{self._kept()}"})
-        processes.wait()
-        refuse_stopped(self._work)
+        with processes.first_alone():
+            if processes.is_first():
+                reason = f"stopped at {self._message(self._collapse)}{self._kept()}"
+                write_json(self._work / STOPPED, {"reason": reason})
+            refuse_stopped(self._work)
 
     def _message(self, collapse: Collapse) -> str:
         advice = advise(collapse, self._recipe, self._model, self._texts)

@@ -5,7 +5,8 @@ Letters: b queries of a batch, n documents, v terms; a column is that of the exa
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -17,7 +18,9 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.trainer_callback import ExportableState
 
 from vocable.encoder.terms import terms
+from vocable.objectives.info_nce import Queue
 from vocable.training.lessons import Lessons
+from vocable.training.momentum import Momentum
 from vocable.training.monitor import Monitor
 from vocable.training.penalties import Penalties
 from vocable.training.processes import gathered
@@ -39,6 +42,7 @@ class Objective(nn.Module):
         penalties: what their terms cost.
         monitor: looks on.
         description: of the recipe, for the model card.
+        momentum: keeps documents of earlier batches, which are negatives of the ranking losses.
     """
 
     def __init__(
@@ -48,11 +52,13 @@ class Objective(nn.Module):
         penalties: Penalties,
         monitor: Monitor,
         description: dict[str, Any] | None = None,
+        momentum: Momentum | None = None,
     ) -> None:
         super().__init__()
         self.model: Any = model  # under this name the trainer finds it, and replaces it by its wrapped self
-        self.penalties = penalties
+        self.penalties, self.momentum = penalties, momentum
         self.step = 0
+        self._queue: Queue | None = None
         self._ranking, self._monitor, self._description = ranking, monitor, description or {}
 
     def forward(self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None) -> dict[str, Tensor]:
@@ -62,13 +68,29 @@ class Objective(nn.Module):
             sentence_features: tokens, one dictionary a column.
             labels: [b], the examples' rows, where somebody teaches.
         """
-        return self.parts(embed_columns(self.model, sentence_features), labels)
+        columns = list(sentence_features)
+        with self._queued(columns):
+            return self.parts(embed_columns(self.model, columns), labels)
+
+    @contextmanager
+    def _queued(self, columns: list[dict[str, Any]]) -> Iterator[None]:
+        """Within the context the queue is at hand; then the batch's own documents go into it, if they are learned."""
+        if self.momentum is None:
+            yield
+            return
+        newest = self.momentum.read(columns[1:])
+        b = len(newest.texts) // (len(columns) - 1)
+        self._queue = self.momentum.negatives(newest.texts[:b])
+        yield
+        self._queue = None
+        if self.model.training:
+            self.momentum.push(newest)
 
     def parts(self, columns: list[Tensor], labels: Tensor | None) -> dict[str, Tensor]:
         """Losses and penalties of this process's vectors, one [b, v] a column, and those of the others."""
         queries, *others = [gathered(column) for column in columns]
         documents = torch.cat(others)
-        losses = self._ranking(queries, documents, None if labels is None else gathered(labels))
+        losses = self._ranking(queries, documents, None if labels is None else gathered(labels), self._queue)
         self._monitor.see(queries, documents, losses, self.penalties.weights(self.step))
         penalties = self.penalties(queries, documents, self.step, learn=self.model.training)
         return {RANKING: torch.stack(list(losses.values())).sum(), **penalties}
@@ -94,7 +116,9 @@ class CachedObjective(CachedLossMixin, Objective):
 
     def forward(self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None) -> dict[str, Tensor]:
         """As `Objective.forward`; the gradient hangs on the first part alone."""
-        total = self.forward_cached(sentence_features, labels)
+        columns = list(sentence_features)
+        with self._queued(columns):
+            total = self.forward_cached(columns, labels)
         others = {name: value for name, value in self._parts.items() if name != RANKING}
         return {RANKING: total - sum(others.values()), **others}
 
@@ -117,7 +141,10 @@ def make_objective(model: SparseEncoder, settings: Training, lessons: Lessons, m
     ranking = Ranking(settings.losses, top_k=settings.top_k, teacher=teacher, sparse_teacher=sparse_teacher)
     penalties = Penalties(settings.regularizers, settings.steps, len(terms(model)), idf=lessons.idf)
     description = settings.model_dump(include={"losses", "regularizers"})
-    parts = (model, ranking, penalties, monitor, description)
+    momentum = None
+    if settings.queue is not None:
+        momentum = Momentum(model, settings.queue, settings.micro_batch or settings.batch_size)
+    parts = (model, ranking, penalties, monitor, description, momentum)
     if settings.micro_batch is None:
         return Objective(*parts)
     return CachedObjective(*parts, micro_batch=settings.micro_batch)

@@ -9,14 +9,20 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import Any, TypeVar
 
 import torch
 from sentence_transformers.util.distributed import all_gather, get_rank, get_world_size
 from torch import Tensor, distributed
 
+from vocable.errors import VocableError
+
+T = TypeVar("T")
+
+MENDABLE = (VocableError, OSError)  # what the command line lets a user mend
 # The others wait while process 0 pre-trains a backbone or embeds a corpus; if it dies, torchrun ends them.
 PATIENCE = timedelta(days=30)
 
@@ -51,12 +57,44 @@ def wait() -> None:
 
 @contextmanager
 def first_alone() -> Iterator[None]:
-    """The block is carried out by process 0, then by the others, who find what it has made."""
-    if not is_first():
-        wait()
-    yield
+    """The block is carried out by process 0, then by the others, who find what it has made.
+
+    A mistake of the user's that process 0 meets in it is raised in the others, too: they would wait for ever.
+    """
+    if not is_first() and (error := from_first(None)) is not None:
+        raise error
+    try:
+        yield
+    except MENDABLE as error:
+        if is_first():
+            from_first(error)
+        raise
     if is_first():
-        wait()
+        from_first(None)
+
+
+def by_first(make: Callable[[], T]) -> T:
+    """What process 0 makes, in all of them; errors as in `first_alone`."""
+    made: Any = None
+    with first_alone():
+        if is_first():
+            made = make()
+    found: T = from_first(made)
+    return found
+
+
+def from_first(value: Any) -> Any:
+    """What process 0 has for the value, in all of them."""
+    box = [value]
+    if count() > 1:
+        distributed.broadcast_object_list(box, src=0)
+    return box[0]
+
+
+def take_over(values: Tensor) -> None:
+    """Give all processes the `values` that process 0 has, in place."""
+    if count() > 1:
+        distributed.broadcast(values, src=0)
 
 
 def gathered(rows: Tensor) -> Tensor:

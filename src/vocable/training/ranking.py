@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from vocable.objectives.alignment import alignment
-from vocable.objectives.info_nce import info_nce
+from vocable.objectives.info_nce import Queue, info_nce
 from vocable.objectives.kl import kl
 from vocable.objectives.margin_mse import margin_mse
 from vocable.objectives.top_k import top_k_mask
@@ -46,17 +46,21 @@ class Ranking:
         self._teacher = teacher if any(loss.name in TAUGHT for loss in losses) else None
         self._sparse_teacher = sparse_teacher
 
-    def __call__(self, queries: Tensor, documents: Tensor, labels: Tensor | None = None) -> dict[str, Tensor]:
+    def __call__(
+        self, queries: Tensor, documents: Tensor, labels: Tensor | None = None, queue: Queue | None = None
+    ) -> dict[str, Tensor]:
         """Each loss of queries [b, v] and documents [n, v], times its weight, by its name.
 
         Args:
             labels: [b], the rows of the examples, by which the teachers know them.
+            queue: further negatives of the in-batch loss, the same whether the others are masked or full.
         """
         nothing = queries.new_empty(0, 0)
         rows = np.empty(0, dtype=np.int64) if labels is None else labels.cpu().numpy()
         lesson = Lesson(
             scores=nothing if self._teacher is None else self._teacher.scores(rows).to(queries.device),
             vectors=nothing if self._sparse_teacher is None else self._sparse_teacher.vectors(rows).to(queries.device),
+            queue=queue,
         )
         views = self._views(queries, documents)
         return {
@@ -78,15 +82,23 @@ class Ranking:
 
 
 class Lesson(NamedTuple):
-    """What the teachers say of a batch; empty where there is none."""
+    """What there is to a batch beside its vectors: what the teachers say of it, empty where there is none."""
 
     scores: Tensor  # [b, n] of all its documents, or [b, 1 + c] of each example's own, the positive first
     vectors: Tensor  # [b + n, v] of its queries and documents
+    queue: Queue | None
 
 
 def _value(loss: Loss, queries: Tensor, documents: Tensor, lesson: Lesson) -> Tensor:
     if isinstance(loss, InfoNCE):
-        return info_nce(queries, documents, temperature=loss.temperature, margin=loss.margin, cosine=loss.cosine)
+        return info_nce(
+            queries,
+            documents,
+            temperature=loss.temperature,
+            margin=loss.margin,
+            cosine=loss.cosine,
+            queue=lesson.queue,
+        )
     if isinstance(loss, Alignment):
         return alignment(torch.cat([queries, documents]), lesson.vectors, kind=loss.kind)
     if lesson.scores.shape[1] == len(documents):  # more than 1 + c of them: a batch has two examples at least

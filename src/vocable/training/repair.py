@@ -1,24 +1,26 @@
 """What would have saved a training that has collapsed, with figures.
 
 Where scores are too large from the start, the repairs are tried on the spot: each is applied to a copy of the model,
-and the start of a training is measured anew (`vocable.adapt.start`). Elsewhere the cause follows from the figures.
+and the start of a training is measured anew (`vocable.adapt.start`), pooled as the run pools. Elsewhere the cause
+follows from the figures.
 """
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypedDict
 
 from sentence_transformers import SparseEncoder
 
 from vocable.adapt.calibrate import calibrate
 from vocable.adapt.geometry import row_norms
 from vocable.adapt.probe import probe_texts
-from vocable.adapt.rescale import CALM, FACTORS, choose_factor, is_calm
+from vocable.adapt.rescale import CALM, FACTORS, choose_factor, is_alive, is_calm
 from vocable.adapt.start import Start, measure_start
 from vocable.adapt.verdict import NORM, RATE
 from vocable.encoder.fuse import splade_modules
+from vocable.encoder.head import Activation
 from vocable.encoder.output_vocabulary import output_layer
 from vocable.errors import DataError, ModelError
 from vocable.evaluation.tables import short
@@ -37,12 +39,21 @@ class Remedy(NamedTuple):
 
     text: str
     start: Start | None = None
+    helps: bool = False  # the start is calm, and not for want of terms
 
     def __str__(self) -> str:
         if self.start is None:
             return self.text
         loss, guess = short(self.start.loss), short(self.start.chance)
         return f"{self.text}, after which the loss starts at {loss} (guessing {guess})"
+
+
+class _Way(TypedDict):
+    """How the run makes scores of texts."""
+
+    temperature: float
+    pooling: str
+    activation: Activation
 
 
 def describe(collapse: Collapse, recipe: Recipe) -> str:
@@ -101,9 +112,9 @@ def _for_the_loud(collapse: Collapse, recipe: Recipe, model: SparseEncoder, text
         ratio = signs.loss / (CALM * signs.guess)
         factor = next((k for k in FACTORS[1:] if k**2 >= ratio), FACTORS[-1])  # a score is a product of two vectors
         remedies = [Remedy(_calibration(recipe)), Remedy(_rescaling(recipe, factor))]
-    calm = [remedy for remedy in remedies if remedy.start is not None and is_calm(remedy.start)]
-    if calm or remedies[0].start is None:
-        return f"so it was from the start: {', or '.join(map(str, calm or remedies))}"
+    helping = [remedy for remedy in remedies if remedy.helps]
+    if helping or remedies[0].start is None:
+        return f"so it was from the start: {', or '.join(map(str, helping or remedies))}"
     return f"so it was from the start: {', and '.join(map(str, remedies))}; neither is enough alone"
 
 
@@ -116,22 +127,28 @@ def _tried(recipe: Recipe, model: SparseEncoder, texts: Sequence[str]) -> Iterat
         DataError: fewer than two texts of 8 words.
         ModelError: the head cannot be changed.
     """
-    transformer, _ = splade_modules(model)[-1]
+    transformer, pooling = splade_modules(model)[-1]
     mlm, tokenizer = transformer.auto_model, transformer.tokenizer
     probe = probe_texts(texts)[:PROBE]
-    temperature = recipe.training.yardstick.temperature
-    choice = choose_factor(mlm, tokenizer, probe, temperature=temperature)
+    way: _Way = {
+        "temperature": recipe.training.yardstick.temperature,
+        "pooling": pooling.pooling_strategy,
+        "activation": pooling.activation_function,
+    }
+    choice = choose_factor(mlm, tokenizer, probe, **way)
     if choice.factor == 1 and is_calm(choice.trials[0].start):
         return
     remedies = []
     if choice.factor > 1:
         start = next(trial.start for trial in choice.trials if trial.factor == choice.factor)
-        remedies.append(Remedy(_rescaling(recipe, choice.factor), start))
+        remedies.append(Remedy(_rescaling(recipe, choice.factor), start, is_calm(start)))  # it was chosen alive
     layer = output_layer(mlm)
     if layer.bias is not None:
         calibrated = calibrate(mlm, tokenizer, probe, activation_rate=RATE).mlm
-        start = measure_start(calibrated, tokenizer, probe, temperature=temperature)
-        remedies.append(Remedy(_calibration(recipe), start))
+        start = measure_start(calibrated, tokenizer, probe, **way)
+        # A bias that suits max pooling may leave no term to the one row of cls.
+        helps = is_calm(start) and start.score_max > 0 and is_alive(start, choice.trials[0].start)
+        remedies.append(Remedy(_calibration(recipe), start, helps))
     long = float(row_norms(layer.weight).mean()) > NORM
     yield from remedies if long else reversed(remedies)
 

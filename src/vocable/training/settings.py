@@ -6,11 +6,21 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
+from vocable.encoder.precision import DType
+from vocable.encoder.routes import Role
 from vocable.training.part import Part
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, le=1)]
+
+
+class QueueSettings(Part):
+    """Documents of earlier batches, encoded by a copy of the encoder that follows it slowly (paper 004, J.4)."""
+
+    size: PositiveInt = Field(description="how many documents, the newest ones")
+    momentum: float = Field(default=0.999, ge=0, lt=1, description="share of the copy's weights that a step keeps")
+    terms: PositiveInt = Field(default=1000, description="a document is kept with so many of its heaviest terms")
 
 
 class InfoNCE(Part):
@@ -21,6 +31,7 @@ class InfoNCE(Part):
     temperature: Positive = Field(default=1.0, description="what the scores are divided by")
     margin: Weight = Field(default=0.0, description="what is taken from the positive's score")
     cosine: bool = Field(default=False, description="of vectors of length 1")
+    queue: QueueSettings | None = Field(default=None, description="further negatives, from earlier batches")
 
 
 class MarginMSE(Part):
@@ -48,6 +59,7 @@ class Alignment(Part):
 
 
 Loss = Annotated[InfoNCE | MarginMSE | KL | Alignment, Field(discriminator="name")]
+MEASURING = ("every", "sample", "k")  # how wackiness_flops measures
 TAUGHT = ("kl", "margin_mse")  # losses that need a teacher's scores
 
 
@@ -85,7 +97,7 @@ def _as_part(given: Any) -> Any:
 
 
 class Joint(Part):
-    """Joint FLOPS of queries and documents."""
+    """What queries and documents cost together: joint FLOPS, or that a query and its positive differ in terms."""
 
     weight: Weight = 0.0
     ramp: Literal["constant", "linear", "quadratic"] = "quadratic"
@@ -95,13 +107,23 @@ class Joint(Part):
 class Regularizer(Joint):
     """What makes one side's vectors sparse."""
 
-    name: Literal["flops", "l1", "df_flops", "idf_flops"] = "flops"
+    name: Literal["flops", "l1", "df_flops", "idf_flops", "wackiness_flops"] = "flops"
     threshold: int = Field(default=0, ge=0, description="texts with so many active terms or fewer are left in peace")
+    every: PositiveInt = Field(default=100, description="wackiness_flops: steps between two measurements")
+    sample: PositiveInt = Field(default=1000, description="wackiness_flops: examples on which wackiness is measured")
+    k: PositiveInt = Field(default=100, description="wackiness_flops: documents that are retrieved for a text")
 
     @model_validator(mode="after")
     def _threshold_of_flops(self) -> Regularizer:
         if self.threshold and self.name == "l1":
-            raise ValueError("l1 has no threshold: take flops, df_flops or idf_flops, or leave it out")
+            raise ValueError("l1 has no threshold: take another regularizer, or leave it out")
+        return self
+
+    @model_validator(mode="after")
+    def _measurements_of_wackiness(self) -> Regularizer:
+        others = [key for key in MEASURING if getattr(self, key) != type(self).model_fields[key].default]
+        if others and self.name != "wackiness_flops":
+            raise ValueError(f"{' and '.join(others)} is for wackiness_flops, not for {self.name}")
         return self
 
 
@@ -111,11 +133,18 @@ class Regularizers(Part):
     query: Annotated[Regularizer, BeforeValidator(_as_part)] = Regularizer(weight=5e-5)
     document: Annotated[Regularizer, BeforeValidator(_as_part)] = Regularizer(weight=3e-5)
     joint: Annotated[Joint, BeforeValidator(_as_part)] = Joint()
+    overlap: Annotated[Joint, BeforeValidator(_as_part)] = Joint()
 
     @property
     def names(self) -> set[str]:
         """Which kinds are in use."""
         return {part.name for part in (self.query, self.document) if part.weight}
+
+    @property
+    def measured(self) -> dict[Role, Regularizer]:
+        """The sides whose terms' wackiness is measured."""
+        sides: dict[Role, Regularizer] = {"query": self.query, "document": self.document}
+        return {side: part for side, part in sides.items() if part.weight and part.name == "wackiness_flops"}
 
 
 class Training(Part):
@@ -136,6 +165,7 @@ class Training(Part):
     weight_decay: float = Field(default=0.01, ge=0)
     dropout: float = Field(default=0.0, ge=0, lt=1)
     warmup_share: float = Field(default=0.06, ge=0, lt=1)
+    dtype: DType = Field(default="auto", description="of products: auto is bfloat16 where native, else float32")
     # YAML reads a bare `off` as false.
     guard: Annotated[
         Literal["stop", "warn", "off"], BeforeValidator(lambda given: "off" if given is False else given)
@@ -168,6 +198,11 @@ class Training(Part):
     def taught(self) -> bool:
         """Whether a loss needs a teacher's scores: of `teacher`, or those that the examples carry."""
         return any(loss.name in TAUGHT for loss in self.losses)
+
+    @property
+    def queue(self) -> QueueSettings | None:
+        """The queue of the in-batch loss, if it has one."""
+        return next((loss.queue for loss in self.losses if isinstance(loss, InfoNCE)), None)
 
     @property
     def aligned(self) -> bool:

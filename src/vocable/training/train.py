@@ -20,21 +20,23 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from vocable.encoder.fuse import splade_modules
 from vocable.encoder.load import every_pooling_allowed, load
-from vocable.encoder.precision import native_bfloat16
+from vocable.encoder.precision import in_bfloat16
 from vocable.encoder.routes import static_embedding
-from vocable.errors import RecipeError
+from vocable.errors import DataError, RecipeError
 from vocable.storage import replacing
 from vocable.training import processes
 from vocable.training.checkpoints import last_checkpoint
 from vocable.training.dropout import set_dropout
 from vocable.training.guard import Guard, refuse_stopped
 from vocable.training.lessons import prepare
+from vocable.training.momentum import FILE, MomentumState
 from vocable.training.monitor import EvaluateDuringTraining, Monitor
 from vocable.training.objective import Objective, ObjectiveState, make_objective
 from vocable.training.progress import ProgressLog
 from vocable.training.query_encoder import PARAMETERS, ValidWeights, queries_learn_apart
 from vocable.training.recipe import Recipe, Saved
 from vocable.training.starting_point import PROBE_TEXTS, starting_point
+from vocable.training.term_wackiness import MeasureWackiness
 from vocable.training.topics import InOrder
 from vocable.unfinished import partial_of, refuse_occupied
 
@@ -103,7 +105,7 @@ def _claim(work: Path, recipe: Recipe, resume: bool) -> None:
         work.mkdir(parents=True, exist_ok=True)
         (work / LOG).touch()
         with replacing(work / RECIPE) as file:
-            file.write(recipe.model_dump_json(indent=2, exclude_none=True).encode())
+            file.write(recipe.model_dump_json(indent=2).encode())
     elif not made_by(recipe, work):
         raise RecipeError(
             f"{work} holds the unfinished run of another recipe: start anew without resuming, or remove it"
@@ -123,6 +125,10 @@ def _fine_tune(model: SparseEncoder, recipe: Recipe, work: Path) -> None:
     objective = make_objective(model, settings, lessons, monitor)
     trainer = _trainer(model, objective, recipe, lessons.examples, work / "train")
     texts = next(iter(lessons.examples.values()))[:PROBE_TEXTS]["positive"]
+    if measured := settings.regularizers.measured:
+        trainer.add_callback(MeasureWackiness(objective.penalties, measured, lessons.examples, recipe.seed))
+    if objective.momentum is not None:
+        trainer.add_callback(MomentumState(objective.momentum))
     trainer.add_callback(guard := Guard(recipe, model, texts, monitor, work))
     if processes.is_first():
         if recipe.evaluation is not None and recipe.evaluation.every is not None:
@@ -130,8 +136,12 @@ def _fine_tune(model: SparseEncoder, recipe: Recipe, work: Path) -> None:
             trainer.add_callback(EvaluateDuringTraining(recipe.evaluation, places, trainer))
         trainer.add_callback(ProgressLog("train", work / LOG, monitor.figures))
     with every_pooling_allowed():  # the trainer opens its checkpoints with stock classes
-        trainer.train(resume_from_checkpoint=last_checkpoint(work / "train"))
+        then = None if objective.momentum is None else FILE
+        trainer.train(resume_from_checkpoint=last_checkpoint(work / "train", then))
     guard.check()
+    if trainer.state.global_step < settings.steps:
+        batch = f"a batch of {settings.batch_size} examples"
+        raise DataError(f"{batch} in which no text is there twice cannot be made of data.examples: lower batch_size")
     if processes.is_first():
         _save(model, recipe.saved, work / "model")
 
@@ -180,7 +190,7 @@ def _arguments(
         weight_decay=settings.weight_decay,
         warmup_steps=settings.warmup_share,
         lr_scheduler_type="linear",
-        bf16=native_bfloat16(model.device),
+        bf16=in_bfloat16(settings.dtype, model.device),
         use_cpu=model.device.type == "cpu",
         # A text twice in a batch would be its own negative; a teacher scores both alike.
         batch_sampler=InOrder if recipe.data.topical else BatchSamplers.NO_DUPLICATES,

@@ -8,8 +8,9 @@ sweep makes several runs of each variant, one a value.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -88,12 +89,15 @@ def train_variants(
         recipe.check_needs()
         if (output / name).exists() and not made_by(recipe, output / name):
             raise RecipeError(f"{output / name} was made by another recipe: name another output, or remove it")
-    results = _read_results(output)
+    processes.join()
+    results = processes.by_first(lambda: _read_results(output))
     for name, (recipe, result) in plan.items():
         done = (output / name).exists()
         model = None if done else train(recipe, output / name, resume=resume)
         if not done or name not in results:
-            results[name] = replace(result, measured=dict(_measured(model or load(output / name), recipe)))
+            trained = model or load(output / name)
+            measured = processes.by_first(partial(_measured, trained, recipe))
+            results[name] = replace(result, measured=measured)
             if processes.is_first():
                 write_json(output / RESULTS, as_json(results))
     return {name: results[name] for name in plan}
@@ -172,19 +176,21 @@ def _read_results(output: Path) -> dict[str, Result]:
         raise RecipeError(f"{path}: not what an earlier run wrote ({error}): remove it to measure again") from error
 
 
-def _measured(model: SparseEncoder, recipe: Recipe) -> Iterator[tuple[str, float]]:
+def _measured(model: SparseEncoder, recipe: Recipe) -> dict[str, float]:
     """The measures of the recipe and FLOPS on each of its datasets."""
+    figures: dict[str, float] = {}
     if recipe.evaluation is None:
-        return
+        return figures
     for place in recipe.evaluation.datasets:
         prefix = f"{short_name(place)} " if len(recipe.evaluation.datasets) > 1 else ""
         dataset = load_dataset(recipe.place(place))
         with progress(short_name(place), total=len(dataset.documents)) as advance:
             found = evaluate(model, dataset, recipe.evaluation.measures, advance=advance)
         for measure, value in found.values.items():
-            yield f"{prefix}{measure}", value
+            figures[f"{prefix}{measure}"] = value
         if found.cost is not None and found.cost.flops is not None:
-            yield f"{prefix}{FLOPS}", found.cost.flops
+            figures[f"{prefix}{FLOPS}"] = found.cost.flops
+    return figures
 
 
 def as_json(results: dict[str, Result]) -> dict[str, Any]:

@@ -1,0 +1,141 @@
+"""A queue of documents from earlier batches, encoded by a copy of the encoder that follows it slowly (MoCo).
+
+Vectors of the encoder itself are out of date as soon as it has learned from their batch. Those of a copy whose weights
+move by a thousandth a step towards the encoder's have hardly changed while they are in the queue (arXiv 1911.05722;
+paper 004, J.4). What the paper leaves open is our reading: the documents of a batch are compared as they are, with
+gradients, and the queue's are negatives on top of them; all documents of a batch go into the queue, negatives, too; a
+query's own positive, when it comes round again, is none of its negatives.
+
+Letters: b queries of a batch, n documents, m documents in the queue, v terms.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors.torch import load_file, save
+from sentence_transformers import SparseEncoder
+from sentence_transformers.base.losses.gradcache import CachedLossMixin
+from torch import Tensor, nn
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+
+from vocable.encoder.fuse import pack as without_padding
+from vocable.encoder.routes import route
+from vocable.objectives.info_nce import Queue
+from vocable.objectives.packed import Packed, join, last_rows, nothing, pack
+from vocable.storage import replacing
+from vocable.training import processes
+from vocable.training.settings import QueueSettings
+
+FILE = "momentum.safetensors"  # in a checkpoint
+
+
+class Documents(NamedTuple):
+    """Documents, by what they are and by their vectors."""
+
+    texts: Tensor  # [n], the same number for the same text
+    vectors: Packed  # n rows
+
+
+class Momentum(CachedLossMixin):
+    """The copy and the queue.
+
+    Args:
+        model: whose encoder of documents is followed; it is not changed.
+        settings: of the queue.
+        micro_batch: how many texts go through the copy at once.
+    """
+
+    def __init__(self, model: SparseEncoder, settings: QueueSettings, micro_batch: int) -> None:
+        self._followed = nn.Sequential(*route(model, "document"))
+        self.model = copy.deepcopy(self._followed).eval().requires_grad_(False)
+        self.mini_batch_size = micro_batch
+        self._settings = settings
+        weight = next(self.model.parameters())
+        texts = torch.empty(0, dtype=torch.int64, device=weight.device)
+        self._queue = Documents(texts, nothing(weight.new_empty(0, dtype=torch.float32)))
+
+    def read(self, columns: Sequence[dict[str, Any]]) -> Documents:
+        """Encode the documents of a batch, given as tokens, one dictionary a column: those of all processes."""
+        read = [self._read(column) for column in columns]
+        vectors = read[0].vectors
+        for column in read[1:]:
+            vectors = join(vectors, column.vectors)
+        return Documents(torch.cat([column.texts for column in read]), vectors)
+
+    def _read(self, column: dict[str, Any]) -> Documents:
+        parts = [part for part, _ in self.embed_minibatch_iter(column, with_grad=False, copy_random_state=False)]
+        texts = fingerprints(column).to(self._queue.texts.device)
+        return Documents(processes.gathered(texts), pack(processes.gathered(torch.cat(parts)), self._settings.terms))
+
+    def negatives(self, positives: Tensor) -> Queue:
+        """The documents in the queue, for queries with these positives, by their texts [b]."""
+        return Queue(self._queue.vectors, positives[:, None] == self._queue.texts)
+
+    def push(self, newest: Documents) -> None:
+        """Put documents into the queue, and let the oldest go."""
+        size = self._settings.size
+        texts = torch.cat([self._queue.texts, newest.texts])[-size:]
+        self._queue = Documents(texts, last_rows(join(self._queue.vectors, newest.vectors), size))
+
+    @torch.no_grad()
+    def follow(self) -> None:
+        """Move the copy's weights by a share of 1 - momentum towards the encoder's."""
+        for own, followed in zip(self.model.parameters(), self._followed.parameters(), strict=True):
+            own.lerp_(followed, 1 - self._settings.momentum)
+
+    def state(self) -> dict[str, Tensor]:
+        """What a checkpoint has to keep."""
+        queue = {"texts": self._queue.texts, **self._queue.vectors._asdict()}
+        return dict(self.model.named_parameters()) | {f"queue.{name}": tensor for name, tensor in queue.items()}
+
+    @torch.no_grad()
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from what `state` gave."""
+        for name, weight in self.model.named_parameters():
+            weight.copy_(state[name])
+        queue = {name: state[f"queue.{name}"].to(self._queue.texts.device) for name in ("texts", *Packed._fields)}
+        self._queue = Documents(queue.pop("texts"), Packed(**queue))
+
+
+def fingerprints(column: Mapping[str, Any]) -> Tensor:
+    """A number for each text of a column of tokens: [b] int64, the same wherever the tokens are the same."""
+    tokens, offsets = without_padding({**column, "token_embeddings": column["input_ids"]})
+    ids = tokens.cpu().numpy()
+    digests = (blake2b(ids[start:end].tobytes(), digest_size=8).digest() for start, end in pairwise(offsets))
+    return torch.tensor([int.from_bytes(digest, "little", signed=True) for digest in digests])
+
+
+class MomentumState(TrainerCallback):
+    """After every step the copy follows, and every checkpoint has a file of its state.
+
+    The file is written when the rest of the checkpoint is whole: one without it is not yet.
+    """
+
+    def __init__(self, momentum: Momentum) -> None:
+        self._momentum = momentum
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if state.global_step:
+            self._momentum.restore(load_file(_file(args, state)))
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self._momentum.follow()
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if processes.is_first():
+            with replacing(_file(args, state)) as file:
+                file.write(save({name: tensor.contiguous() for name, tensor in self._momentum.state().items()}))
+
+
+def _file(args: TrainingArguments, state: TrainerState) -> Path:
+    return Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}" / FILE

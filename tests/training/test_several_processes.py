@@ -1,0 +1,121 @@
+"""Two processes: they stop together, for one reason, and what is measured is measured once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.training.test_processes import start_two
+from vocable.encoder.load import load
+from vocable.evaluation import evaluate
+
+# What each of them does: argv[1] is a recipe, argv[2] a folder for the outputs and for what each has to say.
+SCRIPT = """
+import json, sys
+from pathlib import Path
+
+from vocable.cli.conduct import silence
+
+silence()  # before the libraries are imported
+import torch
+
+torch.set_num_threads(1)
+from vocable.errors import CollapseError, DataError
+from vocable.training import processes, variants
+from vocable.training.monitor import Monitor
+from vocable.training.recipe import read_recipe
+from vocable.training.train import train
+
+recipe, folder = Path(sys.argv[1]), Path(sys.argv[2])
+processes.join()
+rank = 0 if processes.is_first() else 1
+said, measured = [], []
+
+
+def spoil(who):  # one process alone sees figures of a collapse
+    def see(self, *arguments):
+        seen(self, *arguments)
+        if rank == who:
+            self.newest = self.newest._replace(loss=1e6)
+
+    Monitor.see = see
+
+
+def counted(*arguments, **options):
+    measured.append(Path(arguments[1].name).name)
+    return evaluate(*arguments, **options)
+
+
+def reason(call, *arguments, **options):
+    try:
+        call(*arguments, **options)
+    except (CollapseError, DataError) as error:
+        return f"{type(error).__name__}: {error}"
+
+
+seen, evaluate = Monitor.see, variants.evaluate
+variants.evaluate = counted
+for who in (0, 0, 1):  # the second time it is the folder that says so
+    spoil(who)
+    said.append(reason(train, read_recipe(recipe), folder / f"spoiled-{who}"))
+Monitor.see = seen
+results = variants.train_variants(recipe, ["one", "two"], folder / "runs", overrides=["training.steps=1"])
+missing = ["training.steps=1", "evaluation.datasets=[beir:nowhere]"]
+said.append(reason(variants.train_variants, recipe, ["one"], folder / "missing", overrides=missing))
+found = {"said": said, "measured": measured, "results": variants.as_json(results)}
+(folder / f"{rank}.json").write_text(json.dumps(found), encoding="utf-8")
+"""
+
+
+@pytest.fixture
+def recipe(backbones: dict[str, Path], toy_texts: list[str], tmp_path: Path) -> Path:
+    texts = sorted(set(toy_texts))[:40]
+    rows = [{"query": f"{i} {text}", "positive": f"chapter {i} {text}"} for i, text in enumerate(texts)]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    lines = {
+        "corpus.jsonl": [json.dumps({"_id": f"d{i}", "text": text}) for i, text in enumerate(texts)],
+        "queries.jsonl": [json.dumps({"_id": f"q{i}", "text": text}) for i, text in enumerate(texts[:4])],
+        "qrels.tsv": ["query-id\tcorpus-id\tscore", *(f"q{i}\td{i}\t1" for i in range(4))],
+    }
+    (tmp_path / "toy").mkdir()
+    for name, content in lines.items():
+        (tmp_path / "toy" / name).write_text("\n".join(content), encoding="utf-8")
+    values = {
+        "model": str(backbones["bert"]),
+        "data_folder": str(tmp_path),
+        "data": {"examples": ["pairs.jsonl"]},
+        "training": {"steps": 14, "batch_size": 4, "save_every": 4, "log_every": 1},
+        "evaluation": {"datasets": ["beir:toy"], "every": None},
+        "variants": {"one": {}, "two": {"set": {"training.learning_rate": 1e-3}}},
+    }
+    path = tmp_path / "recipe.yaml"
+    path.write_text(json.dumps(values), encoding="utf-8")
+    return path
+
+
+def test_they_stop_together_and_measure_once(recipe: Path, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT, encoding="utf-8")
+    two = start_two(script, recipe, tmp_path)
+    said = [process.communicate(timeout=300) for process in two]
+    assert [process.returncode for process in two] == [0, 0], said
+    assert said == [("", ""), ("", "")]
+    first, second = (json.loads((tmp_path / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(2))
+    assert first["said"] == second["said"]
+    stopped, again, unseen, missing = first["said"]
+    assert stopped.startswith("CollapseError: stopped at step 10, hopeless scores: ")
+    assert again == stopped
+    assert not (tmp_path / "spoiled-0").exists()
+    assert unseen is None  # what the second alone sees is not so
+    assert load(tmp_path / "spoiled-1")
+    assert missing.startswith("DataError: ")
+    assert "nowhere" in missing
+    # Trained by both, measured by the first, known to both.
+    assert (first["measured"], second["measured"]) == (["toy", "toy"], [])
+    assert first["results"] == second["results"]
+    assert first["results"] == json.loads((tmp_path / "runs" / "results.json").read_text(encoding="utf-8"))
+    for name in ("one", "two"):
+        found = evaluate(load(tmp_path / "runs" / name), f"beir:{tmp_path / 'toy'}", ["nDCG@10"])
+        assert first["results"][name]["measured"]["nDCG@10"] == pytest.approx(found.values["nDCG@10"])
