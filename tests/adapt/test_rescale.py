@@ -10,8 +10,8 @@ import torch
 from transformers import AutoModelForMaskedLM
 
 from vocable.adapt.checkpoint import load_checkpoint
-from vocable.adapt.rescale import CALM, FACTORS, STARVED, Trial, _chosen, choose_factor, rescale
-from vocable.adapt.start import Start, measure_start
+from vocable.adapt.rescale import CALM, FACTORS, STARVED, Trial, _chosen, best_factor, choose_factor, rescale
+from vocable.adapt.start import BATCH, Start, measure_start
 from vocable.errors import ArgumentError, DataError, ModelError
 
 LARGE = 16  # what a toy head, which is calm as it is, is multiplied by
@@ -83,6 +83,41 @@ def test_auto_leaves_a_calm_head_alone_and_mends_a_large_one(backbone: Path, tex
     mended = rescale(large, "auto", tokenizer=tokenizer, texts=texts)
     expected = rescale(large, choice.factor)
     assert torch.equal(mended.get_output_embeddings().weight, expected.get_output_embeddings().weight)
+
+
+@pytest.mark.parametrize("name", ["bert", "modernbert"])
+def test_the_best_factor_is_the_chosen_one(backbones: dict[str, Path], texts: list[str], name: str) -> None:
+    """Heads of any size, and those whose bias leaves no factor calm."""
+    mlm, tokenizer = load_checkpoint(backbones[name])
+    found = set()
+    for larger in (4, 64):
+        for bias in (0.0, 3.0):
+            changed = rescale(mlm, 1 / larger)
+            with torch.no_grad():
+                changed.get_output_embeddings().bias.add_(bias)
+            choice = choose_factor(changed, tokenizer, texts)
+            assert best_factor(changed, tokenizer, texts, choice.trials[0].start) == choice.factor
+            found.add(choice.factor)
+    assert len(found) > 1
+
+
+def test_the_best_factor_is_found_without_measuring_all(
+    backbones: dict[str, Path], texts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mlm, tokenizer = load_checkpoint(backbones["bert"])
+    large = rescale(mlm, 1 / LARGE)
+    choice = choose_factor(large, tokenizer, texts)
+    measured: list[int] = []
+
+    def counted(model: Any, tokenizer: Any, texts: list[str], **options: Any) -> Start:
+        measured.append(len(texts))
+        return measure_start(model, tokenizer, texts, **options)
+
+    monkeypatch.setattr("vocable.adapt.rescale.measure_start", counted)
+    assert best_factor(large, tokenizer, texts, choice.trials[0].start) == choice.factor
+    assert measured[:2] == [BATCH, BATCH]  # too loud at a glance
+    assert sum(measured) < len(texts) * (len(FACTORS) - 2)
+    assert best_factor(mlm, tokenizer, texts, measure_start(mlm, tokenizer, texts)) == 1
 
 
 def test_the_trials_are_those_of_models_really_rescaled(backbones: dict[str, Path], texts: list[str]) -> None:

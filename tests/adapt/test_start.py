@@ -15,6 +15,9 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from vocable.adapt.checkpoint import load_checkpoint
 from vocable.adapt.start import halves, measure_start
+from vocable.encoder.fuse import POOLINGS
+from vocable.encoder.head import Activation
+from vocable.encoder.load import load
 from vocable.errors import ArgumentError, ModelError
 
 
@@ -31,11 +34,28 @@ def logits(mlm: Any, tokenizer: Any, text: str, max_length: int = 128) -> NDArra
     return found.double().numpy()
 
 
-def reference(mlm: Any, tokenizer: Any, texts: list[str], batch: int, temperature: float) -> dict[str, float]:
+def weights(x: NDArray[np.float64], pooling: str, activation: str) -> NDArray[np.float64]:
+    """A text's weights [v] from its logits [s, v]."""
+    w = np.log1p(np.maximum(x, 0))
+    w = np.log1p(w) if activation == "log1p_relu" else w
+    return {"max": w.max(axis=0), "sum": w.sum(axis=0), "cls": w[0]}[pooling]
+
+
+def reference(
+    mlm: Any,
+    tokenizer: Any,
+    texts: list[str],
+    batch: int,
+    temperature: float,
+    pooling: str = "max",
+    activation: str = "relu",
+) -> dict[str, float]:
     words = [text.split() for text in texts]
     queries = [logits(mlm, tokenizer, " ".join(some[: len(some) // 2])) for some in words]
     documents = [logits(mlm, tokenizer, " ".join(some[len(some) // 2 :])) for some in words]
-    q, d = (np.log1p(np.maximum([x.max(axis=0) for x in side], 0)) for side in (queries, documents))
+    q, d = (np.stack([weights(x, pooling, activation) for x in side]) for side in (queries, documents))
+    if pooling == "cls":
+        documents = [x[:1] for x in documents]
     blocks = [q[i : i + batch] @ d[i : i + batch].T for i in range(0, len(texts), batch)]
     scores = np.stack(blocks) / temperature
     own = np.diagonal(scores, axis1=1, axis2=2)
@@ -62,6 +82,28 @@ def test_every_architecture_as_by_hand(backbone: Path, texts: list[str], tempera
     mlm, tokenizer = load_checkpoint(backbone)
     found = measure_start(mlm, tokenizer, texts[:6], batch_size=3, temperature=temperature)
     assert asdict(found) == pytest.approx(reference(mlm.eval(), tokenizer, texts[:6], 3, temperature), rel=1e-4)
+
+
+@pytest.mark.parametrize(("pooling", "activation"), [("sum", "relu"), ("cls", "relu"), ("max", "log1p_relu")])
+def test_other_poolings_and_activations_as_by_hand(
+    backbones: dict[str, Path], texts: list[str], pooling: str, activation: Activation
+) -> None:
+    mlm, tokenizer = load_checkpoint(backbones["roberta"])
+    found = measure_start(mlm, tokenizer, texts[:6], batch_size=3, pooling=pooling, activation=activation)
+    expected = reference(mlm.eval(), tokenizer, texts[:6], 3, 1.0, pooling, activation)
+    assert asdict(found) == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_pooling_is_that_of_a_sparse_encoder(backbones: dict[str, Path], texts: list[str], pooling: Any) -> None:
+    model = load(backbones["bert"], pooling=pooling)
+    pairs = halves(texts[:8])
+    queries, documents = (model.encode([pair[side] for pair in pairs]).to_dense() for side in range(2))
+    found = measure_start(*load_checkpoint(backbones["bert"]), texts[:8], pooling=pooling)
+    scores = queries @ documents.T
+    assert found.score_mean == pytest.approx(float(scores.mean()), rel=1e-4)
+    assert found.positive_mean == pytest.approx(float(scores.diagonal().mean()), rel=1e-4)
+    assert found.terms_mean == pytest.approx(float((documents > 0).sum(dim=1).double().mean()))
 
 
 @pytest.mark.parametrize(("count", "pairs", "batch"), [(9, 8, 4), (8, 8, 4), (3, 3, 3), (2, 2, 2)])
@@ -120,6 +162,7 @@ def test_short_and_repeated_texts_make_no_pair() -> None:
         (None, {"temperature": 0}, "temperature must be finite and above 0, not 0"),
         (None, {"scale": float("nan")}, "scale must be finite and above 0, not nan"),
         (None, {"batch_size": 1}, "batch_size must be at least 2, not 1"),
+        (None, {"pooling": "mean"}, "pooling is one of max, sum, cls, mean-before-head, not 'mean'"),
         (["", "\n"], {}, "at least two different texts of 8 words or more"),
         (["one two three four five six seven eight"] * 2, {}, "at least two different texts of 8 words or more"),
     ],

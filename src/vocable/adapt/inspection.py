@@ -24,7 +24,7 @@ from vocable.adapt.domain_vocabulary import fragmentation
 from vocable.adapt.geometry import anisotropy, row_norms
 from vocable.adapt.normalization import is_cased, keeps_accents, redundancy
 from vocable.adapt.probe import BUILT_IN, probe_texts
-from vocable.adapt.rescale import choose_factor, is_calm
+from vocable.adapt.rescale import best_factor
 from vocable.adapt.start import Start, measure_start
 from vocable.adapt.verdict import Finding, findings, in_words
 from vocable.encoder.fuse import plain_decoder, splade_modules
@@ -156,7 +156,7 @@ def inspect(
         vocabulary=_vocabulary(tokenizer, probe),
         overlap=None if vocabulary is None else _overlap(tokenizer, vocabulary, target),
         start=start,
-        factor=1 if is_calm(start) else choose_factor(mlm, tokenizer, probe).factor,
+        factor=best_factor(mlm, tokenizer, probe, start),
         probe=str(texts) if isinstance(texts, str | Path) else "TEXTS",
     )
 

@@ -17,8 +17,9 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vocable.adapt.probe import probe_texts
-from vocable.adapt.start import Start, measure_start
+from vocable.adapt.start import BATCH, Start, measure_start
 from vocable.encoder.fuse import plain_decoder
+from vocable.encoder.head import Activation
 from vocable.encoder.output_vocabulary import output_layer
 from vocable.errors import ArgumentError
 
@@ -87,7 +88,13 @@ def rescale(
 
 
 def choose_factor(
-    mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], *, temperature: float = 1.0
+    mlm: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Sequence[str],
+    *,
+    temperature: float = 1.0,
+    pooling: str = "max",
+    activation: Activation = "relu",
 ) -> Choice:
     """Find the k of 1, 2, 4, 8, 16, 32 that a SPLADE training would start well from.
 
@@ -106,6 +113,7 @@ def choose_factor(
         mlm: a masked language model; it is left as it is.
         texts: probe texts; of many, 128 evenly taken ones of at least 8 words are used.
         temperature: of InfoNCE.
+        pooling, activation: of the training, as `measure_start` takes them.
 
     Raises:
         DataError: fewer than two such texts.
@@ -115,8 +123,43 @@ def choose_factor(
     for factor in FACTORS:
         if factor > 1:
             _divide(scaled, 2)  # exact, so that this is the same as dividing the original once
-        trials.append(Trial(factor, measure_start(scaled, tokenizer, probe, temperature=temperature)))
+        start = measure_start(scaled, tokenizer, probe, temperature=temperature, pooling=pooling, activation=activation)
+        trials.append(Trial(factor, start))
     return Choice(_chosen(trials), tuple(trials))
+
+
+def best_factor(mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], first: Start) -> int:
+    """The factor of `choose_factor`, with no more measured than decides about it.
+
+    The first factor that is alive and calm is the one. Of a factor that is far too loud, the first batch is enough to
+    know that it is not calm, since no batch has a loss below 0; all of it is measured only if no factor is calm.
+
+    Args:
+        first: the start at k = 1 on these texts.
+
+    Raises:
+        DataError: fewer than two usable texts.
+    """
+    if is_calm(first):
+        return 1
+    probe, scaled = probe_texts(texts), copy.deepcopy(mlm)
+    trials, too_loud = [Trial(1, first)], []
+    for factor in FACTORS[1:]:
+        _divide(scaled, 2)
+        # The larger the factor, the calmer: after one that passes this look, it would tell nothing.
+        if len(trials) == 1 and _too_loud(measure_start(scaled, tokenizer, probe[:BATCH]), first):
+            too_loud.append(factor)
+            continue
+        trials.append(Trial(factor, measure_start(scaled, tokenizer, probe)))
+        if is_calm(trials[-1].start) and is_alive(trials[-1].start, first):
+            return factor
+    trials += [Trial(factor, measure_start(rescale(mlm, factor), tokenizer, probe)) for factor in too_loud]
+    return _chosen(sorted(trials))
+
+
+def _too_loud(batch: Start, first: Start) -> bool:
+    """Whether the loss of one batch is too large even for a start whose other batches have none."""
+    return batch.loss * batch.pairs > CALM * first.chance * first.pairs
 
 
 def is_calm(start: Start) -> bool:
@@ -124,13 +167,14 @@ def is_calm(start: Start) -> bool:
     return start.loss <= CALM * start.chance
 
 
+def is_alive(start: Start, first: Start) -> bool:
+    """Whether texts have terms left, and are told apart about as well as at k = 1."""
+    return start.pooled_rate >= STARVED and start.accuracy >= first.accuracy - LOST
+
+
 def _chosen(trials: Sequence[Trial]) -> int:
-    accuracy = trials[0].start.accuracy - LOST
-    alive = [
-        trial
-        for trial in trials
-        if trial.factor == 1 or (trial.start.pooled_rate >= STARVED and trial.start.accuracy >= accuracy)
-    ]
+    first = trials[0].start
+    alive = [trial for trial in trials if trial.factor == 1 or is_alive(trial.start, first)]
     best = next((trial for trial in alive if is_calm(trial.start)), None)
     return (best or min(alive, key=lambda trial: trial.start.loss)).factor
 

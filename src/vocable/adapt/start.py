@@ -1,10 +1,10 @@
 """What the first step of a SPLADE training would see: how much is active, how large scores are, and the loss.
 
 Nothing is trained and no label is needed: each probe text is cut in two, and the first half asks for the second among
-the second halves of its batch. Activations are log(1 + ReLU(x)), pooling is max, scores are dot products and the loss
-is InfoNCE over in-batch negatives. A loss near log(batch) is that of guessing. Far above it the scores are so large
-that the softmax sees one negative only: the scale mismatch of "Rescaling MLM-Head for Neural Sparse Retrieval" (§3.2,
-figure 4).
+the second halves of its batch. Activations are log(1 + ReLU(x)) and pooling is max, unless said otherwise; scores are
+dot products and the loss is InfoNCE over in-batch negatives. A loss near log(batch) is that of guessing. Far above it
+the scores are so large that the softmax sees one negative only: the scale mismatch of "Rescaling MLM-Head for Neural
+Sparse Retrieval" (§3.2, figure 4).
 
 Letters: b pairs of a batch, n tokens of all texts of a batch, d size of the decoder's input, v output terms.
 """
@@ -15,18 +15,21 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import partial
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from vocable.encoder.fuse import pack, without_logits
-from vocable.encoder.head import BLOCK
+from vocable.encoder.fuse import POOLINGS, pack, rows_to_pool, without_logits
+from vocable.encoder.head import BLOCK, Activation, activate
 from vocable.errors import ArgumentError
 
 PAIR_WORDS = 8  # a shorter text makes no pair: its halves would share their topic by chance alone
+BATCH = 32  # pairs
+TOGETHER = 8  # texts of similar length that are encoded together: most texts are far shorter than the longest
 
 
 class Pair(NamedTuple):
@@ -45,8 +48,8 @@ class Start:
 
     pairs: int
     batch: int
-    token_rate: float  # share of (token, term) logits above zero
-    pooled_rate: float  # share of (text, term) logits above zero after max pooling
+    token_rate: float  # share of (token, term) logits above zero; of texts that are one row, (row, term) logits
+    pooled_rate: float  # share of (text, term) pairs that are active after pooling
     terms_mean: float  # active terms of a text
     terms_p99: float
     positive_mean: float  # score of a query with its own document
@@ -66,8 +69,10 @@ def measure_start(
     *,
     temperature: float = 1.0,
     max_length: int = 128,
-    batch_size: int = 32,
+    batch_size: int = BATCH,
     scale: float = 1.0,
+    pooling: str = "max",
+    activation: Activation = "relu",
 ) -> Start:
     """Measure the start of a SPLADE training from `mlm`, which is left as it is.
 
@@ -80,6 +85,8 @@ def measure_start(
             left out, so that log(batch) is the same for all.
         scale: what the decoder's matrix is multiplied by, x = scale H W^T + c, the input embeddings staying as they
             are. `vocable.adapt.rescale` changes both where they are tied.
+        pooling: "max", "sum", "cls" or "mean-before-head".
+        activation: "relu" for log(1 + ReLU(x)), "log1p_relu" for log(1 + log(1 + ReLU(x))).
 
     Raises:
         ArgumentError: fewer than two pairs, or an argument out of its range.
@@ -90,16 +97,19 @@ def measure_start(
             raise ArgumentError(f"{name} must be finite and above 0, not {value}")
     if batch_size < 2:
         raise ArgumentError(f"batch_size must be at least 2, not {batch_size}")
+    if pooling not in POOLINGS:
+        raise ArgumentError(f"pooling is one of {', '.join(POOLINGS)}, not {pooling!r}")
     pairs = halves(texts)
     if len(pairs) < 2:
         raise ArgumentError(f"the probe needs at least two different texts of {PAIR_WORDS} words or more")
     pairs = pairs[: len(pairs) - len(pairs) % batch_size or len(pairs)]
     scores, terms, rates = [], [], []
     with _evaluating(mlm), without_logits(mlm) as decoder:
+        pool = partial(_pool, decoder, scale=scale, pooling=pooling, activation=activation)
         for first in range(0, len(pairs), batch_size):
             queries, documents = zip(*pairs[first : first + batch_size], strict=True)
-            asked, _ = _encode(mlm, decoder, tokenizer, queries, max_length, scale)
-            given, rate = _encode(mlm, decoder, tokenizer, documents, max_length, scale)
+            asked, _ = pool(*_encode(mlm, tokenizer, queries, max_length))
+            given, rate = pool(*_encode(mlm, tokenizer, documents, max_length))
             scores.append(asked @ given.T)
             terms.append((given > 0).sum(dim=1))
             rates.append(rate)
@@ -121,26 +131,31 @@ def halves(texts: Sequence[str]) -> list[Pair]:
 
 
 def _encode(
-    mlm: PreTrainedModel,
-    decoder: nn.Linear,
-    tokenizer: PreTrainedTokenizerBase,
-    texts: Sequence[str],
-    max_length: int,
-    scale: float,
+    mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], max_length: int
+) -> tuple[Tensor, list[int]]:
+    """The decoder's inputs [n, d] of the tokens of texts, and the b + 1 offsets of the texts."""
+    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+    tokens: dict[int, Tensor] = {}
+    for first in range(0, len(order), TOGETHER):
+        rows = order[first : first + TOGETHER]
+        inputs = tokenizer(
+            [texts[i] for i in rows], padding=True, truncation=True, max_length=max_length, return_tensors="pt"
+        ).to(mlm.device)
+        hidden, offsets = pack({"token_embeddings": mlm(**inputs).logits, **inputs})
+        tokens |= {i: hidden[start:end] for i, (start, end) in zip(rows, pairwise(offsets), strict=True)}
+    found = [tokens[i] for i in range(len(texts))]
+    return torch.cat(found), [0, *accumulate(map(len, found))]
+
+
+def _pool(
+    decoder: nn.Linear, hidden: Tensor, offsets: list[int], *, scale: float, pooling: str, activation: Activation
 ) -> tuple[Tensor, Tensor]:
-    """Sparse vectors [b, v] of texts, and how many logits are above zero with how many there are [2]."""
-    inputs = tokenizer(list(texts), padding=True, truncation=True, max_length=max_length, return_tensors="pt")
-    inputs = inputs.to(mlm.device)
-    hidden, offsets = pack({"token_embeddings": mlm(**inputs).logits, **inputs})
-    pooled, above = _pool(hidden * scale, decoder.weight, decoder.bias, offsets)
-    return pooled.relu_().log1p_(), torch.tensor([above, hidden.shape[0] * decoder.weight.shape[0]])
+    """Sparse vectors [b, v] of texts, and how many of the [n, v] logits are above zero with how many there are [2].
 
-
-def _pool(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Sequence[int]) -> tuple[Tensor, int]:
-    """Each text's largest logit of every term [b, v], and how many of the [n, v] logits are above zero.
-
-    `vocable.encoder.head.max_logits` adds the bias to the winner alone; the count needs it at every token.
+    `vocable.encoder.head` adds the bias to the winner alone; the count needs it at every token.
     """
+    hidden, offsets = rows_to_pool(scale * hidden, offsets, pooling)
+    weight, bias = decoder.weight, decoder.bias
     pooled = torch.empty(len(offsets) - 1, len(weight), device=hidden.device)
     above = 0
     for low in range(0, len(weight), BLOCK):
@@ -149,9 +164,13 @@ def _pool(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Sequence
         if bias is not None:
             logits += bias[block].float()
         above += int((logits > 0).sum())
+        if pooling == "sum":
+            activate(logits, activation)
         for i, (start, end) in enumerate(pairwise(offsets)):
-            pooled[i, block] = logits[start:end].amax(dim=0)
-    return pooled, above
+            rows = logits[start:end]
+            pooled[i, block] = rows.sum(dim=0) if pooling == "sum" else rows.amax(dim=0)
+    vectors = pooled if pooling == "sum" else activate(pooled, activation)
+    return vectors, torch.tensor([above, len(hidden) * len(weight)])
 
 
 def _summary(scores: Tensor, terms: Tensor, rates: Tensor, v: int, temperature: float) -> Start:
