@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import resource
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -68,6 +69,12 @@ def peak_memory(run: Callable[[], object], device: torch.device) -> float | None
     held = _status("VmRSS")
     run()
     return (_status("VmHWM") - held) / 2**10
+
+
+def limit_memory(mebibytes: int) -> None:
+    """Let this process ask for so much more memory than it has now: beyond that, asking is an error."""
+    most = _status("VmSize") * 2**10 + mebibytes * 2**20
+    resource.setrlimit(resource.RLIMIT_AS, (most, resource.getrlimit(resource.RLIMIT_AS)[1]))
 
 
 def print_machine(described: Mapping[str, Any]) -> None:

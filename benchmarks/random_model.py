@@ -22,12 +22,15 @@ SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 DESCRIPTION = f"random BERT, {LAYERS} layers, d = {HIDDEN}, v = {VOCABULARY:,}, {ACTIVE:.0%} of terms active"
 
 
-def write_random_model(folder: Path, texts: Sequence[str]) -> Path:
-    """Write a plain masked-language-model checkpoint with a WordPiece tokenizer learned from `texts` to `folder`."""
+def write_random_model(folder: Path, texts: Sequence[str], v: int = VOCABULARY) -> Path:
+    """Write a plain masked-language-model checkpoint with a WordPiece tokenizer learned from `texts` to `folder`.
+
+    The model has v terms; the tokenizer is the same whatever v is, and may have fewer.
+    """
     tokenizer = _tokenizer(texts)
     torch.manual_seed(0)
     config = BertConfig(
-        vocab_size=VOCABULARY,
+        vocab_size=v,
         hidden_size=HIDDEN,
         num_hidden_layers=LAYERS,
         num_attention_heads=12,
