@@ -248,3 +248,19 @@ def test_words_of_a_model_are_found_as_the_option_says(
         found[way] = printed["models"][0]["w_auc"]
         assert found[way] == pytest.approx(find(measured, Choices(k=5), draws=0).w_auc, abs=1e-6)
     assert found["any"] != found["whitespace"]
+
+
+def test_names_are_those_of_the_texts_that_are_given(
+    capsys: pytest.CaptureFixture[str], backbones: dict[str, Path], places: list[str], tmp_path: Path
+) -> None:
+    arguments = [backbones["bert"], *places, "-k", 3, "--bootstrap", 0, "--json"]
+    before = json.loads(done(capsys, *arguments, "-o", tmp_path / "before"))["models"][0]["wackiest"]
+    [word, *_] = [entry["term"] for entry in before if entry["kind"] == "other word"]
+    texts = tmp_path / "names.txt"
+    texts.write_text(f"There we met {word.title()} and went home.\n" * 100, encoding="utf-8")
+    options = ["--names", texts, "-o", tmp_path / "after"]
+    after = json.loads(done(capsys, *arguments, *options))["models"][0]["wackiest"]
+    changed = [entry | {"kind": "proper name"} if entry["term"] == word else entry for entry in before]
+    assert after == changed
+    assert "none.txt" in refused(capsys, *arguments, "--names", "none.txt", "-o", tmp_path / "none")
+    assert not [*tmp_path.glob("none*")]

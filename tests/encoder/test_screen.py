@@ -81,6 +81,13 @@ def test_weights_that_changed_are_quantized_anew() -> None:
         assert torch.equal(screen._quantized_weight(weight).integers, screen._quantized_weight(weight.clone()).integers)
 
 
+def test_weights_are_quantized_alike_in_parts_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden, weight, bias, offsets = inputs([3, 4], 8, 50, seed=0)
+    whole = screen.upper_bounds(hidden, weight, bias, offsets)
+    monkeypatch.setattr(screen, "ROWS", 7)
+    assert torch.equal(screen.upper_bounds(hidden, weight.clone(), bias, offsets), whole)
+
+
 def test_weights_made_in_inference_mode_are_screened_as_well() -> None:
     hidden, weight, bias, offsets = inputs([4], 16, 50, seed=2)
     expected = screen.upper_bounds(hidden, weight, bias, offsets)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +17,8 @@ from sentence_transformers import SparseEncoder
 
 from vocable.analysis.expanders import measured_expander, open_expander
 from vocable.analysis.measured import Measured, measured_vectors
-from vocable.data import Document, read_corpus, read_queries
+from vocable.analysis.term_kinds import proper_names
+from vocable.data import Document, read_corpus, read_queries, read_texts
 from vocable.encoder.encode import TextEncoder
 from vocable.encoder.own_terms import Words, own_terms
 from vocable.encoder.precision import DType
@@ -31,16 +33,26 @@ Advance = Callable[[int], object]
 
 
 class Inputs(NamedTuple):
-    """m inputs and n documents. `itself` [m] is the row that each input is among the documents, None of queries."""
+    """m inputs and n documents, and the proper names that texts write (`vocable.analysis.term_kinds`).
+
+    `itself` [m] is the row that each input is among the documents, None of queries.
+    """
 
     texts: list[str]
     ids: list[str]
     documents: list[Document]
     itself: np.ndarray | None
+    names: set[str]
 
 
 def read_inputs(
-    queries: str | None, corpus: str, role: Role = "query", *, limit: int | None = None, seed: int = 0
+    queries: str | None,
+    corpus: str,
+    role: Role = "query",
+    *,
+    names: str | None = None,
+    limit: int | None = None,
+    seed: int = 0,
 ) -> Inputs:
     """Read the collection and the inputs, or draw `limit` of these at random.
 
@@ -48,12 +60,13 @@ def read_inputs(
         queries: place of queries, if they are the inputs.
         corpus: place of documents; of the role "document", inputs are among them.
         role: what is expanded.
+        names: place of texts that show proper names, besides the documents.
         limit: inputs at most; they stay in their order.
         seed: decides which.
 
     Raises:
         ArgumentError: queries are missing or too much, or a limit below 1.
-        DataError: there are no documents or no queries, or they cannot be read.
+        DataError: there are no documents or no queries, or texts cannot be read.
     """
     if (queries is None) == (role == "query"):
         raise ArgumentError("--role query needs --queries, and --role document takes its inputs from --corpus")
@@ -69,7 +82,8 @@ def read_inputs(
     if limit is not None and limit < len(pairs):
         rows = np.sort(np.random.default_rng(seed).choice(len(pairs), limit, replace=False))
     ids, texts = [pairs[row][0] for row in rows], [pairs[row][1] for row in rows]
-    return Inputs(texts, ids, documents, rows if queries is None else None)
+    named = proper_names(chain((one.full for one in documents), read_texts(names) if names else ()))
+    return Inputs(texts, ids, documents, rows if queries is None else None, named)
 
 
 def measure_model(

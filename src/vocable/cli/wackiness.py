@@ -63,6 +63,9 @@ def wackiness(
     vocabulary: Annotated[bool, typer.Option("--vocabulary", help="Bins of the whole vocabulary.")] = False,
     draws: Annotated[int, typer.Option("--bootstrap", metavar="N", help="Draws of the inputs; 0 for none.")] = 100,
     seed: Annotated[int, typer.Option(help="Decides what is drawn.")] = 0,
+    names: Annotated[
+        str | None, typer.Option(metavar="PLACE", help="More texts whose capitals say which words are names.")
+    ] = None,
     sensitivity: Annotated[bool, typer.Option("--sensitivity", help="Also with other choices.")] = False,
     card: Annotated[bool, typer.Option("--card", help="Also into the model's card, README.md in its folder.")] = False,
     dtype: Precision = "auto",
@@ -87,13 +90,14 @@ def wackiness(
     _check(choices, draws)
     folders = [_model_folder(name) for name in models] if card else []
     systems, work = _open(models), partial_of(output)
-    settings = _settings(systems, choices, ways) | {"queries": queries, "corpus": corpus, "role": role, "limit": limit}
+    places = {"queries": queries, "corpus": corpus, "names": names}
+    settings = _settings(systems, choices, ways) | places | {"role": role, "limit": limit}
     if occupied(output):
         check_settings(output, settings)
     else:
         from vocable.analysis.wackiness_inputs import read_inputs
 
-        inputs = read_inputs(queries, corpus, role, limit=limit, seed=seed)
+        inputs = read_inputs(queries, corpus, role, names=names, limit=limit, seed=seed)
         claim(work, settings)
         _report(systems, inputs, choices, ways, settings, work)
         os.replace(work / "whole", output)
@@ -138,12 +142,10 @@ def _report(
     systems: list[System], inputs: Inputs, choices: Choices, ways: Ways, settings: dict[str, Any], work: Path
 ) -> None:
     """Write the whole report to `work/whole`."""
-    from vocable.analysis.term_kinds import proper_names
     from vocable.analysis.wackiness_report import scores_meta, write_report
     from vocable.analysis.wackiness_study import find
     from vocable.unfinished import SETTINGS, write_json
 
-    names = proper_names(document.full for document in inputs.documents)
     findings: list[Finding] = []
     for number, system in enumerate(systems):
         measured = _measured(system, inputs, choices, ways, work / f"{number:02d}", str(settings["corpus"]))
@@ -152,7 +154,7 @@ def _report(
                 find(
                     measured,
                     choices,
-                    names=names,
+                    names=inputs.names,
                     draws=ways.draws,
                     seed=ways.seed,
                     sensitivity=ways.sensitivity,
