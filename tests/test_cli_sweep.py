@@ -24,7 +24,7 @@ def recipe(tmp_path: Path, backbones: dict[str, Path], toy_texts: list[str]) -> 
     }
     for name, lines in rows.items():
         (folder / name).write_text("\n".join(lines), encoding="utf-8")
-    pairs = [json.dumps({"query": text.split()[0], "positive": text}) for text in texts]
+    pairs = [json.dumps({"query": f"{i} {text}", "positive": text}) for i, text in enumerate(texts)]
     (tmp_path / "pairs.jsonl").write_text("\n".join(pairs), encoding="utf-8")
     values = {
         "model": str(backbones["bert"]),

@@ -294,7 +294,8 @@ def test_train(capsys: pytest.CaptureFixture[str], model: str, toy_texts: list[s
 
 
 def test_train_variants(capsys: pytest.CaptureFixture[str], model: str, dataset: Path, tmp_path: Path) -> None:
-    (tmp_path / "pairs.jsonl").write_text('{"query": "the fox", "positive": "a fox reads"}\n' * 4, encoding="utf-8")
+    pairs = [json.dumps({"query": f"the fox {i}", "positive": f"a fox reads {i}"}) for i in range(4)]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(pairs), encoding="utf-8")
     recipe = {
         "model": model,
         "data": {"examples": [str(tmp_path / "pairs.jsonl")]},

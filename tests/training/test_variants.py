@@ -31,7 +31,7 @@ def write(tmp_path: Path, backbones: dict[str, Path], toy_texts: list[str]) -> W
         judged = ["query-id\tcorpus-id\tscore", *(f"q{i}\td{texts.index(text)}\t1" for i, text in enumerate(queries))]
         for file, lines in (("corpus.jsonl", corpus), ("queries.jsonl", asked), ("qrels.tsv", judged)):
             (folder / file).write_text("\n".join(lines), encoding="utf-8")
-    pairs = [json.dumps({"query": text.split()[0], "positive": text}) for text in texts]
+    pairs = [json.dumps({"query": f"{i} {text}", "positive": text}) for i, text in enumerate(texts)]
     (tmp_path / "pairs.jsonl").write_text("\n".join(pairs), encoding="utf-8")
 
     def write_recipe(**changes: Any) -> Path:
