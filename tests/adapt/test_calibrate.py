@@ -53,6 +53,21 @@ def test_the_rate_after_is_the_asked_one(mlm: Any, tokenizer: Any, toy_texts: li
     np.testing.assert_allclose(before - after, result.shift, atol=1e-4)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("pooling", ["max", "sum", "cls", "mean-before-head"])
+def test_the_rate_is_that_of_the_model_to_be(
+    mlm: Any, tokenizer: Any, toy_texts: list[str], pooling: Any, tmp_path: Path
+) -> None:
+    texts = list(dict.fromkeys(toy_texts))[:40]
+    result = calibrate(mlm, tokenizer, texts, activation_rate=0.2, pooling=pooling)
+    result.mlm.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    model = load(tmp_path, device="cpu", pooling=pooling)
+    active = torch.stack([model.encode_document(text, convert_to_sparse_tensor=False) for text in texts]) > 0
+    assert float(active.float().mean()) == pytest.approx(0.2, abs=0.005)
+    assert result.after.share == pytest.approx(float(active.float().mean()), abs=3 / active.numel())
+
+
 def test_every_architecture_is_calibrated(backbone: Path, toy_texts: list[str]) -> None:
     fused = load(backbone, device="cpu")
     tokenizer, texts = fused.tokenizer, toy_texts[:10]
@@ -121,6 +136,7 @@ def test_probe_texts_are_cut(mlm: Any, tokenizer: Any, toy_texts: list[str]) -> 
         ({"activation_rate": 1.0}, "between 0 and 1, not 1"),
         ({"activation_rate": float("nan")}, "between 0 and 1, not nan"),
         ({"shift": float("inf")}, "finite number, not inf"),
+        ({"shift": 1.0, "pooling": "mean"}, "pooling is one of max, sum, cls, mean-before-head, not 'mean'"),
         ({"shift": 1.0, "level": "text"}, "level is pooled or token, not 'text'"),
     ],
 )

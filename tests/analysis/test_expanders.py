@@ -141,5 +141,7 @@ def test_by_the_command(
         assert model["expansions"] > 0
         assert 0 <= model["w_auc"] <= 1
     line = "vocable: doct5query:x expands documents, not queries: measure it with --role document\n"
-    assert main(["wackiness", "doct5query:x", *asked[2:], *common, "-o", str(tmp_path / "refused")]) == 2
+    late = ["/no/such/model", "doct5query:x"]  # refused before the model before it is looked at
+    assert main(["wackiness", *late, *asked[2:], *common, "-o", str(tmp_path / "refused")]) == 2
     assert capsys.readouterr().err == line
+    assert not list(tmp_path.glob("refused*"))

@@ -1,8 +1,9 @@
 """Which share of the vocabulary a masked language model makes active on probe texts, and where zero would have to lie
 for another share.
 
-The logits of a text's terms are looked at pooled, the largest over its tokens [b, v], or token by token. The latter are
-n x v numbers for n tokens: they are computed a block at a time, as often as needed, and never held together.
+The logits of a text's terms are looked at pooled [b, v], the largest over its tokens or those of the one row that a
+text becomes, or token by token. The latter are n x v numbers for n tokens: they are computed a block at a time, as
+often as needed, and never held together.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from vocable.encoder.fuse import pack, without_logits
+from vocable.encoder.fuse import pack, rows_to_pool, without_logits
 from vocable.encoder.head import max_logits
 
 Level = Literal["pooled", "token"]
@@ -34,7 +35,7 @@ class Activation(NamedTuple):
 
 
 class PooledLogits:
-    """Each text's largest logit of every term, [b, v]."""
+    """Each text's logit of every term, the largest of its rows', [b, v]."""
 
     def __init__(self, logits: Tensor) -> None:
         self._logits = logits
@@ -97,7 +98,12 @@ class TokenLogits:
 
 @torch.inference_mode()
 def probe_logits(
-    mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], level: Level, max_length: int
+    mlm: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Sequence[str],
+    level: Level,
+    max_length: int,
+    pooling: str = "max",
 ) -> PooledLogits | TokenLogits:
     """The logits of every term on `texts`, cut at `max_length` tokens, before any activation.
 
@@ -105,6 +111,8 @@ def probe_logits(
 
     Args:
         mlm: a masked language model whose decoder has a bias, in evaluation mode.
+        pooling: how the tokens of a text become its terms, for the level "pooled". A sum of activations is above zero
+            where their largest is.
     """
     rows = []
     with without_logits(mlm) as decoder:
@@ -113,7 +121,10 @@ def probe_logits(
             inputs = tokenizer(batch, padding=True, truncation=True, max_length=max_length, return_tensors="pt")
             inputs = inputs.to(mlm.device)
             hidden, offsets = pack({"token_embeddings": mlm(**inputs).logits, **inputs})
-            rows.append(max_logits(hidden, decoder.weight, decoder.bias, offsets) if level == "pooled" else hidden)
+            if level == "pooled":
+                hidden, offsets = rows_to_pool(hidden, offsets, pooling)
+                hidden = max_logits(hidden, decoder.weight, decoder.bias, offsets)
+            rows.append(hidden)
         weight, bias = decoder.weight.detach(), decoder.bias.detach().clone()  # the bias will be shifted in place
     return PooledLogits(torch.cat(rows)) if level == "pooled" else TokenLogits(torch.cat(rows), weight, bias)
 

@@ -16,6 +16,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vocable.adapt.activation import Activation, Level, probe_logits
+from vocable.encoder.fuse import POOLINGS
 from vocable.encoder.output_vocabulary import output_layer
 from vocable.errors import ArgumentError, ModelError
 
@@ -39,6 +40,7 @@ def calibrate(
     activation_rate: float | None = None,
     shift: float | None = None,
     level: Level = "pooled",
+    pooling: str = "max",
     max_length: int = 128,
 ) -> Calibration:
     """Lower the output bias by `shift`, or by what leaves `activation_rate` of the vocabulary active.
@@ -48,17 +50,19 @@ def calibrate(
         texts: probe texts; the first 256 that are not empty are used.
         activation_rate: in (0, 1), the share of the pairs to be active. The shift for it is found exactly, up to ties.
         shift: c in logits; exactly one of the two is given.
-        level: "pooled" counts (text, term) pairs after max pooling over the text's tokens, which is our reading of the
+        level: "pooled" counts (text, term) pairs after pooling over the text's tokens, which is our reading of the
             paper, "token" the pairs of each single token and a term. The same shift leaves far less active of the
             latter.
+        pooling: that of the model to be: "max", "sum", "cls" or "mean-before-head". The last two make one row of a
+            text, which has far fewer active terms than the largest of all its tokens.
         max_length: tokens of a probe text.
 
     Returns:
         a new model with b' = b - c, and what is active before and after.
 
     Raises:
-        ArgumentError: neither or both given, a rate outside (0, 1), a shift that is not finite, an unknown level, no
-            text with a word.
+        ArgumentError: neither or both given, a rate outside (0, 1), a shift that is not finite, an unknown level or
+            pooling, no text with a word.
         ModelError: the decoder has no bias to shift.
     """
     if (activation_rate is None) == (shift is None):
@@ -69,6 +73,8 @@ def calibrate(
         raise ArgumentError(f"shift must be a finite number, not {shift}")
     if level not in ("pooled", "token"):
         raise ArgumentError(f"level is pooled or token, not {level!r}")
+    if pooling not in POOLINGS:
+        raise ArgumentError(f"pooling is one of {', '.join(POOLINGS)}, not {pooling!r}")
     probe = [text for text in texts if text.strip()][:PROBE_TEXTS]
     if not probe:
         raise ArgumentError("calibrate needs at least one text that is not empty")
@@ -76,7 +82,7 @@ def calibrate(
     layer = output_layer(calibrated)
     if layer is None or layer.bias is None:
         raise ModelError(f"{type(mlm).__name__} has no output bias to shift")
-    logits = probe_logits(calibrated, tokenizer, probe, level, max_length)
+    logits = probe_logits(calibrated, tokenizer, probe, level, max_length, pooling)
     if activation_rate is not None:
         shift = logits.threshold(activation_rate)
     assert shift is not None

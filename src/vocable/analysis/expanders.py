@@ -56,6 +56,16 @@ def is_expander(name: str) -> bool:
     return name == RM3_NAME or name.startswith((QUERY2DOC, DOCT5QUERY))
 
 
+def check_expands(name: str, role: Role) -> None:
+    """Refuse an expander that does not expand texts of this role, before any work.
+
+    Raises:
+        ArgumentError: it expands documents and not queries.
+    """
+    if name.startswith(DOCT5QUERY) and role == "query":
+        raise ArgumentError(f"{name} expands documents, not queries: measure it with --role document")
+
+
 def open_expander(
     name: str, documents: Sequence[str], role: Role = "query", *, advance: Advance = lambda done: None
 ) -> Expander:
@@ -72,13 +82,12 @@ def open_expander(
         ArgumentError: no such expander, or one that does not expand queries.
         ModelError: the model cannot be loaded.
     """
+    check_expands(name, role)
     if name == RM3_NAME:
         return RM3(BM25Index(documents), documents)
     if name.startswith(QUERY2DOC):
         generator = load_generator(name.removeprefix(QUERY2DOC), "causal")
         return Query2Doc(BM25Index(documents), generator)
-    if name.startswith(DOCT5QUERY) and role == "query":
-        raise ArgumentError(f"{name} expands documents, not queries: measure it with --role document")
     if name.startswith(DOCT5QUERY):
         return DocT5Query(documents, load_generator(name.removeprefix(DOCT5QUERY), "seq2seq"), advance=advance)
     raise ArgumentError(f"{name!r} is not an expander: choose {RM3_NAME}, {QUERY2DOC}MODEL or {DOCT5QUERY}MODEL")

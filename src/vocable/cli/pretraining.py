@@ -129,6 +129,10 @@ def calibrate(
     level: Annotated[
         Literal["pooled", "token"], typer.Option(help="Whose terms are counted: a text's or each token's.")
     ] = "pooled",
+    pooling: Annotated[
+        Literal["max", "sum", "cls", "mean-before-head"],
+        typer.Option(help="Of the model to be; decides what a text's terms are."),
+    ] = "max",
     as_json: Json = False,
 ) -> None:
     """Choose how much of the vocabulary is active.
@@ -150,7 +154,9 @@ def calibrate(
     probe = list(islice(read_texts(texts), PROBE_TEXTS))
     if not any(text.strip() for text in probe):
         raise DataError("no text to probe with", place=texts)
-    found = shift_bias(mlm, tokenizer, probe, activation_rate=activation_rate, shift=shift, level=level)
+    found = shift_bias(
+        mlm, tokenizer, probe, activation_rate=activation_rate, shift=shift, level=level, pooling=pooling
+    )
     save_adapted(found.mlm, tokenizer, output, source=model)
     if as_json:
         figures = {
@@ -158,7 +164,7 @@ def calibrate(
             for when, active in (("before", found.before), ("after", found.after))
             for name, figure in (("rate", "share"), ("mean", "mean"), ("p99", "p99"))
         }
-        print_json({"output": str(output), "level": level, "shift": found.shift} | figures)
+        print_json({"output": str(output), "level": level, "pooling": pooling, "shift": found.shift} | figures)
         return
     before, after = found.before, found.after
     print(f"{output}: bias lowered by {found.shift:.3f}, active {before.share:.2%} -> {after.share:.2%}")

@@ -89,7 +89,7 @@ def wackiness(
     ways = Ways(draws, seed, sensitivity, words, dtype)
     _check(choices, draws)
     folders = [_model_folder(name) for name in models] if card else []
-    systems, work = _open(models), partial_of(output)
+    systems, work = _open(models, role), partial_of(output)
     places = {"queries": queries, "corpus": corpus, "names": names}
     settings = _settings(systems, choices, ways) | places | {"role": role, "limit": limit}
     if occupied(output):
@@ -115,13 +115,15 @@ def _check(choices: Choices, draws: int) -> None:
         raise ArgumentError("--bootstrap needs 2 draws at least, or 0 for none")
 
 
-def _open(names: list[str]) -> list[System]:
+def _open(names: list[str], role: Literal["query", "document"]) -> list[System]:
     """The systems, called by the last part of their names where that tells them apart."""
-    from vocable.analysis.expanders import is_expander
+    from vocable.analysis.expanders import check_expands, is_expander
     from vocable.encoder.load import load
 
     if len(set(names)) < len(names):
         raise ArgumentError(f"the same model twice: {' '.join(names)}")
+    for name in names:
+        check_expands(name, role)
     short = [name if is_expander(name) else Path(name).name for name in names]
     called = short if len(set(short)) == len(short) else names
     places = [name if is_expander(name) else model_name(name) for name in names]

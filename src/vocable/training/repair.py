@@ -144,9 +144,8 @@ def _tried(recipe: Recipe, model: SparseEncoder, texts: Sequence[str]) -> Iterat
         remedies.append(Remedy(_rescaling(recipe, choice.factor), start, is_calm(start)))  # it was chosen alive
     layer = output_layer(mlm)
     if layer.bias is not None:
-        calibrated = calibrate(mlm, tokenizer, probe, activation_rate=RATE).mlm
+        calibrated = calibrate(mlm, tokenizer, probe, activation_rate=RATE, pooling=way["pooling"]).mlm
         start = measure_start(calibrated, tokenizer, probe, **way)
-        # A bias that suits max pooling may leave no term to the one row of cls.
         helps = is_calm(start) and start.score_max > 0 and is_alive(start, choice.trials[0].start)
         remedies.append(Remedy(_calibration(recipe), start, helps))
     long = float(row_norms(layer.weight).mean()) > NORM

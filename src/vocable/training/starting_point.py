@@ -84,8 +84,15 @@ def _carry_out(recipe: Recipe, work: Path) -> tuple[PreTrainedModel, PreTrainedT
     if recipe.calibrate is not None:
         settings = recipe.calibrate
         texts = _probe(recipe, settings.texts)
-        rate, shift, level = settings.activation_rate, settings.shift, settings.level
-        mlm = calibrate(mlm, tokenizer, texts, activation_rate=rate, shift=shift, level=level).mlm
+        mlm = calibrate(
+            mlm,
+            tokenizer,
+            texts,
+            activation_rate=settings.activation_rate,
+            shift=settings.shift,
+            level=settings.level,
+            pooling=recipe.pooling,
+        ).mlm
     return mlm, tokenizer
 
 
