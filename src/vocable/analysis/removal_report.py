@@ -15,7 +15,7 @@ from typing import Any
 from vocable.analysis.figures import save_figure
 from vocable.analysis.removal import Point, Removal
 from vocable.analysis.removal_figure import removal_figure
-from vocable.analysis.report import Drawing, Section, Words, page
+from vocable.analysis.report import Drawing, Section, page, settings_section
 from vocable.evaluation.tables import NONE, Grid, p_value
 from vocable.storage import replacing
 from vocable.unfinished import write_json
@@ -56,11 +56,10 @@ def write_removal_report(folder: Path, removals: Sequence[Removal], settings: Ma
     with replacing(folder / f"{FIGURE}.md") as file:
         file.write("\n\n".join(f"{grid.title}\n\n{grid.markdown()}" for grid in tables).encode() + b"\n")
     drawing = Drawing((folder / f"{FIGURE}.svg").read_text(encoding="utf-8"), "Measures against removed terms")
-    told = Words(Grid("", ["setting", "value"], [[name, str(value)] for name, value in settings.items()]))
     sections = [
         Section("What the wackiest expansion terms are worth", [drawing, EXPLANATION]),
         *(Section(one.dataset, removal_tables(one)) for one in removals),
-        Section("Settings", [told]),
+        settings_section(settings),
     ]
     with replacing(folder / PAGE) as file:
         file.write(page("Removal of expansion terms", sections).encode())

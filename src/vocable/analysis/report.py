@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from vocable.evaluation.tables import Grid
+from vocable.evaluation.tables import NONE, Grid
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
@@ -41,6 +41,12 @@ class Section(NamedTuple):
     parts: Sequence[str | Grid | Words | Drawing]
 
 
+def settings_section(settings: Mapping[str, Any]) -> Section:
+    """How something was measured, from JSON values."""
+    rows = [[name, _shown(value)] for name, value in settings.items()]
+    return Section("Settings", [Words(Grid("", ["setting", "value"], rows))])
+
+
 def page(title: str, sections: Sequence[Section]) -> str:
     """The page. Every text in it is shown as it is, never read as HTML.
 
@@ -52,6 +58,19 @@ def page(title: str, sections: Sequence[Section]) -> str:
         f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(title)}</title>\n'
         f"<style>{STYLE}</style>\n</head>\n<body>\n<h1>{escape(title)}</h1>\n{body}\n</body>\n</html>\n"
     )
+
+
+def _shown(value: Any) -> str:
+    """A setting as a reader has it.
+
+    >>> _shown(["a", "b"]), _shown(True), _shown(None), _shown(100)
+    ('a, b', 'yes', '–', '100')
+    """
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return NONE if value is None else str(value)
 
 
 def _part(part: str | Grid | Words | Drawing) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from vocable.analysis.figures import save_figure
-from vocable.analysis.report import Drawing, Section, Words, page
+from vocable.analysis.report import Drawing, Section, Words, page, settings_section
 from vocable.analysis.term_kinds import KINDS
 from vocable.analysis.wackiness_figures import wackiness_curves
 from vocable.analysis.wackiness_store import ScoresMeta, write_scores
@@ -108,7 +108,6 @@ def scores_meta(finding: Finding, choices: Choices, *, model: str, role: str, qu
 
 
 def _sections(findings: Sequence[Finding], settings: Mapping[str, Any], drawing: Drawing) -> list[Section]:
-    told = Words(Grid("", ["setting", "value"], [[name, _shown(value)] for name, value in settings.items()]))
     sections = [
         Section(
             "Area under the curve",
@@ -132,20 +131,7 @@ def _sections(findings: Sequence[Finding], settings: Mapping[str, Any], drawing:
     if findings[0].sensitivity:
         note = "W-AUC with one choice another than in the settings below."
         sections.append(Section("Sensitivity", [sensitivity_table(findings), note]))
-    return [*sections, Section("Settings", [told])]
-
-
-def _shown(value: Any) -> str:
-    """A setting as a reader has it.
-
-    >>> _shown(["a", "b"]), _shown(True), _shown(None), _shown(100)
-    ('a, b', 'yes', '–', '100')
-    """
-    if isinstance(value, list):
-        return ", ".join(map(str, value))
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return NONE if value is None else str(value)
+    return [*sections, settings_section(settings)]
 
 
 def _file_name(name: str) -> str:

@@ -92,11 +92,23 @@ def _quantized_weight(weight: Tensor) -> _Quantized:
     state = _state(weight)
     found: tuple[Tensor, _Quantized] | None = _weights.get(weight)
     if found is None or not torch.equal(found[0], state):
-        # A part at a time: on the way a number takes 16 bytes, in the end one.
-        parts = [_quantize(rows, rows.abs().amax(dim=1)) for rows in weight.split(ROWS)]
-        found = state, _Quantized(*map(torch.cat, zip(*parts, strict=True)))
+        found = state, _quantize_by_parts(weight)
         _weights[weight] = found
     return found[1]
+
+
+def _quantize_by_parts(weight: Tensor) -> _Quantized:
+    """The rows with a scale each. On the way a number takes 16 bytes, in the end one: hence a part at a time.
+
+    The result is allocated before the parts: pieces of it between theirs would leave holes too small to be used again.
+    """
+    lengths = weight.new_empty(3, len(weight), dtype=torch.float32)
+    whole = _Quantized(torch.empty_like(weight, dtype=torch.int8), *lengths)
+    for low in range(0, len(weight), ROWS):
+        rows = weight[low : low + ROWS]
+        for kept, part in zip(whole, _quantize(rows, rows.abs().amax(dim=1)), strict=True):
+            kept[low : low + ROWS] = part
+    return whole
 
 
 def _state(weight: Tensor) -> Tensor:

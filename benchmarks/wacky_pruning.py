@@ -1,0 +1,104 @@
+"""What pruning by wackiness does to quality, cost and W-AUC, beside pruning away as many of the lightest weights.
+
+    python benchmarks/wacky_pruning.py vocable-mini beir:FOLDER... --scores SCORES.parquet
+
+Queries and documents lose the N wackiest terms (by the scores of vocable wackiness) where they are expansions; then, as
+a control, as many of their lightest entries, whatever these are. W-AUC is that of the pruned queries in the pruned
+collection.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+
+import numpy as np
+from scipy.sparse import csr_array
+from sentence_transformers import SparseEncoder
+
+from vocable.analysis.measured import measured_vectors
+from vocable.analysis.wackiness_store import read_scores
+from vocable.analysis.wackiness_study import Choices, find
+from vocable.encoder.load import load
+from vocable.encoder.own_terms import own_terms
+from vocable.encoder.terms import fingerprint, terms
+from vocable.evaluation.compare import paired_t_test
+from vocable.evaluation.cost import active_terms, flops
+from vocable.evaluation.dataset import load_dataset
+from vocable.evaluation.judged_measures import JudgedMeasures
+from vocable.evaluation.measures import parse_measures
+from vocable.evaluation.retrieval import encode_dataset
+from vocable.evaluation.wackiness import ranked
+from vocable.expansions import remove_expansions
+from vocable.search.exact import ExactIndex
+from vocable.vectors import selected
+
+MEASURE, DEPTH = "nDCG@10", 100
+HEADER = ["pruned", "L0_q", "L0_d", "FLOPS", MEASURE, "p", "W-AUC"]
+
+
+def without_lightest(vectors: csr_array, count: int) -> csr_array:
+    """`vectors` [n, v] without their `count` smallest entries."""
+    kept = np.ones(vectors.nnz, dtype=bool)
+    kept[np.argsort(vectors.data, kind="stable")[:count]] = False
+    return selected(vectors, kept)
+
+
+def prunings(
+    queries: csr_array, documents: csr_array, own: tuple[csr_array, csr_array], wackiest: np.ndarray, tops: list[int]
+) -> Iterator[tuple[str, csr_array, csr_array]]:
+    """What is left of both in each way, with its name."""
+    yield "nothing", queries, documents
+    for top in tops:
+        columns = wackiest[:top]
+        pruned = [remove_expansions(*both, columns) for both in zip((queries, documents), own, strict=True)]
+        yield f"{len(columns):,} wackiest", *pruned
+        gone = [before.nnz - after.nnz for before, after in zip((queries, documents), pruned, strict=True)]
+        yield "as many of the lightest", without_lightest(queries, gone[0]), without_lightest(documents, gone[1])
+
+
+def measured_rows(model: SparseEncoder, place: str, wackiest: np.ndarray, tops: list[int]) -> list[list[str]]:
+    """A row of the table for each way to prune."""
+    encoded = encode_dataset(model, load_dataset(place))
+    queries, documents = encoded.dataset.queries, encoded.dataset.documents
+    own = own_terms(model, [one.text for one in queries]), own_terms(model, [one.full for one in documents])
+    judged = JudgedMeasures(parse_measures([MEASURE]), encoded.dataset)
+    full, rows = None, []
+    for name, asked, collection in prunings(encoded.queries, encoded.documents, own, wackiest, tops):
+        index = ExactIndex(collection, encoded.document_ids)
+        ranking = index.search(asked, DEPTH)
+        values = judged.per_query({query.id: dict(ranking.hits(row)) for row, query in enumerate(queries)})
+        p = "" if full is None else f"{paired_t_test(full[MEASURE], values[MEASURE]):.3f}"
+        full = full or values
+        w_auc = find(measured_vectors(name, model, asked, own[0], index, own[1]), Choices(), draws=0).w_auc
+        cost = [active_terms(asked), active_terms(collection), flops(asked, collection)]
+        quality = judged.aggregated(values)[MEASURE]
+        rows.append([name, *(f"{value:.2f}" for value in cost), f"{quality:.3f}", p, f"{w_auc:.3f}"])
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("datasets", nargs="+")
+    parser.add_argument("--scores", required=True, help="what vocable wackiness wrote for this model")
+    parser.add_argument("--tops", type=int, nargs="+", default=[100, 1000, 1_000_000], help="how many terms to remove")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    options = parser.parse_args()
+    model = load(options.model, device="cpu")
+    stored = read_scores(options.scores, fingerprint(terms(model)))
+    wackiest = ranked(stored.scores, stored.inputs)
+    found: dict[str, list[list[str]]] = {}
+    for place in options.datasets:
+        rows = found[place] = measured_rows(model, place, wackiest, options.tops)
+        if not options.json:
+            print(f"\n{place}")
+            for row in [HEADER, *rows]:
+                print(f"{row[0]:26}" + "".join(f"{cell:>10}" for cell in row[1:]))
+    if options.json:
+        print(json.dumps({"header": HEADER, "datasets": found}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
