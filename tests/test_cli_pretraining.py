@@ -46,6 +46,9 @@ def test_a_transferred_model_stays_one(
     assert values["held_out"].keys() == {"before", "after"}
     assert values["held_out"]["before"].keys() == values["held_out"]["after"].keys() == {"shared", "new"}
     assert values["held_out"]["after"]["new"].keys() == {"tokens", "loss", "accuracy"}
+    kept = [json.loads(line) for line in (adapted / "pretrain.jsonl").read_text().splitlines()]
+    losses = [line["held_out_loss_new"] for line in kept if "held_out_loss_new" in line]
+    assert losses[-1] == pytest.approx(values["held_out"]["after"]["new"]["loss"])
     again = run(capsys, "pretrain", adapted, corpus, "-o", tmp_path / "further", *options)
     assert [line.partition(" (")[0] for line in again.splitlines()[1:]] == [
         "held-out tokens, shared",

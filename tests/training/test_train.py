@@ -90,6 +90,8 @@ def test_adaptation_comes_before_training(backbones: dict[str, Path], examples: 
     train(recipe(backbones["bert"], examples, training={"learning_rate": 1e-9}, **parts), tmp_path / "model")
     # Calibrated to 2 % of the vocabulary on these very texts, and not moved by so small a rate.
     assert log(tmp_path / "model")[0]["document_terms"] == pytest.approx(0.02 * size, rel=0.5)
+    adapting = [json.loads(line) for line in (tmp_path / "model" / "pretrain.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in adapting if "held_out_loss" in line] == [2]
 
 
 def test_a_finished_output_is_used_as_it_is(backbones: dict[str, Path], examples: str, tmp_path: Path) -> None:

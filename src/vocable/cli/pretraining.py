@@ -84,6 +84,7 @@ def pretrain(
     from vocable.encoder.load import locate
     from vocable.encoder.splitters import splitter
     from vocable.training.checkpoints import last_checkpoint
+    from vocable.training.pretrain import KEPT_LOG, LOG
     from vocable.training.pretrain import pretrain as adapt
     from vocable.unfinished import claim, partial_of, refuse_occupied
 
@@ -102,6 +103,7 @@ def pretrain(
         raise
     shutil.rmtree(work / "whole", ignore_errors=True)
     save_adapted(adapted.mlm, tokenizer, work / "whole", source=model)
+    shutil.copy(work / "run" / LOG, work / "whole" / KEPT_LOG)
     os.replace(work / "whole", output)
     shutil.rmtree(work)
     if as_json:

@@ -45,6 +45,9 @@ from vocable.training.recipe import Pretraining
 from vocable.training.windows import WordCounts, write_windows
 from vocable.training.word_places import WordPlaces
 
+LOG = "log.jsonl"  # in the folder of a run
+KEPT_LOG = "pretrain.jsonl"  # the same beside the finished model
+
 
 class Pretrained(NamedTuple):
     """The adapted model, and how well it guessed held-out tokens before and after.
@@ -118,7 +121,7 @@ def pretrain(
         for callback in (PrinterCallback, ProgressCallback):
             trainer.remove_callback(callback)
         trainer.add_callback(_LogHeldOut(trainer, held_out))
-        trainer.add_callback(ProgressLog("pretrain", folder / "log.jsonl"))
+        trainer.add_callback(ProgressLog("pretrain", folder / LOG))
         trainer.train(resume_from_checkpoint=last_checkpoint(folder))
         # In bfloat16 the trainer has wrapped the model's forward, and whoever gets the model would compute in it.
         trainer.accelerator.unwrap_model(mlm, keep_fp32_wrapper=False)

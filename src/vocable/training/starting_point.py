@@ -29,6 +29,7 @@ from vocable.training.recipe import Recipe
 from vocable.training.stages import Expansion, Transfer
 
 PROBE_TEXTS = 1000  # read at most, of which calibrate and rescale use the first that serve them
+PRETRAIN = "pretrain"  # the folder of pre-training within that of the run
 
 
 def starting_point(recipe: Recipe, work: Path) -> str:
@@ -77,7 +78,7 @@ def _carry_out(recipe: Recipe, work: Path) -> tuple[PreTrainedModel, PreTrainedT
         mlm = rescale(mlm, recipe.rescale.factor, tokenizer=tokenizer, texts=texts)
     if recipe.pretrain is not None:
         learned = _texts(recipe, recipe.pretrain.texts)
-        split, folder = splitter(tokenizer, words), work / "pretrain"
+        split, folder = splitter(tokenizer, words), work / PRETRAIN
         mlm = pretrain(
             mlm, tokenizer, learned, recipe.pretrain, folder, new_tokens=new, split=split, seed=recipe.seed
         ).mlm

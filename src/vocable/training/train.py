@@ -24,7 +24,7 @@ from vocable.encoder.precision import in_bfloat16
 from vocable.encoder.routes import static_embedding
 from vocable.errors import DataError, RecipeError
 from vocable.storage import replacing
-from vocable.training import processes
+from vocable.training import pretrain, processes
 from vocable.training.checkpoints import last_checkpoint
 from vocable.training.dropout import set_dropout
 from vocable.training.guard import Guard, refuse_stopped
@@ -35,7 +35,7 @@ from vocable.training.objective import Objective, ObjectiveState, make_objective
 from vocable.training.progress import ProgressLog
 from vocable.training.query_encoder import PARAMETERS, ValidWeights, queries_learn_apart
 from vocable.training.recipe import Recipe, Saved
-from vocable.training.starting_point import PROBE_TEXTS, starting_point
+from vocable.training.starting_point import PRETRAIN, PROBE_TEXTS, starting_point
 from vocable.training.term_wackiness import MeasureWackiness
 from vocable.training.topics import InOrder
 from vocable.unfinished import partial_of, refuse_occupied
@@ -150,6 +150,8 @@ def _finish(work: Path, output: Path) -> None:
     """Put the finished model in its place, and clear up."""
     for kept in (RECIPE, LOG):
         shutil.copy(work / kept, work / "model" / kept)
+    if (adapting := work / PRETRAIN / pretrain.LOG).exists():
+        shutil.copy(adapting, work / "model" / pretrain.KEPT_LOG)
     os.replace(work / "model", output)
     shutil.rmtree(work)
 
