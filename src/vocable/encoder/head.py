@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from vocable.encoder.screen import logits_where, screening_pays, upper_bounds
+from vocable.encoder.segments import reduce_texts, runs
 from vocable.errors import ArgumentError
 
 logger = logging.getLogger(__name__)
@@ -85,11 +86,9 @@ def max_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Seq
         from vocable.encoder import head_triton
 
         return head_triton.max_logits(hidden, weight, bias, offsets)
-    best = hidden.new_empty(len(offsets) - 1, len(weight))
+    best, texts = hidden.new_empty(len(offsets) - 1, len(weight)), runs(offsets)
     for block in _blocks(len(weight)):
-        logits = hidden @ weight[block].T
-        for i, (start, end) in enumerate(pairwise(offsets)):
-            torch.amax(logits[start:end], dim=0, out=best[i, block])
+        reduce_texts(torch.amax, hidden @ weight[block].T, texts, best[:, block])
     # The same bias for every token: adding it to the winner alone gives the same maximum.
     return best.float() if bias is None else best.float() + bias.float()
 
@@ -134,10 +133,9 @@ def _triton_version() -> tuple[int, ...]:
 def _positive_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Sequence[int]) -> Tensor:
     """`max_logits` where they are positive; whatever is not above zero may stand for those that are not."""
     if screening_pays(hidden, weight):
-        possible = ~(
-            upper_bounds(hidden, weight, bias, offsets) <= 0
-        )  # not a number counts as possible: let it be seen
-        if possible.float().mean() <= SCREENED:
+        # Not a number counts as possible: let it be seen.
+        possible = (upper_bounds(hidden, weight, bias, offsets) <= 0).logical_not_()
+        if possible.count_nonzero() <= SCREENED * possible.numel():
             return logits_where(possible, hidden, weight, bias, offsets)
     return max_logits(hidden, weight, bias, offsets)
 
@@ -192,11 +190,10 @@ class _SumPool(torch.autograd.Function):
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: tuple[int, ...], activation: Activation
     ) -> Tensor:
-        pooled = hidden.new_empty(len(offsets) - 1, len(weight), dtype=torch.float32)
+        pooled, texts = hidden.new_empty(len(offsets) - 1, len(weight), dtype=torch.float32), runs(offsets)
         for block in _blocks(len(weight)):
             weights = activate(_logits(hidden, weight, bias, block), activation)
-            for i, (start, end) in enumerate(pairwise(offsets)):
-                torch.sum(weights[start:end], dim=0, out=pooled[i, block])
+            reduce_texts(torch.sum, weights, texts, pooled[:, block])
         ctx.save_for_backward(hidden, weight, bias)
         ctx.offsets, ctx.activation = offsets, activation
         return pooled

@@ -21,6 +21,8 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
+from vocable.encoder.segments import reduce_texts, runs
+
 LEVELS = 127  # the largest magnitude of a quantized number
 BLOCK = 512  # terms in a block of the integer product: 1,024 is no faster, 2,048 takes nearly twice as long
 ROWS = 4096  # of the weights that are quantized at a time
@@ -60,14 +62,13 @@ def upper_bounds(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: S
     """What no logit of a term exceeds in a text: [b, v] float32; arguments as `sparse_head`."""
     # One scale for all tokens, so that the maximum over a text's tokens can be taken of the integers.
     tokens, rows = _quantize(hidden, hidden.abs().amax().reshape(1)), _quantized_weight(weight)
-    products = torch.empty(len(offsets) - 1, len(weight), dtype=torch.int32)
+    products, texts = torch.empty(len(offsets) - 1, len(weight), dtype=torch.int32), runs(offsets)
     memory = torch.empty(len(hidden) * BLOCK, dtype=torch.int32)  # asking for it block by block costs page faults
     for low in range(0, len(weight), BLOCK):
         block = slice(low, min(low + BLOCK, len(weight)))
         found = memory[: len(hidden) * (block.stop - low)].view(len(hidden), -1)
         torch._int_mm(tokens.integers, rows.integers[block].T, out=found)
-        for i, (start, end) in enumerate(pairwise(offsets)):
-            torch.amax(found[start:end], dim=0, out=products[i, block])
+        reduce_texts(torch.amax, found, texts, products[:, block])
     upper = products * (tokens.scale * rows.scale)
     longest = torch.stack([tokens.length[start:end].amax() for start, end in pairwise(offsets)])
     worst = torch.stack([tokens.error[start:end].amax() for start, end in pairwise(offsets)])
@@ -82,7 +83,8 @@ def logits_where(wanted: Tensor, hidden: Tensor, weight: Tensor, bias: Tensor | 
     largest = torch.zeros(wanted.shape)
     for i, (start, end) in enumerate(pairwise(offsets)):
         terms = wanted[i].nonzero().squeeze(1)
-        logits = (hidden[start:end] @ weight[terms].T).amax(dim=0).float()
+        rows = weight.index_select(0, terms)  # copies whole rows, which weight[terms] does number by number
+        logits = (hidden[start:end] @ rows.T).amax(dim=0).float()
         largest[i, terms] = logits if bias is None else logits + bias[terms].float()
     return largest
 
@@ -124,6 +126,8 @@ def _state(weight: Tensor) -> Tensor:
 def _quantize(rows: Tensor, largest: Tensor) -> _Quantized:
     rows, largest = rows.float(), largest.float()
     scale = (largest / LEVELS).clamp_min(torch.finfo(torch.float32).tiny)
-    integers = torch.round(rows / scale[:, None])
-    meant = integers * scale[:, None]
-    return _Quantized(integers.to(torch.int8), scale, meant.norm(dim=1), (rows - meant).norm(dim=1))
+    rounded = (rows / scale[:, None]).round_()
+    integers = rounded.to(torch.int8)
+    meant = rounded.mul_(scale[:, None])  # in place: fresh memory costs more than the arithmetic
+    length = meant.norm(dim=1)
+    return _Quantized(integers, scale, length, meant.sub_(rows).norm(dim=1))
