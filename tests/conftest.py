@@ -30,6 +30,7 @@ from transformers import (
     PreTrainedTokenizerFast,
     RobertaConfig,
 )
+from transformers.utils import logging as transformers_logging
 
 from vocable.adapt.calibrate import calibrate
 from vocable.encoder.fuse import fuse
@@ -175,6 +176,13 @@ def _float32_where_nothing_is_said() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("vocable.encoder.precision.native_bfloat16", lambda device: False)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> None:
+    """These libraries were imported before the command line could silence them."""
+    transformers_logging.disable_progress_bar()
+    transformers_logging.set_verbosity_error()
 
 
 @pytest.fixture(scope="session")

@@ -7,19 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers.utils import logging as transformers_logging
 
+from tests.command_line import done, refused
 from vocable.adapt.checkpoint import load_checkpoint, save_checkpoint
 from vocable.adapt.inspection import inspect
 from vocable.adapt.rescale import choose_factor, rescale
-from vocable.cli import main
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> None:
-    """These libraries were imported before the command line could silence them."""
-    transformers_logging.disable_progress_bar()
-    transformers_logging.set_verbosity_error()
 
 
 @pytest.fixture(scope="module")
@@ -37,19 +29,6 @@ def large(tmp_path_factory: pytest.TempPathFactory, backbones: dict[str, Path]) 
     mlm, tokenizer = load_checkpoint(backbones["bert"])
     save_checkpoint(rescale(mlm, 1 / 16), tokenizer, folder)
     return str(folder)
-
-
-def done(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    assert main([str(argument) for argument in arguments]) == 0
-    return capsys.readouterr().out
-
-
-def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    assert main([str(argument) for argument in arguments]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    [line] = [line for line in captured.err.splitlines() if "\r" not in line]
-    return line
 
 
 def test_inspect(capsys: pytest.CaptureFixture[str], large: str, backbones: dict[str, Path], place: str) -> None:

@@ -6,13 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from transformers.utils import logging as transformers_logging
 
+from tests.command_line import done, refused, write_beir
 from vocable.adapt.checkpoint import load_checkpoint
 from vocable.analysis.logits import logit_statistics
 from vocable.analysis.postings import postings
 from vocable.analysis.term_scores import term_scores
-from vocable.cli import main
 from vocable.data import Document
 from vocable.encoder.encode import TextEncoder
 from vocable.encoder.load import load
@@ -20,13 +19,6 @@ from vocable.encoder.stream import encode_stream
 from vocable.encoder.terms import terms
 from vocable.pruning import prune
 from vocable.vectors import read_vectors
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> None:
-    """These libraries were imported before the command line could silence them."""
-    transformers_logging.disable_progress_bar()
-    transformers_logging.set_verbosity_error()
 
 
 @pytest.fixture(scope="module")
@@ -51,25 +43,9 @@ def vectors(model: str, texts: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture(scope="module")
 def dataset(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder, lines = tmp_path_factory.mktemp("beir"), texts.read_text(encoding="utf-8").splitlines()
-    corpus = [{"_id": f"d{i}", "text": text} for i, text in enumerate(lines)]
-    queries = [{"_id": f"q{i}", "text": " ".join(lines[5 * i].split()[:4])} for i in range(6)]
-    for name, rows in (("corpus", corpus), ("queries", queries)):
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    (folder / "qrels.tsv").write_text("".join(f"q{i}\td{5 * i}\t1\n" for i in range(6)), encoding="utf-8")
+    folder = tmp_path_factory.mktemp("beir")
+    write_beir(folder, texts.read_text(encoding="utf-8").splitlines(), 6)
     return f"beir:{folder}"
-
-
-def done(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    capsys.readouterr()
-    assert main([str(argument) for argument in arguments]) == 0
-    return capsys.readouterr().out
-
-
-def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    capsys.readouterr()
-    assert main([str(argument) for argument in arguments]) == 2
-    return capsys.readouterr().err
 
 
 def test_logits_of_a_model(capsys: pytest.CaptureFixture[str], model: str, texts: Path) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from transformers.utils import logging as transformers_logging
 
+from tests.command_line import done, refused, write_beir
 from vocable.analysis.ablation import Ablation
 from vocable.analysis.removal import removal
 from vocable.analysis.wackiness_store import read_scores
@@ -23,13 +23,6 @@ from vocable.pruning import prune
 from vocable.vectors import read_vectors
 
 
-@pytest.fixture(autouse=True)
-def _quiet() -> None:
-    """These libraries were imported before the command line could silence them."""
-    transformers_logging.disable_progress_bar()
-    transformers_logging.set_verbosity_error()
-
-
 @pytest.fixture(scope="module")
 def model(backbones: dict[str, Path]) -> str:
     return str(backbones["bert"])
@@ -37,25 +30,9 @@ def model(backbones: dict[str, Path]) -> str:
 
 @pytest.fixture(scope="module")
 def dataset(toy_texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder, lines = tmp_path_factory.mktemp("beir"), sorted(set(toy_texts))[:40]
-    corpus = [{"_id": f"d{i}", "text": text} for i, text in enumerate(lines)]
-    queries = [{"_id": f"q{i}", "text": " ".join(lines[5 * i].split()[:4])} for i in range(8)]
-    for name, rows in (("corpus", corpus), ("queries", queries)):
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    (folder / "qrels.tsv").write_text("".join(f"q{i}\td{5 * i}\t1\n" for i in range(8)), encoding="utf-8")
+    folder = tmp_path_factory.mktemp("beir")
+    write_beir(folder, sorted(set(toy_texts))[:40], 8)
     return f"beir:{folder}"
-
-
-def done(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    capsys.readouterr()
-    assert main([str(argument) for argument in arguments]) == 0
-    return capsys.readouterr().out
-
-
-def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    capsys.readouterr()
-    assert main([str(argument) for argument in arguments]) == 2
-    return capsys.readouterr().err
 
 
 OPTIONS = ["--thresholds", "5,2", "--draws", 3, "-m", "RR@10", "-m", "R@5", "--dtype", "float32"]

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_rel
 from transformers import AutoModelForMaskedLM
-from transformers.utils import logging as transformers_logging
 
+from tests.command_line import done, refused, write_beir
 from vocable.cli import main
 from vocable.cli.searching import _because
 from vocable.encoder.encode import encode
@@ -26,13 +26,6 @@ from vocable.vectors import read_vectors
 NARROW = 80  # columns
 
 
-@pytest.fixture(autouse=True)
-def _quiet() -> None:
-    """These libraries were imported before the command line could silence them."""
-    transformers_logging.disable_progress_bar()
-    transformers_logging.set_verbosity_error()
-
-
 @pytest.fixture(scope="module")
 def model(backbones: dict[str, Path]) -> str:
     return str(backbones["bert"])
@@ -42,13 +35,7 @@ def model(backbones: dict[str, Path]) -> str:
 def dataset(tmp_path_factory: pytest.TempPathFactory, toy_texts: list[str]) -> Path:
     """A BEIR folder: 30 documents, 6 queries that are beginnings of documents."""
     folder = tmp_path_factory.mktemp("beir")
-    texts = sorted(set(toy_texts))[:30]
-    documents = [{"_id": f"d{i}", "title": f"chapter {i}", "text": text} for i, text in enumerate(texts)]
-    queries = [{"_id": f"q{i}", "text": " ".join(texts[5 * i].split()[:4])} for i in range(6)]
-    for name, rows in (("corpus", documents), ("queries", queries)):
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    lines = "".join(f"q{i}\td{5 * i}\t1\n" for i in range(6))
-    (folder / "qrels.tsv").write_text(f"query-id\tcorpus-id\tscore\n{lines}", encoding="utf-8")
+    write_beir(folder, sorted(set(toy_texts))[:30], 6, titles=True)
     return folder
 
 
@@ -58,25 +45,6 @@ def index(model: str, dataset: Path, tmp_path_factory: pytest.TempPathFactory) -
     arguments = ["index", model, f"beir:{dataset}", "-o", str(output), "--bm25", "--dtype", "float32"]
     assert main(arguments) == 0
     return str(output)
-
-
-def done(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    """What a command that succeeds prints on stdout; it says nothing on stderr."""
-    capsys.readouterr()
-    status = main([str(argument) for argument in arguments])
-    captured = capsys.readouterr()
-    said = (line for line in captured.err.split("\n") if "\r" not in line)  # of libraries that were imported before
-    assert (status, "".join(said)) == (0, "")
-    return captured.out
-
-
-def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    capsys.readouterr()
-    assert main([str(argument) for argument in arguments]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    [line] = captured.err.splitlines()
-    return line
 
 
 def test_encode(capsys: pytest.CaptureFixture[str], model: str, dataset: Path, tmp_path: Path) -> None:

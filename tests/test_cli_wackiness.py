@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from transformers.utils import logging as transformers_logging
 
 from vocable.analysis.expanders import measured_expander, open_expander
 from vocable.analysis.measured import measured_model, measured_vectors
@@ -22,13 +21,6 @@ from vocable.encoder.terms import fingerprint, terms
 from vocable.search.exact import ExactIndex
 
 FILES = ["curves.png", "curves.svg", "index.html", "results.json", "settings.json"]
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> None:
-    """These libraries were imported before the command line could silence them."""
-    transformers_logging.disable_progress_bar()
-    transformers_logging.set_verbosity_error()
 
 
 @pytest.fixture(scope="module")

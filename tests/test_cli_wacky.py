@@ -7,9 +7,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from transformers.utils import logging as transformers_logging
 
-from tests.test_cli_verbs import done, refused
+from tests.command_line import done, refused
 from vocable.analysis.wackiness_store import read_scores
 from vocable.cli import main
 from vocable.encoder.load import load
@@ -18,13 +17,6 @@ from vocable.encoder.terms import terms
 from vocable.evaluation.wackiness import ranked
 
 QUERY, DOCUMENT = "the old fox", "a librarian reads books"
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> None:
-    """These libraries were imported before the command line could silence them."""
-    transformers_logging.disable_progress_bar()
-    transformers_logging.set_verbosity_error()
 
 
 @pytest.fixture(scope="module")
