@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +57,10 @@ def test_a_transferred_model_stays_one(
     ]
     text = run(capsys, "calibrate", adapted, corpus, "-o", calibrated, "--activation-rate", 0.02, "--level", "token")
     assert "-> 2.00%\nactive terms of a token: mean " in text
+    of_the_first = ["--activation-rate", 0.1, "--pooling", "cls", "--json"]
+    found = json.loads(run(capsys, "calibrate", adapted, corpus, "-o", tmp_path / "first", *of_the_first))
+    assert (found["pooling"], found["rate_after"]) == ("cls", pytest.approx(0.1, abs=0.01))
+    shutil.rmtree(tmp_path / "first")
     for folder in (adapted, calibrated):
         found = json.loads((folder / "transfer.json").read_text(encoding="utf-8"))
         assert found == {"new_tokens": list(range(10, 60))}

@@ -81,8 +81,12 @@ def test_the_result_carries_how_many_terms_are_kept(backbones: dict[str, Path], 
         np.testing.assert_allclose(encode(model, texts, role, top_k=10_000).toarray(), everything, atol=1e-5)
 
 
-def test_adaptation_comes_before_training(backbones: dict[str, Path], examples: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("pooling", ["max", "cls"])
+def test_adaptation_comes_before_training(
+    backbones: dict[str, Path], examples: str, tmp_path: Path, pooling: str
+) -> None:
     parts = {
+        "pooling": pooling,
         "pretrain": {"texts": [examples], "steps": 2, "batch_size": 4, "max_length": 16},
         "calibrate": {"texts": examples, "activation_rate": 0.02},
     }
