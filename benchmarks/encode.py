@@ -13,6 +13,7 @@ import argparse
 import json
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,7 @@ def theirs(model: SparseEncoder, texts: list[str]) -> Encode:
 
 
 def best_batch(run: Encode, batches: tuple[int, ...], device: torch.device) -> int:
-    seconds = medians({str(batch): lambda batch=batch: run(batch) for batch in batches}, 1, device)
+    seconds = medians({str(batch): partial(run, batch) for batch in batches}, 1, device)
     return int(min(seconds, key=seconds.__getitem__))
 
 

@@ -76,8 +76,7 @@ def forward(side: Callable[[Inputs], Tensor], inputs: Inputs) -> Callable[[], Te
 def forward_backward(side: Callable[[Inputs], Tensor], inputs: Inputs) -> Callable[[], Inputs]:
     def run() -> Inputs:
         leaves = Inputs(*(x.detach().requires_grad_() for x in inputs))
-        side(leaves).float().square().sum().backward()
-        return Inputs(*(leaf.grad for leaf in leaves))
+        return Inputs(*torch.autograd.grad(side(leaves).float().square().sum(), leaves))
 
     return run
 
@@ -94,11 +93,12 @@ def measure(inputs: Inputs, repeats: int, device: torch.device) -> dict[str, Any
         sides = {OURS: make(ours, inputs), THEIRS: make(theirs, inputs)}
         memory = {side: peak_memory(run, device) for side, run in sides.items()}
         found, expected = (run() for run in sides.values())
-        pairs = [(found, expected)] if isinstance(found, Tensor) else list(zip(found, expected, strict=True))
+        both = [[run] if isinstance(run, Tensor) else list(run) for run in (found, expected)]
+        pairs = list(zip(*both, strict=True))
         apart = max(difference(one, other) for one, other in pairs)
         if apart > tolerance:
             raise SystemExit(f"{name}: outputs or gradients differ by {apart:.1e}, relative")
-        del found, expected, pairs
+        del found, expected, both, pairs
         seconds = medians(sides, repeats, device)
         results[name] = {
             "milliseconds": {side: 1e3 * value for side, value in seconds.items()},
@@ -148,7 +148,7 @@ def measure_cuda(options: argparse.Namespace, device: torch.device) -> None:
     if options.small:
         if os.environ.get("TRITON_INTERPRET") != "1":
             raise SystemExit("--small runs under the interpreter: set TRITON_INTERPRET=1")
-        head._triton_serves = lambda *kind: True
+        vars(head)["_triton_serves"] = lambda *kind: True
     import head_cuda
 
     described = machine(device, "triton")

@@ -108,8 +108,7 @@ def forward(side: Callable[[Inputs], Tensor], inputs: Inputs) -> Tensor:
 
 def forward_backward(side: Callable[[Inputs], Tensor], inputs: Inputs) -> Inputs:
     leaves = Inputs(*(x.detach().requires_grad_() for x in inputs))
-    side(leaves).float().sum().backward()
-    return Inputs(*(leaf.grad for leaf in leaves))
+    return Inputs(*torch.autograd.grad(side(leaves).float().sum(), leaves))
 
 
 def milliseconds(run: Callable[[], object], repeats: int, device: torch.device) -> float:
@@ -129,7 +128,7 @@ def milliseconds(run: Callable[[], object], repeats: int, device: torch.device) 
             taken = 1e3 * (time.perf_counter() - began)
         if turn > 1:
             times.append(taken)
-    return statistics.median(times)
+    return float(statistics.median(times))
 
 
 def fits(run: Callable[[], object], device: torch.device) -> Any:
@@ -177,7 +176,7 @@ def measure_head(size: Size, ceiling: dict[str, float], device: torch.device) ->
         inputs = draw(*shape, dtype, active, device)
         apart = check(inputs)
         for name, side in sides.items():
-            row = {"shape": shape, "dtype": str(dtype), "active": active, "side": name}
+            row: dict[str, Any] = {"shape": shape, "dtype": str(dtype), "active": active, "side": name}
             rows.append(row | measure_side(side, inputs, size.repeats, device))
         ours = rows[-len(sides)]
         ours["relative difference from float64"] = apart

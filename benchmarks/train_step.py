@@ -164,9 +164,9 @@ def main() -> None:
     active = results[PEER]["active share of a document"]
     print(f"{name}   {batch}   {active:.1%} of terms active in these documents\n")
     print(f"{'':44}{'ms a step':>10}{'faster':>9}{'MiB':>8}{'memory':>9}")
-    for side, part in results.items():
+    for name, part in results.items():
         print(
-            f"{side:44}{part['milliseconds']:10.0f}{part['times faster than the peer']:8.2f}x"
+            f"{name:44}{part['milliseconds']:10.0f}{part['times faster than the peer']:8.2f}x"
             f"{figure(part['MiB'], '.0f'):>8}{figure(part['memory share'], '.2f'):>8}x"
         )
     if not native:
