@@ -16,6 +16,7 @@ import pytest
 import typer
 from typer.main import get_command
 
+import vocable
 from vocable.cli import app, main
 from vocable.cli.conduct import QUIET
 from vocable.cli.options import parse_shard, read_text
@@ -81,7 +82,7 @@ def test_every_verb_has_an_example_that_parses(capsys: pytest.CaptureFixture[str
         (["search", "i", "q", "--queries", "p"], "vocable: give queries, - for stdin, or --queries PLACE"),
         (["search", "i", "q", "--run", "r"], "vocable: --run goes with --queries and without --explain and --json"),
         (["search", "i", "q"], "vocable: i: there is no index here (make one with vocable index)"),
-        (["explain", "m", "@none.txt"], "vocable: none.txt: No such file or directory"),
+        (["explain", "m", "@none.txt"], "vocable: none.txt: no such file (a text that begins with @ names one)"),
         (
             ["evaluate", "m", "--dataset", "d", "-m", "nDGC@10"],
             "vocable: unknown measure 'nDGC@10': did you mean",
@@ -195,6 +196,11 @@ def test_texts_from_files(tmp_path: Path) -> None:
     (tmp_path / "text").write_bytes(b"\xff")
     with pytest.raises(ArgumentError, match="text: not UTF-8"):
         read_text(f"@{tmp_path}/text")
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"vocable {vocable.__version__}\n"
 
 
 def test_recipes_are_listed_and_printed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -109,7 +109,7 @@ def test_a_repeated_command_goes_on(
     assert main(arguments) == 130
     assert not output.exists()
     line = refused(capsys, *arguments, "--seed", 1)
-    assert "was made with another seed" in line
+    assert "was made with other settings (seed)" in line
     searches = 100
     done(capsys, *arguments)
     assert searches == 111  # two datasets, two thresholds, four searches, five done before

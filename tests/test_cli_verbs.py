@@ -88,7 +88,7 @@ def test_the_same_command_again_changes_nothing(
 ) -> None:
     again = ["index", model, f"beir:{dataset}", "-o", index, "--dtype", "float32"]
     assert done(capsys, *again, "--bm25").startswith(f"{index}: 30 texts, ")
-    line = f"vocable: {index} was made with another bm25: name another output, or remove it"
+    line = f"vocable: {index} was made with other settings (bm25): name another output, or remove it"
     assert refused(capsys, *again) == line
 
 
@@ -150,6 +150,10 @@ def test_hybrid_search_and_no_hits(capsys: pytest.CaptureFixture[str], index: st
     values = json.loads(done(capsys, "search", index, "fox", "--hybrid", "--json", "-k", 1))
     # The best of two scores from 0 to 1: whatever is first in one of the rankings has 1 from it, and up to 1 more.
     assert 1 <= values["hits"][0]["score"] <= 2
+    explained = done(capsys, "search", index, "fox", "--hybrid", "--explain", "-k", 1)
+    alone = done(capsys, "search", index, "fox", "-k", 30)
+    found, own = explained.split()[2], explained.partition("the model's own score, ")[2].partition(":")[0]
+    assert any(line.split()[1:3] == [own, found] for line in alone.splitlines() if line[:3].strip())
     assert done(capsys, "search", index, "the old fox reads books", "--min-match", 1) == "no hits\n"
     assert refused(capsys, "search", index, "fox", "-k", 0) == "vocable: k must be at least 1, not 0"
 
@@ -176,6 +180,15 @@ def test_explain(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path)
     vector = encode(load(model), ["old books"], "query").toarray()[0]
     assert expansion["active"] == np.count_nonzero(vector)
     assert expansion["terms"][0]["weight"] == pytest.approx(vector.max())
+    missing = refused(capsys, "explain", model, f"@{tmp_path}/none.txt")
+    assert missing == f"vocable: {tmp_path}/none.txt: no such file (a text that begins with @ names one)"
+
+
+def test_explain_of_texts_that_share_nothing(
+    capsys: pytest.CaptureFixture[str], model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vocable.search.explain.explain_texts", lambda *texts: Explanation(0.0, ()))
+    assert done(capsys, "explain", model, "old books", "a fox") == "score 0: no shared term\n"
 
 
 def test_evaluate_side_by_side(
@@ -315,7 +328,7 @@ def test_pretraining_goes_on_only_with_its_own_settings(
     (tmp_path / "out.partial").mkdir()
     (tmp_path / "out.partial" / "settings.json").write_text('{"steps": 9}', encoding="utf-8")
     line = refused(capsys, "pretrain", model, dataset / "corpus.jsonl", "-o", tmp_path / "out", "--steps", 2)
-    assert line.startswith(f"vocable: {tmp_path}/out.partial was made with another batch_size, ")
+    assert line.startswith(f"vocable: {tmp_path}/out.partial was made with other settings (batch_size, ")
 
 
 def test_demo_is_told_where_to_work(

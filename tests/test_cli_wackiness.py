@@ -132,7 +132,7 @@ def test_a_repeated_call_prints_what_is_there(
     times = {path: path.stat().st_mtime_ns for path in (tmp_path / "report").iterdir()}
     assert done(capsys, *arguments) == first
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "report").iterdir()} == times
-    assert "was made with another idf" in refused(capsys, *arguments, "--idf", "bm25")
+    assert "was made with other settings (idf)" in refused(capsys, *arguments, "--idf", "bm25")
 
 
 def test_a_killed_call_goes_on_and_does_not_encode_again(
@@ -156,7 +156,7 @@ def test_a_killed_call_goes_on_and_does_not_encode_again(
         assert "the same command goes on from here" in capsys.readouterr().err
     assert not (tmp_path / "report").exists()
     assert (tmp_path / "report.partial" / "00" / "document" / "part-00000.parquet").is_file()
-    assert "was made with another k" in refused(capsys, *arguments, "-k", 2)
+    assert "was made with other settings (k)" in refused(capsys, *arguments, "-k", 2)
     monkeypatch.setattr("vocable.encoder.encode.TextEncoder.encode", killed)  # nothing is left to encode
     found = json.loads(done(capsys, *arguments, "--json"))
     assert found == json.loads(expected) | {"output": str(tmp_path / "report")}

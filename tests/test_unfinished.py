@@ -15,7 +15,9 @@ def test_the_same_settings_go_on_and_others_are_refused(tmp_path: Path) -> None:
     claim(work, {"model": "m", "top_k": None})
     claim(work, {"model": "m", "top_k": None})
     assert read_json(work / "settings.json") == {"model": "m", "top_k": None}
-    with pytest.raises(ArgumentError, match=r"out\.partial was made with another role, top_k: name another output"):
+    with pytest.raises(
+        ArgumentError, match=r"out\.partial was made with other settings \(role, top_k\): name another output"
+    ):
         claim(work, {"model": "m", "top_k": 3, "role": "query"})
 
 

@@ -64,7 +64,7 @@ def check_settings(folder: Path, settings: dict[str, Any]) -> None:
     found = read_json(folder / SETTINGS)
     others = [key for key in sorted(settings.keys() | found.keys()) if found.get(key) != settings.get(key)]
     if others:
-        raise ArgumentError(f"{folder} was made with another {', '.join(others)}: {ANOTHER}")
+        raise ArgumentError(f"{folder} was made with other settings ({', '.join(others)}): {ANOTHER}")
 
 
 def read_json(path: Path) -> dict[str, Any]:

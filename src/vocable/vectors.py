@@ -144,7 +144,7 @@ def read_shards(path: str | os.PathLike[str]) -> Iterator[StoredVectors]:
     place, meta = Path(path), None
     files = sorted(place.glob("part-*.parquet")) if place.is_dir() else [place]
     if not files:
-        raise VectorsError(f"{place}: the folder holds no vectors (part-*.parquet)")
+        raise VectorsError(f"{place}: the folder holds no vectors (part-*.parquet), as vocable encode writes them")
     for file in files:
         shard = _read_file(file)
         meta = meta or shard.meta

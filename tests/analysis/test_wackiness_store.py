@@ -61,6 +61,8 @@ def test_scores_of_another_vocabulary_are_refused(stored: Path) -> None:
 def test_what_is_no_file_of_scores_is_refused(stored: Path, tmp_path: Path) -> None:
     with pytest.raises(VectorsError, match=r"none\.parquet: no such file: make it with vocable wackiness"):
         read_scores(tmp_path / "none.parquet")
+    with pytest.raises(VectorsError, match=r"a folder: name the scores in it, .*scores\.parquet"):
+        read_scores(tmp_path)
     content = stored.read_bytes()
     for damaged in (b"", content[:-20], b"text"):
         stored.write_bytes(damaged)

@@ -114,7 +114,9 @@ def test_a_whole_result_is_left_as_it_is(encoder: TextEncoder, documents: list[D
     first = encode_stream(encoder, documents, tmp_path / "out", model="toy")
     assert encode_stream(encoder, broken_off([], 0), tmp_path / "out", model="toy") == first
     other = TextEncoder(encoder.model, "query", min_weight=0.5, dtype="float32")
-    with pytest.raises(ArgumentError, match=r"out was made with another min_weight, role: name another output"):
+    with pytest.raises(
+        ArgumentError, match=r"out was made with other settings \(min_weight, role\): name another output"
+    ):
         encode_stream(other, documents, tmp_path / "out", model="toy")
 
 
@@ -174,7 +176,7 @@ def test_a_model_trained_further_is_noticed(encoder: TextEncoder, documents: lis
         encode_stream(encoder, broken_off(documents, 6), tmp_path / "out", model="toy")
     with torch.no_grad():
         next(encoder.model.parameters()).view(-1)[0] += 1
-    with pytest.raises(ArgumentError, match="was made with another weights"):
+    with pytest.raises(ArgumentError, match=r"was made with other settings \(weights\)"):
         encode_stream(encoder, documents, tmp_path / "out", model="toy")
 
 

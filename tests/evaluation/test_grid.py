@@ -111,7 +111,7 @@ def test_settings_are_combinations_and_none_comes_twice() -> None:
     ("text", "message"),
     [
         ("top_k=5", "--grid: unknown name in 'top_k=5': it is one of query_top_k, query_mass"),
-        ("query_top_k", "--grid: query_top_k: '' is not a whole number"),
+        ("query_top_k", "--grid: 'query_top_k' has no value: write name=value, as in query_top_k=5,10"),
         ("query_top_k=1.5", "--grid: query_top_k=1.5: '1.5' is not a whole number"),
         ("query_top_k=-1", "--grid: query_top_k=-1: -1 is below 0"),
         ("minimum_match=x", "--grid: minimum_match=x: 'x' is not a number"),

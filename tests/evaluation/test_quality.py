@@ -101,6 +101,14 @@ def test_a_run_without_hits_scores_zero() -> None:
     assert evaluate_run("none", [], DATASET, ["nDCG@10", "RR@10"]).values == {"nDCG@10": 0, "RR@10": 0}
 
 
+def test_a_place_that_is_no_dataset_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "corpus.jsonl").write_text('{"_id": "d", "text": "fox"}\n', encoding="utf-8")
+    with pytest.raises(DataError, match=r"judgments together: give beir:DIR, ir_datasets:NAME or pydocs:#test"):
+        load_dataset(tmp_path / "corpus.jsonl")
+    with pytest.raises(DataError, match=rf"judgments together: write beir:{tmp_path}"):
+        load_dataset(tmp_path)
+
+
 def test_load_dataset_holds_the_judged_part(tmp_path: Path) -> None:
     place = write_beir(tmp_path)
     dataset = load_dataset(place)
@@ -139,7 +147,7 @@ def test_a_name_that_is_no_run_says_how_a_model_is_given() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("ndcg@10", r"unknown measure 'ndcg@10': did you mean .*nDCG@10"),
+        ("ndcg@10", r"unknown measure 'ndcg@10': did you mean nDCG@10,"),
         ("recal@100", "did you mean Recall@100"),
         ("mrr@10", "did you mean MRR@10"),
         ("ndcg_cut_10", "did you mean .*nDCG"),

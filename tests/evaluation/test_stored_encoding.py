@@ -35,7 +35,7 @@ def test_vectors_are_those_of_memory_and_made_once(
 
 def test_what_does_not_fit_is_refused(toy_model: SparseEncoder, dataset: Dataset, tmp_path: Path) -> None:
     encode_dataset_into(tmp_path, toy_model, dataset, name="toy", dtype="float32")
-    with pytest.raises(ArgumentError, match="made with another"):
+    with pytest.raises(ArgumentError, match="made with other settings"):
         encode_dataset_into(tmp_path, toy_model, dataset, name="other", dtype="float32")
     empty = Dataset("toy", [], dataset.queries, dataset.judgments)
     with pytest.raises(DataError, match="no documents"):

@@ -151,7 +151,7 @@ def test_a_whole_collection_is_left_as_it_is(
     leftover.mkdir()  # a call that was killed after the renaming
     assert build(model, [], tmp_path / "index") == first
     assert not leftover.exists()
-    with pytest.raises(ArgumentError, match="was made with another model: "):
+    with pytest.raises(ArgumentError, match=r"was made with other settings \(model\): "):
         build(model, documents, tmp_path / "index", name="another")
 
 

@@ -70,7 +70,9 @@ def test_another_run_is_refused(tmp_path: Path) -> None:
     output = tmp_path / "out.jsonl"
     with pytest.raises(RuntimeError, match="killed"):
         run(examples(14), output, fail_at=2)
-    with pytest.raises(ArgumentError, match=r"out\.jsonl\.partial was made with another a: name another output"):
+    with pytest.raises(
+        ArgumentError, match=r"out\.jsonl\.partial was made with other settings \(a\): name another output"
+    ):
         run(examples(14), output, settings={"a": 2})
     with pytest.raises(VectorsError, match=r"out\.jsonl\.partial was begun with other examples"):
         run([*examples(3), *examples(11)], output)

@@ -104,6 +104,8 @@ def read_scores(path: str | os.PathLike[str], vocabulary: str | None = None) -> 
         VectorsError: there is no such file, it is damaged or something else, or it is of another vocabulary.
     """
     place = Path(path)
+    if place.is_dir():
+        raise VectorsError(f"{place}: a folder: name the scores in it, {place / 'scores.parquet'}")
     try:
         with pq.ParquetFile(place, page_checksum_verification=True) as file:
             table = file.read()

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
+from vocable import __version__
 from vocable.cli import (
     adapting,
     analyzing,
@@ -64,6 +66,21 @@ for verb in (
     training.demo,
 ):
     app.command()(verb)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"vocable {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    """What comes before a verb."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

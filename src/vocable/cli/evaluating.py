@@ -60,6 +60,8 @@ def evaluate(
         if output is not None:
             _write(output, json.dumps([point.evaluation.to_json() for point in points], indent=1))
         print_grid(points, markdown, as_json)
+        if not (markdown or as_json):
+            _print_written(figure, output)
         return
     from vocable.evaluation import compare as set_side_by_side
     from vocable.evaluation import load_dataset, parse_measures
@@ -75,6 +77,8 @@ def evaluate(
     if output is not None:
         _write(output, json.dumps([evaluation.to_json() for evaluation in evaluations], indent=1))
     _print_comparison(set_side_by_side(evaluations), markdown, as_json)
+    if not (markdown or as_json):
+        _print_written(per_query, output)
 
 
 def compare(
@@ -148,6 +152,11 @@ def _per_query_lines(evaluations: list[Evaluation]) -> Iterator[str]:
         for measure, values in evaluation.per_query.items():
             for query, value in values.items():
                 yield f"{evaluation.name}\t{measure}\t{query}\t{value:.6g}"
+
+
+def _print_written(*files: Path | None) -> None:
+    if written := [str(file) for file in files if file is not None]:
+        print(f"written: {', '.join(written)}")
 
 
 def _write(path: Path, text: str) -> None:

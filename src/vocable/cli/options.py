@@ -59,11 +59,13 @@ def read_text(text: str) -> str:
     """The text itself, or with an @ in front the content of a file.
 
     Raises:
-        ArgumentError: the file is not UTF-8.
+        ArgumentError: the file is not there, or not UTF-8.
     """
     if not text.startswith("@"):
         return text
     try:
         return Path(text[1:]).read_text(encoding="utf-8-sig")
+    except FileNotFoundError as error:
+        raise ArgumentError(f"{text[1:]}: no such file (a text that begins with @ names one)") from error
     except UnicodeDecodeError as error:
         raise ArgumentError(f"{text[1:]}: not UTF-8") from error

@@ -110,7 +110,10 @@ def pretrain(
         counts = {} if adapted.words is None else {"words": adapted.words._asdict()}
         print_json({"output": str(output), "steps": steps, "held_out": _held_out(adapted), **counts})
         return
-    print(f"{output}: pre-trained for {steps:,} steps; next: vocable calibrate {output} TEXTS -o DIR")
+    print(
+        f"{output}: pre-trained for {steps:,} steps; "
+        f"next: vocable calibrate {output} TEXTS -o DIR --activation-rate 0.05"
+    )
     if adapted.words is not None:
         words, cut, without = adapted.words
         print(f"words to guess: {words:,}; passed over: {cut:,} that tokens cut across, {without:,} texts without any")
@@ -169,7 +172,8 @@ def calibrate(
         print_json({"output": str(output), "level": level, "pooling": pooling, "shift": found.shift} | figures)
         return
     before, after = found.before, found.after
-    print(f"{output}: bias lowered by {found.shift:.3f}, active {before.share:.2%} -> {after.share:.2%}")
+    moved = f"{'raised' if found.shift < 0 else 'lowered'} by {abs(found.shift):.3f}"
+    print(f"{output}: bias {moved}, active {before.share:.2%} -> {after.share:.2%}")
     print(
         f"active terms of a {'text' if level == 'pooled' else 'token'}: mean {before.mean:,.1f} -> {after.mean:,.1f}, "
         f"99th percentile {before.p99:,.0f} -> {after.p99:,.0f}"

@@ -33,7 +33,9 @@ WackyShare = Annotated[float | None, typer.Option(help="Which share of the score
 
 def search(
     index: Annotated[Path, typer.Argument(help="A folder that vocable index made.")],
-    query: Annotated[list[str] | None, typer.Argument(help="Queries; - reads one a line from stdin.")] = None,
+    query: Annotated[
+        list[str] | None, typer.Argument(help="Queries, in quotes if of several words; - reads one a line from stdin.")
+    ] = None,
     queries: Annotated[str | None, typer.Option(metavar="PLACE", help="Read the queries from a place.")] = None,
     k: Annotated[int, typer.Option("-k", help="Results of a query.")] = 10,
     hybrid: Annotated[bool, typer.Option("--hybrid", help="Fuse with BM25 (needs index --bm25).")] = False,
@@ -81,7 +83,8 @@ def search(
         if as_json:
             print_json(answer.to_json(), indent=None)
         else:
-            _print_answer(answer, first=number == 0, alone=query is not None and len(query) == 1 and query != ["-"])
+            alone = query is not None and len(query) == 1 and query != ["-"]
+            _print_answer(answer, first=number == 0, alone=alone, hybrid=hybrid)
         sys.stdout.flush()
 
 
@@ -113,6 +116,8 @@ def explain(
     )
     if as_json:
         print_json(found.to_json())
+    elif document is not None and not found.to_json()["matches"]:
+        print("score 0: no shared term")
     else:
         print_table(found.table())
 
@@ -156,20 +161,22 @@ def _write_run(searcher: Searcher, place: str, path: Path) -> None:
     print(f"{path}: {counted(len(queries), 'query', 'queries')}")
 
 
-def _print_answer(answer: Answer, *, first: bool, alone: bool) -> None:
+def _print_answer(answer: Answer, *, first: bool, alone: bool, hybrid: bool) -> None:
     if not alone:
         print(("" if first else "\n") + shortened(answer.query.text, WIDTH))
     if not answer.hits:
         print("no hits")
     for hit in answer.hits:
-        _print_hit(hit)
+        _print_hit(hit, hybrid)
 
 
-def _print_hit(hit: Hit) -> None:
+def _print_hit(hit: Hit, hybrid: bool) -> None:
     title = hit.document.title and f"  {hit.document.title}"
     print(f"{hit.rank:>3} {hit.score:8.4g}  {shortened(hit.document.id + title, WIDTH - INDENT)}")
     print(f"{'':{INDENT}}{shortened(hit.document.text, WIDTH - INDENT)}")
     if hit.explanation is not None:
+        if hybrid:  # the score above is of both, each scaled to 0 to 1
+            print(f"{'':{INDENT}}the model's own score, {hit.explanation.score:.4g}:")
         for line in _because(hit.explanation):
             print(f"{'':{INDENT}}{shortened(line, WIDTH - INDENT)}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from vocable.data import BadLines, Document, Qrel, Query, read_corpus, read_judgments, read_queries
 from vocable.errors import DataError
@@ -60,5 +61,8 @@ def load_dataset(place: str | os.PathLike[str], *, documents: bool = True, bad: 
         DataError: one of the three is not there or malformed, or no query has a judgment.
     """
     name = os.fspath(place)
+    if Path(name).exists():
+        asked = f"write beir:{name}" if Path(name).is_dir() else "give beir:DIR, ir_datasets:NAME or pydocs:#test"
+        raise DataError(f"a dataset is documents, queries and judgments together: {asked}", place=name)
     corpus = list(read_corpus(name, bad=bad)) if documents else []
     return Dataset(name, corpus, list(read_queries(name, bad=bad)), list(read_judgments(name, bad=bad))).judged()

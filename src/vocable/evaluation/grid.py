@@ -206,7 +206,9 @@ def _cost(queries: csr_array, documents: csr_array, index: ExactIndex, setting: 
 def _choices(word: str) -> Iterator[tuple[str, Any]]:
     """The pairs of name and value in "name=value,value"."""
     kinds: dict[str, type[float]] = {field.name: int if field.type == "int" else float for field in fields(Setting)}
-    name, _, values = word.partition("=")
+    name, equals, values = word.partition("=")
+    if not equals:
+        raise ArgumentError(f"--grid: {word!r} has no value: write name=value, as in query_top_k=5,10")
     if name not in kinds:
         raise ArgumentError(f"--grid: unknown name in {word!r}: it is one of {', '.join(kinds)}")
     for value in values.split(","):

@@ -55,7 +55,7 @@ def _check_cutoff(measure: Measure) -> None:
 
 def _near(name: str) -> str:
     base, at, cutoff = name.partition("@")
-    by_lower = {known.lower(): known for known in registry}
+    by_lower = {known.lower(): known for known in reversed(registry)}  # of two the first, which ir_measures documents
     words = re.sub(r"[\W\d]+$", "", base).lower()
     near = [by_lower[word] for word in get_close_matches(words, by_lower, n=4, cutoff=0.4)] or ["nDCG", "R", "RR", "AP"]
     return ", ".join(f"{known}{at}{cutoff}" for known in near)
