@@ -19,6 +19,7 @@ from vocable.training.settings import Training
 
 HOPELESS = 1000.0  # times the loss of guessing: no start this loud has been seen to come down
 EMPTY = 0.5  # share of the texts of one side without a term
+ALIKE = 1e-3  # of the loss of guessing, around it: texts that are told apart at all do not stay there
 FEW = 3.0  # active terms of a text, mean over WINDOW steps
 FALL = 0.75  # ... of what they were WINDOW steps before
 WINDOW = 20
@@ -35,6 +36,7 @@ class Kind(StrEnum):
     DENSE = "vectors that stay dense"
     DEAD = "dead vectors"
     SHRINKING = "shrinking vectors"
+    ALIKE = "texts that are all alike"
 
 
 PATIENCE = {
@@ -45,6 +47,7 @@ PATIENCE = {
     Kind.DENSE: LATE,
     Kind.DEAD: SOON,
     Kind.SHRINKING: WINDOW,
+    Kind.ALIKE: LATE,
 }
 
 
@@ -113,6 +116,7 @@ class Watch:
             ),
             Kind.DEAD: max(signs.empty_queries, signs.empty_documents) >= EMPTY,
             Kind.SHRINKING: self._shrinking(),
+            Kind.ALIKE: are_alike(signs) and step > self._warm,
         }
         return [kind for kind, holds in conditions.items() if holds]
 
@@ -127,6 +131,11 @@ class Watch:
 def is_loud(signs: Signs) -> bool:
     """Whether the loss is too far above that of guessing to learn from."""
     return signs.loss > CALM * signs.guess
+
+
+def are_alike(signs: Signs) -> bool:
+    """Whether scores say nothing of which document is whose: the loss is that of guessing."""
+    return abs(signs.loss - signs.guess) <= ALIKE * signs.guess
 
 
 def active_shares(signs: Signs) -> tuple[float, float]:

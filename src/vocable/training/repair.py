@@ -19,12 +19,12 @@ from vocable.adapt.probe import probe_texts
 from vocable.adapt.rescale import CALM, FACTORS, choose_factor, is_alive, is_calm
 from vocable.adapt.start import Start, measure_start
 from vocable.adapt.verdict import NORM, RATE
-from vocable.encoder.fuse import splade_modules
+from vocable.encoder.fuse import ONE_ROW, splade_modules
 from vocable.encoder.head import Activation
 from vocable.encoder.output_vocabulary import output_layer
 from vocable.errors import DataError, ModelError
 from vocable.evaluation.tables import short
-from vocable.training.collapse import EMPTY, Collapse, Kind, is_loud
+from vocable.training.collapse import EMPTY, Collapse, Kind, are_alike, is_loud
 from vocable.training.recipe import Recipe
 
 Side = Literal["query", "document"]
@@ -80,6 +80,7 @@ def advise(collapse: Collapse, recipe: Recipe, model: SparseEncoder, texts: Sequ
     4. Vectors that stay dense: the penalty is too weak.
     5. Vectors that were empty at the first step: the bias is too low, or the rescaling too strong.
     6. Vectors that have become empty: the penalty is too strong.
+    7. Texts that were all alike at the first step: the pre-training, or terms that all texts have.
 
     Args:
         recipe: what the run was told.
@@ -95,6 +96,9 @@ def advise(collapse: Collapse, recipe: Recipe, model: SparseEncoder, texts: Sequ
         return _with_another_penalty(recipe, _side(collapse, recipe), stronger=False)
     if collapse.kind is Kind.DENSE:
         return f"{_with_another_penalty(recipe, _side(collapse, recipe), stronger=True)}, or {_calibration(recipe)}"
+    if collapse.kind is Kind.ALIKE and are_alike(first):
+        again = "pre-train the model, at a lower rate if it was pre-trained"
+        return f"so it was at the first step: {again}, or {_calibration(recipe)}"
     if is_loud(first):
         return _for_the_loud(collapse, recipe, model, texts)
     rate = recipe.training.learning_rate
@@ -192,7 +196,8 @@ def _rescaling(recipe: Recipe, factor: int) -> str:
 
 
 def _calibration(recipe: Recipe) -> str:
-    command = f"vocable calibrate {_model(recipe)} TEXTS -o DIR --activation-rate {RATE:g}"
+    pooling = f" --pooling {recipe.pooling}" if recipe.pooling in ONE_ROW else ""
+    command = f"vocable calibrate {_model(recipe)} TEXTS -o DIR --activation-rate {RATE:g}{pooling}"
     return f"calibrate to {RATE:.0%} (`{command}`, or `calibrate:` in the recipe)"
 
 
