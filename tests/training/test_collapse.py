@@ -42,8 +42,8 @@ def batches(count: int, **changes: Any) -> list[Signs]:
         ({"document_terms": 28_090.0}, Kind.DENSE, 200),
         ({"empty_queries": 0.5}, Kind.DEAD, 10),
         ({"empty_documents": 1.0}, Kind.DEAD, 10),
-        ({"loss": math.log(32) * 1.0009}, Kind.ALIKE, 130),
-        ({"loss": math.log(32) * 0.9991}, Kind.ALIKE, 130),
+        ({"loss": math.log(32) * 1.0009}, Kind.ALIKE, 80),
+        ({"loss": math.log(32) * 0.9991}, Kind.ALIKE, 80),
     ],
 )
 def test_each_rule_is_met_after_its_steps(changes: dict[str, Any], kind: Kind, step: int) -> None:
