@@ -178,8 +178,8 @@ def _float32_where_nothing_is_said() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(autouse=True)
-def _quiet() -> None:
+@pytest.fixture
+def quiet_libraries() -> None:
     """These libraries were imported before the command line could silence them."""
     transformers_logging.disable_progress_bar()
     transformers_logging.set_verbosity_error()

@@ -13,6 +13,8 @@ from vocable.adapt.checkpoint import load_checkpoint, save_checkpoint
 from vocable.adapt.inspection import inspect
 from vocable.adapt.rescale import choose_factor, rescale
 
+pytestmark = pytest.mark.usefixtures("quiet_libraries")
+
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory, toy_texts: list[str]) -> str:

@@ -20,6 +20,8 @@ from vocable.encoder.terms import terms
 from vocable.pruning import prune
 from vocable.vectors import read_vectors
 
+pytestmark = pytest.mark.usefixtures("quiet_libraries")
+
 
 @pytest.fixture(scope="module")
 def model(backbones: dict[str, Path]) -> str:

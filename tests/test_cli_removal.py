@@ -22,6 +22,8 @@ from vocable.expansions import remove_expansions
 from vocable.pruning import prune
 from vocable.vectors import read_vectors
 
+pytestmark = pytest.mark.usefixtures("quiet_libraries")
+
 
 @pytest.fixture(scope="module")
 def model(backbones: dict[str, Path]) -> str:

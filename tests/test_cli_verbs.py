@@ -23,6 +23,8 @@ from vocable.evaluation import evaluate
 from vocable.search.explain import Explanation, MatchedTerm, explain_texts
 from vocable.vectors import read_vectors
 
+pytestmark = pytest.mark.usefixtures("quiet_libraries")
+
 NARROW = 80  # columns
 
 

@@ -20,6 +20,8 @@ from vocable.encoder.own_terms import Words, own_terms
 from vocable.encoder.terms import fingerprint, terms
 from vocable.search.exact import ExactIndex
 
+pytestmark = pytest.mark.usefixtures("quiet_libraries")
+
 FILES = ["curves.png", "curves.svg", "index.html", "results.json", "settings.json"]
 
 

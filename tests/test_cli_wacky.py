@@ -16,6 +16,8 @@ from vocable.encoder.own_terms import own_terms
 from vocable.encoder.terms import terms
 from vocable.evaluation.wackiness import ranked
 
+pytestmark = pytest.mark.usefixtures("quiet_libraries")
+
 QUERY, DOCUMENT = "the old fox", "a librarian reads books"
 
 

@@ -24,7 +24,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from vocable.encoder.segments import reduce_texts, runs
 
 LEVELS = 127  # the largest magnitude of a quantized number
-BLOCK = 512  # terms in a block of the integer product: 1,024 is no faster, 2,048 takes nearly twice as long
+BLOCK = 1 << 21  # numbers in a block of the integer product: four times as many no longer fit in the cache
 ROWS = 4096  # of the weights that are quantized at a time
 SLACK = 1.001  # on the bound: far more than the float32 rounding of a logit
 
@@ -63,9 +63,10 @@ def upper_bounds(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: S
     # One scale for all tokens, so that the maximum over a text's tokens can be taken of the integers.
     tokens, rows = _quantize(hidden, hidden.abs().amax().reshape(1)), _quantized_weight(weight)
     products, texts = torch.empty(len(offsets) - 1, len(weight), dtype=torch.int32), runs(offsets)
-    memory = torch.empty(len(hidden) * BLOCK, dtype=torch.int32)  # asking for it block by block costs page faults
-    for low in range(0, len(weight), BLOCK):
-        block = slice(low, min(low + BLOCK, len(weight)))
+    size = min(max(BLOCK // len(hidden), 1), len(weight))
+    memory = torch.empty(len(hidden) * size, dtype=torch.int32)  # asking for it block by block costs page faults
+    for low in range(0, len(weight), size):
+        block = slice(low, min(low + size, len(weight)))
         found = memory[: len(hidden) * (block.stop - low)].view(len(hidden), -1)
         torch._int_mm(tokens.integers, rows.integers[block].T, out=found)
         reduce_texts(torch.amax, found, texts, products[:, block])
