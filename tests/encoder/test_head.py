@@ -188,6 +188,7 @@ class LargestTensor(TorchDispatchMode):
 def test_the_logits_are_never_built(pooling: str, screened: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(head, "BLOCK", 64)
     monkeypatch.setattr(screen, "BLOCK", 64)
+    monkeypatch.setattr(screen, "TERMS", 64)
     monkeypatch.setattr(head, "screening_pays", lambda hidden, weight: screened)
     b, s, d, v = 6, 50, 8, 2000
     hidden, weight, bias, offsets = drawn([s] * b, d, v)

@@ -59,6 +59,15 @@ def test_the_bound_is_close_enough_to_be_of_use() -> None:
     assert excess.mean() < 0.02 * float(hidden.norm(dim=1).mean() * weight.norm(dim=1).mean())
 
 
+@pytest.mark.parametrize("terms", [1, 7, 64, 99])
+def test_bounds_are_the_same_in_blocks_of_any_size(terms: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden, weight, bias, offsets = inputs([3, 3, 1, 4], 8, 100, seed=3)
+    whole = screen.upper_bounds(hidden, weight, bias, offsets)  # so small a vocabulary is one block
+    monkeypatch.setattr(screen, "BLOCK", 1)
+    monkeypatch.setattr(screen, "TERMS", terms)
+    assert torch.equal(screen.upper_bounds(hidden, weight, bias, offsets), whole)
+
+
 def test_only_the_wanted_terms_are_computed() -> None:
     hidden, weight, bias, offsets = inputs([3, 1, 4], 8, 30, seed=1)
     wanted = torch.rand(3, 30, generator=torch.Generator().manual_seed(0)) < 0.3

@@ -5,6 +5,7 @@ import pytest
 import torch
 from scipy.special import log_softmax
 
+from tests.objectives.test_packed import heaviest
 from vocable.training.ranking import Ranking
 from vocable.training.settings import KL, Alignment, InfoNCE, MarginMSE, TopK
 
@@ -34,14 +35,6 @@ def vectors():
 def value(ranking, vectors):
     found = ranking(*map(torch.from_numpy, vectors), torch.from_numpy(ROWS))
     return {name: float(loss) for name, loss in found.items()}
-
-
-def heaviest(vectors, k):
-    kept = np.zeros_like(vectors)
-    for row, vector in enumerate(vectors):
-        terms = np.argsort(-vector, kind="stable")[:k]
-        kept[row, terms] = vector[terms]
-    return kept
 
 
 def divergence(scores, taught):

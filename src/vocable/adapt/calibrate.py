@@ -16,7 +16,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vocable.adapt.activation import Activation, Level, probe_logits
-from vocable.encoder.fuse import POOLINGS
+from vocable.encoder.fuse import check_pooling
 from vocable.encoder.output_vocabulary import output_layer
 from vocable.errors import ArgumentError, ModelError
 
@@ -73,8 +73,7 @@ def calibrate(
         raise ArgumentError(f"shift must be a finite number, not {shift}")
     if level not in ("pooled", "token"):
         raise ArgumentError(f"level is pooled or token, not {level!r}")
-    if pooling not in POOLINGS:
-        raise ArgumentError(f"pooling is one of {', '.join(POOLINGS)}, not {pooling!r}")
+    check_pooling(pooling)
     probe = [text for text in texts if text.strip()][:PROBE_TEXTS]
     if not probe:
         raise ArgumentError("calibrate needs at least one text that is not empty")

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from vocable.encoder.fuse import POOLINGS, pack, rows_to_pool, without_logits
+from vocable.encoder.fuse import check_pooling, pack, rows_to_pool, without_logits
 from vocable.encoder.head import BLOCK, Activation, activate
 from vocable.errors import ArgumentError
 
@@ -97,8 +97,7 @@ def measure_start(
             raise ArgumentError(f"{name} must be finite and above 0, not {value}")
     if batch_size < 2:
         raise ArgumentError(f"batch_size must be at least 2, not {batch_size}")
-    if pooling not in POOLINGS:
-        raise ArgumentError(f"pooling is one of {', '.join(POOLINGS)}, not {pooling!r}")
+    check_pooling(pooling)
     pairs = halves(texts)
     if len(pairs) < 2:
         raise ArgumentError(f"the probe needs at least two different texts of {PAIR_WORDS} words or more")

@@ -104,7 +104,7 @@ def explain(
     """
     from vocable.encoder.load import load
     from vocable.encoder.terms import terms
-    from vocable.search.explain import Expansion, expansion_of_text, explain_texts
+    from vocable.search.explain import Expansion, Explanation, expansion_of_text, explain_texts
 
     texts = [read_text(text) for text in (query, document) if text is not None]
     encoder = load(model)
@@ -116,7 +116,7 @@ def explain(
     )
     if as_json:
         print_json(found.to_json())
-    elif document is not None and not found.to_json()["matches"]:
+    elif isinstance(found, Explanation) and not found.matches:
         print("score 0: no shared term")
     else:
         print_table(found.table())

@@ -166,6 +166,12 @@ def pack(features: Mapping[str, Any]) -> tuple[Tensor, list[int]]:
     return (hidden.flatten(0, 1) if offsets[-1] == mask.numel() else hidden[mask]), offsets
 
 
+def check_pooling(name: str) -> None:
+    """Raise `ArgumentError` for what is none of `POOLINGS`."""
+    if name not in POOLINGS:
+        raise ArgumentError(f"pooling is one of {', '.join(POOLINGS)}, not {name!r}")
+
+
 def rows_to_pool(hidden: Tensor, offsets: list[int], pooling: str) -> tuple[Tensor, list[int]]:
     """What a text's terms are pooled from, and the texts' offsets: its tokens, or one row of its own.
 

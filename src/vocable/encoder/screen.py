@@ -25,6 +25,7 @@ from vocable.encoder.segments import reduce_texts, runs
 
 LEVELS = 127  # the largest magnitude of a quantized number
 BLOCK = 1 << 21  # numbers in a block of the integer product: four times as many no longer fit in the cache
+TERMS = 512  # in a block at least, however many tokens: narrower products are slow
 ROWS = 4096  # of the weights that are quantized at a time
 SLACK = 1.001  # on the bound: far more than the float32 rounding of a logit
 
@@ -63,7 +64,7 @@ def upper_bounds(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: S
     # One scale for all tokens, so that the maximum over a text's tokens can be taken of the integers.
     tokens, rows = _quantize(hidden, hidden.abs().amax().reshape(1)), _quantized_weight(weight)
     products, texts = torch.empty(len(offsets) - 1, len(weight), dtype=torch.int32), runs(offsets)
-    size = min(max(BLOCK // len(hidden), 1), len(weight))
+    size = min(max(BLOCK // len(hidden), TERMS), len(weight))
     memory = torch.empty(len(hidden) * size, dtype=torch.int32)  # asking for it block by block costs page faults
     for low in range(0, len(weight), size):
         block = slice(low, min(low + size, len(weight)))

@@ -23,7 +23,7 @@ ALIKE = 1e-3  # of the loss of guessing, around it: texts that are told apart at
 FEW = 3.0  # active terms of a text, mean over WINDOW steps
 FALL = 0.75  # ... of what they were WINDOW steps before
 WINDOW = 20
-SOON, LATER, LATE = 10, 50, 100  # steps running
+SOON, HALFWAY, LATE = 10, 50, 100  # steps running
 
 
 class Kind(StrEnum):
@@ -47,7 +47,7 @@ PATIENCE = {
     Kind.DENSE: LATE,
     Kind.DEAD: SOON,
     Kind.SHRINKING: WINDOW,
-    Kind.ALIKE: LATER,
+    Kind.ALIKE: HALFWAY,
 }
 
 
