@@ -60,6 +60,16 @@ class MissingExtraError(VocableError):
     """An optional dependency is not installed."""
 
 
+def check_texts(texts: object, name: str = "texts") -> None:
+    """Refuse one str in place of a list of them: its characters would be taken for texts.
+
+    Raises:
+        ArgumentError: `texts`, which the caller knows as `name`, is a str.
+    """
+    if isinstance(texts, str):
+        raise ArgumentError(f"{name} must be a list of texts, not one str: write [text]")
+
+
 def require_extra(module: str, extra: str) -> ModuleType:
     """Import `module`, or raise `MissingExtraError` with the line that installs it."""
     try:

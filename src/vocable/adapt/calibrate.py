@@ -18,7 +18,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from vocable.adapt.activation import Activation, Level, probe_logits
 from vocable.encoder.fuse import check_pooling
 from vocable.encoder.output_vocabulary import output_layer
-from vocable.errors import ArgumentError, ModelError
+from vocable.errors import ArgumentError, ModelError, check_texts
 
 PROBE_TEXTS = 256
 
@@ -65,6 +65,7 @@ def calibrate(
             pooling, no text with a word.
         ModelError: the decoder has no bias to shift.
     """
+    check_texts(texts)
     if (activation_rate is None) == (shift is None):
         raise ArgumentError("calibrate takes either activation_rate or shift")
     if activation_rate is not None and not 0 < activation_rate < 1:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from vocable.errors import ArgumentError, DataError
+from vocable.errors import ArgumentError, DataError, check_texts
 
 Kind = Literal["wordpiece", "bpe"]
 Corpus = Iterable[str] | Mapping[str, int]
@@ -126,6 +126,7 @@ def count_words(texts: Corpus) -> Counter[str]:
 
 
 def _counted(texts: Corpus) -> Iterator[tuple[str, int]]:
+    check_texts(texts)
     return iter(texts.items()) if isinstance(texts, Mapping) else ((text, 1) for text in texts)
 
 

@@ -26,7 +26,7 @@ from vocable.adapt.vocabulary import Vocabulary, vocabulary_of, with_output_voca
 from vocable.adapt.words import check_words
 from vocable.encoder.output_vocabulary import OutputVocabulary
 from vocable.encoder.splitters import normal_form
-from vocable.errors import ArgumentError, ModelError
+from vocable.errors import ArgumentError, ModelError, check_texts
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +60,7 @@ def expand(
         ModelError: `mlm` has no masked-language-model head, or other output terms already; "semantic" without a
             target's embeddings, or with one that has none of the words.
     """
+    check_texts(words, "words")
     if init not in get_args(Init):
         raise ArgumentError(f"init must be one of {', '.join(get_args(Init))}, not {init!r}")
     if not words:

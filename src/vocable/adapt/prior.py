@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
-from vocable.errors import ArgumentError
+from vocable.errors import ArgumentError, check_texts
 
 BATCH = 1000  # texts tokenized at a time
 
@@ -46,6 +46,7 @@ def log_counts(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> NDAr
     Raises:
         ArgumentError: there is no text with a token.
     """
+    check_texts(texts)
     counts = np.zeros(1 + max(tokenizer.get_vocab().values()), dtype=np.int64)
     stream = iter(texts)
     while batch := list(islice(stream, BATCH)):

@@ -21,7 +21,7 @@ from vocable.adapt.start import BATCH, Start, measure_start
 from vocable.encoder.fuse import plain_decoder
 from vocable.encoder.head import Activation
 from vocable.encoder.output_vocabulary import output_layer
-from vocable.errors import ArgumentError
+from vocable.errors import ArgumentError, check_texts
 
 FACTORS = (1, 2, 4, 8, 16, 32)
 
@@ -75,6 +75,7 @@ def rescale(
         DataError: fewer than two usable probe texts.
         ModelError: no masked-language-model head, or one that is no plain `Linear`.
     """
+    check_texts(texts)
     if factor == "auto":
         if tokenizer is None or texts is None:
             raise ArgumentError("a factor of auto needs a tokenizer and probe texts")
@@ -118,6 +119,7 @@ def choose_factor(
     Raises:
         DataError: fewer than two such texts.
     """
+    check_texts(texts)
     probe, scaled = probe_texts(texts), copy.deepcopy(mlm)
     trials = []
     for factor in FACTORS:
@@ -140,6 +142,7 @@ def best_factor(mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts:
     Raises:
         DataError: fewer than two usable texts.
     """
+    check_texts(texts)
     if is_calm(first):
         return 1
     probe, scaled = probe_texts(texts), copy.deepcopy(mlm)

@@ -25,7 +25,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vocable.encoder.fuse import check_pooling, pack, rows_to_pool, without_logits
 from vocable.encoder.head import BLOCK, Activation, activate
-from vocable.errors import ArgumentError
+from vocable.errors import ArgumentError, check_texts
 
 PAIR_WORDS = 8  # a shorter text makes no pair: its halves would share their topic by chance alone
 BATCH = 32  # pairs
@@ -92,6 +92,7 @@ def measure_start(
         ArgumentError: fewer than two pairs, or an argument out of its range.
         ModelError: no masked-language-model head, or one that cannot be bypassed.
     """
+    check_texts(texts)
     for name, value in (("temperature", temperature), ("scale", scale)):
         if not (math.isfinite(value) and value > 0):
             raise ArgumentError(f"{name} must be finite and above 0, not {value}")

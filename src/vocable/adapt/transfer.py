@@ -40,7 +40,7 @@ from vocable.adapt.vocabulary import (
 )
 from vocable.encoder.output_vocabulary import OutputVocabulary
 from vocable.encoder.terms import token_names
-from vocable.errors import ArgumentError, ModelError
+from vocable.errors import ArgumentError, ModelError, check_texts
 
 logger = logging.getLogger(__name__)
 
@@ -100,6 +100,7 @@ def transfer(
             token that the model needs, or frames texts otherwise (which head-only does not mind); a semantic
             initialization without embeddings; no token in common.
     """
+    check_texts(texts)
     _check_choice("init", init, get_args(Init))
     _check_choice("bias", bias, get_args(Bias))
     old, onto = vocabulary_of(mlm), Target(target, target_model)

@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase
 
 from vocable.adapt.subtokens import cut_words
 from vocable.encoder.splitters import Splitter, splitter
-from vocable.errors import ArgumentError, DataError
+from vocable.errors import ArgumentError, DataError, check_texts
 
 BATCH = 10_000  # words cut at a time
 SHOWN = 3  # faults that a message names
@@ -33,6 +33,7 @@ class FrequentWords(NamedTuple):
 
 def count_unigrams(texts: Iterable[str], split: Splitter) -> Counter[str]:
     """How often the texts, which are read once, have each word of the splitter; the distinct words are held."""
+    check_texts(texts)
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(word.text for word in split(text))

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from scipy.sparse import csr_array
 
 from vocable.analysis.generation import Generator, generate
-from vocable.errors import ArgumentError
+from vocable.errors import ArgumentError, check_texts
 from vocable.search.bm25 import BM25Index
 
 TOP_K, LONGEST, NEW_TOKENS = 10, 512, 64  # of the paper: tokens to sample from, of a document, of a query
@@ -47,6 +47,7 @@ class DocT5Query:
         Raises:
             ArgumentError: `samples` is below 1.
         """
+        check_texts(documents, "documents")
         distinct = [text for text in dict.fromkeys(documents) if text.strip()]
         options = {"new_tokens": NEW_TOKENS, "top_k": TOP_K, "max_length": LONGEST, "seed": seed}
         guessed = generate(generator, distinct, samples=samples, advance=advance, **options)
@@ -62,6 +63,7 @@ class DocT5Query:
         Raises:
             ArgumentError: a text is not one of the documents.
         """
+        check_texts(texts)
         unknown = [text for text in texts if text.strip() and text not in self._expanded]
         if unknown:
             raise ArgumentError(f"docT5query expands the documents of its collection, not queries: {unknown[0][:40]!r}")

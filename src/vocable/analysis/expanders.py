@@ -20,7 +20,7 @@ from vocable.analysis.generation import load_generator
 from vocable.analysis.measured import Measured, word_surfaces
 from vocable.analysis.query2doc import Query2Doc
 from vocable.encoder.routes import Role
-from vocable.errors import ArgumentError
+from vocable.errors import ArgumentError, check_texts
 from vocable.evaluation.wackiness import check_depth, without_itself
 from vocable.search.bm25 import BM25Index, count_words
 from vocable.search.rm3 import RM3
@@ -82,6 +82,7 @@ def open_expander(
         ArgumentError: no such expander, or one that does not expand queries.
         ModelError: the model cannot be loaded.
     """
+    check_texts(documents, "documents")
     check_expands(name, role)
     if name == RM3_NAME:
         return RM3(BM25Index(documents), documents)
@@ -117,6 +118,8 @@ def measured_expander(
     Raises:
         ArgumentError: k below 1, or texts that the expander cannot expand.
     """
+    check_texts(texts)
+    check_texts(documents, "documents")
     check_depth(k)
     index, vectors = expander.index, expander.expand(texts, advance)
     vocabulary = expander.vocabulary

@@ -22,7 +22,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vocable.analysis.moments import Moments
 from vocable.encoder.fuse import pack, without_logits
-from vocable.errors import ArgumentError, DataError
+from vocable.errors import ArgumentError, DataError, check_texts
 
 BATCH = 32  # texts
 VALUES = 1 << 24  # logits of a block: 64 MiB
@@ -81,6 +81,7 @@ def logit_statistics(
         ArgumentError: a k that is not between 1 and v.
         DataError: there is no text.
     """
+    check_texts(texts)
     with torch.inference_mode(), without_logits(mlm) as layer:
         v, largest = layer.weight.shape[0], max(top, default=1)
         if min(top, default=1) < 1 or largest > v:

@@ -19,6 +19,7 @@ from vocable.encoder.output_vocabulary import output_vocabulary
 from vocable.encoder.own_terms import own_terms, special_columns
 from vocable.encoder.precision import DType
 from vocable.encoder.terms import terms
+from vocable.errors import check_texts
 from vocable.evaluation.wackiness import check_depth, without_itself
 from vocable.search.exact import ExactIndex
 
@@ -50,6 +51,8 @@ def measured_model(
     Raises:
         ArgumentError: k below 1.
     """
+    check_texts(queries, "queries")
+    check_texts(documents, "documents")
     check_depth(k)
     counts, found = own_terms(model, documents), encode(model, documents, dtype=dtype)
     vectors = encode(model, queries, role="query", dtype=dtype)

@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 
 from vocable.analysis.generation import Generator, generate
 from vocable.data.records import Example
-from vocable.errors import ArgumentError
+from vocable.errors import ArgumentError, check_texts
 from vocable.search.bm25 import BM25Index, count_words
 
 INSTRUCTION = "Write a passage that answers the given query:"
@@ -70,6 +70,7 @@ class Query2Doc:
 
     def passages(self, texts: Sequence[str], advance: Callable[[int], object] = lambda done: None) -> list[str]:
         """The passage that is written for each of m queries; none for a query without a letter."""
+        check_texts(texts)
         asked = [text for text in texts if text.strip()]
         prompts = [prompt(text, self._examples) for text in asked]
         new, seed = self._new_tokens, self._seed

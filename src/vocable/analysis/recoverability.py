@@ -28,6 +28,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from vocable.analysis.logits import MAX_LENGTH, token_states
 from vocable.encoder.fuse import without_logits
 from vocable.encoder.head import max_logits
+from vocable.errors import check_texts
 from vocable.evaluation.clusters import LEXICAL, cluster, text_embeddings
 
 
@@ -71,6 +72,7 @@ def recoverability(
         DataError: not one text has a word.
         ModelError: the embedding model cannot be read.
     """
+    check_texts(texts)
     usable = [text for text in dict.fromkeys(texts) if text.strip()]
     true = cluster(text_embeddings(usable, truth), clusters, seed)
     pooled = []

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from bm25s.stopwords import STOPWORDS_EN_PLUS
 
 from vocable.adapt.surfaces import Surface
+from vocable.errors import check_texts
 
 KINDS = (
     "proper name",
@@ -86,6 +87,7 @@ def proper_names(texts: Iterable[str], *, share: float = 0.8, least: int = 3) ->
     >>> sorted(proper_names(["We met Edmund. He and Edmund met us.", "So did Edmund and Will: we will."] * 3))
     ['edmund']
     """
+    check_texts(texts)
     seen, capital = Counter[str](), Counter[str]()
     for text in texts:
         for sentence in SENTENCE_END.split(text):

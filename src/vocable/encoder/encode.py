@@ -22,7 +22,7 @@ from vocable.encoder.look_up import look_up
 from vocable.encoder.output_vocabulary import output_layer
 from vocable.encoder.precision import DType, in_bfloat16
 from vocable.encoder.routes import PROMPTS, Role, own_prompt, route, static_embedding
-from vocable.errors import ArgumentError
+from vocable.errors import ArgumentError, check_texts
 from vocable.pruning import check_limits, prune
 
 logger = logging.getLogger(__name__)
@@ -67,6 +67,7 @@ class TextEncoder:
 
     def encode(self, texts: Sequence[str], advance: Callable[[int], object] = lambda done: None) -> csr_array:
         """Encode b texts into [b, v]; `advance` is called with the number of texts done after every batch."""
+        check_texts(texts)
         if not texts:
             return csr_array((0, _output_size(self.model)), dtype=np.float32)
         if self._static is not None:

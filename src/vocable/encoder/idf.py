@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
-from vocable.errors import ArgumentError
+from vocable.errors import ArgumentError, check_texts
 
 Formula = Literal["bm25", "log"]
 BATCH = 1000  # texts tokenized at a time
@@ -32,6 +32,7 @@ def document_frequencies(
     Returns:
         int64 [v], and n.
     """
+    check_texts(texts)
     counts = np.zeros(size or 1 + max(tokenizer.get_vocab().values()), dtype=np.int64)
     documents, stream = 0, iter(texts)
     while batch := list(islice(stream, BATCH)):

@@ -24,7 +24,7 @@ from vocable.encoder.asymmetric import refuse_output_vocabulary, routed
 from vocable.encoder.idf import Formula, document_frequencies, idf
 from vocable.encoder.output_vocabulary import output_layer
 from vocable.encoder.routes import own_prompt, route
-from vocable.errors import ArgumentError, ModelError
+from vocable.errors import ArgumentError, ModelError, check_texts
 
 
 def inference_free(
@@ -48,6 +48,7 @@ def inference_free(
         ModelError: the model's terms are not its tokens.
         ArgumentError: there is no text, or no such formula.
     """
+    check_texts(texts)
     refuse_output_vocabulary(model)
     documents = route(copy.deepcopy(model), "document")
     transformer = documents[0]

@@ -23,7 +23,7 @@ from transformers import PreTrainedTokenizerBase
 from vocable.encoder.fuse import splade_modules
 from vocable.encoder.output_vocabulary import OutputVocabulary, output_layer, output_vocabulary
 from vocable.encoder.splitters import PATTERNS, normal_form, splitter
-from vocable.errors import ArgumentError
+from vocable.errors import ArgumentError, check_texts
 from vocable.vectors import as_vectors
 
 Words = Literal["any", "words", "whitespace"]
@@ -63,6 +63,7 @@ def own_terms(
         ArgumentError: no such way to find words.
         ModelError: a tokenizer without a backend of the `tokenizers` library, where words have to be found.
     """
+    check_texts(texts)
     if words not in get_args(Words):
         raise ArgumentError(f"words must be one of {', '.join(get_args(Words))}, not {words!r}")
     [(transformer, _), *_] = splade_modules(model)

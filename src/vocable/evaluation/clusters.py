@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, csr_matrix
 
 from vocable.encoder.load import locate
-from vocable.errors import ArgumentError, DataError, ModelError
+from vocable.errors import ArgumentError, DataError, ModelError, check_texts
 
 LEXICAL = "lexical"
 EXACT = 20_000  # texts up to which all of them are looked at in every step of k-means
@@ -32,6 +32,7 @@ def text_embeddings(texts: Sequence[str], model: str = LEXICAL) -> Embeddings:
         ModelError: the model cannot be read.
         DataError: not one text has a word.
     """
+    check_texts(texts)
     if model == LEXICAL:
         from sklearn.feature_extraction.text import TfidfVectorizer
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from ir_measures import Measure
 from scipy.sparse import csr_array
 
-from vocable.errors import ArgumentError
+from vocable.errors import ArgumentError, check_texts
 from vocable.evaluation.cost import Cost, active_terms, flops
 from vocable.evaluation.measures import depth, parse_measures
 from vocable.evaluation.quality import Evaluation, evaluate_run
@@ -103,6 +103,7 @@ def parse_grid(texts: Sequence[str]) -> list[Setting]:
     Raises:
         ArgumentError: an unknown name, a value that is no number, or no value.
     """
+    check_texts(texts)
     chosen = (dict(pairs) for text in texts for pairs in product(*map(_choices, text.split())))
     return list(dict.fromkeys(Setting(**values) for values in chosen))
 

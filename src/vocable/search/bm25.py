@@ -19,7 +19,7 @@ import numpy as np
 import Stemmer
 from scipy.sparse import csc_array, csr_array
 
-from vocable.errors import ArgumentError, VectorsError
+from vocable.errors import ArgumentError, VectorsError, check_texts
 from vocable.search.exact import ExactIndex
 from vocable.search.ranking import Ranking
 from vocable.storage import Ids, load_arrays, save_arrays, strings_from_arrays, strings_to_arrays
@@ -83,6 +83,7 @@ class BM25Index:
 
         `queries` are texts, or weights [q, v] of the vocabulary's terms, such as those of an expansion.
         """
+        check_texts(queries, "queries")
         vectors = queries if isinstance(queries, csr_array) else self.query_vectors(queries)
         return self._index.search(vectors, k, threads=threads)
 
@@ -92,6 +93,7 @@ class BM25Index:
 
     def words(self, texts: Sequence[str], progress: bool = False) -> list[list[str]]:
         """The stemmed words of each text, in order, also those that no document has."""
+        check_texts(texts)
         if not texts:
             return []
         stopwords = self.settings["stopwords"]

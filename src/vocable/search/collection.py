@@ -35,7 +35,7 @@ from vocable.encoder.stream import (
     read_progress,
     stream_settings,
 )
-from vocable.errors import ArgumentError, VectorsError
+from vocable.errors import ArgumentError, VectorsError, check_texts
 from vocable.search.bm25 import BM25Index
 from vocable.search.exact import ExactIndex
 from vocable.search.fusion import weighted
@@ -92,6 +92,7 @@ class Collection:
         Raises:
             ArgumentError: an argument out of its range, or a hybrid search without a lexical index.
         """
+        check_texts(texts)
         if not hybrid:
             return self.postings.search(vectors, k, minimum_match=minimum_match)
         if self.bm25 is None:

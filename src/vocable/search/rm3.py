@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from scipy.sparse import csr_array
 
-from vocable.errors import ArgumentError, VectorsError
+from vocable.errors import ArgumentError, VectorsError, check_texts
 from vocable.pruning import prune
 from vocable.search.bm25 import BM25Index
 from vocable.search.ranking import Ranking
@@ -54,6 +54,7 @@ class RM3:
 
         Raises `VectorsError` if there are not n texts, `ArgumentError` for a setting out of its range.
         """
+        check_texts(texts)
         if len(texts) != len(index):
             raise VectorsError(f"{len(texts)} texts for an index of {len(index)} documents")
         _check(fb_docs, fb_terms, original_query_weight)
@@ -67,6 +68,7 @@ class RM3:
         Words that no document has drop out, and a query that finds nothing gets no other words. `advance` is called
         with the number of queries done.
         """
+        check_texts(texts)
         queries = self.index.query_vectors(texts)
         found = self.index.search(queries, self._documents)
         expanded = interpolate(queries, relevance_model(found, self._counts), self._terms, self._share)

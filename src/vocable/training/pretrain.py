@@ -33,7 +33,7 @@ from vocable.encoder.fuse import without_logits
 from vocable.encoder.output_vocabulary import output_layer, output_vocabulary
 from vocable.encoder.precision import in_bfloat16
 from vocable.encoder.splitters import Splitter, splitter
-from vocable.errors import ArgumentError, DataError, ModelError
+from vocable.errors import ArgumentError, DataError, ModelError, check_texts
 from vocable.training.checkpoints import last_checkpoint
 from vocable.training.cross_entropy import mean_cross_entropy
 from vocable.training.dropout import set_dropout
@@ -95,6 +95,7 @@ def pretrain(
             masking without an output vocabulary.
         DataError: there is no text, or not enough of it for so many steps in so few passes.
     """
+    check_texts(texts)
     size = mlm.config.vocab_size
     new = _is_new(new_tokens, size)
     _check_task(mlm, tokenizer, settings, new)

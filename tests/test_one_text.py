@@ -1,0 +1,109 @@
+"""One str where a list of texts is meant: its characters are not taken for texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sentence_transformers import SparseEncoder
+
+from vocable.adapt.calibrate import calibrate
+from vocable.adapt.domain_vocabulary import count_words, fragmentation, train_vocabulary
+from vocable.adapt.expand import expand
+from vocable.adapt.prior import log_counts
+from vocable.adapt.rescale import best_factor, choose_factor, rescale
+from vocable.adapt.start import measure_start
+from vocable.adapt.transfer import transfer
+from vocable.adapt.words import count_unigrams, frequent_words
+from vocable.analysis.expanders import measured_expander, open_expander
+from vocable.analysis.logits import logit_statistics
+from vocable.analysis.measured import measured_model
+from vocable.analysis.query2doc import Query2Doc
+from vocable.analysis.recoverability import recoverability
+from vocable.analysis.term_kinds import proper_names
+from vocable.encoder.encode import TextEncoder, encode
+from vocable.encoder.fuse import splade_modules
+from vocable.encoder.idf import document_frequencies
+from vocable.encoder.inference_free import inference_free
+from vocable.encoder.own_terms import own_terms
+from vocable.errors import ArgumentError, check_texts
+from vocable.evaluation.clusters import text_embeddings
+from vocable.evaluation.grid import parse_grid
+from vocable.search.bm25 import BM25Index
+from vocable.search.collection import Collection
+from vocable.search.exact import ExactIndex
+from vocable.search.rm3 import RM3
+from vocable.training.pretrain import pretrain
+from vocable.training.recipe import Pretraining
+
+TEXT = "a text of more than eight words, which is one and not many"
+UNUSED: Any = None  # an argument that is not looked at before the texts are
+
+Call = Callable[[SparseEncoder], object]
+
+
+def _mlm(model: SparseEncoder) -> Any:
+    [(transformer, _), *_] = splade_modules(model)
+    return transformer.auto_model
+
+
+def _bm25() -> BM25Index:
+    return BM25Index([TEXT])
+
+
+CALLS: dict[str, Call] = {
+    "encode": lambda model: encode(model, TEXT),
+    "TextEncoder.encode": lambda model: TextEncoder(model).encode(TEXT),
+    "own_terms": lambda model: own_terms(model, TEXT),
+    "inference_free": lambda model: inference_free(model, TEXT),
+    "document_frequencies": lambda model: document_frequencies(TEXT, model.tokenizer),
+    "calibrate": lambda model: calibrate(_mlm(model), model.tokenizer, TEXT, activation_rate=0.1),
+    "rescale": lambda model: rescale(_mlm(model), "auto", tokenizer=model.tokenizer, texts=TEXT),
+    "choose_factor": lambda model: choose_factor(_mlm(model), model.tokenizer, TEXT),
+    "best_factor": lambda model: best_factor(_mlm(model), model.tokenizer, TEXT, UNUSED),
+    "measure_start": lambda model: measure_start(_mlm(model), model.tokenizer, TEXT),
+    "transfer": lambda model: transfer(_mlm(model), model.tokenizer, model.tokenizer, texts=TEXT),
+    "log_counts": lambda model: log_counts(model.tokenizer, TEXT),
+    "pretrain": lambda model: pretrain(_mlm(model), model.tokenizer, TEXT, Pretraining.model_construct(), Path("none")),
+    "frequent_words": lambda model: frequent_words(TEXT, model.tokenizer),
+    "count_unigrams": lambda model: count_unigrams(TEXT, UNUSED),
+    "fragmentation": lambda model: fragmentation(model.tokenizer, TEXT),
+    "count_words": lambda model: count_words(TEXT),
+    "train_vocabulary": lambda model: train_vocabulary(TEXT, 100),
+    "logit_statistics": lambda model: logit_statistics(_mlm(model), model.tokenizer, TEXT),
+    "recoverability": lambda model: recoverability(_mlm(model), model.tokenizer, TEXT, 2),
+    "text_embeddings": lambda model: text_embeddings(TEXT),
+    "parse_grid": lambda model: parse_grid("query_top_k=5"),
+    "proper_names": lambda model: proper_names(TEXT),
+    "BM25Index": lambda model: BM25Index(TEXT),
+    "BM25Index.query_vectors": lambda model: _bm25().query_vectors(TEXT),
+    "RM3": lambda model: RM3(_bm25(), TEXT),
+    "RM3.expand": lambda model: RM3(_bm25(), [TEXT]).expand(TEXT),
+    "Collection.search": lambda model: Collection.search(UNUSED, TEXT, UNUSED),
+    "Query2Doc.expand": lambda model: Query2Doc(_bm25(), UNUSED).expand(TEXT),
+    "measured_expander": lambda model: measured_expander("rm3", UNUSED, TEXT, [TEXT]),
+}
+NAMED: dict[str, tuple[str, Call]] = {
+    "BM25Index.search": ("queries", lambda model: _bm25().search(TEXT)),
+    "expand": ("words", lambda model: expand(_mlm(model), model.tokenizer, "words")),
+    "measured_model, queries": ("queries", lambda model: measured_model("m", model, TEXT, [TEXT])),
+    "measured_model, documents": ("documents", lambda model: measured_model("m", model, [TEXT], TEXT)),
+    "measured_expander, documents": ("documents", lambda model: measured_expander("rm3", UNUSED, [TEXT], TEXT)),
+    "open_expander": ("documents", lambda model: open_expander("rm3", TEXT, "query")),
+}
+
+
+@pytest.mark.parametrize("name", [*CALLS, *NAMED])
+def test_one_str_is_refused(name: str, toy_model: SparseEncoder) -> None:
+    argument, call = NAMED[name] if name in NAMED else ("texts", CALLS[name])
+    with pytest.raises(ArgumentError, match=rf"^{argument} must be a list of texts, not one str: write \[text\]$"):
+        call(toy_model)
+
+
+def test_whatever_else_gives_texts_is_taken(toy_model: SparseEncoder) -> None:
+    for texts in ([TEXT], (TEXT,), iter([TEXT]), {TEXT: 1}, None):
+        check_texts(texts)
+    vectors = encode(toy_model, (TEXT, TEXT))
+    assert ExactIndex(vectors).search(vectors, k=1).rows.tolist() == [[0], [0]]
