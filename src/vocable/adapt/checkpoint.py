@@ -14,7 +14,7 @@ from huggingface_hub.errors import HFValidationError
 from safetensors import SafetensorError
 from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from vocable.encoder.load import locate
+from vocable.encoder.load import NO_TOKENIZER, check_tokenizer, check_weights, locate
 from vocable.encoder.output_vocabulary import (
     TERMS,
     output_vocabulary,
@@ -30,7 +30,8 @@ def load_checkpoint(name: str | Path) -> tuple[PreTrainedModel, PreTrainedTokeni
     """The masked language model and the tokenizer of a folder, a Hub id, or `package:NAME/FOLDER`, in float32.
 
     Raises:
-        ModelError: nothing is there, it has no masked-language-model head, or its output vocabulary is damaged.
+        ModelError: nothing is there, weights or its tokenizer are missing, it has no masked-language-model head, or its
+            output vocabulary is damaged.
         DataError: the terms of its output vocabulary are.
     """
     place = locate(name)
@@ -40,6 +41,8 @@ def load_checkpoint(name: str | Path) -> tuple[PreTrainedModel, PreTrainedTokeni
     except (OSError, ValueError, HFValidationError, SafetensorError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise ModelError(f"{name}: no masked language model could be read here ({reason})") from error
+    body = f"{mlm.base_model_prefix}."
+    check_weights(name, mlm, [key for key in loading["missing_keys"] if key.startswith(body)])
     if loading["missing_keys"]:  # the host library makes them up, at random
         missing = ", ".join(sorted(loading["missing_keys"])[:3])
         raise ModelError(
@@ -59,8 +62,11 @@ def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(locate(name))
     except (OSError, ValueError, HFValidationError) as error:
+        if str(error).startswith(NO_TOKENIZER):
+            raise ModelError(f"{name}: its tokenizer is missing") from error
         reason = str(error).strip().partition("\n")[0]
         raise ModelError(f"{name}: no tokenizer could be read here ({reason})") from error
+    check_tokenizer(name, tokenizer)
     return tokenizer
 
 

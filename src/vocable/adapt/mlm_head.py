@@ -6,6 +6,7 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, PreTrainedModel
 
+from vocable.encoder.load import check_weights
 from vocable.errors import ModelError
 
 
@@ -16,7 +17,7 @@ def add_mlm_head(name: str) -> PreTrainedModel:
     the encoder's output with the embeddings from the first step on.
 
     Raises:
-        ModelError: there is no masked-language-model class for this architecture.
+        ModelError: there is no masked-language-model class for this architecture, or the encoder lacks weights.
     """
     config = AutoConfig.from_pretrained(name)
     config.tie_word_embeddings = True
@@ -24,7 +25,8 @@ def add_mlm_head(name: str) -> PreTrainedModel:
         mlm: PreTrainedModel = AutoModelForMaskedLM.from_config(config)
     except ValueError as error:
         raise ModelError(f"{name}: no masked-language-model head is known for {type(config).__name__}") from error
-    encoder = AutoModel.from_pretrained(name)
+    encoder, loading = AutoModel.from_pretrained(name, output_loading_info=True)
+    check_weights(name, encoder, loading["missing_keys"])
     mlm.base_model.load_state_dict(encoder.state_dict(), strict=False)  # the encoder's pooler has no place here
     encoder_modules = set(mlm.base_model.modules())
     decoder = mlm.get_output_embeddings()

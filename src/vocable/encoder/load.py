@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
-from typing import get_args
+from threading import RLock
+from typing import Any, TypeVar, get_args
 
 from huggingface_hub import HfApi, try_to_load_from_cache
 from huggingface_hub.errors import HFValidationError
@@ -17,7 +18,8 @@ from safetensors import SafetensorError
 from sentence_transformers import SparseEncoder
 from sentence_transformers.sparse_encoder.modules import SpladePooling
 from sentence_transformers.util import fullname, load_file_path
-from transformers import AutoConfig
+from torch import nn
+from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from vocable.encoder.fuse import POOLINGS, fuse, splade_modules
 from vocable.encoder.head import Activation
@@ -27,6 +29,13 @@ from vocable.errors import ArgumentError, ModelError
 logger = logging.getLogger(__name__)
 
 BUILT_IN = "vocable-mini"
+SHOWN = 3  # missing weights that a message names
+# How the host libraries begin to say, at length, that there is no tokenizer.
+NO_TOKENIZER = ("Unrecognized processing class", "Couldn't instantiate the backend tokenizer")
+
+M = TypeVar("M", bound=nn.Module)
+
+_OPENING = RLock()  # two threads that open models would restore each other's
 
 
 def load(
@@ -50,7 +59,8 @@ def load(
         trust_remote_code: run code that comes with the model; never without being asked.
 
     Raises:
-        ModelError: nothing is there, it is not a sparse encoder, or its head cannot be bypassed.
+        ModelError: nothing is there, it is not a sparse encoder, weights or its tokenizer are missing, or its head
+            cannot be bypassed.
         DataError: the terms of its output vocabulary are damaged.
         ArgumentError: no such pooling or activation.
     """
@@ -59,11 +69,8 @@ def load(
             raise ArgumentError(f"{what} must be one of {', '.join(known)}, not {asked!r}")
     place = locate(name)
     _check_sparse(place, trust_remote_code)
-    try:
-        with every_pooling_allowed():
-            model = _open(place, device, trust_remote_code)
-    except (OSError, ValueError, HFValidationError, SafetensorError) as error:
-        raise ModelError(f"{name}: {_first_line(error)}") from error
+    with every_pooling_allowed():
+        model = open_whole(name, lambda: _open(place, device, trust_remote_code))
     for transformer, module in splade_modules(model):
         module.pooling_strategy = pooling or module.pooling_strategy
         module.activation_function = activation or module.activation_function
@@ -90,6 +97,72 @@ def locate(name: str | Path) -> str:
     if not Path(text).exists():
         _check_hub(text)
     return text
+
+
+def open_whole(name: str | Path, open_model: Callable[[], M]) -> M:
+    """What `open_model` opens with the host libraries, which make up at random whatever weights are missing.
+
+    Raises:
+        ModelError: it cannot be read, or weights or a tokenizer are missing.
+    """
+    try:
+        with _weights_whole(name):
+            model = open_model()
+    except (OSError, ValueError, HFValidationError, SafetensorError) as error:
+        if str(error).startswith(NO_TOKENIZER):
+            raise ModelError(f"{name}: its tokenizer is missing") from error
+        raise ModelError(f"{name}: {_first_line(error)}") from error
+    for module in model.modules():
+        check_tokenizer(name, getattr(module, "tokenizer", None))
+    return model
+
+
+def check_tokenizer(name: str | Path, tokenizer: Any) -> None:
+    """Refuse what transformers makes up for a folder without a tokenizer: one that knows nothing but special tokens.
+
+    Raises:
+        ModelError: it is such a one.
+    """
+    known = isinstance(tokenizer, PreTrainedTokenizerBase)
+    if known and set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
+        raise ModelError(f"{name}: its tokenizer is missing")
+
+
+def check_weights(name: str | Path, model: PreTrainedModel, missing: Collection[str]) -> None:
+    """Refuse a model of which transformers has made weights up.
+
+    A pooler that only a classification would use may be missing, as may what is no parameter.
+
+    Raises:
+        ModelError: there are `missing` parameters; it names the first three.
+    """
+    classifies = type(model).__name__.endswith("ForSequenceClassification")
+    parameters = {key for key, _ in model.named_parameters(remove_duplicate=False)}
+    lost = sorted(key for key in missing if key in parameters and (classifies or "pooler." not in key))
+    if lost:
+        more = f" and {len(lost) - SHOWN} more" if len(lost) > SHOWN else ""
+        raise ModelError(f"{name}: weights are missing: {', '.join(lost[:SHOWN])}{more}")
+
+
+@contextmanager
+def _weights_whole(name: str | Path) -> Iterator[None]:
+    """Within the context whatever model of transformers is opened is checked, also by sentence-transformers.
+
+    That library does not pass on what transformers says about missing weights.
+    """
+    with _OPENING:
+        stock = PreTrainedModel.__dict__["from_pretrained"]
+
+        def checked(cls: Any, /, *args: Any, output_loading_info: bool = False, **settings: Any) -> Any:
+            model, loading = stock.__func__(cls, *args, output_loading_info=True, **settings)
+            check_weights(name, model, loading["missing_keys"])
+            return (model, loading) if output_loading_info else model
+
+        PreTrainedModel.from_pretrained = classmethod(checked)
+        try:
+            yield
+        finally:
+            PreTrainedModel.from_pretrained = stock
 
 
 def _open(place: str, device: str | None, trust_remote_code: bool) -> SparseEncoder:

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, csr_matrix
 
-from vocable.encoder.load import locate
-from vocable.errors import ArgumentError, DataError, ModelError, check_texts
+from vocable.encoder.load import locate, open_whole
+from vocable.errors import ArgumentError, DataError, check_texts
 
 LEXICAL = "lexical"
 EXACT = 20_000  # texts up to which all of them are looked at in every step of k-means
@@ -42,10 +42,8 @@ def text_embeddings(texts: Sequence[str], model: str = LEXICAL) -> Embeddings:
             raise DataError("there is no text with a word to cluster") from error
     from sentence_transformers import SentenceTransformer
 
-    try:
-        encoder = SentenceTransformer(locate(model), model_kwargs={"dtype": "float32"})
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{model}: {str(error).strip().splitlines()[0]}") from error
+    place = locate(model)
+    encoder = open_whole(model, lambda: SentenceTransformer(place, model_kwargs={"dtype": "float32"}))
     found = encoder.encode(list(texts), normalize_embeddings=True, show_progress_bar=False, convert_to_numpy=True)
     return cast(Embeddings, found)
 

@@ -13,14 +13,13 @@ from typing import Literal, TypeAlias
 import numpy as np
 from huggingface_hub.errors import HFValidationError
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 from sentence_transformers import CrossEncoder, SentenceTransformer, SparseEncoder
 from sentence_transformers.util import load_file_path
 from torch import nn
 from transformers import AutoConfig
 
 from vocable.encoder.encode import TextEncoder
-from vocable.encoder.load import load, locate
+from vocable.encoder.load import load, locate, open_whole
 from vocable.errors import ModelError
 
 Kind = Literal["cross", "dense", "sparse"]
@@ -95,19 +94,16 @@ def load_scoring_model(name: str | Path, kind: Kind | None = None) -> Model:
         kind: what it is; by default what its configuration says.
 
     Raises:
-        ModelError: nothing is there, it cannot be loaded, or does not say what kind it is.
+        ModelError: nothing is there, it cannot be loaded, lacks weights, or does not say what kind it is.
     """
     place = locate(name)
     try:
         kind = kind or _kind(place)
-        model: Model
-        if kind == "sparse":
-            model = load(name)
-        else:
-            model = CrossEncoder(place) if kind == "cross" else SentenceTransformer(place)
-    except (OSError, ValueError, HFValidationError, SafetensorError) as error:
+    except (OSError, ValueError, HFValidationError) as error:
         raise ModelError(f"{name}: {str(error).strip().partition(chr(10))[0]}") from error
-    return model
+    if kind == "sparse":
+        return load(name)
+    return open_whole(name, lambda: CrossEncoder(place) if kind == "cross" else SentenceTransformer(place))
 
 
 def _kind(place: str) -> Kind:

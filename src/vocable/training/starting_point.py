@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vocable.adapt.calibrate import calibrate
-from vocable.adapt.checkpoint import load_checkpoint, save_checkpoint
+from vocable.adapt.checkpoint import load_checkpoint, load_tokenizer, save_checkpoint
 from vocable.adapt.expand import expand
 from vocable.adapt.lowercase import lowercased
 from vocable.adapt.mlm_head import add_mlm_head
@@ -101,7 +101,7 @@ def _backbone(recipe: Recipe) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]
     if recipe.head == "own":
         return load_checkpoint(recipe.model)
     place = locate(recipe.model)
-    return add_mlm_head(place), AutoTokenizer.from_pretrained(place)
+    return add_mlm_head(place), load_tokenizer(place)
 
 
 def _transferred(

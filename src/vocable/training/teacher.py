@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from vocable.encoder.load import locate
-from vocable.errors import ModelError
+from vocable.encoder.load import locate, open_whole
 from vocable.objectives.ensemble import ensemble
 from vocable.progress import progress
 from vocable.search.bm25 import BM25Index
@@ -113,10 +112,8 @@ def teach(examples: Dataset, settings: TeacherSettings, folder: Path) -> tuple[T
 
 
 def _embed(examples: Dataset, name: str, max_length: int, finished: Path) -> None:
-    try:
-        model = SentenceTransformer(locate(name), model_kwargs={"dtype": "float32"})
-    except (OSError, ValueError) as error:
-        raise ModelError(f"teacher {name}: {str(error).strip().splitlines()[0]}") from error
+    place = locate(name)
+    model = open_whole(f"teacher {name}", lambda: SentenceTransformer(place, model_kwargs={"dtype": "float32"}))
     model.max_seq_length = max_length
     columns = examples.column_names
     unfinished = finished.with_suffix(".partial")

@@ -1,0 +1,123 @@
+"""Model folders that lack weights or their tokenizer, of which the host libraries would make something up."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel
+
+from vocable.adapt.checkpoint import load_checkpoint
+from vocable.adapt.mlm_head import add_mlm_head
+from vocable.adapt.target import load_target
+from vocable.encoder.load import load
+from vocable.errors import ModelError
+from vocable.training.scorers import load_scoring_model
+
+WEIGHTS = "model.safetensors"
+LOADERS: dict[str, Callable[[Path], object]] = {
+    "load": load,
+    "load_checkpoint": load_checkpoint,
+    "load_target": load_target,
+}
+
+
+def without(folder: Path, copy: Path, tensor: str) -> Path:
+    """A copy of a model folder without one tensor."""
+    shutil.copytree(folder, copy)
+    tensors = load_file(folder / WEIGHTS)
+    del tensors[tensor]
+    save_file(tensors, copy / WEIGHTS, metadata={"format": "pt"})
+    return copy
+
+
+@pytest.mark.parametrize("where", [0.0, 0.5, 1.0])
+def test_a_model_without_one_of_its_tensors_is_refused(backbone: Path, tmp_path: Path, where: float) -> None:
+    names = sorted(load_file(backbone / WEIGHTS))
+    broken = without(backbone, tmp_path / "broken", names[round(where * (len(names) - 1))])
+    for loader in LOADERS.values():
+        with pytest.raises(ModelError, match=r"broken.* (weights are missing: |not all of it)") as caught:
+            loader(broken)
+        assert "\n" not in str(caught.value)
+
+
+def test_every_whole_model_loads(backbone: Path) -> None:
+    stock = PreTrainedModel.__dict__["from_pretrained"]
+    for loader in LOADERS.values():
+        loader(backbone)
+    assert PreTrainedModel.__dict__["from_pretrained"] is stock
+
+
+def test_the_built_in_model_is_whole() -> None:
+    load("vocable-mini")
+
+
+def test_missing_weights_of_a_saved_sparse_encoder_are_named(backbones: dict[str, Path], tmp_path: Path) -> None:
+    load(backbones["bert"], device="cpu").save_pretrained(str(tmp_path / "saved"))
+    lost = "bert.encoder.layer.0.attention.self.query.weight"
+    with pytest.raises(ModelError, match=rf"broken: weights are missing: {lost}$"):
+        load(without(tmp_path / "saved", tmp_path / "broken", lost))
+    load(tmp_path / "saved")
+
+
+def test_a_shard_without_one_of_its_tensors_is_noticed(backbones: dict[str, Path], tmp_path: Path) -> None:
+    mlm, tokenizer = load_checkpoint(backbones["bert"])
+    mlm.save_pretrained(tmp_path, max_shard_size="20KB")
+    tokenizer.save_pretrained(tmp_path)
+    load(tmp_path)
+    index = tmp_path / f"{WEIGHTS}.index.json"
+    found = json.loads(index.read_text())
+    lost, shard = next((name, file) for name, file in found["weight_map"].items() if "query.weight" in name)
+    tensors = load_file(tmp_path / shard)
+    del tensors[lost], found["weight_map"][lost]
+    save_file(tensors, tmp_path / shard, metadata={"format": "pt"})
+    index.write_text(json.dumps(found))
+    with pytest.raises(ModelError, match=f"weights are missing: {lost}"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("files", [("tokenizer.json",), ("tokenizer.json", "tokenizer_config.json")])
+def test_a_model_without_its_tokenizer_is_refused(backbone: Path, tmp_path: Path, files: tuple[str, ...]) -> None:
+    shutil.copytree(backbone, tmp_path / "mute")
+    for file in files:
+        (tmp_path / "mute" / file).unlink()
+    for loader in LOADERS.values():
+        with pytest.raises(ModelError, match=r"mute: its tokenizer is missing$"):
+            loader(tmp_path / "mute")
+
+
+def test_an_encoder_alone_is_a_target_and_may_lack_its_pooler(backbones: dict[str, Path], tmp_path: Path) -> None:
+    whole = tmp_path / "encoder"
+    AutoModel.from_pretrained(backbones["bert"]).save_pretrained(whole)
+    AutoTokenizer.from_pretrained(backbones["bert"]).save_pretrained(whole)
+    bare = without(whole, tmp_path / "bare", "pooler.dense.weight")
+    expected = load_file(whole / WEIGHTS)["embeddings.word_embeddings.weight"]
+    model = load_target(bare).model
+    assert model is not None
+    assert torch.equal(model.get_input_embeddings().weight, expected)
+    add_mlm_head(str(bare))
+    lost = "encoder.layer.1.output.dense.weight"
+    broken = without(whole, tmp_path / "broken", lost)
+    for loader in (load_target, add_mlm_head):
+        with pytest.raises(ModelError, match=f"broken: weights are missing: .*{lost}"):
+            loader(str(broken))
+
+
+def test_teachers_without_one_of_their_tensors_are_refused(backbones: dict[str, Path], tmp_path: Path) -> None:
+    transformer = Transformer(str(backbones["bert"]))
+    SentenceTransformer(modules=[transformer, Pooling(32)], device="cpu").save(str(tmp_path / "dense"))
+    cross = AutoModelForSequenceClassification.from_pretrained(backbones["bert"], num_labels=1)
+    cross.save_pretrained(tmp_path / "cross")
+    AutoTokenizer.from_pretrained(backbones["bert"]).save_pretrained(tmp_path / "cross")
+    for kind, lost in (("dense", "encoder.layer.0.output.dense.weight"), ("cross", "bert.pooler.dense.weight")):
+        load_scoring_model(tmp_path / kind)
+        with pytest.raises(ModelError, match=f"weights are missing: {lost}"):
+            load_scoring_model(without(tmp_path / kind, tmp_path / f"broken-{kind}", lost))
