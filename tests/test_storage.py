@@ -1,13 +1,23 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from vocable.errors import VectorsError
-from vocable.storage import Ids, load_arrays, replacing, save_arrays, strings_from_arrays, strings_to_arrays
+from vocable.errors import ArgumentError, VectorsError
+from vocable.storage import (
+    Ids,
+    load_arrays,
+    replacing,
+    replacing_folder,
+    save_arrays,
+    strings_from_arrays,
+    strings_to_arrays,
+)
 
 ARRAYS = {"a": np.arange(1000, dtype=np.int32), "empty": np.empty(0, dtype=np.float32)}
 
@@ -123,3 +133,64 @@ def test_a_block_that_fails_writes_nothing(tmp_path: Path) -> None:
     with replacing(tmp_path / "f") as file:
         file.write(json.dumps(1).encode())
     assert (tmp_path / "f").read_bytes() == b"1"
+
+
+def test_a_replaced_file_keeps_its_mode_and_a_link_its_target(tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    target, link = tmp_path / "far" / "f", tmp_path / "link"
+    target.write_bytes(b"old")
+    target.chmod(0o640)
+    link.symlink_to(target)
+    with replacing(link) as file:
+        file.write(b"new")
+    assert link.is_symlink()
+    assert target.read_bytes() == b"new"
+    assert stat.S_IMODE(target.stat().st_mode) == 0o640
+    assert [path.name for path in (tmp_path / "far").iterdir()] == ["f"]
+
+
+def test_a_file_is_forced_to_disk_and_then_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    forced: list[str] = []
+    monkeypatch.setattr("os.fsync", lambda descriptor: forced.append(os.readlink(f"/proc/self/fd/{descriptor}")))
+    with replacing(tmp_path / "f") as file:
+        file.write(b"new")
+    assert [Path(path).name for path in forced] == [".f.part", tmp_path.name]
+    forced.clear()
+    with replacing_folder(tmp_path / "deep" / "x") as folder:
+        (folder / "sub").mkdir()
+        (folder / "sub" / "a").write_bytes(b"a")
+    assert sorted(Path(path).name for path in forced[:3]) == sorted([folder.name, "sub", "a"])
+    assert [Path(path).name for path in forced[3:]] == ["deep"]
+
+
+def test_a_folder_is_there_when_it_is_whole(tmp_path: Path) -> None:
+    (tmp_path / "x").mkdir()
+    with replacing_folder(tmp_path / "x") as folder:
+        (folder / "a").write_bytes(b"a")
+        assert folder.parent == tmp_path
+        assert folder.name.startswith(".x.")
+        assert not any((tmp_path / "x").iterdir())
+        (tmp_path / "other").mkdir()
+        assert folder.stat().st_mode == (tmp_path / "other").stat().st_mode
+    assert (tmp_path / "x" / "a").read_bytes() == b"a"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "x"]
+
+
+def test_a_folder_whose_block_fails_leaves_nothing(tmp_path: Path) -> None:
+    def fail_half_way() -> None:
+        with replacing_folder(tmp_path / "x") as folder:
+            (folder / "a").write_bytes(b"half")
+            raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        fail_half_way()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_in_place_of_something_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(ArgumentError, match="is already there"), replacing_folder(tmp_path):
+        pass
+    with pytest.raises(ArgumentError, match="is already there"), replacing_folder(tmp_path / "thesis.tex"):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]

@@ -8,7 +8,6 @@ Shapes: n vectors, v terms.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -16,7 +15,8 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from vocable.errors import ArgumentError
-from vocable.unfinished import partial_of, refuse_occupied
+from vocable.storage import replacing_folder
+from vocable.unfinished import refuse_taken
 from vocable.vectors import as_vectors, read_shards, selected, write_vectors
 
 
@@ -75,22 +75,17 @@ def prune_stored(
         the numbers of postings before and after.
 
     Raises:
-        ArgumentError: also when something is at `output` already.
+        ArgumentError: also when something is at `output` already, or another command is making it.
     """
     check_limits(top_k, min_weight, mass)
-    refuse_occupied(output)
-    work, before, after = partial_of(output), 0, 0
-    shutil.rmtree(work, ignore_errors=True)  # of a run that was killed
-    work.mkdir(parents=True)
-    try:
+    refuse_taken(output)
+    before, after = 0, 0
+    with replacing_folder(output) as work:
         for number, shard in enumerate(read_shards(source)):
             kept = then(shard.ids, prune(shard.matrix, top_k, min_weight, mass))
             write_vectors(work / f"part-{number:05d}.parquet", shard.ids, kept, shard.meta)
             before, after = before + shard.matrix.nnz, after + kept.nnz
             advance(len(shard.ids))
-        os.replace(work, output)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
     return before, after
 
 

@@ -1,4 +1,4 @@
-"""Files that are whole or absent: one file replaced at a time, and folders of arrays that load memory-mapped.
+"""Files that are whole or absent: one file or folder replaced at a time, and folders of arrays, memory-mapped.
 
 A folder of arrays is what an index is on disk: one `NAME.npy` each, and `index.json`, which says what made the folder
 and gives the type, shape and checksum of every array. Raises `VectorsError` for whatever cannot be trusted.
@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import stat
+import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +22,7 @@ import pyarrow as pa
 
 from vocable.errors import ArgumentError, VectorsError
 
+ANOTHER = "name another output, or remove it"
 HEADER = "index.json"
 FORMAT = 1
 
@@ -74,18 +77,81 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open a file that takes the place of `path` only when the block ends without an error.
 
     It is written beside `path` as `.NAME.part`, forced to disk, then renamed: whoever opens `path` sees the old file or
-    the whole new one.
+    the whole new one. A file that is replaced leaves its mode to the new one, and of a link the target is replaced.
     """
     target = Path(path)
+    if target.is_symlink():
+        target = target.resolve()
     part = target.with_name(f".{target.name}.part")
     try:
         with part.open("wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
+        if target.exists():
+            part.chmod(stat.S_IMODE(target.stat().st_mode))
         part.replace(target)
+        _force_to_disk(target.parent)
     finally:
         part.unlink(missing_ok=True)
+
+
+def occupied(output: Path) -> bool:
+    """Whether something is there already; an empty folder does not count, since renaming replaces it."""
+    return output.exists() and not (output.is_dir() and not any(output.iterdir()))
+
+
+def refuse_occupied(output: Path) -> None:
+    """Raise `ArgumentError` if something is there already."""
+    if occupied(output):
+        raise ArgumentError(f"{output} is already there: {ANOTHER}")
+
+
+@contextmanager
+def replacing_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Make a folder that is at `path` only when the block ends without an error.
+
+    The block is given an empty folder beside `path`, `.NAME.RANDOM.part`, which is nobody else's. It is forced to disk
+    with all that is in it, then renamed; after an error it is removed. Parents are made where they are missing.
+
+    Raises:
+        ArgumentError: something is at `path` already, or it has no name of its own, as ".".
+    """
+    target = Path(path)
+    refuse_occupied(target)
+    if target.name in ("", ".."):
+        raise ArgumentError(f"{target} cannot be an output: name a folder that is not there yet")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
+    try:
+        part.chmod(_mode_of_new(part))
+        yield part
+        for folder, _, files in os.walk(part):
+            for name in files:
+                _force_to_disk(Path(folder, name))
+            _force_to_disk(Path(folder))
+        part.replace(target)
+        _force_to_disk(target.parent)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _mode_of_new(parent: Path) -> int:
+    """The mode of a new folder in `parent`; asking for the umask would set it, for all threads."""
+    probe = parent / "mode"
+    probe.mkdir()
+    mode = stat.S_IMODE(probe.stat().st_mode)
+    probe.rmdir()
+    return mode
+
+
+def _force_to_disk(path: Path) -> None:
+    """Wait until a file, or the names in a folder, would outlast a loss of power."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def save_arrays(

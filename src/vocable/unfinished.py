@@ -7,14 +7,18 @@ refused.
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 from vocable.errors import ArgumentError, VectorsError
+from vocable.storage import ANOTHER as ANOTHER
+from vocable.storage import occupied as occupied
+from vocable.storage import refuse_occupied as refuse_occupied
 from vocable.storage import replacing
 
 SETTINGS = "settings.json"
-ANOTHER = "name another output, or remove it"
+RECIPE = "recipe.json"  # in place of settings, of a training
 
 
 def partial_of(output: Path) -> Path:
@@ -31,15 +35,17 @@ def partial_of(output: Path) -> Path:
     return output.with_name(f"{output.name}.partial")
 
 
-def occupied(output: Path) -> bool:
-    """Whether something is there already; an empty folder does not count, since renaming replaces it."""
-    return output.exists() and not (output.is_dir() and not any(output.iterdir()))
+def refuse_taken(output: Path) -> None:
+    """Raise `ArgumentError` if something is there already, or if another command has begun to make it.
 
-
-def refuse_occupied(output: Path) -> None:
-    """Raise `ArgumentError` if something is there already."""
-    if occupied(output):
-        raise ArgumentError(f"{output} is already there: {ANOTHER}")
+    For commands that do their work at once: those that can go on with theirs `claim` it.
+    """
+    refuse_occupied(output)
+    work = partial_of(output)
+    if any((work / name).exists() for name in (SETTINGS, RECIPE)):
+        raise ArgumentError(
+            f"{work} is the unfinished work of another command: finish or remove it, or name another output"
+        )
 
 
 def claim(work: Path, settings: dict[str, Any]) -> None:
@@ -65,6 +71,22 @@ def check_settings(folder: Path, settings: dict[str, Any]) -> None:
     others = [key for key in sorted(settings.keys() | found.keys()) if found.get(key) != settings.get(key)]
     if others:
         raise ArgumentError(f"{folder} was made with other settings ({', '.join(others)}): {ANOTHER}")
+
+
+def clear_up(work: Path, settings: dict[str, Any]) -> None:
+    """Remove `work` if it is empty or the folder of the run with these settings; any other is left as it is."""
+    try:
+        if work.is_dir() and not occupied(work):
+            work.rmdir()
+        check_settings(work, settings)
+    except (ArgumentError, VectorsError):
+        return
+    for path in work.iterdir():  # the settings last: until then it can be told whose it is
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        elif path.name != SETTINGS:
+            path.unlink(missing_ok=True)
+    shutil.rmtree(work, ignore_errors=True)
 
 
 def read_json(path: Path) -> dict[str, Any]:

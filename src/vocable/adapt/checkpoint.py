@@ -5,8 +5,6 @@ They are stock checkpoints, unless the output vocabulary is another than the tok
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -23,7 +21,8 @@ from vocable.encoder.output_vocabulary import (
     write_terms,
 )
 from vocable.errors import ModelError
-from vocable.unfinished import partial_of, refuse_occupied
+from vocable.storage import replacing_folder
+from vocable.unfinished import refuse_taken
 
 
 def load_checkpoint(name: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
@@ -86,13 +85,11 @@ def save_checkpoint(
         beside: further files of the folder, {name: content}.
 
     Raises:
-        ArgumentError: `output` is there already.
+        ArgumentError: `output` is there already, or is being made by another command.
     """
     output = Path(output)
-    refuse_occupied(output)
-    unfinished = partial_of(output)
-    shutil.rmtree(unfinished, ignore_errors=True)
-    try:
+    refuse_taken(output)
+    with replacing_folder(output) as unfinished:
         mlm.save_pretrained(unfinished)
         tokenizer.save_pretrained(unfinished)
         layer = output_vocabulary(mlm)
@@ -100,6 +97,3 @@ def save_checkpoint(
             write_terms(unfinished / TERMS, layer.terms)
         for name, content in (beside or {}).items():
             (unfinished / name).write_bytes(content)
-        os.replace(unfinished, output)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)

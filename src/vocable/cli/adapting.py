@@ -61,9 +61,9 @@ def rescale(
     from vocable.adapt.provenance import save_adapted
     from vocable.adapt.rescale import choose_factor
     from vocable.adapt.rescale import rescale as divide
-    from vocable.unfinished import refuse_occupied
+    from vocable.unfinished import refuse_taken
 
-    refuse_occupied(output)
+    refuse_taken(output)
     mlm, tokenizer = load_checkpoint(model)
     choice = None
     if k is None:

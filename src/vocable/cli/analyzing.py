@@ -125,12 +125,12 @@ def prune(
     Example: vocable prune vectors -o small --top-k 20
     """
     from vocable.pruning import check_limits, prune_stored
-    from vocable.unfinished import refuse_occupied
+    from vocable.unfinished import refuse_taken
 
     limits: dict[str, Any] = {"top_k": top_k, "min_weight": min_weight, "mass": mass}
     if wacky is not None:
         check_limits(**limits)
-        refuse_occupied(output)
+        refuse_taken(output)
         limits["then"] = _wacky_pruner(vectors, wacky, top, texts, model)
     elif any(option is not None for option in (top, texts, model)):
         raise ArgumentError("--top, --texts and --model go with --wacky")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from typing import Annotated, Literal
 
 import typer
@@ -42,17 +40,16 @@ def inference_free(
     from vocable.encoder.inference_free import inference_free as look_queries_up
     from vocable.encoder.load import load
     from vocable.encoder.routes import static_embedding
-    from vocable.unfinished import partial_of, refuse_occupied
+    from vocable.storage import replacing_folder
+    from vocable.unfinished import refuse_taken
 
-    refuse_occupied(output)
+    refuse_taken(output)
     texts = None if corpus is None else read_texts(corpus)  # a place that is not there is known at once
     with progress("texts") as advance:
         counted = None if texts is None else (text for text in texts if advance(1) is None)
         made = look_queries_up(load(model), counted, formula=formula, trainable=trainable)
-    unfinished = partial_of(output)
-    shutil.rmtree(unfinished, ignore_errors=True)
-    made.save_pretrained(str(unfinished))
-    os.replace(unfinished, output)
+    with replacing_folder(output) as unfinished:
+        made.save_pretrained(str(unfinished))
     table = static_embedding(made, "query")
     tokens = 0 if table is None else int((table.weight > 0).sum())
     if as_json:

@@ -57,9 +57,9 @@ def expand(
     from vocable.adapt.target import load_target
     from vocable.adapt.words import read_words
     from vocable.encoder.output_vocabulary import output_vocabulary
-    from vocable.unfinished import refuse_occupied
+    from vocable.unfinished import refuse_taken
 
-    refuse_occupied(output)
+    refuse_taken(output)
     listed = [] if words is None else read_words(words)
     mlm, tokenizer = load_checkpoint(model)
     onto = None if target is None else load_target(target)

@@ -152,9 +152,9 @@ def calibrate(
     from vocable.adapt.checkpoint import load_checkpoint
     from vocable.adapt.provenance import save_adapted
     from vocable.data import read_texts
-    from vocable.unfinished import refuse_occupied
+    from vocable.unfinished import refuse_taken
 
-    refuse_occupied(output)
+    refuse_taken(output)
     mlm, tokenizer = load_checkpoint(model)
     probe = list(islice(read_texts(texts), PROBE_TEXTS))
     if not any(text.strip() for text in probe):

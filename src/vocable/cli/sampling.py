@@ -43,9 +43,9 @@ def sample(
     from vocable.data import BadLines, read_examples
     from vocable.evaluation.query_log import read_log
     from vocable.evaluation.testsets import Choice, choose, write_beir, write_rest
-    from vocable.unfinished import refuse_occupied
+    from vocable.unfinished import refuse_taken
 
-    refuse_occupied(output)
+    refuse_taken(output)
     if rest is not None and log == "-":
         raise ArgumentError("--rest reads the log a second time, which standard input cannot give")
     choice = Choice(queries, clusters, kind, positives, negatives, min_overlap, distractors)

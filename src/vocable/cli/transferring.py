@@ -49,9 +49,9 @@ def transfer(
     from vocable.adapt.target import load_target
     from vocable.adapt.transfer import transfer as move
     from vocable.data import read_texts
-    from vocable.unfinished import refuse_occupied
+    from vocable.unfinished import refuse_taken
 
-    refuse_occupied(output)
+    refuse_taken(output)
     corpus = None if texts is None else read_texts(texts)
     mlm, tokenizer = load_checkpoint(model)
     onto = load_target(target)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -17,7 +15,6 @@ from vocable.errors import ArgumentError
 
 if TYPE_CHECKING:
     from rich.table import Table
-    from transformers import PreTrainedTokenizerBase
 
     from vocable.adapt.domain_vocabulary import Fragmentation
 
@@ -48,10 +45,11 @@ def vocabulary(
     from vocable.adapt.domain_vocabulary import count_words, fragmentation, train_vocabulary
     from vocable.data import read_texts
     from vocable.progress import progress
-    from vocable.unfinished import refuse_occupied
+    from vocable.storage import replacing_folder
+    from vocable.unfinished import refuse_taken
 
     if output is not None:
-        refuse_occupied(output)
+        refuse_taken(output)
     streams = [read_texts(place) for place in texts]  # a place that is not there is known at once
     with progress("texts") as advance:
         words = count_words(_told(chain.from_iterable(streams), advance))
@@ -60,7 +58,8 @@ def vocabulary(
     if output is None:
         print_json([one._asdict() for one in found]) if as_json else print_table(_table(found))
         return
-    _save(tokenizers[0], output)
+    with replacing_folder(output) as unfinished:
+        tokenizers[0].save_pretrained(unfinished)
     if as_json:
         print_json({"output": str(output)} | found[0]._asdict())
     else:
@@ -82,13 +81,3 @@ def _table(found: Sequence[Fragmentation]) -> Table:
     for one in found:
         table.add_row(f"{one.size:,}", f"{one.tokens_per_word:.3f}", f"{one.rare:.1%}")
     return table
-
-
-def _save(tokenizer: PreTrainedTokenizerBase, output: Path) -> None:
-    """Whole or not at all."""
-    from vocable.unfinished import partial_of
-
-    unfinished = partial_of(output)
-    shutil.rmtree(unfinished, ignore_errors=True)
-    tokenizer.save_pretrained(unfinished)
-    os.replace(unfinished, output)

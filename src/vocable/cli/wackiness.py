@@ -82,7 +82,7 @@ def wackiness(
     """
     from vocable.analysis.figures import check_figure
     from vocable.analysis.wackiness_study import Choices
-    from vocable.unfinished import check_settings, claim, occupied, partial_of
+    from vocable.unfinished import check_settings, claim, clear_up, occupied, partial_of
 
     check_figure(output / "curves.svg")  # what the figure needs is missed before the work, not after it
     choices = Choices(k=k, idf=idf, special=special, bins=bins, vocabulary=vocabulary)
@@ -101,7 +101,7 @@ def wackiness(
         claim(work, settings)
         _report(systems, inputs, choices, ways, settings, work)
         os.replace(work / "whole", output)
-    shutil.rmtree(work, ignore_errors=True)  # also of a call that was killed after its last step
+    clear_up(work, settings)  # also of a call that was killed after its last step
     _write_cards(folders, output)
     _print(output, as_json)
 

@@ -18,9 +18,7 @@ A text is cut into words as `\\w+` in lower case. Distinct texts of the log are 
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -35,8 +33,8 @@ from vocable.data import Example
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.clusters import LEXICAL, cluster, text_embeddings
 from vocable.evaluation.query_log import Log
-from vocable.storage import replacing
-from vocable.unfinished import partial_of, refuse_occupied
+from vocable.storage import replacing, replacing_folder
+from vocable.unfinished import refuse_taken
 
 LEVELS = ("low", "middle", "high")
 WORD = re.compile(r"\w+")
@@ -248,20 +246,19 @@ def write_beir(selection: Selection, folder: Path) -> None:
     Positives are judged 1 and hard negatives 0.
 
     Raises:
-        ArgumentError: something is at `folder` already.
+        ArgumentError: something is at `folder` already, or another command is making it.
     """
-    refuse_occupied(folder)
-    work, log = partial_of(folder), selection.log
-    shutil.rmtree(work, ignore_errors=True)  # of a run that was killed
-    (work / "qrels").mkdir(parents=True)
+    refuse_taken(folder)
+    log = selection.log
     corpus = ({"_id": f"d{row}", "title": "", "text": log.documents[row]} for row in selection.documents())
     queries = ({"_id": f"q{one.query}", "text": log.queries[one.query]} for one in selection.chosen)
-    for name, rows in (("corpus", corpus), ("queries", queries)):
-        with (work / f"{name}.jsonl").open("w", encoding="utf-8") as file:
-            file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    with (work / "qrels" / "test.tsv").open("w", encoding="utf-8") as file:
-        file.write("query-id\tcorpus-id\tscore\n")
-        for one in selection.chosen:
-            for relevance, rows_of in ((1, one.positives), (0, one.negatives)):
-                file.writelines(f"q{one.query}\td{row}\t{relevance}\n" for row in rows_of)
-    os.replace(work, folder)
+    with replacing_folder(folder) as work:
+        (work / "qrels").mkdir()
+        for name, rows in (("corpus", corpus), ("queries", queries)):
+            with (work / f"{name}.jsonl").open("w", encoding="utf-8") as file:
+                file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        with (work / "qrels" / "test.tsv").open("w", encoding="utf-8") as file:
+            file.write("query-id\tcorpus-id\tscore\n")
+            for one in selection.chosen:
+                for relevance, rows_of in ((1, one.positives), (0, one.negatives)):
+                    file.writelines(f"q{one.query}\td{row}\t{relevance}\n" for row in rows_of)

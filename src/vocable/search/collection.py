@@ -41,7 +41,7 @@ from vocable.search.exact import ExactIndex
 from vocable.search.fusion import weighted
 from vocable.search.ranking import Ranking
 from vocable.storage import replacing
-from vocable.unfinished import SETTINGS, check_settings, occupied, partial_of, read_json, write_json
+from vocable.unfinished import SETTINGS, check_settings, claim, clear_up, occupied, partial_of, read_json, write_json
 from vocable.vectors import read_vectors
 
 FUSED_DEPTH = 100  # hits that each side of a hybrid search gives at least
@@ -143,8 +143,9 @@ def build_collection(
     settings = stream_settings(encoder, describe(encoder, model), source, keep_texts=True) | {"bm25": bm25}
     if occupied(folder):
         check_settings(folder, settings)
-        shutil.rmtree(work, ignore_errors=True)  # of a call that was killed after its last step
+        clear_up(work, settings)  # of a call that was killed after its last step
         return read_progress(folder)
+    claim(work, settings)
     encoded, whole = work / "encoded", work / "whole"
     progress = encode_stream(encoder, documents, encoded, model=model, source=source, keep_texts=True, advance=advance)
     if not progress.texts:
@@ -159,7 +160,7 @@ def build_collection(
     shutil.copy(encoded / PROGRESS, whole / PROGRESS)
     write_json(whole / SETTINGS, settings)
     os.replace(whole, folder)
-    shutil.rmtree(work)
+    clear_up(work, settings)
     return progress
 
 

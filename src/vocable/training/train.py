@@ -22,7 +22,7 @@ from vocable.encoder.fuse import splade_modules
 from vocable.encoder.load import every_pooling_allowed, load
 from vocable.encoder.precision import in_bfloat16
 from vocable.encoder.routes import static_embedding
-from vocable.errors import DataError, RecipeError
+from vocable.errors import ArgumentError, DataError, RecipeError
 from vocable.storage import replacing
 from vocable.training import pretrain, processes
 from vocable.training.checkpoints import last_checkpoint
@@ -38,9 +38,9 @@ from vocable.training.recipe import Recipe, Saved
 from vocable.training.starting_point import PRETRAIN, PROBE_TEXTS, starting_point
 from vocable.training.term_wackiness import MeasureWackiness
 from vocable.training.topics import InOrder
-from vocable.unfinished import partial_of, refuse_occupied
+from vocable.unfinished import ANOTHER, RECIPE, partial_of, refuse_occupied
 
-RECIPE, LOG = "recipe.json", "log.jsonl"  # beside the model
+LOG = "log.jsonl"  # beside the model, as is the recipe
 
 
 def train(recipe: Recipe, output: str | Path, *, resume: bool = True) -> SparseEncoder:
@@ -99,9 +99,11 @@ def _check_split(recipe: Recipe) -> None:
 
 def _claim(work: Path, recipe: Recipe, resume: bool) -> None:
     """Make the work folder this recipe's own."""
-    if not resume and work.exists():
+    if not resume and (work / RECIPE).exists():
         shutil.rmtree(work)
     if not (work / RECIPE).exists():
+        if work.exists() and any(path.name != LOG and not path.name.startswith(".") for path in work.iterdir()):
+            raise ArgumentError(f"{work} is already there and something else: {ANOTHER}")
         work.mkdir(parents=True, exist_ok=True)
         (work / LOG).touch()
         with replacing(work / RECIPE) as file:
