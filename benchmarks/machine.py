@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from vocable.encoder.precision import native_bfloat16
+from vocable.encoder.encode import native_bfloat16
 
 PROC = Path("/proc/self")
 NOT_NATIVE = "bfloat16: not native here, not measured"

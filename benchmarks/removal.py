@@ -20,8 +20,7 @@ from machine import machine, print_machine
 from scipy.sparse import csr_array
 from search import SIZE, random_vectors
 
-from vocable.analysis.ablation import MEASURES, Ablation
-from vocable.analysis.removal import DRAWS, removal
+from vocable.analysis.removal import DRAWS, MEASURES, Ablation, removal
 from vocable.data import Document, Qrel, Query
 from vocable.evaluation import Dataset
 from vocable.evaluation.retrieval import Encoded

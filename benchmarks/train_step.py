@@ -33,10 +33,10 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.trainer_callback import PrinterCallback
 
 from vocable.data import read_texts
+from vocable.encoder.encode import native_bfloat16
 from vocable.encoder.fuse import fuse
 from vocable.encoder.load import locate
-from vocable.encoder.precision import native_bfloat16
-from vocable.training.dropout import set_dropout
+from vocable.training.trainer import set_dropout
 
 
 class Side(NamedTuple):

@@ -23,10 +23,10 @@ from machine import machine, print_machine
 from scipy.sparse import csr_array
 from search import SIZE, random_vectors
 
-from vocable.analysis.measured import Measured, word_surfaces
-from vocable.analysis.wackiness_study import Choices, find
+from vocable.analysis.expansion_data import Measured, word_surfaces
+from vocable.analysis.wackiness import Choices, find
 from vocable.encoder.load import load
-from vocable.encoder.own_terms import own_terms
+from vocable.encoder.terms import own_terms
 from vocable.evaluation.wackiness import lexical_importance, without_itself
 from vocable.search.exact import ExactIndex
 from vocable.vectors import selected

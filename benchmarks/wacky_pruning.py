@@ -17,20 +17,16 @@ import numpy as np
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
-from vocable.analysis.measured import measured_vectors
-from vocable.analysis.wackiness_store import read_scores
-from vocable.analysis.wackiness_study import Choices, find
+from vocable.analysis.expansion_data import measured_vectors
+from vocable.analysis.wackiness import Choices, find, read_scores
 from vocable.encoder.load import load
-from vocable.encoder.own_terms import own_terms
-from vocable.encoder.terms import fingerprint, terms
+from vocable.encoder.terms import fingerprint, own_terms, remove_expansions, terms
 from vocable.evaluation.compare import paired_t_test
 from vocable.evaluation.cost import active_terms, flops
 from vocable.evaluation.dataset import load_dataset
-from vocable.evaluation.judged_measures import JudgedMeasures
-from vocable.evaluation.measures import parse_measures
+from vocable.evaluation.quality import JudgedMeasures, parse_measures
 from vocable.evaluation.retrieval import encode_dataset
 from vocable.evaluation.wackiness import ranked
-from vocable.expansions import remove_expansions
 from vocable.search.exact import ExactIndex
 from vocable.vectors import selected
 

@@ -174,7 +174,7 @@ ARCHITECTURES: dict[str, tuple[str, Callable[..., PreTrainedConfig]]] = {
 def _float32_where_nothing_is_said() -> Iterator[None]:
     """`dtype="auto"` means float32 on every machine: numbers are compared here to more digits than bfloat16 has."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("vocable.encoder.precision.native_bfloat16", lambda device: False)
+        patched.setattr("vocable.encoder.encode.native_bfloat16", lambda device: False)
         yield
 
 

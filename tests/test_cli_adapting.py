@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from tests.command_line import done, refused
-from vocable.adapt.checkpoint import load_checkpoint, save_checkpoint
 from vocable.adapt.inspection import inspect
 from vocable.adapt.rescale import choose_factor, rescale
+from vocable.encoder.load import load_checkpoint, save_checkpoint
 
 pytestmark = pytest.mark.usefixtures("quiet_libraries")
 

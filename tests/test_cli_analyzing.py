@@ -8,17 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import done, refused, write_beir
-from vocable.adapt.checkpoint import load_checkpoint
-from vocable.analysis.logits import logit_statistics
-from vocable.analysis.postings import postings
-from vocable.analysis.term_scores import term_scores
+from vocable.analysis.distributions import logit_statistics, postings, term_scores
 from vocable.data import Document
 from vocable.encoder.encode import TextEncoder
-from vocable.encoder.load import load
+from vocable.encoder.load import load, load_checkpoint
 from vocable.encoder.stream import encode_stream
 from vocable.encoder.terms import terms
-from vocable.pruning import prune
-from vocable.vectors import read_vectors
+from vocable.vectors import prune, read_vectors
 
 pytestmark = pytest.mark.usefixtures("quiet_libraries")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from vocable.adapt.words import frequent_words
+from vocable.adapt.expand import frequent_words
 from vocable.cli import main
 from vocable.encoder.output_vocabulary import read_terms
 
@@ -108,7 +108,7 @@ def test_mistakes_are_named(
 def test_frequent_words_of_the_command_are_those_of_the_function(
     capsys: pytest.CaptureFixture[str], backbones: dict[str, Path], corpus: Path, tmp_path: Path, toy_texts: list[str]
 ) -> None:
-    from vocable.adapt.checkpoint import load_checkpoint
+    from vocable.encoder.load import load_checkpoint
 
     run(capsys, "expand", backbones["albert"], "--texts", corpus, "--size", 20, "-o", tmp_path / "out")
     tokenizer = load_checkpoint(backbones["albert"])[1]

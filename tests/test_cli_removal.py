@@ -9,18 +9,15 @@ import numpy as np
 import pytest
 
 from tests.command_line import done, refused, write_beir
-from vocable.analysis.ablation import Ablation
-from vocable.analysis.removal import removal
-from vocable.analysis.wackiness_store import read_scores
+from vocable.analysis.removal import Ablation, removal
+from vocable.analysis.wackiness import read_scores
 from vocable.cli import main
 from vocable.encoder.load import load
-from vocable.encoder.own_terms import own_terms
+from vocable.encoder.terms import own_terms, remove_expansions
 from vocable.evaluation import load_dataset
 from vocable.evaluation.retrieval import encode_dataset
 from vocable.evaluation.wackiness import ranked
-from vocable.expansions import remove_expansions
-from vocable.pruning import prune
-from vocable.vectors import read_vectors
+from vocable.vectors import prune, read_vectors
 
 pytestmark = pytest.mark.usefixtures("quiet_libraries")
 

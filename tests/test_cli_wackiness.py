@@ -10,14 +10,12 @@ import numpy as np
 import pytest
 
 from vocable.analysis.expanders import measured_expander, open_expander
-from vocable.analysis.measured import measured_model, measured_vectors
-from vocable.analysis.wackiness_store import read_scores
-from vocable.analysis.wackiness_study import Choices, find
+from vocable.analysis.expansion_data import measured_model, measured_vectors
+from vocable.analysis.wackiness import Choices, find, read_scores
 from vocable.cli import main
 from vocable.encoder.encode import encode
 from vocable.encoder.load import load
-from vocable.encoder.own_terms import Words, own_terms
-from vocable.encoder.terms import fingerprint, terms
+from vocable.encoder.terms import Words, fingerprint, own_terms, terms
 from vocable.search.exact import ExactIndex
 
 pytestmark = pytest.mark.usefixtures("quiet_libraries")

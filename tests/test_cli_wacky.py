@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import done, refused
-from vocable.analysis.wackiness_store import read_scores
+from vocable.analysis.wackiness import read_scores
 from vocable.cli import main
 from vocable.encoder.load import load
-from vocable.encoder.own_terms import own_terms
-from vocable.encoder.terms import terms
+from vocable.encoder.terms import own_terms, terms
 from vocable.evaluation.wackiness import ranked
 
 pytestmark = pytest.mark.usefixtures("quiet_libraries")

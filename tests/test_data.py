@@ -27,13 +27,13 @@ from vocable.data import (
     Qrel,
     Query,
     ScoredDoc,
+    docstore,
     read_corpus,
     read_examples,
     read_judgments,
     read_mined_negatives,
     read_queries,
     read_scores,
-    seen,
 )
 from vocable.errors import ArgumentError, DataError, MissingExtraError
 
@@ -558,15 +558,15 @@ class TestSeenIds:
     @given(st.lists(st.integers(0, 60).map(str), max_size=300))
     def test_against_a_set(self, ids: list[str]) -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(seen, "RECENT", 4)  # so that a few ids go through every stage
-            ours, reference = seen.SeenIds(), set[str]()
+            patch.setattr(docstore, "RECENT", 4)  # so that a few ids go through every stage
+            ours, reference = docstore.SeenIds(), set[str]()
             for one in ids:
                 assert ours.add(one) == (one not in reference)
                 reference.add(one)
 
     def test_bytes_an_id(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(seen, "RECENT", 1 << 10)
-        ids, count = seen.SeenIds(), 50_000
+        monkeypatch.setattr(docstore, "RECENT", 1 << 10)
+        ids, count = docstore.SeenIds(), 50_000
         tracemalloc.start()
         try:
             for number in range(count):

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.sparse import csr_array
 
+from vocable.encoder.terms import expansion_entries, remove_expansions
 from vocable.errors import ArgumentError, VectorsError
-from vocable.expansions import expansion_entries, remove_expansions
 
 M, V = 4, 6
 dense = arrays(np.float32, (M, V), elements=st.sampled_from([0.0, 0.0, 0.5, 1.0, 2.0]))

@@ -31,7 +31,8 @@ from vocable.cli import main
 from vocable.cli.conduct import silence
 
 silence()  # before the libraries are imported
-from vocable.encoder import precision, stream
+from vocable.encoder import stream
+from vocable.encoder import encode as precision
 
 precision.native_bfloat16 = lambda device: False  # as in the process of the tests
 stream.PART_SIZE = 8
@@ -142,7 +143,7 @@ def test_score(backbones: dict[str, Path], tmp_path: Path, toy_texts: list[str])
     pairs = [{"query": text[:15], "positive": text, "negatives": [toy_texts[0]]} for text in toy_texts]
     (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs), encoding="utf-8")
     command = ["score", str(backbones["bert"]), str(tmp_path / "pairs.jsonl"), "-o"]
-    with killed("vocable.training.score", "_scored", 2, *command, tmp_path / "out"):
+    with killed("vocable.training.mine", "_scored", 2, *command, tmp_path / "out"):
         assert main([*command, str(tmp_path / "whole")]) == 0
     assert names(tmp_path) == ["out.partial", "pairs.jsonl", "whole"]
     assert main([*command, str(tmp_path / "out")]) == 0

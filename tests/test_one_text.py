@@ -10,31 +10,25 @@ import pytest
 from sentence_transformers import SparseEncoder
 
 from vocable.adapt.calibrate import calibrate
-from vocable.adapt.domain_vocabulary import count_words, fragmentation, train_vocabulary
-from vocable.adapt.expand import expand
-from vocable.adapt.prior import log_counts
+from vocable.adapt.expand import count_unigrams, expand, frequent_words
+from vocable.adapt.initialization import log_counts
 from vocable.adapt.rescale import best_factor, choose_factor, rescale
-from vocable.adapt.start import measure_start
+from vocable.adapt.statistics import measure_start
 from vocable.adapt.transfer import transfer
-from vocable.adapt.words import count_unigrams, frequent_words
-from vocable.analysis.expanders import measured_expander, open_expander
-from vocable.analysis.logits import logit_statistics
-from vocable.analysis.measured import measured_model
-from vocable.analysis.query2doc import Query2Doc
-from vocable.analysis.recoverability import recoverability
-from vocable.analysis.term_kinds import proper_names
+from vocable.adapt.vocabulary import count_words, fragmentation, train_vocabulary
+from vocable.analysis.distributions import logit_statistics, recoverability
+from vocable.analysis.expanders import Query2Doc, measured_expander, open_expander
+from vocable.analysis.expansion_data import measured_model, proper_names
 from vocable.encoder.encode import TextEncoder, encode
 from vocable.encoder.fuse import splade_modules
-from vocable.encoder.idf import document_frequencies
-from vocable.encoder.inference_free import inference_free
-from vocable.encoder.own_terms import own_terms
+from vocable.encoder.inference_free import document_frequencies, inference_free
+from vocable.encoder.terms import own_terms
 from vocable.errors import ArgumentError, check_texts
-from vocable.evaluation.clusters import text_embeddings
 from vocable.evaluation.grid import parse_grid
-from vocable.search.bm25 import BM25Index
+from vocable.evaluation.testsets import text_embeddings
+from vocable.search.bm25 import RM3, BM25Index
 from vocable.search.collection import Collection
 from vocable.search.exact import ExactIndex
-from vocable.search.rm3 import RM3
 from vocable.training.pretrain import pretrain
 from vocable.training.recipe import Pretraining
 

@@ -11,8 +11,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.sparse import csr_array
 
 from vocable.errors import ArgumentError, VectorsError
-from vocable.pruning import prune, prune_stored
-from vocable.vectors import VectorsMeta, read_vectors, remove_terms, write_vectors
+from vocable.vectors import VectorsMeta, prune, prune_stored, read_vectors, remove_terms, write_vectors
 
 # Few distinct weights, so that ties are common.
 dense_matrices = arrays(

@@ -12,7 +12,7 @@ from sentence_transformers import SparseEncoder
 from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 import vocable as vo
-from vocable.adapt.checkpoint import save_checkpoint
+from vocable.encoder.load import save_checkpoint
 from vocable.training.recipe import Pretraining, make_recipe
 
 # Architecture -> the backbone whose vocabulary it moves to: every family is left and reached.

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vocable.data import text_store as module
-from vocable.data.text_store import text_store
+from vocable.data import docstore as module
+from vocable.data.docstore import text_store
 
 TEXTS = st.dictionaries(st.text(max_size=8), st.text(max_size=30), max_size=40)
 

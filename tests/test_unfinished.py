@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from vocable.errors import ArgumentError, VectorsError
-from vocable.unfinished import check_settings, claim, occupied, partial_of, read_json, refuse_occupied, write_json
+from vocable.storage import check_settings, claim, occupied, partial_of, read_json, refuse_occupied, write_json
 
 
 def test_the_same_settings_go_on_and_others_are_refused(tmp_path: Path) -> None:

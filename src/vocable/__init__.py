@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vocable.adapt.alignment import align as align
     from vocable.adapt.calibrate import calibrate as calibrate
-    from vocable.adapt.domain_vocabulary import train_vocabulary as train_vocabulary
     from vocable.adapt.expand import expand as expand
     from vocable.adapt.inspection import inspect as inspect
     from vocable.adapt.rescale import rescale as rescale
     from vocable.adapt.transfer import transfer as transfer
+    from vocable.adapt.vocabulary import train_vocabulary as train_vocabulary
     from vocable.data import read_corpus as read_corpus
     from vocable.data import read_examples as read_examples
     from vocable.data import read_judgments as read_judgments
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
     from vocable.encoder.terms import terms as terms
     from vocable.evaluation import evaluate as evaluate
     from vocable.evaluation.compare import compare as compare
-    from vocable.pruning import prune as prune
     from vocable.search.bm25 import BM25Index as BM25Index
     from vocable.search.exact import ExactIndex as ExactIndex
     from vocable.search.explain import explain_texts
     from vocable.search.fusion import reciprocal_rank as reciprocal_rank
     from vocable.search.fusion import weighted as weighted
     from vocable.training.mine import mine as mine
+    from vocable.training.mine import score as score
     from vocable.training.pretrain import pretrain as pretrain
     from vocable.training.recipe import read_recipe as read_recipe
-    from vocable.training.score import score as score
     from vocable.training.train import train as train
+    from vocable.vectors import prune as prune
 
     explain = explain_texts
 
@@ -87,7 +87,7 @@ _HOMES = {
     "load": "vocable.encoder.load",
     "mine": "vocable.training.mine",
     "pretrain": "vocable.training.pretrain",
-    "prune": "vocable.pruning",
+    "prune": "vocable.vectors",
     "read_corpus": "vocable.data",
     "read_examples": "vocable.data",
     "read_judgments": "vocable.data",
@@ -95,10 +95,10 @@ _HOMES = {
     "read_recipe": "vocable.training.recipe",
     "reciprocal_rank": "vocable.search.fusion",
     "rescale": "vocable.adapt.rescale",
-    "score": "vocable.training.score",
+    "score": "vocable.training.mine",
     "terms": "vocable.encoder.terms",
     "train": "vocable.training.train",
-    "train_vocabulary": "vocable.adapt.domain_vocabulary",
+    "train_vocabulary": "vocable.adapt.vocabulary",
     "transfer": "vocable.adapt.transfer",
     "unfuse": "vocable.encoder.fuse",
     "weighted": "vocable.search.fusion",

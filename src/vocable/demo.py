@@ -19,7 +19,7 @@ from vocable.encoder.encode import TextEncoder
 from vocable.encoder.load import BUILT_IN, load
 from vocable.encoder.terms import terms
 from vocable.evaluation import Comparison, Dataset, Evaluation, compare, evaluate_run, retrieve
-from vocable.evaluation.lexical import retrieve_lexically
+from vocable.evaluation.retrieval import retrieve_lexically
 from vocable.progress import progress
 from vocable.search.collection import Collection, build_collection, open_collection
 from vocable.search.explain import expansion_of_text, explain_texts

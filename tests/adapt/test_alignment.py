@@ -11,8 +11,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import PreTrainedTokenizerFast
 
 from vocable import pydocs
-from vocable.adapt.alignment import align, role_id
-from vocable.adapt.surfaces import Surface, surfaces
+from vocable.adapt.alignment import Surface, align, role_id, surfaces
 from vocable.errors import ModelError
 
 SIZE = 1200

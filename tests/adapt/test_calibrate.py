@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerFast
 
-from vocable.adapt import activation
 from vocable.adapt import calibrate as calibration
-from vocable.adapt.activation import PooledLogits, TokenLogits
+from vocable.adapt import statistics as activation
 from vocable.adapt.calibrate import calibrate
+from vocable.adapt.statistics import PooledLogits, TokenLogits
 from vocable.encoder.load import load
 from vocable.errors import ArgumentError, ModelError
 

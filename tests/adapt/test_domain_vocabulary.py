@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from vocable.adapt.domain_vocabulary import RARE, SPECIAL, count_words, fragmentation, train_vocabulary
-from vocable.adapt.surfaces import surfaces
+from vocable.adapt.alignment import surfaces
+from vocable.adapt.vocabulary import RARE, SPECIAL, count_words, fragmentation, train_vocabulary
 from vocable.errors import ArgumentError, DataError
 
 SIZES = {"wordpiece": 150, "bpe": 320}
@@ -51,7 +51,7 @@ def test_a_word_is_spelled_in_one_way_only(model: str, toy_texts: list[str]) -> 
 def test_it_does_not_depend_on_the_process_or_the_order(model: str, toy_texts: list[str], tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("\n".join(toy_texts), encoding="utf-8")
     code = (
-        "import sys; from vocable.adapt.domain_vocabulary import train_vocabulary;"
+        "import sys; from vocable.adapt.vocabulary import train_vocabulary;"
         "texts = open(sys.argv[1], encoding='utf-8').read().splitlines();"
         "print(ascii(train_vocabulary(texts, int(sys.argv[2]), model=sys.argv[3]).backend_tokenizer.to_str()))"
     )

@@ -15,10 +15,9 @@ from transformers import BertForMaskedLM, PreTrainedModel
 
 import vocable as vo
 from vocable.adapt.alignment import align
-from vocable.adapt.checkpoint import load_checkpoint, save_checkpoint
+from vocable.adapt.expand import frequent_words
 from vocable.adapt.initialization import semantic_weights
-from vocable.adapt.target import Target
-from vocable.adapt.words import frequent_words
+from vocable.encoder.load import Target, load_checkpoint, save_checkpoint
 from vocable.encoder.output_vocabulary import output_vocabulary
 from vocable.errors import ArgumentError, ModelError
 

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vocable.adapt.geometry import anisotropy, row_norms
+from vocable.adapt.statistics import anisotropy, row_norms
 
 
 @given(st.integers(2, 40), st.integers(1, 9), st.floats(0, 3), st.integers(0, 2**31))

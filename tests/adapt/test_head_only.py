@@ -15,12 +15,11 @@ from sentence_transformers import SparseEncoder
 from transformers import AutoModelForMaskedLM, BertForMaskedLM, PreTrainedModel
 
 import vocable as vo
-from vocable.adapt.checkpoint import load_checkpoint
-from vocable.adapt.neighbours import neighbours
 from vocable.adapt.provenance import save_transfer
-from vocable.adapt.transfer import Transfer, transfer
+from vocable.adapt.transfer import Transfer, neighbours, transfer
 from vocable.cli import main
 from vocable.encoder.fuse import unfuse, without_logits
+from vocable.encoder.load import load_checkpoint
 from vocable.encoder.output_vocabulary import output_vocabulary
 from vocable.errors import ModelError
 from vocable.training.recipe import Pretraining, make_recipe

@@ -9,10 +9,10 @@ from sentence_transformers import SparseEncoder
 from transformers import AutoModel, AutoTokenizer
 
 from vocable.adapt.alignment import align
-from vocable.adapt.checkpoint import load_checkpoint
 from vocable.adapt.inspection import Inspection, inspect
 from vocable.adapt.rescale import choose_factor, rescale
-from vocable.adapt.start import measure_start
+from vocable.adapt.statistics import measure_start
+from vocable.encoder.load import load_checkpoint
 from vocable.errors import ArgumentError, DataError, ModelError
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from transformers import AutoModel, CLIPTextConfig, CLIPTextModel
 
-from vocable.adapt.mlm_head import add_mlm_head
+from vocable.encoder.load import add_mlm_head
 from vocable.errors import ModelError
 
 

@@ -6,8 +6,8 @@ import pytest
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from vocable.adapt.normalization import folded, is_cased, keeps_accents, redundancy
-from vocable.adapt.surfaces import surfaces
+from vocable.adapt.alignment import surfaces
+from vocable.adapt.vocabulary import folded, is_cased, keeps_accents, redundancy
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 

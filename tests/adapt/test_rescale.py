@@ -9,9 +9,9 @@ import pytest
 import torch
 from transformers import AutoModelForMaskedLM
 
-from vocable.adapt.checkpoint import load_checkpoint
 from vocable.adapt.rescale import CALM, FACTORS, STARVED, Trial, _chosen, best_factor, choose_factor, rescale
-from vocable.adapt.start import BATCH, Start, measure_start
+from vocable.adapt.statistics import BATCH, Start, measure_start
+from vocable.encoder.load import load_checkpoint
 from vocable.errors import ArgumentError, DataError, ModelError
 
 LARGE = 16  # what a toy head, which is calm as it is, is multiplied by

@@ -13,11 +13,10 @@ import torch
 from numpy.typing import NDArray
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-from vocable.adapt.checkpoint import load_checkpoint
-from vocable.adapt.start import halves, measure_start
+from vocable.adapt.statistics import halves, measure_start
 from vocable.encoder.fuse import POOLINGS
 from vocable.encoder.head import Activation
-from vocable.encoder.load import load
+from vocable.encoder.load import load, load_checkpoint
 from vocable.errors import ArgumentError, ModelError
 
 

@@ -17,14 +17,11 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from vocable.adapt.checkpoint import load_checkpoint
-from vocable.adapt.neighbours import neighbours
+from vocable.adapt.alignment import cut, surfaces
 from vocable.adapt.provenance import new_tokens, save_transfer
-from vocable.adapt.subtokens import cut
-from vocable.adapt.surfaces import surfaces
-from vocable.adapt.target import load_target
-from vocable.adapt.transfer import Transfer, transfer
+from vocable.adapt.transfer import Transfer, neighbours, transfer
 from vocable.encoder.fuse import without_logits
+from vocable.encoder.load import load_checkpoint, load_target
 from vocable.errors import ArgumentError, ModelError
 
 FAMILY_MODELS = {"wordpiece": "bert", "byte-level": "roberta", "unigram": "albert"}

@@ -10,7 +10,7 @@ import pytest
 from typer.main import get_command
 
 from vocable.adapt.inspection import Head, Inspection, Overlap, Vocabulary
-from vocable.adapt.start import Start
+from vocable.adapt.statistics import Start
 from vocable.cli import app
 
 READY = Inspection(

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from vocable.adapt.words import check_words, frequent_words, read_words
-from vocable.encoder.splitters import Splitter, Word, normal_form, splitter
+from vocable.adapt.expand import check_words, frequent_words, read_words
+from vocable.encoder.terms import Splitter, Word, normal_form, splitter
 from vocable.errors import ArgumentError, DataError
 
 

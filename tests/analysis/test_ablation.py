@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from scipy.stats import ttest_rel
 
-from vocable.analysis.ablation import Ablation, Side
+from vocable.analysis.removal import Ablation, Side
 from vocable.data import Document, Qrel, Query
+from vocable.encoder.terms import remove_expansions
 from vocable.errors import ArgumentError, VectorsError
 from vocable.evaluation import Dataset
 from vocable.evaluation.retrieval import Encoded
-from vocable.expansions import remove_expansions
 
 Q, N, V = 12, 30, 25
 MEASURES = ["nDCG@10", "R@5", "AP"]

@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vocable.analysis.doct5query import LONGEST, NEW_TOKENS, TOP_K, DocT5Query
-from vocable.analysis.generation import generate, load_generator
+from vocable.analysis.expanders import LONGEST, NEW_TOKENS, TOP_K, DocT5Query, generate, load_generator
 from vocable.errors import ArgumentError
 from vocable.search.bm25 import BM25Index
 

@@ -10,16 +10,12 @@ import numpy as np
 import pytest
 from transformers.utils import logging as transformers_logging
 
-from vocable.analysis.doct5query import DocT5Query
-from vocable.analysis.expanders import Expander, measured_expander, open_expander
-from vocable.analysis.generation import load_generator
-from vocable.analysis.query2doc import Query2Doc
+from vocable.analysis.expanders import DocT5Query, Expander, Query2Doc, load_generator, measured_expander, open_expander
 from vocable.cli import main
-from vocable.encoder.routes import Role
+from vocable.encoder.roles import Role
 from vocable.errors import ArgumentError, ModelError
 from vocable.evaluation.wackiness import wackiness
-from vocable.search.bm25 import BM25Index
-from vocable.search.rm3 import RM3
+from vocable.search.bm25 import RM3, BM25Index
 
 DOCUMENTS = [
     "cats sleep and purr",

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.analysis.conftest import POSITIONS
-from vocable.analysis.generation import Generator, Kind, generate, load_generator
+from vocable.analysis.expanders import Generator, Kind, generate, load_generator
 from vocable.errors import ArgumentError, ModelError
 
 PROMPTS = ["The old fox reads books", "A librarian", "Every compiler forgets twelve queries at night . See chapter 7"]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sentence_transformers import SparseEncoder
 
-from vocable.analysis.model_card import BEGIN, END, HEADER, with_row, write_wackiness
+from vocable.analysis.wackiness_report import BEGIN, END, HEADER, with_row, write_wackiness
 from vocable.errors import ModelError
 
 SETTINGS: dict[str, Any] = {

@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.sparse import csr_array
 
-from vocable.analysis.postings import gini, postings, stored_parts
+from vocable.analysis.distributions import gini, postings, stored_parts
 from vocable.errors import ArgumentError, VectorsError
-from vocable.pruning import prune
 from vocable.search.exact import ExactIndex
-from vocable.vectors import VectorsMeta, write_vectors
+from vocable.vectors import VectorsMeta, prune, write_vectors
 
 META = VectorsMeta(vocabulary="abc", model="toy", pooling="max", role="document", max_length=9, size=6)
 dense_matrices = arrays(

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.analysis.conftest import POSITIONS, UNHEARD_OF
-from vocable.analysis.generation import generate, load_generator
-from vocable.analysis.query2doc import Query2Doc, prompt
-from vocable.data.records import Example
+from vocable.analysis.expanders import Query2Doc, generate, load_generator, prompt
+from vocable.data.schemas import Example
 from vocable.errors import ArgumentError
 from vocable.search.bm25 import BM25Index
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from tests.analysis.test_ablation import MEASURES, V, toy
-from vocable.analysis.ablation import Ablation, Outcome
-from vocable.analysis.removal import Band, Point, Removal, removal
+from vocable.analysis.removal import Ablation, Band, Outcome, Point, Removal, removal
 from vocable.errors import ArgumentError, DataError
 
 

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgba
 
-from vocable.analysis.ablation import Outcome
 from vocable.analysis.figures import save_figure
-from vocable.analysis.removal import Point, Removal
-from vocable.analysis.removal_figure import WACKY, removal_figure
+from vocable.analysis.removal import Outcome, Point, Removal
+from vocable.analysis.removal_report import WACKY, removal_figure
 from vocable.errors import ArgumentError
 
 

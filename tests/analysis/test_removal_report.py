@@ -6,10 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.analysis.test_removal_figure import outcome, removed
-from vocable.analysis.ablation import Outcome
-from vocable.analysis.removal import Removal
+from vocable.analysis.removal import Outcome, Removal, remembered
 from vocable.analysis.removal_report import removal_tables, write_removal_report
-from vocable.analysis.removal_study import remembered
 from vocable.errors import VectorsError
 
 

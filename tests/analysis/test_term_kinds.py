@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from sentence_transformers import SparseEncoder
 
-from vocable.adapt.surfaces import Surface
-from vocable.analysis.measured import model_surfaces, word_surfaces
-from vocable.analysis.term_kinds import KINDS, proper_names, term_kind, term_kinds
+from vocable.adapt.alignment import Surface
+from vocable.analysis.expansion_data import KINDS, model_surfaces, proper_names, term_kind, term_kinds, word_surfaces
 from vocable.encoder.fuse import fuse
 from vocable.encoder.terms import terms
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array, random_array
 
-from vocable.analysis.term_scores import term_scores
+from vocable.analysis.distributions import term_scores
 from vocable.errors import ArgumentError, VectorsError
-from vocable.pruning import prune
+from vocable.vectors import prune
 
 TEXTS = csr_array(random_array((90, 25), density=0.3, rng=np.random.default_rng(0), dtype=np.float32))
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.sparse import csr_array
 
-from vocable.analysis.wackiness_curve import area, bootstrap, curve
+from vocable.analysis.wackiness import area, bootstrap, curve
 from vocable.errors import ArgumentError
 from vocable.evaluation.wackiness import scored
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from vocable.analysis.wackiness_store import METADATA_KEY, SCHEMA, ScoresMeta, read_scores, write_scores
+from vocable.analysis.wackiness import METADATA_KEY, SCHEMA, ScoresMeta, read_scores, write_scores
 from vocable.encoder.terms import fingerprint
 from vocable.errors import VectorsError
 from vocable.evaluation.wackiness import Wackiness, ranked

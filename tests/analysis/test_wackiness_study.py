@@ -12,15 +12,22 @@ import pytest
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
-from vocable.analysis.measured import Measured, measured_model, word_surfaces
-from vocable.analysis.wackiness_curve import area, bootstrap, curve
-from vocable.analysis.wackiness_figures import wackiness_curves
+from vocable.analysis.expansion_data import Measured, measured_model, word_surfaces
+from vocable.analysis.figures import wackiness_curves
+from vocable.analysis.wackiness import (
+    Choices,
+    Finding,
+    area,
+    bootstrap,
+    curve,
+    deepest,
+    find,
+    other_choices,
+    read_scores,
+)
 from vocable.analysis.wackiness_report import scores_meta, sensitivity_table, table, wackiest_table, write_report
-from vocable.analysis.wackiness_store import read_scores
-from vocable.analysis.wackiness_study import Choices, Finding, deepest, find, other_choices
 from vocable.encoder.encode import encode
-from vocable.encoder.own_terms import own_terms, special_columns
-from vocable.encoder.terms import fingerprint, terms
+from vocable.encoder.terms import fingerprint, own_terms, special_columns, terms
 from vocable.errors import ArgumentError, MissingExtraError
 from vocable.evaluation.wackiness import lexical_importance, wackiness
 from vocable.search.exact import ExactIndex

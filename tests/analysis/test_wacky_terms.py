@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vocable.analysis.wackiness_store import ScoresMeta, write_scores
-from vocable.analysis.wacky_terms import read_wacky_terms
+from vocable.analysis.removal import read_wacky_terms
+from vocable.analysis.wackiness import ScoresMeta, write_scores
 from vocable.encoder.terms import fingerprint
 from vocable.errors import ArgumentError, VectorsError
 from vocable.evaluation.wackiness import Wackiness

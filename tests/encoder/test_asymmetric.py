@@ -9,12 +9,11 @@ import pytest
 import torch
 from sentence_transformers import SparseEncoder
 
-from vocable.encoder.asymmetric import asymmetric
 from vocable.encoder.encode import encode
 from vocable.encoder.inference_free import inference_free
 from vocable.encoder.load import load
 from vocable.encoder.output_vocabulary import OutputVocabulary, give_output_vocabulary
-from vocable.encoder.routes import static_embedding
+from vocable.encoder.roles import asymmetric, static_embedding
 from vocable.encoder.terms import terms
 from vocable.errors import ModelError
 from vocable.search.explain import explain_texts

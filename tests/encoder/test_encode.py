@@ -18,12 +18,12 @@ from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, 
 from transformers import PreTrainedTokenizerFast
 
 from vocable.encoder import encode as encoding
-from vocable.encoder import precision
+from vocable.encoder import encode as precision
 from vocable.encoder.encode import TextEncoder, encode
 from vocable.encoder.fuse import fuse
 from vocable.encoder.load import load
 from vocable.errors import ArgumentError
-from vocable.pruning import prune
+from vocable.vectors import prune
 
 Floats = NDArray[np.float32]
 

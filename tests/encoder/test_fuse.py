@@ -18,7 +18,7 @@ from vocable.encoder import head
 from vocable.encoder.fuse import ONE_ROW, fuse, pack, plain_decoder, splade_modules, unfuse, without_logits
 from vocable.encoder.load import load
 from vocable.errors import ArgumentError, ModelError
-from vocable.training.dropout import set_dropout
+from vocable.training.trainer import set_dropout
 
 Features = dict[str, Any]
 

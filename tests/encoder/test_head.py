@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from vocable.encoder import head, screen
+from vocable.encoder import head
+from vocable.encoder import int8_screening as screen
 from vocable.encoder.head import max_logits, sparse_head
 from vocable.errors import ArgumentError
 

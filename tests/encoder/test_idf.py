@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
-from vocable.encoder import idf as module
-from vocable.encoder.idf import document_frequencies, idf
+from vocable.encoder import inference_free as module
+from vocable.encoder.inference_free import document_frequencies, idf
 from vocable.errors import ArgumentError
 
 

@@ -15,12 +15,9 @@ from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel
 
-from vocable.adapt.checkpoint import load_checkpoint
-from vocable.adapt.mlm_head import add_mlm_head
-from vocable.adapt.target import load_target
-from vocable.encoder.load import load
+from vocable.encoder.load import add_mlm_head, load, load_checkpoint, load_target
 from vocable.errors import ModelError
-from vocable.training.scorers import load_scoring_model
+from vocable.training.teachers import load_scoring_model
 
 WEIGHTS = "model.safetensors"
 LOADERS: dict[str, Callable[[Path], object]] = {

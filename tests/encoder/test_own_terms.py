@@ -14,8 +14,7 @@ from transformers import PreTrainedTokenizerFast
 
 from vocable.encoder.fuse import fuse
 from vocable.encoder.output_vocabulary import OutputVocabulary, give_output_vocabulary
-from vocable.encoder.own_terms import own_terms, special_columns
-from vocable.encoder.terms import terms
+from vocable.encoder.terms import own_terms, special_columns, terms
 from vocable.errors import ArgumentError
 
 WORDS = ["the", "The", "naive", "u.s.", ".", "Ġowl", "fox", "言葉", "##ing", "night"]
@@ -87,7 +86,7 @@ def test_texts_are_counted_in_batches(
 ) -> None:
     whole = own_terms(toy_model, toy_texts[:10])
     done: list[int] = []
-    monkeypatch.setattr("vocable.encoder.own_terms.BATCH", 4)
+    monkeypatch.setattr("vocable.encoder.terms.BATCH", 4)
     parts = own_terms(toy_model, toy_texts[:10], advance=done.append)
     assert done == [4, 4, 2]
     assert (parts != whole).nnz == 0

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from vocable.encoder import head, screen
+from vocable.encoder import head
+from vocable.encoder import int8_screening as screen
 
 SIZES = st.lists(st.integers(1, 6), min_size=1, max_size=5)
 

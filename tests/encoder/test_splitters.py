@@ -6,7 +6,7 @@ import pytest
 from tokenizers import Tokenizer, models, normalizers
 from transformers import PreTrainedTokenizerFast
 
-from vocable.encoder.splitters import Word, normal_form, splitter
+from vocable.encoder.terms import Word, normal_form, splitter
 from vocable.errors import ArgumentError
 
 TEXT = "The Fox's naïve हिन्दी।  x_1 re\u0301sume 中国"

@@ -6,7 +6,7 @@ import pytest
 
 from vocable.data import Qrel, Query
 from vocable.evaluation import Dataset, parse_measures
-from vocable.evaluation.judged_measures import JudgedMeasures
+from vocable.evaluation.quality import JudgedMeasures
 
 NAMES = ["nDCG@10", "RR@3", "R@5", "AP", "P(rel=2)@5"]
 

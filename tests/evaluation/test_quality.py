@@ -27,9 +27,9 @@ from vocable.evaluation import (
     retrieve,
 )
 from vocable.evaluation.quality import side_by_side
-from vocable.pruning import prune
 from vocable.search.bm25 import BM25Index
 from vocable.search.fusion import reciprocal_rank
+from vocable.vectors import prune
 
 DOCUMENTS = [
     Document("d1", "The old fox reads books."),

@@ -9,8 +9,7 @@ from vocable.data import Document, Qrel, Query
 from vocable.encoder.encode import TextEncoder
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation import Dataset
-from vocable.evaluation.retrieval import encode_dataset
-from vocable.evaluation.stored_encoding import encode_dataset_into
+from vocable.evaluation.retrieval import encode_dataset, encode_dataset_into
 
 
 @pytest.fixture

@@ -12,9 +12,17 @@ from vocable.cli import main
 from vocable.data import Example
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation import load_dataset
-from vocable.evaluation.clusters import cluster, text_embeddings
-from vocable.evaluation.query_log import Log, read_log
-from vocable.evaluation.testsets import Choice, Selection, choose, words, write_beir
+from vocable.evaluation.testsets import (
+    Choice,
+    Log,
+    Selection,
+    choose,
+    cluster,
+    read_log,
+    text_embeddings,
+    words,
+    write_beir,
+)
 
 THEMES = ["fox owl wolf bear", "list tuple dict set", "rain snow hail fog"]
 

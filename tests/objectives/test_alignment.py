@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.special import rel_entr
 
 from vocable.errors import ArgumentError
-from vocable.objectives.alignment import alignment
+from vocable.objectives.losses import alignment
 
 
 def squared(student, teacher):

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vocable.errors import ArgumentError
-from vocable.objectives.df_flops import df_weights
-from vocable.objectives.flops import flops
+from vocable.objectives.regularizers import df_weights, flops
 
 
 def reference(x, alpha, beta):

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vocable.objectives.ensemble import ensemble
+from vocable.objectives.losses import ensemble
 
 
 @given(st.integers(0, 99), st.integers(1, 4), st.integers(1, 4), st.integers(2, 6))

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sentence_transformers.sparse_encoder.losses import FlopsLoss
 
-from vocable.objectives.flops import flops
+from vocable.objectives.regularizers import flops
 
 
 def reference(vectors, threshold, term_weights):

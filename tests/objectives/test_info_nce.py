@@ -10,8 +10,7 @@ from sentence_transformers.sparse_encoder.losses import SparseMultipleNegativesR
 from sentence_transformers.util import cos_sim
 
 from vocable.errors import ArgumentError
-from vocable.objectives.info_nce import Queue, info_nce
-from vocable.objectives.packed import pack
+from vocable.objectives.losses import Queue, info_nce, pack
 
 
 def reference(queries, documents, tau, margin, cosine):

@@ -6,8 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vocable.objectives.flops import flops
-from vocable.objectives.joint_flops import joint_flops
+from vocable.objectives.regularizers import flops, joint_flops
 
 
 @settings(deadline=None)

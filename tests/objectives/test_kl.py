@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.special import log_softmax
 from sentence_transformers.sparse_encoder.losses import SparseDistillKLDivLoss
 
-from vocable.objectives.kl import kl
+from vocable.objectives.losses import kl
 
 
 def reference(scores, taught, tau, teacher_tau):

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vocable.objectives.l1 import l1
+from vocable.objectives.regularizers import l1
 
 
 @settings(deadline=None)

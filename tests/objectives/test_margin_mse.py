@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sentence_transformers.sparse_encoder.losses import SparseMarginMSELoss
 
 from vocable.errors import ArgumentError
-from vocable.objectives.margin_mse import margin_mse
+from vocable.objectives.losses import margin_mse
 
 
 def reference(scores, taught):

@@ -3,14 +3,8 @@
 import pytest
 import torch
 
-from vocable.objectives.alignment import alignment
-from vocable.objectives.flops import flops
-from vocable.objectives.info_nce import info_nce
-from vocable.objectives.joint_flops import joint_flops
-from vocable.objectives.kl import kl
-from vocable.objectives.l1 import l1
-from vocable.objectives.margin_mse import margin_mse
-from vocable.objectives.top_k import top_k_mask
+from vocable.objectives.losses import alignment, info_nce, kl, margin_mse, top_k_mask
+from vocable.objectives.regularizers import flops, joint_flops, l1
 
 OBJECTIVES = {
     "info_nce": info_nce,

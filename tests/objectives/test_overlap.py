@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vocable.objectives.overlap import overlap_distance
+from vocable.objectives.regularizers import overlap_distance
 
 
 def reference(queries, documents):

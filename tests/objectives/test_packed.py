@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vocable.objectives.packed import join, last_rows, nothing, pack, packed_scores, unit
+from vocable.objectives.losses import join, last_rows, nothing, pack, packed_scores, unit
 
 V = 7
 

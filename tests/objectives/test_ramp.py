@@ -9,7 +9,7 @@ from sentence_transformers.sparse_encoder.callbacks.splade_callbacks import Spla
 from sentence_transformers.sparse_encoder.losses import SparseMultipleNegativesRankingLoss, SpladeLoss
 
 from vocable.errors import ArgumentError
-from vocable.objectives.ramp import ramp
+from vocable.objectives.regularizers import ramp
 
 
 @settings(deadline=None)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vocable.errors import ArgumentError
-from vocable.objectives.top_k import top_k_mask
+from vocable.objectives.losses import top_k_mask
 
 
 def reference(vectors, k):

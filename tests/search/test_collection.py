@@ -19,9 +19,8 @@ from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, VectorsError
 from vocable.search import collection
 from vocable.search.bm25 import BM25Index
-from vocable.search.collection import Collection, build_collection, open_collection
+from vocable.search.collection import Collection, Searcher, build_collection, open_collection
 from vocable.search.fusion import weighted
-from vocable.search.hits import Searcher
 
 QUERIES = ["the old fox reads", "posting lists"]
 

@@ -11,11 +11,10 @@ from hypothesis.extra.numpy import arrays
 from scipy.sparse import csr_array, random_array
 
 from vocable.errors import ArgumentError, VectorsError
-from vocable.pruning import prune
-from vocable.search import kernels
+from vocable.search import exact_kernels as kernels
 from vocable.search.exact import ExactIndex, rescore
 from vocable.search.ranking import Ranking
-from vocable.vectors import VectorsMeta, remove_terms
+from vocable.vectors import VectorsMeta, prune, remove_terms
 
 # Few distinct weights, exact in float32, so that equal scores are common.
 WEIGHTS = st.sampled_from([0.0, 0.0, 0.5, 1.0, 2.0])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vocable.training.checkpoints import last_checkpoint
+from vocable.training.trainer import last_checkpoint
 
 
 def checkpoint(folder: Path, step: int, state: str | None) -> Path:

@@ -12,9 +12,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from vocable.training.collapse import Collapse, Kind, Watch
-from vocable.training.monitor import Signs
-from vocable.training.settings import Training
+from vocable.training.batch_statistics import Collapse, Kind, Signs, Watch
+from vocable.training.recipe import Training
 
 HEALTHY = Signs(40.0, 120.0, 0.0, 0.0, 25.0, 1.2, math.log(32), 30_522, True)
 SETTINGS = Training(steps=300, warmup_share=0.1)

@@ -8,7 +8,7 @@ from sentence_transformers.base.sampler import DefaultBatchSampler, Proportional
 from torch.utils.data import ConcatDataset, SequentialSampler
 
 from vocable.errors import DataError, RecipeError
-from vocable.training.examples import load_examples
+from vocable.training.data import load_examples
 from vocable.training.recipe import Data, make_recipe
 
 HARD = {"file": "ids.jsonl", "corpus": "corpus.tsv", "queries": "queries.tsv"}

@@ -15,9 +15,8 @@ from vocable.adapt.rescale import choose_factor, rescale
 from vocable.cli import main
 from vocable.encoder.load import load
 from vocable.errors import CollapseError, RecipeError
-from vocable.training.monitor import Monitor
-from vocable.training.recipe import Recipe, make_recipe
-from vocable.training.stages import Rescaling
+from vocable.training.batch_statistics import Monitor
+from vocable.training.recipe import Recipe, Rescaling, make_recipe
 from vocable.training.train import train
 
 

@@ -9,17 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForMaskedLM, PreTrainedTokenizerFast
 
-from vocable.adapt.expand import expand
-from vocable.adapt.words import frequent_words
+from vocable.adapt.expand import expand, frequent_words
 from vocable.encoder.fuse import without_logits
 from vocable.encoder.output_vocabulary import output_vocabulary
-from vocable.encoder.splitters import splitter
-from vocable.training.held_out import MASKS, PARTS, HeldOut, split
-from vocable.training.masked_lm import Masker
-from vocable.training.masking import IGNORED, Part, whole_words
+from vocable.encoder.terms import splitter
+from vocable.training.mlm import MASKS, PARTS, HeldOut, Masker, split
 from vocable.training.recipe import Pretraining
-from vocable.training.windows import write_windows
-from vocable.training.word_places import WordPlaces
+from vocable.training.windows import IGNORED, Part, WordPlaces, whole_words, write_windows
 
 
 @given(windows=st.integers(1, 500), asked=st.integers(0, 100), seed=st.integers(0, 5))

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from vocable.encoder.idf import document_frequencies, idf
+from vocable.encoder.inference_free import document_frequencies, idf
 from vocable.errors import DataError
-from vocable.training import lessons as module
-from vocable.training.lessons import prepare
+from vocable.training import data as module
+from vocable.training.data import prepare
 from vocable.training.recipe import make_recipe
 from vocable.training.train import train
 

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from vocable.training.masked_lm import MaskedWindows, Masker, collate
-from vocable.training.masking import IGNORED
+from vocable.training.mlm import MaskedWindows, Masker, collate
 from vocable.training.recipe import Pretraining
-from vocable.training.windows import Windows, write_windows
+from vocable.training.windows import IGNORED, Windows, write_windows
 
 
 @pytest.fixture

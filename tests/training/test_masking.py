@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vocable.training.masking import (
+from vocable.training.windows import (
     GOES_ON,
     IGNORED,
     NO_WORD,

@@ -18,14 +18,13 @@ from sentence_transformers import SparseEncoder
 from torch import Tensor
 from transformers import TrainingArguments
 
-from vocable.training.dropout import set_dropout
-from vocable.training.lessons import Lessons
+from vocable.training.batch_statistics import Monitor
+from vocable.training.data import Lessons
 from vocable.training.momentum import FILE, Momentum, MomentumState, fingerprints
-from vocable.training.monitor import Monitor
 from vocable.training.objective import Objective, make_objective
-from vocable.training.recipe import make_recipe
-from vocable.training.settings import QueueSettings, Training
+from vocable.training.recipe import QueueSettings, Training, make_recipe
 from vocable.training.train import train
+from vocable.training.trainer import set_dropout
 
 SIZE, MOMENTUM, B, STEPS = 10, 0.6, 4, 5
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vocable.training.negatives import Candidate, Chooser
+from vocable.training.data import Candidate, Chooser
 
 SCORES = {name: float(number) for number, name in enumerate("abcdefghij")}
 SYSTEMS = st.lists(st.lists(st.sampled_from(sorted(SCORES)), unique=True), max_size=4)

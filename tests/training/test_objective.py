@@ -16,11 +16,11 @@ from torch import Tensor
 from transformers import TrainerControl, TrainerState
 
 from vocable.encoder.fuse import fuse
-from vocable.training.dropout import set_dropout
-from vocable.training.lessons import Lessons
-from vocable.training.monitor import Monitor
+from vocable.training.batch_statistics import Monitor
+from vocable.training.data import Lessons
 from vocable.training.objective import CachedObjective, Objective, ObjectiveState, make_objective
-from vocable.training.settings import Training
+from vocable.training.recipe import Training
+from vocable.training.trainer import set_dropout
 
 Gradients = dict[str, Tensor]
 

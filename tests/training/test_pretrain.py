@@ -11,15 +11,14 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForMaskedLM, PreTrainedModel, PreTrainedTokenizerFast
 
-from vocable.adapt.expand import expand
-from vocable.adapt.words import frequent_words
+from vocable.adapt.expand import expand, frequent_words
 from vocable.encoder.fuse import without_logits
 from vocable.encoder.output_vocabulary import output_vocabulary
 from vocable.errors import ArgumentError, DataError, ModelError
-from vocable.training.dropout import set_dropout
-from vocable.training.masked_lm import MaskedWindows, Masker, collate
+from vocable.training.mlm import MaskedWindows, Masker, collate
 from vocable.training.pretrain import _MaskedTrainer, pretrain
 from vocable.training.recipe import Pretraining
+from vocable.training.trainer import set_dropout
 from vocable.training.windows import write_windows
 
 SETTINGS: dict[str, Any] = {"texts": ["-"], "batch_size": 4, "max_length": 24, "log_every": 1, "save_every": 2}

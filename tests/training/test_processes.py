@@ -21,13 +21,12 @@ from vocable.cli.conduct import GRACE, QUIET
 from vocable.encoder.fuse import fuse
 from vocable.errors import RecipeError
 from vocable.training import processes
-from vocable.training.dropout import set_dropout
-from vocable.training.lessons import Lessons
-from vocable.training.monitor import Monitor
+from vocable.training.batch_statistics import Monitor
+from vocable.training.data import Lessons
 from vocable.training.objective import make_objective
-from vocable.training.recipe import read_recipe
-from vocable.training.settings import Training
+from vocable.training.recipe import Training, read_recipe
 from vocable.training.train import train
+from vocable.training.trainer import set_dropout
 
 REGULARIZERS = {
     "query": {"name": "l1", "weight": 0.01, "ramp": "constant"},

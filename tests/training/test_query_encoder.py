@@ -12,15 +12,14 @@ import torch
 from sentence_transformers import SparseEncoder
 from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding
 
-from vocable.encoder.asymmetric import asymmetric
 from vocable.encoder.encode import encode
 from vocable.encoder.fuse import splade_modules
 from vocable.encoder.inference_free import inference_free
 from vocable.encoder.load import load
-from vocable.encoder.routes import static_embedding
+from vocable.encoder.roles import asymmetric, static_embedding
 from vocable.errors import ModelError, RecipeError
-from vocable.training.query_encoder import ValidWeights, queries_learn_apart
 from vocable.training.recipe import Recipe, make_recipe
+from vocable.training.stages import ValidWeights, queries_learn_apart
 from vocable.training.train import train
 
 

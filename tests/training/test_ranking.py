@@ -6,8 +6,8 @@ import torch
 from scipy.special import log_softmax
 
 from tests.objectives.test_packed import heaviest
-from vocable.training.ranking import Ranking
-from vocable.training.settings import KL, Alignment, InfoNCE, MarginMSE, TopK
+from vocable.training.objective import Ranking
+from vocable.training.recipe import KL, Alignment, InfoNCE, MarginMSE, TopK
 
 B, C, V = 4, 2, 9
 ROWS = np.array([7, 0, 3, 5])

@@ -10,16 +10,14 @@ from sentence_transformers import SparseEncoder
 from transformers import AutoTokenizer
 
 from vocable.adapt.calibrate import calibrate
-from vocable.adapt.checkpoint import load_checkpoint
 from vocable.adapt.rescale import Choice, choose_factor, is_calm, rescale
-from vocable.adapt.start import measure_start
+from vocable.adapt.statistics import measure_start
 from vocable.encoder.head import Activation
-from vocable.encoder.load import load
+from vocable.encoder.load import load, load_checkpoint
 from vocable.evaluation.tables import short
-from vocable.training.collapse import Collapse, Kind
-from vocable.training.monitor import Signs
+from vocable.training.batch_statistics import Collapse, Kind, Signs
+from vocable.training.guard import advise
 from vocable.training.recipe import make_recipe
-from vocable.training.repair import advise
 
 LOUD = Signs(300.0, 300.0, 0.0, 0.0, 9e5, 9e4, math.log(8), 360, True)
 

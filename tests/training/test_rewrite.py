@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from vocable.data import Example, read_examples
 from vocable.errors import ArgumentError, DataError, VectorsError
-from vocable.training import rewrite as module
-from vocable.training.rewrite import Rewritten, rewrite
+from vocable.training import mine as module
+from vocable.training.mine import Rewritten, rewrite
 
 
 @pytest.fixture(autouse=True)

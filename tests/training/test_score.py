@@ -14,9 +14,9 @@ from transformers import BertConfig, BertForSequenceClassification, PreTrainedTo
 
 from vocable.data import read_examples
 from vocable.errors import ArgumentError, ModelError
-from vocable.training import rewrite
-from vocable.training.score import score
-from vocable.training.scorers import load_scoring_model
+from vocable.training import mine as rewrite
+from vocable.training.mine import score
+from vocable.training.teachers import load_scoring_model
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
 

@@ -24,7 +24,7 @@ torch.set_num_threads(1)
 from vocable.encoder.load import load
 from vocable.errors import CollapseError, DataError
 from vocable.training import processes, variants
-from vocable.training.monitor import Monitor
+from vocable.training.batch_statistics import Monitor
 from vocable.training.recipe import read_recipe
 from vocable.training.train import train
 

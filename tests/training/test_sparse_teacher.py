@@ -8,8 +8,8 @@ from vocable.encoder import stream
 from vocable.encoder.encode import encode
 from vocable.encoder.load import load
 from vocable.errors import ModelError
-from vocable.training import sparse_teacher as module
-from vocable.training.sparse_teacher import teach_sparsely
+from vocable.training import teachers as module
+from vocable.training.teachers import teach_sparsely
 
 
 @pytest.fixture(autouse=True)

@@ -13,16 +13,15 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from vocable.adapt.alignment import align
 from vocable.adapt.calibrate import calibrate
-from vocable.adapt.checkpoint import load_checkpoint
-from vocable.adapt.expand import expand
+from vocable.adapt.expand import expand, frequent_words
 from vocable.adapt.rescale import rescale
 from vocable.adapt.transfer import transfer
-from vocable.adapt.words import frequent_words
+from vocable.encoder.load import load_checkpoint
 from vocable.encoder.output_vocabulary import output_vocabulary
-from vocable.encoder.splitters import splitter
+from vocable.encoder.terms import splitter
 from vocable.errors import ModelError
 from vocable.training.recipe import Recipe, make_recipe
-from vocable.training.starting_point import starting_point
+from vocable.training.stages import starting_point
 
 
 @pytest.fixture

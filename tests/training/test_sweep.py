@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vocable.errors import RecipeError
-from vocable.training.overlays import override
 from vocable.training.recipe import read_recipe
-from vocable.training.sweep import label, read_sweep
+from vocable.training.recipe_yaml import override
+from vocable.training.variants import label, read_sweep
 
 
 @given(st.lists(st.floats(1e-9, 1e9) | st.integers(-5, 5) | st.booleans() | st.none(), min_size=1, max_size=5))

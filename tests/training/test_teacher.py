@@ -11,10 +11,9 @@ from sentence_transformers.sentence_transformer.modules import Pooling, Transfor
 
 from vocable.errors import ModelError, RecipeError
 from vocable.search.bm25 import BM25Index
-from vocable.training import teacher as module
-from vocable.training.recipe import make_recipe
-from vocable.training.settings import TeacherSettings
-from vocable.training.teacher import LexicalTeacher, OwnScores, teach
+from vocable.training import teachers as module
+from vocable.training.recipe import TeacherSettings, make_recipe
+from vocable.training.teachers import LexicalTeacher, OwnScores, teach
 from vocable.training.train import train
 
 

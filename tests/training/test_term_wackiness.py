@@ -13,10 +13,9 @@ from sentence_transformers import SparseEncoder
 from transformers import TrainerControl, TrainerState
 
 from vocable.encoder.encode import encode
-from vocable.encoder.routes import Role
-from vocable.training.penalties import Penalties
-from vocable.training.settings import Regularizers
-from vocable.training.term_wackiness import MeasureWackiness, Sample
+from vocable.encoder.roles import Role
+from vocable.training.objective import MeasureWackiness, Penalties, Sample
+from vocable.training.recipe import Regularizers
 
 K = 3
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vocable.training.topics import InOrder, topical_order
+from vocable.training.data import InOrder, topical_order
 
 
 @given(st.integers(0, 99), st.integers(1, 90), st.integers(1, 9))

@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from vocable.adapt.words import frequent_words
-from vocable.encoder.splitters import Word, splitter
+from vocable.adapt.expand import frequent_words
+from vocable.encoder.terms import Word, splitter
 from vocable.errors import DataError
-from vocable.training.masking import GOES_ON, NO_WORD
-from vocable.training.windows import write_windows
-from vocable.training.word_places import WordPlaces
+from vocable.training.windows import GOES_ON, NO_WORD, WordPlaces, write_windows
 
 FAMILIES = ["wordpiece", "byte-level", "unigram"]
 ODD = ["½ fox½", "don't read-books", "re\u0301sume\u0301 naïve हिन्दी। 中国", "fox  the\tfox", "ﬁne [SEP] fox"]

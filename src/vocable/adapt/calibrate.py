@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from vocable.adapt.activation import Activation, Level, probe_logits
+from vocable.adapt.statistics import ActiveShare, Level, probe_logits
 from vocable.encoder.fuse import check_pooling
 from vocable.encoder.output_vocabulary import output_layer
 from vocable.errors import ArgumentError, ModelError, check_texts
@@ -28,8 +28,8 @@ class Calibration(NamedTuple):
 
     mlm: PreTrainedModel
     shift: float  # c, in logits
-    before: Activation
-    after: Activation
+    before: ActiveShare
+    after: ActiveShare
 
 
 def calibrate(

@@ -10,11 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from vocable.adapt.checkpoint import save_checkpoint
 from vocable.adapt.transfer import Transfer
-from vocable.encoder.load import locate
+from vocable.encoder.load import locate, save_checkpoint
 from vocable.errors import ModelError, VectorsError
-from vocable.unfinished import as_json, read_json
+from vocable.storage import as_json, read_json
 
 TRANSFER, EXPAND = "transfer.json", "expand.json"
 

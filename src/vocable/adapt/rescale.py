@@ -16,8 +16,7 @@ from typing import Literal, NamedTuple
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from vocable.adapt.probe import probe_texts
-from vocable.adapt.start import BATCH, Start, measure_start
+from vocable.adapt.statistics import BATCH, Start, measure_start, probe_texts
 from vocable.encoder.fuse import plain_decoder
 from vocable.encoder.head import Activation
 from vocable.encoder.output_vocabulary import output_layer

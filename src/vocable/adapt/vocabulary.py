@@ -1,150 +1,293 @@
-"""Put another vocabulary into a masked language model: its matrices, its special ids, its count of positions.
+"""A normalized vocabulary trained on a corpus, and what it does to that corpus.
 
-Letters: v' tokens of the new vocabulary, d the size of the embeddings, p positions.
+Paper 001 (section 6.6) trains byte-pair encodings of 10k to 50k tokens on lower-cased text without accents, for
+`transfer` to move a model onto. WordPiece vocabularies are learned here in the same way: the library's trainer merges
+pairs for them, too, and drops the merges.
+
+A corpus is texts, read once, or a Counter of texts. Both kinds of vocabulary are learned from counted words, so that a
+corpus that is needed several times can be counted first: `count_words` streams it, and holds its distinct words.
+
+How much of a text's surface a vocabulary keeps: upper case, accents, and tokens that repeat each other.
+
+"Why Advanced Encoders Lag on Sparse Retrieval?" (paper 001, §1) finds the cause in vocabularies that keep all of it:
+one word is then several terms ("Token", "token", "Ġtoken"), which do not match each other in a sparse vector.
+
+Lower-case a tokenizer's input, not its vocabulary: paper 001's "+ lowercase input" rows (tables 2, 7 and 8).
 """
 
 from __future__ import annotations
 
 import copy
-import logging
-from typing import NamedTuple
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Literal, NamedTuple, get_args
 
-import torch
-from torch import Tensor, nn
-from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from vocable.adapt.alignment import ROLES, role_id
-from vocable.encoder.fuse import plain_decoder
-from vocable.encoder.output_vocabulary import OutputVocabulary, give_output_vocabulary, output_vocabulary
-from vocable.errors import ModelError
+from vocable.adapt.alignment import surfaces
+from vocable.errors import ArgumentError, DataError, ModelError, check_texts
 
-logger = logging.getLogger(__name__)
-
-FRAME = ("cls", "sep", "pad", "mask")  # roles that a masked language model's inputs cannot do without
-# Whatever its configuration says, MPNet takes token 1 for padding, in the host library's code.
-FIXED_PADDING = {"mpnet": 1}
-
-
-class Vocabulary(NamedTuple):
-    """What a model holds of its vocabulary; tied matrices are one tensor."""
-
-    embeddings: Tensor  # [v', d]
-    decoder: Tensor  # [v', d]
-    bias: Tensor | None  # [v']
+# Words and their counterparts, which a tokenizer that normalizes cannot tell apart.
+CASES = [(word, word.lower()) for word in ("The", "London", "USA", "A", "B", "Q", "Z")]
+ACCENTS = [("café", "cafe"), ("naïve", "naive"), ("über", "uber"), ("é", "e"), ("ñ", "n"), ("å", "a")]
 
 
-def vocabulary_of(mlm: PreTrainedModel) -> Vocabulary:
-    """The matrices of a masked language model, as they are, not copied.
-
-    Raises:
-        ModelError: it has no masked-language-model head, none that is a plain `Linear`, or other output terms already.
-    """
-    decoder = plain_decoder(mlm)
-    if output_vocabulary(mlm) is not None:
-        raise ModelError("the model has an output vocabulary of its own: take the one that it was made from")
-    bias = None if decoder.bias is None else decoder.bias.detach()
-    return Vocabulary(mlm.get_input_embeddings().weight.detach(), decoder.weight.detach(), bias)
+def is_cased(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether upper case makes a difference to the tokens of a text."""
+    return _tells_apart(tokenizer, CASES)
 
 
-def with_vocabulary(
-    mlm: PreTrainedModel, vocabulary: Vocabulary, tokenizer: PreTrainedTokenizerBase
-) -> PreTrainedModel:
-    """A copy of `mlm` with another vocabulary, made as the host library makes a model that it loads.
-
-    Everything outside the vocabulary stays as it is. Models that count positions from their padding token on (RoBERTa
-    and its kin) get their position embeddings moved with it: the first token still meets the row that it met before.
-    """
-    config = _config(mlm.config, tokenizer, len(vocabulary.embeddings))
-    replaced = {
-        old.data_ptr(): new
-        for old, new in zip(vocabulary_of(mlm), vocabulary, strict=True)
-        if old is not None and new is not None
-    }
-    positions = _positions_from_padding(mlm)
-    if positions is not None:
-        moved = _moved_positions(positions, mlm.config.pad_token_id, config.pad_token_id)
-        replaced[positions.data_ptr()] = moved
-        config.max_position_embeddings = len(moved)
-    copies: dict[int, Tensor] = {}  # tied tensors stay one
-    state = {}
-    for name, tensor in mlm.state_dict().items():
-        new = replaced.get(tensor.data_ptr(), tensor)
-        if new is tensor and tensor.shape == (mlm.config.vocab_size,) and vocabulary.bias is not None:
-            new = vocabulary.bias  # an untied BERT keeps a second bias, which it does not use
-        state[name] = copies.setdefault(new.data_ptr(), new.to(tensor.dtype, copy=True).contiguous())
-    made: PreTrainedModel = type(mlm).from_pretrained(None, config=config, state_dict=state, dtype=mlm.dtype)
-    return made.to(mlm.device).eval()
+def keeps_accents(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether accents make a difference to the tokens of a text."""
+    return _tells_apart(tokenizer, ACCENTS)
 
 
-def with_output_vocabulary(mlm: PreTrainedModel, layer: OutputVocabulary) -> PreTrainedModel:
-    """A copy of `mlm` whose output terms are those of `layer`; it reads what it read before."""
-    made = copy.deepcopy(mlm).eval()
-    give_output_vocabulary(made, layer)
-    return made
+def redundancy(tokenizer: PreTrainedTokenizerBase) -> float:
+    """The share of tokens that only repeat another one's form: as many could go if surface forms were folded.
 
-
-def check_frame(source: PreTrainedTokenizerBase, target: PreTrainedTokenizerBase) -> None:
-    """Make sure that the target's tokenizer frames a text as the source's does.
+    Tokens have the same form when their texts are equal in lower case and without accents, whether or not they begin a
+    word. Special tokens and bytes that are no text do not count. It is 0 for an empty vocabulary.
 
     Raises:
-        ModelError: it lacks a special token, or its template puts others around a text.
+        ModelError: a tokenizer whose tokens cannot be read as text (`surfaces`).
     """
-    lacking = [role for role in FRAME if role_id(source, role) is not None and role_id(target, role) is None]
-    if lacking:
-        raise ModelError(f"the target tokenizer has no {', '.join(lacking)} token, which the model needs: add it first")
-    frames = [_frame(tokenizer) for tokenizer in (source, target)]
-    if frames[0] != frames[1]:
-        had, found = (" ".join(name or "other" for name in frame) for frame in frames)
-        raise ModelError(f"the target tokenizer frames a text as {found}, the model's as {had}: give it that template")
+    kept = [surface.text for surface in surfaces(tokenizer) if surface and surface.kind not in ("special", "bytes")]
+    return 1 - len({folded(text) for text in kept}) / len(kept) if kept else 0.0
 
 
-def warn_of_fixed_padding(mlm: PreTrainedModel, target: PreTrainedTokenizerBase) -> None:
-    """Say when the host library's code fixes a padding id that is another token of the target."""
-    fixed = FIXED_PADDING.get(mlm.config.model_type)
-    if fixed is not None and target.pad_token_id != fixed:
-        message = (
-            "%s takes token %d, now %r, for padding whatever its configuration says: texts with it lose their order"
+def folded(text: str) -> str:
+    """The text in lower case and without accents.
+
+    >>> folded("Ångström")
+    'angstrom'
+    """
+    return without_accents(text.lower())
+
+
+def without_accents(text: str) -> str:
+    """The text without combining marks, as BERT's uncased tokenizer takes them away.
+
+    >>> without_accents("Ångström")
+    'Angstrom'
+    """
+    decomposed = unicodedata.normalize("NFD", text)
+    return "".join(character for character in decomposed if unicodedata.category(character) != "Mn")
+
+
+def _tells_apart(tokenizer: PreTrainedTokenizerBase, pairs: list[tuple[str, str]]) -> bool:
+    ids = [tokenizer(list(side), add_special_tokens=False)["input_ids"] for side in zip(*pairs, strict=True)]
+    return bool(ids[0] != ids[1])
+
+
+def lowercased(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """A copy of `tokenizer` that lower-cases a text before anything else.
+
+    Raises:
+        ModelError: a tokenizer without a backend of the `tokenizers` library.
+    """
+    if getattr(tokenizer, "backend_tokenizer", None) is None:
+        raise ModelError(f"{type(tokenizer).__name__} is not made with the tokenizers library: save it as a fast one")
+    backend = copy.deepcopy(tokenizer.backend_tokenizer)
+    before = [] if backend.normalizer is None else [backend.normalizer]
+    backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *before])
+    # Not the tokenizer's own class: when it is loaded, a BertTokenizer makes its normalizer anew.
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        model_max_length=tokenizer.model_max_length,
+        model_input_names=tokenizer.model_input_names,
+        padding_side=tokenizer.padding_side,
+        **tokenizer.special_tokens_map,
+    )
+
+
+Kind = Literal["wordpiece", "bpe"]
+Corpus = Iterable[str] | Mapping[str, int]
+
+SPECIAL = {
+    "pad_token": "[PAD]",
+    "unk_token": "[UNK]",
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+    "mask_token": "[MASK]",
+}
+PREFIX = "##"  # of what continues a word, in WordPiece
+ALPHABET = 1000  # characters of a WordPiece vocabulary at most, as BERT's; words with others are [UNK]
+SEEN_TWICE = 2  # a piece is worth a token if it is seen so often
+RARE = 100  # a token seen less often in the corpus is rare: at a masking rate of 0.3 it is guessed some 30 times
+BATCH = 1000
+
+
+class Fragmentation(NamedTuple):
+    """How a vocabulary cuts a corpus."""
+
+    size: int  # tokens of the vocabulary, special ones included
+    words: int  # of the corpus: runs of characters that are no white space
+    tokens: int  # that they are cut into, special ones left out
+    tokens_per_word: float
+    rare: float  # share of the vocabulary's ordinary tokens that the corpus has fewer than RARE times
+
+
+def train_vocabulary(texts: Corpus, size: int, *, model: Kind = "wordpiece") -> PreTrainedTokenizerFast:
+    """Learn a vocabulary of `size` tokens from a corpus: lower-case, without accents, cut as BERT cuts.
+
+    The result is the same in every process and for every order of the texts. Special tokens, their template and
+    the cutting at white space and punctuation are BERT's.
+
+    Args:
+        texts: the corpus, as `count_words` takes it.
+        size: special tokens included.
+        model: "wordpiece" marks what continues a word with ##; characters beyond the 1,000 most frequent are unknown to
+            it. "bpe" works on bytes, so that nothing is unknown, and marks every word's beginning with Ġ, also that of
+            a text or after punctuation, so that a word is spelled in one way only.
+
+    Raises:
+        ArgumentError: an unknown model, or a size that does not even hold the characters.
+        DataError: the corpus has no text, or not enough for so many tokens.
+    """
+    if model not in get_args(Kind):
+        raise ArgumentError(f"model is wordpiece or bpe, not {model!r}")
+    words = _cut_words(count_words(texts))
+    if not words:
+        raise DataError("the corpus has no text to learn a vocabulary from")
+    tokenizer = _wordpiece(words, size) if model == "wordpiece" else _byte_pairs(words, size)
+    found = tokenizer.get_vocab_size()
+    if found < size:
+        raise DataError(f"the corpus gives a vocabulary of {found:,} tokens, not {size:,}: add texts or ask for fewer")
+    cls, sep = SPECIAL["cls_token"], SPECIAL["sep_token"]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{cls} $A {sep}",
+        pair=f"{cls} $A {sep} $B:1 {sep}:1",
+        special_tokens=[(token, tokenizer.token_to_id(token)) for token in (cls, sep)],
+    )
+    # Without token types: not every backbone that the vocabulary may be moved to takes them.
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, model_input_names=["input_ids", "attention_mask"], **SPECIAL
+    )
+
+
+def fragmentation(tokenizer: PreTrainedTokenizerBase, texts: Corpus) -> Fragmentation:
+    """How many tokens a word of the corpus is cut into (table 9 of paper 001), and how many tokens are rare in it.
+
+    The paper does not say what a word is: a run of characters that are no white space is our reading, the same for
+    every tokenizer. The count of such words will do for a vocabulary of `train_vocabulary`, which cuts there in any
+    case; other tokenizers are to be given whole texts.
+
+    Raises:
+        DataError: the corpus has no text.
+    """
+    size = len(tokenizer)
+    counts: NDArray[np.float64] = np.zeros(size)
+    words = 0
+    counted = _counted(texts)
+    while batch := list(islice(counted, BATCH)):
+        encoded = tokenizer(
+            [text for text, _ in batch], add_special_tokens=False, return_attention_mask=False, verbose=False
         )
-        logger.warning(message, type(mlm).__name__, fixed, target.convert_ids_to_tokens(fixed))
+        for (text, times), ids in zip(batch, encoded["input_ids"], strict=True):
+            np.add.at(counts, np.asarray(ids, dtype=np.int64), times)
+            words += times * len(text.split())
+    if not words:
+        raise DataError("the corpus has no text to cut into tokens")
+    ordinary = np.ones(size, dtype=np.bool_)
+    ordinary[tokenizer.all_special_ids] = False
+    tokens = int(counts.sum())
+    return Fragmentation(size, words, tokens, tokens / words, float((counts[ordinary] < RARE).mean()))
 
 
-def _frame(tokenizer: PreTrainedTokenizerBase) -> list[str | None]:
-    """The roles of what the template puts around the text "a"; "text" for the tokens of the text."""
-    bare = tokenizer("a", add_special_tokens=False)["input_ids"]
-    framed = tokenizer("a")["input_ids"]
-    roles = {role_id(tokenizer, role): role for role in ROLES}
-    start = next((i for i in range(len(framed)) if framed[i : i + len(bare)] == bare), 0)
-    return [*map(roles.get, framed[:start]), "text", *map(roles.get, framed[start + len(bare) :])]
+def count_words(texts: Corpus) -> Counter[str]:
+    """How often the corpus has each run of characters that are no white space."""
+    words: Counter[str] = Counter()
+    for text, times in _counted(texts):
+        for word in text.split():
+            words[word] += times
+    return words
 
 
-def _config(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase, size: int) -> PreTrainedConfig:
-    """The configuration with the new vocabulary's size, and its ids for every role that had one."""
-    config = copy.deepcopy(config)
-    config.vocab_size = size
-    ids = {role: role_id(tokenizer, role) for role in ROLES}
-    for name, found in {**ids, "bos": ids["cls"], "eos": ids["sep"]}.items():
-        if getattr(config, f"{name}_token_id", None) is not None:
-            setattr(config, f"{name}_token_id", found)
-    return config
+def _counted(texts: Corpus) -> Iterator[tuple[str, int]]:
+    check_texts(texts)
+    return iter(texts.items()) if isinstance(texts, Mapping) else ((text, 1) for text in texts)
 
 
-def _positions_from_padding(mlm: PreTrainedModel) -> Tensor | None:
-    """The position embeddings [p, d] of a model that counts from its padding id on: they have a padding row."""
-    if mlm.config.model_type in FIXED_PADDING:
-        return None
-    for module in mlm.modules():
-        positions = getattr(module, "position_embeddings", None)
-        if isinstance(positions, nn.Embedding) and positions.padding_idx is not None:
-            return positions.weight.detach()
-    return None
+def _normalizer() -> normalizers.Normalizer:
+    return normalizers.BertNormalizer(clean_text=True, handle_chinese_chars=True, strip_accents=True, lowercase=True)
 
 
-def _moved_positions(rows: Tensor, old: int, new: int) -> Tensor:
-    """Position embeddings [p, d] whose padding row `old` stands at `new`, followed by what followed it.
+def _cut_words(words: Mapping[str, int]) -> Counter[str]:
+    """The same words normalized, and cut at punctuation and between Chinese characters."""
+    normalizer, cutter = _normalizer(), pre_tokenizers.BertPreTokenizer()
+    cut: Counter[str] = Counter()
+    for word, times in words.items():
+        for piece, _ in cutter.pre_tokenize_str(normalizer.normalize_str(word)):
+            cut[piece] += times
+    return cut
 
-    >>> _moved_positions(torch.tensor([[9.0], [0.0], [1.0], [2.0]]), 1, 0).flatten()
-    tensor([0., 1., 2.])
-    >>> _moved_positions(torch.tensor([[0.0], [1.0], [2.0]]), 0, 1).flatten()
-    tensor([0., 0., 1., 2.])
+
+def _repeated(words: Mapping[str, int]) -> Iterator[str]:
+    """The words as often as they were counted, for the library's trainers, which take texts only."""
+    for word, times in sorted(words.items()):
+        for start in range(0, times, BATCH):
+            yield " ".join([word] * min(BATCH, times - start))
+
+
+def _wordpiece(words: Mapping[str, int], size: int) -> Tokenizer:
+    """A tokenizer with the vocabulary that the library's trainer learns, the same in every process.
+
+    The trainer breaks ties between pairs by the numbers of their tokens, and numbers continuations of one character
+    as it meets them while it walks through a hash table. Numbered beforehand, as if they were special, they leave
+    nothing to chance. The tokenizer is made anew from the vocabulary, in which they are not special.
     """
-    return torch.cat([rows.new_zeros(new, rows.shape[1]), rows[old:]])
+    characters: Counter[str] = Counter()
+    for word, times in words.items():
+        for character in word:
+            characters[character] += times
+    alphabet = sorted(sorted(characters, key=lambda character: (-characters[character], character))[:ALPHABET])
+    continuing = {character for word in words for character in word[1:]}
+    first = [*SPECIAL.values(), *alphabet, *(PREFIX + character for character in alphabet if character in continuing)]
+    _check_size(size, first)
+    learner = Tokenizer(models.WordPiece(unk_token=SPECIAL["unk_token"]))
+    learner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=size,
+        min_frequency=SEEN_TWICE,
+        special_tokens=first,
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
+        continuing_subword_prefix=PREFIX,
+        show_progress=False,
+    )
+    learner.train_from_iterator(_repeated(words), trainer)
+    tokenizer = Tokenizer(models.WordPiece(learner.get_vocab(), unk_token=SPECIAL["unk_token"]))
+    tokenizer.normalizer = _normalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece(prefix=PREFIX)
+    return tokenizer
+
+
+def _byte_pairs(words: Mapping[str, int], size: int) -> Tokenizer:
+    """Byte-level BPE over whole words of BERT's; nothing in the library's trainer for it is left to chance."""
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    _check_size(size, [*SPECIAL.values(), *alphabet])
+    tokenizer = Tokenizer(models.BPE())
+    spelling = pre_tokenizers.ByteLevel(add_prefix_space=True, use_regex=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.BertPreTokenizer(), spelling])
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        min_frequency=SEEN_TWICE,
+        special_tokens=list(SPECIAL.values()),
+        initial_alphabet=alphabet,
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(_repeated(words), trainer)
+    tokenizer.normalizer = _normalizer()
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def _check_size(size: int, first: list[str]) -> None:
+    if size < len(first):
+        raise ArgumentError(f"a vocabulary of {size:,} tokens is too small: {len(first):,} are special or characters")

@@ -56,12 +56,12 @@ def rescale(
     Example: vocable rescale answerdotai/ModernBERT-base -o out --factor auto
     """
     k = _number(factor)
-    from vocable.adapt.checkpoint import load_checkpoint
-    from vocable.adapt.probe import probe_texts
     from vocable.adapt.provenance import save_adapted
     from vocable.adapt.rescale import choose_factor
     from vocable.adapt.rescale import rescale as divide
-    from vocable.unfinished import refuse_taken
+    from vocable.adapt.statistics import probe_texts
+    from vocable.encoder.load import load_checkpoint
+    from vocable.storage import refuse_taken
 
     refuse_taken(output)
     mlm, tokenizer = load_checkpoint(model)

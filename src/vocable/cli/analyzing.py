@@ -17,10 +17,7 @@ from vocable.progress import progress
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-    from vocable.analysis.logits import LogitStatistics
-    from vocable.analysis.postings import Postings
-    from vocable.analysis.recoverability import Recoverability
-    from vocable.analysis.term_scores import TermScores
+    from vocable.analysis.distributions import LogitStatistics, Postings, Recoverability, TermScores
     from vocable.evaluation.tables import Grid
     from vocable.vectors import VectorsMeta
 
@@ -83,8 +80,8 @@ def postings(
 
     Example: vocable postings vectors --prune 0,20,10
     """
-    from vocable.analysis.postings import postings as measure
-    from vocable.analysis.postings import stored_parts
+    from vocable.analysis.distributions import postings as measure
+    from vocable.analysis.distributions import stored_parts
 
     kept = parse_numbers(prune, "--prune")
     stored = stored_parts(place)
@@ -124,8 +121,8 @@ def prune(
 
     Example: vocable prune vectors -o small --top-k 20
     """
-    from vocable.pruning import check_limits, prune_stored
-    from vocable.unfinished import refuse_taken
+    from vocable.storage import refuse_taken
+    from vocable.vectors import check_limits, prune_stored
 
     limits: dict[str, Any] = {"top_k": top_k, "min_weight": min_weight, "mass": mass}
     if wacky is not None:
@@ -148,8 +145,7 @@ def _wacky_pruner(
     vectors: Path, scores: Path, top: int | None, place: str | None, model: str | None
 ) -> Callable[[Sequence[str], csr_array], csr_array]:
     """What removes the `top` wackiest terms from each shard."""
-    from vocable.analysis.removal_study import read_wackiest
-    from vocable.analysis.wacky_pruning import wacky_pruner
+    from vocable.analysis.removal import read_wackiest, wacky_pruner
     from vocable.data import Document, read_corpus, read_queries
     from vocable.encoder.load import load
     from vocable.encoder.terms import fingerprint, terms
@@ -170,10 +166,9 @@ def _wacky_pruner(
 def _logits(
     model: str, place: str, top: list[int], limit: int, max_length: int, clusters: int | None, truth: str
 ) -> tuple[LogitStatistics, Recoverability | None]:
-    from vocable.adapt.checkpoint import load_checkpoint
-    from vocable.analysis.logits import logit_statistics
-    from vocable.analysis.recoverability import recoverability
+    from vocable.analysis.distributions import logit_statistics, recoverability
     from vocable.data import read_texts
+    from vocable.encoder.load import load_checkpoint
 
     texts = list(islice(read_texts(place), limit))
     if not any(text.strip() for text in texts):
@@ -189,8 +184,7 @@ def _logits(
 
 
 def _weights(place: Path, thresholds: list[int], kept: list[int]) -> list[TermScores]:
-    from vocable.analysis.postings import stored_parts
-    from vocable.analysis.term_scores import term_scores
+    from vocable.analysis.distributions import stored_parts, term_scores
 
     return term_scores(stored_parts(place).parts, thresholds, top_k=[k or None for k in kept])
 

@@ -39,9 +39,8 @@ def inference_free(
     from vocable.data import read_texts
     from vocable.encoder.inference_free import inference_free as look_queries_up
     from vocable.encoder.load import load
-    from vocable.encoder.routes import static_embedding
-    from vocable.storage import replacing_folder
-    from vocable.unfinished import refuse_taken
+    from vocable.encoder.roles import static_embedding
+    from vocable.storage import refuse_taken, replacing_folder
 
     refuse_taken(output)
     texts = None if corpus is None else read_texts(corpus)  # a place that is not there is known at once

@@ -17,7 +17,7 @@ from vocable.errors import ArgumentError, DataError
 from vocable.progress import progress
 
 if TYPE_CHECKING:
-    from vocable.encoder.precision import DType
+    from vocable.encoder.encode import DType
     from vocable.evaluation import Comparison, Dataset, Evaluation
     from vocable.search.ranking import Ranking
 
@@ -103,7 +103,7 @@ def _evaluations(
 ) -> list[Evaluation]:
     """The evaluation of every system, each followed by its hybrid, and the lexical ones last."""
     from vocable.evaluation import evaluate_run
-    from vocable.evaluation.lexical import retrieve_lexically
+    from vocable.evaluation.retrieval import retrieve_lexically
     from vocable.search.fusion import weighted
 
     lexical = retrieve_lexically(dataset, k=DEPTH) if bm25 or hybrid else None

@@ -16,7 +16,7 @@ from vocable.errors import ArgumentError, DataError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from vocable.adapt.words import FrequentWords
+    from vocable.adapt.expand import FrequentWords
 
 
 def expand(
@@ -51,13 +51,12 @@ def expand(
     Example: vocable expand vocable-mini --texts texts.txt --min-count 3 -o out
     """
     _check_options(texts, words, size, min_count, init, target)
-    from vocable.adapt.checkpoint import load_checkpoint
     from vocable.adapt.expand import expand as widen
+    from vocable.adapt.expand import read_words
     from vocable.adapt.provenance import save_expanded
-    from vocable.adapt.target import load_target
-    from vocable.adapt.words import read_words
+    from vocable.encoder.load import load_checkpoint, load_target
     from vocable.encoder.output_vocabulary import output_vocabulary
-    from vocable.unfinished import refuse_taken
+    from vocable.storage import refuse_taken
 
     refuse_taken(output)
     listed = [] if words is None else read_words(words)
@@ -103,9 +102,9 @@ def _check_options(
 def _counted(
     tokenizer: PreTrainedTokenizerBase, texts: list[str], size: int | None, min_count: int | None, name: str
 ) -> FrequentWords:
-    from vocable.adapt.words import frequent_words
+    from vocable.adapt.expand import frequent_words
     from vocable.data import read_texts
-    from vocable.encoder.splitters import splitter
+    from vocable.encoder.terms import splitter
     from vocable.progress import progress
 
     streams = [read_texts(place) for place in texts]  # a place that is not there is known at once

@@ -9,7 +9,7 @@ from vocable.cli.output import print_json, print_table
 from vocable.progress import progress
 
 if TYPE_CHECKING:
-    from vocable.encoder.precision import DType
+    from vocable.encoder.encode import DType
     from vocable.evaluation.grid import GridPoint
 
 DEPTH = 1000  # results of a query
@@ -28,8 +28,7 @@ def search_in_many_ways(
     from vocable.encoder.load import load
     from vocable.evaluation import evaluate_run, load_dataset
     from vocable.evaluation.grid import MEASURES, GridPoint, check_depth, parse_grid, search_grid
-    from vocable.evaluation.lexical import retrieve_lexically
-    from vocable.evaluation.retrieval import encode_dataset
+    from vocable.evaluation.retrieval import encode_dataset, retrieve_lexically
 
     settings, names = parse_grid(grid), measures or list(MEASURES)
     check_depth(settings, names, DEPTH)

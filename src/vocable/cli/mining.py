@@ -82,8 +82,8 @@ def score(
 
     Example: vocable score my-teacher hard.jsonl -o scored.jsonl
     """
-    from vocable.training.score import score as add
-    from vocable.training.scorers import load_scoring_model
+    from vocable.training.mine import score as add
+    from vocable.training.teachers import load_scoring_model
 
     done = add(load_scoring_model(model, kind), examples, output)
     pairs = done.written + done.negatives

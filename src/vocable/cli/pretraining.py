@@ -78,15 +78,14 @@ def pretrain(
         schedule_steps=schedule_steps,
         save_every=save_every,
     )
-    from vocable.adapt.checkpoint import load_checkpoint
     from vocable.adapt.provenance import new_tokens, save_adapted, splitter_name
     from vocable.data import read_texts
-    from vocable.encoder.load import locate
-    from vocable.encoder.splitters import splitter
-    from vocable.training.checkpoints import last_checkpoint
+    from vocable.encoder.load import load_checkpoint, locate
+    from vocable.encoder.terms import splitter
+    from vocable.storage import claim, partial_of, refuse_occupied
     from vocable.training.pretrain import KEPT_LOG, LOG
     from vocable.training.pretrain import pretrain as adapt
-    from vocable.unfinished import claim, partial_of, refuse_occupied
+    from vocable.training.trainer import last_checkpoint
 
     refuse_occupied(output)
     mlm, tokenizer = load_checkpoint(model)
@@ -149,10 +148,10 @@ def calibrate(
     if (activation_rate is None) == (shift is None):
         raise ArgumentError("give either --activation-rate or --shift")
     from vocable.adapt.calibrate import calibrate as shift_bias
-    from vocable.adapt.checkpoint import load_checkpoint
     from vocable.adapt.provenance import save_adapted
     from vocable.data import read_texts
-    from vocable.unfinished import refuse_taken
+    from vocable.encoder.load import load_checkpoint
+    from vocable.storage import refuse_taken
 
     refuse_taken(output)
     mlm, tokenizer = load_checkpoint(model)

@@ -48,13 +48,11 @@ def removal(
 
     Example: vocable removal vocable-mini beir:scifact -o removed
     """
-    from vocable.analysis.ablation import MEASURES
-    from vocable.analysis.removal import check_plan
-    from vocable.analysis.removal_study import read_wackiest
+    from vocable.analysis.removal import MEASURES, check_plan, read_wackiest
     from vocable.encoder.load import load
     from vocable.encoder.stream import checksum
     from vocable.evaluation import load_dataset, parse_measures
-    from vocable.unfinished import check_settings, occupied
+    from vocable.storage import check_settings, occupied
 
     counts, names = parse_numbers(thresholds, "--thresholds"), measures or list(MEASURES)
     check_plan(counts, draws)
@@ -77,7 +75,7 @@ def removal(
 def _report(model: SparseEncoder, output: Path, settings: dict[str, Any]) -> None:
     """Work on the report beside `output`, and put it there when it is whole."""
     from vocable.analysis.removal_report import write_removal_report
-    from vocable.unfinished import claim, partial_of
+    from vocable.storage import claim, partial_of
 
     work = partial_of(output)
     claim(work, settings)
@@ -91,12 +89,11 @@ def _report(model: SparseEncoder, output: Path, settings: dict[str, Any]) -> Non
 
 def _removal(model: SparseEncoder, work: Path, number: int, scores: Path, settings: dict[str, Any]) -> Removal:
     """The removals on one of the datasets; the scores are made where they are not there."""
-    from vocable.analysis.ablation import Ablation
+    from vocable.analysis.removal import Ablation, read_wackiest, remembered, score_dataset, texts_of
     from vocable.analysis.removal import removal as remove
-    from vocable.analysis.removal_study import read_wackiest, remembered, score_dataset, texts_of
-    from vocable.encoder.own_terms import own_terms
+    from vocable.encoder.terms import own_terms
     from vocable.evaluation import load_dataset
-    from vocable.evaluation.stored_encoding import encode_dataset_into
+    from vocable.evaluation.retrieval import encode_dataset_into
 
     place, side, name = settings["datasets"][number], settings["side"], settings["model"]
     dataset, folder = load_dataset(place), work / VECTORS / str(number)
@@ -117,7 +114,7 @@ def _removal(model: SparseEncoder, work: Path, number: int, scores: Path, settin
 def _print(output: Path, as_json: bool) -> None:
     from vocable.analysis.removal import Removal
     from vocable.analysis.removal_report import PAGE, RESULTS, removal_tables
-    from vocable.unfinished import read_json
+    from vocable.storage import read_json
 
     results = read_json(output / RESULTS)
     if as_json:

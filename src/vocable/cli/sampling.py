@@ -41,9 +41,8 @@ def sample(
     Example: vocable sample clicks.jsonl -o test-set --queries 300
     """
     from vocable.data import BadLines, read_examples
-    from vocable.evaluation.query_log import read_log
-    from vocable.evaluation.testsets import Choice, choose, write_beir, write_rest
-    from vocable.unfinished import refuse_taken
+    from vocable.evaluation.testsets import Choice, choose, read_log, write_beir, write_rest
+    from vocable.storage import refuse_taken
 
     refuse_taken(output)
     if rest is not None and log == "-":

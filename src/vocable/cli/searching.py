@@ -18,8 +18,8 @@ from vocable.progress import progress
 
 if TYPE_CHECKING:
     from vocable.data import Query
+    from vocable.search.collection import Answer, Hit, Searcher
     from vocable.search.explain import Explanation
-    from vocable.search.hits import Answer, Hit, Searcher
 
 BATCH = 256  # queries that are encoded together
 TERMS = 8  # of a hit, that --explain prints
@@ -61,7 +61,7 @@ def search(
         raise ArgumentError("--run goes with --queries and without --explain and --json")
     if wacky is not None and not explain:
         raise ArgumentError("--wacky marks the terms that --explain shows: give both")
-    from vocable.search.hits import Searcher
+    from vocable.search.collection import Searcher
 
     searcher = Searcher.open(
         index,
@@ -128,7 +128,7 @@ def _wacky_terms(scores: Path | None, share: float | None, names: Sequence[str])
         if share is not None:
             raise ArgumentError("--wacky-share is of the scores in --wacky FILE: give both")
         return None
-    from vocable.analysis.wacky_terms import SHARE, read_wacky_terms
+    from vocable.analysis.removal import SHARE, read_wacky_terms
 
     return read_wacky_terms(scores, names, SHARE if share is None else share)
 

@@ -11,7 +11,7 @@ from vocable.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
     from vocable.adapt.alignment import Alignment
-    from vocable.adapt.neighbours import Neighbours
+    from vocable.adapt.transfer import Neighbours
 
 
 def transfer(
@@ -43,13 +43,12 @@ def transfer(
 
     Example: vocable transfer MODEL --target bert-base-uncased -o out
     """
-    from vocable.adapt.checkpoint import load_checkpoint
-    from vocable.adapt.neighbours import neighbours as made_of
     from vocable.adapt.provenance import save_transfer
-    from vocable.adapt.target import load_target
+    from vocable.adapt.transfer import neighbours as made_of
     from vocable.adapt.transfer import transfer as move
     from vocable.data import read_texts
-    from vocable.unfinished import refuse_taken
+    from vocable.encoder.load import load_checkpoint, load_target
+    from vocable.storage import refuse_taken
 
     refuse_taken(output)
     corpus = None if texts is None else read_texts(texts)

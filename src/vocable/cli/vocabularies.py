@@ -16,7 +16,7 @@ from vocable.errors import ArgumentError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from vocable.adapt.domain_vocabulary import Fragmentation
+    from vocable.adapt.vocabulary import Fragmentation
 
 
 def vocabulary(
@@ -42,11 +42,10 @@ def vocabulary(
     if (size is None) == (sizes is None) or (size is None) != (output is None):
         raise ArgumentError("give either --size with -o, or --sizes")
     asked = [size] if size is not None else parse_numbers(sizes or "", "--sizes")
-    from vocable.adapt.domain_vocabulary import count_words, fragmentation, train_vocabulary
+    from vocable.adapt.vocabulary import count_words, fragmentation, train_vocabulary
     from vocable.data import read_texts
     from vocable.progress import progress
-    from vocable.storage import replacing_folder
-    from vocable.unfinished import refuse_taken
+    from vocable.storage import refuse_taken, replacing_folder
 
     if output is not None:
         refuse_taken(output)

@@ -18,9 +18,8 @@ from vocable.progress import progress
 if TYPE_CHECKING:
     from sentence_transformers import SparseEncoder
 
-    from vocable.analysis.measured import Measured
-    from vocable.analysis.wackiness_inputs import Inputs
-    from vocable.analysis.wackiness_study import Choices, Finding
+    from vocable.analysis.expansion_data import Measured
+    from vocable.analysis.wackiness import Choices, Finding, Inputs
 
 
 class System(NamedTuple):
@@ -81,8 +80,8 @@ def wackiness(
     Example: vocable wackiness vocable-mini --queries q.tsv --corpus d.tsv -o w
     """
     from vocable.analysis.figures import check_figure
-    from vocable.analysis.wackiness_study import Choices
-    from vocable.unfinished import check_settings, claim, clear_up, occupied, partial_of
+    from vocable.analysis.wackiness import Choices
+    from vocable.storage import check_settings, claim, clear_up, occupied, partial_of
 
     check_figure(output / "curves.svg")  # what the figure needs is missed before the work, not after it
     choices = Choices(k=k, idf=idf, special=special, bins=bins, vocabulary=vocabulary)
@@ -95,7 +94,7 @@ def wackiness(
     if occupied(output):
         check_settings(output, settings)
     else:
-        from vocable.analysis.wackiness_inputs import read_inputs
+        from vocable.analysis.wackiness import read_inputs
 
         inputs = read_inputs(queries, corpus, role, names=names, limit=limit, seed=seed)
         claim(work, settings)
@@ -144,9 +143,9 @@ def _report(
     systems: list[System], inputs: Inputs, choices: Choices, ways: Ways, settings: dict[str, Any], work: Path
 ) -> None:
     """Write the whole report to `work/whole`."""
+    from vocable.analysis.wackiness import find
     from vocable.analysis.wackiness_report import scores_meta, write_report
-    from vocable.analysis.wackiness_study import find
-    from vocable.unfinished import SETTINGS, write_json
+    from vocable.storage import SETTINGS, write_json
 
     findings: list[Finding] = []
     for number, system in enumerate(systems):
@@ -176,8 +175,7 @@ def _report(
 
 
 def _measured(system: System, inputs: Inputs, choices: Choices, ways: Ways, work: Path, source: str) -> Measured:
-    from vocable.analysis.wackiness_inputs import measure_expander, measure_model
-    from vocable.analysis.wackiness_study import deepest
+    from vocable.analysis.wackiness import deepest, measure_expander, measure_model
 
     k = deepest(choices) if ways.sensitivity else choices.k
     with progress(system.name) as advance:
@@ -205,9 +203,8 @@ def _model_folder(name: str) -> Path:
 
 def _write_cards(folders: list[Path], output: Path) -> None:
     """Write what the report has found into the cards of its models."""
-    from vocable.analysis.model_card import write_wackiness
-    from vocable.analysis.wackiness_report import RESULTS
-    from vocable.unfinished import read_json
+    from vocable.analysis.wackiness_report import RESULTS, write_wackiness
+    from vocable.storage import read_json
 
     if folders:
         results = read_json(output / RESULTS)
@@ -217,7 +214,7 @@ def _write_cards(folders: list[Path], output: Path) -> None:
 
 def _print(output: Path, as_json: bool) -> None:
     from vocable.analysis.wackiness_report import PAGE, RESULTS, table
-    from vocable.unfinished import read_json
+    from vocable.storage import read_json
 
     results = read_json(output / RESULTS)
     if as_json:

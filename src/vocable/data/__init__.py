@@ -42,7 +42,6 @@ What happens to data that is not as it should be:
                             yielded by `read_judgments`; gives no example
 """
 
-from vocable.data.bad_lines import BadLines
 from vocable.data.read import (
     read_corpus,
     read_examples,
@@ -52,7 +51,7 @@ from vocable.data.read import (
     read_scores,
     read_texts,
 )
-from vocable.data.records import Document, Example, MinedNegatives, Qrel, Query, ScoredDoc
+from vocable.data.schemas import BadLines, Document, Example, MinedNegatives, Qrel, Query, ScoredDoc
 
 __all__ = [
     "BadLines",

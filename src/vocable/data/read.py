@@ -8,11 +8,26 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from vocable.data.bad_lines import BadLines, MalformedError
-from vocable.data.kinds import DOCUMENT, EXAMPLE, JUDGMENT, MINED, PLAIN_TEXT, QUERY, SCORED, Kind
-from vocable.data.places import Source, parse_place, resolve
-from vocable.data.records import Document, Example, MinedNegatives, Qrel, Query, ScoredDoc
-from vocable.data.seen import SeenIds
+from vocable.data.docstore import SeenIds
+from vocable.data.schemas import (
+    DOCUMENT,
+    EXAMPLE,
+    JUDGMENT,
+    MINED,
+    PLAIN_TEXT,
+    QUERY,
+    SCORED,
+    BadLines,
+    Document,
+    Example,
+    Kind,
+    MalformedError,
+    MinedNegatives,
+    Qrel,
+    Query,
+    ScoredDoc,
+)
+from vocable.data.sources import Source, parse_place, resolve
 from vocable.errors import DataError
 
 T = TypeVar("T")

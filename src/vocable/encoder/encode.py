@@ -1,11 +1,14 @@
-"""Texts -> csr_array: sorted by length, batched by tokens, without the logits and without COO."""
+"""Texts -> csr_array: sorted by length, batched by tokens, without the logits and without COO.
+
+Which number type to compute in.
+"""
 
 from __future__ import annotations
 
 import copy
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -18,12 +21,29 @@ from torch import Tensor
 from transformers.tokenization_utils_base import LARGE_INTEGER
 
 from vocable.encoder.fuse import splade_modules
-from vocable.encoder.look_up import look_up
+from vocable.encoder.inference_free import look_up
 from vocable.encoder.output_vocabulary import output_layer
-from vocable.encoder.precision import DType, in_bfloat16
-from vocable.encoder.routes import PROMPTS, Role, own_prompt, route, static_embedding
+from vocable.encoder.roles import PROMPTS, Role, own_prompt, route, static_embedding
 from vocable.errors import ArgumentError, check_texts
-from vocable.pruning import check_limits, prune
+from vocable.vectors import check_limits, prune
+
+DType = Literal["auto", "float32", "bfloat16"]
+
+
+def native_bfloat16(device: torch.device) -> bool:
+    """Whether `device` multiplies bfloat16 matrices in hardware (AMX, AVX512-BF16, CUDA from 8.0)."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_capability(device) >= (8, 0)
+    if device.type == "cpu":
+        capabilities = torch.cpu.get_capabilities()
+        return bool(capabilities.get("amx_bf16") or capabilities.get("avx512_bf16"))
+    return False
+
+
+def in_bfloat16(dtype: DType, device: torch.device) -> bool:
+    """Whether to compute in bfloat16: "auto" does where `device` has it natively."""
+    return dtype == "bfloat16" or (dtype == "auto" and native_bfloat16(device))
+
 
 logger = logging.getLogger(__name__)
 

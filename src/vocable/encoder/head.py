@@ -23,8 +23,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from vocable.encoder.screen import logits_where, screening_pays, upper_bounds
-from vocable.encoder.segments import reduce_texts, runs
+from vocable.encoder.int8_screening import logits_where, reduce_texts, runs, screening_pays, upper_bounds
 from vocable.errors import ArgumentError
 
 logger = logging.getLogger(__name__)

@@ -1,17 +1,27 @@
-"""A name or a path -> a fused SparseEncoder."""
+"""A name or a path -> a fused SparseEncoder.
+
+Masked-language-model checkpoints in and out: what every adaptation starts from and leaves.
+
+They are stock checkpoints, unless the output vocabulary is another than the tokenizer's (`output_vocabulary`).
+
+What to move a model onto: a tokenizer, and the model that goes with it where there is one.
+
+Give an encoder without a masked-language-model head one that starts as close to the identity as it can.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from threading import RLock
-from typing import Any, TypeVar, get_args
+from typing import Any, NamedTuple, TypeVar, get_args
 
+import torch
 from huggingface_hub import HfApi, try_to_load_from_cache
 from huggingface_hub.errors import HFValidationError
 from safetensors import SafetensorError
@@ -19,12 +29,27 @@ from sentence_transformers import SparseEncoder
 from sentence_transformers.sparse_encoder.modules import SpladePooling
 from sentence_transformers.util import fullname, load_file_path
 from torch import nn
-from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from vocable.encoder.fuse import POOLINGS, fuse, splade_modules
 from vocable.encoder.head import Activation
-from vocable.encoder.output_vocabulary import TERMS, OutputVocabularyTransformer, output_vocabulary
+from vocable.encoder.output_vocabulary import (
+    TERMS,
+    OutputVocabularyTransformer,
+    output_vocabulary,
+    restore_output_vocabulary,
+    weights_expected,
+    write_terms,
+)
 from vocable.errors import ArgumentError, ModelError
+from vocable.storage import refuse_taken, replacing_folder
 
 logger = logging.getLogger(__name__)
 
@@ -236,3 +261,154 @@ def every_pooling_allowed() -> Iterator[None]:
 
 def _first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0]
+
+
+def load_checkpoint(name: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """The masked language model and the tokenizer of a folder, a Hub id, or `package:NAME/FOLDER`, in float32.
+
+    Raises:
+        ModelError: nothing is there, weights or its tokenizer are missing, it has no masked-language-model head, or its
+            output vocabulary is damaged.
+        DataError: the terms of its output vocabulary are.
+    """
+    place = locate(name)
+    try:
+        with weights_expected():
+            mlm, loading = AutoModelForMaskedLM.from_pretrained(place, dtype="float32", output_loading_info=True)
+    except (OSError, ValueError, HFValidationError, SafetensorError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ModelError(f"{name}: no masked language model could be read here ({reason})") from error
+    body = f"{mlm.base_model_prefix}."
+    check_weights(name, mlm, [key for key in loading["missing_keys"] if key.startswith(body)])
+    if loading["missing_keys"]:  # the host library makes them up, at random
+        missing = ", ".join(sorted(loading["missing_keys"])[:3])
+        raise ModelError(
+            f"{name} has no masked-language-model head, or not all of it (no {missing}): "
+            "a recipe with head: new gives it one (vocable train)"
+        )
+    restore_output_vocabulary(mlm, place)
+    return mlm, load_tokenizer(name)
+
+
+def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
+    """The tokenizer of a folder, a Hub id, or `package:NAME/FOLDER`, whatever model is or is not there.
+
+    Raises:
+        ModelError: no tokenizer is there.
+    """
+    try:
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(locate(name))
+    except (OSError, ValueError, HFValidationError) as error:
+        if str(error).startswith(NO_TOKENIZER):
+            raise ModelError(f"{name}: its tokenizer is missing") from error
+        reason = str(error).strip().partition("\n")[0]
+        raise ModelError(f"{name}: no tokenizer could be read here ({reason})") from error
+    check_tokenizer(name, tokenizer)
+    return tokenizer
+
+
+def save_checkpoint(
+    mlm: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    output: str | Path,
+    *,
+    beside: Mapping[str, bytes] | None = None,
+) -> None:
+    """Write both to the folder `output`, whole or not at all.
+
+    Args:
+        mlm: the model.
+        tokenizer: what goes with it.
+        output: a folder that is not there yet.
+        beside: further files of the folder, {name: content}.
+
+    Raises:
+        ArgumentError: `output` is there already, or is being made by another command.
+    """
+    output = Path(output)
+    refuse_taken(output)
+    with replacing_folder(output) as unfinished:
+        mlm.save_pretrained(unfinished)
+        tokenizer.save_pretrained(unfinished)
+        layer = output_vocabulary(mlm)
+        if layer is not None:
+            write_terms(unfinished / TERMS, layer.terms)
+        for name, content in (beside or {}).items():
+            (unfinished / name).write_bytes(content)
+
+
+class Target(NamedTuple):
+    """A vocabulary to move to."""
+
+    tokenizer: PreTrainedTokenizerBase
+    model: PreTrainedModel | None  # None for a tokenizer alone; without an output layer for an encoder without a head
+
+
+def load_target(name: str | Path) -> Target:
+    """The tokenizer of a folder, a Hub id, or `package:NAME/FOLDER`, with its model if there is one, in float32.
+
+    Raises:
+        ModelError: no tokenizer is there, or the model beside it is damaged or lacks weights.
+    """
+    try:
+        return Target(load_tokenizer(name), _model(name))
+    except SafetensorError as error:
+        raise ModelError(f"{name}: its weights are damaged ({error})") from error
+
+
+def _model(name: str | Path) -> PreTrainedModel | None:
+    place = locate(name)
+    try:
+        model, loading = AutoModelForMaskedLM.from_pretrained(place, dtype="float32", output_loading_info=True)
+        missing = loading["missing_keys"]
+        if missing and _is_headless(model, missing):  # the host library has made a head up, at random
+            model, loading = AutoModel.from_pretrained(place, dtype="float32", output_loading_info=True)
+            missing = loading["missing_keys"]
+    except (OSError, ValueError, HFValidationError):  # no configuration, or no weights
+        return None
+    check_weights(name, model, missing)
+    return model
+
+
+def _is_headless(mlm: PreTrainedModel, missing: Collection[str]) -> bool:
+    """Whether not one weight of the head was there; what it shares with the encoder does not count."""
+    encoder = {id(parameter) for parameter in mlm.base_model.parameters()}
+    named = list(mlm.named_parameters(remove_duplicate=False))
+    lost = {id(parameter) for name, parameter in named if name in missing}
+    return all(id(parameter) in encoder | lost for _, parameter in named)
+
+
+def add_mlm_head(name: str) -> PreTrainedModel:
+    """The encoder `name` with a new head: transform at identity, decoder tied to the input embeddings, bias zero.
+
+    A random head would have to be learned before the encoder learns anything; with the identity the decoder compares
+    the encoder's output with the embeddings from the first step on.
+
+    Raises:
+        ModelError: there is no masked-language-model class for this architecture, or the encoder lacks weights.
+    """
+    config = AutoConfig.from_pretrained(name)
+    config.tie_word_embeddings = True
+    try:
+        mlm: PreTrainedModel = AutoModelForMaskedLM.from_config(config)
+    except ValueError as error:
+        raise ModelError(f"{name}: no masked-language-model head is known for {type(config).__name__}") from error
+    encoder, loading = AutoModel.from_pretrained(name, output_loading_info=True)
+    check_weights(name, encoder, loading["missing_keys"])
+    mlm.base_model.load_state_dict(encoder.state_dict(), strict=False)  # the encoder's pooler has no place here
+    encoder_modules = set(mlm.base_model.modules())
+    decoder = mlm.get_output_embeddings()
+    for module in mlm.modules():
+        if isinstance(module, nn.Linear) and module is not decoder and module not in encoder_modules:
+            _make_identity(module)
+    if decoder.bias is not None:
+        nn.init.zeros_(decoder.bias)
+    mlm.tie_weights()
+    return mlm
+
+
+def _make_identity(linear: nn.Linear) -> None:
+    with torch.no_grad():
+        nn.init.eye_(linear.weight)
+        if linear.bias is not None:
+            nn.init.zeros_(linear.bias)

@@ -27,8 +27,7 @@ from vocable.data import Document
 from vocable.encoder.encode import TextEncoder
 from vocable.encoder.terms import fingerprint, terms
 from vocable.errors import ArgumentError, VectorsError
-from vocable.storage import replacing
-from vocable.unfinished import ANOTHER, check_settings, claim, occupied, partial_of, read_json, write_json
+from vocable.storage import ANOTHER, check_settings, claim, occupied, partial_of, read_json, replacing, write_json
 from vocable.vectors import VectorsMeta, write_vectors
 
 PART_SIZE = 2048  # texts in a part: what a kill can lose

@@ -1,14 +1,46 @@
-"""The names of a model's output terms: the one place that knows which vocabulary the vectors speak."""
+"""The names of a model's output terms: the one place that knows which vocabulary the vectors speak.
+
+The words of a text, as a tokenizer's normalization leaves them, and where they stand in it.
+
+    words         letters, digits, marks and underscores in a row
+    whitespace    whatever stands between white space
+
+A word is normalized as the model's tokenizer normalizes a text (an uncased one lower-cases it), so that two spellings
+are one word if the model reads them as one. Any function that gives the same may take their place, in Python. It
+cannot be named in a recipe, on the command line or in a model's folder: to import what a name says is to run it.
+
+Which output terms stand in a text itself, and how often: what is left of its vector is the model's expansion.
+
+Where the output terms are the tokenizer's tokens, they are the tokens of the text. An output vocabulary of a model's
+own has no tokenizer: there a term is looked for among the words of the text.
+
+Letters: m texts, v output terms.
+
+The entries of vectors that are expansions: terms that the text itself does not have.
+
+Letters: m vectors, e entries of theirs, v output vocabulary.
+"""
 
 from __future__ import annotations
 
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from hashlib import blake2b
+from typing import Any, Literal, NamedTuple, get_args
 
+import numpy as np
+from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
+from tokenizers import PreTokenizedString, Regex, pre_tokenizers
 from transformers import PreTrainedTokenizerBase
 
 from vocable.encoder.fuse import splade_modules
-from vocable.encoder.output_vocabulary import output_layer, output_vocabulary
+from vocable.encoder.output_vocabulary import OutputVocabulary, output_layer, output_vocabulary
+from vocable.errors import ArgumentError, ModelError, VectorsError, check_texts
+from vocable.vectors import as_vectors, selected
 
 
 def terms(model: SparseEncoder) -> list[str]:
@@ -29,3 +61,217 @@ def token_names(tokenizer: PreTrainedTokenizerBase, size: int) -> list[str]:
 def fingerprint(names: list[str]) -> str:
     """Sixteen hexadecimal digits that tell one vocabulary from another."""
     return blake2b("\n".join(names).encode(), digest_size=8).hexdigest()
+
+
+class Word(NamedTuple):
+    """A normalized word and the characters of the text that it is: `text[start:end]`."""
+
+    text: str
+    start: int
+    end: int
+
+
+Splitter = Callable[[str], Iterable[Word]]
+# Some normalizers write spaces as U+2581 already.
+PATTERNS: dict[str, str] = {"words": r"\w+", "whitespace": r"[^\s▁]+"}
+
+
+def splitter(tokenizer: PreTrainedTokenizerBase, name: str = "words") -> Splitter:
+    """The named splitter for the texts that `tokenizer` reads; its words come in the order of the text.
+
+    Raises:
+        ArgumentError: no such splitter.
+        ModelError: a tokenizer without a backend of the `tokenizers` library.
+    """
+    if name not in PATTERNS:
+        raise ArgumentError(f"splitter must be one of {', '.join(PATTERNS)}, not {name!r}")
+    normalizer = _backend_normalizer(tokenizer)
+    cutter = pre_tokenizers.Split(Regex(PATTERNS[name]), "removed", invert=True)
+
+    def split(text: str) -> list[Word]:
+        pieces = PreTokenizedString(text)
+        if normalizer is not None:
+            pieces.normalize(normalizer.normalize)
+        cutter.pre_tokenize(pieces)
+        return [Word(word, start, end) for word, (start, end), _ in pieces.get_splits("original", "char")]
+
+    return split
+
+
+def normal_form(tokenizer: PreTrainedTokenizerBase) -> Callable[[str], str]:
+    """What the tokenizer's normalization makes of a word: words with the same form are one to the model.
+
+    Raises:
+        ModelError: a tokenizer without a backend of the `tokenizers` library.
+    """
+    normalizer = _backend_normalizer(tokenizer)
+    return (lambda word: word) if normalizer is None else normalizer.normalize_str
+
+
+def _backend_normalizer(tokenizer: PreTrainedTokenizerBase) -> Any:
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        raise ModelError(f"{type(tokenizer).__name__} is not made with the tokenizers library: save it as a fast one")
+    return backend.normalizer
+
+
+Words = Literal["any", "words", "whitespace"]
+Columns = Callable[[Sequence[str]], list[Counter[int]]]
+
+BATCH = 1000  # texts tokenized at a time
+WORD_MARKS = ("", "Ġ", "▁")  # in front of a term that begins a word, by tokenizer family
+SPELLED = (re.compile(r"\w+|[^\w\s]"), re.compile(r"\S+"))
+REMEMBERED = 1 << 20  # words whose terms are looked up once
+
+
+def own_terms(
+    model: SparseEncoder,
+    texts: Sequence[str],
+    *,
+    words: Words = "any",
+    advance: Callable[[int], object] = lambda done: None,
+) -> csr_array:
+    """How often each output term of `model` stands in each text, also beyond the length at which the model cuts it.
+
+    The special tokens that a tokenizer puts around a text never count, nor does a prompt; a token for what the
+    tokenizer does not know counts as often as there is something unknown.
+
+    Args:
+        model: from `vocable.load`.
+        texts: m texts.
+        words: what is a word of the text, for output terms that are not the tokenizer's tokens; no other model minds.
+            "any": the words and marks of the text, as they are spelled, as the model's tokenizer normalizes them, in
+            lower case, and without accents; a term counts once at each place where any of these is the term. "words"
+            or "whitespace": only what that splitter (`vocable.encoder.terms`) finds.
+        advance: called with the number of texts done after every batch.
+
+    Returns:
+        [m, v] csr_array of float32 counts.
+
+    Raises:
+        ArgumentError: no such way to find words.
+        ModelError: a tokenizer without a backend of the `tokenizers` library, where words have to be found.
+    """
+    check_texts(texts)
+    if words not in get_args(Words):
+        raise ArgumentError(f"words must be one of {', '.join(get_args(Words))}, not {words!r}")
+    [(transformer, _), *_] = splade_modules(model)
+    tokenizer, layer = transformer.tokenizer, output_vocabulary(transformer.auto_model)
+    count = _count_tokens(tokenizer) if layer is None else _count_words(tokenizer, layer, words)
+    size = output_layer(transformer.auto_model).out_features
+    lengths, columns, counts = [0], [np.empty(0, np.int32)], [np.empty(0, np.float32)]
+    for start in range(0, len(texts), BATCH):
+        batch = texts[start : start + BATCH]
+        for found in count(batch):
+            known = sorted(column for column in found if column < size)
+            lengths.append(len(known))
+            columns.append(np.array(known, dtype=np.int32))
+            counts.append(np.array([found[column] for column in known], dtype=np.float32))
+        advance(len(batch))
+    parts = np.concatenate(counts), np.concatenate(columns), np.cumsum(lengths)
+    return as_vectors(csr_array(parts, shape=(len(texts), size)))
+
+
+def special_columns(model: SparseEncoder) -> np.ndarray:
+    """The columns of the special tokens, [CLS] and its like, int64 [s]; an output vocabulary of its own has none."""
+    [(transformer, _), *_] = splade_modules(model)
+    if output_vocabulary(transformer.auto_model) is not None:
+        return np.empty(0, dtype=np.int64)
+    return np.sort(np.array(transformer.tokenizer.all_special_ids, dtype=np.int64))
+
+
+def _count_tokens(tokenizer: PreTrainedTokenizerBase) -> Columns:
+    around = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
+
+    def count(texts: Sequence[str]) -> list[Counter[int]]:
+        batch = tokenizer(list(texts), add_special_tokens=False, return_attention_mask=False, verbose=False)
+        return [Counter(token for token in ids if token not in around) for ids in batch["input_ids"]]
+
+    return count
+
+
+def _count_words(tokenizer: PreTrainedTokenizerBase, layer: OutputVocabulary, words: Words) -> Columns:
+    columns_of = _by_spelling(layer) if words == "any" else _by_normal_form(tokenizer, layer)
+    split = [splitter(tokenizer, name) for name in PATTERNS if words in ("any", name)]
+    patterns = SPELLED if words == "any" else ()
+
+    def places(text: str) -> Iterator[tuple[int, str]]:
+        for pattern in patterns:
+            yield from ((match.start(), match[0]) for match in pattern.finditer(text))
+        for cut in split:
+            yield from ((start, word) for word, start, _ in cut(text))
+
+    def count(texts: Sequence[str]) -> list[Counter[int]]:
+        found = ({(start, column) for start, word in places(text) for column in columns_of(word)} for text in texts)
+        return [Counter(column for _, column in pairs) for pairs in found]
+
+    return count
+
+
+def _by_spelling(layer: OutputVocabulary) -> Callable[[str], tuple[int, ...]]:
+    """The columns of the terms that a word stands for: its own spelling, in lower case, and without accents."""
+    column_of = {term: column for column, term in enumerate(layer.terms)}
+
+    @lru_cache(REMEMBERED)
+    def columns_of(word: str) -> tuple[int, ...]:
+        forms = {word, word.lower(), _without_accents(word.lower())}
+        return tuple(column_of[mark + form] for form in forms for mark in WORD_MARKS if mark + form in column_of)
+
+    return columns_of
+
+
+def _by_normal_form(tokenizer: PreTrainedTokenizerBase, layer: OutputVocabulary) -> Callable[[str], tuple[int, ...]]:
+    """The column of the term that a normalized word is."""
+    normalize = normal_form(tokenizer)
+    columns = {normalize(term): (column,) for column, term in enumerate(layer.terms)}
+    return lambda word: columns.get(word, ())
+
+
+def _without_accents(text: str) -> str:
+    decomposed = unicodedata.normalize("NFD", text)
+    return "".join(character for character in decomposed if unicodedata.category(character) != "Mn")
+
+
+def remove_expansions(vectors: csr_array, own: csr_array, terms: np.ndarray) -> csr_array:
+    """`vectors` [m, v] without those of `terms` (columns) that are an expansion: one that stands in the text stays.
+
+    `own` [m, v] has an entry where a term stands in the text.
+
+    >>> vectors = csr_array(np.array([[1.0, 2.0, 3.0]], dtype=np.float32))
+    >>> own = csr_array(np.array([[0.0, 1.0, 0.0]]))
+    >>> remove_expansions(vectors, own, np.array([0, 1])).toarray().tolist()
+    [[0.0, 2.0, 3.0]]
+
+    Raises:
+        ArgumentError: a term is not a column.
+        VectorsError: the two are not of one shape.
+    """
+    vectors = as_vectors(vectors)
+    return selected(vectors, ~(expansion_entries(vectors, own) & flags(terms, vectors.shape[1])[vectors.indices]))
+
+
+def expansion_entries(vectors: csr_array, own: csr_array) -> np.ndarray:
+    """One bool for each of the e entries of `vectors` [m, v]: whether `own` [m, v] has none there."""
+    vectors, own = as_vectors(vectors), as_vectors(own, "the texts' own terms")
+    if vectors.shape != own.shape:
+        raise VectorsError(f"vectors of shape {vectors.shape} and own terms of shape {own.shape} are not of one text")
+    places, standing = _places(vectors), _places(own)
+    at = np.minimum(np.searchsorted(standing, places), max(0, len(standing) - 1))
+    return standing[at] != places if len(standing) else np.ones(len(places), dtype=bool)
+
+
+def _places(matrix: csr_array) -> np.ndarray:
+    """The number of each entry's cell, counted row by row, int64 in ascending order."""
+    m, v = matrix.shape
+    rows = np.repeat(np.arange(m, dtype=np.int64), np.diff(matrix.indptr))
+    places: np.ndarray = rows * v + matrix.indices
+    return places
+
+
+def flags(terms: np.ndarray, size: int) -> np.ndarray:
+    """One bool for each of `size` columns."""
+    if len(terms) and not 0 <= terms.min() <= terms.max() < size:
+        raise ArgumentError(f"terms must lie between 0 and {size - 1}, not {terms.min()} to {terms.max()}")
+    flags = np.zeros(size, dtype=bool)
+    flags[terms] = True
+    return flags

@@ -10,8 +10,7 @@ retrieve(model, dataset)                        Retrieval: ranking, vectors and 
 from vocable.evaluation.compare import Comparison, compare, paired_t_test
 from vocable.evaluation.cost import Cost, activation_rates, active_terms, flops, index_bytes, search_latency
 from vocable.evaluation.dataset import Dataset, load_dataset
-from vocable.evaluation.measures import parse_measures
-from vocable.evaluation.quality import Evaluation, evaluate, evaluate_run
+from vocable.evaluation.quality import Evaluation, evaluate, evaluate_run, parse_measures
 from vocable.evaluation.retrieval import Retrieval, retrieve
 
 __all__ = [

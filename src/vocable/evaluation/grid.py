@@ -18,12 +18,11 @@ from scipy.sparse import csr_array
 
 from vocable.errors import ArgumentError, check_texts
 from vocable.evaluation.cost import Cost, active_terms, flops
-from vocable.evaluation.measures import depth, parse_measures
-from vocable.evaluation.quality import Evaluation, evaluate_run
+from vocable.evaluation.quality import Evaluation, depth, evaluate_run, parse_measures
 from vocable.evaluation.retrieval import Encoded
 from vocable.evaluation.tables import NONE, Grid
-from vocable.pruning import check_limits, prune
 from vocable.search.exact import ExactIndex, rescore
+from vocable.vectors import check_limits, prune
 
 MEASURES = ("RR@10", "R@10")  # those of the paper
 COLUMNS = {

@@ -1,27 +1,143 @@
-"""How good a ranking is, through ir_measures; what it cost stands beside it."""
+"""How good a ranking is, through ir_measures; what it cost stands beside it.
+
+Measures by their ir_measures names, checked before anything slow begins.
+
+Measures of one dataset, for any number of runs: the judgments are taken in once.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from difflib import get_close_matches
 from pathlib import Path
+from subprocess import SubprocessError
 from typing import Any
 
-from ir_measures import Measure, ScoredDoc
+import ir_measures
+from ir_measures import Measure, Qrel, ScoredDoc
+from ir_measures.measures import registry
 from rich.table import Table
 from sentence_transformers import SparseEncoder
 
+from vocable.encoder.encode import DType
 from vocable.encoder.fuse import splade_modules
-from vocable.encoder.precision import DType
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.cost import Cost
 from vocable.evaluation.dataset import Dataset, load_dataset
-from vocable.evaluation.judged_measures import JudgedMeasures
-from vocable.evaluation.measures import depth, parse_measures
 from vocable.evaluation.retrieval import retrieve
 from vocable.evaluation.tables import NONE, Grid, cost_columns, p_value
 from vocable.search.ranking import read_trec
+
+
+def parse_measures(names: Sequence[str | Measure]) -> dict[str, Measure]:
+    """The ir_measures measures under the names they were asked by.
+
+    >>> {name: str(measure) for name, measure in parse_measures(["nDCG@10", "MRR@10"]).items()}
+    {'nDCG@10': 'nDCG@10', 'MRR@10': 'RR@10'}
+
+    Raises:
+        ArgumentError: no measure is named, one is unknown (the message lists near matches), lacks a parameter or has
+            one out of its range, or needs software that is not installed.
+    """
+    if isinstance(names, str) or not names:
+        raise ArgumentError(f"measures must be a list of names such as nDCG@10, not {names!r}")
+    return {str(name).strip(): _parse(str(name).strip()) for name in names}
+
+
+def depth(measure: Measure) -> int:
+    """The number of results that `measure` looks at; 0 where it has no cutoff."""
+    cutoff = measure.params.get("cutoff")
+    return cutoff if isinstance(cutoff, int) else 0
+
+
+def _parse(name: str) -> Measure:
+    try:
+        measure = ir_measures.parse_measure(name)
+        _check_cutoff(measure)
+        ir_measures.evaluator([measure], [Qrel("q", "d", 1)])  # finds the software, and validates the parameters
+    except NameError as error:
+        raise ArgumentError(f"unknown measure {name!r}: did you mean {_near(name)}?") from error
+    except (AssertionError, KeyError, TypeError, ValueError) as error:
+        raise ArgumentError(f"measure {name!r}: {_reason(error)}") from error
+    return measure
+
+
+def _check_cutoff(measure: Measure) -> None:
+    """trec_eval ends the whole process at a cutoff of 0."""
+    cutoff = measure.params.get("cutoff", 1)
+    if type(cutoff) is not int or cutoff < 1:
+        raise ValueError(f"the cutoff must be a whole number of at least 1, not {cutoff!r}")
+
+
+def _near(name: str) -> str:
+    base, at, cutoff = name.partition("@")
+    by_lower = {known.lower(): known for known in reversed(registry)}  # of two the first, which ir_measures documents
+    words = re.sub(r"[\W\d]+$", "", base).lower()
+    near = [by_lower[word] for word in get_close_matches(words, by_lower, n=4, cutoff=0.4)] or ["nDCG", "R", "RR", "AP"]
+    return ", ".join(f"{known}{at}{cutoff}" for known in near)
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, KeyError):
+        return f"it has no parameter {error}"
+    if "cutoff=<object" in str(error):
+        return "it needs a cutoff, as in R@1000"
+    return " ".join(str(error).split())
+
+
+class JudgedMeasures:
+    """What `measures` {name: measure} make of answers to the queries of a dataset that `Dataset.judged` gave.
+
+    Raises:
+        ArgumentError: a measure cannot be computed for this dataset; also from `per_query`.
+    """
+
+    def __init__(self, measures: Mapping[str, Measure], judged: Dataset) -> None:
+        self.measures, self._dataset = measures, judged.name
+        try:
+            self._evaluator = ir_measures.evaluator(list(dict.fromkeys(measures.values())), list(judged.judgments))
+        except (ArithmeticError, OSError, SubprocessError, ValueError) as error:
+            raise self._impossible(error) from error
+
+    def per_query(self, answers: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
+        """{measure: {query id: value}} of the queries in `answers` {query id: {document id: score}}.
+
+        A query without an answer has the measure's default, 0 for most.
+
+        >>> from ir_measures import Qrel, nDCG
+        >>> from vocable.data import Query
+        >>> toy = Dataset("toy", [], [Query("q1", "lists"), Query("q2", "sets")], [Qrel("q1", "d", 1)])
+        >>> JudgedMeasures({"nDCG@10": nDCG @ 10}, toy).per_query({"q1": {"d": 2.0}, "q2": {}})
+        {'nDCG@10': {'q1': 1.0, 'q2': 0.0}}
+        """
+        found: dict[Measure, dict[str, float]] = {measure: {} for measure in self.measures.values()}
+        try:
+            for metric in self._evaluator.iter_calc(answers):
+                found[metric.measure][metric.query_id] = float(metric.value)
+        except (ArithmeticError, OSError, SubprocessError, ValueError) as error:
+            raise self._impossible(error) from error
+        return {
+            name: {query: found[measure].get(query, measure.DEFAULT) for query in answers}
+            for name, measure in self.measures.items()
+        }
+
+    def aggregated(self, per_query: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+        """The one figure of each measure for all the queries that `per_query` gives it, for most their mean."""
+        return {name: _aggregated(self.measures[name], values) for name, values in per_query.items()}
+
+    def _impossible(self, error: Exception) -> ArgumentError:
+        return ArgumentError(f"{', '.join(self.measures)} cannot be computed for {self._dataset}: {error}")
+
+
+def _aggregated(measure: Measure, per_query: Mapping[str, float]) -> float:
+    aggregator = measure.aggregator()
+    for value in per_query.values():
+        aggregator.add(value)
+    return float(aggregator.result())
+
 
 DEFAULT_MEASURES = ("nDCG@10", "R@1000", "RR@10")
 Run = str | os.PathLike[str] | Iterable[ScoredDoc]

@@ -1,23 +1,33 @@
-"""A model and a dataset -> a ranking and what it cost."""
+"""A model and a dataset -> a ranking and what it cost.
+
+The lexical baselines on a dataset: a ranking and what it cost, to stand beside a model's.
+
+A dataset encoded into a folder, so that a kill loses little: `encode_dataset` for long work.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
 
+import numpy as np
 from ir_measures import ScoredDoc
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
-from vocable.encoder.encode import TextEncoder
-from vocable.encoder.precision import DType
+from vocable.data import Document
+from vocable.encoder.encode import DType, TextEncoder
+from vocable.encoder.stream import encode_stream
 from vocable.errors import ArgumentError, DataError
-from vocable.evaluation.cost import Cost, active_terms, flops, index_bytes, search_latency, spread
+from vocable.evaluation.cost import Cost, activation_rates, active_terms, flops, index_bytes, search_latency, spread
 from vocable.evaluation.dataset import Dataset
+from vocable.search.bm25 import RM3, BM25Index
 from vocable.search.exact import ExactIndex
 from vocable.search.ranking import Ranking
+from vocable.vectors import read_vectors
 
 logger = logging.getLogger(__name__)
 SHOWN = 10  # results of a search whose time is measured: what somebody who waits for it looks at
@@ -139,3 +149,82 @@ def _cost(queries: csr_array, documents: csr_array, index: ExactIndex, rate: flo
         search_p50_ms=p50,
         search_p95_ms=p95,
     )
+
+
+class LexicalRetrieval(NamedTuple):
+    """A `ranking` [q, k] of the judged queries `query_ids`, and its cost, with stemmed words as terms."""
+
+    ranking: Ranking
+    query_ids: list[str]
+    cost: Cost
+
+
+def retrieve_lexically(dataset: Dataset, *, k: int = 1000, rm3: bool = False) -> LexicalRetrieval:
+    """Index the documents of `dataset` with BM25 and search for its judged queries.
+
+    Args:
+        dataset: from `load_dataset`.
+        k: results of a query.
+        rm3: expand the queries by feedback (`vocable.search.bm25`), which the time of a search then includes.
+
+    Raises:
+        DataError: no documents, or no judged queries.
+    """
+    judged = dataset.judged()
+    if not judged.documents:
+        raise DataError("there are no documents to search", place=dataset.name)
+    texts, documents = [query.text for query in judged.queries], [document.full for document in judged.documents]
+    start = perf_counter()
+    index = BM25Index(documents, [document.id for document in judged.documents])
+    weigh = RM3(index, documents).expand if rm3 else index.query_vectors
+    seconds = perf_counter() - start
+    queries, shares = weigh(texts), index.document_frequency / len(index)
+    p50, p95 = search_latency(lambda text: index.search(weigh([text]), k=SHOWN, threads=1), texts)
+    cost = Cost(
+        query_terms=active_terms(queries),
+        document_terms=float(shares.sum()),
+        flops=float(np.dot(activation_rates(queries), shares)),
+        index_bytes=index_bytes(index),
+        documents_per_second=len(index) / seconds,
+        search_p50_ms=p50,
+        search_p95_ms=p95,
+    )
+    return LexicalRetrieval(index.search(queries, k), [query.id for query in judged.queries], cost)
+
+
+def encode_dataset_into(
+    folder: Path,
+    model: SparseEncoder,
+    dataset: Dataset,
+    *,
+    name: str,
+    dtype: DType = "auto",
+    advance: Callable[[int], object] = lambda done: None,
+) -> Encoded:
+    """Encode the judged queries and all documents of `dataset`, going on where an earlier call stopped.
+
+    Args:
+        folder: for the vectors, `queries` and `documents`; what is whole there is read.
+        model: from `vocable.load`.
+        dataset: from `load_dataset`.
+        name: of the model, written down with the vectors.
+        dtype: as in `vocable.encode`.
+        advance: called with the number of texts done after every batch, and first with those of earlier calls.
+
+    Raises:
+        DataError: no documents, or no judged queries.
+        ArgumentError: the vectors that are there were made with other settings.
+        VectorsError: they were made from other texts, or are damaged.
+    """
+    judged = dataset.judged()
+    if not judged.documents:
+        raise DataError("there are no documents to search", place=dataset.name)
+    folder.mkdir(parents=True, exist_ok=True)
+    queries = [Document(query.id, query.text) for query in judged.queries]
+    encoder = TextEncoder(model, "query", dtype=dtype)
+    encode_stream(encoder, queries, folder / "queries", model=name, source=judged.name, advance=advance)
+    encoder = TextEncoder(model, "document", dtype=dtype)
+    place = folder / "documents"
+    done = encode_stream(encoder, judged.documents, place, model=name, source=judged.name, advance=advance)
+    rate = done.texts / done.seconds if done.seconds else 0.0
+    return Encoded(judged, read_vectors(folder / "queries").matrix, read_vectors(place).matrix, rate)

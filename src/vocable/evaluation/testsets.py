@@ -1,4 +1,4 @@
-"""Test collections made from a log of queries and the documents that answered them ("The Pre-Training Study of
+r"""Test collections made from a log of queries and the documents that answered them ("The Pre-Training Study of
 Expanded-SPLADE Models on Web Document Titles", section 3.5 and appendix C.1).
 
 Queries are put into clusters of similar meaning, and a test collection takes its queries from all clusters alike:
@@ -12,29 +12,132 @@ Both may have distractors: the documents of further queries from every cluster. 
 overlap of a query and a document is the share of the query's words that are in the document; a query's overlap is the
 highest over its positives; low is below 1/3, high from 2/3 on.
 
-A text is cut into words as `\\w+` in lower case. Distinct texts of the log are held, each once.
+A text is cut into words as `\w+` in lower case. Distinct texts of the log are held, each once.
+
+A log of queries and the documents that answered them, in memory.
+
+A log is a place of examples: a query, a document that was chosen for it, and perhaps a label score, the first of the
+example's `scores`. Without one the label is the number of times that the pair stands in the log. Distinct texts are
+held, each once.
+
+Texts in groups of similar meaning: k-means over the embeddings of a dense model, or over their words.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
+import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array, csr_matrix
 
 from vocable.data import Example
-from vocable.errors import ArgumentError, DataError
-from vocable.evaluation.clusters import LEXICAL, cluster, text_embeddings
-from vocable.evaluation.query_log import Log
-from vocable.storage import replacing, replacing_folder
-from vocable.unfinished import refuse_taken
+from vocable.encoder.load import locate, open_whole
+from vocable.errors import ArgumentError, DataError, check_texts
+from vocable.storage import refuse_taken, replacing, replacing_folder
+
+
+@dataclass
+class Log:
+    """A log in memory: distinct `queries` and `documents`, and for each query its documents with their labels."""
+
+    queries: list[str] = field(default_factory=list)
+    documents: list[str] = field(default_factory=list)
+    answers: list[dict[int, float]] = field(default_factory=list)
+
+
+def read_log(examples: Iterable[Example]) -> Log:
+    """Gather the pairs of a log; a pair's label is its highest score, or without any how often it is there.
+
+    Raises:
+        DataError: some pairs have a score and some none, or there is no pair.
+    """
+    log, queries, documents = Log(), dict[str, int](), dict[str, int]()
+    scored: set[bool] = set()
+    for example in examples:
+        query = queries.setdefault(example.query, len(queries))
+        if query == len(log.answers):
+            log.answers.append({})
+        document, answers = documents.setdefault(example.positive, len(documents)), log.answers[query]
+        scored.add(bool(example.scores))
+        if len(scored) == 2:
+            raise DataError(f"some pairs have a label score and some have none: {example.query[:60]!r}")
+        if example.scores:
+            answers[document] = max(example.scores[0], answers.get(document, -math.inf))
+        else:
+            answers[document] = answers.get(document, 0) + 1
+    if not queries:
+        raise DataError("the log has no pair")
+    log.queries, log.documents = list(queries), list(documents)
+    return log
+
+
+LEXICAL = "lexical"
+EXACT = 20_000  # texts up to which all of them are looked at in every step of k-means
+STARTS = 4  # of which the best is taken
+
+Embeddings: TypeAlias = NDArray[np.floating[Any]] | csr_array
+
+
+def text_embeddings(texts: Sequence[str], model: str = LEXICAL) -> Embeddings:
+    """Unit vectors [n, d] of texts.
+
+    Args:
+        texts: n of them.
+        model: a sentence-transformers dense model (a folder, `package:NAME/FOLDER` or a Hub id), or "lexical" for the
+            texts' words, weighted by tf-idf, which needs no model.
+
+    Raises:
+        ModelError: the model cannot be read.
+        DataError: not one text has a word.
+    """
+    check_texts(texts)
+    if model == LEXICAL:
+        from sklearn.feature_extraction.text import TfidfVectorizer
+
+        try:
+            return csr_array(TfidfVectorizer(token_pattern=r"(?u)\b\w+\b", sublinear_tf=True).fit_transform(texts))
+        except ValueError as error:  # an empty vocabulary
+            raise DataError("there is no text with a word to cluster") from error
+    from sentence_transformers import SentenceTransformer
+
+    place = locate(model)
+    encoder = open_whole(model, lambda: SentenceTransformer(place, model_kwargs={"dtype": "float32"}))
+    found = encoder.encode(list(texts), normalize_embeddings=True, show_progress_bar=False, convert_to_numpy=True)
+    return cast(Embeddings, found)
+
+
+def cluster(embeddings: Embeddings, count: int, seed: int = 0) -> NDArray[np.int64]:
+    """The cluster of each row of `embeddings` [n, d], int64 [n] below `count`, found by k-means.
+
+    Of more than 20,000 rows a batch is looked at in each step.
+
+    Raises:
+        ArgumentError: fewer clusters than 2, or more than rows.
+    """
+    from sklearn.cluster import KMeans, MiniBatchKMeans
+    from sklearn.exceptions import ConvergenceWarning
+
+    n = embeddings.shape[0]
+    if not 2 <= count <= n:
+        raise ArgumentError(f"the number of clusters lies between 2 and {n:,}, the different texts, not {count:,}")
+    settings = {"n_clusters": count, "random_state": seed, "n_init": STARTS}
+    kmeans = KMeans(**settings) if n <= EXACT else MiniBatchKMeans(**settings, batch_size=max(1024, 3 * count))
+    rows = csr_matrix(embeddings) if isinstance(embeddings, csr_array) else embeddings
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # rows that are alike: there are fewer clusters than asked
+        labels: NDArray[np.int64] = kmeans.fit_predict(rows).astype(np.int64)
+    return labels
+
 
 LEVELS = ("low", "middle", "high")
 WORD = re.compile(r"\w+")
@@ -109,9 +212,9 @@ def choose(log: Log, choice: Choice, *, embedding: str = LEXICAL, seed: int = 0)
     """Choose the queries, positives, negatives and distractors of a test collection.
 
     Args:
-        log: from `vocable.evaluation.query_log.read_log`.
+        log: from `vocable.evaluation.testsets.read_log`.
         choice: what the collection is to be like.
-        embedding: what clusters the queries, as in `vocable.evaluation.clusters.text_embeddings`.
+        embedding: what clusters the queries, as in `vocable.evaluation.testsets.text_embeddings`.
         seed: decides clusters and draws: the same log, choice and seed give the same collection.
 
     Raises:

@@ -19,11 +19,11 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from vocable.encoder.idf import Formula
-from vocable.encoder.idf import idf as inverse_document_frequency
+from vocable.encoder.inference_free import Formula
+from vocable.encoder.inference_free import idf as inverse_document_frequency
+from vocable.encoder.terms import expansion_entries, flags
 from vocable.errors import ArgumentError, VectorsError
-from vocable.expansions import expansion_entries, flags
-from vocable.search.kernels import compiled
+from vocable.search.exact_kernels import compiled
 from vocable.vectors import as_vectors, selected
 
 
@@ -48,7 +48,7 @@ def wackiness(
 
     Args:
         vectors: [m, v], the inputs.
-        own: [m, v], how often the terms stand in the inputs themselves (`vocable.encoder.own_terms`).
+        own: [m, v], how often the terms stand in the inputs themselves (`vocable.encoder.terms`).
         rows: int32 [m, k], the documents that each input retrieves (`Ranking.rows`), -1 where there is no k-th.
         counts: [n, v], how often the terms stand in the documents of the collection.
         idf: "log" is log(n / df), the paper's; "bm25" is log(1 + (n - df + 0.5) / (df + 0.5)), which leaves a term

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from scipy.sparse import csc_array, csr_array
 
 from vocable.errors import ArgumentError, VectorsError
-from vocable.search import kernels
+from vocable.search import exact_kernels as kernels
 from vocable.search.ranking import Ranking, best
 from vocable.storage import Ids, load_arrays, save_arrays, strings_from_arrays, strings_to_arrays
 from vocable.vectors import VectorsMeta, as_vectors

@@ -21,9 +21,8 @@ from sentence_transformers import SparseEncoder
 from vocable.encoder.encode import encode
 from vocable.encoder.fuse import splade_modules
 from vocable.encoder.output_vocabulary import output_vocabulary
-from vocable.encoder.own_terms import own_terms
-from vocable.encoder.routes import Role
-from vocable.encoder.terms import terms
+from vocable.encoder.roles import Role
+from vocable.encoder.terms import own_terms, terms
 from vocable.errors import ArgumentError, VectorsError
 
 
@@ -117,7 +116,7 @@ def explain(
         names: the v terms by column.
         query_tokens: the terms that stand in the query.
         document_tokens: the terms that stand in the document.
-        wacky: the terms whose expansions are marked, such as `vocable.analysis.wacky_terms` reads.
+        wacky: the terms whose expansions are marked, such as `vocable.analysis.removal` reads.
 
     >>> query, document = csr_array(np.array([[1.0, 2.0, 0.0]])), csr_array(np.array([[3.0, 0.5, 9.0]]))
     >>> found = explain(query, document, ["list", "array", "set"], ["list"], ["list", "set"])
@@ -209,7 +208,7 @@ def expansion_of_text(
 def text_terms(model: SparseEncoder, text: str) -> set[str]:
     """The output terms of `model` that stand in `text`, also beyond the length at which the model cuts it.
 
-    They are those that `vocable.encoder.own_terms` counts.
+    They are those that `vocable.encoder.terms` counts.
     """
     [(transformer, _), *_] = splade_modules(model)
     columns, layer = own_terms(model, [text]).indices.tolist(), output_vocabulary(transformer.auto_model)

@@ -1,25 +1,222 @@
-"""The guard of a retrieval training: it stops a run that has collapsed, and says why and what to do."""
+"""The guard of a retrieval training: it stops a run that has collapsed, and says why and what to do.
+
+What would have saved a training that has collapsed, with figures.
+
+Where scores are too large from the start, the repairs are tried on the spot: each is applied to a copy of the model,
+and the start of a training is measured anew (`vocable.adapt.statistics`), pooled as the run pools. Elsewhere the cause
+follows from the figures.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple, TypedDict
 
 from sentence_transformers import SparseEncoder
 from torch import nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
 
-from vocable.errors import CollapseError
+from vocable.adapt.calibrate import calibrate
+from vocable.adapt.inspection import NORM, RATE
+from vocable.adapt.rescale import CALM, FACTORS, choose_factor, is_alive, is_calm
+from vocable.adapt.statistics import Start, measure_start, probe_texts, row_norms
+from vocable.encoder.fuse import ONE_ROW, splade_modules
+from vocable.encoder.head import Activation
+from vocable.encoder.output_vocabulary import output_layer
+from vocable.errors import CollapseError, DataError, ModelError
+from vocable.evaluation.tables import short
+from vocable.storage import read_json, write_json
 from vocable.training import processes
-from vocable.training.checkpoints import last_checkpoint
-from vocable.training.collapse import Collapse, Watch
-from vocable.training.monitor import Monitor
+from vocable.training.batch_statistics import EMPTY, Collapse, Kind, Monitor, Watch, are_alike, is_loud
 from vocable.training.recipe import Recipe
-from vocable.training.repair import advise, describe
-from vocable.unfinished import read_json, write_json
+from vocable.training.trainer import last_checkpoint
+
+Side = Literal["query", "document"]
+PLURAL: dict[Side, str] = {"query": "queries", "document": "documents"}
+
+PROBE = 64  # texts, two batches: the user is waiting
+MILDER = 10  # what a rate or a weight is divided by, or multiplied
+
+
+class Remedy(NamedTuple):
+    """A repair in words, and the start of a training after it, where it could be tried."""
+
+    text: str
+    start: Start | None = None
+    helps: bool = False  # the start is calm, and not for want of terms
+
+    def __str__(self) -> str:
+        if self.start is None:
+            return self.text
+        loss, guess = short(self.start.loss), short(self.start.chance)
+        return f"{self.text}, after which the loss starts at {loss} (guessing {guess})"
+
+
+class _Way(TypedDict):
+    """How the run makes scores of texts."""
+
+    temperature: float
+    pooling: str
+    activation: Activation
+
+
+def describe(collapse: Collapse, recipe: Recipe) -> str:
+    """The figures by which a collapse was recognized."""
+    signs, side = collapse.signs, _side(collapse, recipe)
+    if collapse.kind is Kind.NON_FINITE:
+        return "the loss or its gradient is no finite number"
+    if collapse.kind is Kind.DEAD:
+        empty = max(signs.empty_queries, signs.empty_documents)
+        return f"{empty:.0%} of the {PLURAL[side]} have no active term"
+    count = signs.query_terms if side == "query" else signs.document_terms
+    if collapse.kind is Kind.SHRINKING:
+        return f"{count:.1f} of {signs.terms:,} terms active in a {side}, fewer and fewer"
+    loss = f"loss {short(signs.loss)} where that of guessing is {short(signs.guess)}"
+    return f"{count:,.0f} of {signs.terms:,} terms active in a {side}, {loss}"
+
+
+def advise(collapse: Collapse, recipe: Recipe, model: SparseEncoder, texts: Sequence[str]) -> str:
+    """The likely cause of a collapse and its repair.
+
+    1. Numbers that were not finite at the first step: the model itself.
+    2. Scores that were too large at the first step: rescale or calibrate, whichever is found to help.
+    3. Scores that have become too large, or numbers that are no longer finite: the learning rate.
+    4. Vectors that stay dense: the penalty is too weak.
+    5. Vectors that were empty at the first step: the bias is too low, or the rescaling too strong.
+    6. Vectors that have become empty: the penalty is too strong.
+    7. Texts that were all alike at the first step: the pre-training, or terms that all texts have.
+
+    Args:
+        recipe: what the run was told.
+        model: as it is now; it is left so.
+        texts: on which repairs are tried.
+    """
+    first = collapse.first
+    if not first.finite:
+        return f"so it was at the first step: look at the model, `vocable inspect {_model(recipe)}`"
+    if collapse.kind in (Kind.DEAD, Kind.SHRINKING):
+        if max(first.empty_queries, first.empty_documents) >= EMPTY:
+            return _for_the_dead(recipe)
+        return _with_another_penalty(recipe, _side(collapse, recipe), stronger=False)
+    if collapse.kind is Kind.DENSE:
+        return f"{_with_another_penalty(recipe, _side(collapse, recipe), stronger=True)}, or {_calibration(recipe)}"
+    if collapse.kind is Kind.ALIKE and are_alike(first):
+        again = "pre-train the model, at a lower rate if it was pre-trained"
+        return f"so it was at the first step: {again}, or {_calibration(recipe)}"
+    if is_loud(first):
+        return _for_the_loud(collapse, recipe, model, texts)
+    rate = recipe.training.learning_rate
+    return f"so it was not at the first step: lower training.learning_rate from {rate:g} to {rate / MILDER:g}"
+
+
+def _for_the_loud(collapse: Collapse, recipe: Recipe, model: SparseEncoder, texts: Sequence[str]) -> str:
+    """The repairs that make the start calm, or all where none does alone or none could be tried."""
+    try:
+        remedies = list(_tried(recipe, model, texts))
+    except (DataError, ModelError):  # too few texts for a probe, or a head that cannot be changed
+        remedies = []
+    if not remedies:
+        signs = collapse.signs
+        ratio = signs.loss / (CALM * signs.guess)
+        factor = next((k for k in FACTORS[1:] if k**2 >= ratio), FACTORS[-1])  # a score is a product of two vectors
+        remedies = [Remedy(_calibration(recipe)), Remedy(_rescaling(recipe, factor))]
+    helping = [remedy for remedy in remedies if remedy.helps]
+    if helping or remedies[0].start is None:
+        return f"so it was from the start: {', or '.join(map(str, helping or remedies))}"
+    return f"so it was from the start: {', and '.join(map(str, remedies))}; neither is enough alone"
+
+
+def _tried(recipe: Recipe, model: SparseEncoder, texts: Sequence[str]) -> Iterator[Remedy]:
+    """Rescaling and calibration, tried; a head of long rows is rescaled first, any other calibrated.
+
+    Nothing, if the texts start calmly without any repair: then the trial says nothing about the run.
+
+    Raises:
+        DataError: fewer than two texts of 8 words.
+        ModelError: the head cannot be changed.
+    """
+    transformer, pooling = splade_modules(model)[-1]
+    mlm, tokenizer = transformer.auto_model, transformer.tokenizer
+    probe = probe_texts(texts)[:PROBE]
+    way: _Way = {
+        "temperature": recipe.training.yardstick.temperature,
+        "pooling": pooling.pooling_strategy,
+        "activation": pooling.activation_function,
+    }
+    choice = choose_factor(mlm, tokenizer, probe, **way)
+    if choice.factor == 1 and is_calm(choice.trials[0].start):
+        return
+    remedies = []
+    if choice.factor > 1:
+        start = next(trial.start for trial in choice.trials if trial.factor == choice.factor)
+        remedies.append(Remedy(_rescaling(recipe, choice.factor), start, is_calm(start)))  # it was chosen alive
+    layer = output_layer(mlm)
+    if layer.bias is not None:
+        calibrated = calibrate(mlm, tokenizer, probe, activation_rate=RATE, pooling=way["pooling"]).mlm
+        start = measure_start(calibrated, tokenizer, probe, **way)
+        helps = is_calm(start) and start.score_max > 0 and is_alive(start, choice.trials[0].start)
+        remedies.append(Remedy(_calibration(recipe), start, helps))
+    long = float(row_norms(layer.weight).mean()) > NORM
+    yield from remedies if long else reversed(remedies)
+
+
+def _for_the_dead(recipe: Recipe) -> str:
+    factor = _factor(recipe)
+    less = f", or rescale less (`rescale.factor: {factor / 2:g}` in the recipe)" if factor > 1 else ""
+    return f"so it was at the first step, the output bias is too low: {_calibration(recipe)}{less}"
+
+
+def _with_another_penalty(recipe: Recipe, side: Side, *, stronger: bool) -> str:
+    name, weight = _penalty(recipe, side)
+    rate = recipe.training.learning_rate
+    if not weight:
+        return f"lower training.learning_rate from {rate:g} to {rate / MILDER:g}"
+    word, other = ("raise", weight * MILDER) if stronger else ("lower", weight / MILDER)
+    return f"{word} training.regularizers.{name} from {weight:g} to {other:g}"
+
+
+def _penalty(recipe: Recipe, side: Side) -> tuple[str, float]:
+    """The penalty that acts on a side, by its key, and its weight: the side's own, or the joint one."""
+    regularizers = recipe.training.regularizers
+    own = regularizers.query if side == "query" else regularizers.document
+    return (side, own.weight) if own.weight else ("joint", regularizers.joint.weight)
+
+
+def _side(collapse: Collapse, recipe: Recipe) -> Side:
+    """The side on which a collapse shows."""
+    signs = collapse.signs
+    if collapse.kind is Kind.DEAD:
+        return "query" if signs.empty_queries > signs.empty_documents else "document"
+    if collapse.kind is Kind.SHRINKING:
+        return "query" if signs.query_terms < signs.document_terms else "document"
+    counts: dict[Side, float] = {"query": signs.query_terms, "document": signs.document_terms}
+    if collapse.kind is Kind.DENSE:  # what has no penalty is not found to be dense
+        counts = {side: count for side, count in counts.items() if _penalty(recipe, side)[1]}
+    return max(counts, key=lambda side: counts[side])
+
+
+def _rescaling(recipe: Recipe, factor: int) -> str:
+    return f"rescale by {factor} (`rescale.factor: {_factor(recipe) * factor:g}` in the recipe)"
+
+
+def _calibration(recipe: Recipe) -> str:
+    pooling = f" --pooling {recipe.pooling}" if recipe.pooling in ONE_ROW else ""
+    command = f"vocable calibrate {_model(recipe)} TEXTS -o DIR --activation-rate {RATE:g}{pooling}"
+    return f"calibrate to {RATE:.0%} (`{command}`, or `calibrate:` in the recipe)"
+
+
+def _factor(recipe: Recipe) -> float:
+    """By what the recipe rescales already."""
+    return 1.0 if recipe.rescale is None or recipe.rescale.factor == "auto" else recipe.rescale.factor
+
+
+def _model(recipe: Recipe) -> str:
+    return shlex.quote(recipe.model)
+
 
 logger = logging.getLogger(__name__)
 

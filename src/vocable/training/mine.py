@@ -1,28 +1,130 @@
 """Hard negatives from the model's own index: what it ranks high for a query and is none of the query's answers.
 
 Shapes: b queries, v output vocabulary, k results.
+
+Examples in, examples out, one JSON line each: long work that goes on where it was killed.
+
+OUTPUT.partial/settings.json    what is being made
+OUTPUT.partial/lines.jsonl      what has been written
+OUTPUT.partial/progress.json    how much of it counts
+
+Teacher scores for examples, to learn from with MarginMSE or KL.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import os
+import shutil
+import zlib
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
+from itertools import accumulate, islice, pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sentence_transformers import SparseEncoder
 
 from vocable.data import Document, Example, read_corpus, read_examples
-from vocable.data.seen import SeenIds
+from vocable.data.docstore import SeenIds
 from vocable.encoder.encode import TextEncoder
-from vocable.encoder.stream import describe, stream_settings
-from vocable.errors import ArgumentError
+from vocable.encoder.stream import checksum, describe, stream_settings
+from vocable.errors import ArgumentError, DataError, ModelError, VectorsError
 from vocable.progress import progress
 from vocable.search.collection import Collection, build_collection, open_collection
-from vocable.training.rewrite import Rewritten, rewrite
-from vocable.training.scorers import SparseScorer
+from vocable.storage import ANOTHER, claim, partial_of, read_json, refuse_occupied, write_json
+from vocable.training.teachers import Model, Scorer, SparseScorer, make_scorer
+
+CHUNK = 256  # examples that are worked on together, and lost at most
+LINES, DONE = "lines.jsonl", "progress.json"
+
+Change = Callable[[list[Example]], list[Example]]
+
+
+@dataclass
+class Rewritten:
+    """How many examples were read and written, and how many negatives those written have; all runs together."""
+
+    read: int = 0
+    written: int = 0
+    negatives: int = 0
+    size: int = 0  # bytes of the lines that count
+    checksum: int = 0  # of the examples that were read
+
+
+def rewrite(
+    examples: Callable[[], Iterable[Example]],
+    output: Path,
+    settings: dict[str, Any],
+    prepare: Callable[[Path], Change],
+    *,
+    title: str,
+) -> Rewritten:
+    """Write what becomes of the examples as JSON lines, going on where an earlier call with the same settings stopped.
+
+    Args:
+        examples: starts their stream.
+        output: the file; there only when it is whole.
+        settings: all that decides the result, as JSON values.
+        prepare: given the folder of the work, which it may keep things in, gives what changes some examples in a row;
+            it may leave examples out.
+        title: of the progress bar.
+
+    Raises:
+        ArgumentError: the output is there already, or the work in progress was begun with other settings.
+        DataError: there is no example.
+        VectorsError: the work in progress was begun with other examples, or is damaged.
+    """
+    refuse_occupied(output)
+    work = partial_of(output)
+    claim(work, settings)
+    done = _read_progress(work)
+    stream = iter(examples())
+    _skip(stream, done, work)
+    change = prepare(work)
+    with progress(title) as advance, (work / LINES).open("ab") as file:
+        file.truncate(done.size)
+        advance(done.read)
+        while chunk := list(islice(stream, CHUNK)):
+            changed = change(chunk)
+            file.write(b"".join(example.line for example in changed))
+            file.flush()
+            os.fsync(file.fileno())
+            done.read += len(chunk)
+            done.written += len(changed)
+            done.negatives += sum(len(example.negatives) for example in changed)
+            done.size, done.checksum = file.tell(), _checksum(chunk, done.checksum)
+            write_json(work / DONE, asdict(done))
+            advance(len(chunk))
+    if not done.read:
+        shutil.rmtree(work)
+        raise DataError("there is no example")
+    os.replace(work / LINES, output)
+    shutil.rmtree(work)
+    return done
+
+
+def _read_progress(work: Path) -> Rewritten:
+    if not (work / DONE).exists():
+        return Rewritten()
+    try:
+        return Rewritten(**read_json(work / DONE))
+    except TypeError as error:
+        raise VectorsError(f"{work / DONE}: damaged: {error}") from error
+
+
+def _skip(stream: Iterator[Example], done: Rewritten, work: Path) -> None:
+    """Pass over what is done already, and make sure that it is what was done."""
+    if _checksum(islice(stream, done.read), 0) != done.checksum:
+        raise VectorsError(f"{work} was begun with other examples: {ANOTHER}")
+
+
+def _checksum(examples: Iterable[Example], start: int) -> int:
+    for example in examples:
+        start = zlib.crc32(example.line, start)
+    return start
 
 
 @dataclass(frozen=True)
@@ -212,3 +314,48 @@ def _positives(examples: str) -> Iterator[Document]:
     texts = (example.positive for example in read_examples(examples))
     for number, text in enumerate(filter(seen.add, texts)):
         yield Document(str(number), text)
+
+
+def score(model: Model, examples: str | Path, output: str | Path) -> Rewritten:
+    """Write the examples with the model's scores of the positive and of each negative, as JSON lines.
+
+    Scores that the examples have already are replaced.
+
+    Args:
+        model: a cross-encoder with one label, whose scores are taken as they leave its head, or a dense or sparse
+            bi-encoder of the host library; `vocable.training.teachers.load_scoring_model` loads any of them.
+        examples: their place.
+        output: the file; there only when it is whole. Work in progress is kept in `output` + ".partial"; the same call
+            goes on with it.
+
+    Returns:
+        the counts.
+
+    Raises:
+        ArgumentError: the output is there already, or the work in progress is another model's.
+        DataError: a place that cannot be read, or no example.
+        ModelError: a cross-encoder with several labels, or scores that are not finite.
+        VectorsError: the work in progress is of other examples.
+    """
+    place, scorer = str(examples), make_scorer(model.eval())
+    settings = {"examples": place, "weights": checksum(model), "kind": type(scorer).__name__}
+    return rewrite(
+        lambda: read_examples(place),
+        Path(output),
+        settings,
+        lambda work: lambda chunk: _scored(chunk, scorer),
+        title="score",
+    )
+
+
+def _scored(examples: list[Example], scorer: Scorer) -> list[Example]:
+    documents = [(example.positive, *example.negatives) for example in examples]
+    queries = [example.query for example, texts in zip(examples, documents, strict=True) for _ in texts]
+    scores = scorer(queries, [text for texts in documents for text in texts])
+    if not np.isfinite(scores).all():
+        raise ModelError("the model gives scores that are not finite")
+    bounds = accumulate(map(len, documents), initial=0)
+    return [
+        example._replace(scores=tuple(scores[start:end].tolist()))
+        for example, (start, end) in zip(examples, pairwise(bounds), strict=True)
+    ]

@@ -27,12 +27,11 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from vocable.encoder.fuse import pack as without_padding
-from vocable.encoder.routes import route
-from vocable.objectives.info_nce import Queue
-from vocable.objectives.packed import Packed, join, last_rows, nothing, pack
+from vocable.encoder.roles import route
+from vocable.objectives.losses import Packed, Queue, join, last_rows, nothing, pack
 from vocable.storage import replacing
 from vocable.training import processes
-from vocable.training.settings import QueueSettings
+from vocable.training.recipe import QueueSettings
 
 FILE = "momentum.safetensors"  # in a checkpoint
 

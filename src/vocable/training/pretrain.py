@@ -29,21 +29,16 @@ from transformers import (
 )
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
+from vocable.encoder.encode import in_bfloat16
 from vocable.encoder.fuse import without_logits
 from vocable.encoder.output_vocabulary import output_layer, output_vocabulary
-from vocable.encoder.precision import in_bfloat16
-from vocable.encoder.splitters import Splitter, splitter
+from vocable.encoder.terms import Splitter, splitter
 from vocable.errors import ArgumentError, DataError, ModelError, check_texts
-from vocable.training.checkpoints import last_checkpoint
-from vocable.training.cross_entropy import mean_cross_entropy
-from vocable.training.dropout import set_dropout
-from vocable.training.held_out import Guesses, HeldOut
-from vocable.training.held_out import split as split_windows
-from vocable.training.masked_lm import MaskedWindows, Masker, collate, hidden_tokens
-from vocable.training.progress import ProgressLog
+from vocable.training.mlm import Guesses, HeldOut, MaskedWindows, Masker, collate, hidden_tokens, mean_cross_entropy
+from vocable.training.mlm import split as split_windows
 from vocable.training.recipe import Pretraining
-from vocable.training.windows import WordCounts, write_windows
-from vocable.training.word_places import WordPlaces
+from vocable.training.trainer import ProgressLog, last_checkpoint, set_dropout
+from vocable.training.windows import WordCounts, WordPlaces, write_windows
 
 LOG = "log.jsonl"  # in the folder of a run
 KEPT_LOG = "pretrain.jsonl"  # the same beside the finished model
@@ -53,7 +48,7 @@ class Pretrained(NamedTuple):
     """The adapted model, and how well it guessed held-out tokens before and after.
 
     Both are `{"all": ...}`, or `{"shared": ..., "new": ...}` where tokens are new, and empty without held-out windows.
-    Where whole words were masked there are "first sub-word" and "later sub-words", too (`vocable.training.held_out`).
+    Where whole words were masked there are "first sub-word" and "later sub-words", too (`vocable.training.mlm`).
     """
 
     mlm: PreTrainedModel

@@ -1,31 +1,365 @@
-"""A training run as one typed recipe, read from YAML: what it starts from, what it learns from, and how."""
+"""A training run as one typed recipe, read from YAML: what it starts from, what it learns from, and how.
+
+What all parts of a recipe have in common.
+
+What a recipe's examples may be, beside a place that has them as texts.
+
+What a recipe may do to its backbone before any training, in this order:
+
+    lowercase    the tokenizer lower-cases its input and keeps its vocabulary
+    transfer     the model moves to another tokenizer's vocabulary, as a whole or with its output alone
+    expand       the output terms become whole words, of texts or a list
+    rescale      the output matrix is divided by a factor
+
+Then come `pretrain`, `calibrate` and `training`, so that pre-training adapts the embeddings that the transfer made, and
+the bias is calibrated last, on the logits that the retrieval training will see.
+
+The `training` part of a recipe: what the loss of a batch is made of, and how it is minimized.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
     AliasChoices,
+    BaseModel,
     BeforeValidator,
+    ConfigDict,
+    Discriminator,
     Field,
     PositiveInt,
     StringConstraints,
+    Tag,
     ValidationError,
     ValidationInfo,
     field_validator,
     model_validator,
 )
 
-from vocable.encoder.precision import DType
+from vocable.encoder.encode import DType
+from vocable.encoder.roles import Role
 from vocable.errors import RecipeError
-from vocable.training.overlays import assign, override, read_values
-from vocable.training.part import Part
-from vocable.training.query_encoder import Queries
-from vocable.training.settings import Training
-from vocable.training.sources import HardNegatives, Source
-from vocable.training.stages import Expansion, Rescaling, Transfer
+from vocable.training.recipe_yaml import assign, override, read_values
+
+
+class Part(BaseModel):
+    """Keys of a recipe that belong together: unknown ones are refused, and none is changed after reading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class HardNegatives(Part):
+    """Examples as ids, in the layout of the msmarco-hard-negatives data set, and where the texts of the ids are."""
+
+    file: str = Field(description="place of the ids: positives and, by system, negatives of each query")
+    corpus: str = Field(description="place of the documents")
+    queries: str = Field(description="place of the queries")
+    scores: str | None = Field(default=None, description="place of a teacher's scores; what has none is left out")
+    systems: list[str] | None = Field(default=None, min_length=1, description="whose negatives; null for all systems")
+
+
+def _which(given: Any) -> str:
+    return "place" if isinstance(given, str) else "hard_negatives"
+
+
+Source = Annotated[
+    Annotated[str, Tag("place")] | Annotated[HardNegatives, Tag("hard_negatives")], Discriminator(_which)
+]
+
+
+def located(source: str | HardNegatives, locate: Callable[[str], str]) -> str | HardNegatives:
+    """The same source with `locate` applied to every place in it."""
+    if isinstance(source, str):
+        return locate(source)
+    places = {name: getattr(source, name) for name in ("file", "corpus", "queries", "scores")}
+    return source.model_copy(update={name: place and locate(place) for name, place in places.items()})
+
+
+Init = Literal["semantic", "subtoken", "mean", "random-new", "random-all"]
+
+
+class Transfer(Part):
+    """The move to another vocabulary (paper 001, sections 4.2.1 and 4.2.2)."""
+
+    target: str = Field(description="model or tokenizer whose vocabulary is wanted: built-in name, folder or Hub id")
+    head_only: bool = Field(default=False, description="the tokenizer is kept, and only the output terms are replaced")
+    init: Init = Field(default="semantic", description="what the embeddings of new tokens are made of")
+    bias: Literal["prior", "keep"] = Field(
+        default="prior", description="prior: the target's z-scored bias (eq. 10); keep: the source's, its mean if new"
+    )
+    texts: list[str] = Field(
+        default=[], description="places of texts whose token counts stand in for the bias of a target without a head"
+    )
+
+
+class Expansion(Part):
+    """An output vocabulary of whole words (paper 004, appendix B.1): the most frequent of texts, or those of a list."""
+
+    texts: list[str] = Field(default=[], description="places of texts whose most frequent words are the terms")
+    size: PositiveInt = Field(default=100_000, description="of texts: how many words, if there are so many")
+    min_count: PositiveInt = Field(default=1, description="of texts: words seen less often are left out")
+    words: str | None = Field(default=None, description="instead: a file of words, one a line, or of JSON strings")
+    splitter: Literal["words", "whitespace"] = Field(default="words", description="what a word of a text is")
+    init: Literal["mean", "semantic", "random"] = Field(default="mean", description="what a word's row is made of")
+    target: str | None = Field(default=None, description="of semantic: a model that has words as tokens")
+
+    @model_validator(mode="after")
+    def _texts_or_words(self) -> Expansion:
+        if bool(self.texts) == (self.words is not None):
+            raise ValueError("give either texts, to take the most frequent words of, or words, a file of them")
+        return self
+
+    @model_validator(mode="after")
+    def _semantic_looks_at_a_target(self) -> Expansion:
+        if (self.init == "semantic") != (self.target is not None):
+            raise ValueError("init semantic and target go together")
+        return self
+
+
+class Rescaling(Part):
+    """The division of the output matrix, tied or not, by a constant (paper 000, eq. 6)."""
+
+    factor: Annotated[float, Field(gt=0, allow_inf_nan=False)] | Literal["auto"]
+    texts: str | None = Field(default=None, description="place of the probe texts from which auto chooses")
+
+    @model_validator(mode="after")
+    def _auto_looks_at_texts(self) -> Rescaling:
+        if self.factor == "auto" and self.texts is None:
+            raise ValueError("factor auto needs texts, the place of the probe texts")
+        return self
+
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(gt=0, le=1)]
+
+
+class Queries(Part):
+    """Queries of another kind than documents: their tokens' weights, looked up, or an encoder of their own."""
+
+    weights: Literal["idf", "ones"] | None = Field(default=None, description="of the tokens; no encoder reads a query")
+    corpus: str | None = Field(default=None, description="place of the texts whose document frequencies give the IDF")
+    trainable: bool = Field(default=False, description="the weights learn, too")
+    model: str | None = Field(default=None, description="an encoder with the same terms: folder or Hub id")
+    learning_rate: float | None = Field(default=None, gt=0, description="of what encodes queries, where it is another")
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Queries:
+        if (self.weights is None) == (self.model is None):
+            raise ValueError("queries have either weights or a model")
+        if (self.weights == "idf") != (self.corpus is not None):
+            raise ValueError("a corpus goes with weights: idf, and idf with a corpus")
+        if self.model is not None and self.trainable:
+            raise ValueError("trainable is for weights: a model of its own learns in any case")
+        if self.learning_rate is not None and self.weights is not None and not self.trainable:
+            raise ValueError("weights that are not trainable have no learning_rate")
+        return self
+
+
+class QueueSettings(Part):
+    """Documents of earlier batches, encoded by a copy of the encoder that follows it slowly (paper 004, J.4)."""
+
+    size: PositiveInt = Field(description="how many documents, the newest ones")
+    momentum: float = Field(default=0.999, ge=0, lt=1, description="share of the copy's weights that a step keeps")
+    terms: PositiveInt = Field(default=1000, description="a document is kept with so many of its heaviest terms")
+
+
+class InfoNCE(Part):
+    """A query's own document against all others of the batch."""
+
+    name: Literal["info_nce"] = "info_nce"
+    weight: Positive = 1.0
+    temperature: Positive = Field(default=1.0, description="what the scores are divided by")
+    margin: Weight = Field(default=0.0, description="what is taken from the positive's score")
+    cosine: bool = Field(default=False, description="of vectors of length 1")
+    queue: QueueSettings | None = Field(default=None, description="further negatives, from earlier batches")
+
+
+class MarginMSE(Part):
+    """The teacher's margins between positive and negatives."""
+
+    name: Literal["margin_mse"] = "margin_mse"
+    weight: Positive = 1.0
+
+
+class KL(Part):
+    """The teacher's distribution over a query's documents."""
+
+    name: Literal["kl"] = "kl"
+    weight: Positive = 1.0
+    temperature: Positive = Field(default=1.0, description="what the student's scores are divided by")
+    teacher_temperature: Positive = Field(default=1.0, description="what the teacher's scores are divided by")
+
+
+class Alignment(Part):
+    """A sparse teacher's vectors."""
+
+    name: Literal["alignment"] = "alignment"
+    weight: Positive = 1.0
+    kind: Literal["mse", "kl"] = Field(default="mse", description="over shared terms, or of vectors with sum 1")
+
+
+Loss = Annotated[InfoNCE | MarginMSE | KL | Alignment, Field(discriminator="name")]
+MEASURING = ("every", "sample", "k")  # how wackiness_flops measures
+TAUGHT = ("kl", "margin_mse")  # losses that need a teacher's scores
+
+
+class TeacherSettings(Part):
+    """Who scores every query of a batch with every document: several are standardized per query and averaged."""
+
+    models: list[str] = Field(default=[], description="dense bi-encoders: folder, Hub id, or package:NAME/FOLDER")
+    lexical: bool = Field(default=False, description="BM25 over the examples' documents is one of the teachers")
+    max_length: PositiveInt = Field(default=128, description="tokens of a text that a dense teacher reads")
+
+    @model_validator(mode="after")
+    def _somebody(self) -> TeacherSettings:
+        if not self.models and not self.lexical:
+            raise ValueError("a teacher is at least one of models, or lexical")
+        return self
+
+
+class TopK(Part):
+    """The losses see the heaviest terms alone."""
+
+    query: PositiveInt | None = Field(default=None, description="q_K, terms of a query; null for all")
+    document: PositiveInt | None = Field(default=None, description="d_K, terms of a document; null for all")
+    full: bool = Field(default=True, description="the losses of the full vectors are added")
+
+    @model_validator(mode="after")
+    def _something_is_masked(self) -> TopK:
+        if self.query is None and self.document is None:
+            raise ValueError("top_k masks nothing: give query, document, or both")
+        return self
+
+
+def _as_part(given: Any) -> Any:
+    """A number alone is the weight."""
+    return given if isinstance(given, Part | dict | bool) else {"weight": given}
+
+
+class Joint(Part):
+    """What queries and documents cost together: joint FLOPS, or that a query and its positive differ in terms."""
+
+    weight: Weight = 0.0
+    ramp: Literal["constant", "linear", "quadratic"] = "quadratic"
+    share: Share = Field(default=1 / 3, description="of the steps, in which the weight rises")
+
+
+class Regularizer(Joint):
+    """What makes one side's vectors sparse."""
+
+    name: Literal["flops", "l1", "df_flops", "idf_flops", "wackiness_flops"] = "flops"
+    threshold: int = Field(default=0, ge=0, description="texts with so many active terms or fewer are left in peace")
+    every: PositiveInt = Field(default=100, description="wackiness_flops: steps between two measurements")
+    sample: PositiveInt = Field(default=1000, description="wackiness_flops: examples on which wackiness is measured")
+    k: PositiveInt = Field(default=100, description="wackiness_flops: documents that are retrieved for a text")
+
+    @model_validator(mode="after")
+    def _threshold_of_flops(self) -> Regularizer:
+        if self.threshold and self.name == "l1":
+            raise ValueError("l1 has no threshold: take another regularizer, or leave it out")
+        return self
+
+    @model_validator(mode="after")
+    def _measurements_of_wackiness(self) -> Regularizer:
+        others = [key for key in MEASURING if getattr(self, key) != type(self).model_fields[key].default]
+        if others and self.name != "wackiness_flops":
+            raise ValueError(f"{' and '.join(others)} is for wackiness_flops, not for {self.name}")
+        return self
+
+
+class Regularizers(Part):
+    """The weights of queries, of documents and of both together, or all that there is to say about each."""
+
+    query: Annotated[Regularizer, BeforeValidator(_as_part)] = Regularizer(weight=5e-5)
+    document: Annotated[Regularizer, BeforeValidator(_as_part)] = Regularizer(weight=3e-5)
+    joint: Annotated[Joint, BeforeValidator(_as_part)] = Joint()
+    overlap: Annotated[Joint, BeforeValidator(_as_part)] = Joint()
+
+    @property
+    def names(self) -> set[str]:
+        """Which kinds are in use."""
+        return {part.name for part in (self.query, self.document) if part.weight}
+
+    @property
+    def measured(self) -> dict[Role, Regularizer]:
+        """The sides whose terms' wackiness is measured."""
+        sides: dict[Role, Regularizer] = {"query": self.query, "document": self.document}
+        return {side: part for side, part in sides.items() if part.weight and part.name == "wackiness_flops"}
+
+
+class Training(Part):
+    """How the retrieval training goes: by default InfoNCE over in-batch and hard negatives, with FLOPS."""
+
+    steps: PositiveInt
+    batch_size: int = Field(default=32, ge=2, description="what a loss sees, on all devices together")
+    micro_batch: PositiveInt | None = Field(default=None, description="what fits in memory at once; null for all")
+    gradient_accumulation: PositiveInt = 1
+    query_length: PositiveInt = 64
+    document_length: PositiveInt = 128
+    losses: list[Loss] = Field(default=[InfoNCE()], min_length=1)
+    teacher: TeacherSettings | None = None
+    sparse_teacher: str | None = Field(default=None, description="of alignment: a model with the same output terms")
+    top_k: TopK | None = None
+    regularizers: Regularizers = Regularizers()
+    learning_rate: float = Field(default=2e-5, gt=0)
+    weight_decay: float = Field(default=0.01, ge=0)
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    warmup_share: float = Field(default=0.06, ge=0, lt=1)
+    dtype: DType = Field(default="auto", description="of products: auto is bfloat16 where native, else float32")
+    # YAML reads a bare `off` as false.
+    guard: Annotated[
+        Literal["stop", "warn", "off"], BeforeValidator(lambda given: "off" if given is False else given)
+    ] = "stop"
+    log_every: PositiveInt = 10
+    save_every: PositiveInt = 200
+
+    @model_validator(mode="after")
+    def _whole_micro_batches(self) -> Training:
+        if self.micro_batch is not None and self.batch_size % self.micro_batch:
+            raise ValueError(f"micro_batch {self.micro_batch} does not divide batch_size {self.batch_size}")
+        return self
+
+    @model_validator(mode="after")
+    def _each_loss_once(self) -> Training:
+        names = [loss.name for loss in self.losses]
+        if len(set(names)) < len(names):
+            raise ValueError("each of losses can be there once")
+        return self
+
+    @model_validator(mode="after")
+    def _alignment_and_its_teacher(self) -> Training:
+        if self.aligned and self.sparse_teacher is None:
+            raise ValueError("the loss alignment needs sparse_teacher, the model whose vectors are aligned with")
+        if self.sparse_teacher is not None and not self.aligned:
+            raise ValueError("sparse_teacher teaches nothing without alignment among the losses")
+        return self
+
+    @property
+    def taught(self) -> bool:
+        """Whether a loss needs a teacher's scores: of `teacher`, or those that the examples carry."""
+        return any(loss.name in TAUGHT for loss in self.losses)
+
+    @property
+    def queue(self) -> QueueSettings | None:
+        """The queue of the in-batch loss, if it has one."""
+        return next((loss.queue for loss in self.losses if isinstance(loss, InfoNCE)), None)
+
+    @property
+    def aligned(self) -> bool:
+        """Whether a loss needs a sparse teacher's vectors."""
+        return any(loss.name == "alignment" for loss in self.losses)
+
+    @property
+    def yardstick(self) -> InfoNCE:
+        """The InfoNCE by which a training is watched, on the scores as the losses see them."""
+        for loss in self.losses:
+            if isinstance(loss, InfoNCE | KL):
+                return InfoNCE(temperature=loss.temperature, cosine=isinstance(loss, InfoNCE) and loss.cosine)
+        return InfoNCE()
 
 
 class Pretraining(Part):

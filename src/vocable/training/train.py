@@ -18,27 +18,21 @@ from sentence_transformers.base.sampler import BatchSamplers
 from sentence_transformers.sparse_encoder import SparseEncoderTrainer, SparseEncoderTrainingArguments
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
+from vocable.encoder.encode import in_bfloat16
 from vocable.encoder.fuse import splade_modules
 from vocable.encoder.load import every_pooling_allowed, load
-from vocable.encoder.precision import in_bfloat16
-from vocable.encoder.routes import static_embedding
+from vocable.encoder.roles import static_embedding
 from vocable.errors import ArgumentError, DataError, RecipeError
-from vocable.storage import replacing
+from vocable.storage import ANOTHER, RECIPE, partial_of, refuse_occupied, replacing
 from vocable.training import pretrain, processes
-from vocable.training.checkpoints import last_checkpoint
-from vocable.training.dropout import set_dropout
+from vocable.training.batch_statistics import EvaluateDuringTraining, Monitor
+from vocable.training.data import InOrder, prepare
 from vocable.training.guard import Guard, refuse_stopped
-from vocable.training.lessons import prepare
 from vocable.training.momentum import FILE, MomentumState
-from vocable.training.monitor import EvaluateDuringTraining, Monitor
-from vocable.training.objective import Objective, ObjectiveState, make_objective
-from vocable.training.progress import ProgressLog
-from vocable.training.query_encoder import PARAMETERS, ValidWeights, queries_learn_apart
+from vocable.training.objective import MeasureWackiness, Objective, ObjectiveState, make_objective
 from vocable.training.recipe import Recipe, Saved
-from vocable.training.starting_point import PRETRAIN, PROBE_TEXTS, starting_point
-from vocable.training.term_wackiness import MeasureWackiness
-from vocable.training.topics import InOrder
-from vocable.unfinished import ANOTHER, RECIPE, partial_of, refuse_occupied
+from vocable.training.stages import PARAMETERS, PRETRAIN, PROBE_TEXTS, ValidWeights, queries_learn_apart, starting_point
+from vocable.training.trainer import ProgressLog, last_checkpoint, set_dropout
 
 LOG = "log.jsonl"  # beside the model, as is the recipe
 

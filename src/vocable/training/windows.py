@@ -1,4 +1,9 @@
-"""A corpus as token windows on disk: written once in one pass, then read at random without being held in memory."""
+"""A corpus as token windows on disk: written once in one pass, then read at random without being held in memory.
+
+Which tokens a masked language model has to guess.
+
+Where the words of an output vocabulary stand among the tokens of a text: found by their characters.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +11,250 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
-from vocable.errors import DataError
-from vocable.training.word_places import WordPlaces
-from vocable.unfinished import read_json, write_json
+from vocable.adapt.alignment import bare_marks
+from vocable.encoder.terms import Splitter, normal_form
+from vocable.errors import DataError, ModelError
+from vocable.storage import read_json, write_json
+
+IGNORED = -100  # the label of a token that is not to be guessed, torch's own convention
+NO_WORD, GOES_ON = -1, -2  # in place of a word's number: a token of no word, and a later sub-token of one
+
+Part = Literal["all", "first", "later"]
+
+
+class Masked(NamedTuple):
+    """A text prepared for guessing: what the model sees and what it should have seen, both [s] int64."""
+
+    input_ids: NDArray[np.int64]
+    labels: NDArray[np.int64]
+
+
+def uniform(
+    ids: NDArray[np.int64],
+    special: NDArray[np.bool_],
+    rng: np.random.Generator,
+    *,
+    rate: float,
+    mask_id: int,
+    size: int,
+) -> Masked:
+    """Choose each ordinary token with probability `rate`; of the chosen, 80 % become [MASK], 10 % random, 10 % stay.
+
+    Args:
+        ids: [s] token ids.
+        special: [s], True where a token is never masked.
+        rate: probability in (0, 1].
+        mask_id: the [MASK] token.
+        size: v, random tokens are drawn from range(size).
+
+    At least one ordinary token is chosen where there is one, so that no text is without a loss.
+    """
+    return _mask(ids, np.where(special, 0.0, rate), rng, mask_id, size)
+
+
+def overlap_aware(
+    ids: NDArray[np.int64],
+    special: NDArray[np.bool_],
+    new: NDArray[np.bool_],
+    rng: np.random.Generator,
+    *,
+    rate: float,
+    weight: float = 2.0,
+    mask_id: int,
+    size: int,
+) -> Masked:
+    """Choose new tokens `weight` times as often as shared ones, and as many tokens of the text as `uniform` does.
+
+    The overlap-aware masking of paper 001 (section 4.2.3). It gives the weights 1 and lambda; that the rate of every
+    text stays the same is our reading.
+
+    Args:
+        ids, special, mask_id, size: as in `uniform`.
+        new: [s], True where the token is not one of the source vocabulary.
+        rate: mean probability of the ordinary tokens of the text, in (0, 1].
+        weight: lambda > 0. Where it would ask for a probability above 1 it stands at 1 and the other tokens take the
+            rest, so that a text of new tokens only is masked as often as any other.
+    """
+    return _mask(ids, _overlap_aware_probabilities(special, new, rate, weight), rng, mask_id, size)
+
+
+def whole_words(
+    ids: NDArray[np.int64],
+    words: NDArray[np.int64],
+    rng: np.random.Generator,
+    *,
+    rate: float,
+    mask_id: int,
+    size: int,
+    part: Part = "all",
+) -> Masked:
+    """Choose floor(rate n) of the n words of a text, but at least one; every hidden token has the label of its word.
+
+    The masking of paper 004 (appendix B.2): the number of words is fixed, no coin is thrown for each. Of the chosen
+    words 80 % become [MASK], 10 % random tokens, 10 % stay. That this is drawn once for a word and done to all of its
+    sub-tokens is our reading.
+
+    Args:
+        ids: [s] token ids.
+        words: [s], for each token the number of the word that begins there, `GOES_ON` for the later sub-tokens of that
+            word, `NO_WORD` for all others.
+        rate: share of the words, in (0, 1].
+        mask_id, size: as in `uniform`.
+        part: "all" sub-tokens of a chosen word are hidden, or only its "first", or only the "later" ones. For the last
+            two, the n words are those of several sub-tokens.
+
+    Without such a word nothing is hidden.
+    """
+    begins = np.flatnonzero(words >= 0)
+    place = np.cumsum(words >= 0) - 1  # which of the words a token belongs to, where it belongs to one
+    lengths = np.bincount(place[words != NO_WORD], minlength=len(begins))
+    candidates = np.flatnonzero(lengths > (0 if part == "all" else 1))
+    if not len(candidates):
+        return Masked(ids, np.full(len(ids), IGNORED))
+    chosen = rng.choice(candidates, size=words_to_hide(len(candidates), rate), replace=False)
+    fate = np.full(len(begins), np.inf)  # of those that are not chosen
+    fate[chosen] = rng.random(len(chosen))
+    hidden = (words != NO_WORD) & np.isfinite(fate[place])
+    if part != "all":
+        hidden &= (words >= 0) == (part == "first")
+    labels = np.where(hidden, words[begins][place], IGNORED)
+    masked = np.where(hidden & (fate[place] < 0.8), mask_id, ids)
+    random = rng.integers(size, size=len(ids))
+    masked = np.where(hidden & (fate[place] >= 0.8) & (fate[place] < 0.9), random, masked)
+    return Masked(masked, labels)
+
+
+def words_to_hide(words: int, rate: float) -> int:
+    """How many of the words of a text are hidden: floor(rate * words), at least one.
+
+    >>> [words_to_hide(n, 0.15) for n in (1, 13, 14, 20, 100)]
+    [1, 1, 2, 3, 15]
+    """
+    return max(1, int(rate * words + 1e-9))  # 0.15 of 100 is a little less than 15 in binary, in some order or other
+
+
+def _overlap_aware_probabilities(
+    special: NDArray[np.bool_], new: NDArray[np.bool_], rate: float, weight: float
+) -> NDArray[np.float64]:
+    """min(1, c) for shared and min(1, c weight) for new tokens [s], c such that their mean is `rate`; special: 0."""
+    tokens, of_new = int((~special).sum()), int((new & ~special).sum())
+    of_shared = tokens - of_new
+    # How many of either kind are chosen on average; what one kind has no room for goes to the other.
+    chosen = rate * tokens
+    chosen_new = min(of_new, chosen * weight * of_new / max(weight * of_new + of_shared, 1e-9))
+    chosen_shared = min(of_shared, chosen - chosen_new)
+    chosen_new = chosen - chosen_shared
+    probabilities = np.where(new, chosen_new / max(of_new, 1), chosen_shared / max(of_shared, 1))
+    return np.where(special, 0.0, probabilities)
+
+
+def _mask(
+    ids: NDArray[np.int64], probabilities: NDArray[np.float64], rng: np.random.Generator, mask_id: int, size: int
+) -> Masked:
+    """Choose tokens with the probabilities [s], of which 0 is a token never chosen, and hide them."""
+    draws, possible = rng.random(len(ids)), probabilities > 0
+    chosen = draws < probabilities
+    if not chosen.any() and possible.any():  # take the one that came nearest
+        chosen[np.where(possible, draws / np.where(possible, probabilities, 1.0), np.inf).argmin()] = True
+    fate = rng.random(len(ids))
+    labels = np.where(chosen, ids, IGNORED)
+    masked = np.where(chosen & (fate < 0.8), mask_id, ids)
+    random = rng.integers(size, size=len(ids))
+    masked = np.where(chosen & (fate >= 0.8) & (fate < 0.9), random, masked)
+    return Masked(masked, labels)
+
+
+class WordPlaces:
+    """Finds words in texts that are cut into tokens, and counts in `cut` those that it passes over.
+
+    A word is whole where tokens of one window have its characters and no other ones but white space. A tokenizer may
+    cut across words (a token for "don't", or for the end of one word and the beginning of the next), and a window may
+    end within one: such words are passed over.
+
+    Args:
+        terms: the words, by their numbers. Of two that are the same to the tokenizer the first counts.
+        tokenizer: what the model reads with.
+        split: what a word of a text is.
+
+    Raises:
+        ModelError: a tokenizer without a backend of the `tokenizers` library, which alone knows the places of tokens.
+    """
+
+    def __init__(self, terms: Sequence[str], tokenizer: PreTrainedTokenizerBase, split: Splitter) -> None:
+        if not tokenizer.is_fast:
+            raise ModelError(f"{type(tokenizer).__name__} does not say where its tokens stand: save it as a fast one")
+        normalize = normal_form(tokenizer)
+        self._number: dict[str, int] = {}
+        for number, term in enumerate(terms):
+            self._number.setdefault(normalize(term), number)
+        self._split, self._marks = split, np.array(sorted(bare_marks(tokenizer)))
+        self.cut = 0
+
+    def __call__(
+        self, text: str, windows: Sequence[Sequence[int]], offsets: Sequence[Sequence[tuple[int, int]]]
+    ) -> list[NDArray[np.int64]]:
+        """Which word each token of a text belongs to, as `masking.whole_words` takes it.
+
+        Args:
+            text: n characters.
+            windows: the text's tokens, in order; window i is [s_i] ids, special ones included.
+            offsets: for each token its characters in the text, from and to.
+
+        Returns:
+            [s_i] for each window.
+        """
+        lengths = [len(window) for window in windows]
+        found = np.full(sum(lengths), NO_WORD)
+        words = list(self._split(text))
+        numbers = np.array([self._number.get(word, -1) for word, _, _ in words], dtype=np.int64)
+        spans = np.array([(start, end) for _, start, end in words], dtype=np.int64).reshape(-1, 2)
+        window = np.repeat(np.arange(len(windows)), lengths)
+        tokens, starts, ends = self._spelling(text, windows, offsets)
+        # The tokens of a word are those from the first that reaches into it to the last that begins before its end.
+        low = np.searchsorted(ends, spans[:, 0], side="right")
+        high = np.searchsorted(starts, spans[:, 1], side="left") - 1
+        whole = (low <= high) & _apart(spans)
+        low, high = np.where(whole, low, 0), np.where(whole, high, 0)
+        if len(tokens):
+            whole &= (starts[low] >= spans[:, 0]) & (ends[high] <= spans[:, 1])
+            whole &= (tokens[high] - tokens[low] == high - low) & (window[tokens[low]] == window[tokens[high]])
+        for place in np.flatnonzero(whole & (numbers >= 0)):
+            begin, end = tokens[low[place]], tokens[high[place]]
+            found[begin : end + 1] = GOES_ON
+            found[begin] = numbers[place]
+        self.cut += int((~whole & (numbers >= 0)).sum())
+        return np.split(found, np.cumsum(lengths)[:-1])
+
+    def _spelling(
+        self, text: str, windows: Sequence[Sequence[int]], offsets: Sequence[Sequence[tuple[int, int]]]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """The places [t] of the tokens that spell something, and their characters, from [t] and to [t].
+
+        White space in front of a token's first character does not count: some tokenizers make it part of the token.
+        """
+        ids = np.concatenate([np.asarray(window, dtype=np.int64) for window in windows])
+        places = np.concatenate([np.asarray(pairs, dtype=np.int64).reshape(-1, 2) for pairs in offsets])
+        ink = np.array([*(not character.isspace() for character in text), True])
+        following = np.where(ink, np.arange(len(ink)), len(text))  # the next character that is no white space
+        following = np.minimum.accumulate(following[::-1])[::-1]
+        starts, ends = following[places[:, 0]], places[:, 1]
+        tokens = np.flatnonzero((starts < ends) & ~np.isin(ids, self._marks))
+        return tokens, starts[tokens], ends[tokens]
+
+
+def _apart(spans: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which words [w] share no character with a neighbour: normalization makes two words of "½"."""
+    apart = np.ones(len(spans) + 1, dtype=np.bool_)  # before each word, and after the last
+    apart[1:-1] = spans[1:, 0] >= spans[:-1, 1]
+    found: NDArray[np.bool_] = apart[:-1] & apart[1:]
+    return found
+
 
 SHORTEST = 16  # a shorter tail of a longer text says too little to learn from
 

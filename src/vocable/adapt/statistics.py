@@ -1,0 +1,403 @@
+"""The texts that a start of training is measured on.
+
+The shape of an output matrix W [v, d]: how long its rows are, and how much they point the same way.
+
+Both are the statistics of table 1 of "Rescaling MLM-Head for Neural Sparse Retrieval", for v terms of d dimensions.
+
+Which share of the vocabulary a masked language model makes active on probe texts, and where zero would have to lie
+for another share.
+
+The logits of a text's terms are looked at pooled [b, v], the largest over its tokens or those of the one row that a
+text becomes, or token by token. The latter are n x v numbers for n tokens: they are computed a block at a time, as
+often as needed, and never held together.
+
+What the first step of a SPLADE training would see: how much is active, how large scores are, and the loss.
+
+Nothing is trained and no label is needed: each probe text is cut in two, and the first half asks for the second among
+the second halves of its batch. Activations are log(1 + ReLU(x)) and pooling is max, unless said otherwise; scores are
+dot products and the loss is InfoNCE over in-batch negatives. A loss near log(batch) is that of guessing. Far above it
+the scores are so large that the softmax sees one negative only: the scale mismatch of "Rescaling MLM-Head for Neural
+Sparse Retrieval" (§3.2, figure 4).
+
+Letters: b pairs of a batch, n tokens of all texts of a batch, d size of the decoder's input, v output terms.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate, islice, pairwise
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from vocable.data import read_texts
+from vocable.encoder.fuse import check_pooling, pack, rows_to_pool, without_logits
+from vocable.encoder.head import BLOCK, Activation, activate, max_logits
+from vocable.errors import ArgumentError, DataError, check_texts
+from vocable.evaluation.cost import spread
+
+
+def row_norms(weight: Tensor) -> Tensor:
+    """The L2 norm of each row of `weight` [v, d], float32 [v].
+
+    >>> row_norms(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
+    tensor([5., 0.])
+    """
+    norms: Tensor = torch.linalg.vector_norm(weight.detach(), dim=1, dtype=torch.float32)
+    return norms
+
+
+def anisotropy(weight: Tensor) -> float:
+    """The mean cosine of two different rows of `weight` [v, d]; rows of zeros have no direction and are left out.
+
+    Exact, and without the v x v cosines: the squared length of the sum of the v unit vectors is the sum over all pairs,
+    of which v are pairs of a row with itself.
+
+    >>> anisotropy(torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.0, 5.0]]))  # cosines 0, 0 and 1
+    0.3333333333333333
+
+    It is 0 where there are fewer than two rows.
+    """
+    norms = row_norms(weight)
+    rows = int((norms > 0).sum())
+    if rows < 2:
+        return 0.0
+    inverse = torch.where(norms > 0, norms.reciprocal(), 0.0)
+    total = inverse @ weight.detach().float()
+    return (float(total.double().square().sum()) - rows) / (rows * (rows - 1))
+
+
+Level = Literal["pooled", "token"]
+
+PROBE_BATCH = 32  # texts
+TOKENS, TERMS = 4096, 1024  # of a block of logits
+HALF = 1 << 16  # values of the upper and of the lower half of a float32's bits
+
+
+class ActiveShare(NamedTuple):
+    """What is active: terms of a text, or of a token."""
+
+    share: float  # of the (text, term) or (token, term) pairs
+    mean: float  # active terms of a text or token
+    p99: float  # 99th percentile of the same
+
+
+class PooledLogits:
+    """Each text's logit of every term, the largest of its rows', [b, v]."""
+
+    def __init__(self, logits: Tensor) -> None:
+        self._logits = logits
+
+    def above(self, threshold: float) -> ActiveShare:
+        """What is active if zero lies at `threshold`."""
+        return _activation((self._logits > threshold).sum(dim=1), self._logits.shape[1])
+
+    def threshold(self, share: float) -> float:
+        """The lowest logit that at most a `share` in [0, 1) of all are strictly above."""
+        flat = self._logits.flatten()
+        return float(flat.kthvalue(len(flat) - int(share * len(flat))).values)
+
+
+class TokenLogits:
+    """The logits of every token, from the decoder's inputs [n, d], its weight [v, d] and bias [v]."""
+
+    def __init__(self, hidden: Tensor, weight: Tensor, bias: Tensor) -> None:
+        self._hidden, self._weight, self._bias = hidden, weight, bias
+
+    def above(self, threshold: float) -> ActiveShare:
+        """What is active if zero lies at `threshold`."""
+        counts = torch.zeros(len(self._hidden), dtype=torch.int64)
+        for first, block in self._blocks():
+            counts[first : first + len(block)] += (block > threshold).sum(dim=1).cpu()
+        return _activation(counts, len(self._weight))
+
+    def threshold(self, share: float) -> float:
+        """The lowest logit that at most a `share` in [0, 1) of all are strictly above: exact, in two passes.
+
+        The bits of a float32, read as an integer (with those of negative numbers turned around), stand in the order of
+        the numbers. The first pass finds the upper half of the wanted number's bits, the second the lower.
+        """
+        size = len(self._hidden) * len(self._weight)
+        rank = size - int(share * size) - 1  # counted from 0, from below
+        upper, rank = self._half_of_rank(rank, None)
+        lower, _ = self._half_of_rank(rank, upper)
+        return _float_of((upper - HALF // 2) * HALF + lower)
+
+    def _half_of_rank(self, rank: int, upper: int | None) -> tuple[int, int]:
+        """The upper half of the key with this rank, or given it the lower, and its rank among keys that share it."""
+        counts = torch.zeros(HALF, dtype=torch.int64)
+        for _, block in self._blocks():
+            keys = _keys(block.flatten())
+            half = (keys >> 16) + HALF // 2
+            if upper is not None:
+                half = keys[half == upper] & (HALF - 1)
+            counts += torch.bincount(half, minlength=HALF).cpu()
+        below = counts.cumsum(dim=0)
+        found = int(torch.searchsorted(below, rank, right=True))
+        return found, rank - int(below[found] - counts[found])
+
+    def _blocks(self) -> Iterator[tuple[int, Tensor]]:
+        """Blocks of logits with the number of their first token: the same ones, to the last bit, every time."""
+        for first in range(0, len(self._hidden), TOKENS):
+            for term in range(0, len(self._weight), TERMS):
+                weight, bias = self._weight[term : term + TERMS], self._bias[term : term + TERMS]
+                yield first, torch.addmm(bias, self._hidden[first : first + TOKENS], weight.T).float()
+
+
+@torch.inference_mode()
+def probe_logits(
+    mlm: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Sequence[str],
+    level: Level,
+    max_length: int,
+    pooling: str = "max",
+) -> PooledLogits | TokenLogits:
+    """The logits of every term on `texts`, cut at `max_length` tokens, before any activation.
+
+    Padding is left out; special tokens are tokens like others, since SPLADE pools over them, too.
+
+    Args:
+        mlm: a masked language model whose decoder has a bias, in evaluation mode.
+        pooling: how the tokens of a text become its terms, for the level "pooled". A sum of activations is above zero
+            where their largest is.
+    """
+    rows = []
+    with without_logits(mlm) as decoder:
+        for start in range(0, len(texts), PROBE_BATCH):
+            batch = list(texts[start : start + PROBE_BATCH])
+            inputs = tokenizer(batch, padding=True, truncation=True, max_length=max_length, return_tensors="pt")
+            inputs = inputs.to(mlm.device)
+            hidden, offsets = pack({"token_embeddings": mlm(**inputs).logits, **inputs})
+            if level == "pooled":
+                hidden, offsets = rows_to_pool(hidden, offsets, pooling)
+                hidden = max_logits(hidden, decoder.weight, decoder.bias, offsets)
+            rows.append(hidden)
+        weight, bias = decoder.weight.detach(), decoder.bias.detach().clone()  # the bias will be shifted in place
+    return PooledLogits(torch.cat(rows)) if level == "pooled" else TokenLogits(torch.cat(rows), weight, bias)
+
+
+def _activation(counts: Tensor, size: int) -> ActiveShare:
+    """Of the active terms of each row [r], out of v."""
+    found = counts.cpu().numpy()
+    return ActiveShare(float(found.mean() / size), float(found.mean()), float(np.percentile(found, 99)))
+
+
+def _keys(values: Tensor) -> Tensor:
+    """int32 keys that stand in the order of the float32 values."""
+    bits = values.view(torch.int32)
+    return bits ^ ((bits >> 31) & 0x7FFFFFFF)
+
+
+def _float_of(key: int) -> float:
+    """The float32 with this key."""
+    return float(_keys(torch.tensor([key], dtype=torch.int32).view(torch.float32)).view(torch.float32))
+
+
+PAIR_WORDS = 8  # a shorter text makes no pair: its halves would share their topic by chance alone
+BATCH = 32  # pairs
+TOGETHER = 8  # texts of similar length that are encoded together: most texts are far shorter than the longest
+
+
+class Pair(NamedTuple):
+    """The two halves of a probe text."""
+
+    query: str
+    document: str
+
+
+@dataclass(frozen=True)
+class Start:
+    """The start of a training on `pairs` pairs in batches of `batch`.
+
+    Rates, terms and texts are those of the documents, scores those of every query with every document of its batch.
+    """
+
+    pairs: int
+    batch: int
+    token_rate: float  # share of (token, term) logits above zero; of texts that are one row, (row, term) logits
+    pooled_rate: float  # share of (text, term) pairs that are active after pooling
+    terms_mean: float  # active terms of a text
+    terms_p99: float
+    positive_mean: float  # score of a query with its own document
+    score_mean: float
+    score_std: float
+    score_max: float
+    accuracy: float  # share of queries whose own document has the highest score
+    loss: float  # InfoNCE
+    chance: float  # log(batch), the loss of guessing
+
+
+@torch.inference_mode()
+def measure_start(
+    mlm: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Sequence[str],
+    *,
+    temperature: float = 1.0,
+    max_length: int = 128,
+    batch_size: int = BATCH,
+    scale: float = 1.0,
+    pooling: str = "max",
+    activation: Activation = "relu",
+) -> Start:
+    """Measure the start of a SPLADE training from `mlm`, which is left as it is.
+
+    Args:
+        mlm: a masked language model.
+        texts: probe texts, each counted once; those of fewer than 8 words are passed over.
+        temperature: of InfoNCE.
+        max_length: tokens of a half text.
+        batch_size: pairs of a batch; with fewer pairs there is one batch of all, with more the last, shorter one is
+            left out, so that log(batch) is the same for all.
+        scale: what the decoder's matrix is multiplied by, x = scale H W^T + c, the input embeddings staying as they
+            are. `vocable.adapt.rescale` changes both where they are tied.
+        pooling: "max", "sum", "cls" or "mean-before-head".
+        activation: "relu" for log(1 + ReLU(x)), "log1p_relu" for log(1 + log(1 + ReLU(x))).
+
+    Raises:
+        ArgumentError: fewer than two pairs, or an argument out of its range.
+        ModelError: no masked-language-model head, or one that cannot be bypassed.
+    """
+    check_texts(texts)
+    for name, value in (("temperature", temperature), ("scale", scale)):
+        if not (math.isfinite(value) and value > 0):
+            raise ArgumentError(f"{name} must be finite and above 0, not {value}")
+    if batch_size < 2:
+        raise ArgumentError(f"batch_size must be at least 2, not {batch_size}")
+    check_pooling(pooling)
+    pairs = halves(texts)
+    if len(pairs) < 2:
+        raise ArgumentError(f"the probe needs at least two different texts of {PAIR_WORDS} words or more")
+    pairs = pairs[: len(pairs) - len(pairs) % batch_size or len(pairs)]
+    scores, terms, rates = [], [], []
+    with _evaluating(mlm), without_logits(mlm) as decoder:
+        pool = partial(_pool, decoder, scale=scale, pooling=pooling, activation=activation)
+        for first in range(0, len(pairs), batch_size):
+            queries, documents = zip(*pairs[first : first + batch_size], strict=True)
+            asked, _ = pool(*_encode(mlm, tokenizer, queries, max_length))
+            given, rate = pool(*_encode(mlm, tokenizer, documents, max_length))
+            scores.append(asked @ given.T)
+            terms.append((given > 0).sum(dim=1))
+            rates.append(rate)
+    return _summary(torch.stack(scores), torch.cat(terms), torch.stack(rates), len(decoder.weight), temperature)
+
+
+def halves(texts: Sequence[str]) -> list[Pair]:
+    """Each different text of at least 8 words, cut in two at a word boundary.
+
+    >>> halves(["a text of too few words", "one two three four five six seven eight nine"])
+    [Pair(query='one two three four', document='five six seven eight nine')]
+    """
+    words = [text.split() for text in dict.fromkeys(texts)]  # a text twice in a batch would be its own negative
+    return [
+        Pair(" ".join(some[: len(some) // 2]), " ".join(some[len(some) // 2 :]))
+        for some in words
+        if len(some) >= PAIR_WORDS
+    ]
+
+
+def _encode(
+    mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], max_length: int
+) -> tuple[Tensor, list[int]]:
+    """The decoder's inputs [n, d] of the tokens of texts, and the b + 1 offsets of the texts."""
+    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+    tokens: dict[int, Tensor] = {}
+    for first in range(0, len(order), TOGETHER):
+        rows = order[first : first + TOGETHER]
+        inputs = tokenizer(
+            [texts[i] for i in rows], padding=True, truncation=True, max_length=max_length, return_tensors="pt"
+        ).to(mlm.device)
+        hidden, offsets = pack({"token_embeddings": mlm(**inputs).logits, **inputs})
+        tokens |= {i: hidden[start:end] for i, (start, end) in zip(rows, pairwise(offsets), strict=True)}
+    found = [tokens[i] for i in range(len(texts))]
+    return torch.cat(found), [0, *accumulate(map(len, found))]
+
+
+def _pool(
+    decoder: nn.Linear, hidden: Tensor, offsets: list[int], *, scale: float, pooling: str, activation: Activation
+) -> tuple[Tensor, Tensor]:
+    """Sparse vectors [b, v] of texts, and how many of the [n, v] logits are above zero with how many there are [2].
+
+    `vocable.encoder.head` adds the bias to the winner alone; the count needs it at every token.
+    """
+    hidden, offsets = rows_to_pool(scale * hidden, offsets, pooling)
+    weight, bias = decoder.weight, decoder.bias
+    pooled = torch.empty(len(offsets) - 1, len(weight), device=hidden.device)
+    above = 0
+    for low in range(0, len(weight), BLOCK):
+        block = slice(low, low + BLOCK)
+        logits = (hidden @ weight[block].T).float()
+        if bias is not None:
+            logits += bias[block].float()
+        above += int((logits > 0).sum())
+        if pooling == "sum":
+            activate(logits, activation)
+        for i, (start, end) in enumerate(pairwise(offsets)):
+            rows = logits[start:end]
+            pooled[i, block] = rows.sum(dim=0) if pooling == "sum" else rows.amax(dim=0)
+    vectors = pooled if pooling == "sum" else activate(pooled, activation)
+    return vectors, torch.tensor([above, len(hidden) * len(weight)])
+
+
+def _summary(scores: Tensor, terms: Tensor, rates: Tensor, v: int, temperature: float) -> Start:
+    """The record, from scores [batches, b, b], active terms [pairs], and counts of logits [batches, 2]."""
+    batches, b, _ = scores.shape
+    scores = scores.double().cpu()
+    own = torch.arange(b).expand(batches, b)
+    loss = nn.functional.cross_entropy((scores / temperature).flatten(0, 1), own.flatten())
+    above, logits = rates.sum(dim=0).tolist()
+    counts = terms.double().cpu()
+    return Start(
+        pairs=batches * b,
+        batch=b,
+        token_rate=above / logits,
+        pooled_rate=float(counts.mean()) / v,
+        terms_mean=float(counts.mean()),
+        terms_p99=float(counts.quantile(0.99)),
+        positive_mean=float(scores.diagonal(dim1=1, dim2=2).mean()),
+        score_mean=float(scores.mean()),
+        score_std=float(scores.std(correction=0)),
+        score_max=float(scores.max()),
+        accuracy=float((scores.argmax(dim=2) == own).double().mean()),
+        loss=float(loss),
+        chance=math.log(b),
+    )
+
+
+@contextmanager
+def _evaluating(mlm: PreTrainedModel) -> Iterator[None]:
+    """Without dropout, and back to how it was."""
+    training = mlm.training
+    mlm.eval()
+    try:
+        yield
+    finally:
+        mlm.train(training)
+
+
+BUILT_IN = "pydocs:"  # at hand everywhere; English about programming, no substitute for the texts to be searched
+TEXTS = 128  # each makes a query and a document: four batches of 32
+READ = 4096  # texts of a place, among which the probe is chosen
+
+
+def probe_texts(texts: str | Path | Sequence[str]) -> list[str]:
+    """At most 128 texts of 8 words or more, evenly taken from a list or from the first 4,096 texts of a place.
+
+    Raises:
+        DataError: there are fewer than two such texts, or the place cannot be read.
+    """
+    place = str(texts) if isinstance(texts, str | Path) else None
+    given = islice(read_texts(texts), READ) if isinstance(texts, str | Path) else texts
+    usable = [text for text in dict.fromkeys(given) if len(text.split()) >= PAIR_WORDS]
+    if len(usable) < 2:
+        raise DataError(f"a probe needs at least two different texts of {PAIR_WORDS} words or more", place=place)
+    return [usable[i] for i in spread(len(usable), TEXTS)]

@@ -1,0 +1,493 @@
+"""From a raw item to a row: a mapping from column names to values.
+
+Each parser takes an item and its number and returns a row, or None where there is nothing (an empty line, a header).
+
+The small named records that move between the parts.
+
+Lines that cannot be used: how one is signalled inside this package, and how many a user tolerates.
+
+The kinds of record, each as one table entry: its columns, its layout in files, and how a row becomes one.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from ir_measures import Qrel, ScoredDoc
+
+from vocable.errors import ArgumentError, DataError
+
+__all__ = ["Document", "Example", "MinedNegatives", "Qrel", "Query", "ScoredDoc"]
+
+
+class Document(NamedTuple):
+    """A text to be found.
+
+    >>> Document("d1", "A list is a sequence.", title="Lists").full
+    'Lists A list is a sequence.'
+    """
+
+    id: str
+    text: str
+    title: str = ""
+
+    @property
+    def full(self) -> str:
+        """Title and text joined by a space: what is encoded and indexed."""
+        return f"{self.title} {self.text}".strip()
+
+
+class Query(NamedTuple):
+    """A text to search with."""
+
+    id: str
+    text: str
+
+
+class Example(NamedTuple):
+    """A training example: a query, a text that answers it, and texts that do not.
+
+    `source` names where it came from (a file's stem), so that a batch can be drawn from one source. `scores` are a
+    teacher's, of the positive and then of each negative; there are none where no teacher was asked.
+    """
+
+    query: str
+    positive: str
+    negatives: tuple[str, ...] = ()
+    source: str = ""
+    scores: tuple[float, ...] = ()
+
+    @property
+    def line(self) -> bytes:
+        """The line of JSON that `read_examples` reads as this example; the source is the file's.
+
+        >>> Example("lists?", "A list is a sequence.", ("A set is not.",)).line
+        b'{"query": "lists?", "positive": "A list is a sequence.", "negatives": ["A set is not."]}\\n'
+        """
+        values: dict[str, Any] = {"query": self.query, "positive": self.positive}
+        values |= {name: list(part) for name in ("negatives", "scores") if (part := getattr(self, name))}
+        return json.dumps(values, ensure_ascii=False).encode() + b"\n"
+
+
+class MinedNegatives(NamedTuple):
+    """The ids of a query's positives, and for each system that was asked those of its best other documents in order."""
+
+    query_id: str
+    positives: tuple[str, ...]
+    systems: dict[str, tuple[str, ...]]
+
+
+class MalformedError(ValueError):
+    """One line or row is not what it should be; the reader adds place, line and what was expected."""
+
+
+class BadLines:
+    """Counts bad lines and tolerates up to `limit` of them.
+
+    `count` is how many there were so far, `first` the message of the first one (None as long as there is none). One
+    object can serve several reads; its limit is then that of all of them together.
+
+    >>> bad = BadLines(limit=1)
+    >>> bad.add("no id", place="corpus.jsonl", line=7)
+    >>> bad.count, bad.first
+    (1, 'corpus.jsonl:7: no id')
+
+    Raises:
+        ArgumentError: when `limit` is negative.
+    """
+
+    def __init__(self, limit: int = 0) -> None:
+        if limit < 0:
+            raise ArgumentError(f"the number of bad lines to tolerate must be 0 or more, not {limit}")
+        self.limit, self.count = limit, 0
+        self.first: str | None = None
+
+    def add(self, message: str, *, place: str, line: int) -> None:
+        """Count one bad line.
+
+        Raises:
+            DataError: when it is one more than the limit.
+        """
+        self.count += 1
+        if self.first is None:
+            self.first = str(DataError(message, place=place, line=line))
+        if self.count > self.limit:
+            tolerated = f" ({self.count} bad lines, {self.limit} tolerated)" if self.limit else ""
+            raise DataError(message + tolerated, place=place, line=line)
+
+
+T = TypeVar("T")
+
+DOCUMENT_ID = ("_id", "id", "doc_id")
+QUERY_ID = ("_id", "id", "query_id")
+TEXT = ("text", "contents")
+JUDGED_QUERY = ("query-id", "query_id")
+JUDGED_DOCUMENT = ("corpus-id", "doc_id")
+RELEVANCE = ("score", "relevance")
+ASKED = ("query", "anchor")
+NEGATIVES = ("negatives", "negative")
+# The host library's n-tuples have a column for each negative.
+NUMBERED = tuple(f"negative_{number}" for number in range(1, 101))
+MINED_QUERY = ("qid", "query_id", "query-id")
+MINED_DOCUMENT = ("pid", "doc_id", "corpus-id")
+
+
+@dataclass(frozen=True)
+class Kind(Generic[T]):
+    """What is particular to one kind of record.
+
+    `key` gives what must not repeat and `repeated` says that it did. `names`, `columns`, `rest` and `spaces` are as in
+    `TableRow`. `texts` are the further extensions of a plain text file, `lines` whether such a file has one text a line
+    (otherwise it is a table). `fields` and `layout` say what is expected of a row and of a table's line, for messages.
+    """
+
+    name: str
+    record: Callable[[Row], T]
+    key: Callable[[T], str | None]
+    repeated: Callable[[T], str]
+    names: frozenset[str]
+    columns: Mapping[int, tuple[str, ...]]
+    fields: str
+    layout: str
+    texts: tuple[str, ...] = ()
+    lines: bool = False
+    rest: str | None = None
+    spaces: bool = False
+
+    def parsers(self) -> dict[str, tuple[Parser, str]]:
+        """For the extension of each text format, a fresh parser and what it expects of a line."""
+        json = (json_row, f"a JSON object with {self.fields}")
+        table = TableRow(self.columns, names=self.names, rest=self.rest, spaces=self.spaces)
+        text = (text_row, f"one {self.name} a line") if self.lines else (table, self.layout)
+        parsers: dict[str, tuple[Parser, str]] = {".jsonl": json, ".ndjson": json, ".json": json}
+        return parsers | {".tsv": (table, self.layout)} | dict.fromkeys(self.texts, text)
+
+
+def _identifier(row: Row, names: tuple[str, ...]) -> str:
+    value = _first(row, names)
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str):
+        raise MalformedError(f"no {_either(names[:2])}" if value is None else f"the id is a {type(value).__name__}")
+    if not value.strip():
+        raise MalformedError("an empty id")
+    return value
+
+
+def _text(row: Row, names: tuple[str, ...]) -> str:
+    value = _first(row, names)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise MalformedError(f'"{names[0]}" is a {type(value).__name__}')
+    return value
+
+
+def _required_text(row: Row, names: tuple[str, ...]) -> str:
+    value = _text(row, names)
+    if not value.strip():
+        raise MalformedError(f'an empty "{names[0]}"' if _first(row, names) is not None else f"no {_either(names[:2])}")
+    return value
+
+
+def _first(row: Row, names: tuple[str, ...]) -> Any:
+    return next((row[name] for name in names if row.get(name) is not None), None)
+
+
+def _either(names: tuple[str, ...]) -> str:
+    return " or ".join(f'"{name}"' for name in names)
+
+
+def _document(row: Row) -> Document:
+    document = Document(_identifier(row, DOCUMENT_ID), _text(row, TEXT), _text(row, ("title",)))
+    if not document.full:
+        raise MalformedError(f"document {document.id!r} has neither text nor title")
+    return document
+
+
+def _query(row: Row) -> Query:
+    return Query(_identifier(row, QUERY_ID), _required_text(row, TEXT))
+
+
+def _judgment(row: Row) -> Qrel:
+    return Qrel(_identifier(row, JUDGED_QUERY), _identifier(row, JUDGED_DOCUMENT), _relevance(row))
+
+
+def _relevance(row: Row) -> int:
+    value = _first(row, RELEVANCE)
+    if value is None or isinstance(value, bool):
+        raise MalformedError("no relevance")
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = float("nan")
+    if not number.is_integer():
+        raise MalformedError(f"the relevance is {value!r}, not a whole number")
+    return int(number)
+
+
+def _example(row: Row) -> Example:
+    negatives = _first(row, NEGATIVES)
+    if negatives is None:
+        negatives = [row[name] for name in NUMBERED if row.get(name) is not None]
+    elif isinstance(negatives, str):
+        negatives = [negatives]
+    if not isinstance(negatives, list | tuple):
+        raise MalformedError(f'"negatives" is a {type(negatives).__name__}')
+    return Example(
+        _required_text(row, ASKED),
+        _required_text(row, ("positive",)),
+        tuple(_required_text({"negative": negative}, ("negative",)) for negative in negatives),
+        scores=_scores(row, 1 + len(negatives)),
+    )
+
+
+def _scores(row: Row, texts: int) -> tuple[float, ...]:
+    """The teacher's scores of a positive and its negatives, `texts` together; none at all will do."""
+    values = _first(row, ("scores",))
+    if values is None:
+        return ()
+    if not isinstance(values, list | tuple):
+        raise MalformedError(f'"scores" is a {type(values).__name__}')
+    if values and len(values) != texts:
+        raise MalformedError(f"there are {len(values)} scores where positive and negatives are {texts}")
+    return tuple(_number(value) for value in values)
+
+
+def _number(value: Any) -> float:
+    try:
+        number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+    except OverflowError:  # an integer of hundreds of digits
+        number = math.inf
+    if not math.isfinite(number):
+        raise MalformedError(f"the score is {value!r}, not a finite number")
+    return number
+
+
+def _mined_negatives(row: Row) -> MinedNegatives:
+    systems = row.get("neg")
+    if not isinstance(systems, Mapping):
+        raise MalformedError('no "neg", the ids of each system')
+    found = {name: _identifiers(ids) for name, ids in systems.items() if ids is not None}
+    return MinedNegatives(_identifier(row, MINED_QUERY), _identifiers(row.get("pos")), found)
+
+
+def _identifiers(values: Any) -> tuple[str, ...]:
+    if not isinstance(values, list | tuple):
+        raise MalformedError(f"ids are a list, not a {type(values).__name__}")
+    return tuple(_identifier({"id": value}, ("id",)) for value in values)
+
+
+def _scored_document(row: Row) -> ScoredDoc:
+    value = row.get("score")
+    if isinstance(value, str):  # of a table
+        with suppress(ValueError):
+            value = float(value)
+    return ScoredDoc(_identifier(row, MINED_QUERY), _identifier(row, MINED_DOCUMENT), _number(value))
+
+
+def _any_text(row: Row) -> str:
+    text = " ".join(part for part in (_text(row, ("title",)), _text(row, (*TEXT, "positive"))) if part.strip())
+    if not text:
+        raise MalformedError("no text")
+    return text
+
+
+DOCUMENT = Kind(
+    name="document",
+    record=_document,
+    key=lambda document: document.id,
+    repeated=lambda document: f"the id {document.id!r} is there already",
+    names=frozenset({*DOCUMENT_ID, *TEXT, "title", "url"}),
+    columns={2: ("id", "text"), 3: ("id", "title", "text"), 4: ("id", "url", "title", "text")},
+    fields='"_id" or "id", "text" or "contents", and perhaps "title"',
+    layout="id TAB text, id TAB title TAB text, or id TAB url TAB title TAB text",
+    texts=(".txt",),
+    lines=True,
+)
+QUERY = Kind(
+    name="query",
+    record=_query,
+    key=lambda query: query.id,
+    repeated=lambda query: f"the id {query.id!r} is there already",
+    names=frozenset({*QUERY_ID, *TEXT}),
+    columns={2: ("id", "text")},
+    fields='"_id" or "id", and "text"',
+    layout="id TAB text",
+    texts=(".txt",),
+    lines=True,
+)
+JUDGMENT = Kind(
+    name="judgment",
+    record=_judgment,
+    key=lambda judgment: f"{judgment.query_id}\t{judgment.doc_id}",
+    repeated=lambda judgment: f"document {judgment.doc_id!r} is judged already for query {judgment.query_id!r}",
+    names=frozenset({*JUDGED_QUERY, *JUDGED_DOCUMENT, *RELEVANCE, "iteration"}),
+    columns={3: ("query-id", "corpus-id", "score"), 4: ("query-id", "iteration", "corpus-id", "score")},
+    fields='"query-id", "corpus-id" and "score"',
+    layout="query, document and relevance (BEIR), or query, 0, document and relevance (TREC)",
+    texts=(".txt", ".qrels", ".trec"),
+    spaces=True,
+)
+EXAMPLE = Kind(
+    name="example",
+    record=_example,
+    key=lambda example: None,
+    repeated=lambda example: "",
+    names=frozenset({*ASKED, "positive", *NEGATIVES, *NUMBERED, "scores"}),
+    columns={2: ("query", "positive")},
+    fields='"query" or "anchor", "positive", and perhaps "negatives" and "scores"',
+    layout="query TAB positive, and perhaps TAB negative...",
+    rest="negatives",
+)
+PLAIN_TEXT = Kind(
+    name="text",
+    record=_any_text,
+    key=lambda text: None,
+    repeated=lambda text: "",
+    names=frozenset({*DOCUMENT_ID, *TEXT, "title", "url", *EXAMPLE.names}),
+    columns=DOCUMENT.columns,
+    fields='"text", "contents" or "positive"',
+    layout=DOCUMENT.layout,
+    texts=(".txt",),
+    lines=True,
+)
+MINED = Kind(
+    name="hard negatives",
+    record=_mined_negatives,
+    key=lambda mined: mined.query_id,
+    repeated=lambda mined: f"the query {mined.query_id!r} is there already",
+    names=frozenset({*MINED_QUERY, "pos", "neg"}),
+    columns={3: ("qid", "pos", "neg")},
+    fields='"qid", "pos" (a list of ids) and "neg" (such a list for each system)',
+    layout="JSON lines or Parquet, since a table has no lists",
+)
+SCORED = Kind(
+    name="score",
+    record=_scored_document,
+    key=lambda scored: None,
+    repeated=lambda scored: "",
+    names=frozenset({*MINED_QUERY, *MINED_DOCUMENT, "score"}),
+    columns={3: ("qid", "pid", "score")},
+    fields='"qid", "pid" and "score"',
+    layout="qid TAB pid TAB score",
+)
+
+
+Row = Mapping[str, Any]
+Parser = Callable[[int, Any], Row | None]
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+def mapping_row(number: int, item: Row) -> Row:
+    """A row that is one already."""
+    return item
+
+
+def json_row(number: int, raw: bytes) -> Row | None:
+    """A line that is a JSON object.
+
+    >>> json_row(1, b'{"id": "d1", "text": "A list."}')
+    {'id': 'd1', 'text': 'A list.'}
+    """
+    line = decode(number, raw)
+    if not line.strip():
+        return None
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise MalformedError(f"not JSON ({error.msg} at character {error.pos + 1})") from error
+    except (ValueError, RecursionError) as error:
+        raise MalformedError(f"not JSON that can be read ({error})") from error
+    if not isinstance(row, dict):
+        raise MalformedError(f"a JSON {type(row).__name__}")
+    if "\\ud" in line or "\\uD" in line:
+        _refuse_half_characters(row)
+    return row
+
+
+def text_row(number: int, raw: bytes) -> Row | None:
+    """A line that is a text; its number is its id.
+
+    >>> text_row(3, b"A list.")
+    {'id': '3', 'text': 'A list.'}
+    """
+    line = decode(number, raw)
+    return {"id": str(number), "text": line} if line.strip() else None
+
+
+class TableRow:
+    """Lines of fields, the columns named by their number or by a header.
+
+    `columns` has the column names for each possible number of fields; with `rest`, further fields go to that column as
+    a list. `names` are those that make a first line a header. Fields are separated by tabs; with `spaces` by any
+    blanks, unless there is a header with tabs.
+
+    >>> row = TableRow({2: ("id", "text")}, names=frozenset({"id", "text"}))
+    >>> row(1, b"d1\\tA list."), row(2, b"d2\\tA set.")
+    ({'id': 'd1', 'text': 'A list.'}, {'id': 'd2', 'text': 'A set.'})
+    """
+
+    def __init__(
+        self,
+        columns: Mapping[int, tuple[str, ...]],
+        *,
+        names: frozenset[str],
+        rest: str | None = None,
+        spaces: bool = False,
+    ) -> None:
+        self.columns, self.names, self.rest = columns, names, rest
+        self.separator: str | None = None if spaces else "\t"
+
+    def __call__(self, number: int, raw: bytes) -> Row | None:
+        line = decode(number, raw)
+        if not line.strip(" "):
+            return None
+        fields = line.split(self.separator)
+        if number == 1 and self._is_header(fields):
+            self.columns, self.rest = {len(fields): tuple(field.lower() for field in fields)}, None
+            self.separator = "\t" if "\t" in line else self.separator
+            return None
+        return self._named(fields)
+
+    def _is_header(self, fields: list[str]) -> bool:
+        lowered = {field.lower() for field in fields}
+        return len(lowered) == len(fields) > 1 and lowered <= self.names
+
+    def _named(self, fields: list[str]) -> Row:
+        widest = max(self.columns)
+        if self.rest is not None and len(fields) > widest:
+            return dict(zip(self.columns[widest], fields, strict=False)) | {self.rest: fields[widest:]}
+        if len(fields) not in self.columns:
+            raise MalformedError(f"{len(fields)} field{'s' if len(fields) != 1 else ''}")
+        return dict(zip(self.columns[len(fields)], fields, strict=True))
+
+
+def decode(number: int, raw: bytes) -> str:
+    """A line as text, without its line end and without a byte-order mark.
+
+    >>> decode(1, b"\\xef\\xbb\\xbfA list.\\r\\n")
+    'A list.'
+
+    Raises:
+        MalformedError: when it is not UTF-8.
+    """
+    if number == 1:
+        raw = raw.removeprefix(BYTE_ORDER_MARK)
+    try:
+        return raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise MalformedError(f"not UTF-8 (byte {error.start + 1} is 0x{raw[error.start]:02x})") from error
+
+
+def _refuse_half_characters(row: Row) -> None:
+    """JSON can write half of a surrogate pair, which no tokenizer, Parquet file or terminal takes."""
+    try:
+        json.dumps(row, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise MalformedError("half of a surrogate pair, which is not a character") from error

@@ -1,0 +1,292 @@
+"""Top-k masking: what is left of a vector when only its heaviest terms are kept.
+
+Many sparse vectors in little memory, and queries' scores with them.
+
+Letters: b queries, m vectors, v terms, z weights above zero in all vectors together.
+
+InfoNCE: each query shall find its own document among all documents of the batch.
+
+MarginMSE: the student's margins between positive and negative are drawn to the teacher's.
+
+KL distillation: the student's distribution over a query's candidates is drawn to the teacher's.
+
+Sparse alignment: the student's vectors are drawn to a sparse teacher's, term by term.
+
+Several teachers as one: each one's scores standardized, so that none drowns the others by its scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from vocable.errors import ArgumentError
+
+
+class Packed(NamedTuple):
+    """The rows of a sparse matrix [m, v]: 8 bytes a weight, and no gradients."""
+
+    offsets: Tensor  # [m + 1] int32, row i owns the places offsets[i] to offsets[i + 1]
+    terms: Tensor  # [z] int32, of a row the heaviest first
+    weights: Tensor  # [z]
+
+    @property
+    def rows(self) -> int:
+        """m."""
+        return len(self.offsets) - 1
+
+
+def pack(vectors: Tensor, k: int) -> Packed:
+    """The k heaviest terms of each vector [m, v]; of one with fewer active terms, all.
+
+    >>> offsets, terms, weights = pack(torch.tensor([[0.0, 3.0, 4.0], [0.0, 0.0, 0.0], [2.0, 0.0, 0.0]]), 2)
+    >>> offsets.tolist(), terms.tolist(), weights.tolist()
+    ([0, 2, 2, 3], [2, 1, 0], [4.0, 3.0, 2.0])
+    """
+    weights, terms = vectors.detach().topk(min(k, vectors.shape[1]), dim=1)
+    active = weights > 0
+    offsets = functional.pad(active.sum(dim=1).cumsum(dim=0), (1, 0))
+    return Packed(offsets.int(), terms[active].int(), weights[active])
+
+
+def nothing(like: Tensor) -> Packed:
+    """No rows, of the type and on the device of weights such as these."""
+    return Packed(like.new_zeros(1, dtype=torch.int32), like.new_empty(0, dtype=torch.int32), like.new_empty(0))
+
+
+def join(first: Packed, second: Packed) -> Packed:
+    """The rows of both, one after the other."""
+    offsets = torch.cat([first.offsets, second.offsets[1:] + first.offsets[-1]])
+    return Packed(offsets, torch.cat([first.terms, second.terms]), torch.cat([first.weights, second.weights]))
+
+
+def last_rows(packed: Packed, count: int) -> Packed:
+    """The last `count` rows, or all if there are no more."""
+    offsets = packed.offsets[-count - 1 :]
+    return Packed(offsets - offsets[0], packed.terms[offsets[0] :], packed.weights[offsets[0] :])
+
+
+def unit(packed: Packed) -> Packed:
+    """Each row over its length; a row without terms stays one."""
+    row = torch.repeat_interleave(packed.offsets.diff())
+    squares = packed.weights.new_zeros(packed.rows).index_add(0, row, packed.weights.square())
+    return packed._replace(weights=packed.weights / squares.sqrt()[row])
+
+
+def packed_scores(queries: Tensor, packed: Packed) -> Tensor:
+    """Inner products of queries [b, v] with m vectors: [b, m], differentiable in the queries.
+
+    >>> float(packed_scores(torch.tensor([[1.0, 2.0]]), pack(torch.tensor([[0.0, 3.0]]), 2)))
+    6.0
+    """
+    if not packed.rows:
+        return queries.new_empty(len(queries), 0)
+    weights = packed.weights.to(queries.dtype)
+    return functional.embedding_bag(  # which sums rows of a table with weights: of [v, b], this product
+        packed.terms, queries.T, packed.offsets, mode="sum", per_sample_weights=weights, include_last_offset=True
+    ).T
+
+
+class Queue(NamedTuple):
+    """Negatives from beyond the batch."""
+
+    documents: Packed  # m rows
+    left_out: Tensor  # [b, m], True where a document is none of the query's negatives: it is its positive
+
+
+def info_nce(
+    queries: Tensor,
+    documents: Tensor,
+    *,
+    temperature: float = 1.0,
+    margin: float = 0.0,
+    cosine: bool = False,
+    queue: Queue | None = None,
+) -> Tensor:
+    """-log of the positive's share of e^{s / tau} over all documents, the mean over queries (paper 004, eq. 2).
+
+    Args:
+        queries: [b, v] b queries over v terms.
+        documents: [n, v] with n >= b: document i is query i's positive, every other one a negative.
+        temperature: tau, what the scores are divided by.
+        margin: taken from the positive's score before the division (the additive margin of paper 004, J.4).
+        cosine: s is the cosine and not the inner product. With a vector without terms it is 0.
+        queue: further negatives, which get no gradients (paper 004, J.4, after arXiv 1911.05722).
+
+    Raises:
+        ArgumentError: a query has no positive.
+
+    >>> queries, documents = torch.eye(2), torch.tensor([[2.0, 0.0], [0.0, 2.0], [1.0, 1.0]])
+    >>> round(float(info_nce(queries, documents)), 4)  # log(e^2 + e^0 + e^1) - 2
+    0.4076
+    >>> round(float(info_nce(queries, documents, margin=2.0)), 4)  # log(e^0 + e^0 + e^1) - 0
+    1.5514
+    """
+    if len(documents) < len(queries):
+        raise ArgumentError(f"each query needs a positive: {len(documents)} documents for {len(queries)} queries")
+    if cosine:
+        queries, documents = _unit(queries), _unit(documents)
+        queue = None if queue is None else queue._replace(documents=unit(queue.documents))
+    scores = queries @ documents.T
+    if margin:
+        scores = scores - margin * torch.eye(*scores.shape, dtype=scores.dtype, device=scores.device)
+    if queue is not None:
+        further = packed_scores(queries, queue.documents)
+        scores = torch.cat([scores, further.masked_fill(queue.left_out, -torch.inf)], dim=1)
+    own = torch.arange(len(queries), device=scores.device)
+    return functional.cross_entropy(scores / temperature, own)
+
+
+def _unit(vectors: Tensor) -> Tensor:
+    """Each row over its length; a row of zeros stays one, and so does its gradient stay finite."""
+    lengths = vectors.norm(dim=1, keepdim=True)
+    return vectors / torch.where(lengths > 0, lengths, 1)
+
+
+def margin_mse(scores: Tensor, teacher_scores: Tensor) -> Tensor:
+    """((s(q,d+) - s(q,d-)) - (t+ - t-))^2, the mean over all triples (Hofstätter et al. 2020, arXiv 2010.02666).
+
+    Args:
+        scores: [b, k] the student's scores s of each query's k candidates, the positive first.
+        teacher_scores: [b, k] the teacher's scores t of the same candidates. Their scale becomes the student's.
+
+    Raises:
+        ArgumentError: there is no negative, or the two are not of one shape.
+
+    >>> import torch
+    >>> scores, taught = torch.tensor([[5.0, 3.0, 1.0]]), torch.tensor([[9.0, 6.0, 6.0]])
+    >>> float(margin_mse(scores, taught))  # margins 2 and 4 where 3 and 3 are taught
+    1.0
+    """
+    if scores.shape != teacher_scores.shape or scores.shape[1] < 2:
+        shapes = f"{list(scores.shape)} and {list(teacher_scores.shape)}"
+        raise ArgumentError(f"MarginMSE needs scores of a positive and of negatives, alike in shape, not {shapes}")
+    return functional.mse_loss(scores[:, :1] - scores[:, 1:], teacher_scores[:, :1] - teacher_scores[:, 1:])
+
+
+def kl(scores: Tensor, teacher_scores: Tensor, *, temperature: float = 1.0, teacher_temperature: float = 1.0) -> Tensor:
+    """KL(softmax(t / T) || softmax(s / tau)), the mean over queries.
+
+    The host library's SparseDistillKLDivLoss multiplies the same value by tau squared. Here a loss's weight is left to
+    the recipe.
+
+    Args:
+        scores: [b, k] the student's scores s of each query's k candidates.
+        teacher_scores: [b, k] the teacher's scores t of the same candidates.
+        temperature: tau, what the student's scores are divided by.
+        teacher_temperature: T, what the teacher's are divided by: of the order of the differences that matter to it.
+
+    >>> import torch
+    >>> same = torch.tensor([[2.0, 1.0, 0.0]])
+    >>> round(float(kl(same, same)), 6)
+    0.0
+    >>> round(float(kl(torch.zeros(1, 3), same)), 4)  # log(3) less the entropy of the teacher's distribution
+    0.2662
+    """
+    return functional.kl_div(
+        functional.log_softmax(scores / temperature, dim=1),
+        functional.log_softmax(teacher_scores / teacher_temperature, dim=1),
+        log_target=True,
+        reduction="batchmean",
+    )
+
+
+Kind = Literal["mse", "kl"]
+ABSENT = 1e-8  # the share of a vector's weight that a term without weight counts as, in a logarithm
+
+
+def alignment(student: Tensor, teacher: Tensor, *, kind: Kind = "mse") -> Tensor:
+    """How far the student's vectors are from the teacher's (SAP of paper 001, table 6, after arXiv 2510.00671).
+
+    Paper 001 gives no formula, and both kinds are this project's reading. The code published with arXiv 2510.00671
+    takes mean squared error over the terms that either has active, and of the pooled logits before the activation.
+
+    - `mse`: the mean of squared differences over all pairs of a text and a term that both have active. What only one of
+      them has counts nothing: the regularizers take from the student what it has too much. Without a common term the
+      loss is 0.
+    - `kl`: KL(teacher || student) of the vectors normalized to sum 1, the mean over texts. A term that the student
+      lacks counts as a share of 1e-8, because the divergence would be infinite. A text for which the teacher has no
+      term counts 0.
+
+    Args:
+        student: [m, v] m texts over v terms, no weight negative.
+        teacher: [m, v] the teacher's vectors of the same texts, over the same terms.
+        kind: one of the two above.
+
+    Raises:
+        ArgumentError: the two are not of one shape, or the kind is unknown.
+
+    >>> student, teacher = torch.tensor([[1.0, 2.0, 0.0]]), torch.tensor([[1.0, 4.0, 5.0]])
+    >>> float(alignment(student, teacher, kind="mse"))  # over two terms
+    2.0
+    >>> float(alignment(teacher, 3 * teacher, kind="kl"))
+    0.0
+    """
+    if student.shape != teacher.shape:
+        raise ArgumentError(f"vectors of shapes {list(student.shape)} and {list(teacher.shape)} cannot be aligned")
+    if kind == "mse":
+        shared = (student > 0) & (teacher > 0)
+        return ((student - teacher).square() * shared).sum() / shared.sum().clamp(min=1)
+    if kind == "kl":
+        wanted, found = _shares(teacher), _shares(student)
+        return torch.xlogy(wanted, wanted).sub(wanted * found.clamp(min=ABSENT).log()).sum(dim=1).mean()
+    raise ArgumentError(f"alignment is mse or kl, not {kind}")
+
+
+def _shares(vectors: Tensor) -> Tensor:
+    """Each row over its sum; a row of zeros stays one."""
+    sums = vectors.sum(dim=1, keepdim=True)
+    return vectors / torch.where(sums > 0, sums, 1)
+
+
+def ensemble(scores: Sequence[Tensor]) -> Tensor:
+    """The mean of the teachers' scores, each teacher's standardized over a query's candidates.
+
+    Args:
+        scores: of each teacher [b, k]. A teacher to whom all candidates of a query are alike says nothing about it.
+
+    Returns:
+        [b, k], in standard deviations.
+
+    >>> ensemble([torch.tensor([[0.1, 0.1, 0.4, 0.2]]), torch.tensor([[0.0, 0.0, 30.0, 0.0]])]).round(decimals=2)
+    tensor([[-0.7000, -0.7000,  1.6800, -0.2900]])
+    """
+    centred = [each - each.mean(dim=1, keepdim=True) for each in scores]
+    spreads = [each.square().mean(dim=1, keepdim=True).sqrt() for each in centred]
+    standardized = [each / torch.where(spread > 0, spread, 1) for each, spread in zip(centred, spreads, strict=True)]
+    return torch.stack(standardized).mean(dim=0)
+
+
+def top_k_mask(vectors: Tensor, k: int) -> Tensor:
+    """The vectors with all but the k heaviest terms of each set to 0 (arXiv 2112.09628).
+
+    Of terms that weigh the same at the k-th place, those with the lower ids are kept. Gradients go to the kept terms
+    alone. What is not finite is not masked: it makes the result not finite.
+
+    Args:
+        vectors: [m, v] m texts over v terms, no weight negative.
+        k: how many terms are kept. A text with fewer active ones is left as it is.
+
+    Returns:
+        [m, v]
+
+    Raises:
+        ArgumentError: k is not positive.
+
+    >>> top_k_mask(torch.tensor([[3.0, 1.0, 2.0, 2.0], [0.0, 5.0, 0.0, 0.0]]), 2)
+    tensor([[3., 0., 2., 0.],
+            [0., 5., 0., 0.]])
+    """
+    if k < 1:
+        raise ArgumentError(f"k must be at least 1, not {k}")
+    if k >= vectors.shape[1]:
+        return vectors
+    lightest = vectors.detach().topk(k, dim=1).values[:, -1:]
+    heavier, tied = vectors > lightest, vectors == lightest
+    places = k - heavier.sum(dim=1, keepdim=True)
+    kept = heavier | (tied & (tied.cumsum(dim=1, dtype=torch.int32) <= places))
+    return vectors * kept

@@ -1,0 +1,470 @@
+"""What a training learns from: its examples, and all that has to be known of them before the first step.
+
+Training examples as the host trainer wants them: one data set a source, on disk, drawn in the wanted shares.
+
+Which of an example's hard negatives are taken.
+
+Hard negatives that are stored as ids -> examples; only the texts that are asked for are read.
+
+Batches of examples that are near each other: their negatives are hard ones.
+
+Topic-aware sampling as in TAS-B (arXiv 2104.06967), with one topic a batch: instead of k-means, whose topics are of any
+size, the examples are halved again and again along their principal direction until each part is one batch.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from datasets import Dataset, DatasetDict, concatenate_datasets
+from datasets.exceptions import DatasetGenerationError
+from datasets.utils.logging import disable_progress_bar, enable_progress_bar, is_progress_bar_enabled
+from numpy.typing import NDArray
+from sentence_transformers import SparseEncoder
+from sentence_transformers.base.sampler import DefaultBatchSampler
+from torch import Tensor
+from torch.utils.data import SequentialSampler
+
+from vocable.data import (
+    Example,
+    MinedNegatives,
+    read_corpus,
+    read_examples,
+    read_mined_negatives,
+    read_queries,
+    read_scores,
+)
+from vocable.data.docstore import SeenIds, TextStore, text_store
+from vocable.encoder.inference_free import document_frequencies, idf
+from vocable.encoder.output_vocabulary import output_layer, output_vocabulary
+from vocable.encoder.roles import route
+from vocable.errors import DataError, ModelError
+from vocable.progress import progress
+from vocable.storage import replacing
+from vocable.training.recipe import Data, HardNegatives, Recipe, located
+from vocable.training.teachers import OwnScores, SparseTeacher, Teacher, teach, teach_sparsely
+
+logger = logging.getLogger(__name__)
+
+
+def load_examples(
+    sources: Sequence[str | HardNegatives],
+    settings: Data,
+    *,
+    draws: int,
+    batch_size: int,
+    seed: int,
+    cache: Path,
+    scored: bool = False,
+) -> DatasetDict:
+    """The examples of a run, one data set a source, so that a batch can be drawn from one source.
+
+    Args:
+        sources: what `vocable.data.read_examples` takes, or hard negatives as ids.
+        settings: `negatives` of an example become the columns negative_1, negative_2, ..., the first ones or, with
+            random sampling, others in every pass; a source of n examples gets a share proportional to n to the power
+            `size_exponent`. An example is passed over if `false_negative_margin`, or its ids, leave too few.
+        draws: examples that the run sees; a source is repeated, newly shuffled, when its share is larger than it is.
+        batch_size: shares are rounded to whole batches, one at least.
+        seed: decides the order and the sampling.
+        cache: folder for the Arrow files, which are memory-mapped rather than held.
+        scored: also give the column label: the teacher's scores of the positive and of each negative taken.
+
+    Raises:
+        DataError: a source without an example, an example with fewer negatives than asked for, or without the scores
+            that a margin or `scored` needs.
+    """
+    names = [f"{i}-{Path(one if isinstance(one, str) else one.file).name}" for i, one in enumerate(sources)]
+    first = [_on_disk(source, settings, scored, seed, 0, cache) for source in sources]
+    sizes = np.array([len(examples) for examples in first])
+    shares = sizes**settings.size_exponent / (sizes**settings.size_exponent).sum()
+    rng = np.random.default_rng(seed)
+    drawn = {}
+    for name, source, examples, share in zip(names, sources, first, shares, strict=True):
+        count = max(1, round(draws * share / batch_size)) * batch_size
+        rows = _draw(len(examples), count, rng)
+        if settings.sampling == "random":
+            passes = -(-count // len(examples))
+            others = [_on_disk(source, settings, scored, seed, number, cache) for number in range(1, passes)]
+            rows += np.arange(count) // len(examples) * len(examples)
+            examples = concatenate_datasets([examples, *others])
+        drawn[name] = examples.select(rows)
+    return DatasetDict(drawn)
+
+
+def _on_disk(source: str | HardNegatives, settings: Data, scored: bool, seed: int, number: int, cache: Path) -> Dataset:
+    """One pass over a source as a memory-mapped data set; a second call finds the files of the first."""
+    shown = is_progress_bar_enabled()
+    disable_progress_bar()
+    try:
+        options = {
+            "source": source if isinstance(source, str) else source.model_dump(),
+            "negatives": settings.negatives,
+            "margin": settings.false_negative_margin,
+            "scored": scored,
+            "draw": (seed, number) if settings.sampling == "random" else None,
+            "cache": str(cache),
+        }
+        return Dataset.from_generator(_rows, gen_kwargs=options, cache_dir=str(cache))
+    except DatasetGenerationError as error:
+        raise (error.__cause__ if isinstance(error.__cause__, DataError) else error) from None
+    finally:
+        if shown:
+            enable_progress_bar()
+
+
+def _rows(
+    source: str | dict[str, Any],
+    negatives: int,
+    margin: float | None,
+    scored: bool,
+    draw: tuple[int, int] | None,
+    cache: str,
+) -> Iterator[dict[str, Any]]:
+    chooser = Chooser(negatives, margin, None if draw is None else np.random.default_rng(draw))
+    if isinstance(source, str):
+        place, examples = source, _chosen(source, chooser, negatives, margin)
+    else:
+        settings = HardNegatives(**source)
+        place, examples = settings.file, read_hard_negatives(settings, chooser, Path(cache))
+    taken = passed_over = 0
+    for example in examples:
+        if example is None or len(example.negatives) < negatives:
+            passed_over += 1
+            continue
+        taken += 1
+        yield _row(example, place, scored)
+    if not taken:
+        raise DataError("no example" + (f" has {negatives} usable negatives" if passed_over else ""), place=place)
+    if (passed_over or chooser.dropped) and (draw is None or draw[1] == 0):
+        message = "%s: %d negatives left out for their scores, %d of %d examples passed over"
+        logger.warning(message, place, chooser.dropped, passed_over, taken + passed_over)
+
+
+def _chosen(place: str, chooser: Chooser, negatives: int, margin: float | None) -> Iterator[Example | None]:
+    """The examples of a place, each with the negatives taken."""
+    for example in read_examples(place):
+        if len(example.negatives) < negatives:
+            few = f"an example has {len(example.negatives)} negatives where {negatives} are asked for"
+            raise DataError(f"{few}: {example.query[:60]!r}", place=place)
+        if margin is not None and not example.scores:
+            raise DataError(f"an example has no scores to compare: {example.query[:60]!r}", place=place)
+        own, *others = example.scores or [None] * (1 + len(example.negatives))
+        chosen = chooser.choose([list(map(Candidate, example.negatives, others))], own)
+        scores = (own, *(candidate.score or 0.0 for candidate in chosen)) if own is not None else ()
+        yield example._replace(negatives=tuple(candidate.name for candidate in chosen), scores=scores)
+
+
+def _row(example: Example, place: str, scored: bool) -> dict[str, Any]:
+    if scored and not example.scores:
+        remedy = "name training.teacher, or score them first (vocable score)"
+        raise DataError(f"its examples carry no scores to learn from: {remedy}", place=place)
+    columns = {f"negative_{i}": text for i, text in enumerate(example.negatives, start=1)}
+    label = {"label": list(example.scores)} if scored else {}
+    return {"query": example.query, "positive": example.positive, **columns, **label}
+
+
+def _draw(size: int, draws: int, rng: np.random.Generator) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """`draws` rows of `size`: whole passes in new orders, then a part of one."""
+    passes = [rng.permutation(size) for _ in range(-(-draws // size))]
+    return np.concatenate(passes)[:draws]
+
+
+class Candidate(NamedTuple):
+    """A negative, by its text or id, and its teacher's score if there is one."""
+
+    name: str
+    score: float | None = None
+
+
+class Chooser:
+    """Takes up to `count` negatives of an example, evenly from the systems that found them.
+
+    Args:
+        count: how many.
+        margin: a negative whose score is above the positive's less `margin` is left out, since it may be an answer
+            that nobody has judged; None takes all.
+        rng: the systems and the negatives of each are taken in random order; None takes them as they stand.
+
+    `dropped` counts what the margin left out. Of the systems' other candidates as few as possible are looked at.
+    """
+
+    def __init__(self, count: int, margin: float | None = None, rng: np.random.Generator | None = None) -> None:
+        self._count, self._margin, self._rng = count, margin, rng
+        self.dropped = 0
+
+    def choose(
+        self,
+        systems: Sequence[Sequence[Candidate]],
+        positive: float | None = None,
+        usable: Callable[[str], bool] = lambda name: True,
+    ) -> list[Candidate]:
+        """The negatives taken, each name once.
+
+        Args:
+            systems: the candidates of each system, best first.
+            positive: the positive's score, needed with a margin.
+            usable: says which names can be taken at all.
+
+        >>> lists = [[Candidate("a"), Candidate("b")], [Candidate("a"), Candidate("c")]]
+        >>> [candidate.name for candidate in Chooser(3).choose(lists)]
+        ['a', 'c', 'b']
+        """
+        chosen: dict[str, Candidate] = {}
+        dropped: set[str] = set()
+        turns = deque(iter(system) for system in self._in_order(systems))
+        while turns and len(chosen) < self._count:
+            system = turns.popleft()
+            taken = self._next(system, positive, usable, chosen, dropped)
+            if taken is not None:
+                chosen[taken.name] = taken
+                turns.append(system)
+        self.dropped += len(dropped)
+        return list(chosen.values())
+
+    def _next(
+        self,
+        system: Iterator[Candidate],
+        positive: float | None,
+        usable: Callable[[str], bool],
+        chosen: dict[str, Candidate],
+        dropped: set[str],
+    ) -> Candidate | None:
+        for candidate in system:
+            if candidate.name in chosen or candidate.name in dropped:
+                continue
+            if self._too_good(candidate, positive):
+                dropped.add(candidate.name)
+            elif usable(candidate.name):
+                return candidate
+        return None
+
+    def _too_good(self, candidate: Candidate, positive: float | None) -> bool:
+        if self._margin is None or candidate.score is None or positive is None:
+            return False
+        return candidate.score > positive - self._margin
+
+    def _in_order(self, systems: Sequence[Sequence[Candidate]]) -> list[Sequence[Candidate]]:
+        if self._rng is None:
+            return list(systems)
+        rng = self._rng
+        shuffled = [[system[i] for i in rng.permutation(len(system))] for system in systems]
+        return [shuffled[i] for i in rng.permutation(len(shuffled))]
+
+
+def read_hard_negatives(source: HardNegatives, chooser: Chooser, cache: Path) -> Iterator[Example | None]:
+    """One example for each query and positive of `source`, with the negatives that `chooser` takes.
+
+    None stands for one whose query or positive has no text, or no score where there are scores. A positive of the
+    query is never its negative.
+
+    Args:
+        source: where ids, texts and scores are.
+        chooser: its names are the ids of documents.
+        cache: folder for the texts and scores by id, made once.
+
+    Raises:
+        DataError: a place that cannot be read, scores of a query that do not stand together, or a system that no query
+            has.
+    """
+    corpus = _store(cache, "corpus", source.corpus, _documents)
+    queries = _store(cache, "queries", source.queries, read_queries)
+    scores = None if source.scores is None else _store(cache, "scores", source.scores, _scores)
+    name, unseen = Path(source.file).name.partition(".")[0], set(source.systems or ())
+    for mined in read_mined_negatives(source.file):
+        unseen -= mined.systems.keys()
+        query = queries.get(mined.query_id)
+        scored = None if scores is None else json.loads(scores.get(mined.query_id) or "{}")
+        for positive in mined.positives:
+            text = corpus.get(positive)
+            if query is None or text is None or (scored is not None and positive not in scored):
+                yield None
+                continue
+            own = None if scored is None else scored[positive]
+            systems = _candidates(mined, source.systems, scored)
+            chosen = chooser.choose(systems, own, lambda identifier: corpus.get(identifier) is not None)
+            texts = tuple(corpus.get(candidate.name) or "" for candidate in chosen)
+            taught = () if own is None else (own, *(candidate.score or 0.0 for candidate in chosen))
+            yield Example(query, text, texts, name, taught)
+    if unseen:
+        raise DataError(f"no query has negatives of {', '.join(sorted(unseen))}", place=source.file)
+
+
+def _candidates(
+    mined: MinedNegatives, systems: list[str] | None, scored: Mapping[str, float] | None
+) -> list[list[Candidate]]:
+    """The negatives of each system; where there are scores, those that have one."""
+    asked = mined.systems.values() if systems is None else [mined.systems.get(name, ()) for name in systems]
+    if scored is None:
+        return [[Candidate(one) for one in ids if one not in mined.positives] for ids in asked]
+    return [
+        [Candidate(one, scored[one]) for one in ids if one in scored and one not in mined.positives] for ids in asked
+    ]
+
+
+def _store(cache: Path, kind: str, place: str, read: Callable[[str], Iterable[tuple[str, str]]]) -> TextStore:
+    """The texts of a place by id, shared by the sources that name it."""
+    digest = blake2b(place.encode(), digest_size=4).hexdigest()
+
+    def told() -> Iterator[tuple[str, str]]:
+        with progress(kind) as advance:
+            for row in read(place):
+                yield row
+                advance(1)
+
+    return text_store(cache / f"{kind}-{digest}", told)
+
+
+def _documents(place: str) -> Iterator[tuple[str, str]]:
+    return ((document.id, document.full) for document in read_corpus(place))
+
+
+def _scores(place: str) -> Iterator[tuple[str, str]]:
+    """For each query its documents' scores, as JSON: a hundred million of them are too many to sort."""
+    seen = SeenIds()
+    for query, rows in groupby(read_scores(place), key=lambda row: row.query_id):
+        if not seen.add(query):
+            raise DataError(f"the scores of query {query!r} do not stand together: sort by query", place=place)
+        yield query, json.dumps({row.doc_id: row.score for row in rows})
+
+
+def by_topic(examples: DatasetDict, embeddings: NDArray[np.floating[Any]], batch_size: int, seed: int) -> DatasetDict:
+    """Each source in batches of examples that are near each other, by the sum of query and positive.
+
+    Args:
+        examples: with labels, their rows in `embeddings`.
+        embeddings: [m, 2 + c, d] of the query, positive and c negatives of m examples.
+    """
+    rng = np.random.default_rng(seed)
+    ordered = {}
+    for name, source in examples.items():
+        pairs = embeddings[np.array(source["label"])][:, :2].sum(axis=1)
+        ordered[name] = source.select(topical_order(pairs, batch_size, rng))
+    return DatasetDict(ordered)
+
+
+def topical_order(
+    embeddings: NDArray[np.floating[Any]], batch_size: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """An order of n examples in which every `batch_size` in a row are near each other, the batches themselves shuffled.
+
+    Args:
+        embeddings: [n, d], one an example.
+        batch_size: n may leave a remainder, which stands at the end.
+        rng: decides the order of the batches and that within them.
+    """
+    batches: list[NDArray[np.int64]] = []
+    parts = [np.arange(len(embeddings))]
+    while parts:
+        part = parts.pop()
+        if len(part) <= batch_size:
+            batches.append(rng.permutation(part))
+            continue
+        ranked = part[np.argsort(_along_principal_direction(embeddings[part].astype(np.float32)), kind="stable")]
+        half = -(-len(ranked) // (2 * batch_size)) * batch_size  # whole batches on one side
+        parts += [ranked[:half], ranked[half:]]
+    whole = [batch for batch in batches if len(batch) == batch_size]
+    rest = [batch for batch in batches if len(batch) < batch_size]
+    return np.concatenate([whole[i] for i in rng.permutation(len(whole))] + rest)
+
+
+def _along_principal_direction(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Each vector's coordinate [n] along the direction in which the vectors vary most."""
+    centred = vectors - vectors.mean(axis=0)
+    covariance = centred.T @ centred
+    direction: NDArray[np.float32] = np.linalg.eigh(covariance)[1][:, -1]
+    coordinates: NDArray[np.float32] = centred @ direction
+    return coordinates
+
+
+class InOrder(DefaultBatchSampler):
+    """Batches of the data set as it stands."""
+
+    def __init__(self, dataset: Any, batch_size: int, drop_last: bool, **others: Any) -> None:
+        super().__init__(SequentialSampler(dataset), batch_size=batch_size, drop_last=drop_last, **others)
+
+
+class Lessons(NamedTuple):
+    """The examples of a run, and who says what about them."""
+
+    examples: DatasetDict  # columns query, positive, negative_1, ..., and where somebody teaches `label`, the row
+    teacher: Teacher | None = None
+    sparse_teacher: SparseTeacher | None = None
+    idf: Tensor | None = None  # [v]
+
+
+def prepare(recipe: Recipe, model: SparseEncoder, folder: Path) -> Lessons:
+    """Read the examples, and let the teachers read them.
+
+    Args:
+        model: who is to learn.
+        folder: keeps what was made; what a killed run left there is used.
+
+    Raises:
+        DataError, ModelError: what the recipe names cannot be read, or examples without the scores that a loss needs.
+    """
+    settings = recipe.training
+    examples = _load(recipe, folder)
+    together = concatenate_datasets(list(examples.values()))
+    texts = together.select_columns([column for column in together.column_names if column != "label"])
+    if settings.taught or settings.aligned or recipe.data.topical:
+        examples = _numbered(examples)
+    teacher: Teacher | None = None
+    if settings.teacher is not None:
+        teacher, dense = teach(texts, settings.teacher, folder)
+        if recipe.data.topical:
+            examples = by_topic(examples, dense[0].embeddings, settings.batch_size, recipe.seed)
+    elif settings.taught:
+        teacher = OwnScores(together)
+    sparse_teacher = None
+    if settings.sparse_teacher is not None:
+        sparse_teacher = teach_sparsely(settings.sparse_teacher, model, texts, folder / "sparse-teacher")
+    weights = _idf(model, texts, folder) if "idf_flops" in settings.regularizers.names else None
+    return Lessons(examples, teacher, sparse_teacher, weights)
+
+
+def _load(recipe: Recipe, folder: Path) -> DatasetDict:
+    settings = recipe.training
+    return load_examples(
+        [located(source, recipe.place) for source in recipe.data.examples],
+        recipe.data,
+        draws=settings.steps * settings.batch_size * settings.gradient_accumulation,
+        batch_size=settings.batch_size,
+        seed=recipe.seed,
+        cache=folder,
+        scored=settings.taught and settings.teacher is None,
+    )
+
+
+def _numbered(examples: DatasetDict) -> DatasetDict:
+    """The examples with their rows, counted over all sources, for labels."""
+    numbered, start = {}, 0
+    for name, source in examples.items():
+        rows = Dataset.from_dict({"label": np.arange(start, start + len(source))})
+        texts = source.select_columns([column for column in source.column_names if column != "label"])
+        numbered[name] = concatenate_datasets([texts, rows], axis=1)
+        start += len(source)
+    return DatasetDict(numbered)
+
+
+def _idf(model: SparseEncoder, texts: Dataset, folder: Path) -> Tensor:
+    """Inverse document frequencies [v] over the documents of the examples."""
+    transformer: Any = route(model, "document")[0]
+    if output_vocabulary(transformer.auto_model) is not None:
+        raise ModelError("idf_flops counts the tokens of documents, but this model's output terms are not its tokens")
+    finished = folder / "idf.npy"
+    if not finished.exists():
+        size = output_layer(transformer.auto_model).out_features
+        documents = (text for column in texts.column_names[1:] for text in texts[column])
+        with replacing(finished) as file:
+            np.save(file, idf(*document_frequencies(documents, transformer.tokenizer, size=size)))
+    return torch.from_numpy(np.load(finished))

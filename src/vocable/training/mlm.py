@@ -1,0 +1,297 @@
+"""Windows kept apart from the training, and how well a model guesses their hidden tokens.
+
+Which windows and which masks is a function of the seed, and tokens are masked uniformly however the training masks:
+runs on the same corpus can be compared, and so can one run before, meanwhile and after. Where whole words are masked,
+they are here, too, and there are two sets more (paper 004, section 3.2): of words of several sub-tokens only the first
+is hidden, or only the later ones, of the same words.
+
+Cross-entropy over the output terms, for some hundred hidden tokens and any number of terms.
+
+With 100,000 terms the logits of a large batch's hidden tokens are gigabytes, and so are their softmax and their
+gradient. Here they are made for a block of tokens at a time, and what the backward pass needs of a block is taken at
+once: beside one block nothing is held but the gradients themselves.
+
+Letters: m hidden tokens, d size of the decoder's input, v output terms.
+
+The task of masked language modelling: batches of masked windows, and what the decoder gets of hidden tokens.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.utils.data import Dataset
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from vocable.encoder.encode import DType, in_bfloat16
+from vocable.training.recipe import Pretraining
+from vocable.training.windows import IGNORED, Masked, Part, Windows, overlap_aware, uniform, whole_words
+
+ENTRIES = 2**25  # logits of a block: 128 MB in float32
+
+
+def mean_cross_entropy(states: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor) -> Tensor:
+    """The mean of -log softmax(states @ weight.T + bias) at the labels: a scalar, float32, differentiable once.
+
+    Products are computed in the type of autocast where it is on, everything else in float32.
+
+    Args:
+        states: [m, d].
+        weight: [v, d].
+        bias: [v] or None.
+        labels: [m], below v.
+
+    >>> mean_cross_entropy(torch.zeros(3, 2), torch.zeros(4, 2), None, torch.tensor([0, 1, 3])).exp()
+    tensor(4.)
+    """
+    loss: Tensor = _MeanCrossEntropy.apply(*_cast(states, weight, bias), labels)
+    return loss
+
+
+def guess(states: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """The cross-entropy of each token [m], and whether its largest logit is the label's [m]; no gradients."""
+    losses, right = states.new_empty(len(states), dtype=torch.float32), torch.empty_like(labels, dtype=torch.bool)
+    for block, logits in _logits(*_cast(states, weight, bias)):
+        losses[block] = nn.functional.cross_entropy(logits, labels[block], reduction="none")
+        right[block] = logits.argmax(dim=1) == labels[block]
+    return losses, right
+
+
+class _MeanCrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor) -> Tensor:
+        m, total = max(len(states), 1), states.new_zeros((), dtype=torch.float32)
+        needed = any(ctx.needs_input_grad)
+        # [m, d], [v, d] and [v]
+        grads = [torch.zeros_like(given, dtype=torch.float32) for given in (states, weight, weight[:, 0])]
+        for block, logits in _logits(states, weight, bias):
+            picked = torch.arange(len(logits), device=logits.device), labels[block]
+            norm = logits.logsumexp(dim=1)
+            total += (norm - logits[picked]).sum()
+            if needed:
+                slope = logits.sub_(norm[:, None]).exp_()  # the softmax, where the logits were
+                slope[picked] -= 1
+                slope /= m
+                grads[2] += slope.sum(dim=0)
+                slope = slope.to(states.dtype)
+                grads[0][block] = (slope @ weight).float()
+                grads[1] += slope.T @ states[block]
+        ctx.save_for_backward(*grads)
+        ctx.types = states.dtype, weight.dtype, None if bias is None else bias.dtype
+        return total / m
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
+        pairs = zip(ctx.saved_tensors, ctx.types, strict=True)
+        return *(None if dtype is None else (grad * grad_loss).to(dtype) for grad, dtype in pairs), None
+
+
+def _logits(states: Tensor, weight: Tensor, bias: Tensor | None) -> Iterator[tuple[slice, Tensor]]:
+    """Blocks of tokens with their logits [block, v], float32."""
+    rows = max(ENTRIES // len(weight), 1)
+    for start in range(0, len(states), rows):
+        block = slice(start, start + rows)
+        logits = nn.functional.linear(states[block], weight, bias)
+        yield block, logits.float()
+
+
+def _cast(states: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The type that autocast computes products in."""
+    device = states.device.type
+    if not torch.is_autocast_enabled(device):
+        return states, weight, bias
+    dtype = torch.get_autocast_dtype(device)
+    return states.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
+
+
+class Masker:
+    """Hides tokens of a window as the settings say: random ones, or whole words where the windows have words.
+
+    Args:
+        size: v, the tokens that the model reads: some hidden ones become another, drawn from all.
+        new: [v], True for the tokens that are not of the source vocabulary; needed for overlap-aware masking.
+    """
+
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, settings: Pretraining, size: int, new: NDArray[np.bool_] | None = None
+    ) -> None:
+        self._settings, self._new = settings, new
+        self._common: dict[str, Any] = {
+            "rate": settings.masking_rate,
+            "mask_id": tokenizer.mask_token_id,
+            "size": size,
+        }
+        self._special = np.array(sorted(set(tokenizer.all_special_ids)))
+
+    def __call__(
+        self, ids: NDArray[np.int64], rng: np.random.Generator, words: NDArray[np.int64] | None = None
+    ) -> Masked:
+        """Hide tokens of a window [s]; `words` [s] says which word each belongs to, where whole words are masked."""
+        if words is not None:
+            return whole_words(ids, words, rng, **self._common)
+        if self._settings.masking == "uniform" or self._new is None:
+            return self.uniform(ids, rng)
+        weight = self._settings.new_token_weight
+        return overlap_aware(ids, np.isin(ids, self._special), self._new[ids], rng, weight=weight, **self._common)
+
+    def uniform(self, ids: NDArray[np.int64], rng: np.random.Generator) -> Masked:
+        """Hidden without regard to what is new: for texts by which ways of masking are compared."""
+        return uniform(ids, np.isin(ids, self._special), rng, **self._common)
+
+    def part_of_words(
+        self, ids: NDArray[np.int64], rng: np.random.Generator, words: NDArray[np.int64], part: Part
+    ) -> Masked:
+        """Of words of several sub-tokens only the first, or only the later ones: what is left helps to guess."""
+        return whole_words(ids, words, rng, part=part, **self._common)
+
+
+class MaskedWindows(Dataset[Masked]):
+    """The run as a list: item i is the i-th text that the model sees, already masked.
+
+    Every epoch shows each of `rows` once, in another order and under other masks.
+    """
+
+    def __init__(self, windows: Windows, rows: NDArray[np.int64], masker: Masker, draws: int, seed: int) -> None:
+        self._windows, self._rows, self._masker, self._draws, self._seed = windows, rows, masker, draws, seed
+        self._order: tuple[int, NDArray[np.int64]] = (-1, rows)
+
+    def __len__(self) -> int:
+        return self._draws
+
+    def __getitem__(self, index: int) -> Masked:
+        epoch, place = divmod(index, len(self._rows))
+        if self._order[0] != epoch:
+            self._order = (epoch, np.random.default_rng((self._seed, epoch)).permutation(self._rows))
+        row = int(self._order[1][place])
+        rng = np.random.default_rng((self._seed, epoch, place))
+        return self._masker(self._windows[row], rng, self._windows.words(row))
+
+
+def collate(batch: Iterable[Masked], padding: int) -> dict[str, Tensor]:
+    """Pad masked texts on the right with the token `padding`: input_ids, attention_mask and labels, all [b, s]."""
+    texts: Sequence[Masked] = list(batch)
+    lengths = torch.tensor([len(masked.input_ids) for masked in texts])
+    width = int(lengths.max())
+    ids = torch.full((len(texts), width), padding)
+    labels = torch.full((len(texts), width), IGNORED)
+    for row, masked in enumerate(texts):
+        ids[row, : lengths[row]] = torch.from_numpy(masked.input_ids)
+        labels[row, : lengths[row]] = torch.from_numpy(masked.labels)
+    attention = torch.arange(width)[None, :] < lengths[:, None]
+    return {"input_ids": ids, "attention_mask": attention.long(), "labels": labels}
+
+
+def hidden_tokens(mlm: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """What the m hidden tokens of a batch give the decoder [m, d], and their labels [m]: of no other token more.
+
+    `mlm` gives the decoder's inputs in place of logits, as within `encoder.fuse.without_logits`.
+    """
+    inputs = dict(batch)
+    labels = inputs.pop("labels")
+    hidden = labels != IGNORED
+    return mlm(**inputs).logits[hidden], labels[hidden]
+
+
+LARGEST_SHARE = 10  # at most one window in so many is kept apart
+BATCH = 32
+
+# Streams of random numbers of their own: the training's keys have no fourth number, which is the same as a zero.
+CHOICE, MASKS, PARTS = 1, 2, 3
+PART_SETS: dict[str, Part] = {"first sub-word": "first", "later sub-words": "later"}
+
+
+class Guesses(NamedTuple):
+    """How well hidden tokens are guessed."""
+
+    tokens: int  # that were to be guessed
+    loss: float  # mean cross-entropy, in nats
+    accuracy: float  # share of which the largest logit is the right one
+
+
+def split(windows: int, held_out: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The numbers of the windows to learn from, and of those kept apart, both ascending.
+
+    Args:
+        windows: how many there are.
+        held_out: how many to keep apart; a tenth of all is the most.
+    """
+    order = np.random.default_rng((seed, 0, 0, CHOICE)).permutation(windows)
+    count = min(held_out, windows // LARGEST_SHARE)
+    return np.sort(order[count:]), np.sort(order[:count])
+
+
+class HeldOut:
+    """The windows `rows`, masked once and for all.
+
+    Args:
+        new: [v], True for the tokens that are not of the source vocabulary; None where nothing is new.
+        padding: the token that fills short texts up.
+        dtype: of products, as in the training.
+    """
+
+    def __init__(
+        self,
+        windows: Windows,
+        rows: NDArray[np.int64],
+        masker: Masker,
+        *,
+        new: NDArray[np.bool_] | None,
+        padding: int,
+        seed: int,
+        dtype: DType = "auto",
+    ) -> None:
+        self._sets: dict[str, list[Masked]] = defaultdict(list)
+        for i, row in enumerate(map(int, rows)):
+            ids, words = windows[row], windows.words(row)
+            rng = np.random.default_rng((seed, 0, i, MASKS))
+            if words is None:
+                self._sets["all"].append(masker.uniform(ids, rng))
+                continue
+            self._sets["all"].append(masker(ids, rng, words))
+            for name, part in PART_SETS.items():
+                masked = masker.part_of_words(ids, np.random.default_rng((seed, 0, i, PARTS)), words, part)
+                if (masked.labels != IGNORED).any():
+                    self._sets[name].append(masked)
+        self._new = None if new is None or not new.any() else torch.from_numpy(new)
+        self._padding, self._dtype = padding, dtype
+
+    @torch.inference_mode()
+    def guess(self, mlm: PreTrainedModel, decoder: nn.Linear) -> dict[str, Guesses]:
+        """Guesses of "all" tokens, or where some are new of the "shared" and the "new" ones.
+
+        Where whole words are masked, "all" are their tokens, and "first sub-word" and "later sub-words" are sets of
+        their own. What no hidden token belongs to is left out, so that without windows there is nothing. Within
+        `encoder.fuse.without_logits`; the model's mode is left as it is.
+        """
+        training, device = mlm.training, mlm.device
+        mlm.eval()
+        sums: dict[str, NDArray[np.float64]] = defaultdict(lambda: np.zeros(3))
+        with torch.autocast(device.type, torch.bfloat16, enabled=in_bfloat16(self._dtype, device)):
+            for name, texts in self._sets.items():
+                for start in range(0, len(texts), BATCH):
+                    batch = collate(texts[start : start + BATCH], self._padding)
+                    states, labels = hidden_tokens(mlm, {key: part.to(device) for key, part in batch.items()})
+                    losses, right = guess(states, decoder.weight, decoder.bias, labels)
+                    figures = torch.stack([torch.ones_like(losses), losses, right.float()])
+                    for group, members in self._groups(name, labels.cpu()).items():
+                        sums[group] += figures[:, members.to(device)].sum(dim=1, dtype=torch.float64).cpu().numpy()
+        mlm.train(training)
+        return {
+            group: Guesses(int(tokens), loss / tokens, right / tokens)
+            for group, (tokens, loss, right) in ((group, map(float, total)) for group, total in sums.items())
+            if tokens
+        }
+
+    def _groups(self, name: str, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+        if self._new is None:
+            return {name: torch.ones_like(labels, dtype=torch.bool)}
+        new = self._new[labels]
+        return {"shared": ~new, "new": new}
