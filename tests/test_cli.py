@@ -1,4 +1,4 @@
-"""The conduct of the command line: exit statuses, the one line of an error, silence, and help."""
+"""How the command line behaves: exit statuses, the one line of an error, silence, and help."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ import typer
 from typer.main import get_command
 
 import vocable
-from vocable.cli import app, main
-from vocable.cli.conduct import QUIET
+from vocable.cli import QUIET, app, main
 from vocable.cli.options import parse_shard, read_text
 from vocable.errors import ArgumentError
 
@@ -46,9 +45,10 @@ def test_help_lists_every_verb_in_a_line(capsys: pytest.CaptureFixture[str], arg
     assert main(arguments) == 0
     captured = capsys.readouterr()
     assert captured.err == ""
-    listed = [line.split()[0] for line in captured.out.partition("Commands:")[2].splitlines() if line.strip()]
-    assert sorted(listed) == VERBS
-    assert "..." not in captured.out.partition("Commands:")[2]  # nothing is cut
+    listed = captured.out.partition("Search:")[2]
+    assert [heading in captured.out for heading in ("Search:", "Train:", "Adapt:", "Analyze:")] == [True] * 4
+    assert sorted(line.split()[0] for line in listed.splitlines() if line.startswith("  ")) == VERBS
+    assert "..." not in listed  # nothing is cut
     assert max(map(len, captured.out.splitlines())) <= 80
 
 
@@ -145,7 +145,7 @@ def test_a_fault_of_ours_is_one_line_and_status_1(
     monkeypatch.delenv("VOCABLE_DEBUG", raising=False)
     monkeypatch.setattr("vocable.encoder.load.load", raising(RuntimeError("a tensor\nof another shape")))
     assert main(["explain", "m", "q"]) == 1
-    expected = "vocable: a fault of vocable: RuntimeError: a tensor; set VOCABLE_DEBUG=1 for the traceback"
+    expected = "vocable: internal error: RuntimeError: a tensor; set VOCABLE_DEBUG=1 for the traceback"
     assert error_line(capsys) == expected
 
 
@@ -157,7 +157,7 @@ def test_the_traceback_is_there_for_those_who_ask(
     assert main(["explain", "m", "q"]) == 1
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "Traceback (most recent call last):"
-    assert lines[-1].startswith("vocable: a fault of vocable: RuntimeError: boom")
+    assert lines[-1].startswith("vocable: internal error: RuntimeError: boom")
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), typer.Abort()])

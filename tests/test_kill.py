@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from vocable.cli import main
-from vocable.cli.conduct import QUIET
+from vocable.cli import QUIET, main
 from vocable.encoder import stream
 from vocable.search.collection import open_collection
 from vocable.vectors import read_vectors
@@ -28,7 +27,7 @@ import os, signal, sys
 from importlib import import_module
 
 from vocable.cli import main
-from vocable.cli.conduct import silence
+from vocable.cli import silence
 
 silence()  # before the libraries are imported
 from vocable.encoder import stream

@@ -16,8 +16,7 @@ import torch
 from safetensors.numpy import load_file
 from sentence_transformers import SparseEncoder
 
-from vocable.cli import main
-from vocable.cli.conduct import GRACE, QUIET
+from vocable.cli import GRACE, QUIET, main
 from vocable.encoder.fuse import fuse
 from vocable.errors import RecipeError
 from vocable.training import processes
@@ -40,7 +39,7 @@ MEASURED = {"name": "wackiness_flops", "weight": 0.3, "ramp": "constant", "every
 SHARED = """
 import json, sys
 
-from vocable.cli.conduct import silence
+from vocable.cli import silence
 
 silence()  # before the libraries are imported
 sys.path.insert(0, sys.argv[1])

@@ -15,7 +15,7 @@ SCRIPT = """
 import json, sys
 from pathlib import Path
 
-from vocable.cli.conduct import silence
+from vocable.cli import silence
 
 silence()  # before the libraries are imported
 import torch

@@ -1,75 +1,66 @@
-"""The command line: one thin command a verb. Each parses, calls one verb, and prints.
+"""The command line: each command is declared (`vocable.cli.declare`), in the file of its group.
 
-The libraries behind the verbs take seconds to import, so each command imports what it needs when it runs.
+Exit status:
+
+0    done, or whoever read the output has seen enough
+1    internal error: one line; with VOCABLE_DEBUG=1 the traceback, too
+2    user error: one line
+130  interrupted from the keyboard
+
+Of several processes that `torchrun` started, the first speaks for all.
 """
 
 from __future__ import annotations
 
+import logging
+import os
 import sys
+import time
+import traceback
+import warnings
 from collections.abc import Sequence
 from typing import Annotated
 
 import typer
+from typer.main import get_command
 
 from vocable import __version__
-from vocable.cli import (
-    adapting,
-    analyzing,
-    asymmetric,
-    encoding,
-    evaluating,
-    expanding,
-    mining,
-    pretraining,
-    removal,
-    sampling,
-    searching,
-    training,
-    transferring,
-    vocabularies,
-    wackiness,
-)
-from vocable.cli.conduct import run
+from vocable.cli import adapt, analyze, search, train
+from vocable.cli.declare import Groups, command, command_name
+from vocable.errors import ArgumentError, VocableError
+
+GROUPS = {"search": search, "train": train, "adapt": adapt, "analyze": analyze}
+RENAMED = {"score": "teacher-scores", "sample": "make-testset"}
+OLD_RESUMABLE = ("encode", "index", "mine", "pretrain", "removal", "score", "train", "wackiness")
+GRACE = 10.0  # seconds that a process leaves the first one for saying what is wrong
+QUIET = {
+    "TRANSFORMERS_VERBOSITY": "critical",
+    "HF_HUB_VERBOSITY": "critical",
+    "DATASETS_VERBOSITY": "critical",
+    "TQDM_DISABLE": "1",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",  # the "Loading weights" bar, too
+    "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "TOKENIZERS_PARALLELISM": "true",  # said explicitly, it does not warn at every fork
+}
 
 app = typer.Typer(
+    cls=Groups,
     help="Learned sparse retrieval: train, encode, search, measure and explain. Begin with: vocable demo",
     add_completion=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
 )
-
-for verb in (
-    encoding.encode,
-    encoding.index,
-    searching.search,
-    searching.explain,
-    evaluating.evaluate,
-    evaluating.compare,
-    adapting.inspect,
-    adapting.rescale,
-    training.train,
-    training.recipes,
-    mining.mine,
-    mining.score,
-    pretraining.pretrain,
-    pretraining.calibrate,
-    vocabularies.vocabulary,
-    transferring.transfer,
-    expanding.expand,
-    asymmetric.inference_free,
-    analyzing.logits,
-    analyzing.postings,
-    analyzing.prune,
-    removal.removal,
-    wackiness.wackiness,
-    sampling.sample,
-    training.demo,
-):
-    app.command()(verb)
+COMMANDS = {command_name(one): one for group in GROUPS.values() for one in group.COMMANDS}
+for title, group in GROUPS.items():
+    for declared in group.COMMANDS:
+        app.command(command_name(declared), rich_help_panel=title.capitalize())(command(declared))
+    for old in group.OLD:
+        app.command(rich_help_panel=title.capitalize())(old)
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(requested: bool) -> None:
+    if requested:
         print(f"vocable {__version__}")
         raise typer.Exit
 
@@ -80,9 +71,85 @@ def _options(
         bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
     ] = False,
 ) -> None:
-    """What comes before a verb."""
+    """What comes before a command."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and give its exit status: 0, 1 for our fault, 2 for the user's, 130 when interrupted."""
-    return run(app, list(sys.argv[1:] if arguments is None else arguments))
+    """Run the command that `arguments` name, by default those of the process, and return its exit status."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    silence()
+    if not _is_first():
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for the rest of the process
+    try:
+        if words and words[0] in RENAMED and RENAMED[words[0]] in COMMANDS:
+            raise ArgumentError(f"{words[0]} is now called {RENAMED[words[0]]}: vocable {RENAMED[words[0]]} --help")
+        group = get_command(app)
+        with group.make_context("vocable", words or ["--help"]) as context:
+            group.invoke(context)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Nothing can be written any more, not even what Python flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except typer.Exit as done:  # after --help, for one
+        return done.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        resumable = bool(words) and (
+            words[0] in OLD_RESUMABLE or (words[0] in COMMANDS and COMMANDS[words[0]].resumable)
+        )
+        return _fail(f"interrupted{'; the same command goes on from here' if resumable else ''}", 130)
+    except (VocableError, typer.TyperException, OSError) as error:
+        return _fail(_reason(error), 2)
+    except Exception as error:  # the last resort: whatever it is, the user gets one line
+        first = str(error).strip().partition("\n")[0]
+        what = f"{type(error).__name__}: {first}" if first else type(error).__name__
+        return _fail(f"internal error: {what}; set VOCABLE_DEBUG=1 for the traceback", 1)
+    return 0
+
+
+def silence() -> None:
+    """Turn off the libraries' bars, reports and warnings, unless VOCABLE_DEBUG is set; log ours as one line."""
+    for name, handler in (("vocable", _OneLine(logging.WARNING)), ("", logging.NullHandler())):
+        logger = logging.getLogger(name)  # without any handler, Python prints other libraries' warnings
+        if not any(type(known) is type(handler) for known in logger.handlers):
+            logger.addHandler(handler)
+    if not _debugging():
+        warnings.simplefilter("ignore")
+        for name, value in QUIET.items():
+            os.environ.setdefault(name, value)
+
+
+class _OneLine(logging.Handler):
+    """Prints what vocable logs in the form of its other messages."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        _print_line(record.getMessage())
+
+
+def _is_first() -> bool:
+    """Whether this is the only process, or the first of those that `torchrun` started."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def _fail(message: str, status: int) -> int:
+    if status == 2 and not _is_first():
+        time.sleep(GRACE)  # the first process has met the same mistake, and its end is that of this one
+    if _debugging() and status != 130:
+        traceback.print_exc()
+    _print_line(message)
+    return status
+
+
+def _print_line(message: str) -> None:
+    print(f"vocable: {' '.join(message.split())}", file=sys.stderr)
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, typer.TyperException):
+        return error.format_message()
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error)
+
+
+def _debugging() -> bool:
+    return bool(os.environ.get("VOCABLE_DEBUG"))

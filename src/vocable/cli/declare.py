@@ -1,0 +1,169 @@
+"""Commands that are declared: a settings model says what a command takes, a function does it, its result is printed.
+
+A command is a subclass of `Command`. Its fields are its arguments and options, in their order: the name, type, range
+(`ge`, `le`), choices (`Literal`) and default of a field are those of the option, its description is the help text, and
+`typer.Argument(...)` or `typer.Option(...)` in its `Annotated` gives a position, a short flag or a metavar. Its
+docstring is the help of the command, and `verb` the function, imported only when the command runs.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from copy import copy
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+import typer
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+from typer.core import TyperGroup
+from typer.models import ArgumentInfo, OptionInfo, ParameterInfo
+
+from vocable.cli.output import show
+from vocable.errors import ArgumentError
+
+JSON = "as_json"  # the field that every command has, last in its help
+
+
+class Command(BaseModel):
+    """The settings of one command; calling `run` does what it says."""
+
+    model_config = ConfigDict(extra="forbid", defer_build=True, frozen=True, protected_namespaces=())
+
+    verb: ClassVar[str] = ""  # "vocable.analysis.removal:removal"
+    resumable: ClassVar[bool] = False  # whether the same command goes on where it was killed
+    as_json: Annotated[
+        bool, typer.Option("--json"), Field(description="Print JSON on stdout, and nothing else there.")
+    ] = False
+
+    def arguments(self) -> dict[str, Any]:
+        """The keyword arguments of the verb: the fields, as the verb calls them."""
+        return {name: getattr(self, name) for name in type(self).model_fields if name != JSON}
+
+    def run(self) -> Any:
+        """Call the verb and give back its result."""
+        return imported(self.verb)(**self.arguments())
+
+    def show(self, result: Any) -> None:
+        """Print the result."""
+        show(result, self.as_json)
+
+
+def imported(name: str) -> Any:
+    """What "module:attribute" names, imported now."""
+    module, _, attribute = name.partition(":")
+    return getattr(import_module(module), attribute)
+
+
+def command(declared: type[Command]) -> Callable[..., None]:
+    """A function for `typer.Typer.command` that takes what the command declares, runs it and prints its result."""
+
+    def run(**values: Any) -> None:
+        settings = _checked(declared, values)
+        settings.show(settings.run())
+
+    fields = declared.model_fields
+    names = [name for name in fields if name != JSON] + [name for name in fields if name == JSON]
+    run.__name__, run.__doc__ = declared.__name__, inspect.getdoc(declared)
+    parameters = [_parameter(name, fields[name]) for name in names]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+def command_name(declared: type[Command]) -> str:
+    """The name of a command, which is that of its class.
+
+    >>> class MakeTestset(Command): ...
+    >>> command_name(MakeTestset)
+    'make-testset'
+    """
+    return "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in declared.__name__).strip("-")
+
+
+def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
+    """A field as a parameter of a function that typer reads."""
+    info: ParameterInfo = copy(next((m for m in field.metadata if isinstance(m, ParameterInfo)), typer.Option()))
+    info.help = field.description
+    if isinstance(info, OptionInfo) and field.annotation is bool and not field.default and not _flags(info):
+        info.param_decls = (option(name),)  # on or absent: no --no-NAME
+    for limit in field.metadata:
+        info.min = getattr(limit, "ge", info.min)
+        info.max = getattr(limit, "le", info.max)
+    default = inspect.Parameter.empty if field.default is PydanticUndefined else field.default
+    annotation = Annotated[field.annotation, info]  # type: ignore[name-defined]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _flags(info: ParameterInfo) -> bool:
+    return bool(info.param_decls) or info.default is not ...
+
+
+def option(name: str) -> str:
+    """The option of a field.
+
+    >>> option("top_k"), option("as_json")
+    ('--top-k', '--json')
+    """
+    return "--" + name.removeprefix("as_").replace("_", "-")
+
+
+def _checked(declared: type[Command], values: dict[str, Any]) -> Command:
+    """The settings of a command; `ArgumentError` names the option that is wrong."""
+    try:
+        return declared.model_validate({name: value for name, value in values.items() if value not in (None, [])})
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0]) if first["loc"] else ""
+        message = first["msg"].removeprefix("Value error, ")
+        if not name:
+            raise ArgumentError(message) from error
+        positional = any(isinstance(m, ArgumentInfo) for m in declared.model_fields[name].metadata)
+        where = name.upper() if positional else option(name)
+        raise ArgumentError(f"{where}: {message}, not {first['input']!r}") from error
+
+
+class Groups(TyperGroup):
+    """A help page that lists the commands by group (`rich_help_panel`)."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """In the order in which they were declared."""
+        return list(self.commands)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write a section for each group."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        width = formatter.width - 6 - max(map(len, self.commands))
+        for name, one in self.commands.items():
+            group = str(getattr(one, "rich_help_panel", None) or "Commands")
+            groups.setdefault(group, []).append((name, one.get_short_help_str(width)))
+        for group, rows in groups.items():
+            with formatter.section(group):
+                formatter.write_dl(rows, col_max=max(map(len, self.commands)))
+
+
+# Fields that several commands have, with one meaning.
+Model = Annotated[str, typer.Argument(metavar="MODEL"), Field(description="vocable-mini, a folder, or a Hub id.")]
+Texts = Annotated[
+    list[str], typer.Argument(metavar="TEXTS..."), Field(description="Sources of texts, such as a file or pydocs:.")
+]
+Output = Annotated[
+    Path, typer.Option("-o", "--output"), Field(description="Folder for the result; there only when it is whole.")
+]
+Role = Annotated[Literal["query", "document"], Field(description="Encode as queries or as documents.")]
+TopK = Annotated[int | None, Field(ge=1, description="Keep only so many terms per text, the heaviest.")]
+MinWeight = Annotated[float, Field(ge=0, description="Drop terms lighter than this.")]
+Mass = Annotated[float | None, Field(ge=0, le=1, description="Keep the fewest terms with this share of the weight.")]
+DType = Annotated[
+    Literal["auto", "float32", "bfloat16"], Field(description="auto: bfloat16 where the processor has it.")
+]
+MaxLength = Annotated[int | None, Field(ge=1, description="Tokens per text, in place of the model's own length.")]
+Device = Annotated[str | None, Field(description="cpu, cuda, cuda:1 ...; by default the best one there is.")]
+SkipBad = Annotated[int, typer.Option(metavar="N"), Field(ge=0, description="Tolerate up to N bad lines in the input.")]
+Measures = Annotated[
+    list[str], typer.Option("-m", "--measures", metavar="NAME"), Field(description="As nDCG@10; may be repeated.")
+]
+Seed = Annotated[int, Field(description="Decides all that is drawn at random.")]
