@@ -255,14 +255,14 @@ def test_a_killed_training_goes_on_with_its_terms(
     recipe = recipe_of(folder, pairs)
     whole = vo.encode(vo.train(recipe, tmp_path / "whole"), toy_texts[:4])
 
-    from vocable.training import progress
+    from vocable.training.trainer import ProgressLog
 
     def killed(self: Any, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.global_step == 3:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(progress.ProgressLog, "on_step_end", killed, raising=False)
+        patch.setattr(ProgressLog, "on_step_end", killed, raising=False)
         with pytest.raises(KeyboardInterrupt):
             vo.train(recipe, tmp_path / "resumed")
     assert (tmp_path / "resumed.partial" / "train" / "checkpoint-2" / "output_vocabulary.jsonl").is_file()
