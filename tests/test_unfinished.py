@@ -1,54 +1,247 @@
-"""Work folders: who may go on with one, and what is left alone."""
+"""Work that resumes: who may go on with a work folder, and what is left alone."""
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
+from pydantic import BaseModel
 
-from vocable.errors import ArgumentError, VectorsError
-from vocable.storage import check_settings, claim, occupied, partial_of, read_json, refuse_occupied, write_json
+from vocable.errors import ArgumentError, ModelError, VectorsError
+from vocable.storage import (
+    fingerprint,
+    finish,
+    finished,
+    partial_of,
+    read_record,
+    refuse_taken,
+    resumable,
+    write_record,
+)
+
+WORKER = """
+import os, signal, sys
+from pathlib import Path
+from vocable.storage import resumable
+with resumable(sys.argv[1], {"model": "m"}) as work:
+    (work / "part").write_text("half")
+    child = os.fork()  # one that outlives its parent and does not keep the lock
+    if child:
+        print(child, flush=True)
+    signal.pause()
+"""
+
+
+@dataclass
+class Counts:
+    parts: int = 0
+    last: str = ""
+
+
+class Pair(NamedTuple):
+    low: float
+    high: float
+
+
+class Model(BaseModel):
+    counts: Counts
+    names: list[str]
+
+
+def start(output: Path) -> tuple[subprocess.Popen[str], int]:
+    """A process that has the lock, and its child's id."""
+    process = subprocess.Popen([sys.executable, "-c", WORKER, output], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    return process, int(process.stdout.readline())
+
+
+def enter(output: Path, settings: dict[str, Any], **options: Any) -> None:
+    with resumable(output, settings, **options) as work:
+        (work / "part").touch()
 
 
 def test_the_same_settings_go_on_and_others_are_refused(tmp_path: Path) -> None:
-    work = tmp_path / "deep" / "out.partial"
-    claim(work, {"model": "m", "top_k": None})
-    claim(work, {"model": "m", "top_k": None})
-    assert read_json(work / "settings.json") == {"model": "m", "top_k": None}
-    with pytest.raises(
-        ArgumentError, match=r"out\.partial was made with other settings \(role, top_k\): name another output"
-    ):
-        claim(work, {"model": "m", "top_k": 3, "role": "query"})
+    output = tmp_path / "deep" / "out"
+    settings = {"model": "m", "top_k": None, "shard": (1, 1)}
+    enter(output, settings)
+    with resumable(output, settings) as work:
+        assert work == tmp_path / "deep" / "out.partial"
+        assert read_record(work / "settings.json", dict[str, Any]) == {"model": "m", "top_k": None, "shard": [1, 1]}
+        assert (work / "part").exists()
+    with pytest.raises(ArgumentError, match=r"out\.partial was made with other settings \(role, top_k\): name another"):
+        enter(output, settings | {"top_k": 3, "role": "query"})
+    assert sorted(path.name for path in work.iterdir()) == ["part", "settings.json"]
 
 
-def test_a_claim_killed_at_its_beginning_is_repeated(tmp_path: Path) -> None:
-    (tmp_path / ".settings.json.part").write_text("{", encoding="utf-8")
-    claim(tmp_path, {"model": "m"})
-    check_settings(tmp_path, {"model": "m"})
+@pytest.mark.parametrize("result", ["part", "folder", "all"])
+def test_a_result_takes_its_place_and_repeating_the_call_says_so(tmp_path: Path, result: str) -> None:
+    output, settings = tmp_path / "out", {"model": "m"}
+    assert not finished(output, settings)
+    output.mkdir()  # an empty folder is free
+    assert not finished(output, settings)
+    with resumable(output, settings) as work:
+        (work / "part").write_text("x")
+        (work / "folder").mkdir()
+        finish(work, output, work if result == "all" else work / result)
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    if result == "part":
+        assert output.read_text() == "x"
+        with pytest.raises(ArgumentError, match="out is already there and something else"):
+            finished(output, settings)
+    else:
+        expected = ["folder", "part", "settings.json"] if result == "all" else ["settings.json"]
+        assert sorted(path.name for path in output.iterdir()) == expected
+        assert finished(output, settings)
+        with pytest.raises(ArgumentError, match=r"out was made with other settings \(model\)"):
+            finished(output, {"model": "n"})
+    with pytest.raises(ArgumentError, match="out is already there: name another output, or remove it"):
+        enter(output, settings)
+
+
+def test_what_is_forced_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    forced: list[str] = []
+    with resumable(tmp_path / "out", {}) as work:
+        (work / "whole").mkdir()
+        (work / "whole" / "a").touch()
+        monkeypatch.setattr("os.fsync", lambda file: forced.append(Path(os.readlink(f"/proc/self/fd/{file}")).name))
+        finish(work, tmp_path / "out", work / "whole")
+    assert sorted(forced) == sorted(["a", "settings.json", "whole", tmp_path.name])
+    assert forced[-1] == tmp_path.name
+
+
+def test_work_killed_after_its_last_step_is_cleared_up(tmp_path: Path) -> None:
+    settings = {"model": "m"}
+    enter(tmp_path / "out", settings)
+    with resumable(tmp_path / "other", settings) as work:
+        finish(work, tmp_path / "other", work)
+    (tmp_path / "other").rename(tmp_path / "out")
+    assert finished(tmp_path / "out", settings)
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_an_error_before_anything_is_done_leaves_nothing(tmp_path: Path) -> None:
+    def fail(write: bool) -> None:
+        with resumable(tmp_path / "out", {"model": "m"}) as work:
+            if write:
+                (work / "part").touch()
+            raise ModelError("no model")
+
+    with pytest.raises(ModelError):
+        fail(write=False)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ModelError):
+        fail(write=True)
+    assert sorted(path.name for path in (tmp_path / "out.partial").iterdir()) == ["part", "settings.json"]
+
+
+def test_two_processes_do_not_meet_and_a_killed_one_lets_go(tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    process, child = start(output)
+    try:
+        pattern = rf"out\.partial is in use by process {process.pid} since \d\d:\d\d:\d\d: wait for it, or name another"
+        with pytest.raises(ArgumentError, match=pattern):
+            enter(output, {"model": "m"})
+        with pytest.raises(ArgumentError, match=r"other settings \(model\)"):
+            enter(output, {"model": "n"})
+        process.kill()
+        process.wait()
+        with resumable(output, {"model": "m"}) as work:
+            assert (work / "part").read_text() == "half"
+    finally:
+        process.kill()
+        os.kill(child, signal.SIGKILL)
+        process.communicate()
+    assert sorted(path.name for path in work.iterdir()) == ["part", "settings.json"]
+
+
+def test_two_threads_of_one_process_do_not_meet(tmp_path: Path) -> None:
+    with resumable(tmp_path / "out", {}), pytest.raises(ArgumentError, match=f"in use by process {os.getpid()} "):
+        enter(tmp_path / "out", {})
+
+
+def test_other_processes_of_a_group_join(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with resumable(tmp_path / "out", {}) as work:
+        monkeypatch.setenv("RANK", "1")
+        with resumable(tmp_path / "out", {}) as joined:
+            assert joined == work
+        monkeypatch.setenv("RANK", "0")
+
+
+def test_work_killed_at_its_beginning_is_repeated(tmp_path: Path) -> None:
+    work = tmp_path / "out.partial"
+    work.mkdir()
+    (work / ".settings.json.part").write_text("{", encoding="utf-8")
+    (work / ".lock").touch()
+    enter(tmp_path / "out", {"model": "m"})
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "thesis.tex").touch()
-    with pytest.raises(ArgumentError, match="is already there and something else"):
-        claim(tmp_path, {"model": "m"})
-    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+    work = tmp_path / "out.partial"
+    work.mkdir()
+    (work / "thesis.tex").touch()
+    for name in ("settings.json", "recipe.json"):
+        with pytest.raises(ArgumentError, match=r"out\.partial is already there and something else"):
+            enter(tmp_path / "out", {"model": "m"}, name=name, anew=True)
+    assert [path.name for path in work.iterdir()] == ["thesis.tex"]
+
+
+def test_starting_anew_throws_away_what_was_done(tmp_path: Path) -> None:
+    enter(tmp_path / "out", {"model": "m"})
+    with resumable(tmp_path / "out", {"model": "n"}, anew=True) as work:
+        assert [path.name for path in work.iterdir() if path.name != ".lock"] == ["settings.json"]
+
+
+def test_settings_of_an_older_version_mean_what_they_meant(tmp_path: Path) -> None:
+    enter(tmp_path / "out", {"model": "m"})
+    enter(tmp_path / "out", {"model": "m", "new": 1}, upgrade=lambda before: {"new": 1} | before)
 
 
 @pytest.mark.parametrize("content", ["{", "[1]", ""])
 def test_damaged_settings_are_named(tmp_path: Path, content: str) -> None:
-    (tmp_path / "settings.json").write_text(content, encoding="utf-8")
+    (tmp_path / "out.partial").mkdir()
+    (tmp_path / "out.partial" / "settings.json").write_text(content, encoding="utf-8")
     with pytest.raises(VectorsError, match=r"settings\.json: damaged"):
-        claim(tmp_path, {})
+        enter(tmp_path / "out", {})
 
 
-def test_an_empty_folder_is_free_and_a_file_is_not(tmp_path: Path) -> None:
+def test_inputs_that_have_changed_are_known(tmp_path: Path) -> None:
+    corpus, output = tmp_path / "corpus.tsv", tmp_path / "out"
+    corpus.write_text("d1\tone")
+    enter(output, {"corpus": str(corpus)})  # by a version that knew no inputs
+    first = {"corpus": str(corpus), "inputs": fingerprint(corpus)}
+    enter(output, first)
+    enter(tmp_path / "other", first)
+    corpus.write_text("d1\tone two")
+    with pytest.raises(ArgumentError, match=r"other\.partial was made from inputs that have changed since"):
+        enter(tmp_path / "other", {"corpus": str(corpus), "inputs": fingerprint(corpus)})
+
+
+def test_fingerprints_of_local_files_alone(tmp_path: Path) -> None:
+    (tmp_path / "qrels").mkdir()
+    file = tmp_path / "qrels" / "test.tsv"
+    file.write_text("x")
+    first = fingerprint(f"beir:{tmp_path}")
+    assert first == fingerprint(tmp_path)
+    assert len(first) == 8
+    os.utime(file, (1, 1))
+    assert fingerprint(tmp_path) != first
+    assert [fingerprint(name) for name in ("hf:org/name", "-", "pydocs:", tmp_path / "nowhere")] == [""] * 4
+    assert fingerprint(file, "-") == fingerprint(file) != ""
+
+
+def test_something_there_is_not_written_over(tmp_path: Path) -> None:
     file = tmp_path / "file"
-    assert not occupied(tmp_path)
-    assert not occupied(file)
+    refuse_taken(file)
     file.touch()
-    assert occupied(file)
     with pytest.raises(ArgumentError, match="file is already there: name another output, or remove it"):
-        refuse_occupied(file)
+        refuse_taken(file)
 
 
 @pytest.mark.parametrize("output", [".", "/", ".."])
@@ -57,7 +250,28 @@ def test_an_output_without_a_name_is_refused(output: str) -> None:
         partial_of(Path(output))
 
 
-def test_json_is_written_whole(tmp_path: Path) -> None:
-    write_json(tmp_path / "a.json", {"title": "Ålesund"})
-    assert (tmp_path / "a.json").read_text(encoding="utf-8") == '{\n  "title": "Ålesund"\n}'
+@pytest.mark.parametrize(
+    "record", [{"title": "Ålesund"}, Counts(3, "d3"), Pair(0.5, 1), Model(counts=Counts(1), names=["a"])]
+)
+def test_records_come_back(tmp_path: Path, record: Any) -> None:
+    write_record(tmp_path / "a.json", record)
+    kind = dict[str, Any] if isinstance(record, dict) else type(record)
+    assert read_record(tmp_path / "a.json", kind) == record
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_a_record_is_plain_json(tmp_path: Path) -> None:
+    write_record(tmp_path / "a.json", {"title": "Ålesund"})
+    assert (tmp_path / "a.json").read_text(encoding="utf-8") == '{\n  "title": "Ålesund"\n}'
+    write_record(tmp_path / "a.json", Pair(0.5, 1))
+    assert json.loads((tmp_path / "a.json").read_bytes()) == {"low": 0.5, "high": 1}
+
+
+def test_a_damaged_record_is_named_with_its_first_wrong_field(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text('{"counts": {"parts": "many"}, "names": []}')
+    with pytest.raises(ModelError, match=r"a\.json: damaged: counts: parts: Input should be a valid integer"):
+        read_record(path, Model, error=ModelError)
+    path.write_text("{")
+    with pytest.raises(VectorsError, match=r"a\.json: damaged: Invalid JSON"):
+        read_record(path, Model)

@@ -1,10 +1,11 @@
-"""A progress bar on stderr, for work that takes longer than a second and somebody to see it."""
+"""Progress bars on stderr: shown after a second, and on a terminal only."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
-from threading import Timer
+from threading import Lock, Timer
+from typing import TypeVar
 
 from rich.console import Console
 from rich.progress import (
@@ -19,7 +20,11 @@ from rich.progress import (
 )
 from rich.text import Text
 
+T = TypeVar("T")
+
 PATIENCE = 1.0  # seconds without a bar
+
+_shown = Lock()  # held by the outermost bar; what runs inside it shows none of its own
 
 
 class _Rate(ProgressColumn):
@@ -31,15 +36,18 @@ class _Rate(ProgressColumn):
 def progress(
     title: str, total: int | None = None, *, console: Console | None = None
 ) -> Iterator[Callable[[int], None]]:
-    """Within the context, a bar that the yielded `advance(done)` moves on by `done` of `total` pieces of work.
+    """Show a bar that the yielded `advance(done)` moves on by `done` of `total` pieces of work.
 
-    It appears after a second, is gone when the context ends, and is not there at all where stderr is not a terminal.
-    Without a total it counts.
+    It appears after a second, is gone when the context ends, and is not there at all where stderr is not a terminal or
+    inside another bar. Without a total it counts.
     """
     console = console or Console(stderr=True)
+    if not console.is_terminal or not _shown.acquire(blocking=False):
+        yield lambda done: None
+        return
     ends = TimeElapsedColumn() if total is None else TimeRemainingColumn()
     columns = TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), _Rate(), ends
-    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    bar = Progress(*columns, console=console, transient=True)
     task = bar.add_task(title, total=total)
     patience = Timer(PATIENCE, bar.start)
     patience.daemon = True
@@ -50,3 +58,14 @@ def progress(
         patience.cancel()
         patience.join()  # it may be about to start the bar
         bar.stop()
+        _shown.release()
+
+
+def track(items: Iterable[T], title: str, total: int | None = None) -> Iterator[T]:
+    """Yield the items with a bar that counts them, as `progress` shows it; `total` is len(items) where they have it."""
+    if total is None and isinstance(items, Sized):
+        total = len(items)
+    with progress(title, total) as advance:
+        for item in items:
+            yield item
+            advance(1)

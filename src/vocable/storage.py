@@ -1,12 +1,10 @@
-"""Files that are whole or absent: one file or folder replaced at a time, and folders of arrays, memory-mapped.
+"""Files and folders that are whole or absent, work that resumes, and folders of memory-mapped arrays.
 
-A folder of arrays is what an index is on disk: one `NAME.npy` each, and `index.json`, which says what made the folder
-and gives the type, shape and checksum of every array. Raises `VectorsError` for whatever cannot be trusted.
-
-Work that may be killed: it is done in `OUTPUT.partial`, and only a whole result is renamed to `OUTPUT`.
-
-`settings.json` in either folder says what is being made, or was: the same command goes on with it, any other is
-refused.
+replacing, replacing_folder         write a file or folder beside its place, force it to disk, rename it
+resumable, finish, finished         long work in OUTPUT.partial: locked, with its settings, going on after a kill
+read_record, write_record           JSON files checked by pydantic
+save_arrays, load_arrays            a folder of NAME.npy files and index.json, which gives the type, shape and
+                                    checksum of each; raises `VectorsError` for whatever cannot be trusted
 """
 
 from __future__ import annotations
@@ -16,16 +14,26 @@ import os
 import shutil
 import stat
 import tempfile
+import time
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, overload
+from typing import Any, BinaryIO, TypeVar, overload
 
 import numpy as np
 import pyarrow as pa
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import to_jsonable_python
 
-from vocable.errors import ArgumentError, VectorsError
+from vocable.errors import ArgumentError, VectorsError, VocableError
+
+try:
+    import fcntl
+except ImportError:  # Windows: work folders are not locked
+    fcntl = None  # type: ignore[assignment]
+
+T = TypeVar("T")
 
 ANOTHER = "name another output, or remove it"
 HEADER = "index.json"
@@ -101,14 +109,14 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         part.unlink(missing_ok=True)
 
 
-def occupied(output: Path) -> bool:
-    """Whether something is there already; an empty folder does not count, since renaming replaces it."""
+def _exists(output: Path) -> bool:
+    """Whether something is there; an empty folder does not count, since renaming replaces it."""
     return output.exists() and not (output.is_dir() and not any(output.iterdir()))
 
 
-def refuse_occupied(output: Path) -> None:
-    """Raise `ArgumentError` if something is there already."""
-    if occupied(output):
+def refuse_existing(output: Path) -> None:
+    """Raise `ArgumentError` if something is at the output already."""
+    if _exists(output):
         raise ArgumentError(f"{output} is already there: {ANOTHER}")
 
 
@@ -120,21 +128,17 @@ def replacing_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     with all that is in it, then renamed; after an error it is removed. Parents are made where they are missing.
 
     Raises:
-        ArgumentError: something is at `path` already, or it has no name of its own, as ".".
+        ArgumentError: something is at `path` already, another command's work on it is unfinished, or it has no name
+            of its own, as ".".
     """
     target = Path(path)
-    refuse_occupied(target)
-    if target.name in ("", ".."):
-        raise ArgumentError(f"{target} cannot be an output: name a folder that is not there yet")
+    refuse_taken(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     part = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
     try:
         part.chmod(_mode_of_new(part))
         yield part
-        for folder, _, files in os.walk(part):
-            for name in files:
-                _force_to_disk(Path(folder, name))
-            _force_to_disk(Path(folder))
+        _force_all_to_disk(part)
         part.replace(target)
         _force_to_disk(target.parent)
     finally:
@@ -157,6 +161,16 @@ def _force_to_disk(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _force_all_to_disk(path: Path) -> None:
+    """The same for a file, or for a folder with all that is in it."""
+    for folder, _, files in os.walk(path):
+        for name in files:
+            _force_to_disk(Path(folder, name))
+        _force_to_disk(Path(folder))
+    if path.is_file():
+        _force_to_disk(path)
 
 
 def save_arrays(
@@ -259,10 +273,24 @@ def strings_from_arrays(name: str, arrays: dict[str, np.ndarray]) -> Ids:
 
 SETTINGS = "settings.json"
 RECIPE = "recipe.json"  # in place of settings, of a training
+LOCK = ".lock"
+INPUTS = "inputs"  # the settings' key for `fingerprint`; work begun before there was one is gone on with
+
+_locks: set[int] = set()  # descriptors held by this process; a forked child must not keep them locked
+
+
+def _forget_locks() -> None:
+    for descriptor in _locks:
+        os.close(descriptor)
+    _locks.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_locks)
 
 
 def partial_of(output: Path) -> Path:
-    """Where the work on `output` is done, beside it.
+    """Return the folder, beside the output, in which the work on it is done.
 
     >>> partial_of(Path("indexes/python/")).as_posix()
     'indexes/python.partial'
@@ -276,11 +304,11 @@ def partial_of(output: Path) -> Path:
 
 
 def refuse_taken(output: Path) -> None:
-    """Raise `ArgumentError` if something is there already, or if another command has begun to make it.
+    """Raise `ArgumentError` if something is at the output already, or if another command has begun to make it.
 
-    For commands that do their work at once: those that can go on with theirs `claim` it.
+    For commands that do their work at once: those that can be resumed use `resumable`.
     """
-    refuse_occupied(output)
+    refuse_existing(output)
     work = partial_of(output)
     if any((work / name).exists() for name in (SETTINGS, RECIPE)):
         raise ArgumentError(
@@ -288,64 +316,222 @@ def refuse_taken(output: Path) -> None:
         )
 
 
-def claim(work: Path, settings: dict[str, Any]) -> None:
-    """Make `work` the folder of the run with these settings (JSON values), or go on with that run.
+def fingerprint(*sources: str | os.PathLike[str]) -> str:
+    """Return 8 hexadecimal digits that change with the names, sizes and times of local files and folders.
+
+    A source is a path or `beir:FOLDER`; what is not local, as `hf:NAME` or `-`, adds nothing: "" if none is local.
+    Callers put it among the settings of `resumable` as `inputs`.
+    """
+    entries = []
+    for source in sources:
+        path = Path(str(source).removeprefix("beir:"))
+        files = sorted(path.rglob("*")) if path.is_dir() else [path]
+        for file in files:
+            if file.is_file():
+                state = file.stat()
+                entries.append(f"{file.relative_to(path)} {state.st_size} {state.st_mtime_ns}")
+    return f"{zlib.crc32(chr(10).join(entries).encode()):08x}" if entries else ""
+
+
+@contextmanager
+def resumable(
+    output: str | os.PathLike[str],
+    settings: Mapping[str, Any],
+    *,
+    name: str = SETTINGS,
+    upgrade: Callable[[dict[str, Any]], dict[str, Any]] = dict,
+    anew: bool = False,
+) -> Iterator[Path]:
+    """Give the folder `OUTPUT.partial` to work in: a new one, or the one in which the same work was begun.
+
+    It is this process' alone while the block runs, and stays after an error or a kill, so that the same call goes on
+    with it; a folder in which nothing has been done is removed. `finish` moves the result to its place.
+
+    Of a group of processes that `torchrun` started, the first owns the folder; the others are given it unlocked and
+    unchecked.
+
+    Args:
+        output: the file or folder to make.
+        settings: all that decides the result, as JSON values; they are kept in the folder and compared with.
+        name: of the settings' file.
+        upgrade: turns settings of an older version into what they mean today, before they are compared.
+        anew: throw away what was done with whatever settings under this `name`.
 
     Raises:
-        ArgumentError: it is the folder of another run, or of something else.
+        ArgumentError: the output exists; the folder is in use, was made with other settings or is something else.
         VectorsError: its settings cannot be read.
     """
-    work.mkdir(parents=True, exist_ok=True)
-    # A file with a dot in front is one that was being written when an earlier run was killed.
-    if (work / SETTINGS).exists() or any(not path.name.startswith(".") for path in work.iterdir()):
-        check_settings(work, settings)
-    else:
-        write_json(work / SETTINGS, settings)
-
-
-def check_settings(folder: Path, settings: dict[str, Any]) -> None:
-    """Make sure that `folder` is of the run with these settings; errors are those of `claim`."""
-    if not (folder / SETTINGS).is_file():
-        raise ArgumentError(f"{folder} is already there and something else: {ANOTHER}")
-    found = read_json(folder / SETTINGS)
-    others = [key for key in sorted(settings.keys() | found.keys()) if found.get(key) != settings.get(key)]
-    if others:
-        raise ArgumentError(f"{folder} was made with other settings ({', '.join(others)}): {ANOTHER}")
-
-
-def clear_up(work: Path, settings: dict[str, Any]) -> None:
-    """Remove `work` if it is empty or the folder of the run with these settings; any other is left as it is."""
-    try:
-        if work.is_dir() and not occupied(work):
-            work.rmdir()
-        check_settings(work, settings)
-    except (ArgumentError, VectorsError):
+    target, settings = Path(output), _plain(settings)
+    work = partial_of(target)
+    if os.environ.get("RANK", "0") != "0":
+        yield work
         return
-    for path in work.iterdir():  # the settings last: until then it can be told whose it is
+    refuse_existing(target)
+    _begun(work, settings, name, upgrade, anew)  # leaves a folder of something else as it is, without a lock even
+    with _locked(work):
+        refuse_existing(target)  # which another process may have finished meanwhile
+        if anew and (work / name).exists():
+            _clear(work, last=name)
+        if not _begun(work, settings, name, upgrade):
+            write_record(work / name, settings)
+        try:
+            yield work
+        finally:
+            if work.is_dir() and all(path.name == name or path.name[0] == "." for path in work.iterdir()):
+                shutil.rmtree(work, ignore_errors=True)
+
+
+def finish(work: Path, output: str | os.PathLike[str], result: Path, *, name: str = SETTINGS) -> None:
+    """Put the `result`, the work folder itself or a file or folder in it, in its place, and remove the work folder.
+
+    A folder is given the settings; all of it is forced to disk before it is renamed.
+    """
+    target = Path(output)
+    if result.is_dir() and result != work:
+        shutil.copy(work / name, result / name)
+    if result.is_file() and target.is_dir():  # an empty folder, which is as good as nothing
+        target.rmdir()
+    _force_all_to_disk(result)
+    result.replace(target)
+    _force_to_disk(target.parent)
+    if target.is_dir():
+        (target / LOCK).unlink(missing_ok=True)
+    _clear(work, last=name)
+
+
+def finished(
+    output: str | os.PathLike[str],
+    settings: Mapping[str, Any],
+    *,
+    name: str = SETTINGS,
+    upgrade: Callable[[dict[str, Any]], dict[str, Any]] = dict,
+) -> bool:
+    """Return whether the output is there and was made with these settings (arguments as in `resumable`).
+
+    Raises:
+        ArgumentError: it is something else, or was made with other settings.
+        VectorsError: its settings cannot be read.
+    """
+    target, settings = Path(output), _plain(settings)
+    if not _exists(target):
+        return False
+    if not (target / name).is_file():
+        raise ArgumentError(f"{target} is already there and something else: {ANOTHER}")
+    _begun(target, settings, name, upgrade)
+    work = partial_of(target)
+    if work.is_dir():
+        with suppress(ArgumentError, VectorsError):  # it is somebody else's, or of a call killed after its last step
+            _begun(work, settings, name, upgrade)
+            with _locked(work):
+                _clear(work, last=name)
+    return True
+
+
+def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as they are when they are read back: lists for tuples."""
+    plain: dict[str, Any] = json.loads(json.dumps(dict(settings)))
+    return plain
+
+
+def _begun(
+    folder: Path,
+    settings: dict[str, Any],
+    name: str,
+    upgrade: Callable[[dict[str, Any]], dict[str, Any]],
+    anew: bool = False,
+) -> bool:
+    """Whether there are settings in the folder; raises what `resumable` raises if it is not free for these."""
+    if not (folder / name).exists():
+        # A file with a dot in front is the lock, or was being written when an earlier run was killed.
+        if folder.exists() and (not folder.is_dir() or any(path.name[0] != "." for path in folder.iterdir())):
+            raise ArgumentError(f"{folder} is already there and something else: {ANOTHER}")
+        return False
+    if anew:
+        return True
+    before = upgrade(read_record(folder / name, dict[str, Any]))
+    others = {key for key in settings.keys() | before.keys() if before.get(key) != settings.get(key)}
+    if INPUTS not in before:
+        others.discard(INPUTS)
+    if others == {INPUTS}:
+        raise ArgumentError(f"{folder} was made from inputs that have changed since: {ANOTHER}")
+    if others:
+        raise ArgumentError(f"{folder} was made with other settings ({', '.join(sorted(others))}): {ANOTHER}")
+    return True
+
+
+@contextmanager
+def _locked(work: Path) -> Iterator[None]:
+    """Hold the folder's lock, made with it where it is missing; a process that dies lets go of it."""
+    descriptor = _take_lock(work)
+    _locks.add(descriptor)
+    try:
+        yield
+    finally:
+        (work / LOCK).unlink(missing_ok=True)
+        _locks.discard(descriptor)
+        os.close(descriptor)
+        with suppress(OSError):
+            work.rmdir()  # if it is empty
+
+
+def _take_lock(work: Path) -> int:
+    while True:
+        work.mkdir(parents=True, exist_ok=True)
+        try:
+            descriptor = os.open(work / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        except FileNotFoundError:  # another process has just removed the folder
+            continue
+        try:
+            if fcntl is not None:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.read(descriptor, 100).decode() or "another process"
+            os.close(descriptor)
+            raise ArgumentError(f"{work} is in use by {holder}: wait for it, or name another output") from error
+        except OSError:  # a file system without locks
+            pass
+        try:
+            same = os.path.samestat(os.fstat(descriptor), (work / LOCK).stat())
+        except FileNotFoundError:
+            same = False
+        if same:
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, f"process {os.getpid()} since {time.strftime('%H:%M:%S')}".encode())
+            return descriptor
+        os.close(descriptor)  # the lock of work that has just been finished
+
+
+def _clear(work: Path, last: str) -> None:
+    """Remove a work folder; its settings `last`: until then it can be told whose it is."""
+    for path in list(work.iterdir()) if work.is_dir() else []:
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
-        elif path.name != SETTINGS:
+        elif path.name not in (last, LOCK):
             path.unlink(missing_ok=True)
-    shutil.rmtree(work, ignore_errors=True)
+    (work / last).unlink(missing_ok=True)
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; raises `VectorsError` if it is damaged."""
+def read_record(path: str | os.PathLike[str], kind: type[T], *, error: type[VocableError] = VectorsError) -> T:
+    """Read a JSON file as a `kind`: a pydantic model, dataclass, named tuple or typed dict.
+
+    Raises:
+        VocableError: the `error` that is asked for, naming the file and the first wrong field.
+    """
     try:
-        values = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise VectorsError(f"{path}: damaged: {error}") from error
-    if not isinstance(values, dict):
-        raise VectorsError(f"{path}: damaged: not a JSON object")
-    return values
+        return TypeAdapter(kind).validate_json(Path(path).read_bytes(), extra="forbid")
+    except ValidationError as failure:
+        first = failure.errors(include_url=False)[0]
+        field = "".join(f"{part}: " for part in first["loc"])
+        raise error(f"{path}: damaged: {field}{first['msg']}") from failure
 
 
-def write_json(path: Path, values: dict[str, Any]) -> None:
-    """Write a JSON object, whole or not at all."""
+def write_record(path: str | os.PathLike[str], record: Any) -> None:
+    """Write a pydantic model, dataclass, named tuple or dict as a JSON file that `read_record` reads."""
     with replacing(path) as file:
-        file.write(as_json(values))
+        file.write(record_bytes(record))
 
 
-def as_json(values: dict[str, Any]) -> bytes:
-    """The content of a file that `read_json` reads."""
-    return json.dumps(values, indent=2, ensure_ascii=False).encode()
+def record_bytes(record: Any) -> bytes:
+    """Return what `write_record` writes."""
+    values = record._asdict() if hasattr(record, "_asdict") else record
+    return json.dumps(to_jsonable_python(values), indent=2, ensure_ascii=False).encode()

@@ -102,7 +102,7 @@ def test_a_part_that_was_not_counted_is_made_again(
         raise Killed
 
     with monkeypatch.context() as patched:
-        patched.setattr(stream, "write_json", killed)  # the part is on disk, its count is not
+        patched.setattr(stream, "write_record", killed)  # the part is on disk, its count is not
         with pytest.raises(Killed):
             encode_stream(encoder, documents, tmp_path / "out", model="toy")
     assert [path.name for path in (tmp_path / "out.partial").glob("part-*")] == ["part-00000.parquet"]

@@ -154,7 +154,7 @@ def test_a_whole_collection_is_left_as_it_is(
         build(model, documents, tmp_path / "index", name="another")
 
 
-@pytest.mark.parametrize("step", ["read_vectors", "_join_texts", "_build_bm25", "write_json"])
+@pytest.mark.parametrize("step", ["read_vectors", "_join_texts", "_build_bm25", "finish"])
 def test_a_build_goes_on_after_any_step(
     model: SparseEncoder,
     documents: list[Document],

@@ -135,7 +135,7 @@ def test_scores_that_are_not_finite(cross: Path, examples: Path, tmp_path: Path)
 def test_another_model_does_not_go_on(cross: Path, examples: Path, tmp_path: Path, monkeypatch) -> None:
     model = load_scoring_model(cross)
     with monkeypatch.context() as patch:
-        patch.setattr(rewrite, "write_json", raising)
+        patch.setattr(rewrite, "write_record", raising)
         with pytest.raises(KeyboardInterrupt):
             score(model, examples, tmp_path / "out.jsonl")
     torch.nn.init.constant_(model.model.classifier.bias, 1.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from vocable.adapt.transfer import Transfer
 from vocable.encoder.load import locate, save_checkpoint
 from vocable.errors import ModelError, VectorsError
-from vocable.storage import as_json, read_json
+from vocable.storage import read_record, record_bytes
 
 TRANSFER, EXPAND = "transfer.json", "expand.json"
 
@@ -35,7 +36,7 @@ def save_transfer(transferred: Transfer, output: str | Path, *, source: str, tar
         "overlap": {"share": alignment.overlap, "classes": classes},
         "new_tokens": alignment.new.tolist(),
     }
-    save_checkpoint(transferred.mlm, transferred.tokenizer, output, beside={TRANSFER: as_json(values)})
+    save_checkpoint(transferred.mlm, transferred.tokenizer, output, beside={TRANSFER: record_bytes(values)})
 
 
 def save_adapted(
@@ -70,7 +71,7 @@ def save_expanded(
         ArgumentError: `output` is there already.
     """
     values = {"source": source, "init": init, "splitter": splitter, **figures}
-    save_checkpoint(mlm, tokenizer, output, beside={**_remembered(locate(source)), EXPAND: as_json(values)})
+    save_checkpoint(mlm, tokenizer, output, beside={**_remembered(locate(source)), EXPAND: record_bytes(values)})
 
 
 def splitter_name(folder: str | Path) -> str:
@@ -83,7 +84,7 @@ def splitter_name(folder: str | Path) -> str:
     if not path.is_file():
         return "words"
     try:
-        return str(read_json(path)["splitter"])
+        return str(read_record(path, dict[str, Any])["splitter"])
     except (VectorsError, KeyError) as error:
         raise ModelError(f"{path}: damaged: no name of a splitter") from error
 
@@ -103,6 +104,6 @@ def new_tokens(folder: str | Path) -> NDArray[np.int64] | None:
     if not path.is_file():
         return None
     try:
-        return np.asarray(read_json(path)["new_tokens"], dtype=np.int64)
+        return np.asarray(read_record(path, dict[str, Any])["new_tokens"], dtype=np.int64)
     except (VectorsError, KeyError, TypeError, ValueError) as error:
         raise ModelError(f"{path}: damaged: no list of new tokens") from error

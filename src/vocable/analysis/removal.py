@@ -36,14 +36,14 @@ from vocable.analysis.wackiness import Choices, find, read_scores, write_scores
 from vocable.analysis.wackiness_report import scores_meta
 from vocable.data import Document
 from vocable.encoder.terms import expansion_entries, fingerprint, flags, own_terms, remove_expansions, terms
-from vocable.errors import ArgumentError, DataError, VectorsError
+from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.compare import paired_t_test
 from vocable.evaluation.quality import JudgedMeasures, depth, parse_measures
 from vocable.evaluation.retrieval import Encoded
 from vocable.evaluation.wackiness import ranked
 from vocable.search.exact import ExactIndex
 from vocable.search.ranking import Ranking
-from vocable.storage import read_json, write_json
+from vocable.storage import read_record, write_record
 from vocable.vectors import as_vectors, selected
 
 SHARE = 0.1  # our reading: the score says which of two terms is the wackier, and nowhere where wacky begins
@@ -395,11 +395,8 @@ def remembered(folder: Path) -> Callable[[str, Callable[[], Outcome]], Outcome]:
     def remember(name: str, work: Callable[[], Outcome]) -> Outcome:
         path = folder / f"{name}.json"
         if not path.exists():
-            write_json(path, work()._asdict())
-        try:
-            return Outcome(**read_json(path))
-        except TypeError as error:
-            raise VectorsError(f"{path}: damaged: {error}") from error
+            write_record(path, work())
+        return read_record(path, Outcome)
 
     return remember
 

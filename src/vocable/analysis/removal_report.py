@@ -19,7 +19,7 @@ from vocable.analysis.removal import Point, Removal
 from vocable.analysis.report import Drawing, Section, page, settings_section
 from vocable.errors import ArgumentError, require_extra
 from vocable.evaluation.tables import NONE, Grid, p_value
-from vocable.storage import replacing, write_json
+from vocable.storage import replacing, write_record
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -119,7 +119,7 @@ def write_removal_report(folder: Path, removals: Sequence[Removal], settings: Ma
     drawn = removal_figure(removals)
     for ending in ("png", "svg"):
         save_figure(drawn, folder / f"{FIGURE}.{ending}")
-    write_json(folder / RESULTS, {"settings": dict(settings), "datasets": [one.to_json() for one in removals]})
+    write_record(folder / RESULTS, {"settings": dict(settings), "datasets": [one.to_json() for one in removals]})
     tables = [grid for one in removals for grid in removal_tables(one)]
     with replacing(folder / f"{FIGURE}.md") as file:
         file.write("\n\n".join(f"{grid.title}\n\n{grid.markdown()}" for grid in tables).encode() + b"\n")

@@ -27,7 +27,7 @@ from vocable.analysis.wackiness import WACKIEST, Choices, Finding, ScoresMeta, k
 from vocable.encoder.terms import fingerprint
 from vocable.errors import ModelError
 from vocable.evaluation.tables import NONE, Grid
-from vocable.storage import replacing, write_json
+from vocable.storage import replacing, write_record
 
 RESULTS, PAGE, CURVES = "results.json", "index.html", "curves"
 
@@ -88,7 +88,7 @@ def write_report(
     for one, meta in zip(findings, metas, strict=True):
         path = folder / (f"scores-{_file_name(one.name)}.parquet" if len(findings) > 1 else "scores.parquet")
         write_scores(path, one.wackiness, one.terms, one.kinds, meta)
-    write_json(folder / RESULTS, {"settings": dict(settings), "models": [one.to_json() for one in findings]})
+    write_record(folder / RESULTS, {"settings": dict(settings), "models": [one.to_json() for one in findings]})
     drawing = Drawing((folder / f"{CURVES}.svg").read_text(encoding="utf-8"), "Normalized Wackiness Curves")
     with replacing(folder / PAGE) as file:
         file.write(page("Wackiness", _sections(findings, settings, drawing)).encode())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -82,29 +81,26 @@ def pretrain(
     from vocable.data import read_texts
     from vocable.encoder.load import load_checkpoint, locate
     from vocable.encoder.terms import splitter
-    from vocable.storage import claim, partial_of, refuse_occupied
+    from vocable.storage import finish, resumable
     from vocable.training.pretrain import KEPT_LOG, LOG
     from vocable.training.pretrain import pretrain as adapt
     from vocable.training.trainer import last_checkpoint
 
-    refuse_occupied(output)
     mlm, tokenizer = load_checkpoint(model)
     streams = [read_texts(place) for place in texts]  # a place that is not there is known at once
     new, split = new_tokens(locate(model)), splitter(tokenizer, splitter_name(locate(model)))
-    work = partial_of(output)
-    claim(work, {"model": model, "seed": seed, **settings.model_dump()})
-    corpus = (text for stream in streams for text in stream)
-    try:
-        adapted = adapt(mlm, tokenizer, corpus, settings, work / "run", new_tokens=new, split=split, seed=seed)
-    except VocableError:
-        if last_checkpoint(work / "run") is None:  # a mistake to be mended: nothing here to go on from
-            shutil.rmtree(work)
-        raise
-    shutil.rmtree(work / "whole", ignore_errors=True)
-    save_adapted(adapted.mlm, tokenizer, work / "whole", source=model)
-    shutil.copy(work / "run" / LOG, work / "whole" / KEPT_LOG)
-    os.replace(work / "whole", output)
-    shutil.rmtree(work)
+    with resumable(output, {"model": model, "seed": seed, **settings.model_dump()}) as work:
+        corpus = (text for stream in streams for text in stream)
+        try:
+            adapted = adapt(mlm, tokenizer, corpus, settings, work / "run", new_tokens=new, split=split, seed=seed)
+        except VocableError:
+            if last_checkpoint(work / "run") is None:  # a mistake to be mended: nothing here to go on from
+                shutil.rmtree(work)
+            raise
+        shutil.rmtree(work / "whole", ignore_errors=True)
+        save_adapted(adapted.mlm, tokenizer, work / "whole", source=model)
+        shutil.copy(work / "run" / LOG, work / "whole" / KEPT_LOG)
+        finish(work, output, work / "whole")
     if as_json:
         counts = {} if adapted.words is None else {"words": adapted.words._asdict()}
         print_json({"output": str(output), "steps": steps, "held_out": _held_out(adapted), **counts})

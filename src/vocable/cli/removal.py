@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import zlib
 from pathlib import Path
@@ -52,7 +51,7 @@ def removal(
     from vocable.encoder.load import load
     from vocable.encoder.stream import checksum
     from vocable.evaluation import load_dataset, parse_measures
-    from vocable.storage import check_settings, occupied
+    from vocable.storage import finished
 
     counts, names = parse_numbers(thresholds, "--thresholds"), measures or list(MEASURES)
     check_plan(counts, draws)
@@ -65,9 +64,7 @@ def removal(
     settings: dict[str, Any] = {"model": model_name(model), "weights": checksum(loaded), "datasets": datasets}
     settings |= {"scores": scores and str(scores), "ranking": ranking, "side": side, "measures": names, "dtype": dtype}
     settings |= {"thresholds": sorted(set(counts)), "draws": draws, "seed": seed}
-    if occupied(output):
-        check_settings(output, settings)
-    else:
+    if not finished(output, settings):
         _report(loaded, output, settings)
     _print(output, as_json)
 
@@ -75,16 +72,15 @@ def removal(
 def _report(model: SparseEncoder, output: Path, settings: dict[str, Any]) -> None:
     """Work on the report beside `output`, and put it there when it is whole."""
     from vocable.analysis.removal_report import write_removal_report
-    from vocable.storage import claim, partial_of
+    from vocable.storage import finish, resumable
 
-    work = partial_of(output)
-    claim(work, settings)
-    scores = Path(settings["scores"] or work / SCORES)
-    found = [_removal(model, work, number, scores, settings) for number in range(len(settings["datasets"]))]
-    write_removal_report(work, found, settings)
-    for folder in (VECTORS, SEARCHES):
-        shutil.rmtree(work / folder, ignore_errors=True)  # may be half gone, if it was killed here
-    os.replace(work, output)
+    with resumable(output, settings) as work:
+        scores = Path(settings["scores"] or work / SCORES)
+        found = [_removal(model, work, number, scores, settings) for number in range(len(settings["datasets"]))]
+        write_removal_report(work, found, settings)
+        for folder in (VECTORS, SEARCHES):
+            shutil.rmtree(work / folder, ignore_errors=True)  # may be half gone, if it was killed here
+        finish(work, output, work)
 
 
 def _removal(model: SparseEncoder, work: Path, number: int, scores: Path, settings: dict[str, Any]) -> Removal:
@@ -114,9 +110,9 @@ def _removal(model: SparseEncoder, work: Path, number: int, scores: Path, settin
 def _print(output: Path, as_json: bool) -> None:
     from vocable.analysis.removal import Removal
     from vocable.analysis.removal_report import PAGE, RESULTS, removal_tables
-    from vocable.storage import read_json
+    from vocable.storage import read_record
 
-    results = read_json(output / RESULTS)
+    results = read_record(output / RESULTS, dict[str, Any])
     if as_json:
         print_json(results)
         return

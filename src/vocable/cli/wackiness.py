@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from contextlib import nullcontext
 from pathlib import Path
@@ -81,26 +80,23 @@ def wackiness(
     """
     from vocable.analysis.figures import check_figure
     from vocable.analysis.wackiness import Choices
-    from vocable.storage import check_settings, claim, clear_up, occupied, partial_of
+    from vocable.storage import finish, finished, resumable
 
     check_figure(output / "curves.svg")  # what the figure needs is missed before the work, not after it
     choices = Choices(k=k, idf=idf, special=special, bins=bins, vocabulary=vocabulary)
     ways = Ways(draws, seed, sensitivity, words, dtype)
     _check(choices, draws)
     folders = [_model_folder(name) for name in models] if card else []
-    systems, work = _open(models, role), partial_of(output)
+    systems = _open(models, role)
     places = {"queries": queries, "corpus": corpus, "names": names}
     settings = _settings(systems, choices, ways) | places | {"role": role, "limit": limit}
-    if occupied(output):
-        check_settings(output, settings)
-    else:
+    if not finished(output, settings):
         from vocable.analysis.wackiness import read_inputs
 
         inputs = read_inputs(queries, corpus, role, names=names, limit=limit, seed=seed)
-        claim(work, settings)
-        _report(systems, inputs, choices, ways, settings, work)
-        os.replace(work / "whole", output)
-    clear_up(work, settings)  # also of a call that was killed after its last step
+        with resumable(output, settings) as work:
+            _report(systems, inputs, choices, ways, settings, work)
+            finish(work, output, work / "whole")
     _write_cards(folders, output)
     _print(output, as_json)
 
@@ -145,7 +141,6 @@ def _report(
     """Write the whole report to `work/whole`."""
     from vocable.analysis.wackiness import find
     from vocable.analysis.wackiness_report import scores_meta, write_report
-    from vocable.storage import SETTINGS, write_json
 
     findings: list[Finding] = []
     for number, system in enumerate(systems):
@@ -171,7 +166,6 @@ def _report(
         for finding, system in zip(findings, systems, strict=True)
     ]
     write_report(whole, findings, metas, settings)
-    write_json(whole / SETTINGS, settings)
 
 
 def _measured(system: System, inputs: Inputs, choices: Choices, ways: Ways, work: Path, source: str) -> Measured:
@@ -204,19 +198,19 @@ def _model_folder(name: str) -> Path:
 def _write_cards(folders: list[Path], output: Path) -> None:
     """Write what the report has found into the cards of its models."""
     from vocable.analysis.wackiness_report import RESULTS, write_wackiness
-    from vocable.storage import read_json
+    from vocable.storage import read_record
 
     if folders:
-        results = read_json(output / RESULTS)
+        results = read_record(output / RESULTS, dict[str, Any])
         for folder, finding in zip(folders, results["models"], strict=True):
             write_wackiness(folder, finding, results["settings"])
 
 
 def _print(output: Path, as_json: bool) -> None:
     from vocable.analysis.wackiness_report import PAGE, RESULTS, table
-    from vocable.storage import read_json
+    from vocable.storage import read_record
 
-    results = read_json(output / RESULTS)
+    results = read_record(output / RESULTS, dict[str, Any])
     if as_json:
         print_json({"output": str(output), **results})
         return

@@ -7,7 +7,6 @@ so a kill loses one part at most and doubles none.
 
 from __future__ import annotations
 
-import os
 import time
 import zlib
 from collections import deque
@@ -27,7 +26,7 @@ from vocable.data import Document
 from vocable.encoder.encode import TextEncoder
 from vocable.encoder.terms import fingerprint, terms
 from vocable.errors import ArgumentError, VectorsError
-from vocable.storage import ANOTHER, check_settings, claim, occupied, partial_of, read_json, replacing, write_json
+from vocable.storage import ANOTHER, finish, finished, read_record, replacing, resumable, write_record
 from vocable.vectors import VectorsMeta, write_vectors
 
 PART_SIZE = 2048  # texts in a part: what a kill can lose
@@ -96,19 +95,17 @@ def encode_stream(
         raise ArgumentError(f"a shard is i/m with i from 1 to m, not {shard[0]}/{shard[1]}")
     meta = describe(encoder, model)
     settings = stream_settings(encoder, meta, source, shard=shard, keep_texts=keep_texts)
-    work = partial_of(folder)
-    if occupied(folder):
-        check_settings(folder, settings)
+    if finished(folder, settings):
         return read_progress(folder)
-    claim(work, settings)
-    progress = read_progress(work)
-    stream = islice(documents, shard[0] - 1, None, shard[1])
-    _skip(stream, progress, work)
-    advance(progress.texts)
-    # Without documents there is still one part, an empty one: a shard of a small corpus is readable, too.
-    while (part := list(islice(stream, PART_SIZE))) or not progress.parts:
-        _encode_part(encoder, part, work, meta, keep_texts, progress, advance)
-    os.replace(work, folder)
+    with resumable(folder, settings) as work:
+        progress = read_progress(work)
+        stream = islice(documents, shard[0] - 1, None, shard[1])
+        _skip(stream, progress, work)
+        advance(progress.texts)
+        # Without documents there is still one part, an empty one: a shard of a small corpus is readable, too.
+        while (part := list(islice(stream, PART_SIZE))) or not progress.parts:
+            _encode_part(encoder, part, work, meta, keep_texts, progress, advance)
+        finish(work, folder, work)
     return progress
 
 
@@ -132,12 +129,7 @@ def stream_settings(
 def read_progress(folder: Path) -> StreamProgress:
     """What has been done in `folder`, nothing so far if it does not say; raises `VectorsError` if it is damaged."""
     path = folder / PROGRESS
-    if not path.exists():
-        return StreamProgress()
-    try:
-        return StreamProgress(**read_json(path))
-    except TypeError as error:
-        raise VectorsError(f"{path}: damaged: {error}") from error
+    return read_record(path, StreamProgress) if path.exists() else StreamProgress()
 
 
 def checksum(model: nn.Module) -> str:
@@ -177,7 +169,7 @@ def _encode_part(
     progress.empty += int((np.diff(vectors.indptr) == 0).sum())
     progress.seconds += time.perf_counter() - started
     progress.last_id = part[-1].id if part else ""
-    write_json(work / PROGRESS, asdict(progress))
+    write_record(work / PROGRESS, progress)
 
 
 def _write_texts(path: Path, part: list[Document]) -> None:

@@ -15,7 +15,6 @@ Shapes: q queries, v output vocabulary, k results.
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -48,17 +47,7 @@ from vocable.search.exact import ExactIndex
 from vocable.search.explain import Explanation, explain, text_terms
 from vocable.search.fusion import weighted
 from vocable.search.ranking import Ranking
-from vocable.storage import (
-    SETTINGS,
-    check_settings,
-    claim,
-    clear_up,
-    occupied,
-    partial_of,
-    read_json,
-    replacing,
-    write_json,
-)
+from vocable.storage import SETTINGS, finish, finished, partial_of, read_record, replacing, resumable
 from vocable.vectors import read_vectors
 
 FUSED_DEPTH = 100  # hits that each side of a hybrid search gives at least
@@ -156,28 +145,25 @@ def build_collection(
         ArgumentError: there is no document.
     """
     folder = Path(folder)
-    work = partial_of(folder)
     settings = stream_settings(encoder, describe(encoder, model), source, keep_texts=True) | {"bm25": bm25}
-    if occupied(folder):
-        check_settings(folder, settings)
-        clear_up(work, settings)  # of a call that was killed after its last step
+    if finished(folder, settings):
         return read_progress(folder)
-    claim(work, settings)
-    encoded, whole = work / "encoded", work / "whole"
-    progress = encode_stream(encoder, documents, encoded, model=model, source=source, keep_texts=True, advance=advance)
-    if not progress.texts:
-        shutil.rmtree(work)
-        raise ArgumentError(f"{source or 'the corpus'} has no documents")
-    whole.mkdir(exist_ok=True)
-    vectors = read_vectors(encoded)
-    ExactIndex(vectors.matrix, vectors.ids, vectors.meta).save(whole / "postings")
-    _join_texts(encoded, whole / "texts.arrow")
-    if bm25:
-        _build_bm25(_read_texts(whole / "texts.arrow"), whole / "bm25")
-    shutil.copy(encoded / PROGRESS, whole / PROGRESS)
-    write_json(whole / SETTINGS, settings)
-    os.replace(whole, folder)
-    clear_up(work, settings)
+    with resumable(folder, settings) as work:
+        encoded, whole = work / "encoded", work / "whole"
+        progress = encode_stream(
+            encoder, documents, encoded, model=model, source=source, keep_texts=True, advance=advance
+        )
+        if not progress.texts:
+            shutil.rmtree(work)
+            raise ArgumentError(f"{source or 'the corpus'} has no documents")
+        whole.mkdir(exist_ok=True)
+        vectors = read_vectors(encoded)
+        ExactIndex(vectors.matrix, vectors.ids, vectors.meta).save(whole / "postings")
+        _join_texts(encoded, whole / "texts.arrow")
+        if bm25:
+            _build_bm25(_read_texts(whole / "texts.arrow"), whole / "bm25")
+        shutil.copy(encoded / PROGRESS, whole / PROGRESS)
+        finish(work, folder, whole)
     return progress
 
 
@@ -192,7 +178,7 @@ def open_collection(folder: str | Path) -> Collection:
         unfinished = folder.name and partial_of(folder).exists()
         hint = "it is unfinished: repeat the command that began it" if unfinished else "make one with vocable index"
         raise VectorsError(f"{folder}: there is no index here ({hint})")
-    settings = read_json(folder / SETTINGS)
+    settings = read_record(folder / SETTINGS, dict[str, Any])
     try:
         model, source, lexical = str(settings["model"]), str(settings["source"]), bool(settings["bm25"])
         texts = _read_texts(folder / "texts.arrow")

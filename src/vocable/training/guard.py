@@ -29,7 +29,7 @@ from vocable.encoder.head import Activation
 from vocable.encoder.output_vocabulary import output_layer
 from vocable.errors import CollapseError, DataError, ModelError
 from vocable.evaluation.tables import short
-from vocable.storage import read_json, write_json
+from vocable.storage import read_record, write_record
 from vocable.training import processes
 from vocable.training.batch_statistics import EMPTY, Collapse, Kind, Monitor, Watch, are_alike, is_loud
 from vocable.training.recipe import Recipe
@@ -293,7 +293,7 @@ class Guard(TrainerCallback, ExportableState):
         with processes.first_alone():
             if processes.is_first():
                 reason = f"stopped at {self._message(self._collapse)}{self._kept()}"
-                write_json(self._work / STOPPED, {"reason": reason})
+                write_record(self._work / STOPPED, {"reason": reason})
             refuse_stopped(self._work)
 
     def _message(self, collapse: Collapse) -> str:
@@ -308,4 +308,4 @@ class Guard(TrainerCallback, ExportableState):
 def refuse_stopped(work: Path) -> None:
     """Raise `CollapseError` with the reason for which an earlier call stopped the run in `work`, if one did."""
     if (work / STOPPED).exists():
-        raise CollapseError(read_json(work / STOPPED)["reason"])
+        raise CollapseError(read_record(work / STOPPED, dict[str, str])["reason"])

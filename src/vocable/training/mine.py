@@ -34,7 +34,7 @@ from vocable.encoder.stream import checksum, describe, stream_settings
 from vocable.errors import ArgumentError, DataError, ModelError, VectorsError
 from vocable.progress import progress
 from vocable.search.collection import Collection, build_collection, open_collection
-from vocable.storage import ANOTHER, claim, partial_of, read_json, refuse_occupied, write_json
+from vocable.storage import ANOTHER, finish, read_record, resumable, write_record
 from vocable.training.teachers import Model, Scorer, SparseScorer, make_scorer
 
 CHUNK = 256  # examples that are worked on together, and lost at most
@@ -77,42 +77,30 @@ def rewrite(
         DataError: there is no example.
         VectorsError: the work in progress was begun with other examples, or is damaged.
     """
-    refuse_occupied(output)
-    work = partial_of(output)
-    claim(work, settings)
-    done = _read_progress(work)
-    stream = iter(examples())
-    _skip(stream, done, work)
-    change = prepare(work)
-    with progress(title) as advance, (work / LINES).open("ab") as file:
-        file.truncate(done.size)
-        advance(done.read)
-        while chunk := list(islice(stream, CHUNK)):
-            changed = change(chunk)
-            file.write(b"".join(example.line for example in changed))
-            file.flush()
-            os.fsync(file.fileno())
-            done.read += len(chunk)
-            done.written += len(changed)
-            done.negatives += sum(len(example.negatives) for example in changed)
-            done.size, done.checksum = file.tell(), _checksum(chunk, done.checksum)
-            write_json(work / DONE, asdict(done))
-            advance(len(chunk))
-    if not done.read:
-        shutil.rmtree(work)
-        raise DataError("there is no example")
-    os.replace(work / LINES, output)
-    shutil.rmtree(work)
+    with resumable(output, settings) as work:
+        done = read_record(work / DONE, Rewritten) if (work / DONE).exists() else Rewritten()
+        stream = iter(examples())
+        _skip(stream, done, work)
+        change = prepare(work)
+        with progress(title) as advance, (work / LINES).open("ab") as file:
+            file.truncate(done.size)
+            advance(done.read)
+            while chunk := list(islice(stream, CHUNK)):
+                changed = change(chunk)
+                file.write(b"".join(example.line for example in changed))
+                file.flush()
+                os.fsync(file.fileno())
+                done.read += len(chunk)
+                done.written += len(changed)
+                done.negatives += sum(len(example.negatives) for example in changed)
+                done.size, done.checksum = file.tell(), _checksum(chunk, done.checksum)
+                write_record(work / DONE, done)
+                advance(len(chunk))
+        if not done.read:
+            shutil.rmtree(work)
+            raise DataError("there is no example")
+        finish(work, output, work / LINES)
     return done
-
-
-def _read_progress(work: Path) -> Rewritten:
-    if not (work / DONE).exists():
-        return Rewritten()
-    try:
-        return Rewritten(**read_json(work / DONE))
-    except TypeError as error:
-        raise VectorsError(f"{work / DONE}: damaged: {error}") from error
 
 
 def _skip(stream: Iterator[Example], done: Rewritten, work: Path) -> None:

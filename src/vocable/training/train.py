@@ -23,7 +23,7 @@ from vocable.encoder.fuse import splade_modules
 from vocable.encoder.load import every_pooling_allowed, load
 from vocable.encoder.roles import static_embedding
 from vocable.errors import ArgumentError, DataError, RecipeError
-from vocable.storage import ANOTHER, RECIPE, partial_of, refuse_occupied, replacing
+from vocable.storage import ANOTHER, RECIPE, partial_of, refuse_existing, replacing
 from vocable.training import pretrain, processes
 from vocable.training.batch_statistics import EvaluateDuringTraining, Monitor
 from vocable.training.data import InOrder, prepare
@@ -56,7 +56,7 @@ def train(recipe: Recipe, output: str | Path, *, resume: bool = True) -> SparseE
     output = Path(output)
     if made_by(recipe, output):
         return load(output)
-    refuse_occupied(output)
+    refuse_existing(output)
     processes.join()
     _check_split(recipe)
     work = partial_of(output)

@@ -25,7 +25,7 @@ from vocable.errors import RecipeError
 from vocable.evaluation import evaluate, load_dataset
 from vocable.evaluation.tables import NONE, Grid, short
 from vocable.progress import progress
-from vocable.storage import read_json, write_json
+from vocable.storage import read_record, write_record
 from vocable.training import processes
 from vocable.training.batch_statistics import short_name
 from vocable.training.recipe import Recipe, Variant, read_recipe
@@ -148,7 +148,7 @@ def train_variants(
             measured = processes.by_first(partial(_measured, trained, recipe))
             results[name] = replace(result, measured=measured)
             if processes.is_first():
-                write_json(output / RESULTS, as_json(results))
+                write_record(output / RESULTS, results)
     return {name: results[name] for name in plan}
 
 
@@ -219,10 +219,7 @@ def _cell(value: float | None, key: str) -> str:
 
 def _read_results(output: Path) -> dict[str, Result]:
     path = output / RESULTS
-    try:
-        return {name: Result(**values) for name, values in read_json(path).items()} if path.exists() else {}
-    except TypeError as error:
-        raise RecipeError(f"{path}: not what an earlier run wrote ({error}): remove it to measure again") from error
+    return read_record(path, dict[str, Result], error=RecipeError) if path.exists() else {}
 
 
 def _measured(model: SparseEncoder, recipe: Recipe) -> dict[str, float]:

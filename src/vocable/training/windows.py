@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerBase
 from vocable.adapt.alignment import bare_marks
 from vocable.encoder.terms import Splitter, normal_form
 from vocable.errors import DataError, ModelError
-from vocable.storage import read_json, write_json
+from vocable.storage import read_record, write_record
 
 IGNORED = -100  # the label of a token that is not to be guessed, torch's own convention
 NO_WORD, GOES_ON = -1, -2  # in place of a word's number: a token of no word, and a later sub-token of one
@@ -279,7 +279,7 @@ class Windows:
         self._words = self.counts = None
         if (folder / "words.json").exists():
             self._words = np.memmap(folder / "words.bin", dtype=np.int32, mode="r")
-            self.counts = WordCounts(**read_json(folder / "words.json"))
+            self.counts = read_record(folder / "words.json", WordCounts)
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
@@ -332,7 +332,7 @@ def write_windows(
     if places is None:
         (folder / "words.bin").unlink()
     else:
-        write_json(folder / "words.json", WordCounts(words, places.cut, without)._asdict())
+        write_record(folder / "words.json", WordCounts(words, places.cut, without))
     unfinished = folder / "offsets.partial.npy"
     np.save(unfinished, np.cumsum(lengths, dtype=np.int64))
     os.replace(unfinished, folder / "offsets.npy")
