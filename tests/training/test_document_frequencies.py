@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from vocable.objectives.regularizers import Regularizers
 from vocable.training.objective import REFRESH, DocumentFrequencies, Penalties
-from vocable.training.recipe import Regularizers
 
 
 def test_until_the_first_estimate_all_documents_count():

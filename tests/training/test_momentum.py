@@ -18,11 +18,12 @@ from sentence_transformers import SparseEncoder
 from torch import Tensor
 from transformers import TrainingArguments
 
+from vocable.objectives.losses import QueueSettings
 from vocable.training.batch_statistics import Monitor
 from vocable.training.data import Lessons
 from vocable.training.momentum import FILE, Momentum, MomentumState, fingerprints
 from vocable.training.objective import Objective, make_objective
-from vocable.training.recipe import QueueSettings, Training, make_recipe
+from vocable.training.recipe import Training, make_recipe
 from vocable.training.train import train
 from vocable.training.trainer import set_dropout
 

@@ -6,8 +6,9 @@ import torch
 from scipy.special import log_softmax
 
 from tests.objectives.test_packed import heaviest
-from vocable.training.objective import Ranking
-from vocable.training.recipe import KL, Alignment, InfoNCE, MarginMSE, TopK
+from vocable.objectives.losses import KL, InfoNCE, MarginMSE, SparseAlignment
+from vocable.training.objective import WeightedLosses
+from vocable.training.recipe import TopK
 
 B, C, V = 4, 2, 9
 ROWS = np.array([7, 0, 3, 5])
@@ -53,7 +54,7 @@ def test_a_teacher_of_the_batch_is_compared_on_all_documents(vectors):
         "margin_mse": 3 * np.mean((np.array(margins[:B]) - np.array(margins[B:])) ** 2),
         "info_nce": -log_softmax(scores / 0.8, axis=1).diagonal().mean(),
     }
-    assert value(Ranking(losses, teacher=Known(taught)), vectors) == pytest.approx(expected)
+    assert value(WeightedLosses(losses, teacher=Known(taught)), vectors) == pytest.approx(expected)
 
 
 def test_scores_of_examples_are_compared_on_their_own_documents(vectors):
@@ -63,7 +64,7 @@ def test_scores_of_examples_are_compared_on_their_own_documents(vectors):
     lesson = taught[ROWS]
     differences = (scores[:, :1] - scores[:, 1:]) - (lesson[:, :1] - lesson[:, 1:])
     expected = {"kl": divergence(scores, lesson), "margin_mse": (differences**2).mean()}
-    assert value(Ranking([KL(), MarginMSE()], teacher=Known(taught)), vectors) == pytest.approx(expected)
+    assert value(WeightedLosses([KL(), MarginMSE()], teacher=Known(taught)), vectors) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +75,7 @@ def test_the_heaviest_terms_count_alone_or_beside_all(vectors, settings, full):
     masked = heaviest(queries, settings.get("query", V)), heaviest(documents, 3)
     views = [masked, vectors] if full else [masked]
     expected = sum(-log_softmax(q @ d.T, axis=1).diagonal().mean() for q, d in views)
-    assert value(Ranking([InfoNCE()], top_k=TopK(**settings)), vectors)["info_nce"] == pytest.approx(expected)
+    assert value(WeightedLosses([InfoNCE()], top_k=TopK(**settings)), vectors)["info_nce"] == pytest.approx(expected)
 
 
 def test_vectors_are_aligned_with_those_of_queries_and_documents(vectors):
@@ -84,6 +85,5 @@ def test_vectors_are_aligned_with_those_of_queries_and_documents(vectors):
     lesson = np.concatenate([taught[ROWS, column] for column in range(2 + C)])
     shared = (student > 0) & (lesson > 0)
     expected = 0.5 * ((student - lesson)[shared] ** 2).mean()
-    assert value(Ranking([Alignment(weight=0.5)], sparse_teacher=teacher), vectors)["alignment"] == pytest.approx(
-        expected
-    )
+    losses = WeightedLosses([SparseAlignment(weight=0.5)], sparse_teacher=teacher)
+    assert value(losses, vectors)["alignment"] == pytest.approx(expected)

@@ -48,7 +48,7 @@ def test_override_replaces_one_key(recipe_file, override, value):
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("training.learning_rat=1", "{file}: training.learning_rat: unknown key"),
+        ("training.learning_rat=1", "{file}: training.learning_rat: unknown key; did you mean learning_rate?"),
         ("training.steps=0", "{file}: training.steps: Input should be greater than 0, not 0"),
         ("training.batch_size=1", "{file}: training.batch_size: Input should be greater than or equal to 2, not 1"),
         ("calibrate.texts=a.txt", "{file}: calibrate: give either activation_rate or shift"),
@@ -61,6 +61,13 @@ def test_a_wrong_key_is_named_with_its_path(recipe_file, override, message):
     with pytest.raises(RecipeError) as error:
         read_recipe(recipe_file, [override])
     assert str(error.value) == message.format(file=recipe_file)
+
+
+def test_a_wrong_key_of_the_file_is_named_with_its_line(recipe_file):
+    recipe_file.write_text(SMALLEST.replace("steps", "stepz"), encoding="utf-8")
+    with pytest.raises(RecipeError) as error:
+        read_recipe(recipe_file, ["seed=1"])
+    assert str(error.value) == f"{recipe_file}:6: training.stepz: unknown key; did you mean steps?"
 
 
 def test_a_missing_key_is_named():

@@ -54,22 +54,26 @@ def test_what_was_written_down_is_read_again():
     ("keys", "message"),
     [
         ({"micro_batch": 5}, "training: micro_batch 5 does not divide batch_size 32"),
-        ({"losses": [{"name": "kl", "temp": 1}]}, "training.losses.0.kl.temp: unknown key"),
+        ({"losses": [{"name": "kl", "temp": 1}]}, "training.losses.0.temp: unknown key"),
         ({"losses": [{"name": "kl"}, {"name": "kl"}]}, "training: each of losses can be there once"),
-        ({"losses": [{"name": "info_nce", "queue": {}}]}, "training.losses.0.info_nce.queue.size: this key is missing"),
+        ({"losses": [{"name": "info_nce", "queue": {}}]}, "training.losses.0.queue.size: this key is missing"),
         (
             {"losses": [{"name": "info_nce", "queue": {"size": 9, "momentum": 1}}]},
-            "training.losses.0.info_nce.queue.momentum: Input should be less than 1",
+            "training.losses.0.queue.momentum: Input should be less than 1",
         ),
         ({"losses": [{"name": "alignment"}]}, "training: the loss alignment needs sparse_teacher"),
         ({"sparse_teacher": "s"}, "training: sparse_teacher teaches nothing without alignment"),
         ({"teacher": {"models": []}}, "training.teacher: a teacher is at least one of models, or lexical"),
         ({"teacher": {"lexical": True}}, "training.teacher teaches nothing: add kl or margin_mse"),
         ({"top_k": {}}, "training.top_k: top_k masks nothing"),
-        ({"regularizers": {"query": {"name": "l1", "threshold": 3}}}, "training.regularizers.query: l1 has no thresh"),
+        (
+            {"regularizers": {"query": {"name": "l1", "threshold": 3}}},
+            "training.regularizers.query: threshold is for",
+        ),
         ({"regularizers": {"query": {"k": 5}}}, "training.regularizers.query: k is for wackiness_flops, not for flops"),
         ({"regularizers": {"document": -1}}, "training.regularizers.document.weight: Input should be greater than"),
         ({"temperature": 1.0}, "training.temperature: unknown key"),
+        ({"stepz": 1}, "training.stepz: unknown key; did you mean steps?"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(keys, message):

@@ -14,8 +14,8 @@ from transformers import TrainerControl, TrainerState
 
 from vocable.encoder.encode import encode
 from vocable.encoder.roles import Role
+from vocable.objectives.regularizers import Regularizers
 from vocable.training.objective import MeasureWackiness, Penalties, Sample
-from vocable.training.recipe import Regularizers
 
 K = 3
 
@@ -84,19 +84,19 @@ def test_it_is_measured_every_so_many_steps_and_by_no_forward_pass(
     side = {"name": "wackiness_flops", "weight": 1, "ramp": "constant", "every": 3, "sample": 100, "k": K}
     parts = settings(query=side, document=side | {"every": 2})
     penalties = Penalties(parts, 10, v)
-    callback = MeasureWackiness(penalties, parts.measured, given, seed=0)
+    callback = MeasureWackiness(penalties, parts.needing("wackiness"), given, seed=0)
     measured: dict[int, dict[Role, torch.Tensor]] = {}
     for step in range(5):
         toy_model.train()
         state = TrainerState(global_step=step)
         callback.on_step_begin(None, state, TrainerControl(), toy_model)
         assert toy_model.training
-        measured[step] = {role: penalties.wackiness(role).clone() for role in parts.measured}
+        measured[step] = {role: penalties.wackiness(role).clone() for role in parts.needing("wackiness")}
         with torch.no_grad():  # another model in every step
             toy_model[0].auto_model.get_output_embeddings().weight.mul_(1.2)
         for learn in (False, True):
             penalties(torch.rand(2, v), torch.rand(4, v), step, learn=learn)
-    for role, part in parts.measured.items():
+    for role, part in parts.needing("wackiness").items():
         for step in range(1, 5):
             same = torch.equal(measured[step][role], measured[step - 1][role])
             assert same == (step % part.every > 0), (role, step)
@@ -122,5 +122,5 @@ def test_the_penalty_weighs_terms_by_their_wackiness() -> None:
 
 def test_a_side_without_it_keeps_no_scores() -> None:
     off = settings(query={"name": "wackiness_flops", "weight": 0}, document=1)
-    assert off.measured == {}
+    assert off.needing("wackiness") == {}
     assert Penalties(off, 10, 9).state() == {}

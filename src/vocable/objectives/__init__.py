@@ -1,1 +1,44 @@
-"""Training objectives: pure functions on vectors and scores, one a file."""
+"""Training objectives: pure functions on vectors and scores, and classes that carry their settings.
+
+Each loss is a class of `losses.py`, each regularizer one of `regularizers.py`: its name in a recipe, its settings and
+their checks, what it needs beside vectors, and what it computes. Adding one touches that file alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Annotated, Any
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+
+class Settings(BaseModel):
+    """Keys of a recipe that belong together: unknown ones are refused, and none is changed after reading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _suggest_for_unknown(cls, given: Any) -> Any:
+        """Refuse an unknown key with the nearest known one; the error's context has the key."""
+        if isinstance(given, Mapping):
+            known = {name for field in cls.model_fields.items() for name in _names(*field)}
+            for key in given:
+                if key not in known:
+                    nearest = get_close_matches(str(key), known, 1)
+                    hint = f"; did you mean {nearest[0]}?" if nearest else ""
+                    raise PydanticCustomError("unknown_key", "unknown key{hint}", {"key": key, "hint": hint})
+        return given
+
+
+def _names(name: str, field: Any) -> list[str]:
+    """Return what a field may be called."""
+    alias = field.validation_alias
+    return [str(choice) for choice in alias.choices] if isinstance(alias, AliasChoices) else [name]
+
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(gt=0, le=1)]

@@ -1,30 +1,24 @@
-"""Top-k masking: what is left of a vector when only its heaviest terms are kept.
+"""Losses: how well the vectors of a batch rank, or how far they are from what teachers say.
 
-Many sparse vectors in little memory, and queries' scores with them.
+The pure functions come first, then the classes of a recipe's losses. A new loss is a class and its name in `AnyLoss`.
 
-Letters: b queries, m vectors, v terms, z weights above zero in all vectors together.
-
-InfoNCE: each query shall find its own document among all documents of the batch.
-
-MarginMSE: the student's margins between positive and negative are drawn to the teacher's.
-
-KL distillation: the student's distribution over a query's candidates is drawn to the teacher's.
-
-Sparse alignment: the student's vectors are drawn to a sparse teacher's, term by term.
-
-Several teachers as one: each one's scores standardized, so that none drowns the others by its scale.
+Letters: b queries, c negatives of an example, n = b (1 + c) documents, m vectors, v terms, z weights above zero in all
+vectors together. The documents stand column by column: first the b positives, then everybody's first negative, and so
+on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple, TypeAlias
 
 import torch
+from pydantic import Field, PositiveInt
 from torch import Tensor
 from torch.nn import functional
 
 from vocable.errors import ArgumentError
+from vocable.objectives import Positive, Settings, Weight
 
 
 class Packed(NamedTuple):
@@ -41,7 +35,7 @@ class Packed(NamedTuple):
 
 
 def pack(vectors: Tensor, k: int) -> Packed:
-    """The k heaviest terms of each vector [m, v]; of one with fewer active terms, all.
+    """Return the k heaviest terms of each vector [m, v]; of one with fewer active terms, all.
 
     >>> offsets, terms, weights = pack(torch.tensor([[0.0, 3.0, 4.0], [0.0, 0.0, 0.0], [2.0, 0.0, 0.0]]), 2)
     >>> offsets.tolist(), terms.tolist(), weights.tolist()
@@ -54,31 +48,31 @@ def pack(vectors: Tensor, k: int) -> Packed:
 
 
 def nothing(like: Tensor) -> Packed:
-    """No rows, of the type and on the device of weights such as these."""
+    """Return no rows, of the type and on the device of weights such as these."""
     return Packed(like.new_zeros(1, dtype=torch.int32), like.new_empty(0, dtype=torch.int32), like.new_empty(0))
 
 
 def join(first: Packed, second: Packed) -> Packed:
-    """The rows of both, one after the other."""
+    """Return the rows of both, one after the other."""
     offsets = torch.cat([first.offsets, second.offsets[1:] + first.offsets[-1]])
     return Packed(offsets, torch.cat([first.terms, second.terms]), torch.cat([first.weights, second.weights]))
 
 
 def last_rows(packed: Packed, count: int) -> Packed:
-    """The last `count` rows, or all if there are no more."""
+    """Return the last `count` rows, or all if there are no more."""
     offsets = packed.offsets[-count - 1 :]
     return Packed(offsets - offsets[0], packed.terms[offsets[0] :], packed.weights[offsets[0] :])
 
 
 def unit(packed: Packed) -> Packed:
-    """Each row over its length; a row without terms stays one."""
+    """Return each row over its length; a row without terms stays one."""
     row = torch.repeat_interleave(packed.offsets.diff())
     squares = packed.weights.new_zeros(packed.rows).index_add(0, row, packed.weights.square())
     return packed._replace(weights=packed.weights / squares.sqrt()[row])
 
 
 def packed_scores(queries: Tensor, packed: Packed) -> Tensor:
-    """Inner products of queries [b, v] with m vectors: [b, m], differentiable in the queries.
+    """Return the inner products of queries [b, v] with m vectors: [b, m], differentiable in the queries.
 
     >>> float(packed_scores(torch.tensor([[1.0, 2.0]]), pack(torch.tensor([[0.0, 3.0]]), 2)))
     6.0
@@ -107,15 +101,17 @@ def info_nce(
     cosine: bool = False,
     queue: Queue | None = None,
 ) -> Tensor:
-    """-log of the positive's share of e^{s / tau} over all documents, the mean over queries (paper 004, eq. 2).
+    """Return -log of the positive's share of e^{s / tau} over all documents, the mean over queries.
+
+    Kim et al., Expanded-SPLADE, eq. 2.
 
     Args:
         queries: [b, v] b queries over v terms.
         documents: [n, v] with n >= b: document i is query i's positive, every other one a negative.
         temperature: tau, what the scores are divided by.
-        margin: taken from the positive's score before the division (the additive margin of paper 004, J.4).
+        margin: taken from the positive's score before the division (Kim et al., Expanded-SPLADE, J.4).
         cosine: s is the cosine and not the inner product. With a vector without terms it is 0.
-        queue: further negatives, which get no gradients (paper 004, J.4, after arXiv 1911.05722).
+        queue: further negatives, which get no gradients (ibid., after arXiv 1911.05722).
 
     Raises:
         ArgumentError: a query has no positive.
@@ -148,7 +144,7 @@ def _unit(vectors: Tensor) -> Tensor:
 
 
 def margin_mse(scores: Tensor, teacher_scores: Tensor) -> Tensor:
-    """((s(q,d+) - s(q,d-)) - (t+ - t-))^2, the mean over all triples (Hofstätter et al. 2020, arXiv 2010.02666).
+    """Return ((s(q,d+) - s(q,d-)) - (t+ - t-))^2, the mean over all triples (Hofstätter et al. 2020, arXiv 2010.02666).
 
     Args:
         scores: [b, k] the student's scores s of each query's k candidates, the positive first.
@@ -169,7 +165,7 @@ def margin_mse(scores: Tensor, teacher_scores: Tensor) -> Tensor:
 
 
 def kl(scores: Tensor, teacher_scores: Tensor, *, temperature: float = 1.0, teacher_temperature: float = 1.0) -> Tensor:
-    """KL(softmax(t / T) || softmax(s / tau)), the mean over queries.
+    """Return KL(softmax(t / T) || softmax(s / tau)), the mean over queries.
 
     The host library's SparseDistillKLDivLoss multiplies the same value by tau squared. Here a loss's weight is left to
     the recipe.
@@ -195,14 +191,14 @@ def kl(scores: Tensor, teacher_scores: Tensor, *, temperature: float = 1.0, teac
     )
 
 
-Kind = Literal["mse", "kl"]
+Divergence = Literal["mse", "kl"]
 ABSENT = 1e-8  # the share of a vector's weight that a term without weight counts as, in a logarithm
 
 
-def alignment(student: Tensor, teacher: Tensor, *, kind: Kind = "mse") -> Tensor:
-    """How far the student's vectors are from the teacher's (SAP of paper 001, table 6, after arXiv 2510.00671).
+def alignment(student: Tensor, teacher: Tensor, *, kind: Divergence = "mse") -> Tensor:
+    """Return how far the student's vectors are from the teacher's (SAP of Geng and Yang 2026, after arXiv 2510.00671).
 
-    Paper 001 gives no formula, and both kinds are this project's reading. The code published with arXiv 2510.00671
+    Their table 6 gives no formula, and both kinds are this project's reading. The code published with arXiv 2510.00671
     takes mean squared error over the terms that either has active, and of the pooled logits before the activation.
 
     - `mse`: the mean of squared differences over all pairs of a text and a term that both have active. What only one of
@@ -232,8 +228,8 @@ def alignment(student: Tensor, teacher: Tensor, *, kind: Kind = "mse") -> Tensor
         shared = (student > 0) & (teacher > 0)
         return ((student - teacher).square() * shared).sum() / shared.sum().clamp(min=1)
     if kind == "kl":
-        wanted, found = _shares(teacher), _shares(student)
-        return torch.xlogy(wanted, wanted).sub(wanted * found.clamp(min=ABSENT).log()).sum(dim=1).mean()
+        target, shares = _shares(teacher), _shares(student)
+        return torch.xlogy(target, target).sub(target * shares.clamp(min=ABSENT).log()).sum(dim=1).mean()
     raise ArgumentError(f"alignment is mse or kl, not {kind}")
 
 
@@ -244,7 +240,7 @@ def _shares(vectors: Tensor) -> Tensor:
 
 
 def ensemble(scores: Sequence[Tensor]) -> Tensor:
-    """The mean of the teachers' scores, each teacher's standardized over a query's candidates.
+    """Return the mean of the teachers' scores, each teacher's standardized over a query's candidates.
 
     Args:
         scores: of each teacher [b, k]. A teacher to whom all candidates of a query are alike says nothing about it.
@@ -262,7 +258,7 @@ def ensemble(scores: Sequence[Tensor]) -> Tensor:
 
 
 def top_k_mask(vectors: Tensor, k: int) -> Tensor:
-    """The vectors with all but the k heaviest terms of each set to 0 (arXiv 2112.09628).
+    """Return the vectors with all but the k heaviest terms of each set to 0 (arXiv 2112.09628).
 
     Of terms that weigh the same at the k-th place, those with the lower ids are kept. Gradients go to the kept terms
     alone. What is not finite is not masked: it makes the result not finite.
@@ -287,6 +283,132 @@ def top_k_mask(vectors: Tensor, k: int) -> Tensor:
         return vectors
     lightest = vectors.detach().topk(k, dim=1).values[:, -1:]
     heavier, tied = vectors > lightest, vectors == lightest
-    places = k - heavier.sum(dim=1, keepdim=True)
-    kept = heavier | (tied & (tied.cumsum(dim=1, dtype=torch.int32) <= places))
+    ties = k - heavier.sum(dim=1, keepdim=True)
+    kept = heavier | (tied & (tied.cumsum(dim=1, dtype=torch.int32) <= ties))
     return vectors * kept
+
+
+class Batch(NamedTuple):
+    """What a loss is computed from: vectors, and what the teachers say, empty where no loss needs it."""
+
+    queries: Tensor  # [b, v]
+    documents: Tensor  # [n, v]
+    teacher_scores: Tensor  # [b, n] of all its documents, or [b, 1 + c] of each example's own, the positive first
+    teacher_vectors: Tensor  # [b + n, v] of its queries and documents
+    queue: Queue | None = None
+
+    def compared_scores(self) -> tuple[Tensor, Tensor]:
+        """Return the scores of the same candidates, the positive first: the student's and the teacher's."""
+        if self.teacher_scores.shape[1] == len(self.documents):  # more than 1 + c: a batch has two examples at least
+            return positive_first(self.queries @ self.documents.T), positive_first(self.teacher_scores)
+        return own_scores(self.queries, self.documents), self.teacher_scores
+
+
+def own_scores(queries: Tensor, documents: Tensor) -> Tensor:
+    """Return each query's [b, v] scores of the 1 + c documents of its own example [n, v]: [b, 1 + c], positive first.
+
+    >>> own_scores(torch.tensor([[1.0], [2.0]]), torch.tensor([[1.0], [2.0], [3.0], [4.0]]))
+    tensor([[1., 3.],
+            [4., 8.]])
+    """
+    return torch.einsum("bv,cbv->bc", queries, documents.unflatten(0, (-1, len(queries))))
+
+
+def positive_first(scores: Tensor) -> Tensor:
+    """Return scores of every query with every document [b, n], each query's own column i moved to the front.
+
+    >>> positive_first(torch.tensor([[1, 2, 3], [4, 5, 6]]))
+    tensor([[1, 2, 3],
+            [5, 4, 6]])
+    """
+    own = torch.eye(*scores.shape, dtype=torch.bool, device=scores.device)
+    return torch.cat([scores.diagonal()[:, None], scores[~own].view(len(scores), -1)], dim=1)
+
+
+class Loss(Settings):
+    """A loss of a batch, and its weight among the others."""
+
+    needs: ClassVar[Literal["teacher_scores", "teacher_vectors"] | None] = None  # of `Batch`
+    weight: Positive = 1.0
+
+    def value(self, batch: Batch) -> Tensor:
+        """Return the loss, without its weight."""
+        raise NotImplementedError
+
+    def yardstick(self) -> InfoNCE | None:
+        """Return the InfoNCE on scores as this loss sees them, by which a training is watched; None if it has none."""
+        return None
+
+
+class QueueSettings(Settings):
+    """Documents of earlier batches, encoded by a copy of the encoder that follows it slowly.
+
+    The momentum of Kim et al., Expanded-SPLADE, appendix J.4.
+    """
+
+    size: PositiveInt = Field(description="how many documents, the newest ones")
+    momentum: float = Field(default=0.999, ge=0, lt=1, description="share of the copy's weights that a step keeps")
+    terms: PositiveInt = Field(default=1000, description="a document is kept with so many of its heaviest terms")
+
+
+class InfoNCE(Loss):
+    """A query's own document against all others of the batch."""
+
+    name: Literal["info_nce"] = "info_nce"
+    temperature: Positive = Field(default=1.0, description="what the scores are divided by")
+    margin: Weight = Field(default=0.0, description="what is taken from the positive's score")
+    cosine: bool = Field(default=False, description="of vectors of length 1")
+    queue: QueueSettings | None = Field(default=None, description="further negatives, from earlier batches")
+
+    def value(self, batch: Batch) -> Tensor:
+        return info_nce(
+            batch.queries,
+            batch.documents,
+            temperature=self.temperature,
+            margin=self.margin,
+            cosine=self.cosine,
+            queue=batch.queue,
+        )
+
+    def yardstick(self) -> InfoNCE:
+        return InfoNCE(temperature=self.temperature, cosine=self.cosine)
+
+
+class MarginMSE(Loss):
+    """The teacher's margins between positive and negatives."""
+
+    name: Literal["margin_mse"] = "margin_mse"
+    needs = "teacher_scores"
+
+    def value(self, batch: Batch) -> Tensor:
+        return margin_mse(*batch.compared_scores())
+
+
+class KL(Loss):
+    """The teacher's distribution over a query's documents."""
+
+    name: Literal["kl"] = "kl"
+    needs = "teacher_scores"
+    temperature: Positive = Field(default=1.0, description="what the student's scores are divided by")
+    teacher_temperature: Positive = Field(default=1.0, description="what the teacher's scores are divided by")
+
+    def value(self, batch: Batch) -> Tensor:
+        student, teacher = batch.compared_scores()
+        return kl(student, teacher, temperature=self.temperature, teacher_temperature=self.teacher_temperature)
+
+    def yardstick(self) -> InfoNCE:
+        return InfoNCE(temperature=self.temperature)
+
+
+class SparseAlignment(Loss):
+    """A sparse teacher's vectors."""
+
+    name: Literal["alignment"] = "alignment"
+    needs = "teacher_vectors"
+    kind: Divergence = Field(default="mse", description="over shared terms, or of vectors with sum 1")
+
+    def value(self, batch: Batch) -> Tensor:
+        return alignment(torch.cat([batch.queries, batch.documents]), batch.teacher_vectors, kind=self.kind)
+
+
+AnyLoss: TypeAlias = Annotated[InfoNCE | MarginMSE | KL | SparseAlignment, Field(discriminator="name")]

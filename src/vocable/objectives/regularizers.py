@@ -1,32 +1,32 @@
-"""Overlap: the penalty on a query and its document that differ in their terms.
+"""Regularizers: what the terms of a batch's vectors cost, so that they become sparse.
 
-The ramp of a regularizer's weight: from nothing to all of it over the first part of a training.
+A side, queries or documents, has one of `SideRegularizer`; `joint` and `overlap` look at both sides together. A new one
+is a class here: of one side with a line in `SideRegularizer`, of both with one in `Regularizers`.
 
-FLOPS: the penalty on how much of the batch each term is active in, and how strongly.
-
-DF-FLOPS: what a term costs by the number of documents that it is active in.
-
-Joint FLOPS: the penalty on terms that queries and documents have in common.
-
-L1: the penalty on the sum of a text's weights.
+Letters: b queries, n documents, m texts of one side, v terms.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_args
 
 import torch
+from pydantic import BeforeValidator, Field, PositiveInt
 from torch import Tensor
 
 from vocable.errors import ArgumentError
+from vocable.objectives import Settings, Share, Weight
 
 Shape = Literal["constant", "linear", "quadratic"]
 POWERS = {"constant": 0, "linear": 1, "quadratic": 2}
 
 
 def ramp(step: int, total_steps: int, *, shape: Shape = "quadratic", share: float = 1 / 3) -> float:
-    """min(1, step / (T · share))^p: what a weight is multiplied by (paper 000: quadratic over the first third).
+    """Return min(1, step / (T · share))^p, which a weight is multiplied by.
+
+    A quadratic ramp over the first third is that of "Rescaling MLM-Head for Neural Sparse Retrieval".
 
     Args:
         step: how many steps are done: 0 in the first one.
@@ -50,7 +50,7 @@ def ramp(step: int, total_steps: int, *, shape: Shape = "quadratic", share: floa
 
 
 def flops(vectors: Tensor, *, threshold: int = 0, term_weights: Tensor | None = None) -> Tensor:
-    """sum_j (mean_i w_j(i))^2 (Paria et al. 2020, arXiv 2004.05665; paper 004, eq. 3).
+    """Return sum_j (mean_i w_j(i))^2 (Paria et al. 2020, arXiv 2004.05665; Kim et al., Expanded-SPLADE, eq. 3).
 
     The mean is over all texts given. Where a batch is spread over devices, its vectors are to be gathered first: the
     mean of the devices' own penalties is another number, never a smaller one.
@@ -80,7 +80,7 @@ def flops(vectors: Tensor, *, threshold: int = 0, term_weights: Tensor | None = 
 
 
 def df_weights(frequencies: Tensor, *, alpha: float = 0.1, beta: float = 10.0) -> Tensor:
-    """g = 1 / (1 + (x^{log_alpha 2} - 1)^beta), the term weights of DF-FLOPS (arXiv 2505.15070).
+    """Return g = 1 / (1 + (x^{log_alpha 2} - 1)^beta), the term weights of DF-FLOPS (arXiv 2505.15070).
 
     The penalty is `flops(vectors, term_weights=df_weights(frequencies))`. A term of no document costs nothing, one of
     every document as much as in FLOPS.
@@ -109,7 +109,7 @@ def df_weights(frequencies: Tensor, *, alpha: float = 0.1, beta: float = 10.0) -
 
 
 def joint_flops(queries: Tensor, documents: Tensor) -> Tensor:
-    """sum_j mean_q w_j(q) · mean_d w_j(d), the mean score of all pairs (paper 004, eq. 4).
+    """Return sum_j mean_q w_j(q) · mean_d w_j(d), the mean score of all pairs (Kim et al., Expanded-SPLADE, eq. 4).
 
     As in `vocable.objectives.regularizers.flops`, the means are over all texts given.
 
@@ -125,7 +125,9 @@ def joint_flops(queries: Tensor, documents: Tensor) -> Tensor:
 
 
 def l1(vectors: Tensor) -> Tensor:
-    """mean_i sum_j w_j(i), where a common term costs no more than a rare one (paper 003, section 3.1).
+    """Return mean_i sum_j w_j(i), which makes a common term as cheap as a rare one.
+
+    It is the penalty of "Understanding Wacky Weights", section 3.1, beside FLOPS.
 
     Args:
         vectors: [m, v] m texts over v terms, no weight negative.
@@ -138,7 +140,9 @@ def l1(vectors: Tensor) -> Tensor:
 
 
 def overlap_distance(queries: Tensor, documents: Tensor) -> Tensor:
-    """1 - sum_j min(a_j(q), a_j(d)) / sum_j max(a_j(q), a_j(d)), a = 1 - e^-w, the mean over pairs (paper 004, J.3).
+    """Return 1 - sum_j min(a_j(q), a_j(d)) / sum_j max(a_j(q), a_j(d)), a = 1 - e^-w, the mean over pairs.
+
+    Kim et al., Expanded-SPLADE, appendix J.3.
 
     The paper asks for a penalty that has a query and its positive share many terms of medium weight, so that a search
     can ask for a share of the query's terms, and names the Jaccard distance. That it is taken of a, how far a term is
@@ -162,3 +166,155 @@ def overlap_distance(queries: Tensor, documents: Tensor) -> Tensor:
     shared = torch.minimum(active, given).sum(dim=1)
     either = torch.maximum(active, given).sum(dim=1)
     return (1 - shared / torch.where(either > 0, either, 1)).mean()
+
+
+Statistic = Literal["document_frequencies", "idf", "wackiness"]
+
+
+class Regularizer(Settings):
+    """A penalty's weight, and the ramp by which it rises."""
+
+    weight: Weight = 0.0
+    ramp: Shape = "quadratic"
+    share: Share = Field(default=1 / 3, description="of the steps, in which the weight rises")
+
+    def weight_at(self, step: int, steps: int) -> float:
+        """Return the weight in a step, counted from 0, of a training of `steps`."""
+        return self.weight * ramp(step, steps, shape=self.ramp, share=self.share)
+
+
+class OneSide(Regularizer):
+    """What makes the vectors of queries, or those of documents, sparse."""
+
+    needs: ClassVar[Statistic | None] = None  # what has to be known of each term
+
+    def penalty(self, vectors: Tensor, statistic: Tensor | None) -> Tensor:
+        """Return the penalty of vectors [m, v], without its weight; `statistic` [v] is what the class needs."""
+        raise NotImplementedError
+
+
+class AnyFlops(OneSide):
+    """FLOPS over the texts that have more than some terms."""
+
+    threshold: int = Field(default=0, ge=0, description="texts with so many active terms or fewer are left in peace")
+
+    def penalty(self, vectors: Tensor, statistic: Tensor | None) -> Tensor:
+        return flops(vectors, threshold=self.threshold, term_weights=self.term_weights(statistic))
+
+    def term_weights(self, statistic: Tensor | None) -> Tensor | None:
+        """Return what each term's weights are multiplied by [v]; None for nothing."""
+        return statistic
+
+
+class Flops(AnyFlops):
+    """FLOPS, all terms alike."""
+
+    name: Literal["flops"] = "flops"
+
+
+class L1(OneSide):
+    """The sum of a text's weights."""
+
+    name: Literal["l1"] = "l1"
+
+    def penalty(self, vectors: Tensor, statistic: Tensor | None) -> Tensor:
+        return l1(vectors)
+
+
+class DFFlops(AnyFlops):
+    """FLOPS by the share of documents that a term is active in, estimated while the model is trained."""
+
+    name: Literal["df_flops"] = "df_flops"
+    needs = "document_frequencies"
+
+    def term_weights(self, statistic: Tensor | None) -> Tensor | None:
+        return None if statistic is None else df_weights(statistic)
+
+
+class IDFFlops(AnyFlops):
+    """FLOPS by the inverse document frequencies of the training's documents."""
+
+    name: Literal["idf_flops"] = "idf_flops"
+    needs = "idf"
+
+
+class WackinessFlops(AnyFlops):
+    """FLOPS by the wackiness of a term as an expansion, measured again and again while the model is trained."""
+
+    name: Literal["wackiness_flops"] = "wackiness_flops"
+    needs = "wackiness"
+    every: PositiveInt = Field(default=100, description="steps between two measurements")
+    sample: PositiveInt = Field(default=1000, description="examples on which wackiness is measured")
+    k: PositiveInt = Field(default=100, description="documents that are retrieved for a text")
+
+
+SideRegularizer: TypeAlias = Flops | L1 | DFFlops | IDFFlops | WackinessFlops
+
+
+class BothSides(Regularizer):
+    """What queries and documents cost together."""
+
+    def penalty(self, queries: Tensor, documents: Tensor) -> Tensor:
+        """Return the penalty of queries [b, v] and documents [n, v], without its weight."""
+        raise NotImplementedError
+
+
+class JointFlops(BothSides):
+    """Joint FLOPS: the terms that queries and documents have in common."""
+
+    def penalty(self, queries: Tensor, documents: Tensor) -> Tensor:
+        return joint_flops(queries, documents)
+
+
+class Overlap(BothSides):
+    """That a query and its own document differ in their terms."""
+
+    def penalty(self, queries: Tensor, documents: Tensor) -> Tensor:
+        return overlap_distance(queries, documents[: len(queries)])
+
+
+def _weight_alone(given: Any) -> Any:
+    """Read a number alone as the weight."""
+    return given if isinstance(given, Settings | Mapping | bool) else {"weight": given}
+
+
+def _one_side(given: Any) -> Any:
+    """Read a number alone as the weight of FLOPS, and refuse settings that another regularizer has, in its name.
+
+    They may be there with the values that the other one has by default.
+    """
+    given = _weight_alone(given)
+    if not isinstance(given, Mapping):
+        return given
+    given = {"name": "flops"} | dict(given)
+    kinds: dict[str, type[OneSide]] = {kind.model_fields["name"].default: kind for kind in get_args(SideRegularizer)}
+    own = kinds.get(given["name"], OneSide).model_fields if isinstance(given["name"], str) else {}
+    for key in [key for key in given if own and key not in own]:
+        others = {name: kind.model_fields[key] for name, kind in kinds.items() if key in kind.model_fields}
+        if others and given[key] != next(iter(others.values())).default:
+            raise ValueError(f"{key} is for {', '.join(others)}, not for {given['name']}")
+        if others:
+            del given[key]
+    return given
+
+
+Side = Annotated[Annotated[SideRegularizer, Field(discriminator="name")], BeforeValidator(_one_side)]
+
+
+class Regularizers(Settings):
+    """The weights of queries, of documents and of both together, or all that there is to say about each."""
+
+    query: Side = Flops(weight=5e-5)
+    document: Side = Flops(weight=3e-5)
+    joint: Annotated[JointFlops, BeforeValidator(_weight_alone)] = JointFlops()
+    overlap: Annotated[Overlap, BeforeValidator(_weight_alone)] = Overlap()
+
+    @property
+    def active(self) -> dict[str, OneSide | BothSides]:
+        """The regularizers with a weight, by their keys, in a fixed order."""
+        parts = {key: getattr(self, key) for key in type(self).model_fields}
+        return {key: part for key, part in parts.items() if part.weight}
+
+    def needing(self, statistic: Statistic) -> dict[str, OneSide]:
+        """Return the active regularizers of one side that need a statistic, by their side."""
+        return {key: part for key, part in self.active.items() if isinstance(part, OneSide) and part.needs == statistic}

@@ -416,19 +416,19 @@ def prepare(recipe: Recipe, model: SparseEncoder, folder: Path) -> Lessons:
     examples = _load(recipe, folder)
     together = concatenate_datasets(list(examples.values()))
     texts = together.select_columns([column for column in together.column_names if column != "label"])
-    if settings.taught or settings.aligned or recipe.data.topical:
+    if settings.needs_scores or settings.sparse_teacher is not None or recipe.data.topical:
         examples = _numbered(examples)
     teacher: Teacher | None = None
     if settings.teacher is not None:
         teacher, dense = teach(texts, settings.teacher, folder)
         if recipe.data.topical:
             examples = by_topic(examples, dense[0].embeddings, settings.batch_size, recipe.seed)
-    elif settings.taught:
+    elif settings.needs_scores:
         teacher = OwnScores(together)
     sparse_teacher = None
     if settings.sparse_teacher is not None:
         sparse_teacher = teach_sparsely(settings.sparse_teacher, model, texts, folder / "sparse-teacher")
-    weights = _idf(model, texts, folder) if "idf_flops" in settings.regularizers.names else None
+    weights = _idf(model, texts, folder) if settings.regularizers.needing("idf") else None
     return Lessons(examples, teacher, sparse_teacher, weights)
 
 
@@ -441,7 +441,7 @@ def _load(recipe: Recipe, folder: Path) -> DatasetDict:
         batch_size=settings.batch_size,
         seed=recipe.seed,
         cache=folder,
-        scored=settings.taught and settings.teacher is None,
+        scored=settings.needs_scores and settings.teacher is None,
     )
 
 

@@ -28,10 +28,9 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from vocable.encoder.fuse import pack as without_padding
 from vocable.encoder.roles import route
-from vocable.objectives.losses import Packed, Queue, join, last_rows, nothing, pack
+from vocable.objectives.losses import Packed, Queue, QueueSettings, join, last_rows, nothing, pack
 from vocable.storage import replacing
 from vocable.training import processes
-from vocable.training.recipe import QueueSettings
 
 FILE = "momentum.safetensors"  # in a checkpoint
 

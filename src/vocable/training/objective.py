@@ -1,30 +1,14 @@
-"""What a batch is trained on: the losses of its vectors and their penalties, those of all devices together.
+"""What a batch is trained on: the losses and regularizers of a recipe, over the vectors of all devices together.
 
-Letters: b queries of a batch, n documents, v terms; a column is that of the examples: queries, positives, negatives.
-
-In how many documents each term is active, kept up while the model changes.
-
-Letters: n documents, v terms.
-
-How wacky each term is, measured again and again while the model changes.
-
-Letters: m sampled texts, v terms.
-
-The regularizers of a recipe on the vectors of a batch, each with its ramp.
-
-Letters: b queries, n documents, v terms.
-
-The losses of a recipe on the vectors of a batch, as a weighted sum.
-
-Letters: b queries, c negatives of an example, n = b (1 + c) documents, v terms. The documents stand column by column:
-first the b positives, then everybody's first negative, and so on.
+Letters: b queries of a batch, n documents, m sampled texts, v terms; a column is one of the examples: queries,
+positives, first negatives and so on. The documents of a batch stand column by column.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,26 +24,15 @@ from vocable.encoder.encode import TextEncoder
 from vocable.encoder.roles import Role
 from vocable.encoder.terms import own_terms, terms
 from vocable.evaluation.wackiness import wackiness, without_itself
-from vocable.objectives.losses import Queue, alignment, info_nce, kl, margin_mse, top_k_mask
-from vocable.objectives.regularizers import df_weights, flops, joint_flops, l1, overlap_distance, ramp
+from vocable.objectives.losses import AnyLoss, Batch, Queue, top_k_mask
+from vocable.objectives.regularizers import OneSide, Regularizers, Statistic, WackinessFlops
 from vocable.search.exact import ExactIndex
 from vocable.training import processes
 from vocable.training.batch_statistics import Monitor
 from vocable.training.data import Lessons
 from vocable.training.momentum import Momentum
 from vocable.training.processes import gathered
-from vocable.training.recipe import (
-    KL,
-    TAUGHT,
-    Alignment,
-    InfoNCE,
-    Joint,
-    Loss,
-    Regularizer,
-    Regularizers,
-    TopK,
-    Training,
-)
+from vocable.training.recipe import TopK, Training
 from vocable.training.teachers import SparseTeacher, Teacher
 
 REFRESH = 100  # steps between two estimates (arXiv 2505.15070)
@@ -140,11 +113,13 @@ class MeasureWackiness(TrainerCallback):
     on from a checkpoint has the scores that it would have had.
     """
 
-    def __init__(
-        self, penalties: Penalties, settings: Mapping[Role, Regularizer], examples: DatasetDict, seed: int
-    ) -> None:
-        self._penalties, self._settings = penalties, settings
-        self._samples = {side: Sample(examples, part.sample, side, part.k, seed) for side, part in settings.items()}
+    def __init__(self, penalties: Penalties, settings: Mapping[str, OneSide], examples: DatasetDict, seed: int) -> None:
+        self._penalties = penalties
+        self._settings = {side: part for side, part in settings.items() if isinstance(part, WackinessFlops)}
+        self._samples = {
+            side: Sample(examples, part.sample, "query" if side == "query" else "document", part.k, seed)
+            for side, part in self._settings.items()
+        }
 
     def on_step_begin(
         self,
@@ -160,7 +135,7 @@ class MeasureWackiness(TrainerCallback):
             if state.global_step % part.every == 0:
                 self._measure(model, side)
 
-    def _measure(self, model: SparseEncoder, side: Role) -> None:
+    def _measure(self, model: SparseEncoder, side: str) -> None:
         kept = self._penalties.wackiness(side)
         if processes.is_first():
             kept.copy_(self._samples[side].scores(model))
@@ -169,13 +144,13 @@ class MeasureWackiness(TrainerCallback):
 
 
 class Penalties(nn.Module):
-    """What sparsity costs: L1 or FLOPS of each side, the latter weighted or not, joint FLOPS of both, and overlap.
+    """The regularizers of a recipe on the vectors of a batch, and the statistics of terms that they need.
 
     Args:
-        settings: of queries, documents and both; a weight of 0 takes one away.
+        settings: the regularizers; a weight of 0 takes one away.
         steps: of the whole training, which the ramps are a share of.
         v: terms of a vector.
-        idf: [v], for `idf_flops`.
+        idf: [v], where a regularizer needs it.
     """
 
     idf: Tensor | None
@@ -184,61 +159,45 @@ class Penalties(nn.Module):
         super().__init__()
         self._settings, self._steps = settings, steps
         self.register_buffer("idf", idf, persistent=False)
-        self.frequencies = DocumentFrequencies(v) if "df_flops" in settings.names else None
-        for side in settings.measured:
+        self.frequencies = DocumentFrequencies(v) if settings.needing("document_frequencies") else None
+        for side in settings.needing("wackiness"):
             self.register_buffer(f"{side}_wackiness", torch.zeros(v))
 
     def forward(self, queries: Tensor, documents: Tensor, step: int, *, learn: bool) -> dict[str, Tensor]:
-        """The penalties of queries [b, v] and documents [n, v] in a step, counted from 0, times their weights.
+        """Return the penalties of queries [b, v] and documents [n, v] in a step, counted from 0, times their weights.
 
         Args:
             learn: whether these are documents that the model learns from, which count for DF-FLOPS.
         """
         if self.frequencies is not None and learn:
             self.frequencies.count(documents, step)
-        settings, found = self._settings, {}
-        if settings.query.weight:
-            found["query_regularizer_loss"] = self._one_side("query", queries, step)
-        if settings.document.weight:
-            found["document_regularizer_loss"] = self._one_side("document", documents, step)
-        if settings.joint.weight:
-            weight = self._weight(settings.joint, step)
-            found["joint_regularizer_loss"] = weight * joint_flops(queries, documents)
-        if settings.overlap.weight:
-            weight = self._weight(settings.overlap, step)
-            found["overlap_regularizer_loss"] = weight * overlap_distance(queries, documents[: len(queries)])
-        return found
+        penalties = {}
+        for key, part in self._settings.active.items():
+            weight = part.weight_at(step, self._steps)
+            if isinstance(part, OneSide):
+                vectors = queries if key == "query" else documents
+                penalty = part.penalty(vectors, self._statistic(key, part.needs))
+            else:
+                penalty = part.penalty(queries, documents)
+            penalties[f"{key}_regularizer_loss"] = weight * penalty
+        return penalties
 
-    def wackiness(self, side: Role) -> Tensor:
-        """The wackiness of each term [v] as an expansion of one side's texts, 0 until `MeasureWackiness` writes it."""
+    def wackiness(self, side: str) -> Tensor:
+        """Return each term's wackiness [v] as an expansion of a side's texts, 0 until `MeasureWackiness` writes it."""
         return self.get_buffer(f"{side}_wackiness")
 
     def weights(self, step: int) -> dict[str, float]:
-        """The weights of a step."""
-        settings = self._settings
-        parts: dict[str, Joint] = {name: getattr(settings, name) for name in type(settings).model_fields}
-        return {f"{name}_regularizer_weight": self._weight(part, step) for name, part in parts.items() if part.weight}
+        """Return the weights of a step."""
+        active = self._settings.active.items()
+        return {f"{key}_regularizer_weight": part.weight_at(step, self._steps) for key, part in active}
 
-    def _weight(self, part: Joint, step: int) -> float:
-        return part.weight * ramp(step, self._steps, shape=part.ramp, share=part.share)
-
-    def _one_side(self, side: Role, vectors: Tensor, step: int) -> Tensor:
-        part: Regularizer = getattr(self._settings, side)
-        if part.name == "l1":
-            return self._weight(part, step) * l1(vectors)
-        penalty = flops(vectors, threshold=part.threshold, term_weights=self._term_weights(side, part.name))
-        return self._weight(part, step) * penalty
-
-    def _term_weights(self, side: Role, name: str) -> Tensor | None:
-        """What FLOPS of one side multiplies the terms' weights by, [v]."""
-        if name == "idf_flops":
-            return self.idf
-        if name == "wackiness_flops":
-            return self.wackiness(side)
-        return df_weights(self.frequencies.shares()) if self.frequencies is not None and name == "df_flops" else None
+    def _statistic(self, side: str, name: Statistic | None) -> Tensor | None:
+        if name == "document_frequencies":
+            return None if self.frequencies is None else self.frequencies.shares()
+        return self.idf if name == "idf" else self.wackiness(side) if name == "wackiness" else None
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint has to keep, as JSON values."""
+        """Return what a checkpoint has to keep, as JSON values."""
         return {name: buffer.tolist() for name, buffer in self.state_dict().items()}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -246,33 +205,34 @@ class Penalties(nn.Module):
         self.load_state_dict({name: torch.tensor(values) for name, values in state.items()})
 
 
-class Ranking:
-    """What the vectors of a batch are to be: good at ranking, or like a teacher's.
+class WeightedLosses:
+    """The losses of a recipe on the vectors of a batch, each times its weight.
 
     Args:
         losses: each with its weight.
         top_k: the losses are taken on the heaviest terms and, if it says so, on all, and the two are added
             (arXiv 2112.09628).
-        teacher: of `kl` and `margin_mse`.
-        sparse_teacher: of `alignment`.
+        teacher: gives the scores that losses need.
+        sparse_teacher: gives the vectors that losses need.
     """
 
     def __init__(
         self,
-        losses: Sequence[Loss],
+        losses: Sequence[AnyLoss],
         *,
         top_k: TopK | None = None,
         teacher: Teacher | None = None,
         sparse_teacher: SparseTeacher | None = None,
     ) -> None:
+        needs = {loss.needs for loss in losses}
         self._losses, self._top_k = losses, top_k
-        self._teacher = teacher if any(loss.name in TAUGHT for loss in losses) else None
-        self._sparse_teacher = sparse_teacher
+        self._teacher = teacher if "teacher_scores" in needs else None
+        self._sparse_teacher = sparse_teacher if "teacher_vectors" in needs else None
 
     def __call__(
         self, queries: Tensor, documents: Tensor, labels: Tensor | None = None, queue: Queue | None = None
     ) -> dict[str, Tensor]:
-        """Each loss of queries [b, v] and documents [n, v], times its weight, by its name.
+        """Return each loss of queries [b, v] and documents [n, v], times its weight, by its name.
 
         Args:
             labels: [b], the rows of the examples, by which the teachers know them.
@@ -280,19 +240,16 @@ class Ranking:
         """
         nothing = queries.new_empty(0, 0)
         rows = np.empty(0, dtype=np.int64) if labels is None else labels.cpu().numpy()
-        lesson = Lesson(
-            scores=nothing if self._teacher is None else self._teacher.scores(rows).to(queries.device),
-            vectors=nothing if self._sparse_teacher is None else self._sparse_teacher.vectors(rows).to(queries.device),
-            queue=queue,
-        )
-        views = self._views(queries, documents)
+        scores = nothing if self._teacher is None else self._teacher.scores(rows).to(queries.device)
+        vectors = nothing if self._sparse_teacher is None else self._sparse_teacher.vectors(rows).to(queries.device)
+        batches = [Batch(*view, scores, vectors, queue) for view in self._views(queries, documents)]
         return {
-            loss.name: loss.weight * torch.stack([_value(loss, *view, lesson) for view in views]).sum()
+            loss.name: loss.weight * torch.stack([loss.value(batch) for batch in batches]).sum()
             for loss in self._losses
         }
 
     def _views(self, queries: Tensor, documents: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """The vectors on which the losses are taken: full, masked, or both."""
+        """Return the vectors on which the losses are taken: full, masked, or both."""
         full = (queries, documents)
         if self._top_k is None:
             return [full]
@@ -304,57 +261,7 @@ class Ranking:
         return [masked, full] if k.full else [masked]
 
 
-class Lesson(NamedTuple):
-    """What there is to a batch beside its vectors: what the teachers say of it, empty where there is none."""
-
-    scores: Tensor  # [b, n] of all its documents, or [b, 1 + c] of each example's own, the positive first
-    vectors: Tensor  # [b + n, v] of its queries and documents
-    queue: Queue | None
-
-
-def _value(loss: Loss, queries: Tensor, documents: Tensor, lesson: Lesson) -> Tensor:
-    if isinstance(loss, InfoNCE):
-        return info_nce(
-            queries,
-            documents,
-            temperature=loss.temperature,
-            margin=loss.margin,
-            cosine=loss.cosine,
-            queue=lesson.queue,
-        )
-    if isinstance(loss, Alignment):
-        return alignment(torch.cat([queries, documents]), lesson.vectors, kind=loss.kind)
-    if lesson.scores.shape[1] == len(documents):  # more than 1 + c of them: a batch has two examples at least
-        scores, taught = positive_first(queries @ documents.T), positive_first(lesson.scores)
-    else:
-        scores, taught = own_scores(queries, documents), lesson.scores
-    if isinstance(loss, KL):
-        return kl(scores, taught, temperature=loss.temperature, teacher_temperature=loss.teacher_temperature)
-    return margin_mse(scores, taught)
-
-
-def own_scores(queries: Tensor, documents: Tensor) -> Tensor:
-    """Each query [b, v] with the 1 + c documents of its own example [n, v]: [b, 1 + c], the positive first.
-
-    >>> own_scores(torch.tensor([[1.0], [2.0]]), torch.tensor([[1.0], [2.0], [3.0], [4.0]]))
-    tensor([[1., 3.],
-            [4., 8.]])
-    """
-    return torch.einsum("bv,cbv->bc", queries, documents.unflatten(0, (-1, len(queries))))
-
-
-def positive_first(scores: Tensor) -> Tensor:
-    """Scores of every query with every document [b, n], each query's own column i moved to the front.
-
-    >>> positive_first(torch.tensor([[1, 2, 3], [4, 5, 6]]))
-    tensor([[1, 2, 3],
-            [5, 4, 6]])
-    """
-    own = torch.eye(*scores.shape, dtype=torch.bool, device=scores.device)
-    return torch.cat([scores.diagonal()[:, None], scores[~own].view(len(scores), -1)], dim=1)
-
-
-RANKING = "base_loss"
+LOSSES = "base_loss"
 
 
 class Objective(nn.Module):
@@ -365,7 +272,7 @@ class Objective(nn.Module):
 
     Args:
         model: gives the vectors.
-        ranking: their losses.
+        losses: of their vectors.
         penalties: what their terms cost.
         monitor: looks on.
         description: of the recipe, for the model card.
@@ -375,7 +282,7 @@ class Objective(nn.Module):
     def __init__(
         self,
         model: SparseEncoder,
-        ranking: Ranking,
+        losses: WeightedLosses,
         penalties: Penalties,
         monitor: Monitor,
         description: dict[str, Any] | None = None,
@@ -386,7 +293,7 @@ class Objective(nn.Module):
         self.penalties, self.momentum = penalties, momentum
         self.step = 0
         self._queue: Queue | None = None
-        self._ranking, self._monitor, self._description = ranking, monitor, description or {}
+        self._losses, self._monitor, self._description = losses, monitor, description or {}
 
     def forward(self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None) -> dict[str, Tensor]:
         """The parts of the loss, which the trainer adds up.
@@ -417,10 +324,10 @@ class Objective(nn.Module):
         """Losses and penalties of this process's vectors, one [b, v] a column, and those of the others."""
         queries, *others = [gathered(column) for column in columns]
         documents = torch.cat(others)
-        losses = self._ranking(queries, documents, None if labels is None else gathered(labels), self._queue)
+        losses = self._losses(queries, documents, None if labels is None else gathered(labels), self._queue)
         self._monitor.see(queries, documents, losses, self.penalties.weights(self.step))
         penalties = self.penalties(queries, documents, self.step, learn=self.model.training)
-        return {RANKING: torch.stack(list(losses.values())).sum(), **penalties}
+        return {LOSSES: torch.stack(list(losses.values())).sum(), **penalties}
 
     def get_config_dict(self) -> dict[str, Any]:
         """What the model card says of the loss."""
@@ -446,8 +353,8 @@ class CachedObjective(CachedLossMixin, Objective):
         columns = list(sentence_features)
         with self._queued(columns):
             total = self.forward_cached(columns, labels)
-        others = {name: value for name, value in self._parts.items() if name != RANKING}
-        return {RANKING: total - sum(others.values()), **others}
+        others = {name: value for name, value in self._parts.items() if name != LOSSES}
+        return {LOSSES: total - sum(others.values()), **others}
 
     def calculate_loss(
         self, reps: list[list[Tensor]], labels: Tensor | None = None, *, with_backward: bool = False
@@ -465,13 +372,13 @@ class CachedObjective(CachedLossMixin, Objective):
 def make_objective(model: SparseEncoder, settings: Training, lessons: Lessons, monitor: Monitor) -> Objective:
     """The objective of a recipe, for its examples."""
     teacher, sparse_teacher = lessons.teacher, lessons.sparse_teacher
-    ranking = Ranking(settings.losses, top_k=settings.top_k, teacher=teacher, sparse_teacher=sparse_teacher)
+    losses = WeightedLosses(settings.losses, top_k=settings.top_k, teacher=teacher, sparse_teacher=sparse_teacher)
     penalties = Penalties(settings.regularizers, settings.steps, len(terms(model)), idf=lessons.idf)
     description = settings.model_dump(include={"losses", "regularizers"})
     momentum = None
     if settings.queue is not None:
         momentum = Momentum(model, settings.queue, settings.micro_batch or settings.batch_size)
-    parts = (model, ranking, penalties, monitor, description, momentum)
+    parts = (model, losses, penalties, monitor, description, momentum)
     if settings.micro_batch is None:
         return Objective(*parts)
     return CachedObjective(*parts, micro_batch=settings.micro_batch)

@@ -25,9 +25,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     AliasChoices,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Discriminator,
     Field,
     PositiveInt,
@@ -40,18 +38,14 @@ from pydantic import (
 )
 
 from vocable.encoder.encode import DType
-from vocable.encoder.roles import Role
 from vocable.errors import RecipeError
-from vocable.training.recipe_yaml import assign, override, read_values
+from vocable.objectives import Settings
+from vocable.objectives.losses import AnyLoss, InfoNCE, QueueSettings
+from vocable.objectives.regularizers import Regularizers
+from vocable.training.recipe_yaml import assign, line_of, override, read_values
 
 
-class Part(BaseModel):
-    """Keys of a recipe that belong together: unknown ones are refused, and none is changed after reading."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class HardNegatives(Part):
+class HardNegatives(Settings):
     """Examples as ids, in the layout of the msmarco-hard-negatives data set, and where the texts of the ids are."""
 
     file: str = Field(description="place of the ids: positives and, by system, negatives of each query")
@@ -81,7 +75,7 @@ def located(source: str | HardNegatives, locate: Callable[[str], str]) -> str | 
 Init = Literal["semantic", "subtoken", "mean", "random-new", "random-all"]
 
 
-class Transfer(Part):
+class Transfer(Settings):
     """The move to another vocabulary (paper 001, sections 4.2.1 and 4.2.2)."""
 
     target: str = Field(description="model or tokenizer whose vocabulary is wanted: built-in name, folder or Hub id")
@@ -95,7 +89,7 @@ class Transfer(Part):
     )
 
 
-class Expansion(Part):
+class Expansion(Settings):
     """An output vocabulary of whole words (paper 004, appendix B.1): the most frequent of texts, or those of a list."""
 
     texts: list[str] = Field(default=[], description="places of texts whose most frequent words are the terms")
@@ -119,7 +113,7 @@ class Expansion(Part):
         return self
 
 
-class Rescaling(Part):
+class Rescaling(Settings):
     """The division of the output matrix, tied or not, by a constant (paper 000, eq. 6)."""
 
     factor: Annotated[float, Field(gt=0, allow_inf_nan=False)] | Literal["auto"]
@@ -132,12 +126,7 @@ class Rescaling(Part):
         return self
 
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Share = Annotated[float, Field(gt=0, le=1)]
-
-
-class Queries(Part):
+class Queries(Settings):
     """Queries of another kind than documents: their tokens' weights, looked up, or an encoder of their own."""
 
     weights: Literal["idf", "ones"] | None = Field(default=None, description="of the tokens; no encoder reads a query")
@@ -159,55 +148,7 @@ class Queries(Part):
         return self
 
 
-class QueueSettings(Part):
-    """Documents of earlier batches, encoded by a copy of the encoder that follows it slowly (paper 004, J.4)."""
-
-    size: PositiveInt = Field(description="how many documents, the newest ones")
-    momentum: float = Field(default=0.999, ge=0, lt=1, description="share of the copy's weights that a step keeps")
-    terms: PositiveInt = Field(default=1000, description="a document is kept with so many of its heaviest terms")
-
-
-class InfoNCE(Part):
-    """A query's own document against all others of the batch."""
-
-    name: Literal["info_nce"] = "info_nce"
-    weight: Positive = 1.0
-    temperature: Positive = Field(default=1.0, description="what the scores are divided by")
-    margin: Weight = Field(default=0.0, description="what is taken from the positive's score")
-    cosine: bool = Field(default=False, description="of vectors of length 1")
-    queue: QueueSettings | None = Field(default=None, description="further negatives, from earlier batches")
-
-
-class MarginMSE(Part):
-    """The teacher's margins between positive and negatives."""
-
-    name: Literal["margin_mse"] = "margin_mse"
-    weight: Positive = 1.0
-
-
-class KL(Part):
-    """The teacher's distribution over a query's documents."""
-
-    name: Literal["kl"] = "kl"
-    weight: Positive = 1.0
-    temperature: Positive = Field(default=1.0, description="what the student's scores are divided by")
-    teacher_temperature: Positive = Field(default=1.0, description="what the teacher's scores are divided by")
-
-
-class Alignment(Part):
-    """A sparse teacher's vectors."""
-
-    name: Literal["alignment"] = "alignment"
-    weight: Positive = 1.0
-    kind: Literal["mse", "kl"] = Field(default="mse", description="over shared terms, or of vectors with sum 1")
-
-
-Loss = Annotated[InfoNCE | MarginMSE | KL | Alignment, Field(discriminator="name")]
-MEASURING = ("every", "sample", "k")  # how wackiness_flops measures
-TAUGHT = ("kl", "margin_mse")  # losses that need a teacher's scores
-
-
-class TeacherSettings(Part):
+class TeacherSettings(Settings):
     """Who scores every query of a batch with every document: several are standardized per query and averaged."""
 
     models: list[str] = Field(default=[], description="dense bi-encoders: folder, Hub id, or package:NAME/FOLDER")
@@ -221,7 +162,7 @@ class TeacherSettings(Part):
         return self
 
 
-class TopK(Part):
+class TopK(Settings):
     """The losses see the heaviest terms alone."""
 
     query: PositiveInt | None = Field(default=None, description="q_K, terms of a query; null for all")
@@ -235,63 +176,7 @@ class TopK(Part):
         return self
 
 
-def _as_part(given: Any) -> Any:
-    """A number alone is the weight."""
-    return given if isinstance(given, Part | dict | bool) else {"weight": given}
-
-
-class Joint(Part):
-    """What queries and documents cost together: joint FLOPS, or that a query and its positive differ in terms."""
-
-    weight: Weight = 0.0
-    ramp: Literal["constant", "linear", "quadratic"] = "quadratic"
-    share: Share = Field(default=1 / 3, description="of the steps, in which the weight rises")
-
-
-class Regularizer(Joint):
-    """What makes one side's vectors sparse."""
-
-    name: Literal["flops", "l1", "df_flops", "idf_flops", "wackiness_flops"] = "flops"
-    threshold: int = Field(default=0, ge=0, description="texts with so many active terms or fewer are left in peace")
-    every: PositiveInt = Field(default=100, description="wackiness_flops: steps between two measurements")
-    sample: PositiveInt = Field(default=1000, description="wackiness_flops: examples on which wackiness is measured")
-    k: PositiveInt = Field(default=100, description="wackiness_flops: documents that are retrieved for a text")
-
-    @model_validator(mode="after")
-    def _threshold_of_flops(self) -> Regularizer:
-        if self.threshold and self.name == "l1":
-            raise ValueError("l1 has no threshold: take another regularizer, or leave it out")
-        return self
-
-    @model_validator(mode="after")
-    def _measurements_of_wackiness(self) -> Regularizer:
-        others = [key for key in MEASURING if getattr(self, key) != type(self).model_fields[key].default]
-        if others and self.name != "wackiness_flops":
-            raise ValueError(f"{' and '.join(others)} is for wackiness_flops, not for {self.name}")
-        return self
-
-
-class Regularizers(Part):
-    """The weights of queries, of documents and of both together, or all that there is to say about each."""
-
-    query: Annotated[Regularizer, BeforeValidator(_as_part)] = Regularizer(weight=5e-5)
-    document: Annotated[Regularizer, BeforeValidator(_as_part)] = Regularizer(weight=3e-5)
-    joint: Annotated[Joint, BeforeValidator(_as_part)] = Joint()
-    overlap: Annotated[Joint, BeforeValidator(_as_part)] = Joint()
-
-    @property
-    def names(self) -> set[str]:
-        """Which kinds are in use."""
-        return {part.name for part in (self.query, self.document) if part.weight}
-
-    @property
-    def measured(self) -> dict[Role, Regularizer]:
-        """The sides whose terms' wackiness is measured."""
-        sides: dict[Role, Regularizer] = {"query": self.query, "document": self.document}
-        return {side: part for side, part in sides.items() if part.weight and part.name == "wackiness_flops"}
-
-
-class Training(Part):
+class Training(Settings):
     """How the retrieval training goes: by default InfoNCE over in-batch and hard negatives, with FLOPS."""
 
     steps: PositiveInt
@@ -300,7 +185,7 @@ class Training(Part):
     gradient_accumulation: PositiveInt = 1
     query_length: PositiveInt = 64
     document_length: PositiveInt = 128
-    losses: list[Loss] = Field(default=[InfoNCE()], min_length=1)
+    losses: list[AnyLoss] = Field(default=[InfoNCE()], min_length=1)
     teacher: TeacherSettings | None = None
     sparse_teacher: str | None = Field(default=None, description="of alignment: a model with the same output terms")
     top_k: TopK | None = None
@@ -331,17 +216,18 @@ class Training(Part):
         return self
 
     @model_validator(mode="after")
-    def _alignment_and_its_teacher(self) -> Training:
-        if self.aligned and self.sparse_teacher is None:
-            raise ValueError("the loss alignment needs sparse_teacher, the model whose vectors are aligned with")
-        if self.sparse_teacher is not None and not self.aligned:
+    def _sparse_teacher_of_a_loss(self) -> Training:
+        losses = [loss.name for loss in self.losses if loss.needs == "teacher_vectors"]
+        if losses and self.sparse_teacher is None:
+            raise ValueError(f"the loss {losses[0]} needs sparse_teacher, the model whose vectors are aligned with")
+        if self.sparse_teacher is not None and not losses:
             raise ValueError("sparse_teacher teaches nothing without alignment among the losses")
         return self
 
     @property
-    def taught(self) -> bool:
+    def needs_scores(self) -> bool:
         """Whether a loss needs a teacher's scores: of `teacher`, or those that the examples carry."""
-        return any(loss.name in TAUGHT for loss in self.losses)
+        return any(loss.needs == "teacher_scores" for loss in self.losses)
 
     @property
     def queue(self) -> QueueSettings | None:
@@ -349,20 +235,12 @@ class Training(Part):
         return next((loss.queue for loss in self.losses if isinstance(loss, InfoNCE)), None)
 
     @property
-    def aligned(self) -> bool:
-        """Whether a loss needs a sparse teacher's vectors."""
-        return any(loss.name == "alignment" for loss in self.losses)
-
-    @property
     def yardstick(self) -> InfoNCE:
         """The InfoNCE by which a training is watched, on the scores as the losses see them."""
-        for loss in self.losses:
-            if isinstance(loss, InfoNCE | KL):
-                return InfoNCE(temperature=loss.temperature, cosine=isinstance(loss, InfoNCE) and loss.cosine)
-        return InfoNCE()
+        return next((found for loss in self.losses if (found := loss.yardstick()) is not None), InfoNCE())
 
 
-class Pretraining(Part):
+class Pretraining(Settings):
     """Masked language modelling before the retrieval training."""
 
     texts: list[str] = Field(min_length=1, description="places whose texts the model learns from")
@@ -415,7 +293,7 @@ class Pretraining(Part):
         return self
 
 
-class Calibration(Part):
+class Calibration(Settings):
     """The shift of the output bias before the retrieval training: to a rate, or by a number of logits."""
 
     texts: str = Field(description="place of the probe texts; the first 256 are used")
@@ -430,7 +308,7 @@ class Calibration(Part):
         return self
 
 
-class Data(Part):
+class Data(Settings):
     """What the retrieval training learns from."""
 
     examples: list[Source] = Field(min_length=1, description="places of query, positive and negatives, or ids of them")
@@ -455,7 +333,7 @@ class Data(Part):
         return self
 
 
-class Evaluation(Part):
+class Evaluation(Settings):
     """Quality by exact search over whole datasets, in training and of variants; `dataset: PLACE` will do for one."""
 
     datasets: Annotated[list[str], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)] = Field(
@@ -465,7 +343,7 @@ class Evaluation(Part):
     every: PositiveInt | None = Field(default=500, description="steps; null: not during the training")
 
 
-class Saved(Part):
+class Saved(Settings):
     """What the finished model carries."""
 
     query_length: PositiveInt = 64
@@ -478,7 +356,7 @@ class Saved(Part):
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]*$")]  # a folder's name, too
 
 
-class Variant(Part):
+class Variant(Settings):
     """A recipe that differs from another in some keys, and what a paper reports of it."""
 
     set: dict[str, Any] = Field(default={}, description="dotted key: value; null takes a part away")
@@ -486,7 +364,7 @@ class Variant(Part):
     source: str = Field(default="", description="where the figures are printed")
 
 
-class Recipe(Part):
+class Recipe(Settings):
     """One run. The parts are carried out in the order in which they stand here; those left out are passed over.
 
     `about`, `needs` and `variants` describe and do nothing: they are not written down with the model.
@@ -524,9 +402,9 @@ class Recipe(Part):
         teacher = self.training.teacher
         if self.data.topical and (teacher is None or not teacher.models):
             raise ValueError("data.topical needs training.teacher.models: a dense teacher says what is near")
-        if teacher is not None and not self.training.taught and not self.data.topical:
+        if teacher is not None and not self.training.needs_scores and not self.data.topical:
             raise ValueError("training.teacher teaches nothing: add kl or margin_mse to training.losses")
-        if self.training.taught and teacher is None and not self.data.negatives:
+        if self.training.needs_scores and teacher is None and not self.data.negatives:
             raise ValueError(
                 "kl and margin_mse learn from training.teacher, or from the scores of the examples' own negatives: "
                 "name a teacher, or set data.negatives"
@@ -553,41 +431,61 @@ def read_recipe(path: str | Path, overrides: Sequence[str] = (), variant: str | 
 
     Raises:
         RecipeError: no such file, not YAML, no such variant, or a key that is unknown, missing, of the wrong type or
-            impossible together with another; the message names the file, the variant and the key's path.
+            impossible together with another; the message names the file, the line or the variant, and the key's path.
     """
-    values, name = read_values(Path(path)), str(path)
+    path = Path(path)
+    values, name = read_values(path), str(path)
+    changed = [text.partition("=")[0] for text in overrides]
     if variant is not None:
-        known = make_recipe(values, name).variants
+        known = make_recipe(values, name, path).variants
         if variant not in known:
-            raise RecipeError(f"{name}: no variant {variant!r}: {_choices(known)}")
+            choices = f"choose from {', '.join(known)}" if known else "it has none"
+            raise RecipeError(f"{name}: no variant {variant!r}: {choices}")
         name = f"{name}, variant {variant}"
         for key, value in known[variant].set.items():
             assign(values, key, value, f"{name}: {key}")
+        changed += known[variant].set
         del values["variants"]
     for text in overrides:
         override(values, text)
-    return make_recipe(values, name)
+    return make_recipe(values, name, path, changed)
 
 
-def make_recipe(values: dict[str, Any], name: str = "recipe") -> Recipe:
-    """Check a recipe given as plain values; errors are those of `read_recipe`."""
+def make_recipe(
+    values: dict[str, Any], name: str = "recipe", file: Path | None = None, changed: Sequence[str] = ()
+) -> Recipe:
+    """Check a recipe given as plain values; errors are those of `read_recipe`.
+
+    Args:
+        name: what errors call it.
+        file: where the values stand, to name a line, except those of keys `changed` since.
+    """
     try:
         return Recipe.model_validate(values)
     except ValidationError as error:
         first, *others = error.errors()
-        where = ": ".join(filter(None, [name, ".".join(str(part) for part in first["loc"])]))
+        keys, message = _located_error(first, values)
+        key = ".".join(map(str, keys))
+        line = None
+        if file is not None and not any(f"{key}.".startswith(f"{one}.") for one in changed):
+            line = line_of(file, keys)
+        where = ": ".join(filter(None, [name if line is None else f"{name}:{line}", key]))
         more = f" (and {len(others)} more)" if others else ""
-        raise RecipeError(f"{where}: {_explain(first)}{more}") from error
+        raise RecipeError(f"{where}: {message}{more}") from error
 
 
-def _explain(error: Any) -> str:
-    if error["type"] == "extra_forbidden":
-        return "unknown key"
+def _located_error(error: Any, values: Any) -> tuple[list[str | int], str]:
+    """Return the path of the key that an error is about, without the names of union members, and its message."""
+    keys: list[str | int] = []
+    loc = [*error["loc"], *([error["ctx"]["key"]] if error["type"] == "unknown_key" else [])]
+    for i, key in enumerate(loc):
+        there = (isinstance(values, Mapping) and key in values) or (isinstance(values, list) and isinstance(key, int))
+        if there:
+            values = values[key]
+        if there or i + 1 == len(loc):
+            keys.append(key)
     if error["type"] == "missing":
-        return "this key is missing"
+        return keys, "this key is missing"
     message = error["msg"].removeprefix("Value error, ")
-    return message if isinstance(error["input"], dict) else f"{message}, not {error['input']!r}"
-
-
-def _choices(variants: Mapping[str, Variant]) -> str:
-    return f"choose from {', '.join(variants)}" if variants else "it has none"
+    plain = error["type"] == "unknown_key" or isinstance(error["input"], Mapping)
+    return keys, message if plain else f"{message}, not {error['input']!r}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,24 @@ def read_values(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
         raise RecipeError(f"{path}: base: the name of a file, not {base!r}")
     below = read_values(path.parent / base, (*above, path))
     return _laid_over({key: value for key, value in below.items() if key not in OWN_KEYS}, values)
+
+
+def line_of(path: Path, keys: Sequence[str | int]) -> int | None:
+    """Return the line of a recipe's file, counted from 1, in which a key stands; None if it is in none, or a base's."""
+    node = yaml.compose(path.read_text(encoding="utf-8"), Loader=LOADER)
+    line = None
+    for key in keys:
+        if isinstance(node, yaml.MappingNode):
+            pairs = {name.value: (name, value) for name, value in node.value}
+        elif isinstance(node, yaml.SequenceNode):
+            pairs = {str(i): (value, value) for i, value in enumerate(node.value)}
+        else:
+            return None
+        if str(key) not in pairs:
+            return None
+        name, node = pairs[str(key)]
+        line = name.start_mark.line + 1
+    return line
 
 
 def override(values: dict[str, Any], text: str) -> None:

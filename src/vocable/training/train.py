@@ -121,7 +121,7 @@ def _fine_tune(model: SparseEncoder, recipe: Recipe, work: Path) -> None:
     objective = make_objective(model, settings, lessons, monitor)
     trainer = _trainer(model, objective, recipe, lessons.examples, work / "train")
     texts = next(iter(lessons.examples.values()))[:PROBE_TEXTS]["positive"]
-    if measured := settings.regularizers.measured:
+    if measured := settings.regularizers.needing("wackiness"):
         trainer.add_callback(MeasureWackiness(objective.penalties, measured, lessons.examples, recipe.seed))
     if objective.momentum is not None:
         trainer.add_callback(MomentumState(objective.momentum))
