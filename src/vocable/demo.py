@@ -61,7 +61,7 @@ def run(folder: str | Path = "vocable-demo") -> None:
         tuned_model = _fine_tune(folder / "model")
         _, tuned, tuned_hybrid = _systems(tuned_model, dataset, "fine-tuned")
     systems = compare([lexical, learned, tuned, hybrid, tuned_hybrid])
-    console.print(systems.table())
+    console.print(systems.table().rich())
     for line in verdict(systems):
         console.print(f"   {line}")
     _next(console, folder)

@@ -212,7 +212,7 @@ def load_arrays(
     `verify` reads every byte once and compares the checksums; without it only types, shapes and lengths are checked.
     """
     place = Path(folder)
-    header = _read_header(place, kind)
+    header = read_header(place, kind)
     arrays = {}
     for name, described in header.pop("arrays").items():
         file = place / f"{name}.npy"
@@ -228,18 +228,19 @@ def load_arrays(
     return arrays, header
 
 
-def _read_header(place: Path, kind: str) -> dict[str, Any]:
+def read_header(place: Path, kind: str | None = None) -> dict[str, Any]:
+    """The header of the folder of arrays at `place`, which is of this `kind` if one is given."""
     file = place / HEADER
     try:
         header: dict[str, Any] = json.loads(file.read_bytes())
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise VectorsError(f"{place}: not an index (no {HEADER})") from error
     except (OSError, ValueError) as error:
         raise VectorsError(f"{file}: cut short or damaged: {error}") from error
     arrays = header.get("arrays") if isinstance(header, dict) else None
     if not isinstance(arrays, dict) or not all(isinstance(array, dict) for array in arrays.values()):
         raise VectorsError(f"{file}: does not describe an index")
-    if header.get("kind") != kind or header.get("format") != FORMAT:
+    if header.get("kind") != (kind or header.get("kind")) or header.get("format") != FORMAT:
         found = f"kind {header.get('kind')!r}, format {header.get('format')}"
         raise VectorsError(f"{place}: expected an index of kind {kind!r}, format {FORMAT}, not {found}")
     return header

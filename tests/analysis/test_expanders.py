@@ -35,7 +35,7 @@ def reference(expander: Expander, texts: list[str], documents: list[str], k: int
     importance: dict[str, list[float]] = {}
     for row, own in enumerate(index.words(texts)):
         weights = dict(zip(names, vectors[[row]].toarray()[0], strict=True))
-        scores = index.vectors() @ np.array([weights[name] for name in index.vocabulary])
+        scores = index.get() @ np.array([weights[name] for name in index.vocabulary])
         found = [int(i) for i in np.argsort(-scores, kind="stable")[:k] if scores[i] > 0]
         for name in [name for name in names if weights[name] and name not in own]:
             having = sum(name in one for one in counts)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vocable.analysis.report import Drawing, Section, Words, page
-from vocable.evaluation.tables import Grid
+from vocable.tables import Table
 
 SVG = '<?xml version="1.0"?><svg xmlns="http://www.w3.org/2000/svg"><text>é</text></svg>'
 SHOWN = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]))
@@ -43,7 +43,7 @@ class Cells(HTMLParser):
 
 @given(st.lists(SHOWN, min_size=4, max_size=4), SHOWN)
 def test_texts_come_back_as_they_are(cells: list[str], paragraph: str) -> None:
-    grid = Grid("a & b", ["<i>", "n"], [cells[:2], cells[2:]])
+    grid = Table("a & b", ["<i>", "n"], [cells[:2], cells[2:]])
     found = Cells(page("T<1>", [Section('"1"', [paragraph, grid]), Section("2", [Words(grid)])]))
     assert found.texts["td"] == cells * 2
     assert found.texts["th"] == ["<i>", "n"] * 2

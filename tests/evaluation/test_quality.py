@@ -2,13 +2,11 @@ from __future__ import annotations
 
 import json
 import math
-from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pytest
 from ir_measures import ScoredDoc
-from rich.console import Console
 from sentence_transformers import SparseEncoder
 
 from vocable.data import Document, Qrel, Query
@@ -275,9 +273,7 @@ def test_tables_show_quality_and_cost() -> None:
     assert result.markdown() == (
         "| system | RR@10 | query terms | p50 ms |\n|:--|--:|--:|--:|\n| a\\|b [unused1] | 0.5000 | 3.50 | 0.13 |"
     )
-    console = Console(width=100, file=StringIO())
-    console.print(result.table())
-    shown = console.file.getvalue()
+    shown = str(result.table())
     assert "toy, 3 queries" in shown
     assert ["a|b", "[unused1]", "0.5000", "3.50", "0.13"] in [line.split() for line in shown.splitlines()]
 
@@ -285,9 +281,8 @@ def test_tables_show_quality_and_cost() -> None:
 def test_the_widest_table_keeps_its_numbers_on_a_terminal_of_80_columns() -> None:
     cost = Cost(123.4, 1234.5, 12.34, 5_000_000_000, 12345.6, 12.345, 123.456)
     result = evaluate_run("a model with a long name", RUN, DATASET, ["nDCG@10", "R@1000"], cost=cost)
-    console = Console(width=80, file=StringIO())
-    console.print(side_by_side([result, result], [{"nDCG@10": 0.0321, "R@1000": 0.00001}]).table())
-    shown = console.file.getvalue()
-    cells = "0.032 0.6667 <0.001 123.4 1234 12.3 5000 12346 12.3 123.5"
-    assert cells.split() == next(line.split() for line in shown.splitlines() if "<0.001" in line)[-10:]
+    shown = str(side_by_side([result, result], [{"nDCG@10": 0.0321, "R@1000": 0.00001}]))
+    assert max(map(len, shown.splitlines())) <= 80
+    for cells in ("0.032 0.6667 <0.001", "123.4 1234 12.3 5000 12346 12.3 123.5"):
+        assert cells in [" ".join(line.split()[-len(cells.split()) :]) for line in shown.splitlines()]
     assert "…" not in shown

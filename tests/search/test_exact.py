@@ -250,4 +250,4 @@ def test_the_vectors_come_back_as_they_were_given(ids):
     vectors = csr_array(
         np.array([[0.0, 1.0, 0.5], [2.0, 0.0, 0.0], [0.0, 0.0, 0.0], [1.0, 3.0, 0.0]], dtype=np.float32)
     )
-    np.testing.assert_array_equal(ExactIndex(vectors, ids=ids).vectors().toarray(), vectors.toarray())
+    np.testing.assert_array_equal(ExactIndex(vectors, ids=ids).get().toarray(), vectors.toarray())

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from io import StringIO
 
 import numpy as np
 import pytest
@@ -9,8 +8,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from rich.console import Console
-from rich.table import Table
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 from sentence_transformers.base.modules import Router
@@ -21,6 +18,7 @@ from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, VectorsError
 from vocable.search.exact import ExactIndex
 from vocable.search.explain import expansion, expansion_of_text, explain, explain_texts, text_terms
+from vocable.tables import Table
 
 NAMES = ["list", "array", "##ing", "[unused1]", "set"]
 QUERY, DOCUMENT = "The old fox reads", "Every compiler rewrites books at night."
@@ -31,10 +29,9 @@ def row(*weights: float) -> csr_array:
 
 
 def shown(table: Table) -> list[list[str]]:
-    console = Console(width=120, file=StringIO())
-    console.print(table)
-    lines = [line for line in console.file.getvalue().splitlines() if "│" in line]
-    return [[cell.strip() for cell in line.strip("│").split("│")] for line in lines]
+    """The rows of a table as it is printed."""
+    _, _, lines = str(table).partition("─\n")
+    return [line.split() for line in lines.splitlines()]
 
 
 @settings(deadline=None, max_examples=60)

@@ -14,7 +14,7 @@ from vocable.adapt.rescale import Choice, choose_factor, is_calm, rescale
 from vocable.adapt.statistics import measure_start
 from vocable.encoder.head import Activation
 from vocable.encoder.load import load, load_checkpoint
-from vocable.evaluation.tables import short
+from vocable.tables import short
 from vocable.training.batch_statistics import Collapse, Kind, Signs
 from vocable.training.guard import advise
 from vocable.training.recipe import make_recipe

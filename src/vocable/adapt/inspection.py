@@ -34,7 +34,7 @@ from vocable.encoder.fuse import plain_decoder, splade_modules
 from vocable.encoder.load import load_checkpoint, load_tokenizer
 from vocable.encoder.output_vocabulary import output_layer
 from vocable.errors import ArgumentError, ModelError
-from vocable.evaluation.tables import short
+from vocable.tables import short
 
 WIDTH = 80
 NORM = 2.0

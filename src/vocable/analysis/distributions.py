@@ -436,7 +436,7 @@ def stored_parts(place: str | os.PathLike[str]) -> StoredParts:
         shards = read_shards(folder)
         first = next(shards)
         return StoredParts(_matrices(first.matrix, shards), first.meta)
-    return StoredParts(iter([index.vectors()]), index.meta)
+    return StoredParts(iter([index.get()]), index.meta)
 
 
 def postings(

@@ -18,8 +18,8 @@ from vocable.analysis.figures import ACROSS, PANEL, save_figure
 from vocable.analysis.removal import Point, Removal
 from vocable.analysis.report import Drawing, Section, page, settings_section
 from vocable.errors import ArgumentError, require_extra
-from vocable.evaluation.tables import NONE, Grid, p_value
 from vocable.storage import replacing, write_record
+from vocable.tables import NONE, Table, p_value
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -99,7 +99,7 @@ EXPLANATION = (
 )
 
 
-def removal_tables(found: Removal) -> list[Grid]:
+def removal_tables(found: Removal) -> list[Table]:
     """A table for each measure, with a row for nothing removed and one for each threshold."""
     return [_table(found, measure) for measure in found.full]
 
@@ -133,11 +133,11 @@ def write_removal_report(folder: Path, removals: Sequence[Removal], settings: Ma
         file.write(page("Removal of expansion terms", sections).encode())
 
 
-def _table(found: Removal, measure: str) -> Grid:
+def _table(found: Removal, measure: str) -> Table:
     header = ["removed", "terms", "entries", "random entries", measure, "p", "random", "interval", "wacky is"]
     whole = ["0", "0", "0.0%", "0.0%", f"{found.full[measure]:.4f}", *[NONE] * 4]
     title = f"{found.dataset}, {found.queries} queries, {found.side} expansions"
-    return Grid(title, header, [whole, *(_row(point, measure) for point in found.points)])
+    return Table(title, header, [whole, *(_row(point, measure) for point in found.points)])
 
 
 def _row(point: Point, measure: str) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
-from vocable.evaluation.tables import NONE, Grid
+from vocable.tables import NONE, Table
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
@@ -31,26 +31,26 @@ class Drawing(NamedTuple):
 class Words(NamedTuple):
     """A table whose cells are words, so that all its columns begin at the left."""
 
-    grid: Grid
+    grid: Table
 
 
 class Section(NamedTuple):
     """A heading and what stands below it; a string is a paragraph."""
 
     heading: str
-    parts: Sequence[str | Grid | Words | Drawing]
+    parts: Sequence[str | Table | Words | Drawing]
 
 
 def settings_section(settings: Mapping[str, Any]) -> Section:
     """How something was measured, from JSON values."""
     rows = [[name, _shown(value)] for name, value in settings.items()]
-    return Section("Settings", [Words(Grid("", ["setting", "value"], rows))])
+    return Section("Settings", [Words(Table("", ["setting", "value"], rows))])
 
 
 def page(title: str, sections: Sequence[Section]) -> str:
     """The page. Every text in it is shown as it is, never read as HTML.
 
-    >>> "<td>&lt;b&gt;</td>" in page("terms", [Section("wacky", ["one term", Grid("", ["term"], [["<b>"]])])])
+    >>> "<td>&lt;b&gt;</td>" in page("terms", [Section("wacky", ["one term", Table("", ["term"], [["<b>"]])])])
     True
     """
     body = "\n".join(f"<h2>{escape(one.heading)}</h2>\n" + "\n".join(map(_part, one.parts)) for one in sections)
@@ -73,7 +73,7 @@ def _shown(value: Any) -> str:
     return NONE if value is None else str(value)
 
 
-def _part(part: str | Grid | Words | Drawing) -> str:
+def _part(part: str | Table | Words | Drawing) -> str:
     if isinstance(part, str):
         return f"<p>{escape(part)}</p>"
     if isinstance(part, Words):
@@ -85,7 +85,7 @@ def _part(part: str | Grid | Words | Drawing) -> str:
     return _table(part)
 
 
-def _table(grid: Grid, kind: str = "") -> str:
+def _table(grid: Table, kind: str = "") -> str:
     caption = f"<caption>{escape(grid.title)}</caption>" if grid.title else ""
     header = "".join(f"<th>{escape(cell)}</th>" for cell in grid.header)
     rows = "\n".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in grid.rows)

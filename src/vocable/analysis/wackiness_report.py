@@ -26,13 +26,13 @@ from vocable.analysis.report import Drawing, Section, Words, page, settings_sect
 from vocable.analysis.wackiness import WACKIEST, Choices, Finding, ScoresMeta, known, write_scores
 from vocable.encoder.terms import fingerprint
 from vocable.errors import ModelError
-from vocable.evaluation.tables import NONE, Grid
 from vocable.storage import replacing, write_record
+from vocable.tables import NONE, Table
 
 RESULTS, PAGE, CURVES = "results.json", "index.html", "curves"
 
 
-def table(models: Sequence[Mapping[str, Any]]) -> Grid:
+def table(models: Sequence[Mapping[str, Any]]) -> Table:
     """W-AUC of each expander, the least wacky first (the paper's table 2), and how much it expands.
 
     `models` are findings as JSON values, as they stand in a report.
@@ -47,24 +47,24 @@ def table(models: Sequence[Mapping[str, Any]]) -> Grid:
         ]
         for one in sorted(models, key=lambda one: math.inf if one["w_auc"] is None else one["w_auc"])
     ]
-    return Grid("", ["model", "W-AUC", "scored terms", "L0", "expansions"], rows)
+    return Table("", ["model", "W-AUC", "scored terms", "L0", "expansions"], rows)
 
 
-def wackiest_table(findings: Sequence[Finding]) -> Grid:
+def wackiest_table(findings: Sequence[Finding]) -> Table:
     """The wackiest terms of each expander side by side, grouped by kind (the paper's table 3)."""
     rows: list[list[str]] = []
     for kind in KINDS:
         lists = [[one.terms[column] for column in one.wackiest if one.kinds[column] == kind] for one in findings]
         for place in range(max(map(len, lists), default=0)):
             rows.append(["" if place else kind, *(those[place] if place < len(those) else "" for those in lists)])
-    return Grid("", ["kind", *(one.name for one in findings)], rows)
+    return Table("", ["kind", *(one.name for one in findings)], rows)
 
 
-def sensitivity_table(findings: Sequence[Finding]) -> Grid:
+def sensitivity_table(findings: Sequence[Finding]) -> Table:
     """W-AUC of each expander as it is measured, and with one choice another."""
     columns = [{"as chosen": one.w_auc, **dict(one.sensitivity)} for one in findings]
     rows = [[choice, *(_number(known(column[choice])) for column in columns)] for choice in columns[0]]
-    return Grid("", ["choice", *(one.name for one in findings)], rows)
+    return Table("", ["choice", *(one.name for one in findings)], rows)
 
 
 def write_report(
@@ -196,7 +196,7 @@ def with_row(card: str, row: list[str]) -> str:
     places = {tuple(old[:IDENTITY]): number for number, old in enumerate(rows)}
     place = places.get(tuple(row[:IDENTITY]), len(rows))
     rows[place : place + 1] = [row]
-    section = "\n".join([BEGIN, "## Wackiness", "", ABOUT, "", Grid("", HEADER, rows).markdown(), "", END])
+    section = "\n".join([BEGIN, "## Wackiness", "", ABOUT, "", Table("", HEADER, rows).markdown(), "", END])
     if end >= 0:
         return card[:begin] + section + card[end + len(END) :]
     return (card.rstrip("\n") + "\n\n" if card.strip() else "") + section + "\n"

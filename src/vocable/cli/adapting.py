@@ -94,7 +94,7 @@ def _trials(choice: Choice) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from vocable.evaluation.tables import short
+    from vocable.tables import short
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for column in ("k", "active", "terms", "score", "std", "largest", "own first", "loss", "guessing"):

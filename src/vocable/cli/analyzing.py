@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
     from vocable.analysis.distributions import LogitStatistics, Postings, Recoverability, TermScores
-    from vocable.evaluation.tables import Grid
+    from vocable.tables import Table
     from vocable.vectors import VectorsMeta
 
 Vectors = Annotated[Path, typer.Argument(metavar="VECTORS", help="What vocable encode wrote.")]
@@ -93,7 +93,7 @@ def postings(
         print_json([one.to_json(names) for one in found])
         return
     for grid in _postings_tables(found):
-        print_table(grid.table())
+        print_table(grid)
     for one in found[:1]:
         print("longest lists:", ", ".join(f"{names[t] if names else f'<{t}>'} {n:,}" for t, n in one.longest) or "none")
 
@@ -209,15 +209,15 @@ def _names(meta: VectorsMeta | None, model: str | None) -> list[str] | None:
     return names
 
 
-def _print(values: object, grid: Grid, as_json: bool) -> None:
+def _print(values: object, grid: Table, as_json: bool) -> None:
     if as_json:
         print_json(values)
     else:
-        print_table(grid.table())
+        print_table(grid)
 
 
-def _logits_table(found: LogitStatistics, groups: Recoverability | None) -> Grid:
-    from vocable.evaluation.tables import Grid
+def _logits_table(found: LogitStatistics, groups: Recoverability | None) -> Table:
+    from vocable.tables import Table
 
     rows = [["logit-score-std", f"{found.logit_score_std:.4f}"]]
     rows += [[f"doc-score-avg@{k}", f"{value:.4f}"] for k, value in found.doc_score_avg.items()]
@@ -229,11 +229,11 @@ def _logits_table(found: LogitStatistics, groups: Recoverability | None) -> Grid
         rows += [["variance within clusters", f"{groups.inner_variance:.4f}"]]
         rows += [["its share of all variance", f"{groups.inner_share:.4f}"]]
     title = f"{found.texts:,} texts, {found.tokens:,} tokens, {found.terms:,} terms"
-    return Grid(title, ["statistic", "value"], rows)
+    return Table(title, ["statistic", "value"], rows)
 
 
-def _weights_table(found: list[TermScores]) -> Grid:
-    from vocable.evaluation.tables import NONE, Grid
+def _weights_table(found: list[TermScores]) -> Table:
+    from vocable.tables import NONE, Table
 
     rows = [
         [
@@ -244,11 +244,11 @@ def _weights_table(found: list[TermScores]) -> Grid:
         ]
         for one in found
     ]
-    return Grid("", ["kept", "threshold", "logit-cnt", "logit-score-std"], rows)
+    return Table("", ["kept", "threshold", "logit-cnt", "logit-score-std"], rows)
 
 
-def _postings_tables(found: list[Postings]) -> list[Grid]:
-    from vocable.evaluation.tables import Grid
+def _postings_tables(found: list[Postings]) -> list[Table]:
+    from vocable.tables import Table
 
     lengths = []
     for one in found:
@@ -267,8 +267,8 @@ def _postings_tables(found: list[Postings]) -> list[Grid]:
     ]
     percentiles = [name for name in found[0].l0 if name.startswith("p")]
     return [
-        Grid("length of a postings list", ["kept", "terms", "number", "mean", "var", "std", "gini"], lengths),
-        Grid(
+        Table("length of a postings list", ["kept", "terms", "number", "mean", "var", "std", "gini"], lengths),
+        Table(
             f"terms of a text, {found[0].texts:,} texts",
             ["kept", "L0 mean", "L0 std", *percentiles, "postings", "index MB"],
             sizes,

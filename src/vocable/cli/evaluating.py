@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +11,7 @@ import typer
 
 from vocable.cli.gridding import print_grid, search_in_many_ways
 from vocable.cli.options import Json, Measures, Precision
-from vocable.cli.output import WIDTH, natural_width, print_json, print_table
+from vocable.cli.output import print_json, print_table
 from vocable.errors import ArgumentError, DataError
 from vocable.progress import progress
 
@@ -184,20 +183,5 @@ def _print_comparison(comparison: Comparison, markdown: bool, as_json: bool) -> 
         print_json(comparison.to_json())
     elif markdown:
         print(comparison.markdown())
-    elif natural_width(comparison.table()) <= WIDTH:
-        print_table(comparison.table())
     else:
-        _print_in_parts(comparison)
-
-
-def _print_in_parts(comparison: Comparison) -> None:
-    """Where one table is too wide: two measures at a time, then the cost."""
-    evaluations = comparison.evaluations
-    measures = list(evaluations[0].values)
-    for start in range(0, len(measures), 2):
-        some = measures[start : start + 2]
-        parts = [replace(e, values={name: e.values[name] for name in some}, cost=None) for e in evaluations]
-        print_table(replace(comparison, evaluations=tuple(parts)).table())
-    if any(evaluation.cost for evaluation in evaluations):
-        parts = [replace(evaluation, values={}) for evaluation in evaluations]
-        print_table(replace(comparison, evaluations=tuple(parts), p_values=()).table())
+        print_table(comparison.table())

@@ -63,4 +63,4 @@ def print_grid(points: list[GridPoint], markdown: bool, as_json: bool) -> None:
     elif markdown:
         print(grid_table(points).markdown())
     else:
-        print_table(grid_table(points).table())
+        print_table(grid_table(points))

@@ -11,9 +11,9 @@ from io import StringIO
 from typing import Any
 
 from rich.console import Console, RenderableType
-from rich.table import Table
+from rich.table import Table as RichTable
 
-WIDTH = 80
+from vocable.tables import WIDTH, Table
 
 
 def show(result: Any, as_json: bool) -> None:
@@ -42,7 +42,7 @@ def _parts(result: Any) -> Iterator[Any]:
     if isinstance(result, list | tuple) and not hasattr(result, "_fields"):
         for one in result:
             yield from _parts(one)
-    elif isinstance(result, str | Table):
+    elif isinstance(result, str | Table | RichTable):
         yield result
     elif not hasattr(result, "table") or any("__str__" in vars(one) for one in type(result).__mro__[:-1]):
         yield str(result)
@@ -55,17 +55,20 @@ def print_json(values: Any, *, indent: int | None = 2) -> None:
     print(json.dumps(values, indent=indent, ensure_ascii=False))
 
 
-def print_table(table: RenderableType) -> None:
-    """Print what rich can render; colours and bold only where stdout is a terminal, too wide a table in parts."""
+def print_table(table: Table | RenderableType) -> None:
+    """Print a table, or what else rich can render; bold only where stdout is a terminal, too wide a table in parts."""
+    if isinstance(table, Table):
+        print(table.text(terminal=sys.stdout.isatty()))
+        return
     # Rendered first and then printed: rich would end the process itself when the reader has gone.
     console = Console(file=StringIO(), width=WIDTH, force_terminal=sys.stdout.isatty(), highlight=False)
     with console.capture() as rendered:
-        for part in _narrow(table) if isinstance(table, Table) else [table]:
+        for part in _narrow(table) if isinstance(table, RichTable) else [table]:
             console.print(part)
     print("\n".join(line.rstrip() for line in rendered.get().splitlines()))
 
 
-def _narrow(table: Table) -> Iterator[Table]:
+def _narrow(table: RichTable) -> Iterator[RichTable]:
     """The table, or where it is too wide several with its first column, each as wide as fits."""
     first, *others = table.columns
     part = copy(table)

@@ -118,5 +118,5 @@ def _print(output: Path, as_json: bool) -> None:
         return
     for values in results["datasets"]:
         for grid in removal_tables(Removal.from_json(values)):
-            print_table(grid.table())
+            print_table(grid)
     print(f"{output / PAGE}: all of it on one page")

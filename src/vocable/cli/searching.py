@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vocable.cli.options import Json, read_text
-from vocable.cli.output import WIDTH, counted, print_json, print_table, shortened
+from vocable.cli.output import counted, print_json, print_table, shortened
 from vocable.errors import ArgumentError
 from vocable.progress import progress
+from vocable.tables import WIDTH
 
 if TYPE_CHECKING:
     from vocable.data import Query

@@ -10,8 +10,9 @@ from typing import Annotated
 import typer
 
 from vocable.cli.options import Json, Output
-from vocable.cli.output import WIDTH, natural_width, print_json, print_table
+from vocable.cli.output import print_json, print_table
 from vocable.errors import ArgumentError, RecipeError
+from vocable.tables import WIDTH
 
 
 def train(
@@ -156,7 +157,4 @@ def _train_several(
         print_json(variants.as_json(results))
         return
     grid = variants.side_by_side(results, path.stem)
-    if natural_width(grid.table()) <= WIDTH:
-        print_table(grid.table())
-    else:
-        print(grid.markdown())
+    print_table(grid)

@@ -214,5 +214,5 @@ def _print(output: Path, as_json: bool) -> None:
     if as_json:
         print_json({"output": str(output), **results})
         return
-    print_table(table(results["models"]).table())
+    print_table(table(results["models"]))
     print(f"{output / PAGE}: curves, the wackiest terms, and how they were measured")

@@ -8,7 +8,7 @@ retrieve(model, dataset)                        Retrieval: ranking, vectors and 
 """
 
 from vocable.evaluation.compare import Comparison, compare, paired_t_test
-from vocable.evaluation.cost import Cost, activation_rates, active_terms, flops, index_bytes, search_latency
+from vocable.evaluation.cost import Cost, activation_rates, active_terms, flops, search_latency
 from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.quality import Evaluation, evaluate, evaluate_run, parse_measures
 from vocable.evaluation.retrieval import Retrieval, retrieve
@@ -25,7 +25,6 @@ __all__ = [
     "evaluate",
     "evaluate_run",
     "flops",
-    "index_bytes",
     "load_dataset",
     "paired_t_test",
     "parse_measures",

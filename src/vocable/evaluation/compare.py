@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from rich.table import Table
 from scipy.stats import t as student_t
 
 from vocable.errors import ArgumentError
 from vocable.evaluation.quality import Evaluation, side_by_side
-from vocable.evaluation.tables import Grid
+from vocable.tables import Table
 
 
 @dataclass(frozen=True)
@@ -36,13 +35,10 @@ class Comparison:
 
     def markdown(self) -> str:
         """Quality, significance and cost as a markdown table."""
-        return self._grid().markdown()
+        return self.table().markdown()
 
     def table(self) -> Table:
-        """Quality, significance and cost as a rich table."""
-        return self._grid().table()
-
-    def _grid(self) -> Grid:
+        """Quality, significance and cost."""
         return side_by_side(self.evaluations, self.p_values)
 
 

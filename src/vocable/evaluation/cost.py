@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from vocable.errors import ArgumentError, VectorsError
+from vocable.tables import NONE, short
 
 T = TypeVar("T")
 TIMED_QUERIES = 1000  # of more queries than that, as many are timed, evenly spread
@@ -40,10 +41,27 @@ class Cost:
     matched: float | None = None
 
 
-class Stored(Protocol):
-    """An index that is a set of arrays."""
+# The columns of a `Cost`: what stands above, and how its value is printed.
+COST_COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
+    "query_terms": ("query terms", short),
+    "document_terms": ("doc terms", short),
+    "flops": ("FLOPS", short),
+    "index_bytes": ("index MB", lambda count: short(count / 1e6)),
+    "documents_per_second": ("docs/s", "{:.0f}".format),
+    "search_p50_ms": ("p50 ms", short),
+    "search_p95_ms": ("p95 ms", short),
+    "matched": ("matched", "{:.3g}".format),
+}
 
-    def arrays(self) -> dict[str, np.ndarray]: ...
+
+def cost_columns(costs: Sequence[Cost | None]) -> tuple[list[str], list[list[str]]]:
+    """The header and the cells, one list for each of `costs`, of the columns in which any of them has a value."""
+    shown = [name for name in COST_COLUMNS if any(getattr(cost, name, None) is not None for cost in costs)]
+    rows = []
+    for cost in costs:
+        values = [(getattr(cost, name, None), COST_COLUMNS[name][1]) for name in shown]
+        rows.append([NONE if value is None else text(value) for value, text in values])
+    return [COST_COLUMNS[name][0] for name in shown], rows
 
 
 def active_terms(vectors: csr_array) -> float:
@@ -78,11 +96,6 @@ def activation_rates(vectors: csr_array) -> NDArray[np.float64]:
     counts = np.bincount(vectors.indices[vectors.data != 0], minlength=vectors.shape[1])
     rates: NDArray[np.float64] = counts / max(1, vectors.shape[0])
     return rates
-
-
-def index_bytes(index: Stored) -> int:
-    """The bytes of an index: postings, weights, their offsets and the document ids."""
-    return sum(array.nbytes for array in index.arrays().values())
 
 
 def search_latency(search: Callable[[T], object], queries: Sequence[T]) -> tuple[float, float]:

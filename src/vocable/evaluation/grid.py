@@ -20,8 +20,8 @@ from vocable.errors import ArgumentError, check_texts
 from vocable.evaluation.cost import Cost, active_terms, flops
 from vocable.evaluation.quality import Evaluation, depth, evaluate_run, parse_measures
 from vocable.evaluation.retrieval import Encoded
-from vocable.evaluation.tables import NONE, Grid
 from vocable.search.exact import ExactIndex, rescore
+from vocable.tables import NONE, Table
 from vocable.vectors import check_limits, prune
 
 MEASURES = ("RR@10", "R@10")  # those of the paper
@@ -159,7 +159,7 @@ def check_depth(settings: Sequence[Setting], measures: Sequence[str | Measure], 
         raise ArgumentError(f"a measure looks at {deepest} results, where a search gives {shortest}")
 
 
-def grid_table(points: Sequence[GridPoint]) -> Grid:
+def grid_table(points: Sequence[GridPoint]) -> Table:
     """The points as a table: what is swept, mean numbers of terms, FLOPS, matched documents and the measures."""
     shown, first = swept(points), points[0].evaluation
     several = len({point.system for point in points}) > 1
@@ -173,7 +173,7 @@ def grid_table(points: Sequence[GridPoint]) -> Grid:
         values = [f"{value:.4f}" for value in point.evaluation.values.values()]
         rows.append([*([point.system] if several else []), *setting, *cells, *values])
     title = f"{first.dataset}, {first.queries} queries"
-    return Grid(title, [*header, "L0_q", "L0_d", "FLOPS", "matched", *first.values], rows)
+    return Table(title, [*header, "L0_q", "L0_d", "FLOPS", "matched", *first.values], rows)
 
 
 def swept(points: Sequence[GridPoint]) -> list[str]:

@@ -19,17 +19,16 @@ from typing import Any
 import ir_measures
 from ir_measures import Measure, Qrel, ScoredDoc
 from ir_measures.measures import registry
-from rich.table import Table
 from sentence_transformers import SparseEncoder
 
 from vocable.encoder.encode import DType
 from vocable.encoder.fuse import splade_modules
 from vocable.errors import ArgumentError, DataError
-from vocable.evaluation.cost import Cost
+from vocable.evaluation.cost import Cost, cost_columns
 from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.retrieval import retrieve
-from vocable.evaluation.tables import NONE, Grid, cost_columns, p_value
 from vocable.search.ranking import read_trec
+from vocable.tables import NONE, Table, p_value
 
 
 def parse_measures(names: Sequence[str | Measure]) -> dict[str, Measure]:
@@ -189,11 +188,11 @@ class Evaluation:
 
     def markdown(self) -> str:
         """Quality and cost as a markdown table of one row."""
-        return side_by_side([self]).markdown()
+        return self.table().markdown()
 
     def table(self) -> Table:
-        """Quality and cost as a rich table of one row."""
-        return side_by_side([self]).table()
+        """Quality and cost in one row."""
+        return side_by_side([self])
 
 
 def evaluate(
@@ -272,7 +271,7 @@ def evaluate_run(
     return Evaluation(name, judged.name, judged_measures.aggregated(per_query), per_query, cost, judged.unjudged)
 
 
-def side_by_side(evaluations: Sequence[Evaluation], p_values: Sequence[Mapping[str, float]] = ()) -> Grid:
+def side_by_side(evaluations: Sequence[Evaluation], p_values: Sequence[Mapping[str, float]] = ()) -> Table:
     """The one table of quality and cost: a row for each evaluation, the measures being those of the first.
 
     `p_values` {measure: p} are of all but the first evaluation; with them every measure gets a second column.
@@ -289,7 +288,8 @@ def side_by_side(evaluations: Sequence[Evaluation], p_values: Sequence[Mapping[s
                 row.append(cell)
     names, costs = cost_columns([evaluation.cost for evaluation in evaluations])
     title = f"{first.dataset}, {first.queries} queries"
-    return Grid(title, header + names, [row + cells for row, cells in zip(rows, costs, strict=True)])
+    groups = [2 if p_values else 1] * len(first.values) + ([len(names)] if names else [])
+    return Table(title, header + names, [row + cells for row, cells in zip(rows, costs, strict=True)], groups)
 
 
 def _hits(run: Run) -> list[ScoredDoc]:

@@ -22,7 +22,7 @@ from vocable.data import Document
 from vocable.encoder.encode import DType, TextEncoder
 from vocable.encoder.stream import encode_stream
 from vocable.errors import ArgumentError, DataError
-from vocable.evaluation.cost import Cost, activation_rates, active_terms, flops, index_bytes, search_latency, spread
+from vocable.evaluation.cost import Cost, activation_rates, active_terms, flops, search_latency, spread
 from vocable.evaluation.dataset import Dataset
 from vocable.search.bm25 import RM3, BM25Index
 from vocable.search.exact import ExactIndex
@@ -144,7 +144,7 @@ def _cost(queries: csr_array, documents: csr_array, index: ExactIndex, rate: flo
         query_terms=active_terms(queries),
         document_terms=active_terms(documents),
         flops=flops(queries, documents),
-        index_bytes=index_bytes(index),
+        index_bytes=index.nbytes,
         documents_per_second=rate,
         search_p50_ms=p50,
         search_p95_ms=p95,
@@ -184,7 +184,7 @@ def retrieve_lexically(dataset: Dataset, *, k: int = 1000, rm3: bool = False) ->
         query_terms=active_terms(queries),
         document_terms=float(shares.sum()),
         flops=float(np.dot(activation_rates(queries), shares)),
-        index_bytes=index_bytes(index),
+        index_bytes=index.nbytes,
         documents_per_second=len(index) / seconds,
         search_p50_ms=p50,
         search_p95_ms=p95,

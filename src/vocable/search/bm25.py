@@ -37,18 +37,21 @@ from scipy.sparse import csc_array, csr_array
 
 from vocable.errors import ArgumentError, VectorsError, check_texts
 from vocable.search.exact import ExactIndex
+from vocable.search.index import About, Immutable
 from vocable.search.ranking import Ranking
 from vocable.storage import Ids, load_arrays, save_arrays, strings_from_arrays, strings_to_arrays
 from vocable.vectors import as_vectors, prune
 
 
-class BM25Index:
+class BM25Index(Immutable):
     """BM25 (Lucene's variant) over stemmed words of two or more letters, without stop words.
 
     >>> index = BM25Index(["A cat sat.", "Dogs bark at cats", ""], ids=["a", "b", "c"])
     >>> [document for document, _ in index.search(["barking cats"], k=3).hits(0)]
     ['b', 'a']
     """
+
+    about = About("bm25", exact=True)
 
     def __init__(
         self,
@@ -84,25 +87,40 @@ class BM25Index:
         """How many documents have each term, int64 [v]."""
         return self._index.document_frequency
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of postings, weights, offsets, document ids and the vocabulary."""
+        return sum(array.nbytes for array in self.arrays().values())
+
     def __len__(self) -> int:
         return len(self._index)
+
+    def __repr__(self) -> str:
+        return f"BM25Index({len(self):,} documents, {len(self.vocabulary):,} terms)"
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The index as arrays: postings, document ids, and the vocabulary."""
         return self._index.arrays() | strings_to_arrays("terms", Ids(list(self.vocabulary)))
 
-    def vectors(self) -> csr_array:
-        """The weights of the documents' terms, csr_array [n, v]."""
-        return self._index.vectors()
+    def get(self, rows: Sequence[int] | np.ndarray | None = None) -> csr_array:
+        """The weights of the terms of the documents in `rows`, csr_array [m, v]; of all n by default."""
+        return self._index.get(rows)
 
-    def search(self, queries: Sequence[str] | csr_array, k: int = 10, *, threads: int | None = None) -> Ranking:
+    def search(
+        self,
+        queries: Sequence[str] | csr_array,
+        k: int = 10,
+        *,
+        minimum_match: float = 0.0,
+        threads: int | None = None,
+    ) -> Ranking:
         """The k best documents for each of q queries; a document that shares no term is never a hit.
 
         `queries` are texts, or weights [q, v] of the vocabulary's terms, such as those of an expansion.
         """
         check_texts(queries, "queries")
         vectors = queries if isinstance(queries, csr_array) else self.query_vectors(queries)
-        return self._index.search(vectors, k, threads=threads)
+        return self._index.search(vectors, k, minimum_match=minimum_match, threads=threads)
 
     def query_vectors(self, texts: Sequence[str]) -> csr_array:
         """How often each known term occurs in each of q texts, csr_array [q, v]."""
@@ -154,6 +172,9 @@ class BM25Index:
         model.index((numbers, self.vocabulary), create_empty_token=False, show_progress=progress)
         parts = model.scores["data"], model.scores["indices"], model.scores["indptr"]
         return csc_array(parts, shape=shape).tocsr()
+
+
+ENGINE = BM25Index
 
 
 def count_words(texts: Sequence[Sequence[str]], vocabulary: Mapping[str, int]) -> csr_array:

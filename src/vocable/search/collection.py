@@ -18,11 +18,9 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.ipc as ipc
 from scipy.sparse import csr_array
@@ -106,25 +104,6 @@ class Collection:
         depth = max(k, FUSED_DEPTH)
         learned = self.postings.search(vectors, depth, minimum_match=minimum_match)
         return weighted([learned, self.bm25.search(texts, depth)], [1, 1], depth=k)
-
-    def matched(self, query: csr_array, row: int) -> csr_array:
-        """The indexed weights [1, v] that the document in `row` has for the terms of `query` [1, v]."""
-        starts, documents, weights = (self._arrays[name] for name in ("starts", "documents", "weights"))
-        order = self._arrays["order"]
-        number = int(np.flatnonzero(order == row)[0]) if len(order) else row
-        found = []
-        for term in query.indices.tolist():
-            start, end = int(starts[term]), int(starts[term + 1])
-            position = start + int(np.searchsorted(documents[start:end], number))
-            if position < end and documents[position] == number:
-                found.append((term, weights[position]))
-        columns = np.array([term for term, _ in found], dtype=np.int32)
-        values = np.array([weight for _, weight in found], dtype=np.float32)
-        return csr_array((values, columns, np.array([0, len(found)], dtype=np.int32)), shape=(1, query.shape[1]))
-
-    @cached_property
-    def _arrays(self) -> dict[str, np.ndarray]:
-        return self.postings.arrays()
 
 
 def build_collection(
@@ -310,5 +289,11 @@ class Searcher:
 
     def _explain(self, query: csr_array, tokens: set[str], row: int, document: Document) -> Explanation:
         """Why the document in `row` matches the vector [1, v] of a query with these tokens, by the stored weights."""
-        weights = self.collection.matched(query, row)
-        return explain(query, weights, self.names, tokens, text_terms(self.model, document.full), self.wacky)
+        return explain(
+            query,
+            self.collection.postings.get([row]),
+            self.names,
+            tokens,
+            text_terms(self.model, document.full),
+            self.wacky,
+        )

@@ -21,16 +21,19 @@ from scipy.sparse import csc_array, csr_array
 
 from vocable.errors import ArgumentError, VectorsError
 from vocable.search import exact_kernels as kernels
+from vocable.search.index import About, Immutable
 from vocable.search.ranking import Ranking, best
 from vocable.storage import Ids, load_arrays, save_arrays, strings_from_arrays, strings_to_arrays
 from vocable.vectors import VectorsMeta, as_vectors
 
 
-class ExactIndex:
+class ExactIndex(Immutable):
     """Postings of n document vectors, searched exhaustively.
 
     Ties are broken by id (by row without ids). A document that shares no term with the query is never a hit.
     """
+
+    about = About("exact", exact=True)
 
     def __init__(self, vectors: csr_array, ids: Sequence[str] | None = None, meta: VectorsMeta | None = None) -> None:
         """Index `vectors` [n, v]; `ids` are the documents' names by row, `meta` says what made the vectors.
@@ -51,16 +54,39 @@ class ExactIndex:
     def __len__(self) -> int:
         return self.shape[0]
 
+    def __repr__(self) -> str:
+        return f"ExactIndex({self.shape[0]:,} documents, {self.shape[1]:,} terms, {self._starts[-1]:,} postings)"
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of postings, weights, their offsets and the document ids."""
+        return sum(array.nbytes for array in self.arrays().values())
+
     @property
     def document_frequency(self) -> np.ndarray:
         """The length of every posting list, int64 [v]."""
         return np.diff(self._starts)
 
-    def vectors(self) -> csr_array:
-        """The documents' vectors, csr_array [n, v], by row."""
-        postings = csc_array((self._weights, self._documents, self._starts), shape=self.shape)
-        vectors: csr_array = postings.tocsr()
-        return vectors[np.argsort(self._order)] if len(self._order) else vectors
+    def get(self, rows: Sequence[int] | np.ndarray | None = None) -> csr_array:
+        """The stored vectors of the documents in `rows`, csr_array [m, v]; of all n by default.
+
+        Raises `ArgumentError` for a row that is none of the n.
+        """
+        n, v = self.shape
+        if rows is not None and len(rows) and not 0 <= min(rows) <= max(rows) < n:
+            raise ArgumentError(f"rows must lie between 0 and {n - 1}, not {min(rows)} to {max(rows)}")
+        # One search in each posting list for each document, or the whole turned into rows: what is less work.
+        if rows is not None and len(rows) * v * 16 < self._starts[-1]:
+            numbers = np.argsort(self._order)[rows] if len(self._order) else np.asarray(rows)
+            found = np.full((len(rows), v), -1, dtype=np.int64)
+            kernels.find_postings(self._starts, self._documents, numbers.astype(np.int64), found)
+            chosen, terms = np.nonzero(found >= 0)
+            starts = np.searchsorted(chosen, np.arange(len(rows) + 1)).astype(np.int32)
+            weights = self._weights[found[chosen, terms]]
+            return csr_array((weights, terms.astype(np.int32), starts), shape=(len(rows), v))
+        vectors: csr_array = csc_array((self._weights, self._documents, self._starts), shape=self.shape).tocsr()
+        vectors = vectors[np.argsort(self._order)] if len(self._order) else vectors
+        return vectors if rows is None else vectors[np.asarray(rows, dtype=np.int64)]
 
     def search(
         self, queries: csr_array, k: int = 10, *, minimum_match: float = 0.0, threads: int | None = None
@@ -151,6 +177,9 @@ class ExactIndex:
         if not fits or len(index._order) not in (0, n) or (index.ids is not None and len(index.ids) != n):
             raise VectorsError("the index is damaged: its parts do not fit together")
         return index
+
+
+ENGINE = ExactIndex
 
 
 def rescore(

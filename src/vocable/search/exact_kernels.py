@@ -101,6 +101,16 @@ def count_matches(
 
 
 @compiled
+def find_postings(starts: np.ndarray, documents: np.ndarray, chosen: np.ndarray, found: np.ndarray) -> None:
+    """Fill `found` [m, v], which arrives as -1, with the place of each `chosen` [m] document in each posting list."""
+    for m in range(len(chosen)):
+        for t in range(len(starts) - 1):
+            p = _first_beyond(documents, starts[t], starts[t + 1], chosen[m])
+            if p < starts[t + 1] and documents[p] == chosen[m]:
+                found[m, t] = p
+
+
+@compiled
 def rescore(
     starts: np.ndarray,
     terms: np.ndarray,

@@ -13,8 +13,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from rich.table import Table
-from rich.text import Text
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
@@ -24,6 +22,7 @@ from vocable.encoder.output_vocabulary import output_vocabulary
 from vocable.encoder.roles import Role
 from vocable.encoder.terms import own_terms, terms
 from vocable.errors import ArgumentError, VectorsError
+from vocable.tables import Table
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ class Explanation:
         return {"score": self.score, "matches": [_known(match) for match in self.matches]}
 
     def table(self, limit: int | None = None) -> Table:
-        """A rich table of the `limit` weightiest terms, all of them by default."""
+        """The `limit` weightiest terms, all of them by default."""
         headers = ["term", "query", "document", "score", "share", "in query", "in document"]
         rows = [
             [
@@ -69,7 +68,8 @@ class Explanation:
             ]
             for match in self.matches[:limit]
         ]
-        return _table(f"score {self.score:.2f}, {_counted(len(self.matches), 'shared term')}", headers, rows, limit)
+        title = f"score {self.score:.2f}, {_counted(len(self.matches), 'shared term')}"
+        return Table(title + ("" if limit is None else f", the {limit} weightiest"), headers, rows)
 
 
 @dataclass(frozen=True)
@@ -94,10 +94,10 @@ class Expansion:
         return {"active": self.active, "terms": [_known(term) for term in self.terms]}
 
     def table(self) -> Table:
-        """A rich table of the terms."""
+        """The terms."""
         rows = [[term.term, f"{term.weight:.2f}", _origin(term.in_text, term.wacky)] for term in self.terms]
-        shown = len(self.terms) if len(self.terms) < self.active else None
-        return _table(_counted(self.active, "active term"), ["term", "weight", "from"], rows, shown)
+        shown = f", the {len(self.terms)} weightiest" if len(self.terms) < self.active else ""
+        return Table(_counted(self.active, "active term") + shown, ["term", "weight", "from"], rows)
 
 
 def explain(
@@ -236,25 +236,3 @@ def _known(term: MatchedTerm | ExpansionTerm) -> dict[str, Any]:
 
 def _counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
-def _visible(text: str) -> str:
-    r"""The text with an escape in place of each character that a terminal would obey instead of showing it.
-
-    >>> print(_visible("naïve \x1b[31m\u200b"))
-    naïve \x1b[31m\u200b
-    """
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
-    )
-
-
-def _table(title: str, headers: list[str], rows: list[list[str]], shown: int | None) -> Table:
-    """The terms as plain text: a term such as `[unused1]` would otherwise be read as a style."""
-    table = Table(title=title, caption=None if shown is None else f"the {shown} weightiest")
-    for header in headers:
-        numeric = header in ("query", "document", "score", "share", "weight")
-        table.add_column(header, justify="right" if numeric else "left")
-    for row in rows:
-        table.add_row(*(Text(_visible(cell)) for cell in row))
-    return table

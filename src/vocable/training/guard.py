@@ -28,8 +28,8 @@ from vocable.encoder.fuse import ONE_ROW, splade_modules
 from vocable.encoder.head import Activation
 from vocable.encoder.output_vocabulary import output_layer
 from vocable.errors import CollapseError, DataError, ModelError
-from vocable.evaluation.tables import short
 from vocable.storage import read_record, write_record
+from vocable.tables import short
 from vocable.training import processes
 from vocable.training.batch_statistics import EMPTY, Collapse, Kind, Monitor, Watch, are_alike, is_loud
 from vocable.training.recipe import Recipe

@@ -180,7 +180,7 @@ class LexicalTeacher:
         query, *documents = examples.column_names
         self._size = len(examples)
         index = BM25Index([text for column in documents for text in examples[column]])
-        self._documents = index.vectors()  # column by column
+        self._documents = index.get()  # column by column
         self._queries = index.query_vectors(examples[query][:])
 
     def scores(self, rows: NDArray[np.int64]) -> Tensor:

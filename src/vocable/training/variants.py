@@ -23,9 +23,9 @@ from sentence_transformers import SparseEncoder
 from vocable.encoder.load import load
 from vocable.errors import RecipeError
 from vocable.evaluation import evaluate, load_dataset
-from vocable.evaluation.tables import NONE, Grid, short
 from vocable.progress import progress
 from vocable.storage import read_record, write_record
+from vocable.tables import NONE, Table, short
 from vocable.training import processes
 from vocable.training.batch_statistics import short_name
 from vocable.training.recipe import Recipe, Variant, read_recipe
@@ -196,7 +196,7 @@ def _run_name(variant: str | None, key: str, value: Any) -> str:
     return re.sub(r"[^a-z0-9.]+", "-", "-".join(words).lower()).strip("-.")
 
 
-def side_by_side(results: dict[str, Result], title: str = "") -> Grid:
+def side_by_side(results: dict[str, Result], title: str = "") -> Table:
     """One row a variant: what was measured, then what is published, under `paper:` and the column's name."""
     ours = list(dict.fromkeys(key for result in results.values() for key in result.measured))
     theirs = list(dict.fromkeys(key for result in results.values() for key in result.published))
@@ -208,7 +208,7 @@ def side_by_side(results: dict[str, Result], title: str = "") -> Grid:
         ]
         for name, result in results.items()
     ]
-    return Grid(title, ["variant", *ours, *(f"paper: {key}" for key in theirs)], rows)
+    return Table(title, ["variant", *ours, *(f"paper: {key}" for key in theirs)], rows)
 
 
 def _cell(value: float | None, key: str) -> str:

@@ -1,0 +1,149 @@
+"""The protocol of a searchable index, and how an index on disk finds its engine.
+
+An engine is one module of `vocable.search`, named as the engine, with a class that implements `Index` and stands there
+as `ENGINE`. The folder of an index says its engine as `kind` (`vocable.storage.save_arrays`); an index that lives in a
+server is named by an address whose scheme begins with the engine, as `qdrant+http://host:6333/name`. Nothing else lists
+the engines, so that another one is another file.
+
+Letters: n documents, m of them, q queries, v output vocabulary, k results.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from scipy.sparse import csr_array
+
+import vocable.search
+from vocable.errors import ArgumentError, VectorsError
+from vocable.search.ranking import Ranking
+from vocable.storage import read_header
+
+
+@dataclass(frozen=True)
+class About:
+    """What an engine promises.
+
+    `exact`: it finds the k best, not most of them. `precision`: of the stored weights, a NumPy type or what comes near.
+    `max_nonzeros`: terms of a document that it stores at most, `max_terms`: terms of a query that it takes at most,
+    None without a limit. `durable`: what `commit` returned from outlasts a loss of power. `filters`: a search can be
+    limited to some documents. `mutable`: documents can be added and deleted.
+    """
+
+    engine: str
+    exact: bool
+    precision: str = "float32"
+    max_nonzeros: int | None = None
+    max_terms: int | None = None
+    durable: bool = False
+    filters: bool = False
+    mutable: bool = False
+
+
+@runtime_checkable
+class Index(Protocol):
+    """Documents as sparse vectors that can be searched.
+
+    Ties are broken by id, by row without ids; a document that shares no term with a query is never a hit.
+    """
+
+    @property
+    def about(self) -> About:
+        """What the engine promises."""
+
+    @property
+    def ids(self) -> Sequence[str] | None:
+        """The n document ids by row, if there are any."""
+
+    @property
+    def document_frequency(self) -> np.ndarray:
+        """How many documents have each term, int64 [v]."""
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that the index takes."""
+
+    def __len__(self) -> int: ...
+
+    def search(
+        self, queries: csr_array, k: int = 10, *, minimum_match: float = 0.0, threads: int | None = None
+    ) -> Ranking:
+        """The k best documents for each of `queries` [q, v].
+
+        `minimum_match` is the share of a query's terms that a document must have; `threads` all cores unless given.
+        """
+
+    def get(self, rows: Sequence[int] | np.ndarray | None = None) -> csr_array:
+        """The stored vectors of the documents in `rows`, csr_array [m, v]; of all n by default."""
+
+    def add(self, vectors: csr_array, ids: Sequence[str]) -> None:
+        """Add documents [m, v]; one whose id is there already is replaced."""
+
+    def delete(self, ids: Sequence[str]) -> None:
+        """Delete documents."""
+
+    def commit(self) -> None:
+        """Make what was added and deleted visible and, where the engine is durable, lasting."""
+
+    def close(self) -> None:
+        """Give back what the index holds: connections, files, memory."""
+
+
+class Immutable:
+    """The part of the protocol that an index has which is built once, whole."""
+
+    about: About
+
+    def add(self, vectors: csr_array, ids: Sequence[str]) -> None:
+        """Raise `ArgumentError`: the index is built once."""
+        raise self._refusal()
+
+    def delete(self, ids: Sequence[str]) -> None:
+        """Raise `ArgumentError`: the index is built once."""
+        raise self._refusal()
+
+    def commit(self) -> None:
+        """Nothing: what is there is there."""
+
+    def close(self) -> None:
+        """Nothing: the memory goes with the object."""
+
+    def _refusal(self) -> ArgumentError:
+        able = [name for name, engine in engines() if engine.about.mutable]
+        instead = f"use {' or '.join(able)}" if able else "build the index anew"
+        return ArgumentError(f"the {self.about.engine} index cannot change: {instead}")
+
+
+def engines() -> Iterator[tuple[str, Any]]:
+    """The names and classes of all engines."""
+    for module in iter_modules(vocable.search.__path__):
+        engine = getattr(import_module(f"vocable.search.{module.name}"), "ENGINE", None)
+        if engine is not None:
+            yield module.name, engine
+
+
+def load_index(source: str | os.PathLike[str], *, verify: bool = True) -> Index:
+    """Open the index in a folder, or at an address such as "qdrant+http://host:6333/name".
+
+    `verify` first reads all of an index on disk once, to compare its checksums.
+
+    Raises:
+        VectorsError: there is no index, it is damaged, or no engine of this version reads it.
+    """
+    place = os.fspath(source)
+    scheme, address, _ = place.partition("://")
+    kind = scheme.partition("+")[0] if address else str(read_header(Path(place)).get("kind"))
+    name = f"vocable.search.{kind}"
+    known = kind.isidentifier() and any(module.name == kind for module in iter_modules(vocable.search.__path__))
+    engine = getattr(import_module(name), "ENGINE", None) if known else None
+    if engine is None:
+        raise VectorsError(f"{place}: this version has no engine {kind!r}")
+    index: Index = engine.load(source, verify=verify)
+    return index
