@@ -90,13 +90,13 @@ def test_every_verb_has_an_example_that_parses(capsys: pytest.CaptureFixture[str
         (["evaluate", "m", "--dataset", "beir:none"], "vocable: beir:none: no such folder"),
         (["compare", "none.json"], "vocable: none.json: No such file or directory"),
         (["train", "none.yaml", "-o", "o"], "vocable: none.yaml: No such file or directory"),
-        (["train", "none", "-o", "o"], "vocable: no recipe 'none': name a YAML file, or one of paper-000-rescaling, "),
-        (["recipes", "none"], "vocable: no recipe 'none': name a YAML file, or one of paper-000-rescaling, "),
+        (["train", "none", "-o", "o"], "vocable: no recipe 'none': name a YAML file, or one of activation-rate, "),
+        (["recipes", "none"], "vocable: no recipe 'none': name a YAML file, or one of activation-rate, "),
         (
             ["train", "pydocs", "-o", "o", "--variant", "a", "--variants", "all"],
             "vocable: give --variant for one, or --variants for several, not both",
         ),
-        (["train", "paper-000-rescaling", "-o", "o", "--variant", "bert-k1"], "vocable: this recipe needs MS MARCO"),
+        (["train", "mlm-head-rescaling", "-o", "o", "--variant", "bert-k1"], "vocable: this recipe needs MS MARCO"),
         (["pretrain", "m", "t", "-o", "o", "--steps", "0"], "vocable: --steps: Input should be greater than 0, not 0"),
         (["pretrain", "m", "t", "-o", ".", "--steps", "1"], "vocable: . is already there: name another output"),
         (["calibrate", "m", "t", "-o", "o"], "vocable: give either --activation-rate or --shift"),
@@ -208,12 +208,12 @@ def test_recipes_are_listed_and_printed(capsys: pytest.CaptureFixture[str]) -> N
     lines = capsys.readouterr().out.splitlines()
     assert all(len(line) <= 80 for line in lines)
     headings = {line.split(":")[0]: line for line in lines if not line.startswith(" ")}
-    assert {"paper-001-vocabulary-transfer *", "pydocs", "small-rescaling", "vocable-mini"} <= headings.keys()
+    assert {"vocabulary-transfer *", "pydocs", "small-rescaling", "vocable-mini"} <= headings.keys()
     assert "    k1, k2, k4, k8, k16" in lines
     assert main(["recipes", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
     assert listed["small-rescaling"]["variants"] == ["k1", "k2", "k4", "k8", "k16"]
-    assert (listed["pydocs"]["needs"], len(listed["paper-000-rescaling"]["needs"])) == ([], 4)
+    assert (listed["pydocs"]["needs"], len(listed["mlm-head-rescaling"]["needs"])) == ([], 4)
     assert main(["recipes", "pydocs"]) == 0
     assert "pydocs:#train" in capsys.readouterr().out
 

@@ -30,7 +30,7 @@ from vocable.search.bm25 import RM3, BM25Index
 from vocable.search.collection import Collection
 from vocable.search.exact import ExactIndex
 from vocable.training.pretrain import pretrain
-from vocable.training.recipe import Pretraining
+from vocable.training.recipe import PretrainSettings
 
 TEXT = "a text of more than eight words, which is one and not many"
 UNUSED: Any = None  # an argument that is not looked at before the texts are
@@ -60,7 +60,9 @@ CALLS: dict[str, Call] = {
     "measure_start": lambda model: measure_start(_mlm(model), model.tokenizer, TEXT),
     "transfer": lambda model: transfer(_mlm(model), model.tokenizer, model.tokenizer, texts=TEXT),
     "log_counts": lambda model: log_counts(model.tokenizer, TEXT),
-    "pretrain": lambda model: pretrain(_mlm(model), model.tokenizer, TEXT, Pretraining.model_construct(), Path("none")),
+    "pretrain": lambda model: pretrain(
+        _mlm(model), model.tokenizer, TEXT, PretrainSettings.model_construct(), Path("none")
+    ),
     "frequent_words": lambda model: frequent_words(TEXT, model.tokenizer),
     "count_unigrams": lambda model: count_unigrams(TEXT, UNUSED),
     "fragmentation": lambda model: fragmentation(model.tokenizer, TEXT),

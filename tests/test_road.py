@@ -13,7 +13,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, P
 
 import vocable as vo
 from vocable.encoder.load import save_checkpoint
-from vocable.training.recipe import Pretraining, make_recipe
+from vocable.training.recipe import PretrainSettings, make_recipe
 
 # Architecture -> the backbone whose vocabulary it moves to: every family is left and reached.
 ROADS = {
@@ -55,7 +55,7 @@ def test_the_road(backbones: dict[str, Path], toy_texts: list[str], tmp_path: Pa
     mlm, tokenizer = saved_and_loaded(moved.mlm, moved.tokenizer, tmp_path / "transferred")
     assert tokenizer.get_vocab() == onto.get_vocab()
 
-    settings = Pretraining(
+    settings = PretrainSettings(
         texts=["-"], steps=6, batch_size=8, max_length=16, masking="overlap-aware", trainable="embeddings"
     )
     new = moved.alignment.new

@@ -22,7 +22,7 @@ from vocable.encoder.fuse import unfuse, without_logits
 from vocable.encoder.load import load_checkpoint
 from vocable.encoder.output_vocabulary import output_vocabulary
 from vocable.errors import ModelError
-from vocable.training.recipe import Pretraining, make_recipe
+from vocable.training.recipe import PretrainSettings, make_recipe
 
 TARGETS = {"bert": "albert", "albert": "roberta"}  # a model with another tokenizer; "bert" for all the others
 
@@ -194,7 +194,7 @@ def test_what_needs_the_tokenizers_terms_is_refused_in_one_line(
 ) -> None:
     _, tokenizer, moved = moved_head(backbones, "bert")
     with pytest.raises(ModelError, match=r"output terms are not its tokens: pre-train it with masking whole-word$"):
-        vo.pretrain(moved.mlm, tokenizer, toy_texts, Pretraining(texts=["-"], steps=1), tmp_path / "run")
+        vo.pretrain(moved.mlm, tokenizer, toy_texts, PretrainSettings(texts=["-"], steps=1), tmp_path / "run")
     for head_only in (False, True):
         with pytest.raises(ModelError, match="has an output vocabulary of its own: take the one"):
             transfer(moved.mlm, tokenizer, moved.target, init="mean", bias="keep", head_only=head_only)

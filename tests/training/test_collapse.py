@@ -13,13 +13,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from vocable.training.batch_statistics import Collapse, Kind, Signs, Watch
-from vocable.training.recipe import Training
+from vocable.training.recipe import TrainingSettings
 
 HEALTHY = Signs(40.0, 120.0, 0.0, 0.0, 25.0, 1.2, math.log(32), 30_522, True)
-SETTINGS = Training(steps=300, warmup_share=0.1)
+SETTINGS = TrainingSettings(steps=300, warmup_share=0.1)
 
 
-def watched(batches: Iterable[Signs], settings: Training = SETTINGS) -> Collapse | None:
+def watched(batches: Iterable[Signs], settings: TrainingSettings = SETTINGS) -> Collapse | None:
     """The first collapse of a run with these batches."""
     watch = Watch(settings)
     return next(filter(None, (watch.see(step, signs) for step, signs in enumerate(batches, start=1))), None)
@@ -98,7 +98,7 @@ def test_sparse_vectors_that_stay_sparse_pass() -> None:
 
 
 def test_what_is_not_penalized_may_be_dense() -> None:
-    settings = Training(steps=300, regularizers={"query": 0, "document": 0})  # type: ignore[arg-type]
+    settings = TrainingSettings(steps=300, regularizers={"query": 0, "document": 0})  # type: ignore[arg-type]
     assert watched(batches(300, document_terms=28_090.0), settings) is None
 
 

@@ -9,7 +9,7 @@ from torch.utils.data import ConcatDataset, SequentialSampler
 
 from vocable.errors import DataError, RecipeError
 from vocable.training.data import load_examples
-from vocable.training.recipe import Data, make_recipe
+from vocable.training.recipe import DataSettings, make_recipe
 
 HARD = {"file": "ids.jsonl", "corpus": "corpus.tsv", "queries": "queries.tsv"}
 
@@ -34,7 +34,7 @@ def places(tmp_path):
 
 
 def load(sources, tmp_path, *, draws=120, batch_size=4, seed=0, scored=False, **data):
-    settings = Data(examples=sources, **data)
+    settings = DataSettings(examples=sources, **data)
     options = {"draws": draws, "batch_size": batch_size, "seed": seed, "cache": tmp_path / "cache", "scored": scored}
     return load_examples(sources, settings, **options)
 

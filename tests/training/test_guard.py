@@ -16,7 +16,7 @@ from vocable.cli import main
 from vocable.encoder.load import load
 from vocable.errors import CollapseError, RecipeError
 from vocable.training.batch_statistics import Monitor
-from vocable.training.recipe import Recipe, Rescaling, make_recipe
+from vocable.training.recipe import Recipe, RescaleSettings, make_recipe
 from vocable.training.train import train
 
 
@@ -106,7 +106,9 @@ def test_a_head_eight_times_too_large_is_stopped(
     )
     assert f"`vocable calibrate {broken} TEXTS -o DIR --activation-rate 0.05`, or `calibrate:` in the recipe" in said
     # With the repair the same recipe is carried out.
-    train(recipe(broken, examples).model_copy(update={"rescale": Rescaling(factor=factor)}), tmp_path / "repaired")
+    train(
+        recipe(broken, examples).model_copy(update={"rescale": RescaleSettings(factor=factor)}), tmp_path / "repaired"
+    )
 
 
 def test_healthy_runs_pass_untouched(

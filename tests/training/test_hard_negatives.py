@@ -12,7 +12,7 @@ import pytest
 
 from vocable.errors import DataError
 from vocable.training.data import load_examples
-from vocable.training.recipe import Data, HardNegatives, located
+from vocable.training.recipe import DataSettings, HardNegatives, located
 
 SYSTEMS = {"bm25": [11, 12, 13, 14], "dense": [21, 22, 11, 23]}
 SCORES = {1: 9.0, 2: 7.0, 11: 1.0, 12: 8.5, 13: 2.0, 14: 3.0, 21: 8.9, 22: 4.0, 23: 5.0}
@@ -35,7 +35,7 @@ def source(tmp_path: Path) -> dict[str, str]:
 
 
 def load(source: dict[str, Any], tmp_path: Path, *, draws: int = 16, seed: int = 0, scored: bool = False, **data: Any):
-    settings = Data(examples=[HardNegatives(**source)], **data)
+    settings = DataSettings(examples=[HardNegatives(**source)], **data)
     options = {"draws": draws, "batch_size": 4, "seed": seed, "cache": tmp_path / "cache", "scored": scored}
     [examples] = load_examples(settings.examples, settings, **options).values()
     return examples

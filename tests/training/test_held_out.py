@@ -14,7 +14,7 @@ from vocable.encoder.fuse import without_logits
 from vocable.encoder.output_vocabulary import output_vocabulary
 from vocable.encoder.terms import splitter
 from vocable.training.mlm import MASKS, PARTS, HeldOut, Masker, split
-from vocable.training.recipe import Pretraining
+from vocable.training.recipe import PretrainSettings
 from vocable.training.windows import IGNORED, Part, WordPlaces, whole_words, write_windows
 
 
@@ -42,7 +42,7 @@ def test_guesses_are_those_of_the_stock_model_text_by_text(
     tokenizer, mlm = tokenizers[family], AutoModelForMaskedLM.from_pretrained(backbones[architecture]).train()
     windows, rows = write_windows(tmp_path, toy_texts, tokenizer, 32), np.arange(0, 120, 3)
     new = np.arange(mlm.config.vocab_size) % 3 == 0
-    settings = Pretraining(texts=["-"], steps=1, masking="overlap-aware")
+    settings = PretrainSettings(texts=["-"], steps=1, masking="overlap-aware")
     masker = Masker(tokenizer, settings, mlm.config.vocab_size, new)
     padding = tokenizer.pad_token_id
     with without_logits(mlm) as decoder:
@@ -86,7 +86,7 @@ def test_words_are_guessed_whole_by_their_beginning_and_by_what_follows(
     assert layer is not None
     places = WordPlaces(words, tokenizer, splitter(tokenizer))
     windows, rows = write_windows(tmp_path, toy_texts, tokenizer, 32, places), np.arange(0, 120, 3)
-    settings = Pretraining(texts=["-"], steps=1, masking="whole-word")
+    settings = PretrainSettings(texts=["-"], steps=1, masking="whole-word")
     masker = Masker(tokenizer, settings, mlm.config.vocab_size)
     held_out = HeldOut(windows, rows, masker, new=None, padding=tokenizer.pad_token_id, seed=3, dtype="float32")
     with without_logits(mlm) as decoder:

@@ -7,7 +7,7 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from vocable.training.mlm import MaskedWindows, Masker, collate
-from vocable.training.recipe import Pretraining
+from vocable.training.recipe import PretrainSettings
 from vocable.training.windows import IGNORED, Windows, write_windows
 
 
@@ -17,7 +17,7 @@ def tokenizer(tokenizers: dict[str, PreTrainedTokenizerFast]) -> PreTrainedToken
 
 
 def schedule_of(tokenizer: PreTrainedTokenizerFast, windows: Windows, draws: int, seed: int = 0) -> MaskedWindows:
-    masker = Masker(tokenizer, Pretraining(texts=["-"], steps=1), len(tokenizer))
+    masker = Masker(tokenizer, PretrainSettings(texts=["-"], steps=1), len(tokenizer))
     return MaskedWindows(windows, np.arange(len(windows)), masker, draws, seed)
 
 
@@ -69,7 +69,7 @@ def test_new_tokens_are_masked_more_often_if_so_asked(
 ) -> None:
     windows = write_windows(tmp_path, [" ".join(toy_texts[:60])] * 40, tokenizer, 64)
     new = np.arange(len(tokenizer)) % 2 == 0
-    settings = Pretraining(texts=["-"], steps=1, masking="overlap-aware", new_token_weight=3.0)
+    settings = PretrainSettings(texts=["-"], steps=1, masking="overlap-aware", new_token_weight=3.0)
     masker = Masker(tokenizer, settings, len(tokenizer), new)
     found = {True: np.zeros(2), False: np.zeros(2)}
     for i in range(len(windows)):

@@ -23,7 +23,7 @@ from vocable.training.batch_statistics import Monitor
 from vocable.training.data import Lessons
 from vocable.training.momentum import FILE, Momentum, MomentumState, fingerprints
 from vocable.training.objective import Objective, make_objective
-from vocable.training.recipe import Training, make_recipe
+from vocable.training.recipe import TrainingSettings, make_recipe
 from vocable.training.train import train
 from vocable.training.trainer import set_dropout
 
@@ -33,7 +33,7 @@ SIZE, MOMENTUM, B, STEPS = 10, 0.6, 4, 5
 def objective(model: SparseEncoder, queue: dict[str, Any], **settings: Any) -> Objective:
     losses = [{"name": "info_nce", "queue": queue}]
     regularizers = {"query": 0, "document": 0}
-    training = Training(steps=30, losses=losses, regularizers=regularizers, **settings)  # type: ignore[arg-type]
+    training = TrainingSettings(steps=30, losses=losses, regularizers=regularizers, **settings)  # type: ignore[arg-type]
     return make_objective(model, training, Lessons(None), Monitor())  # type: ignore[arg-type]
 
 

@@ -19,14 +19,14 @@ from vocable.encoder.fuse import fuse
 from vocable.training.batch_statistics import Monitor
 from vocable.training.data import Lessons
 from vocable.training.objective import CachedObjective, Objective, ObjectiveState, make_objective
-from vocable.training.recipe import Training
+from vocable.training.recipe import TrainingSettings
 from vocable.training.trainer import set_dropout
 
 Gradients = dict[str, Tensor]
 
 
 def objective(model: SparseEncoder, **settings: Any) -> Objective:
-    return make_objective(model, Training(steps=30, **settings), Lessons(None), Monitor())  # type: ignore[arg-type]
+    return make_objective(model, TrainingSettings(steps=30, **settings), Lessons(None), Monitor())  # type: ignore[arg-type]
 
 
 def tokens(model: SparseEncoder, texts: list[str], columns: int = 3, size: int = 4) -> list[dict[str, Any]]:

@@ -80,5 +80,5 @@ def test_a_key_in_a_list() -> None:
     override(values, "losses.1.weight=3")
     assert values == {"losses": [{"weight": 1}, {"weight": 3}]}
     for place in ("2", "-1", "info_nce"):
-        with pytest.raises(RecipeError, match=rf"losses is a list of 2: give a place from 0 on, not '{place}'$"):
+        with pytest.raises(RecipeError, match=rf"losses is a list of 2: give a position from 0 on, not '{place}'$"):
             override(values, f"losses.{place}.weight=3")

@@ -17,7 +17,7 @@ from vocable.encoder.output_vocabulary import output_vocabulary
 from vocable.errors import ArgumentError, DataError, ModelError
 from vocable.training.mlm import MaskedWindows, Masker, collate
 from vocable.training.pretrain import _MaskedTrainer, pretrain
-from vocable.training.recipe import Pretraining
+from vocable.training.recipe import PretrainSettings
 from vocable.training.trainer import set_dropout
 from vocable.training.windows import write_windows
 
@@ -49,7 +49,7 @@ def test_loss_and_gradients_are_the_stock_model_s(
 ) -> None:  # fmt: skip
     family = {"bert": "wordpiece", "albert": "unigram"}.get(architecture, "byte-level")
     tokenizer, mlm = tokenizers[family], fresh(backbones[architecture]).eval()
-    settings = Pretraining(steps=2, **SETTINGS)
+    settings = PretrainSettings(steps=2, **SETTINGS)
     windows = write_windows(tmp_path, toy_texts, tokenizer, 24)
     masker = Masker(tokenizer, settings, mlm.config.vocab_size)
     schedule = MaskedWindows(windows, np.arange(len(windows)), masker, 8, seed=0)
@@ -74,7 +74,7 @@ def test_loss_falls_and_the_stock_head_is_back(
     backbones: dict[str, Path], tokenizer: PreTrainedTokenizerFast, toy_texts: list[str], tmp_path: Path
 ) -> None:
     mlm = fresh(backbones["bert"])
-    settings = Pretraining(steps=40, learning_rate=3e-3, **{**SETTINGS, "batch_size": 16, "save_every": 40})
+    settings = PretrainSettings(steps=40, learning_rate=3e-3, **{**SETTINGS, "batch_size": 16, "save_every": 40})
     result = pretrain(mlm, tokenizer, toy_texts, settings, tmp_path)
     assert result.mlm is mlm
     assert not mlm.training
@@ -96,7 +96,7 @@ def test_loss_falls_and_the_stock_head_is_back(
 def test_a_resumed_run_ends_where_an_uninterrupted_one_does(
     backbones: dict[str, Path], tokenizer: PreTrainedTokenizerFast, toy_texts: list[str], tmp_path: Path
 ) -> None:
-    settings = Pretraining(steps=4, dropout=0.1, gradient_accumulation=2, **SETTINGS)
+    settings = PretrainSettings(steps=4, dropout=0.1, gradient_accumulation=2, **SETTINGS)
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
     expected = weights(pretrain(fresh(backbones["bert"]), tokenizer, toy_texts, settings, whole, seed=7).mlm)
     shutil.copytree(whole, resumed)
@@ -123,7 +123,7 @@ def test_only_embeddings_learn_if_so_asked(
     if train_bias:
         learning.add(names[id(mlm.get_output_embeddings().bias)])
     before = {name: parameter.detach().clone() for name, parameter in mlm.named_parameters()}
-    settings = Pretraining(steps=2, trainable="embeddings", train_bias=train_bias, learning_rate=0.01, **SETTINGS)
+    settings = PretrainSettings(steps=2, trainable="embeddings", train_bias=train_bias, learning_rate=0.01, **SETTINGS)
     pretrain(mlm, tokenizers[family], toy_texts[:40], settings, tmp_path)
     assert {name for name, value in mlm.named_parameters() if not torch.equal(value, before[name])} == learning
     assert all(parameter.requires_grad for parameter in mlm.parameters())
@@ -137,7 +137,7 @@ def test_of_an_untied_model_both_matrices_learn(
     decoder, embeddings = mlm.get_output_embeddings(), mlm.get_input_embeddings()
     assert decoder.weight is not embeddings.weight
     before = decoder.weight.detach().clone(), embeddings.weight.detach().clone()
-    settings = Pretraining(steps=2, trainable="embeddings", learning_rate=0.01, **SETTINGS)
+    settings = PretrainSettings(steps=2, trainable="embeddings", learning_rate=0.01, **SETTINGS)
     pretrain(mlm, tokenizer, toy_texts[:40], settings, tmp_path)
     assert not torch.equal(decoder.weight, before[0])
     assert not torch.equal(embeddings.weight, before[1])
@@ -147,7 +147,7 @@ def test_new_tokens_are_reported_apart_and_a_resumed_run_says_the_same(
     backbones: dict[str, Path], tokenizer: PreTrainedTokenizerFast, toy_texts: list[str], tmp_path: Path
 ) -> None:
     new = np.arange(10, len(tokenizer), 2)
-    settings = Pretraining(steps=4, masking="overlap-aware", trainable="embeddings", dropout=0.1, **SETTINGS)
+    settings = PretrainSettings(steps=4, masking="overlap-aware", trainable="embeddings", dropout=0.1, **SETTINGS)
     options: dict[str, Any] = {"new_tokens": new, "seed": 5}
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
     expected = pretrain(fresh(backbones["bert"]), tokenizer, toy_texts, settings, whole, **options)
@@ -167,7 +167,7 @@ def test_new_tokens_are_reported_apart_and_a_resumed_run_says_the_same(
 def test_after_bfloat16_the_model_computes_in_its_own_type_again(
     backbones: dict[str, Path], tokenizer: PreTrainedTokenizerFast, toy_texts: list[str], tmp_path: Path
 ) -> None:
-    settings = Pretraining(steps=1, dtype="bfloat16", **SETTINGS)
+    settings = PretrainSettings(steps=1, dtype="bfloat16", **SETTINGS)
     mlm = pretrain(fresh(backbones["bert"]), tokenizer, toy_texts, settings, tmp_path).mlm
     mlm.save_pretrained(tmp_path / "saved")
     ids = torch.tensor([[2, 9, 11, 3]])
@@ -177,7 +177,7 @@ def test_after_bfloat16_the_model_computes_in_its_own_type_again(
 def test_overlap_aware_masking_needs_new_tokens(
     backbones: dict[str, Path], tokenizer: PreTrainedTokenizerFast, tmp_path: Path
 ) -> None:
-    mlm, settings = fresh(backbones["bert"]), Pretraining(steps=1, masking="overlap-aware", **SETTINGS)
+    mlm, settings = fresh(backbones["bert"]), PretrainSettings(steps=1, masking="overlap-aware", **SETTINGS)
     with pytest.raises(ArgumentError, match="pre-train a model that `vocable transfer` made, or mask uniformly"):
         pretrain(mlm, tokenizer, ["a fox"], settings, tmp_path)
     with pytest.raises(ArgumentError, match="new token 99999 is none of the model's"):
@@ -188,7 +188,7 @@ def test_overlap_aware_masking_needs_new_tokens(
 def test_a_finished_run_is_not_run_again(
     backbones: dict[str, Path], tokenizer: PreTrainedTokenizerFast, toy_texts: list[str], tmp_path: Path
 ) -> None:
-    settings = Pretraining(steps=2, **SETTINGS)
+    settings = PretrainSettings(steps=2, **SETTINGS)
     expected = weights(pretrain(fresh(backbones["bert"]), tokenizer, toy_texts, settings, tmp_path).mlm)
     found = weights(pretrain(fresh(backbones["bert"]), tokenizer, [], settings, tmp_path).mlm)
     assert all(torch.equal(found[name], value) for name, value in expected.items())
@@ -199,14 +199,14 @@ def test_a_tokenizer_without_a_mask_is_refused(
 ) -> None:
     maskless = PreTrainedTokenizerFast(tokenizer_object=tokenizers["wordpiece"]._tokenizer, pad_token="[PAD]")
     with pytest.raises(ModelError, match="no mask token"):
-        pretrain(fresh(backbones["bert"]), maskless, ["a fox"], Pretraining(steps=1, **SETTINGS), tmp_path)
+        pretrain(fresh(backbones["bert"]), maskless, ["a fox"], PretrainSettings(steps=1, **SETTINGS), tmp_path)
 
 
 def test_a_corpus_without_text_is_refused(
     backbones: dict[str, Path], tokenizer: PreTrainedTokenizerFast, tmp_path: Path
 ) -> None:
     with pytest.raises(DataError, match="no text to learn from"):
-        pretrain(fresh(backbones["bert"]), tokenizer, [" "], Pretraining(steps=1, **SETTINGS), tmp_path)
+        pretrain(fresh(backbones["bert"]), tokenizer, [" "], PretrainSettings(steps=1, **SETTINGS), tmp_path)
 
 
 @pytest.mark.parametrize("architecture", ["bert", "distilbert", "roberta", "albert", "modernbert", "electra"])
@@ -241,7 +241,7 @@ def test_words_are_learned_from_what_is_around_them(
     layer = output_vocabulary(mlm)
     assert layer is not None
     before = layer.weight.detach().clone()
-    settings = Pretraining(steps=30, learning_rate=3e-3, **{**WORDS, "batch_size": 16, "save_every": 30})
+    settings = PretrainSettings(steps=30, learning_rate=3e-3, **{**WORDS, "batch_size": 16, "save_every": 30})
     result = pretrain(mlm, tokenizer, toy_texts, settings, tmp_path)
     assert settings.masking_rate == 0.15
     assert output_vocabulary(result.mlm) is layer
@@ -259,7 +259,7 @@ def test_words_are_learned_from_what_is_around_them(
 def test_a_resumed_run_of_whole_words_ends_where_an_uninterrupted_one_does(
     backbones: dict[str, Path], tokenizer: PreTrainedTokenizerFast, toy_texts: list[str], tmp_path: Path
 ) -> None:
-    settings = Pretraining(steps=4, dropout=0.1, schedule="linear", schedule_steps=9, **WORDS)
+    settings = PretrainSettings(steps=4, dropout=0.1, schedule="linear", schedule_steps=9, **WORDS)
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
     first, again = (expanded(backbones["bert"], tokenizer, toy_texts, 60) for _ in range(2))
     expected = pretrain(first, tokenizer, [*toy_texts, "?!"], settings, whole, seed=7)
@@ -280,7 +280,7 @@ def test_the_rate_is_that_of_the_beginning_of_a_longer_run(
     backbones: dict[str, Path], tokenizer: PreTrainedTokenizerFast, toy_texts: list[str], tmp_path: Path,
     schedule: Any, steps: int | None,
 ) -> None:  # fmt: skip
-    settings = Pretraining(
+    settings = PretrainSettings(
         steps=4, schedule=schedule, schedule_steps=steps, warmup_share=0.2, learning_rate=1e-3, **SETTINGS
     )
     pretrain(fresh(backbones["bert"]), tokenizer, toy_texts, settings, tmp_path)
@@ -300,11 +300,11 @@ def test_in_one_pass_the_data_may_run_out(
 ) -> None:
     # 100 texts, of which 10 are held out, last for 22 steps of 4, or in two passes for 45.
     for steps, passes, enough in ((23, 1, 22), (46, 2, 45)):
-        settings = Pretraining(steps=steps, passes=passes, **SETTINGS)
+        settings = PretrainSettings(steps=steps, passes=passes, **SETTINGS)
         message = f"{90 * passes}, enough for {enough} steps: add texts, or allow more passes$"
         with pytest.raises(DataError, match=message):
             pretrain(fresh(backbones["bert"]), tokenizer, toy_texts[:100], settings, tmp_path)
-    allowed = Pretraining(steps=2, passes=1, **SETTINGS)
+    allowed = PretrainSettings(steps=2, passes=1, **SETTINGS)
     assert pretrain(fresh(backbones["bert"]), tokenizer, toy_texts[:100], allowed, tmp_path).after["all"].tokens > 0
 
 
@@ -312,8 +312,8 @@ def test_whole_words_need_words_and_words_are_masked_whole(
     backbones: dict[str, Path], tokenizer: PreTrainedTokenizerFast, toy_texts: list[str], tmp_path: Path
 ) -> None:
     with pytest.raises(ArgumentError, match="needs an output vocabulary of words"):
-        pretrain(fresh(backbones["bert"]), tokenizer, toy_texts, Pretraining(steps=1, **WORDS), tmp_path)
+        pretrain(fresh(backbones["bert"]), tokenizer, toy_texts, PretrainSettings(steps=1, **WORDS), tmp_path)
     mlm = expanded(backbones["bert"], tokenizer, toy_texts)
     with pytest.raises(ModelError, match="pre-train it with masking whole-word"):
-        pretrain(mlm, tokenizer, toy_texts, Pretraining(steps=1, **SETTINGS), tmp_path)
+        pretrain(mlm, tokenizer, toy_texts, PretrainSettings(steps=1, **SETTINGS), tmp_path)
     assert not list(tmp_path.iterdir())

@@ -23,7 +23,7 @@ from vocable.training import processes
 from vocable.training.batch_statistics import Monitor
 from vocable.training.data import Lessons
 from vocable.training.objective import make_objective
-from vocable.training.recipe import Training, read_recipe
+from vocable.training.recipe import TrainingSettings, read_recipe
 from vocable.training.train import train
 from vocable.training.trainer import set_dropout
 
@@ -65,7 +65,7 @@ def gradients(name: str, columns: list[list[str]], micro_batch: int | None, wrap
     """The gradients of the objective over columns of texts, by parameter."""
     model = fuse(SparseEncoder(name, device="cpu")).train()
     set_dropout(model, 0.0)
-    settings = Training(steps=9, batch_size=4, micro_batch=micro_batch, regularizers=REGULARIZERS)
+    settings = TrainingSettings(steps=9, batch_size=4, micro_batch=micro_batch, regularizers=REGULARIZERS)
     objective = make_objective(model, settings, Lessons(None), Monitor())
     objective.model = wrap(model)
     loss = objective([dict(model.preprocess(column)) for column in columns])

@@ -1,9 +1,13 @@
 """Recipes: what is read, what is refused, and with which words."""
 
+import subprocess
+import sys
+
 import pytest
 
 from vocable.errors import RecipeError
 from vocable.training.recipe import make_recipe, read_recipe
+from vocable.training.recipe_yaml import recipes
 
 SMALLEST = """
 model: some/model
@@ -101,3 +105,16 @@ def test_a_missing_file(tmp_path):
 def test_relative_places_are_looked_up_in_the_data_folder(place, found):
     recipe = make_recipe({"model": "m", "data_folder": "data", "data": {"examples": ["a"]}, "training": {"steps": 1}})
     assert recipe.place(place) == found
+
+
+def test_recipes_that_run_here_are_listed_first():
+    needing = [bool(recipe.needs) for recipe in recipes().values()]
+    assert needing == sorted(needing)
+    assert set(needing) == {False, True}
+    assert recipes("pydocs").name == "pydocs"
+    assert read_recipe("pydocs").data.examples == ["pydocs:#train"]
+
+
+def test_recipes_are_listed_without_torch():
+    code = "import sys, vocable.training.recipe_yaml as y; print(len(y.recipes())); assert 'torch' not in sys.modules"
+    assert int(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout) > 10

@@ -12,14 +12,14 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from vocable.cli import main
-from vocable.cli.training import _shipped_recipes
 from vocable.data import Example
 from vocable.encoder.load import load
 from vocable.evaluation import evaluate
 from vocable.training.recipe import Recipe, read_recipe
+from vocable.training.recipe_yaml import recipe_file, recipes
 from vocable.training.variants import train_variants
 
-SMALL = {path.stem: path for path in _shipped_recipes() if path.stem.startswith("small-")}
+SMALL = {name: recipe_file(name) for name in recipes() if name.startswith("small-")}
 # What becomes toy-sized; everything else is the recipe's own.
 TOY = ["training.steps=2", "training.batch_size=4", "training.log_every=1", "evaluation.every=null"]
 

@@ -55,7 +55,7 @@ def rescale(
     tokenizer: PreTrainedTokenizerBase | None = None,
     texts: Sequence[str] | None = None,
 ) -> PreTrainedModel:
-    """Divide the decoder's matrix W [v, d] by `factor`: W' = W / k (paper 000, eq. 6). The bias stays.
+    """Divide the decoder's matrix W [v, d] by `factor`: W' = W / k (Jang et al. 2026, eq. 6). The bias stays.
 
     Where the decoder is tied to the input embeddings, the one matrix is scaled once, for both, and stays tied.
 

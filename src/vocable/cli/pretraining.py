@@ -14,7 +14,7 @@ from vocable.errors import ArgumentError, DataError, VocableError
 
 if TYPE_CHECKING:
     from vocable.training.pretrain import Pretrained
-    from vocable.training.recipe import Pretraining
+    from vocable.training.recipe import PretrainSettings
 
 PROBE_TEXTS = 1000  # read for calibrate, which uses the first 256 that are not empty
 
@@ -182,14 +182,14 @@ def _held_out(adapted: Pretrained) -> dict[str, dict[str, dict[str, float]]]:
     }
 
 
-def _pretraining(**values: object) -> Pretraining:
+def _pretraining(**values: object) -> PretrainSettings:
     """The settings, checked; `ArgumentError` names the option."""
     from pydantic import ValidationError
 
-    from vocable.training.recipe import Pretraining
+    from vocable.training.recipe import PretrainSettings
 
     try:
-        return Pretraining.model_validate(values)
+        return PretrainSettings.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
         if not first["loc"]:  # options that exclude each other

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
 from pathlib import Path
-from textwrap import fill
 from typing import Annotated
 
 import typer
 
 from vocable.cli.options import Json, Output
-from vocable.cli.output import print_json, print_table
-from vocable.errors import ArgumentError, RecipeError
-from vocable.tables import WIDTH
+from vocable.cli.output import print_json, print_table, show
+from vocable.errors import ArgumentError
 
 
 def train(
@@ -44,7 +41,9 @@ def train(
 
     Example: vocable train pydocs -o my-model --set training.steps=200
     """
-    path = _recipe_file(recipe)
+    from vocable.training.recipe_yaml import recipe_file
+
+    path = recipe_file(recipe)
     if variant is not None and variants is not None:
         raise ArgumentError("give --variant for one, or --variants for several, not both")
     if figure is not None and sweep is None:
@@ -73,26 +72,9 @@ def recipes(
 
     Example: vocable recipes pydocs
     """
-    if name is not None:
-        text = _shipped_recipe(name).read_text(encoding="utf-8")
-        print_json({"name": name, "recipe": text}) if as_json else print(text, end="")
-        return
-    from vocable.training.recipe import read_recipe
+    from vocable.training.recipe_yaml import recipes as listed
 
-    found = {path.stem: read_recipe(path) for path in _shipped_recipes()}
-    if as_json:
-        print_json(
-            {
-                stem: {"about": recipe.about, "needs": recipe.needs, "variants": list(recipe.variants)}
-                for stem, recipe in found.items()
-            }
-        )
-        return
-    for stem, recipe in found.items():
-        print(fill(f"{stem}{' *' if recipe.needs else ''}: {recipe.about}", WIDTH, subsequent_indent="  "))
-        if recipe.variants:
-            names, indent = ", ".join(recipe.variants), "    "
-            print(fill(names, WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False))
+    show(listed(name), as_json)
 
 
 def demo(
@@ -109,23 +91,6 @@ def demo(
     from vocable.demo import run
 
     run(output)
-
-
-def _recipe_file(recipe: str) -> Path:
-    """A recipe's path: its own, or that of the shipped one with this name."""
-    path = Path(recipe)
-    return path if path.is_file() or path.suffix in (".yaml", ".yml") else _shipped_recipe(recipe)
-
-
-def _shipped_recipe(name: str) -> Path:
-    found = {path.stem: path for path in _shipped_recipes()}
-    if name not in found:
-        raise RecipeError(f"no recipe {name!r}: name a YAML file, or one of {', '.join(found)}")
-    return found[name]
-
-
-def _shipped_recipes() -> list[Path]:
-    return sorted(Path(str(files("vocable") / "recipes")).glob("*.yaml"))
 
 
 def _names(variants: str | None) -> list[str] | None:

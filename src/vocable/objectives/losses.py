@@ -103,13 +103,13 @@ def info_nce(
 ) -> Tensor:
     """Return -log of the positive's share of e^{s / tau} over all documents, the mean over queries.
 
-    Kim et al., Expanded-SPLADE, eq. 2.
+    Kim et al. 2026, eq. 2.
 
     Args:
         queries: [b, v] b queries over v terms.
         documents: [n, v] with n >= b: document i is query i's positive, every other one a negative.
         temperature: tau, what the scores are divided by.
-        margin: taken from the positive's score before the division (Kim et al., Expanded-SPLADE, J.4).
+        margin: taken from the positive's score before the division (Kim et al. 2026, J.4).
         cosine: s is the cosine and not the inner product. With a vector without terms it is 0.
         queue: further negatives, which get no gradients (ibid., after arXiv 1911.05722).
 
@@ -343,7 +343,7 @@ class Loss(Settings):
 class QueueSettings(Settings):
     """Documents of earlier batches, encoded by a copy of the encoder that follows it slowly.
 
-    The momentum of Kim et al., Expanded-SPLADE, appendix J.4.
+    The momentum of Kim et al. 2026, appendix J.4.
     """
 
     size: PositiveInt = Field(description="how many documents, the newest ones")

@@ -26,7 +26,7 @@ POWERS = {"constant": 0, "linear": 1, "quadratic": 2}
 def ramp(step: int, total_steps: int, *, shape: Shape = "quadratic", share: float = 1 / 3) -> float:
     """Return min(1, step / (T · share))^p, which a weight is multiplied by.
 
-    A quadratic ramp over the first third is that of "Rescaling MLM-Head for Neural Sparse Retrieval".
+    A quadratic ramp over the first third is that of Jang et al. 2026.
 
     Args:
         step: how many steps are done: 0 in the first one.
@@ -50,7 +50,7 @@ def ramp(step: int, total_steps: int, *, shape: Shape = "quadratic", share: floa
 
 
 def flops(vectors: Tensor, *, threshold: int = 0, term_weights: Tensor | None = None) -> Tensor:
-    """Return sum_j (mean_i w_j(i))^2 (Paria et al. 2020, arXiv 2004.05665; Kim et al., Expanded-SPLADE, eq. 3).
+    """Return sum_j (mean_i w_j(i))^2 (Paria et al. 2020, arXiv 2004.05665; Kim et al. 2026, eq. 3).
 
     The mean is over all texts given. Where a batch is spread over devices, its vectors are to be gathered first: the
     mean of the devices' own penalties is another number, never a smaller one.
@@ -109,7 +109,7 @@ def df_weights(frequencies: Tensor, *, alpha: float = 0.1, beta: float = 10.0) -
 
 
 def joint_flops(queries: Tensor, documents: Tensor) -> Tensor:
-    """Return sum_j mean_q w_j(q) · mean_d w_j(d), the mean score of all pairs (Kim et al., Expanded-SPLADE, eq. 4).
+    """Return sum_j mean_q w_j(q) · mean_d w_j(d), the mean score of all pairs (Kim et al. 2026, eq. 4).
 
     As in `vocable.objectives.regularizers.flops`, the means are over all texts given.
 
@@ -127,7 +127,7 @@ def joint_flops(queries: Tensor, documents: Tensor) -> Tensor:
 def l1(vectors: Tensor) -> Tensor:
     """Return mean_i sum_j w_j(i), which makes a common term as cheap as a rare one.
 
-    It is the penalty of "Understanding Wacky Weights", section 3.1, beside FLOPS.
+    Polyakov et al. 2026, section 3.1.
 
     Args:
         vectors: [m, v] m texts over v terms, no weight negative.
@@ -142,7 +142,7 @@ def l1(vectors: Tensor) -> Tensor:
 def overlap_distance(queries: Tensor, documents: Tensor) -> Tensor:
     """Return 1 - sum_j min(a_j(q), a_j(d)) / sum_j max(a_j(q), a_j(d)), a = 1 - e^-w, the mean over pairs.
 
-    Kim et al., Expanded-SPLADE, appendix J.3.
+    Kim et al. 2026, appendix J.3.
 
     The paper asks for a penalty that has a query and its positive share many terms of medium weight, so that a search
     can ask for a share of the query's terms, and names the Jaccard distance. That it is taken of a, how far a term is

@@ -25,7 +25,7 @@ from vocable.adapt.inspection import DENSE
 from vocable.adapt.rescale import CALM
 from vocable.evaluation import evaluate
 from vocable.objectives.losses import info_nce
-from vocable.training.recipe import Evaluation, Training
+from vocable.training.recipe import EvaluationSettings, TrainingSettings
 
 HOPELESS = 1000.0  # times the loss of guessing: no start this loud has been seen to come down
 EMPTY = 0.5  # share of the texts of one side without a term
@@ -77,7 +77,7 @@ class Watch:
         settings: of the training: the warm-up, the ramps, and which sides have a penalty at all.
     """
 
-    def __init__(self, settings: Training) -> None:
+    def __init__(self, settings: TrainingSettings) -> None:
         parts = settings.regularizers
         self._warm = round(settings.steps * settings.warmup_share)
         self._sides = [
@@ -241,7 +241,7 @@ class EvaluateDuringTraining(TrainerCallback):
     Of several datasets, each measure is logged with the dataset's short name in front.
     """
 
-    def __init__(self, settings: Evaluation, datasets: list[str], trainer: Any) -> None:
+    def __init__(self, settings: EvaluationSettings, datasets: list[str], trainer: Any) -> None:
         self._settings, self._datasets, self._trainer = settings, datasets, trainer
 
     def on_step_end(

@@ -50,7 +50,7 @@ from vocable.encoder.roles import route
 from vocable.errors import DataError, ModelError
 from vocable.progress import progress
 from vocable.storage import replacing
-from vocable.training.recipe import Data, HardNegatives, Recipe, located
+from vocable.training.recipe import DataSettings, HardNegatives, Recipe, located
 from vocable.training.teachers import OwnScores, SparseTeacher, Teacher, teach, teach_sparsely
 
 logger = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ logger = logging.getLogger(__name__)
 
 def load_examples(
     sources: Sequence[str | HardNegatives],
-    settings: Data,
+    settings: DataSettings,
     *,
     draws: int,
     batch_size: int,
@@ -101,7 +101,9 @@ def load_examples(
     return DatasetDict(drawn)
 
 
-def _on_disk(source: str | HardNegatives, settings: Data, scored: bool, seed: int, number: int, cache: Path) -> Dataset:
+def _on_disk(
+    source: str | HardNegatives, settings: DataSettings, scored: bool, seed: int, number: int, cache: Path
+) -> Dataset:
     """One pass over a source as a memory-mapped data set; a second call finds the files of the first."""
     shown = is_progress_bar_enabled()
     disable_progress_bar()

@@ -31,7 +31,7 @@ from torch.utils.data import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vocable.encoder.encode import DType, in_bfloat16
-from vocable.training.recipe import Pretraining
+from vocable.training.recipe import PretrainSettings
 from vocable.training.windows import IGNORED, Masked, Part, Windows, overlap_aware, uniform, whole_words
 
 ENTRIES = 2**25  # logits of a block: 128 MB in float32
@@ -121,7 +121,11 @@ class Masker:
     """
 
     def __init__(
-        self, tokenizer: PreTrainedTokenizerBase, settings: Pretraining, size: int, new: NDArray[np.bool_] | None = None
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        settings: PretrainSettings,
+        size: int,
+        new: NDArray[np.bool_] | None = None,
     ) -> None:
         self._settings, self._new = settings, new
         self._common: dict[str, Any] = {

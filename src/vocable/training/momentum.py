@@ -2,7 +2,7 @@
 
 Vectors of the encoder itself are out of date as soon as it has learned from their batch. Those of a copy whose weights
 move by a thousandth a step towards the encoder's have hardly changed while they are in the queue (arXiv 1911.05722;
-paper 004, J.4). What the paper leaves open is our reading: the documents of a batch are compared as they are, with
+Kim et al. 2026, J.4). What they leave open is our reading: the documents of a batch are compared as they are, with
 gradients, and the queue's are negatives on top of them; all documents of a batch go into the queue, negatives, too; a
 query's own positive, when it comes round again, is none of its negatives.
 

@@ -32,7 +32,7 @@ from vocable.training.batch_statistics import Monitor
 from vocable.training.data import Lessons
 from vocable.training.momentum import Momentum
 from vocable.training.processes import gathered
-from vocable.training.recipe import TopK, Training
+from vocable.training.recipe import TopKSettings, TrainingSettings
 from vocable.training.teachers import SparseTeacher, Teacher
 
 REFRESH = 100  # steps between two estimates (arXiv 2505.15070)
@@ -220,7 +220,7 @@ class WeightedLosses:
         self,
         losses: Sequence[AnyLoss],
         *,
-        top_k: TopK | None = None,
+        top_k: TopKSettings | None = None,
         teacher: Teacher | None = None,
         sparse_teacher: SparseTeacher | None = None,
     ) -> None:
@@ -369,7 +369,7 @@ class CachedObjective(CachedLossMixin, Objective):
         return total
 
 
-def make_objective(model: SparseEncoder, settings: Training, lessons: Lessons, monitor: Monitor) -> Objective:
+def make_objective(model: SparseEncoder, settings: TrainingSettings, lessons: Lessons, monitor: Monitor) -> Objective:
     """The objective of a recipe, for its examples."""
     teacher, sparse_teacher = lessons.teacher, lessons.sparse_teacher
     losses = WeightedLosses(settings.losses, top_k=settings.top_k, teacher=teacher, sparse_teacher=sparse_teacher)

@@ -36,7 +36,7 @@ from vocable.encoder.terms import Splitter, splitter
 from vocable.errors import ArgumentError, DataError, ModelError, check_texts
 from vocable.training.mlm import Guesses, HeldOut, MaskedWindows, Masker, collate, hidden_tokens, mean_cross_entropy
 from vocable.training.mlm import split as split_windows
-from vocable.training.recipe import Pretraining
+from vocable.training.recipe import PretrainSettings
 from vocable.training.trainer import ProgressLog, last_checkpoint, set_dropout
 from vocable.training.windows import WordCounts, WordPlaces, write_windows
 
@@ -61,7 +61,7 @@ def pretrain(
     mlm: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     texts: Iterable[str],
-    settings: Pretraining,
+    settings: PretrainSettings,
     folder: Path,
     *,
     new_tokens: Sequence[int] | NDArray[np.int64] | None = None,
@@ -128,7 +128,7 @@ def pretrain(
 def _check_task(
     mlm: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    settings: Pretraining,
+    settings: PretrainSettings,
     new: NDArray[np.bool_] | None,
 ) -> None:
     """Make sure that what is masked can be guessed."""
@@ -148,7 +148,7 @@ def _check_task(
         )
 
 
-def _check_passes(settings: Pretraining, draws: int, windows: int) -> None:
+def _check_passes(settings: PretrainSettings, draws: int, windows: int) -> None:
     """Make sure that the data last for the run, where they may be seen only so often."""
     if settings.passes is not None and draws > settings.passes * windows:
         enough = settings.passes * windows // (settings.batch_size * settings.gradient_accumulation)
@@ -172,7 +172,7 @@ def _is_new(tokens: Sequence[int] | NDArray[np.int64] | None, size: int) -> NDAr
 
 
 @contextmanager
-def _learning(mlm: PreTrainedModel, settings: Pretraining) -> Iterator[None]:
+def _learning(mlm: PreTrainedModel, settings: PretrainSettings) -> Iterator[None]:
     """Within the context only what is to learn has gradients."""
     if settings.trainable == "all":
         yield
@@ -193,7 +193,7 @@ def _learning(mlm: PreTrainedModel, settings: Pretraining) -> Iterator[None]:
             parameter.requires_grad_(True)
 
 
-def _arguments(mlm: PreTrainedModel, settings: Pretraining, folder: Path, seed: int) -> TrainingArguments:
+def _arguments(mlm: PreTrainedModel, settings: PretrainSettings, folder: Path, seed: int) -> TrainingArguments:
     return TrainingArguments(
         output_dir=str(folder),
         max_steps=settings.steps,

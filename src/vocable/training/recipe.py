@@ -1,10 +1,7 @@
 """A training run as one typed recipe, read from YAML: what it starts from, what it learns from, and how.
 
-What all parts of a recipe have in common.
-
-What a recipe's examples may be, beside a place that has them as texts.
-
-What a recipe may do to its backbone before any training, in this order:
+A key belongs to the class of its section here, or to the loss or regularizer that has it (`vocable.objectives`). Before
+any training a recipe may change its backbone, in this order:
 
     lowercase    the tokenizer lower-cases its input and keeps its vocabulary
     transfer     the model moves to another tokenizer's vocabulary, as a whole or with its output alone
@@ -13,8 +10,6 @@ What a recipe may do to its backbone before any training, in this order:
 
 Then come `pretrain`, `calibrate` and `training`, so that pre-training adapts the embeddings that the transfer made, and
 the bias is calibrated last, on the logits that the retrieval training will see.
-
-The `training` part of a recipe: what the loss of a batch is made of, and how it is minimized.
 """
 
 from __future__ import annotations
@@ -42,7 +37,7 @@ from vocable.errors import RecipeError
 from vocable.objectives import Settings
 from vocable.objectives.losses import AnyLoss, InfoNCE, QueueSettings
 from vocable.objectives.regularizers import Regularizers
-from vocable.training.recipe_yaml import assign, line_of, override, read_values
+from vocable.training.recipe_yaml import assign, line_of, override, read_values, recipe_file
 
 
 class HardNegatives(Settings):
@@ -72,15 +67,15 @@ def located(source: str | HardNegatives, locate: Callable[[str], str]) -> str | 
     return source.model_copy(update={name: place and locate(place) for name, place in places.items()})
 
 
-Init = Literal["semantic", "subtoken", "mean", "random-new", "random-all"]
+EmbeddingInit = Literal["semantic", "subtoken", "mean", "random-new", "random-all"]
 
 
-class Transfer(Settings):
-    """The move to another vocabulary (paper 001, sections 4.2.1 and 4.2.2)."""
+class TransferSettings(Settings):
+    """The move to another vocabulary (Geng and Yang 2026, sections 4.2.1 and 4.2.2)."""
 
     target: str = Field(description="model or tokenizer whose vocabulary is wanted: built-in name, folder or Hub id")
     head_only: bool = Field(default=False, description="the tokenizer is kept, and only the output terms are replaced")
-    init: Init = Field(default="semantic", description="what the embeddings of new tokens are made of")
+    init: EmbeddingInit = Field(default="semantic", description="what the embeddings of new tokens are made of")
     bias: Literal["prior", "keep"] = Field(
         default="prior", description="prior: the target's z-scored bias (eq. 10); keep: the source's, its mean if new"
     )
@@ -89,8 +84,8 @@ class Transfer(Settings):
     )
 
 
-class Expansion(Settings):
-    """An output vocabulary of whole words (paper 004, appendix B.1): the most frequent of texts, or those of a list."""
+class ExpandSettings(Settings):
+    """An output vocabulary of whole words, the most frequent of texts or those of a list (Kim et al. 2026, B.1)."""
 
     texts: list[str] = Field(default=[], description="places of texts whose most frequent words are the terms")
     size: PositiveInt = Field(default=100_000, description="of texts: how many words, if there are so many")
@@ -101,32 +96,32 @@ class Expansion(Settings):
     target: str | None = Field(default=None, description="of semantic: a model that has words as tokens")
 
     @model_validator(mode="after")
-    def _texts_or_words(self) -> Expansion:
+    def _texts_or_words(self) -> ExpandSettings:
         if bool(self.texts) == (self.words is not None):
             raise ValueError("give either texts, to take the most frequent words of, or words, a file of them")
         return self
 
     @model_validator(mode="after")
-    def _semantic_looks_at_a_target(self) -> Expansion:
+    def _semantic_looks_at_a_target(self) -> ExpandSettings:
         if (self.init == "semantic") != (self.target is not None):
             raise ValueError("init semantic and target go together")
         return self
 
 
-class Rescaling(Settings):
-    """The division of the output matrix, tied or not, by a constant (paper 000, eq. 6)."""
+class RescaleSettings(Settings):
+    """The division of the output matrix, tied or not, by a constant (Jang et al. 2026, eq. 6)."""
 
     factor: Annotated[float, Field(gt=0, allow_inf_nan=False)] | Literal["auto"]
     texts: str | None = Field(default=None, description="place of the probe texts from which auto chooses")
 
     @model_validator(mode="after")
-    def _auto_looks_at_texts(self) -> Rescaling:
+    def _auto_looks_at_texts(self) -> RescaleSettings:
         if self.factor == "auto" and self.texts is None:
             raise ValueError("factor auto needs texts, the place of the probe texts")
         return self
 
 
-class Queries(Settings):
+class QuerySettings(Settings):
     """Queries of another kind than documents: their tokens' weights, looked up, or an encoder of their own."""
 
     weights: Literal["idf", "ones"] | None = Field(default=None, description="of the tokens; no encoder reads a query")
@@ -136,7 +131,7 @@ class Queries(Settings):
     learning_rate: float | None = Field(default=None, gt=0, description="of what encodes queries, where it is another")
 
     @model_validator(mode="after")
-    def _one_kind(self) -> Queries:
+    def _one_kind(self) -> QuerySettings:
         if (self.weights is None) == (self.model is None):
             raise ValueError("queries have either weights or a model")
         if (self.weights == "idf") != (self.corpus is not None):
@@ -162,7 +157,7 @@ class TeacherSettings(Settings):
         return self
 
 
-class TopK(Settings):
+class TopKSettings(Settings):
     """The losses see the heaviest terms alone."""
 
     query: PositiveInt | None = Field(default=None, description="q_K, terms of a query; null for all")
@@ -170,13 +165,13 @@ class TopK(Settings):
     full: bool = Field(default=True, description="the losses of the full vectors are added")
 
     @model_validator(mode="after")
-    def _something_is_masked(self) -> TopK:
+    def _something_is_masked(self) -> TopKSettings:
         if self.query is None and self.document is None:
             raise ValueError("top_k masks nothing: give query, document, or both")
         return self
 
 
-class Training(Settings):
+class TrainingSettings(Settings):
     """How the retrieval training goes: by default InfoNCE over in-batch and hard negatives, with FLOPS."""
 
     steps: PositiveInt
@@ -188,7 +183,7 @@ class Training(Settings):
     losses: list[AnyLoss] = Field(default=[InfoNCE()], min_length=1)
     teacher: TeacherSettings | None = None
     sparse_teacher: str | None = Field(default=None, description="of alignment: a model with the same output terms")
-    top_k: TopK | None = None
+    top_k: TopKSettings | None = None
     regularizers: Regularizers = Regularizers()
     learning_rate: float = Field(default=2e-5, gt=0)
     weight_decay: float = Field(default=0.01, ge=0)
@@ -203,20 +198,20 @@ class Training(Settings):
     save_every: PositiveInt = 200
 
     @model_validator(mode="after")
-    def _whole_micro_batches(self) -> Training:
+    def _whole_micro_batches(self) -> TrainingSettings:
         if self.micro_batch is not None and self.batch_size % self.micro_batch:
             raise ValueError(f"micro_batch {self.micro_batch} does not divide batch_size {self.batch_size}")
         return self
 
     @model_validator(mode="after")
-    def _each_loss_once(self) -> Training:
+    def _each_loss_once(self) -> TrainingSettings:
         names = [loss.name for loss in self.losses]
         if len(set(names)) < len(names):
             raise ValueError("each of losses can be there once")
         return self
 
     @model_validator(mode="after")
-    def _sparse_teacher_of_a_loss(self) -> Training:
+    def _sparse_teacher_of_a_loss(self) -> TrainingSettings:
         losses = [loss.name for loss in self.losses if loss.needs == "teacher_vectors"]
         if losses and self.sparse_teacher is None:
             raise ValueError(f"the loss {losses[0]} needs sparse_teacher, the model whose vectors are aligned with")
@@ -240,7 +235,7 @@ class Training(Settings):
         return next((found for loss in self.losses if (found := loss.yardstick()) is not None), InfoNCE())
 
 
-class Pretraining(Settings):
+class PretrainSettings(Settings):
     """Masked language modelling before the retrieval training."""
 
     texts: list[str] = Field(min_length=1, description="places whose texts the model learns from")
@@ -287,13 +282,13 @@ class Pretraining(Settings):
         return value
 
     @model_validator(mode="after")
-    def _bias_beside_embeddings(self) -> Pretraining:
+    def _bias_beside_embeddings(self) -> PretrainSettings:
         if self.train_bias and self.trainable == "all":
             raise ValueError("train_bias goes with trainable: embeddings, everything learns without it")
         return self
 
 
-class Calibration(Settings):
+class CalibrateSettings(Settings):
     """The shift of the output bias before the retrieval training: to a rate, or by a number of logits."""
 
     texts: str = Field(description="place of the probe texts; the first 256 are used")
@@ -302,13 +297,13 @@ class Calibration(Settings):
     level: Literal["pooled", "token"] = Field(default="pooled", description="what activation_rate is a share of")
 
     @model_validator(mode="after")
-    def _one_of_two(self) -> Calibration:
+    def _one_of_two(self) -> CalibrateSettings:
         if (self.activation_rate is None) == (self.shift is None):
             raise ValueError("give either activation_rate or shift")
         return self
 
 
-class Data(Settings):
+class DataSettings(Settings):
     """What the retrieval training learns from."""
 
     examples: list[Source] = Field(min_length=1, description="places of query, positive and negatives, or ids of them")
@@ -323,7 +318,7 @@ class Data(Settings):
     topical: bool = Field(default=False, description="batches of examples that the teacher finds near each other")
 
     @model_validator(mode="after")
-    def _choice_of_negatives(self) -> Data:
+    def _choice_of_negatives(self) -> DataSettings:
         if not self.negatives and (self.sampling == "random" or self.false_negative_margin is not None):
             raise ValueError("sampling and false_negative_margin choose among negatives: say how many with negatives")
         if self.false_negative_margin is not None and any(
@@ -333,7 +328,7 @@ class Data(Settings):
         return self
 
 
-class Evaluation(Settings):
+class EvaluationSettings(Settings):
     """Quality by exact search over whole datasets, in training and of variants; `dataset: PLACE` will do for one."""
 
     datasets: Annotated[list[str], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)] = Field(
@@ -343,7 +338,7 @@ class Evaluation(Settings):
     every: PositiveInt | None = Field(default=500, description="steps; null: not during the training")
 
 
-class Saved(Settings):
+class SavedSettings(Settings):
     """What the finished model carries."""
 
     query_length: PositiveInt = 64
@@ -380,16 +375,16 @@ class Recipe(Settings):
     seed: int = 0
     data_folder: str = Field(default="", description="relative places are looked up here")
     lowercase: bool = Field(default=False, description="the tokenizer lower-cases its input")
-    transfer: Transfer | None = None
-    expand: Expansion | None = None
-    rescale: Rescaling | None = None
-    pretrain: Pretraining | None = None
-    calibrate: Calibration | None = None
-    queries: Queries | None = Field(default=None, description="by default they are encoded as documents are")
-    data: Data
-    training: Training
-    evaluation: Evaluation | None = None
-    saved: Saved = Saved()
+    transfer: TransferSettings | None = None
+    expand: ExpandSettings | None = None
+    rescale: RescaleSettings | None = None
+    pretrain: PretrainSettings | None = None
+    calibrate: CalibrateSettings | None = None
+    queries: QuerySettings | None = Field(default=None, description="by default they are encoded as documents are")
+    data: DataSettings
+    training: TrainingSettings
+    evaluation: EvaluationSettings | None = None
+    saved: SavedSettings = SavedSettings()
 
     @model_validator(mode="after")
     def _one_output_vocabulary(self) -> Recipe:
@@ -427,13 +422,16 @@ class Recipe(Settings):
 
 
 def read_recipe(path: str | Path, overrides: Sequence[str] = (), variant: str | None = None) -> Recipe:
-    """Read a recipe from YAML, apply one of its variants, then overrides such as `training.learning_rate=2e-5`.
+    """Read a recipe, apply one of its variants, then overrides such as `training.learning_rate=2e-5`.
+
+    Args:
+        path: a YAML file, or the name of a shipped recipe.
 
     Raises:
         RecipeError: no such file, not YAML, no such variant, or a key that is unknown, missing, of the wrong type or
             impossible together with another; the message names the file, the line or the variant, and the key's path.
     """
-    path = Path(path)
+    path = recipe_file(path)
     values, name = read_values(path), str(path)
     changed = [text.partition("=")[0] for text in overrides]
     if variant is not None:

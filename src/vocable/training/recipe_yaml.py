@@ -1,9 +1,15 @@
-"""The plain values of a recipe before they are checked: a base below, a variant and single keys laid over it."""
+"""Recipes as YAML: the shipped ones and their list, a base below a recipe, and single keys laid over it.
+
+Nothing here needs more than YAML, so that recipes are listed at once.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import yaml
@@ -15,8 +21,87 @@ LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 OWN_KEYS = ("about", "needs", "variants")  # what is said of one recipe, not of those that stand on it
 
 
+WIDTH = 80  # of a terminal
+
+
+@dataclass(frozen=True)
+class ShippedRecipe:
+    """A recipe that comes with vocable; `str()` is its YAML."""
+
+    name: str
+    about: str
+    needs: list[str]  # what is not shipped, in words
+    variants: list[str]
+    text: str
+
+    def __str__(self) -> str:
+        return self.text.rstrip("\n")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the recipe as JSON values."""
+        return {"name": self.name, "recipe": self.text}
+
+
+class RecipeList(dict[str, ShippedRecipe]):
+    """The shipped recipes by their names; `str()` lists them with their variants."""
+
+    def __str__(self) -> str:
+        lines = []
+        for name, recipe in self.items():
+            lines.append(fill(f"{name}{' *' if recipe.needs else ''}: {recipe.about}", WIDTH, subsequent_indent="  "))
+            if names := ", ".join(recipe.variants):
+                indent = "    "
+                lines.append(
+                    fill(names, WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+                )
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the recipes as JSON values, without their YAML."""
+        return {name: {"about": one.about, "needs": one.needs, "variants": one.variants} for name, one in self.items()}
+
+
+def recipes(name: str | None = None) -> ShippedRecipe | RecipeList:
+    """List the shipped recipes and their variants, those first that run with what is shipped; or give one of them.
+
+    Raises:
+        RecipeError: there is no recipe of that name.
+    """
+    if name is not None:
+        return _described(_shipped(name))
+    found = sorted(map(_described, _all_shipped().values()), key=lambda recipe: (bool(recipe.needs), recipe.name))
+    return RecipeList({recipe.name: recipe for recipe in found})
+
+
+def recipe_file(recipe: str | Path) -> Path:
+    """Return a recipe's path: its own, or that of the shipped one with this name.
+
+    Raises:
+        RecipeError: there is neither.
+    """
+    path = Path(recipe)
+    return path if path.is_file() or path.suffix in (".yaml", ".yml") else _shipped(str(recipe))
+
+
+def _shipped(name: str) -> Path:
+    found = _all_shipped()
+    if name not in found:
+        raise RecipeError(f"no recipe {name!r}: name a YAML file, or one of {', '.join(found)}")
+    return found[name]
+
+
+def _all_shipped() -> dict[str, Path]:
+    return {path.stem: path for path in sorted(Path(str(files("vocable") / "recipes")).glob("*.yaml"))}
+
+
+def _described(path: Path) -> ShippedRecipe:
+    values = read_values(path)
+    about, needs, variants = values.get("about", ""), values.get("needs", []), values.get("variants", {})
+    return ShippedRecipe(path.stem, about, needs, list(variants), path.read_text(encoding="utf-8"))
+
+
 def read_values(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """The values in a YAML file; `base: NAME.yaml` names a recipe beside it, whose keys hold where this one has none.
+    """Read a YAML file; `base: NAME.yaml` names a recipe beside it, whose keys hold where this one has none.
 
     Args:
         path: the file.
@@ -68,7 +153,7 @@ def override(values: dict[str, Any], text: str) -> None:
         given = yaml.safe_load(value)
     except yaml.YAMLError as error:
         raise RecipeError(f"--set {text}: the value is not YAML") from error
-    # A place that ends in a colon, as pydocs: does, would be a part with one key.
+    # A source that ends in a colon, as pydocs: does, would be a part with one key.
     plain = isinstance(given, dict) and not value.lstrip().startswith("{")
     assign(values, key, value if plain else scalar(given), f"--set {text}")
 
@@ -76,7 +161,7 @@ def override(values: dict[str, Any], text: str) -> None:
 def assign(values: dict[str, Any], key: str, value: Any, where: str) -> None:
     """Change the `key` of `values`, its path with dots between; parts that are missing or null are made.
 
-    Of a list, the path has the place, counted from 0.
+    Of a list, the path has the position, counted from 0.
 
     >>> values = {"seed": 1, "calibrate": None, "losses": [{"weight": 1}]}
     >>> assign(values, "calibrate.shift", 5, "here")
@@ -93,18 +178,18 @@ def assign(values: dict[str, Any], key: str, value: Any, where: str) -> None:
     for parent in parents:
         if isinstance(part, dict) and part.get(parent) is None:
             part[parent] = {}
-        part, above = part[_place(part, parent, above, where)], parent
-    part[_place(part, last, above, where)] = value
+        part, above = part[_key_or_position(part, parent, above, where)], parent
+    part[_key_or_position(part, last, above, where)] = value
 
 
-def _place(part: Any, name: str, above: str, where: str) -> str | int:
-    """What `name` is called in the part `above`: a key, or a place in a list."""
+def _key_or_position(part: Any, name: str, above: str, where: str) -> str | int:
+    """Return what `name` is called in the part `above`: a key, or a position in a list."""
     if isinstance(part, dict):
         return name
     if not isinstance(part, list):
         raise RecipeError(f"{where}: {above} is not a part with keys of its own")
     if not (name.isdecimal() and int(name) < len(part)):
-        raise RecipeError(f"{where}: {above} is a list of {len(part)}: give a place from 0 on, not {name!r}")
+        raise RecipeError(f"{where}: {above} is a list of {len(part)}: give a position from 0 on, not {name!r}")
     return int(name)
 
 
@@ -121,7 +206,7 @@ def _mapping(path: Path) -> dict[str, Any]:
 
 
 def _laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Both together, key by key where both have a part; elsewhere the one above counts."""
+    """Return both together, key by key where both have a part; elsewhere the one above counts."""
     both = dict(below)
     for key, value in above.items():
         old = both.get(key)
@@ -130,7 +215,7 @@ def _laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, 
 
 
 def scalar(value: Any) -> Any:
-    """A value from YAML 1.1, which reads 2e-5 as a string, since it has no point: people mean the number."""
+    """Return a value from YAML 1.1, which reads 2e-5 as a string, since it has no point: people mean the number."""
     if isinstance(value, str):
         try:
             return float(value)

@@ -45,7 +45,7 @@ from vocable.encoder.roles import asymmetric, route
 from vocable.encoder.terms import splitter
 from vocable.storage import partial_of
 from vocable.training.pretrain import pretrain
-from vocable.training.recipe import Expansion, Queries, Recipe, Transfer
+from vocable.training.recipe import ExpandSettings, QuerySettings, Recipe, TransferSettings
 
 PROBE_TEXTS = 1000  # read at most, of which calibrate and rescale use the first that serve them
 PRETRAIN = "pretrain"  # the folder of pre-training within that of the run
@@ -124,7 +124,7 @@ def _backbone(recipe: Recipe) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]
 
 
 def _transferred(
-    mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, settings: Transfer, recipe: Recipe
+    mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, settings: TransferSettings, recipe: Recipe
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, NDArray[np.int64]]:
     """The transferred model, its tokenizer, and which of its terms are new."""
     target = load_target(settings.target)
@@ -143,7 +143,7 @@ def _transferred(
 
 
 def _expanded(
-    mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, settings: Expansion, recipe: Recipe
+    mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, settings: ExpandSettings, recipe: Recipe
 ) -> PreTrainedModel:
     """The model with whole words for output terms."""
     if settings.words is not None:
@@ -166,7 +166,7 @@ def _texts(recipe: Recipe, places: Sequence[str]) -> Iterator[str]:
 PARAMETERS = r"sub_modules\.query\."  # the host library's names of what encodes queries
 
 
-def with_queries(settings: Queries, documents: str, corpus: str | None, folder: Path) -> str:
+def with_queries(settings: QuerySettings, documents: str, corpus: str | None, folder: Path) -> str:
     """Make the model of a recipe with such queries in `folder`, and name the folder; what is there is used as it is.
 
     Args:
@@ -184,7 +184,7 @@ def with_queries(settings: Queries, documents: str, corpus: str | None, folder: 
     return str(folder)
 
 
-def _with_queries(settings: Queries, documents: SparseEncoder, corpus: str | None) -> SparseEncoder:
+def _with_queries(settings: QuerySettings, documents: SparseEncoder, corpus: str | None) -> SparseEncoder:
     if settings.model is not None:
         return asymmetric(load(settings.model), documents)
     texts = None if corpus is None else read_texts(corpus)

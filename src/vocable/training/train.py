@@ -30,7 +30,7 @@ from vocable.training.data import InOrder, prepare
 from vocable.training.guard import Guard, refuse_stopped
 from vocable.training.momentum import FILE, MomentumState
 from vocable.training.objective import MeasureWackiness, Objective, ObjectiveState, make_objective
-from vocable.training.recipe import Recipe, Saved
+from vocable.training.recipe import Recipe, SavedSettings
 from vocable.training.stages import PARAMETERS, PRETRAIN, PROBE_TEXTS, ValidWeights, queries_learn_apart, starting_point
 from vocable.training.trainer import ProgressLog, last_checkpoint, set_dropout
 
@@ -208,7 +208,7 @@ def _arguments(
     return arguments
 
 
-def _save(model: SparseEncoder, saved: Saved, folder: Path) -> None:
+def _save(model: SparseEncoder, saved: SavedSettings, folder: Path) -> None:
     _set_lengths(model, saved.query_length, saved.document_length)
     limits = {"query": saved.query_terms, "document": saved.document_terms}
     if any(limits.values()):
