@@ -25,9 +25,9 @@ def test_mine_then_score(
     model, hard, scored = str(backbones["bert"]), str(tmp_path / "hard.jsonl"), str(tmp_path / "scored.jsonl")
     assert main(["mine", model, str(pairs), "-o", hard, "--negatives", "3", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found == {"output": hard, "queries": 12, "negatives": 36, "too_few": 0}
-    assert main(["score", model, hard, "-o", scored, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"output": scored, "examples": 12, "scores": 48}
+    assert found == {"output": hard, "examples": 12, "negatives": 36, "left_out": 0}
+    assert main(["teacher-scores", model, hard, "-o", scored, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"output": scored, "examples": 12, "negatives": 36, "left_out": 0}
     rows = [json.loads(line) for line in Path(scored).read_text(encoding="utf-8").splitlines()]
     assert all(len(row["negatives"]) == 3 and len(row["scores"]) == 4 for row in rows)
 
@@ -36,18 +36,18 @@ def test_what_is_said(
     backbones: dict[str, Path], pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model, hard = str(backbones["bert"]), str(tmp_path / "hard.jsonl")
-    assert main(["mine", model, str(pairs), "-o", hard, "--negatives", "11", "--to-rank", "11", "--scores"]) == 0
-    few = capsys.readouterr().out.splitlines()
-    assert few[0].endswith("with 11 hard negatives each")
-    assert few[1].endswith("with fewer left out")  # the positive itself has one of the eleven ranks
-    assert main(["score", model, str(pairs), "-o", str(tmp_path / "scored.jsonl")]) == 0
-    assert capsys.readouterr().out.endswith("scored.jsonl: 12 examples, 12 scores\n")
+    assert main(["mine", model, str(pairs), "-o", hard, "--negatives", "11", "--to-rank", "11", "--with-scores"]) == 0
+    few = capsys.readouterr().out
+    assert "left out" in few  # the positive itself has one of the eleven ranks
+    assert f"written: {hard}" in few
+    assert main(["teacher-scores", model, str(pairs), "-o", str(tmp_path / "scored.jsonl")]) == 0
+    assert capsys.readouterr().out.startswith("12 examples, ")
 
 
 def test_mistakes(backbones: dict[str, Path], pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["mine", str(backbones["bert"]), str(pairs), "-o", str(tmp_path / "out.jsonl")]
     assert main([*command, "--negatives", "0"]) == 2
-    assert capsys.readouterr().err.endswith("vocable: there must be at least 1 negative for an example, not 0\n")
-    assert main(["score", str(tmp_path / "none"), str(pairs), "-o", str(tmp_path / "out.jsonl")]) == 2
+    assert capsys.readouterr().err.startswith("vocable: Invalid value for '--negatives'")
+    assert main(["teacher-scores", str(tmp_path / "none"), str(pairs), "-o", str(tmp_path / "out.jsonl")]) == 2
     assert "none: no such model folder" in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pairs.jsonl"]

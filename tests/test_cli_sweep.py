@@ -44,7 +44,7 @@ def test_one_command_trains_measures_and_draws(
     out, figure = tmp_path / "runs", tmp_path / "figures" / "runs.svg"
     command = ["train", str(recipe), "-o", str(out), "--variants", "all", "--sweep", f"{KEY}=0.001,0.1"]
     assert main([*command, "--figure", str(figure), "--json"]) == 0
-    results = json.loads(capsys.readouterr().out)
+    results = json.loads(capsys.readouterr().out)["runs"]
     assert [*results] == ["slow-document-0.001", "slow-document-0.1", "fast-document-0.001", "fast-document-0.1"]
     assert results == json.loads((out / "results.json").read_text(encoding="utf-8"))
     drawn = figure.read_text(encoding="utf-8")

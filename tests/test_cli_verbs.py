@@ -295,7 +295,7 @@ def test_train_variants(capsys: pytest.CaptureFixture[str], model: str, dataset:
     assert not (tmp_path / "out").exists()
     table = done(capsys, *command, "--variants", "a, b")
     assert all(len(line) <= NARROW for line in table.splitlines())
-    found = json.loads(done(capsys, *command, "--variants", "a,b", "--json"))
+    found = json.loads(done(capsys, *command, "--variants", "a,b", "--json"))["runs"]
     assert list(found) == ["a", "b"]
     assert set(found["a"]["measured"]) == {"nDCG@10", "FLOPS"}
     assert f"{found['b']['measured']['nDCG@10']:.4f}" in table
@@ -337,7 +337,7 @@ def test_demo_is_told_where_to_work(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     told: list[Path] = []
-    monkeypatch.setattr("vocable.demo.run", told.append)
+    monkeypatch.setattr("vocable.demo.demo", told.append)
     done(capsys, "demo", "-o", tmp_path)
     done(capsys, "demo")
     assert told == [tmp_path, Path("vocable-demo")]

@@ -17,6 +17,7 @@ NAMES = [
     "align",
     "calibrate",
     "compare",
+    "demo",
     "encode",
     "evaluate",
     "expand",
@@ -25,6 +26,7 @@ NAMES = [
     "inference_free",
     "inspect",
     "load",
+    "make_testset",
     "mine",
     "pretrain",
     "prune",
@@ -33,9 +35,11 @@ NAMES = [
     "read_judgments",
     "read_queries",
     "read_recipe",
+    "read_texts",
+    "recipes",
     "reciprocal_rank",
     "rescale",
-    "score",
+    "teacher_scores",
     "terms",
     "train",
     "train_vocabulary",
@@ -55,7 +59,7 @@ def test_the_names_are_these() -> None:
 def test_every_name_is_the_verb_that_it_says(name: str) -> None:
     found = getattr(vocable, name)
     assert callable(found)
-    assert found.__name__ == ("explain_texts" if name == "explain" else name)
+    assert found.__name__.rpartition(".")[2] == ("explain_texts" if name == "explain" else name)
     assert inspect.getdoc(found)
 
 

@@ -125,7 +125,15 @@ def test_mine(backbones: dict[str, Path], corpus: Path, tmp_path: Path) -> None:
     texts = [json.loads(line)["text"] for line in corpus.read_text(encoding="utf-8").splitlines()]
     pairs = [{"query": f"{text[:15]}?", "positive": text} for text in texts * 10]  # two chunks
     (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs), encoding="utf-8")
-    command = ["mine", str(backbones["bert"]), str(tmp_path / "pairs.jsonl"), "--corpus", str(corpus), "--scores", "-o"]
+    command = [
+        "mine",
+        str(backbones["bert"]),
+        str(tmp_path / "pairs.jsonl"),
+        "--corpus",
+        str(corpus),
+        "--with-scores",
+        "-o",
+    ]
     # Once while it encodes, once in the middle of the second chunk.
     with killed("vocable.encoder.stream", "write_vectors", 3, *command, tmp_path / "out"):
         assert main([*command, str(tmp_path / "whole")]) == 0
@@ -141,7 +149,7 @@ def test_mine(backbones: dict[str, Path], corpus: Path, tmp_path: Path) -> None:
 def test_score(backbones: dict[str, Path], tmp_path: Path, toy_texts: list[str]) -> None:
     pairs = [{"query": text[:15], "positive": text, "negatives": [toy_texts[0]]} for text in toy_texts]
     (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs), encoding="utf-8")
-    command = ["score", str(backbones["bert"]), str(tmp_path / "pairs.jsonl"), "-o"]
+    command = ["teacher-scores", str(backbones["bert"]), str(tmp_path / "pairs.jsonl"), "-o"]
     with killed("vocable.training.mine", "_scored", 2, *command, tmp_path / "out"):
         assert main([*command, str(tmp_path / "whole")]) == 0
     assert names(tmp_path) == ["out.partial", "pairs.jsonl", "whole"]

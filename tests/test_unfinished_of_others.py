@@ -15,8 +15,8 @@ from tests.command_line import done, refused
 pytestmark = pytest.mark.usefixtures("quiet_libraries")
 
 SENTENCE = "an old fox reads twelve books about sparse vectors at night"
-ONE_SHOT = ("calibrate", "rescale", "transfer", "expand", "vocabulary", "inference-free", "prune", "sample")
-RESUMABLE = ("index", "encode", "pretrain", "train", "wackiness", "removal", "mine", "score")
+ONE_SHOT = ("calibrate", "rescale", "transfer", "expand", "vocabulary", "inference-free", "prune", "make-testset")
+RESUMABLE = ("index", "encode", "pretrain", "train", "wackiness", "removal", "mine", "teacher-scores")
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def commands(backbones: dict[str, Path], tmp_path: Path) -> dict[str, list[objec
         "vocabulary": ["vocabulary", texts, "--size", "60"],
         "inference-free": ["inference-free", bert, "--weights", "ones"],
         "prune": ["prune", tmp_path / "vectors", "--top-k", "2"],
-        "sample": ["sample", examples, "--queries", "2"],
+        "make-testset": ["make-testset", examples, "--queries", "2"],
         "index": ["index", bert, corpus],
         "encode": ["encode", bert, corpus],
         "pretrain": ["pretrain", bert, texts, "--steps", "1"],
@@ -52,7 +52,7 @@ def commands(backbones: dict[str, Path], tmp_path: Path) -> dict[str, list[objec
         "wackiness": ["wackiness", bert, "--role", "document", "--corpus", corpus, "-k", "2"],
         "removal": ["removal", bert, f"beir:{beir}", "--thresholds", "1"],
         "mine": ["mine", bert, examples, "--corpus", corpus],
-        "score": ["score", bert, examples],
+        "teacher-scores": ["teacher-scores", bert, examples],
     }
 
 

@@ -9,7 +9,10 @@ something about that already.
 from __future__ import annotations
 
 import os
+import sys
 from importlib import import_module
+from inspect import Signature, signature
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     from vocable.data import read_examples as read_examples
     from vocable.data import read_judgments as read_judgments
     from vocable.data import read_queries as read_queries
+    from vocable.data import read_texts as read_texts
+    from vocable.demo import demo as demo
     from vocable.encoder.encode import encode as encode
     from vocable.encoder.fuse import fuse as fuse
     from vocable.encoder.fuse import unfuse as unfuse
@@ -32,15 +37,17 @@ if TYPE_CHECKING:
     from vocable.encoder.terms import terms as terms
     from vocable.evaluation import evaluate as evaluate
     from vocable.evaluation.compare import compare as compare
+    from vocable.evaluation.testsets import make_testset as make_testset
     from vocable.search.bm25 import BM25Index as BM25Index
     from vocable.search.exact import ExactIndex as ExactIndex
     from vocable.search.explain import explain_texts
     from vocable.search.fusion import reciprocal_rank as reciprocal_rank
     from vocable.search.fusion import weighted as weighted
     from vocable.training.mine import mine as mine
-    from vocable.training.mine import score as score
+    from vocable.training.mine import teacher_scores as teacher_scores
     from vocable.training.pretrain import pretrain as pretrain
     from vocable.training.recipe import read_recipe as read_recipe
+    from vocable.training.recipe_yaml import recipes as recipes
     from vocable.training.train import train as train
     from vocable.vectors import prune as prune
 
@@ -77,6 +84,7 @@ _HOMES = {
     "align": "vocable.adapt.alignment",
     "calibrate": "vocable.adapt.calibrate",
     "compare": "vocable.evaluation",
+    "demo": "vocable.demo",
     "encode": "vocable.encoder.encode",
     "evaluate": "vocable.evaluation",
     "expand": "vocable.adapt.expand",
@@ -85,6 +93,7 @@ _HOMES = {
     "inference_free": "vocable.encoder.inference_free",
     "inspect": "vocable.adapt.inspection",
     "load": "vocable.encoder.load",
+    "make_testset": "vocable.evaluation.testsets",
     "mine": "vocable.training.mine",
     "pretrain": "vocable.training.pretrain",
     "prune": "vocable.vectors",
@@ -92,10 +101,12 @@ _HOMES = {
     "read_examples": "vocable.data",
     "read_judgments": "vocable.data",
     "read_queries": "vocable.data",
+    "read_texts": "vocable.data",
     "read_recipe": "vocable.training.recipe",
+    "recipes": "vocable.training.recipe_yaml",
     "reciprocal_rank": "vocable.search.fusion",
     "rescale": "vocable.adapt.rescale",
-    "score": "vocable.training.mine",
+    "teacher_scores": "vocable.training.mine",
     "terms": "vocable.encoder.terms",
     "train": "vocable.training.train",
     "train_vocabulary": "vocable.adapt.vocabulary",
@@ -107,13 +118,39 @@ _HOMES = {
 __all__ = [*_HOMES]
 
 
+def _home(name: str) -> Any:
+    """The function or class that the package has under `name`."""
+    module, _, attribute = _HOMES[name].partition(":")
+    return getattr(import_module(module), attribute or name)
+
+
+class _VerbModule(ModuleType):
+    """A module whose name is that of a verb, too: `vocable.search.exact` is a module, `vocable.search(...)` a call."""
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        return _home(self.__name__.rpartition(".")[2])(*arguments, **named)
+
+    @property
+    def __signature__(self) -> Signature:
+        return signature(_home(self.__name__.rpartition(".")[2]))
+
+
+class _Package(ModuleType):
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Called for each submodule that is imported."""
+        if name in _HOMES and isinstance(value, ModuleType):
+            value.__class__ = _VerbModule
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
+
+
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'vocable' has no attribute {name!r}")
-    module, _, attribute = _HOMES[name].partition(":")
-    found = getattr(import_module(module), attribute or name)
-    globals()[name] = found
-    return found
+    found = _home(name)
+    return globals().setdefault(name, found)
 
 
 def __dir__() -> list[str]:

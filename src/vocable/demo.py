@@ -39,12 +39,12 @@ DEPTH = 100
 WIDTH = 79  # columns
 
 
-def run(folder: str | Path = "vocable-demo") -> None:
-    """Tell the story on standard output; the index and the fine-tuned model stay in `folder`.
+def demo(output: str | Path = "vocable-demo") -> None:
+    """Tell the story on standard output; the index and the fine-tuned model stay in `output`.
 
     What an earlier run left there is used again, so that a second run is quick.
     """
-    folder, console = Path(folder), Console()
+    folder, console = Path(output), Console()
     with _step(console, f"1  Load the built-in model, {BUILT_IN}"):
         model = load(BUILT_IN)
         parameters = sum(parameter.numel() for parameter in model.parameters())

@@ -136,7 +136,7 @@ def test_the_folder_is_a_beir_collection(tmp_path: Path, capsys: pytest.CaptureF
             rows += [{"query": held.queries[query], "positive": held.documents[document]}] * int(label)
     log.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     arguments = [str(log), "--queries", "9", "--clusters", "4", "--distractors", "2"]
-    assert main(["sample", *arguments, "-o", str(tmp_path / "set"), "--json"]) == 0
+    assert main(["make-testset", *arguments, "-o", str(tmp_path / "set"), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     dataset = load_dataset(f"beir:{tmp_path / 'set'}")
     expected = choose(held, Choice(queries=9, clusters=4, distractors=2))
@@ -147,11 +147,11 @@ def test_the_folder_is_a_beir_collection(tmp_path: Path, capsys: pytest.CaptureF
     assert {tuple(judgment[:3]) for judgment in dataset.judgments} == judged
     assert said["levels"] == {"low": 3, "middle": 3, "high": 3}
     assert (said["queries"], said["documents"]) == (9, len(dataset.documents))
-    assert main(["sample", *arguments, "-o", str(tmp_path / "again")]) == 0
+    assert main(["make-testset", *arguments, "-o", str(tmp_path / "again")]) == 0
     for name in ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv"):
         assert (tmp_path / "set" / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
     rest = tmp_path / "rest.jsonl"
-    assert main(["sample", *arguments, "-o", str(tmp_path / "third"), "--rest", str(rest), "--json"]) == 0
+    assert main(["make-testset", *arguments, "-o", str(tmp_path / "third"), "--rest", str(rest), "--json"]) == 0
     used = {held.queries[row] for row in (*(one.query for one in expected.chosen), *expected.further)}
     assert [json.loads(line) for line in rest.read_text().splitlines()] == [r for r in rows if r["query"] not in used]
     assert set(expected.distractors) <= {d for row in expected.further for d in held.answers[row]}

@@ -55,7 +55,8 @@ def reference(
     documents: list[Document],
     *,
     negatives: int,
-    ranks: tuple[int, int] = (1, 100),
+    from_rank: int = 1,
+    to_rank: int = 100,
     margin: float = -np.inf,
     relative_margin: float = -np.inf,
 ) -> list[tuple[str, str, list[str], list[float]]]:
@@ -71,7 +72,7 @@ def reference(
     for example, scores, best in zip(examples, products, own, strict=True):
         answers = {" ".join(one.positive.split()) for one in examples if one.query == example.query}
         taken: dict[str, float] = {}
-        order = [i for i in np.argsort(-scores, kind="stable") if scores[i] > 0][ranks[0] - 1 : ranks[1]]
+        order = [i for i in np.argsort(-scores, kind="stable") if scores[i] > 0][from_rank - 1 : to_rank]
         for document, score in ((documents[i], scores[i]) for i in order):
             good = score < best - margin and score < (1 - relative_margin) * best
             if good and len(taken) < negatives and not {document.full, document.text} & answers:
@@ -86,10 +87,10 @@ def reference(
     "rule",
     [
         {"negatives": 4},
-        {"negatives": 3, "ranks": (4, 9)},
+        {"negatives": 3, "from_rank": 4, "to_rank": 9},
         {"negatives": 3, "margin": 0.5},
         {"negatives": 2, "relative_margin": 0.1},
-        {"negatives": 2, "ranks": (2, 30), "margin": 0.0, "relative_margin": 0.05},
+        {"negatives": 2, "from_rank": 2, "to_rank": 30, "margin": 0.0, "relative_margin": 0.05},
     ],
 )
 def test_as_all_pairs_say(
@@ -104,7 +105,7 @@ def test_as_all_pairs_say(
     model = load(backbones[architecture], device="cpu")
     documents = [Document(f"{i:02}", text, "A" * (i % 7 == 0)) for i, text in enumerate([*texts, texts[4]])]
     expected = reference(model, list(read_examples(examples)), documents, **rule)
-    done = mine(model, examples, tmp_path / "out.jsonl", corpus=corpus, scores=True, **rule)
+    done = mine(model, examples, tmp_path / "out.jsonl", corpus=corpus, with_scores=True, **rule)
     found = list(read_examples(tmp_path / "out.jsonl"))
     assert [(one.query, one.positive, list(one.negatives)) for one in found] == [one[:3] for one in expected]
     for one, (*_, scores) in zip(found, expected, strict=True):
@@ -149,9 +150,9 @@ def test_an_index_of_another_vocabulary(
     [
         ({"corpus": "a", "index": "b"}, "give a corpus, or an index that is made already, not both"),
         ({"negatives": 0}, "at least 1 negative"),
-        ({"ranks": (0, 9)}, "ranks go from 1 on"),
-        ({"ranks": (9, 3)}, "not 9 to 3"),
-        ({"ranks": (1, 7)}, "8 negatives cannot come from ranks 1 to 7"),
+        ({"from_rank": 0, "to_rank": 9}, "ranks go from 1 on"),
+        ({"from_rank": 9, "to_rank": 3}, "not 9 to 3"),
+        ({"from_rank": 1, "to_rank": 7}, "8 negatives cannot come from ranks 1 to 7"),
         ({"margin": float("nan")}, "the margin must be a finite number"),
         ({"relative_margin": 1.0}, "a share from 0 to below 1"),
     ],

@@ -15,7 +15,7 @@ from transformers import BertConfig, BertForSequenceClassification, PreTrainedTo
 from vocable.data import read_examples
 from vocable.errors import ArgumentError, ModelError
 from vocable.training import mine as rewrite
-from vocable.training.mine import score
+from vocable.training.mine import teacher_scores
 from vocable.training.teachers import load_scoring_model
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
@@ -60,7 +60,7 @@ def examples(tmp_path: Path, toy_texts: list[str], monkeypatch: pytest.MonkeyPat
 
 def scored(model, examples: Path, tmp_path: Path) -> list[tuple[str, str, float]]:
     """Every query and text with its score."""
-    done = score(model, examples, tmp_path / "out.jsonl")
+    done = teacher_scores(model, examples, tmp_path / "out.jsonl")
     found = list(read_examples(tmp_path / "out.jsonl"))
     assert [one._replace(source="", scores=()) for one in found] == [
         one._replace(source="") for one in read_examples(examples)
@@ -114,7 +114,7 @@ def test_saved_models_say_what_they_are(cross: Path, backbones: dict[str, Path],
 def test_models_that_cannot_score(tokenizers: dict[str, PreTrainedTokenizerFast], examples: Path, tmp_path: Path):
     several = load_scoring_model(cross_encoder(tmp_path / "several", tokenizers["wordpiece"], labels=3))
     with pytest.raises(ModelError, match="a cross-encoder with 3 labels gives a pair no single score"):
-        score(several, examples, tmp_path / "out.jsonl")
+        teacher_scores(several, examples, tmp_path / "out.jsonl")
     with pytest.raises(ModelError, match="nowhere: no such model folder"):
         load_scoring_model(tmp_path / "nowhere")
     (tmp_path / "encoder").mkdir()
@@ -128,7 +128,7 @@ def test_scores_that_are_not_finite(cross: Path, examples: Path, tmp_path: Path)
     model = load_scoring_model(cross)
     torch.nn.init.constant_(model.model.classifier.bias, np.nan)
     with pytest.raises(ModelError, match="scores that are not finite"):
-        score(model, examples, tmp_path / "out.jsonl")
+        teacher_scores(model, examples, tmp_path / "out.jsonl")
     assert not (tmp_path / "out.jsonl").exists()
 
 
@@ -137,10 +137,10 @@ def test_another_model_does_not_go_on(cross: Path, examples: Path, tmp_path: Pat
     with monkeypatch.context() as patch:
         patch.setattr(rewrite, "write_record", raising)
         with pytest.raises(KeyboardInterrupt):
-            score(model, examples, tmp_path / "out.jsonl")
+            teacher_scores(model, examples, tmp_path / "out.jsonl")
     torch.nn.init.constant_(model.model.classifier.bias, 1.0)
     with pytest.raises(ArgumentError, match=r"was made with other settings \(weights\)"):
-        score(model, examples, tmp_path / "out.jsonl")
+        teacher_scores(model, examples, tmp_path / "out.jsonl")
 
 
 def raising(*_: object) -> None:

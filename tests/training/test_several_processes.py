@@ -67,7 +67,7 @@ said.append(reason(variants.train_variants, recipe, ["one"], folder / "missing",
 alone = {
     name: evaluate(load(folder / "runs" / name), f"beir:{folder / 'toy'}", ["nDCG@10"]).values for name in results
 }
-found = {"said": said, "alone": alone, "measured": measured, "results": variants.as_json(results)}
+found = {"said": said, "alone": alone, "measured": measured, "results": results.to_json()["runs"]}
 (folder / f"{rank}.json").write_text(json.dumps(found), encoding="utf-8")
 """
 

@@ -9,9 +9,10 @@ docstring is the help of the command, and `verb` the function, imported only whe
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import copy
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -22,10 +23,10 @@ from pydantic_core import PydanticUndefined
 from typer.core import TyperGroup
 from typer.models import ArgumentInfo, OptionInfo, ParameterInfo
 
-from vocable.cli.output import show
+from vocable.cli.output import print_json, show, to_json
 from vocable.errors import ArgumentError
 
-JSON = "as_json"  # the field that every command has, last in its help
+JSON = "as_json"  # last in the help of a command
 
 
 class Command(BaseModel):
@@ -35,6 +36,8 @@ class Command(BaseModel):
 
     verb: ClassVar[str] = ""  # "vocable.analysis.removal:removal"
     resumable: ClassVar[bool] = False  # whether the same command goes on where it was killed
+    next_step: ClassVar[str] = ""  # what may be done with {output}
+    has_json: ClassVar[bool] = True
     as_json: Annotated[
         bool, typer.Option("--json"), Field(description="Print JSON on stdout, and nothing else there.")
     ] = False
@@ -48,8 +51,18 @@ class Command(BaseModel):
         return imported(self.verb)(**self.arguments())
 
     def show(self, result: Any) -> None:
-        """Print the result."""
-        show(result, self.as_json)
+        """Print the result, where it was written, and what may come next."""
+        output = getattr(self, "output", None)
+        written = {} if output is None else {"output": str(output)}
+        if self.as_json:
+            values = to_json(result)
+            print_json(written | values if isinstance(values, dict) else values if result is not None else written)
+            return
+        show(result)
+        if output is not None:
+            print(f"written: {output}")
+        if self.next_step and output is not None:
+            print(f"next: {self.next_step.format(output=output)}")
 
 
 def imported(name: str) -> Any:
@@ -66,7 +79,7 @@ def command(declared: type[Command]) -> Callable[..., None]:
         settings.show(settings.run())
 
     fields = declared.model_fields
-    names = [name for name in fields if name != JSON] + [name for name in fields if name == JSON]
+    names = [name for name in fields if name != JSON] + [JSON] * declared.has_json
     run.__name__, run.__doc__ = declared.__name__, inspect.getdoc(declared)
     parameters = [_parameter(name, fields[name]) for name in names]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -88,6 +101,8 @@ def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
     """A field as a parameter of a function that typer reads."""
     info: ParameterInfo = copy(next((m for m in field.metadata if isinstance(m, ParameterInfo)), typer.Option()))
     info.help = field.description
+    if isinstance(info, ArgumentInfo):
+        info.metavar = info.metavar or name.upper()
     if isinstance(info, OptionInfo) and field.annotation is bool and not field.default and not _flags(info):
         info.param_decls = (option(name),)  # on or absent: no --no-NAME
     for limit in field.metadata:
@@ -167,3 +182,29 @@ Measures = Annotated[
     list[str], typer.Option("-m", "--measures", metavar="NAME"), Field(description="As nDCG@10; may be repeated.")
 ]
 Seed = Annotated[int, Field(description="Decides all that is drawn at random.")]
+
+
+class Loading(Command):
+    """A command whose `model` is loaded, and whose `texts` are read, before the verb is called."""
+
+    model: Model
+    new_head: Annotated[bool, Field(description="Give an encoder without a head a new one.")] = False
+    pooling: Annotated[str | None, Field(description="In place of the model's own: max, sum, cls ...")] = None
+    activation: Annotated[str | None, Field(description="In place of the model's own: relu, log1p ...")] = None
+    device: Device = None
+
+    def arguments(self) -> dict[str, Any]:
+        """The loaded model, a stream of the texts, and the other fields."""
+        given = super().arguments()
+        if "texts" in given:  # first: a source that is not there is known at once
+            given["texts"] = texts_of(given["texts"])
+        options = {name: given.pop(name) for name in ("new_head", "pooling", "activation", "device")}
+        named = {name: value for name, value in options.items() if value}
+        model = imported("vocable.encoder.load:load")(given.pop("model"), **named)
+        return {"model": model, **given}
+
+
+def texts_of(sources: list[str]) -> Iterator[str] | None:
+    """The texts of all sources, which must be there; None of no source."""
+    streams = [imported("vocable.data:read_texts")(source) for source in sources]
+    return chain.from_iterable(streams) if streams else None

@@ -8,8 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal
 import typer
 from pydantic import Field
 
-from vocable.cli import mining, sampling, training
-from vocable.cli.declare import Command, Model, imported
+from vocable.cli.declare import Command, Loading, Output, Seed, SkipBad, imported
+from vocable.errors import ArgumentError
 
 Examples = Annotated[
     str, typer.Argument(metavar="EXAMPLES"), Field(description="Source of queries, positives, perhaps negatives.")
@@ -19,7 +19,7 @@ Lines = Annotated[
 ]
 
 
-class Mine(Command):
+class Mine(Loading):
     """Find hard negatives with the model's own index.
 
     Takes the best hits that are no answers. An example with too few is left
@@ -30,7 +30,6 @@ class Mine(Command):
 
     verb: ClassVar[str] = "vocable.training.mine:mine"
     resumable: ClassVar[bool] = True
-    model: Model
     examples: Examples
     output: Lines
     corpus: Annotated[
@@ -45,13 +44,6 @@ class Mine(Command):
         float | None, typer.Option(metavar="M"), Field(description="... below (1 - M) of the positive's score.")
     ] = None
     with_scores: Annotated[bool, Field(description="Also write the model's scores.")] = False
-
-    def run(self) -> Any:
-        """Mine with the loaded model."""
-        given = self.arguments()
-        ranks = given.pop("from_rank"), given.pop("to_rank")
-        model = imported("vocable.encoder.load:load")(given.pop("model"))
-        return imported(self.verb)(model, **given, ranks=ranks)
 
 
 class TeacherScores(Command):
@@ -74,6 +66,120 @@ class TeacherScores(Command):
         Literal["cross", "dense", "sparse"] | None, Field(description="What the model is, if it does not say so.")
     ] = None
 
+    def arguments(self) -> dict[str, Any]:
+        """The loaded teacher and the other fields."""
+        load = imported("vocable.training.teachers:load_scoring_model")
+        return {"model": load(self.model, self.kind), "examples": self.examples, "output": self.output}
+
+
+class MakeTestset(Command):
+    """Make a test collection from a log of queries and answers.
+
+    A BEIR folder whose queries come from all groups of similar queries alike,
+    as many of low, middle and high word overlap with their documents.
+
+    Example: vocable make-testset clicks.jsonl -o test-set --queries 300
+    """
+
+    verb: ClassVar[str] = "vocable.evaluation.testsets:make_testset"
+    next_step: ClassVar[str] = "vocable evaluate vocable-mini --dataset beir:{output}"
+    log: Annotated[
+        str, typer.Argument(metavar="LOG"), Field(description="Source of queries and positives, perhaps with scores.")
+    ]
+    output: Output
+    queries: Annotated[int, Field(ge=1, description="Queries, at most.")] = 900
+    clusters: Annotated[int, Field(ge=2, description="Groups of queries to draw from alike.")] = 100
+    kind: Annotated[Literal["hard", "plain"], Field(description="hard: with levels of overlap and hard negatives.")] = (
+        "hard"
+    )
+    positives: Annotated[int, Field(ge=1, description="If hard: positives of a query, at most.")] = 3
+    negatives: Annotated[int, Field(ge=1, description="If hard: negatives of a query, at most.")] = 10
+    min_overlap: Annotated[
+        float, Field(gt=0, le=1, description="Share of a query's words that a hard negative has.")
+    ] = 0.5
+    distractors: Annotated[int, Field(ge=0, description="Further queries of each group whose documents to add.")] = 0
+    embedding: Annotated[str, Field(description="Dense model that makes the groups, or lexical.")] = "lexical"
+    seed: Seed = 0
+    rest: Annotated[
+        Path | None, Field(description="Also write the examples of all other queries here, to train on.")
+    ] = None
+    skip_bad: SkipBad = 0
+
+
+class Train(Command):
+    """Train a retriever as a recipe says.
+
+    Repeated after a kill, it goes on where it stopped.
+
+    Example: vocable train pydocs -o my-model --set training.steps=200
+    """
+
+    resumable: ClassVar[bool] = True
+    next_step: ClassVar[str] = "vocable evaluate {output} --dataset SOURCE"
+    recipe: Annotated[str, typer.Argument(), Field(description="A YAML file, or the name of one of vocable recipes.")]
+    output: Output
+    variant: Annotated[
+        str | None, typer.Option(metavar="NAME"), Field(description="Which of the recipe's variants to train.")
+    ] = None
+    variants: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME"),
+        Field(description="Train these, or all, into OUTPUT/NAME and measure them; may be repeated."),
+    ] = None
+    set: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE"), Field(description="Change a key; may be repeated.")
+    ] = None
+    sweep: Annotated[
+        str | None,
+        typer.Option(metavar="KEY=V1,V2,..."),
+        Field(description="Train a run per value into OUTPUT and measure them."),
+    ] = None
+    figure: Annotated[
+        Path | None, Field(description="Draw a sweep's effectiveness against FLOPS: a name in .png or .svg.")
+    ] = None
+    resume: Annotated[bool, Field(description="Go on with an unfinished run, or start anew.")] = True
+
+    def run(self) -> Any:
+        """Train the recipe, or several variants of it."""
+        if self.variant is not None and self.variants is not None:
+            raise ArgumentError("give --variant for one, or --variants for several, not both")
+        if self.figure is not None and self.sweep is None:
+            raise ArgumentError("--figure draws a sweep: give --sweep KEY=VALUE,VALUE,...")
+        path = imported("vocable.training.recipe_yaml:recipe_file")(self.recipe)
+        if self.variants is None and self.sweep is None:
+            recipe = imported("vocable.training.recipe:read_recipe")(path, self.set or (), self.variant)
+            imported("vocable.training.train:train")(recipe, self.output, resume=self.resume)
+            return None
+        if self.figure is not None:
+            imported("vocable.analysis.figures:check_figure")(self.figure)
+        names = [name.strip() for some in self.variants or [self.variant or ""] for name in some.split(",") if name]
+        found = imported("vocable.training.variants:train_variants")(
+            path,
+            None if names == ["all"] else names,
+            self.output,
+            overrides=self.set or (),
+            sweep=self.sweep,
+            resume=self.resume,
+        )
+        if self.figure is not None and imported("vocable.training.processes:is_first")():
+            drawn = imported("vocable.analysis.figures:effectiveness_against_flops")(found)
+            imported("vocable.analysis.figures:save_figure")(drawn, self.figure)
+        return found
+
+
+class Recipes(Command):
+    """List the shipped recipes and their variants, or print one.
+
+    Those with a * need data, devices or code that is not shipped.
+
+    Example: vocable recipes pydocs
+    """
+
+    verb: ClassVar[str] = "vocable.training.recipe_yaml:recipes"
+    name: Annotated[
+        str | None, typer.Argument(), Field(description="The recipe to print; without it, all are listed.")
+    ] = None
+
 
 class Demo(Command):
     """See it all work, on Python's documentation.
@@ -84,10 +190,11 @@ class Demo(Command):
     """
 
     verb: ClassVar[str] = "vocable.demo:demo"
+    has_json: ClassVar[bool] = False
     output: Annotated[Path, typer.Option("-o", "--output"), Field(description="Folder that keeps index and model.")] = (
         Path("vocable-demo")
     )
 
 
-COMMANDS: list[type[Command]] = []
-OLD = [training.train, training.recipes, mining.mine, mining.score, sampling.sample, training.demo]
+COMMANDS: list[type[Command]] = [Demo, Train, Recipes, Mine, TeacherScores, MakeTestset]
+OLD: list[Any] = []

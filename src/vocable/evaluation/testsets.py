@@ -40,9 +40,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, csr_matrix
 
-from vocable.data import Example
+from vocable.data import BadLines, Example, read_examples
 from vocable.encoder.load import locate, open_whole
 from vocable.errors import ArgumentError, DataError, check_texts
+from vocable.progress import track
 from vocable.storage import refuse_taken, replacing, replacing_folder
 
 
@@ -365,3 +366,71 @@ def write_beir(selection: Selection, folder: Path) -> None:
             for one in selection.chosen:
                 for relevance, rows_of in ((1, one.positives), (0, one.negatives)):
                     file.writelines(f"q{one.query}\td{row}\t{relevance}\n" for row in rows_of)
+
+
+@dataclass(frozen=True)
+class MadeTestset:
+    """What a test collection holds: `levels` are {overlap: queries}, `rest` the examples written beside it."""
+
+    queries: int
+    documents: int
+    levels: dict[str, int]
+    rest: int | None
+    bad_lines: int
+
+    def to_json(self) -> dict[str, Any]:
+        """The counts as JSON values."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+    def __str__(self) -> str:
+        counts = {"queries": self.queries} | {f"{name} overlap": count for name, count in self.levels.items()}
+        counts |= {"documents": self.documents}
+        if self.rest is not None:
+            counts["examples of other queries"] = self.rest
+        if self.bad_lines:
+            counts["bad lines left out"] = self.bad_lines
+        return "\n".join(f"{name}: {count:,}" for name, count in counts.items())
+
+
+def make_testset(
+    log: str,
+    output: str | Path,
+    *,
+    queries: int = 900,
+    clusters: int = 100,
+    kind: Literal["hard", "plain"] = "hard",
+    positives: int | None = 3,
+    negatives: int = 10,
+    min_overlap: float = 0.5,
+    distractors: int = 0,
+    embedding: str = LEXICAL,
+    seed: int = 0,
+    rest: str | Path | None = None,
+    skip_bad: int = 0,
+) -> MadeTestset:
+    """Make a test collection, a BEIR folder, from a log of queries and answers.
+
+    Args:
+        log: source of the examples: queries and positives, perhaps with scores.
+        output: the folder; there only when it is whole.
+        queries, clusters, kind, positives, negatives, min_overlap, distractors: as in `Choice`.
+        embedding: dense model that makes the groups, or lexical.
+        seed: decides groups and draws.
+        rest: JSON lines file for the examples of all other queries, to train on.
+        skip_bad: bad lines of the log to tolerate.
+
+    Raises:
+        ArgumentError: an argument out of its range, the output is there already, or the rest of standard input.
+        DataError: the log cannot be read, or no query is fit.
+        ModelError: the embedding model cannot be read.
+    """
+    refuse_taken(Path(output))
+    if rest is not None and log == "-":
+        raise ArgumentError("rest reads the log a second time, which standard input cannot give")
+    choice, bad = Choice(queries, clusters, kind, positives, negatives, min_overlap, distractors), BadLines(skip_bad)
+    selection = choose(read_log(track(read_examples(log, bad=bad), "log")), choice, embedding=embedding, seed=seed)
+    left = None
+    if rest is not None:
+        left = write_rest(read_examples(log, bad=BadLines(skip_bad)), selection, Path(rest))
+    write_beir(selection, Path(output))
+    return MadeTestset(len(selection.chosen), len(selection.documents()), selection.levels(), left, bad.count)

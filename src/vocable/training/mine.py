@@ -53,6 +53,15 @@ class Rewritten:
     size: int = 0  # bytes of the lines that count
     checksum: int = 0  # of the examples that were read
 
+    def to_json(self) -> dict[str, int]:
+        """The counts as JSON values."""
+        return {"examples": self.written, "negatives": self.negatives, "left_out": self.read - self.written}
+
+    def __str__(self) -> str:
+        left_out = self.read - self.written
+        negatives = f"{self.written:,} examples, {self.negatives:,} negatives"
+        return f"{negatives}; left out for want of negatives: {left_out:,} examples" if left_out else negatives
+
 
 def rewrite(
     examples: Callable[[], Iterable[Example]],
@@ -166,10 +175,11 @@ def mine(
     corpus: str | None = None,
     index: str | Path | None = None,
     negatives: int = 8,
-    ranks: tuple[int, int] = (1, 100),
+    from_rank: int = 1,
+    to_rank: int = 100,
     margin: float | None = None,
     relative_margin: float | None = None,
-    scores: bool = False,
+    with_scores: bool = False,
 ) -> Rewritten:
     """Write the examples with the hardest negatives that the model finds, as JSON lines.
 
@@ -184,10 +194,11 @@ def mine(
         corpus: place of the documents; the examples' own positives if neither it nor `index` is given.
         index: a folder that `vocable index` made, in place of `corpus`.
         negatives: how many of an example.
-        ranks: the first and the last rank that a negative may have, counted from 1 and positives included.
+        from_rank: the first rank that a negative may have, counted from 1 and positives included.
+        to_rank: the last one.
         margin: a negative must score below the positive's score less this.
         relative_margin: a negative must score below (1 - this) of the positive's score.
-        scores: also write the model's scores, of the positive and of each negative.
+        with_scores: also write the model's scores, of the positive and of each negative.
 
     Returns:
         the counts.
@@ -202,14 +213,14 @@ def mine(
         raise ArgumentError("give a corpus, or an index that is made already, not both")
     if str(examples) == "-":
         raise ArgumentError("the examples are read more than once: give a file instead of standard input")
-    rule, place = Rule(negatives, *ranks, margin, relative_margin), str(examples)
+    rule, place = Rule(negatives, from_rank, to_rank, margin, relative_margin), str(examples)
     # What is not there is known before anything is made.
     read_examples(place)
     if corpus is not None:
         read_corpus(corpus)
     documents = TextEncoder(model, "document")
     made = stream_settings(documents, describe(documents, ""), corpus or "")
-    settings = made | asdict(rule) | {"examples": place, "index": str(index or ""), "scores": scores}
+    settings = made | asdict(rule) | {"examples": place, "index": str(index or ""), "scores": with_scores}
 
     made_already = None if index is None else open_collection(index)
     if made_already is not None:
@@ -217,7 +228,7 @@ def mine(
 
     def prepare(work: Path) -> Miner:
         collection = made_already or _build(documents, place, corpus, work / "index")
-        return Miner(model, collection, rule, _answers(place), scored=scores)
+        return Miner(model, collection, rule, _answers(place), scored=with_scores)
 
     return rewrite(lambda: read_examples(place), Path(output), settings, prepare, title="mine")
 
@@ -304,7 +315,7 @@ def _positives(examples: str) -> Iterator[Document]:
         yield Document(str(number), text)
 
 
-def score(model: Model, examples: str | Path, output: str | Path) -> Rewritten:
+def teacher_scores(model: Model, examples: str | Path, output: str | Path) -> Rewritten:
     """Write the examples with the model's scores of the positive and of each negative, as JSON lines.
 
     Scores that the examples have already are replaced.
@@ -332,7 +343,7 @@ def score(model: Model, examples: str | Path, output: str | Path) -> Rewritten:
         Path(output),
         settings,
         lambda work: lambda chunk: _scored(chunk, scorer),
-        title="score",
+        title="teacher scores",
     )
 
 

@@ -96,6 +96,17 @@ class Result:
     swept: dict[str, Any] = field(default_factory=dict)
 
 
+class Results(dict[str, Result]):
+    """{name: result} of runs, in their order; its text is a table."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The results as JSON values, as they stand in results.json, under `runs`."""
+        return {"runs": {name: asdict(result) for name, result in self.items()}}
+
+    def __str__(self) -> str:
+        return str(side_by_side(self))
+
+
 class Run(NamedTuple):
     """A recipe to carry out, and all that its result has before anything is measured."""
 
@@ -111,7 +122,7 @@ def train_variants(
     overrides: Sequence[str] = (),
     sweep: str | None = None,
     resume: bool = True,
-) -> dict[str, Result]:
+) -> Results:
     """Train variants of a recipe into folders of `output`, and measure each on the recipe's evaluation datasets.
 
     Args:
@@ -149,7 +160,7 @@ def train_variants(
             results[name] = replace(result, measured=measured)
             if processes.is_first():
                 write_record(output / RESULTS, results)
-    return {name: results[name] for name in plan}
+    return Results({name: results[name] for name in plan})
 
 
 def _plan(path: str | Path, names: Sequence[str] | None, overrides: Sequence[str]) -> dict[str, Run]:
@@ -237,8 +248,3 @@ def _measured(model: SparseEncoder, recipe: Recipe) -> dict[str, float]:
         if found.cost is not None and found.cost.flops is not None:
             figures[f"{prefix}{FLOPS}"] = found.cost.flops
     return figures
-
-
-def as_json(results: dict[str, Result]) -> dict[str, Any]:
-    """The results as JSON values, as they stand in results.json."""
-    return {name: asdict(result) for name, result in results.items()}
