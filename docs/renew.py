@@ -11,6 +11,7 @@ A mark stands on the line before a fenced block:
                             a `python` block: it is run, its output is the `text` block that follows, if there is one
     <!-- run: slow -->      left alone without --slow
     <!-- run: timing -->    run, but its output is of this machine and moment: --check does not compare it
+    <!-- file: NAME -->     the block is what the file holds
     <!-- setup: COMMAND -->      run, and shown nowhere
     <!-- generated: NAME -->     up to <!-- end -->: what the function NAME of this file returns
 
@@ -50,7 +51,8 @@ PAGES = (
 BLOCK = re.compile(
     r"^<!-- run(?:: (?P<how>slow|timing))? -->\n```(?P<kind>console|python)\n(?P<body>.*?)^```\n"
     r"(?:\n```text\n(?P<output>.*?)^```\n)?"
-    r"|^<!-- setup: (?P<setup>.*) -->\n"
+    r"|^<!-- setup: (?P<setup>[^\n]*) -->\n"
+    r"|^<!-- file: (?P<file>[^\n]*) -->\n```\w*\n(?P<content>.*?)^```\n"
     r"|^<!-- generated: (?P<name>\w+) -->\n(?P<made>.*?)^<!-- end -->\n",
     re.MULTILINE | re.DOTALL,
 )
@@ -124,6 +126,8 @@ def renewed(text: str, *, slow: bool, timings: bool) -> str:
         block, parts = match[0], match.groupdict()
         if parts["setup"]:
             run(parts["setup"])
+        elif parts["file"]:
+            Path(parts["file"]).write_text(parts["content"])
         elif parts["name"]:
             return f"<!-- generated: {parts['name']} -->\n{globals()[parts['name']]()}\n<!-- end -->\n"
         elif parts["how"] != "slow" or slow:
