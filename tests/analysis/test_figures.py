@@ -12,22 +12,24 @@ from matplotlib.figure import Figure
 
 from vocable.analysis.figures import check_figure, effectiveness_against_flops, save_figure
 from vocable.errors import ArgumentError, MissingExtraError
-from vocable.training.variants import Result
+from vocable.training.variants import RunResult
 
 KEY = "training.regularizers.document"
 
 
-def run(curve: str, value: Any, **measured: float) -> Result:
-    return Result({key.replace("_", " "): figure for key, figure in measured.items()}, curve=curve, swept={KEY: value})
+def run(curve: str, value: Any, **measured: float) -> RunResult:
+    return RunResult(
+        {key.replace("_", " "): figure for key, figure in measured.items()}, curve=curve, swept={KEY: value}
+    )
 
 
 @pytest.fixture
-def results() -> dict[str, Result]:
+def results() -> dict[str, RunResult]:
     return {
         "k1-1": run("k1", 1, one_FLOPS=40.0, **{"one nDCG@10": 0.3, "two FLOPS": 20.0, "two nDCG@10": 0.5}),
         "k1-2": run("k1", 2, one_FLOPS=10.0, **{"one nDCG@10": 0.2, "two FLOPS": 30.0, "two nDCG@10": 0.1}),
         "k8-1": run("k8", 1, one_FLOPS=4.0, **{"one nDCG@10": 0.6, "two FLOPS": 8.0, "two nDCG@10": 0.7}),
-        "plain": Result({"one nDCG@10": 0.9, "one FLOPS": 1.0}),
+        "plain": RunResult({"one nDCG@10": 0.9, "one FLOPS": 1.0}),
     }
 
 
@@ -39,7 +41,7 @@ def drawn(figure: Figure) -> dict[str, dict[str, Any]]:
     }
 
 
-def test_the_points_are_the_results(results: dict[str, Result]) -> None:
+def test_the_points_are_the_results(results: dict[str, RunResult]) -> None:
     figure = effectiveness_against_flops(results)
     panels = drawn(figure)
     assert [*panels] == ["mean of 2 datasets", "one", "two"]
@@ -74,14 +76,16 @@ def test_a_run_without_shared_terms_is_left_out() -> None:
     np.testing.assert_allclose(np.array(axes.get_lines()[0].get_xydata()), [[1, 0.1]])
 
 
-@pytest.mark.parametrize("results", [{}, {"plain": Result({"nDCG@10": 0.9, "FLOPS": 1.0})}, {"a": run("a", 1)}])
-def test_nothing_to_draw(results: dict[str, Result]) -> None:
+@pytest.mark.parametrize("results", [{}, {"plain": RunResult({"nDCG@10": 0.9, "FLOPS": 1.0})}, {"a": run("a", 1)}])
+def test_nothing_to_draw(results: dict[str, RunResult]) -> None:
     with pytest.raises(ArgumentError, match="nothing to draw"):
         effectiveness_against_flops(results)
 
 
 @pytest.mark.parametrize(("name", "begins"), [("figure.png", b"\x89PNG"), ("a/figure.SVG", b"<?xml")])
-def test_the_same_figure_is_the_same_file(results: dict[str, Result], tmp_path: Path, name: str, begins: bytes) -> None:
+def test_the_same_figure_is_the_same_file(
+    results: dict[str, RunResult], tmp_path: Path, name: str, begins: bytes
+) -> None:
     files = []
     for folder in ("first", "second"):
         check_figure(tmp_path / folder / name)

@@ -14,7 +14,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 from vocable.adapt.rescale import choose_factor, rescale
 from vocable.cli import main
 from vocable.encoder.load import load
-from vocable.errors import CollapseError, RecipeError
+from vocable.errors import ArgumentError, CollapseError
 from vocable.training.batch_statistics import Monitor
 from vocable.training.recipe import Recipe, RescaleSettings, make_recipe
 from vocable.training.train import train
@@ -239,7 +239,7 @@ def test_the_same_command_says_again_why_it_was_stopped(
         said.append(capsys.readouterr().err.splitlines()[-1])
     assert said[0] == said[1]
     assert said[0].startswith("vocable: stopped at step 10, dead vectors: ")
-    with pytest.raises(RecipeError, match="holds the unfinished run of another recipe"):
+    with pytest.raises(ArgumentError, match="was made with other settings"):
         train(recipe(broken, examples, steps=13), tmp_path / "model")
     assert main([*command, "--no-resume"]) == 2
     train(recipe(broken, examples, guard="off"), tmp_path / "model", resume=False)

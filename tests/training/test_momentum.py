@@ -21,11 +21,11 @@ from transformers import TrainingArguments
 from vocable.objectives.losses import QueueSettings
 from vocable.training.batch_statistics import Monitor
 from vocable.training.data import Lessons
-from vocable.training.momentum import FILE, Momentum, MomentumState, fingerprints
+from vocable.training.momentum import Momentum, fingerprints
 from vocable.training.objective import Objective, make_objective
 from vocable.training.recipe import TrainingSettings, make_recipe
 from vocable.training.train import train
-from vocable.training.trainer import set_dropout
+from vocable.training.trainer import QUEUE_FILE, MomentumState, set_dropout
 
 SIZE, MOMENTUM, B, STEPS = 10, 0.6, 4, 5
 
@@ -168,7 +168,7 @@ def test_a_run_goes_on_as_if_it_had_not_stopped(
             train(recipe(backbones["bert"], examples), output)
         checkpoint = tmp_path / f"out-{written}.partial" / "train" / "checkpoint-4"
         assert (checkpoint / "trainer_state.json").exists()
-        assert (checkpoint / FILE).exists() == written
+        assert (checkpoint / QUEUE_FILE).exists() == written
         monkeypatch.undo()
         monkeypatch.setattr(
             Momentum, "restore", lambda self, state: (begun.append(state["queue.texts"]), restore(self, state))
@@ -177,7 +177,7 @@ def test_a_run_goes_on_as_if_it_had_not_stopped(
         found = load_file(output / "model.safetensors")
         for name, weights in expected.items():
             np.testing.assert_array_equal(found[name], weights, err_msg=name)
-        assert not (output / FILE).exists()
+        assert not (output / QUEUE_FILE).exists()
     assert [len(texts) for texts in begun] == [12, 12]  # both went on from a checkpoint, and its queue was full
 
 

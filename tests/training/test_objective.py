@@ -18,9 +18,9 @@ from transformers import TrainerControl, TrainerState
 from vocable.encoder.fuse import fuse
 from vocable.training.batch_statistics import Monitor
 from vocable.training.data import Lessons
-from vocable.training.objective import CachedObjective, Objective, ObjectiveState, make_objective
+from vocable.training.objective import CachedObjective, Objective, make_objective
 from vocable.training.recipe import TrainingSettings
-from vocable.training.trainer import set_dropout
+from vocable.training.trainer import ObjectiveState, set_dropout
 
 Gradients = dict[str, Tensor]
 

@@ -44,7 +44,7 @@ def spoil(who):  # one process alone sees figures of a collapse
 
 
 def counted(*arguments, **options):
-    measured.append(Path(arguments[1].name).name)
+    measured.append(Path(arguments[1]).name)
     return evaluate(*arguments, **options)
 
 
@@ -61,9 +61,9 @@ for who in (0, 0, 1):  # the second time it is the folder that says so
     spoil(who)
     said.append(reason(train, read_recipe(recipe), folder / f"spoiled-{who}"))
 Monitor.see = seen
-results = variants.train_variants(recipe, ["one", "two"], folder / "runs", overrides=["training.steps=1"])
+results = train(recipe, folder / "runs", variants=["one", "two"], overrides=["training.steps=1"])
 missing = ["training.steps=1", "evaluation.datasets=[beir:nowhere]"]
-said.append(reason(variants.train_variants, recipe, ["one"], folder / "missing", overrides=missing))
+said.append(reason(train, recipe, folder / "missing", variants=["one"], overrides=missing))
 alone = {
     name: evaluate(load(folder / "runs" / name), f"beir:{folder / 'toy'}", ["nDCG@10"]).values for name in results
 }

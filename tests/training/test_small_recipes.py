@@ -18,7 +18,7 @@ from vocable.encoder.load import load
 from vocable.evaluation import evaluate
 from vocable.training.recipe import Recipe, read_recipe
 from vocable.training.recipe_yaml import recipe_file, recipes
-from vocable.training.variants import train_variants
+from vocable.training.train import train
 
 SMALL = {name: recipe_file(name) for name in recipes() if name.startswith("small-")}
 # What becomes toy-sized; everything else is the recipe's own.
@@ -109,7 +109,7 @@ def test_it_trains_and_is_measured(
     tmp_path: Path,
 ) -> None:
     overrides = toy(name, variant)
-    result = train_variants(SMALL[name], [variant], tmp_path / "out", overrides=overrides)[variant]
+    result = train(SMALL[name], tmp_path / "out", variants=[variant], overrides=overrides)[variant]
     recipe = read_recipe(SMALL[name], overrides, variant)
     assert recipe.evaluation is not None
     model = load(tmp_path / "out" / variant)

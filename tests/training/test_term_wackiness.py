@@ -15,7 +15,8 @@ from transformers import TrainerControl, TrainerState
 from vocable.encoder.encode import encode
 from vocable.encoder.roles import Role
 from vocable.objectives.regularizers import Regularizers
-from vocable.training.objective import MeasureWackiness, Penalties, Sample
+from vocable.training.objective import Penalties, Sample
+from vocable.training.trainer import MeasureWackiness
 
 K = 3
 

@@ -12,7 +12,7 @@ import torch
 from sentence_transformers import SparseEncoder
 
 from vocable.encoder.encode import encode
-from vocable.errors import ArgumentError, DataError, RecipeError
+from vocable.errors import ArgumentError, DataError
 from vocable.evaluation import evaluate
 from vocable.training.recipe import Recipe, make_recipe
 from vocable.training.train import train
@@ -120,7 +120,7 @@ def test_the_work_of_another_recipe_is_not_gone_on_with(
     other = tmp_path / "model.partial"
     other.mkdir()
     (other / "recipe.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(RecipeError, match="holds the unfinished run of another recipe"):
+    with pytest.raises(ArgumentError, match="was made with other settings"):
         train(recipe(backbones["bert"], examples), tmp_path / "model")
     train(recipe(backbones["bert"], examples), tmp_path / "model", resume=False)
     assert not other.exists()

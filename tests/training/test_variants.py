@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from vocable.encoder.load import load
-from vocable.errors import RecipeError
+from vocable.errors import ArgumentError, RecipeError
 from vocable.evaluation import evaluate
-from vocable.training import variants
+from vocable.training import train as training
 from vocable.training.recipe import read_recipe
-from vocable.training.variants import Result, side_by_side, train_variants
+from vocable.training.train import train
+from vocable.training.variants import RunResult, TrainingResults
 
 Write = Callable[..., Path]
 
@@ -69,9 +70,9 @@ def test_a_variant_changes_keys_and_overrides_come_last(write: Write) -> None:
         ({"v": {"set": {"sed": 1}}}, "recipe.yaml, variant v: sed: unknown key"),
         ({"v": {"set": {"seed": "x"}}}, "recipe.yaml, variant v: seed: Input should be a valid integer"),
         ({"v": {"set": {"seed.x": 1}}}, "recipe.yaml, variant v: seed.x: seed is not a part with keys of its own"),
-        ({"v": {"sets": {}}}, "recipe.yaml: variants.v.sets: unknown key"),
-        ({"../v": {}}, "recipe.yaml: variants.../v.* String should match pattern"),
-        ({"v": {"published": {"BEIR": "high"}}}, "recipe.yaml: variants.v.published.BEIR: Input should be"),
+        ({"v": {"sets": {}}}, "recipe.yaml:1: variants.v.sets: unknown key"),
+        ({"../v": {}}, "recipe.yaml:1: variants.../v: String should match pattern"),
+        ({"v": {"published": {"BEIR": "high"}}}, "recipe.yaml:1: variants.v.published.BEIR: Input should be"),
     ],
 )
 def test_a_variant_that_cannot_be_read(write: Write, variants: dict[str, Any], message: str) -> None:
@@ -84,15 +85,15 @@ def test_variants_are_trained_measured_and_passed_over(
 ) -> None:
     path, output = write(), tmp_path / "out"
     trained: list[str] = []
-    train = variants.train
+    prepare = training.prepare
 
-    def counted(recipe: Any, folder: Path, **options: Any) -> Any:
-        trained.append(folder.name)
-        return train(recipe, folder, **options)
+    def counted(recipe: Any, model: Any, folder: Path) -> Any:
+        trained.append(folder.parent.name.removesuffix(".partial"))
+        return prepare(recipe, model, folder)
 
-    monkeypatch.setattr(variants, "train", counted)
-    first = train_variants(path, ["far"], output)
-    results = train_variants(path, None, output)
+    monkeypatch.setattr(training, "prepare", counted)
+    first = train(path, output, variants=["far"])
+    results = train(path, output, variants="all")
     assert trained == ["far", "plain"]
     assert list(results) == ["plain", "far"]
     assert results["far"] == first["far"]
@@ -108,34 +109,34 @@ def test_variants_are_trained_measured_and_passed_over(
             assert [measured[f"{dataset} nDCG@10"], measured[f"{dataset} FLOPS"]] == pytest.approx(expected)
     # A kill between training and measuring: the model is there, its figures are not.
     stored = json.loads((output / "results.json").read_text(encoding="utf-8"))
-    assert stored == variants.Results({name: results[name] for name in stored}).to_json()["runs"]
+    assert stored == TrainingResults({name: results[name] for name in stored}).to_json()["runs"]
     del stored["far"]
     (output / "results.json").write_text(json.dumps(stored), encoding="utf-8")
-    again = train_variants(path, None, output)
+    again = train(path, output, variants="all")
     assert trained == ["far", "plain"]
     assert again["far"].measured == pytest.approx(results["far"].measured)
-    with pytest.raises(RecipeError, match=r"out/plain was made by another recipe: name another output, or remove it"):
-        train_variants(path, None, output, overrides=["seed=1"])
+    with pytest.raises(ArgumentError, match=r"out/plain was made with other settings \(seed\): name another output"):
+        train(path, output, variants="all", overrides=["seed=1"])
 
 
 @pytest.mark.parametrize(
     ("changes", "names", "message"),
     [
-        ({"variants": {}}, None, "recipe.yaml: the recipe has no variants"),
+        ({"variants": {}}, "all", "recipe.yaml: the recipe has no variants"),
         ({}, ["plain", "none"], "no variant 'none': choose from plain, far"),
-        ({"needs": ["a GPU", "a corpus"]}, None, r"needs a GPU; a corpus. Once all is there, add --set needs=\[\]"),
+        ({"needs": ["a GPU", "a corpus"]}, "all", r"needs a GPU; a corpus. Once all is there, add --set needs=\[\]"),
         (
             {"variants": {"a": {}, "b": {"set": {"needs": ["a GPU"]}}}},
-            None,
+            "all",
             r"this recipe needs a GPU. Once all is there, add --set needs=\[\]",
         ),
     ],
 )
 def test_what_is_wrong_is_known_before_anything_is_trained(
-    write: Write, tmp_path: Path, changes: dict[str, Any], names: list[str] | None, message: str
+    write: Write, tmp_path: Path, changes: dict[str, Any], names: list[str] | str, message: str
 ) -> None:
     with pytest.raises(RecipeError, match=message):
-        train_variants(write(**changes), names, tmp_path / "out")
+        train(write(**changes), tmp_path / "out", variants=names)
     assert not (tmp_path / "out").exists()
 
 
@@ -150,7 +151,7 @@ def test_a_sweep_trains_each_variant_with_each_value(
     write: Write, tmp_path: Path, names: list[str], folders: list[str], curves: list[str]
 ) -> None:
     output, key = tmp_path / "out", "training.regularizers.query"
-    results = train_variants(write(), names, output, overrides=["training.steps=1"], sweep=f"{key}=1e-3,2")
+    results = train(write(), output, variants=names, overrides=["training.steps=1"], sweep=f"{key}=1e-3,2")
     assert [*results] == folders
     assert [(result.curve, result.swept) for result in results.values()] == [
         (curve, {key: value}) for curve in curves for value in (0.001, 2)
@@ -163,12 +164,12 @@ def test_a_sweep_trains_each_variant_with_each_value(
     assert results[folders[1]].measured["two nDCG@10"] == pytest.approx(found.values["nDCG@10"])
     # Another value is added to what is there; everything stays in results.json.
     written = (output / folders[0] / "model.safetensors").stat().st_mtime_ns
-    train_variants(write(), names[:1], output, overrides=["training.steps=1"], sweep=f"{key}=0.001,3")
+    train(write(), output, variants=names[:1], overrides=["training.steps=1"], sweep=f"{key}=0.001,3")
     assert (output / folders[0] / "model.safetensors").stat().st_mtime_ns == written
     stored = json.loads((output / "results.json").read_text(encoding="utf-8"))
     assert [*stored] == [*folders, folders[0].replace("0.001", "3")]
-    with pytest.raises(RecipeError, match=f"out/{folders[0]} was made by another recipe"):
-        train_variants(write(), names, output, sweep=f"{key}=1e-3,4", overrides=["training.steps=2"])
+    with pytest.raises(ArgumentError, match=f"out/{folders[0]} was made with other settings"):
+        train(write(), output, variants=names, sweep=f"{key}=1e-3,4", overrides=["training.steps=2"])
 
 
 @pytest.mark.parametrize(
@@ -184,21 +185,21 @@ def test_a_sweep_that_cannot_be_made(
     write: Write, tmp_path: Path, changes: dict[str, Any], sweep: str, message: str
 ) -> None:
     with pytest.raises(RecipeError, match=message):
-        train_variants(write(**changes), ["plain"], tmp_path / "out", sweep=sweep)
+        train(write(**changes), tmp_path / "out", variants=["plain"], sweep=sweep)
     assert not (tmp_path / "out").exists()
 
 
 def test_results_that_something_else_wrote(write: Write, tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text('{"plain": {"nDCG": 1}}', encoding="utf-8")
     with pytest.raises(RecipeError, match="remove it to measure again"):
-        train_variants(write(), ["plain"], tmp_path)
+        train(write(), tmp_path, variants=["plain"])
 
 
 def test_ours_stands_beside_the_papers() -> None:
     results = {
-        "a": Result({"nDCG@10": 0.41237, "FLOPS": 12.345}, {"BEIR": 52.4}, "table 2"),
-        "b": Result({"nDCG@10": 0.5}, {"MRR": 0.37}),
+        "a": RunResult({"nDCG@10": 0.41237, "FLOPS": 12.345}, {"BEIR": 52.4}, "table 2"),
+        "b": RunResult({"nDCG@10": 0.5}, {"MRR": 0.37}),
     }
-    grid = side_by_side(results, "title")
+    grid = TrainingResults(results).table("title")
     assert grid.header == ["variant", "nDCG@10", "FLOPS", "paper: BEIR", "paper: MRR"]
     assert grid.rows == [["a", "0.4124", "12.3", "52.4", "–"], ["b", "0.5000", "–", "–", "0.37"]]

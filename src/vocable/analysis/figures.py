@@ -20,7 +20,7 @@ from vocable.analysis.wackiness import area
 from vocable.errors import ArgumentError, require_extra
 from vocable.evaluation.grid import COLUMNS, GridPoint, Setting, swept
 from vocable.storage import replacing
-from vocable.training.variants import FLOPS, Result, label
+from vocable.training.variants import FLOPS, RunResult, label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,7 +65,7 @@ def check_figure(path: str | Path) -> None:
     require_extra("matplotlib", "figures")
 
 
-def effectiveness_against_flops(results: Mapping[str, Result]) -> Figure:
+def effectiveness_against_flops(results: Mapping[str, RunResult]) -> Figure:
     """Draw each measure against FLOPS, one curve a variant and one point a swept value ("Rescaling MLM-Head for Neural
     Sparse Retrieval", figure 2).
 
@@ -129,7 +129,7 @@ def save_figure(figure: Figure, path: str | Path) -> None:
         figure.savefig(file, format=ending[1:], dpi=150, metadata=nothing_changing)
 
 
-def curves(results: Mapping[str, Result], panel: Panel) -> dict[str, list[Point]]:
+def curves(results: Mapping[str, RunResult], panel: Panel) -> dict[str, list[Point]]:
     """The points of each curve of a panel, in the order of the results."""
     found: dict[str, list[Point]] = defaultdict(list)
     for result in results.values():
@@ -141,7 +141,7 @@ def curves(results: Mapping[str, Result], panel: Panel) -> dict[str, list[Point]
     return dict(found)
 
 
-def _panels(results: Mapping[str, Result]) -> Iterator[Panel]:
+def _panels(results: Mapping[str, RunResult]) -> Iterator[Panel]:
     """A panel for each dataset and measure, the mean of the datasets first."""
     keys = dict.fromkeys(chain.from_iterable(result.measured for result in results.values()))
     parts = [key.rpartition(" ") for key in keys]
@@ -173,7 +173,7 @@ def _curve(system: str, setting: Setting | None) -> str:
     return ", ".join([system, *(f"{name}={value}" for name, value in used if value)])
 
 
-def _value(result: Result, dataset: str, measure: str) -> float | None:
+def _value(result: RunResult, dataset: str, measure: str) -> float | None:
     return result.measured.get(f"{dataset} {measure}".lstrip())
 
 

@@ -114,6 +114,7 @@ class Train(Command):
     Example: vocable train pydocs -o my-model --set training.steps=200
     """
 
+    verb: ClassVar[str] = "vocable.training.train:train"
     resumable: ClassVar[bool] = True
     next_step: ClassVar[str] = "vocable evaluate {output} --dataset SOURCE"
     recipe: Annotated[str, typer.Argument(), Field(description="A YAML file, or the name of one of vocable recipes.")]
@@ -141,30 +142,17 @@ class Train(Command):
 
     def run(self) -> Any:
         """Train the recipe, or several variants of it."""
-        if self.variant is not None and self.variants is not None:
-            raise ArgumentError("give --variant for one, or --variants for several, not both")
-        if self.figure is not None and self.sweep is None:
-            raise ArgumentError("--figure draws a sweep: give --sweep KEY=VALUE,VALUE,...")
-        path = imported("vocable.training.recipe_yaml:recipe_file")(self.recipe)
-        if self.variants is None and self.sweep is None:
-            recipe = imported("vocable.training.recipe:read_recipe")(path, self.set or (), self.variant)
-            imported("vocable.training.train:train")(recipe, self.output, resume=self.resume)
-            return None
-        if self.figure is not None:
-            imported("vocable.analysis.figures:check_figure")(self.figure)
-        names = [name.strip() for some in self.variants or [self.variant or ""] for name in some.split(",") if name]
-        found = imported("vocable.training.variants:train_variants")(
-            path,
-            None if names == ["all"] else names,
+        found = imported(self.verb)(
+            self.recipe,
             self.output,
+            variant=self.variant,
+            variants=self.variants,
             overrides=self.set or (),
             sweep=self.sweep,
+            figure=self.figure,
             resume=self.resume,
         )
-        if self.figure is not None and imported("vocable.training.processes:is_first")():
-            drawn = imported("vocable.analysis.figures:effectiveness_against_flops")(found)
-            imported("vocable.analysis.figures:save_figure")(drawn, self.figure)
-        return found
+        return found if isinstance(found, dict) else None
 
 
 class Recipes(Command):

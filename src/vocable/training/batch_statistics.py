@@ -12,20 +12,16 @@ import math
 from collections import Counter, deque
 from collections.abc import Sequence
 from enum import StrEnum
-from pathlib import PurePath
 from statistics import fmean
 from typing import Any, NamedTuple
 
 import torch
-from sentence_transformers import SparseEncoder
 from torch import Tensor
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from vocable.adapt.inspection import DENSE
 from vocable.adapt.rescale import CALM
-from vocable.evaluation import evaluate
 from vocable.objectives.losses import info_nce
-from vocable.training.recipe import EvaluationSettings, TrainingSettings
+from vocable.training.recipe import TrainingSettings
 
 HOPELESS = 1000.0  # times the loss of guessing: no start this loud has been seen to come down
 EMPTY = 0.5  # share of the texts of one side without a term
@@ -223,43 +219,3 @@ class Monitor:
         found = means | self._weights
         self._sums, self._batches, self._weights = {}, 0, {}
         return found
-
-
-def short_name(place: str) -> str:
-    """What a dataset is called where there is no room for its place.
-
-    >>> short_name("beir:data/scifact"), short_name("beir:data/scifact#train"), short_name("ir_datasets:msmarco/dev")
-    ('scifact', 'scifact#train', 'msmarco/dev')
-    """
-    scheme, _, rest = place.partition(":")
-    return PurePath(rest).name if scheme == "beir" else rest or place
-
-
-class EvaluateDuringTraining(TrainerCallback):
-    """Every so many steps, search whole datasets with the model as it is and log the measures.
-
-    Of several datasets, each measure is logged with the dataset's short name in front.
-    """
-
-    def __init__(self, settings: EvaluationSettings, datasets: list[str], trainer: Any) -> None:
-        self._settings, self._datasets, self._trainer = settings, datasets, trainer
-
-    def on_step_end(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        model: SparseEncoder | None = None,
-        **kwargs: Any,
-    ) -> None:
-        if model is None or state.global_step % self._settings.every:
-            return
-        found: dict[str, float] = {}
-        for dataset in self._datasets:
-            prefix = f"{short_name(dataset)} " if len(self._datasets) > 1 else ""
-            values = evaluate(model, dataset, self._settings.measures).values
-            found |= {f"{prefix}{measure}": value for measure, value in values.items()}
-        model.train()
-        loss_is_due = control.should_log
-        self._trainer.log(found)
-        control.should_log = loss_is_due  # the trainer takes any log for that of the loss

@@ -15,24 +15,17 @@ import copy
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from safetensors.torch import load_file, save
 from sentence_transformers import SparseEncoder
 from sentence_transformers.base.losses.gradcache import CachedLossMixin
 from torch import Tensor, nn
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from vocable.encoder.fuse import pack as without_padding
 from vocable.encoder.roles import route
 from vocable.objectives.losses import Packed, Queue, QueueSettings, join, last_rows, nothing, pack
-from vocable.storage import replacing
 from vocable.training import processes
-
-FILE = "momentum.safetensors"  # in a checkpoint
 
 
 class Documents(NamedTuple):
@@ -109,31 +102,3 @@ def fingerprints(column: Mapping[str, Any]) -> Tensor:
     ids = tokens.cpu().numpy()
     digests = (blake2b(ids[start:end].tobytes(), digest_size=8).digest() for start, end in pairwise(offsets))
     return torch.tensor([int.from_bytes(digest, "little", signed=True) for digest in digests])
-
-
-class MomentumState(TrainerCallback):
-    """After every step the copy follows, and every checkpoint has a file of its state.
-
-    The file is written when the rest of the checkpoint is whole: one without it is not yet.
-    """
-
-    def __init__(self, momentum: Momentum) -> None:
-        self._momentum = momentum
-
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        if state.global_step:
-            self._momentum.restore(load_file(_file(args, state)))
-
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        self._momentum.follow()
-
-    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        if processes.is_first():
-            with replacing(_file(args, state)) as file:
-                file.write(save({name: tensor.contiguous() for name, tensor in self._momentum.state().items()}))
-
-
-def _file(args: TrainingArguments, state: TrainerState) -> Path:
-    return Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}" / FILE

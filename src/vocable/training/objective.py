@@ -6,7 +6,7 @@ positives, first negatives and so on. The documents of a batch stand column by c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,17 +17,14 @@ from sentence_transformers import SparseEncoder
 from sentence_transformers.base.losses.gradcache import CachedLossMixin
 from sentence_transformers.base.losses.merged_forward import embed_columns
 from torch import Tensor, nn
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
-from transformers.trainer_callback import ExportableState
 
 from vocable.encoder.encode import TextEncoder
 from vocable.encoder.roles import Role
 from vocable.encoder.terms import own_terms, terms
 from vocable.evaluation.wackiness import wackiness, without_itself
 from vocable.objectives.losses import AnyLoss, Batch, Queue, top_k_mask
-from vocable.objectives.regularizers import OneSide, Regularizers, Statistic, WackinessFlops
+from vocable.objectives.regularizers import OneSide, Regularizers, Statistic
 from vocable.search.exact import ExactIndex
-from vocable.training import processes
 from vocable.training.batch_statistics import Monitor
 from vocable.training.data import Lessons
 from vocable.training.momentum import Momentum
@@ -104,43 +101,6 @@ class Sample:
             queries = TextEncoder(model, "query").encode(self._queries)
             found = wackiness(queries, own_terms(model, self._queries), index.search(queries, self._k).rows, counts)
         return torch.from_numpy(np.nan_to_num(found.scores, nan=0.0)).float()
-
-
-class MeasureWackiness(TrainerCallback):
-    """Measures before the first step, then every so many steps; between two measurements the scores stay.
-
-    The penalties keep them, in checkpoints, too, and what is measured depends on nothing but the model: a run that goes
-    on from a checkpoint has the scores that it would have had.
-    """
-
-    def __init__(self, penalties: Penalties, settings: Mapping[str, OneSide], examples: DatasetDict, seed: int) -> None:
-        self._penalties = penalties
-        self._settings = {side: part for side, part in settings.items() if isinstance(part, WackinessFlops)}
-        self._samples = {
-            side: Sample(examples, part.sample, "query" if side == "query" else "document", part.k, seed)
-            for side, part in self._settings.items()
-        }
-
-    def on_step_begin(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        model: SparseEncoder | None = None,
-        **kwargs: object,
-    ) -> None:
-        if model is None:
-            return
-        for side, part in self._settings.items():
-            if state.global_step % part.every == 0:
-                self._measure(model, side)
-
-    def _measure(self, model: SparseEncoder, side: str) -> None:
-        kept = self._penalties.wackiness(side)
-        if processes.is_first():
-            kept.copy_(self._samples[side].scores(model))
-            model.train()
-        processes.take_over(kept)
 
 
 class Penalties(nn.Module):
@@ -382,28 +342,3 @@ def make_objective(model: SparseEncoder, settings: TrainingSettings, lessons: Le
     if settings.micro_batch is None:
         return Objective(*parts)
     return CachedObjective(*parts, micro_batch=settings.micro_batch)
-
-
-class ObjectiveState(TrainerCallback, ExportableState):
-    """Tells the objective which step it is, and keeps its state in the checkpoints.
-
-    The trainer writes the state of its callbacks into `trainer_state.json`, the file that is written last: a checkpoint
-    that is whole has it.
-    """
-
-    def __init__(self, objective: Objective) -> None:
-        self._objective = objective
-
-    def state(self) -> dict[str, Any]:
-        """What the trainer writes down."""
-        return {"args": {}, "attributes": self._objective.penalties.state()}
-
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        self._objective.penalties.restore(state.stateful_callbacks[type(self).__name__]["attributes"])
-
-    def on_step_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        self._objective.step = state.global_step

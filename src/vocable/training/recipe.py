@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
 from pydantic import (
     AliasChoices,
@@ -37,6 +37,7 @@ from vocable.errors import RecipeError
 from vocable.objectives import Settings
 from vocable.objectives.losses import AnyLoss, InfoNCE, QueueSettings
 from vocable.objectives.regularizers import Regularizers
+from vocable.storage import RECIPE
 from vocable.training.recipe_yaml import assign, line_of, override, read_values, recipe_file
 
 
@@ -472,10 +473,32 @@ def make_recipe(
         raise RecipeError(f"{where}: {message}{more}") from error
 
 
+class WorkSettings(TypedDict):
+    """How `vocable.storage.resumable` and `finished` are told which recipe makes an output."""
+
+    settings: dict[str, Any]
+    name: str
+    upgrade: Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def work_settings(recipe: Recipe) -> WorkSettings:
+    """Return a recipe as the settings of a work folder; a key that recipes did not have then counts as its default."""
+
+    def upgraded(values: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return Recipe.model_validate(values).model_dump(mode="json")
+        except ValidationError:
+            return values
+
+    return WorkSettings(settings=recipe.model_dump(mode="json"), name=RECIPE, upgrade=upgraded)
+
+
 def _located_error(error: Any, values: Any) -> tuple[list[str | int], str]:
     """Return the path of the key that an error is about, without the names of union members, and its message."""
     keys: list[str | int] = []
-    loc = [*error["loc"], *([error["ctx"]["key"]] if error["type"] == "unknown_key" else [])]
+    loc = [key for key in error["loc"] if key != "[key]"]  # which says that the key before it is wrong
+    if error["type"] == "unknown_key":
+        loc.append(error["ctx"]["key"])
     for i, key in enumerate(loc):
         there = (isinstance(values, Mapping) and key in values) or (isinstance(values, list) and isinstance(key, int))
         if there:

@@ -1,4 +1,4 @@
-"""Recipe -> SparseEncoder, on the host library's trainer.
+"""Train retrievers as recipes say, on the host library's trainer.
 
 Everything is made in `OUTPUT.partial`: tokens, examples and checkpoints, so that the same command goes on after a kill.
 The finished model is renamed into place.
@@ -6,13 +6,16 @@ The finished model is renamed into place.
 
 from __future__ import annotations
 
-import os
 import shutil
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
+from importlib import import_module
 from pathlib import Path
+from typing import Any, overload
 
 import torch
 from datasets import DatasetDict
-from pydantic import ValidationError
 from sentence_transformers import SparseEncoder
 from sentence_transformers.base.sampler import BatchSamplers
 from sentence_transformers.sparse_encoder import SparseEncoderTrainer, SparseEncoderTrainingArguments
@@ -23,61 +26,132 @@ from vocable.encoder.fuse import splade_modules
 from vocable.encoder.load import every_pooling_allowed, load
 from vocable.encoder.roles import static_embedding
 from vocable.errors import ArgumentError, DataError, RecipeError
-from vocable.storage import ANOTHER, RECIPE, partial_of, refuse_existing, replacing
+from vocable.storage import finish, finished, resumable
 from vocable.training import pretrain, processes
-from vocable.training.batch_statistics import EvaluateDuringTraining, Monitor
+from vocable.training.batch_statistics import Monitor
 from vocable.training.data import InOrder, prepare
 from vocable.training.guard import Guard, refuse_stopped
-from vocable.training.momentum import FILE, MomentumState
-from vocable.training.objective import MeasureWackiness, Objective, ObjectiveState, make_objective
-from vocable.training.recipe import Recipe, SavedSettings
+from vocable.training.objective import Objective, make_objective
+from vocable.training.recipe import Recipe, SavedSettings, read_recipe, work_settings
 from vocable.training.stages import PARAMETERS, PRETRAIN, PROBE_TEXTS, ValidWeights, queries_learn_apart, starting_point
-from vocable.training.trainer import ProgressLog, last_checkpoint, set_dropout
+from vocable.training.trainer import (
+    QUEUE_FILE,
+    EvaluateDuringTraining,
+    MeasureWackiness,
+    MomentumState,
+    ObjectiveState,
+    ProgressLog,
+    last_checkpoint,
+    set_dropout,
+)
+from vocable.training.variants import TrainingResults, plan_runs, train_planned
 
 LOG = "log.jsonl"  # beside the model, as is the recipe
 
 
-def train(recipe: Recipe, output: str | Path, *, resume: bool = True) -> SparseEncoder:
-    """Carry out a recipe and leave the model in `output`, beside the recipe and the log.
+@overload
+def train(recipe: Recipe, output: str | Path, *, resume: bool = True) -> SparseEncoder: ...
+@overload
+def train(
+    recipe: str | Path,
+    output: str | Path,
+    *,
+    variant: str | None = None,
+    variants: Sequence[str] | str | None = None,
+    overrides: Sequence[str] = (),
+    sweep: str | None = None,
+    figure: str | Path | None = None,
+    resume: bool = True,
+) -> SparseEncoder | TrainingResults: ...
+def train(
+    recipe: Recipe | str | Path,
+    output: str | Path,
+    *,
+    variant: str | None = None,
+    variants: Sequence[str] | str | None = None,
+    overrides: Sequence[str] = (),
+    sweep: str | None = None,
+    figure: str | Path | None = None,
+    resume: bool = True,
+) -> SparseEncoder | TrainingResults:
+    """Carry out a recipe and leave the model in `output`, or several runs in OUTPUT/NAME and measure them.
+
+    Work in progress is kept beside each folder, in NAME.partial: the same call goes on from its last checkpoint. A
+    folder that this very recipe made is used as it is.
 
     Args:
-        recipe: what `vocable.training.recipe.read_recipe` or `make_recipe` gives.
-        output: a folder that is not there yet, or what this very recipe made. Work in progress is kept in `output` +
-            ".partial"; the same call goes on from its last checkpoint.
-        resume: False throws work in progress away and starts anew.
+        recipe: what `vocable.read_recipe` gives, a YAML file, or the name of a shipped recipe.
+        output: a folder that is not there yet; of several runs the folder of theirs.
+        variant: one of the recipe's variants.
+        variants: several of them, each a run; "all" for all.
+        overrides: `KEY=VALUE` texts that change keys of the recipe, after those of the variant.
+        sweep: `KEY=VALUE,VALUE,...`; the recipe, or each variant, is trained once with each of these values.
+        figure: a file in .png or .svg for the effectiveness of a sweep's runs against FLOPS.
+        resume: False throws work in progress away and starts anew; what is done stays.
+
+    Returns:
+        the model, or of several runs their results, which the first process also writes to OUTPUT/results.json.
 
     Raises:
-        ArgumentError: the output is something else.
-        RecipeError: the recipe needs what is not shipped, or the work in progress belongs to another recipe.
+        ArgumentError: the output is something else, or the work of another recipe; or arguments exclude each other.
+        RecipeError: the recipe is not as it should be, or needs what is not shipped.
         DataError, ModelError: what the recipe names cannot be read.
         CollapseError: the guard has stopped the run, now or in an earlier call.
     """
+    if variant is not None and variants is not None:
+        raise ArgumentError("give variant for one, or variants for several, not both")
+    if figure is not None and sweep is None:
+        raise ArgumentError("figure draws a sweep: give sweep, as KEY=VALUE,VALUE,...")
+    several = variants is not None or sweep is not None
+    if isinstance(recipe, Recipe):
+        if several or variant is not None or overrides:
+            raise ArgumentError(
+                "variants, overrides and a sweep need a recipe's file or name: this one is read already"
+            )
+        return _carry_out(recipe, Path(output), resume)
+    if not several:
+        return _carry_out(read_recipe(recipe, overrides, variant), Path(output), resume)
+    names = [variant] if variant is not None else _names(variants)
+    figures: Any = None
+    if figure is not None:
+        figures = import_module("vocable.analysis.figures")
+        figures.check_figure(Path(figure))
+    results = train_planned(
+        plan_runs(recipe, names, overrides, sweep), Path(output), partial(_carry_out, resume=resume)
+    )
+    if figure is not None and processes.is_first():
+        figures.save_figure(figures.effectiveness_against_flops(results), Path(figure))
+    return results
+
+
+def _names(variants: Sequence[str] | str | None) -> list[str] | None:
+    """Return the names of variants, given in a list or with commas between; None for all."""
+    some = [variants] if isinstance(variants, str) else variants or []
+    names = [name.strip() for one in some for name in one.split(",")]
+    return None if names == ["all"] else names
+
+
+def _carry_out(recipe: Recipe, output: Path, resume: bool) -> SparseEncoder:
+    """Train one model."""
     recipe.check_needs()
-    output = Path(output)
-    if made_by(recipe, output):
+    kept = work_settings(recipe)
+    if finished(output, **kept):
         return load(output)
-    refuse_existing(output)
     processes.join()
     _check_split(recipe)
-    work = partial_of(output)
-    with processes.first_alone():
+    with ExitStack() as stack:
+        with processes.first_alone():
+            work = stack.enter_context(resumable(output, **kept, anew=not resume))
+            refuse_stopped(work)
+            start = starting_point(recipe, work)
+        _fine_tune(load(start, pooling=recipe.pooling, activation=recipe.activation), recipe, work)
         if processes.is_first():
-            _claim(work, recipe, resume)
-        start = starting_point(recipe, work)
-    _fine_tune(load(start, pooling=recipe.pooling, activation=recipe.activation), recipe, work)
-    if processes.is_first():
-        _finish(work, output)
-    processes.wait()
+            shutil.copy(work / LOG, work / "model" / LOG)
+            if (adapting := work / PRETRAIN / pretrain.LOG).exists():
+                shutil.copy(adapting, work / "model" / pretrain.KEPT_LOG)
+            finish(work, output, work / "model", name=kept["name"])
+        processes.wait()
     return load(output)
-
-
-def made_by(recipe: Recipe, folder: Path) -> bool:
-    """Whether this recipe made the folder, or is at it; a key that recipes did not have then counts as its default."""
-    try:
-        found = Recipe.model_validate_json((folder / RECIPE).read_bytes())
-    except (OSError, ValidationError):
-        return False
-    return found.model_dump() == recipe.model_dump()
 
 
 def _check_split(recipe: Recipe) -> None:
@@ -89,24 +163,6 @@ def _check_split(recipe: Recipe) -> None:
     if parts > 1 and settings.micro_batch is not None and own_encoder:
         # The last micro batch, one of documents, has the gradients exchanged, and those of queries would be left out.
         raise RecipeError("training.micro_batch and queries that learn apart from documents need a single process")
-
-
-def _claim(work: Path, recipe: Recipe, resume: bool) -> None:
-    """Make the work folder this recipe's own."""
-    if not resume and (work / RECIPE).exists():
-        shutil.rmtree(work)
-    if not (work / RECIPE).exists():
-        if work.exists() and any(path.name != LOG and not path.name.startswith(".") for path in work.iterdir()):
-            raise ArgumentError(f"{work} is already there and something else: {ANOTHER}")
-        work.mkdir(parents=True, exist_ok=True)
-        (work / LOG).touch()
-        with replacing(work / RECIPE) as file:
-            file.write(recipe.model_dump_json(indent=2).encode())
-    elif not made_by(recipe, work):
-        raise RecipeError(
-            f"{work} holds the unfinished run of another recipe: start anew without resuming, or remove it"
-        )
-    refuse_stopped(work)
 
 
 def _fine_tune(model: SparseEncoder, recipe: Recipe, work: Path) -> None:
@@ -132,7 +188,7 @@ def _fine_tune(model: SparseEncoder, recipe: Recipe, work: Path) -> None:
             trainer.add_callback(EvaluateDuringTraining(recipe.evaluation, places, trainer))
         trainer.add_callback(ProgressLog("train", work / LOG, monitor.figures))
     with every_pooling_allowed():  # the trainer opens its checkpoints with stock classes
-        then = None if objective.momentum is None else FILE
+        then = None if objective.momentum is None else QUEUE_FILE
         trainer.train(resume_from_checkpoint=last_checkpoint(work / "train", then))
     guard.check()
     if trainer.state.global_step < settings.steps:
@@ -140,16 +196,6 @@ def _fine_tune(model: SparseEncoder, recipe: Recipe, work: Path) -> None:
         raise DataError(f"{batch} in which no text is there twice cannot be made of data.examples: lower batch_size")
     if processes.is_first():
         _save(model, recipe.saved, work / "model")
-
-
-def _finish(work: Path, output: Path) -> None:
-    """Put the finished model in its place, and clear up."""
-    for kept in (RECIPE, LOG):
-        shutil.copy(work / kept, work / "model" / kept)
-    if (adapting := work / PRETRAIN / pretrain.LOG).exists():
-        shutil.copy(adapting, work / "model" / pretrain.KEPT_LOG)
-    os.replace(work / "model", output)
-    shutil.rmtree(work)
 
 
 def _trainer(

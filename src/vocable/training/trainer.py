@@ -1,27 +1,37 @@
-"""One dropout rate for a whole model.
+"""What is added to the host library's trainer: callbacks, the choice of a checkpoint, dropout.
 
-Which checkpoint a killed run goes on from.
-
-What a training run tells: a progress bar for people and a JSON line a log step for programs.
+Letters: v terms.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from pathlib import Path, PurePath
 from typing import Any
 
+from datasets import DatasetDict
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from safetensors.torch import load_file, save
+from sentence_transformers import SparseEncoder
 from torch import nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_callback import ExportableState
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
+from vocable.evaluation import evaluate
+from vocable.objectives.regularizers import OneSide, WackinessFlops
 from vocable.storage import replacing
+from vocable.training import processes
+from vocable.training.momentum import Momentum
+from vocable.training.objective import Objective, Penalties, Sample
+from vocable.training.recipe import EvaluationSettings
 
 NAME = re.compile(r"checkpoint-(\d+)")
 WRITTEN_LAST = "trainer_state.json"
+QUEUE_FILE = "momentum.safetensors"  # in a checkpoint, of the queue
 
 
 def last_checkpoint(folder: Path, then: str | None = None) -> str | None:
@@ -111,6 +121,136 @@ class ProgressLog(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         self._progress.stop()
+
+
+def short_name(place: str) -> str:
+    """What a dataset is called where there is no room for its place.
+
+    >>> short_name("beir:data/scifact"), short_name("beir:data/scifact#train"), short_name("ir_datasets:msmarco/dev")
+    ('scifact', 'scifact#train', 'msmarco/dev')
+    """
+    scheme, _, rest = place.partition(":")
+    return PurePath(rest).name if scheme == "beir" else rest or place
+
+
+class EvaluateDuringTraining(TrainerCallback):
+    """Every so many steps, search whole datasets with the model as it is and log the measures.
+
+    Of several datasets, each measure is logged with the dataset's short name in front.
+    """
+
+    def __init__(self, settings: EvaluationSettings, datasets: list[str], trainer: Any) -> None:
+        self._settings, self._datasets, self._trainer = settings, datasets, trainer
+
+    def on_step_end(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        model: SparseEncoder | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if model is None or state.global_step % self._settings.every:
+            return
+        found: dict[str, float] = {}
+        for dataset in self._datasets:
+            prefix = f"{short_name(dataset)} " if len(self._datasets) > 1 else ""
+            values = evaluate(model, dataset, self._settings.measures).values
+            found |= {f"{prefix}{measure}": value for measure, value in values.items()}
+        model.train()
+        loss_is_due = control.should_log
+        self._trainer.log(found)
+        control.should_log = loss_is_due  # the trainer takes any log for that of the loss
+
+
+class ObjectiveState(TrainerCallback, ExportableState):
+    """Tells the objective which step it is, and keeps its state in the checkpoints.
+
+    The trainer writes the state of its callbacks into `trainer_state.json`, the file that is written last: a checkpoint
+    that is whole has it.
+    """
+
+    def __init__(self, objective: Objective) -> None:
+        self._objective = objective
+
+    def state(self) -> dict[str, Any]:
+        """What the trainer writes down."""
+        return {"args": {}, "attributes": self._objective.penalties.state()}
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._objective.penalties.restore(state.stateful_callbacks[type(self).__name__]["attributes"])
+
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._objective.step = state.global_step
+
+
+class MomentumState(TrainerCallback):
+    """After every step the copy follows, and every checkpoint has a file of its state.
+
+    The file is written when the rest of the checkpoint is whole: one without it is not yet.
+    """
+
+    def __init__(self, momentum: Momentum) -> None:
+        self._momentum = momentum
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if state.global_step:
+            self._momentum.restore(load_file(_file(args, state)))
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self._momentum.follow()
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if processes.is_first():
+            with replacing(_file(args, state)) as file:
+                file.write(save({name: tensor.contiguous() for name, tensor in self._momentum.state().items()}))
+
+
+def _file(args: TrainingArguments, state: TrainerState) -> Path:
+    return Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}" / QUEUE_FILE
+
+
+class MeasureWackiness(TrainerCallback):
+    """Measures before the first step, then every so many steps; between two measurements the scores stay.
+
+    The penalties keep them, in checkpoints, too, and what is measured depends on nothing but the model: a run that goes
+    on from a checkpoint has the scores that it would have had.
+    """
+
+    def __init__(self, penalties: Penalties, settings: Mapping[str, OneSide], examples: DatasetDict, seed: int) -> None:
+        self._penalties = penalties
+        self._settings = {side: part for side, part in settings.items() if isinstance(part, WackinessFlops)}
+        self._samples = {
+            side: Sample(examples, part.sample, "query" if side == "query" else "document", part.k, seed)
+            for side, part in self._settings.items()
+        }
+
+    def on_step_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        model: SparseEncoder | None = None,
+        **kwargs: object,
+    ) -> None:
+        if model is None:
+            return
+        for side, part in self._settings.items():
+            if state.global_step % part.every == 0:
+                self._measure(model, side)
+
+    def _measure(self, model: SparseEncoder, side: str) -> None:
+        kept = self._penalties.wackiness(side)
+        if processes.is_first():
+            kept.copy_(self._samples[side].scores(model))
+            model.train()
+        processes.take_over(kept)
 
 
 def set_dropout(model: nn.Module, rate: float) -> None:

@@ -1,17 +1,15 @@
-"""The variants of a recipe, trained and measured one after another, beside the figures that a paper prints of them.
+"""The variants of a recipe and sweeps over a key: which runs they are, their figures, and those that a paper prints.
 
-Each run is left in OUTPUT/NAME, a folder as `train` makes it, and OUTPUT/results.json has the figures of those that are
-done. The same call goes on after a kill: what is done is passed over, what was begun goes on from its checkpoint. A
-sweep makes several runs of each variant, one a value.
-
-A sweep: one key of a recipe that takes several values, a run for each.
+Each run is left in OUTPUT/NAME, and OUTPUT/results.json has the figures of those that are done. The same call goes on
+after a kill: what is done is passed over, what was begun goes on from its checkpoint. A sweep makes several runs of
+each variant, one per value of a key.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -22,15 +20,16 @@ from sentence_transformers import SparseEncoder
 
 from vocable.encoder.load import load
 from vocable.errors import RecipeError
-from vocable.evaluation import evaluate, load_dataset
-from vocable.progress import progress
-from vocable.storage import read_record, write_record
+from vocable.evaluation import evaluate
+from vocable.storage import finished, read_record, write_record
 from vocable.tables import NONE, Table, short
 from vocable.training import processes
-from vocable.training.batch_statistics import short_name
-from vocable.training.recipe import Recipe, Variant, read_recipe
-from vocable.training.recipe_yaml import scalar
-from vocable.training.train import made_by, train
+from vocable.training.recipe import Recipe, Variant, read_recipe, work_settings
+from vocable.training.recipe_yaml import recipe_file, scalar
+from vocable.training.trainer import short_name
+
+RESULTS = "results.json"
+FLOPS = "FLOPS"
 
 
 class Sweep(NamedTuple):
@@ -46,7 +45,7 @@ class Sweep(NamedTuple):
 
 
 def read_sweep(text: str) -> Sweep:
-    """The sweep that `KEY=VALUE,VALUE,...` says; the values are YAML, parts with keys of their own among them.
+    """Read a sweep written `KEY=VALUE,VALUE,...`; the values are YAML, parts with keys of their own among them.
 
     >>> read_sweep("training.regularizers.document=0.001,3e-3")
     Sweep(key='training.regularizers.document', values=(0.001, 0.003))
@@ -54,35 +53,28 @@ def read_sweep(text: str) -> Sweep:
     Raises:
         RecipeError: there is no `=`, or no value, or what stands there is not YAML.
     """
-    key, equals, given = text.partition("=")
-    if not equals or not given.strip():
+    key, equals, values = text.partition("=")
+    if not equals or not values.strip():
         raise RecipeError(f"--sweep {text}: expected key=value,value,...")
     try:
-        values = yaml.safe_load(f"[{given}]")
+        return Sweep(key, tuple(map(scalar, yaml.safe_load(f"[{values}]"))))
     except yaml.YAMLError as error:
         raise RecipeError(f"--sweep {text}: the values are not YAML") from error
-    return Sweep(key, tuple(map(scalar, values)))
 
 
 def label(value: Any) -> str:
-    """What a swept value is called where there is little room; of a part, the values of its keys.
+    """Return what a swept value is called where there is little room; of a part, the values of its keys.
 
     >>> label(0.003), label({"query": 0.001, "document": 0.0005}), label(None)
     ('0.003', '0.001/0.0005', 'null')
     """
-    if isinstance(value, dict):
-        return "/".join(label(part) for part in value.values())
-    if isinstance(value, list):
-        return "/".join(label(part) for part in value)
+    if isinstance(value, dict | list):
+        return "/".join(label(part) for part in (value.values() if isinstance(value, dict) else value))
     return value if isinstance(value, str) else json.dumps(value)
 
 
-RESULTS = "results.json"
-FLOPS = "FLOPS"
-
-
 @dataclass(frozen=True)
-class Result:
+class RunResult:
     """The figures of one run: ours {measure: value}, the published {measure or column: value} and their source.
 
     Of several datasets each of our measures has the dataset's name in front. In a sweep, `curve` is what the runs are
@@ -96,130 +88,120 @@ class Result:
     swept: dict[str, Any] = field(default_factory=dict)
 
 
-class Results(dict[str, Result]):
-    """{name: result} of runs, in their order; its text is a table."""
+class TrainingResults(dict[str, RunResult]):
+    """The results of several runs by their names, in the order in which they were asked for."""
 
-    def to_json(self) -> dict[str, Any]:
-        """The results as JSON values, as they stand in results.json, under `runs`."""
-        return {"runs": {name: asdict(result) for name, result in self.items()}}
+    def table(self, title: str = "") -> Table:
+        """Return one row per run: what was measured, then what is published, under `paper:` and the column's name."""
+        ours = list(dict.fromkeys(key for result in self.values() for key in result.measured))
+        theirs = list(dict.fromkeys(key for result in self.values() for key in result.published))
+        rows = [
+            [
+                name,
+                *(_cell(result.measured.get(key), key) for key in ours),
+                *(NONE if key not in result.published else f"{result.published[key]:g}" for key in theirs),
+            ]
+            for name, result in self.items()
+        ]
+        return Table(title, ["variant", *ours, *(f"paper: {key}" for key in theirs)], rows)
 
     def __str__(self) -> str:
-        return str(side_by_side(self))
+        return str(self.table())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the results as JSON values, as they stand in results.json, under `runs`."""
+        return {"runs": {name: asdict(result) for name, result in self.items()}}
 
 
-class Run(NamedTuple):
+class PlannedRun(NamedTuple):
     """A recipe to carry out, and all that its result has before anything is measured."""
 
     recipe: Recipe
-    result: Result
+    result: RunResult
 
 
-def train_variants(
-    path: str | Path,
-    names: Sequence[str] | None,
-    output: str | Path,
-    *,
-    overrides: Sequence[str] = (),
-    sweep: str | None = None,
-    resume: bool = True,
-) -> Results:
-    """Train variants of a recipe into folders of `output`, and measure each on the recipe's evaluation datasets.
+def train_planned(
+    plan: dict[str, PlannedRun], output: Path, carry_out: Callable[[Recipe, Path], SparseEncoder]
+) -> TrainingResults:
+    """Train the runs of a plan into folders of `output`, and measure each on its recipe's evaluation datasets.
 
     Args:
-        path: the recipe, a YAML file.
-        names: of the variants, in the order in which to train them; None for all. With a sweep, none at all is the
-            recipe itself.
+        plan: the runs by their names.
         output: the folder that holds theirs.
-        overrides: keys of all variants, as for `read_recipe`; they come after those of the variant.
-        sweep: `KEY=VALUE,VALUE,...`; each variant is trained once with each of these values, which come last of all.
-            A run is then called after the variant, the key's last part and the value: `k8-document-0.001`.
-        resume: False throws unfinished work away and starts anew; what is done stays.
-
-    Returns:
-        {name: result} of the runs that were asked for.
+        carry_out: trains one recipe into a folder.
 
     Raises:
-        RecipeError: the recipe, a variant or the sweep is not as it should be, needs what is not shipped, or
-            OUTPUT/NAME was made by another recipe; all of this is known before the first is trained.
+        RecipeError, ArgumentError: a recipe needs what is not shipped, or OUTPUT/NAME was made by another recipe; this
+            is known before the first is trained.
         DataError, ModelError: what a recipe names cannot be read.
     """
-    output = Path(output)
-    plan = _plan(path, names, overrides) if sweep is None else _sweep_plan(path, names, overrides, read_sweep(sweep))
     for name, (recipe, _) in plan.items():
         recipe.check_needs()
-        if (output / name).exists() and not made_by(recipe, output / name):
-            raise RecipeError(f"{output / name} was made by another recipe: name another output, or remove it")
+        finished(output / name, **work_settings(recipe))
     processes.join()
     results = processes.by_first(lambda: _read_results(output))
     for name, (recipe, result) in plan.items():
-        done = (output / name).exists()
-        model = None if done else train(recipe, output / name, resume=resume)
+        done = finished(output / name, **work_settings(recipe))
+        model = None if done else carry_out(recipe, output / name)
         if not done or name not in results:
-            trained = model or load(output / name)
-            measured = processes.by_first(partial(_measured, trained, recipe))
+            measured = processes.by_first(partial(_measured, model or load(output / name), recipe))
             results[name] = replace(result, measured=measured)
             if processes.is_first():
                 write_record(output / RESULTS, results)
-    return Results({name: results[name] for name in plan})
+    return TrainingResults({name: results[name] for name in plan})
 
 
-def _plan(path: str | Path, names: Sequence[str] | None, overrides: Sequence[str]) -> dict[str, Run]:
-    """The runs of variants, by their names."""
-    asked = _asked(path, names)
-    if not asked:
-        raise RecipeError(f"{path}: the recipe has no variants")
-    recipes = {name: read_recipe(path, overrides, name) for name in asked}
-    return {name: Run(recipes[name], Result({}, variant.published, variant.source)) for name, variant in asked.items()}
+def plan_runs(
+    path: str | Path, names: Sequence[str] | None, overrides: Sequence[str] = (), sweep: str | None = None
+) -> dict[str, PlannedRun]:
+    """Return the runs of variants, once or with each value of a sweep, by the names of their folders.
 
+    A figure that is published of a variant is none of a run with another value. A run of a sweep is called after the
+    variant, the key's last part and the value: `k8-document-0.001`.
 
-def _sweep_plan(
-    path: str | Path, names: Sequence[str] | None, overrides: Sequence[str], sweep: Sweep
-) -> dict[str, Run]:
-    """The runs of a sweep; a figure that is published of a variant is none of a run with another value."""
-    plan: dict[str, Run] = {}
-    variants: list[str | None] = [*_asked(path, names)]
-    for variant in variants or [None]:
-        for value, override in zip(sweep.values, sweep.overrides, strict=True):
-            recipe = read_recipe(path, [*overrides, override], variant)
+    Args:
+        path: the recipe, a YAML file or a shipped recipe's name.
+        names: of the variants, in the order in which to train them; None for all. With a sweep, no name at all is the
+            recipe itself.
+        overrides: keys of all variants, as for `read_recipe`; they come after those of the variant.
+        sweep: `KEY=VALUE,VALUE,...`, which come last of all.
+
+    Raises:
+        RecipeError: the recipe, a variant or the sweep is not as it should be.
+    """
+    known = read_recipe(path).variants
+    # An unknown one is refused when it is read.
+    variants = known if names is None else {name: known.get(name, Variant()) for name in names}
+    if sweep is None:
+        if not variants:
+            raise RecipeError(f"{path}: the recipe has no variants")
+        return {
+            name: PlannedRun(read_recipe(path, overrides, name), RunResult({}, variant.published, variant.source))
+            for name, variant in variants.items()
+        }
+    plan: dict[str, PlannedRun] = {}
+    key, values = swept = read_sweep(sweep)
+    chosen: list[str | None] = [*variants]
+    for name in chosen or [None]:
+        for value, override in zip(values, swept.overrides, strict=True):
+            recipe = read_recipe(path, [*overrides, override], name)
             if recipe.evaluation is None:
                 raise RecipeError(f"{path}: a sweep compares runs: name the datasets of evaluation")
-            name = _run_name(variant, sweep.key, value)
-            if name in plan:
-                raise RecipeError(f"--sweep {sweep.key}: two values are called {label(value)}")
-            plan[name] = Run(recipe, Result({}, curve=variant or Path(path).stem, swept={sweep.key: value}))
+            run = run_name(name, key, value)
+            if run in plan:
+                raise RecipeError(f"--sweep {key}: two values are called {label(value)}")
+            plan[run] = PlannedRun(recipe, RunResult({}, curve=name or recipe_file(path).stem, swept={key: value}))
     return plan
 
 
-def _asked(path: str | Path, names: Sequence[str] | None) -> dict[str, Variant]:
-    known = read_recipe(path).variants
-    if names is None:
-        return known
-    return {name: known.get(name, Variant()) for name in names}  # an unknown one is refused when it is read
+def run_name(variant: str | None, key: str, value: Any) -> str:
+    """Return a name for the folder of a run.
 
-
-def _run_name(variant: str | None, key: str, value: Any) -> str:
-    """A name for the folder of a run.
-
-    >>> _run_name("k8", "training.regularizers.document", 0.001), _run_name(None, "model", "my/Model")
+    >>> run_name("k8", "training.regularizers.document", 0.001), run_name(None, "model", "my/Model")
     ('k8-document-0.001', 'model-my-model')
     """
     words = [variant or "", key.rpartition(".")[2], label(value)]
     return re.sub(r"[^a-z0-9.]+", "-", "-".join(words).lower()).strip("-.")
-
-
-def side_by_side(results: dict[str, Result], title: str = "") -> Table:
-    """One row a variant: what was measured, then what is published, under `paper:` and the column's name."""
-    ours = list(dict.fromkeys(key for result in results.values() for key in result.measured))
-    theirs = list(dict.fromkeys(key for result in results.values() for key in result.published))
-    rows = [
-        [
-            name,
-            *(_cell(result.measured.get(key), key) for key in ours),
-            *(NONE if key not in result.published else f"{result.published[key]:g}" for key in theirs),
-        ]
-        for name, result in results.items()
-    ]
-    return Table(title, ["variant", *ours, *(f"paper: {key}" for key in theirs)], rows)
 
 
 def _cell(value: float | None, key: str) -> str:
@@ -228,23 +210,20 @@ def _cell(value: float | None, key: str) -> str:
     return short(value) if key.endswith(FLOPS) else f"{value:.4f}"
 
 
-def _read_results(output: Path) -> dict[str, Result]:
+def _read_results(output: Path) -> dict[str, RunResult]:
     path = output / RESULTS
-    return read_record(path, dict[str, Result], error=RecipeError) if path.exists() else {}
+    return read_record(path, dict[str, RunResult], error=RecipeError) if path.exists() else {}
 
 
 def _measured(model: SparseEncoder, recipe: Recipe) -> dict[str, float]:
-    """The measures of the recipe and FLOPS on each of its datasets."""
+    """Return the measures of the recipe and FLOPS on each of its datasets."""
     figures: dict[str, float] = {}
     if recipe.evaluation is None:
         return figures
-    for place in recipe.evaluation.datasets:
-        prefix = f"{short_name(place)} " if len(recipe.evaluation.datasets) > 1 else ""
-        dataset = load_dataset(recipe.place(place))
-        with progress(short_name(place), total=len(dataset.documents)) as advance:
-            found = evaluate(model, dataset, recipe.evaluation.measures, advance=advance)
-        for measure, value in found.values.items():
-            figures[f"{prefix}{measure}"] = value
-        if found.cost is not None and found.cost.flops is not None:
-            figures[f"{prefix}{FLOPS}"] = found.cost.flops
+    for source in recipe.evaluation.datasets:
+        prefix = f"{short_name(source)} " if len(recipe.evaluation.datasets) > 1 else ""
+        evaluation = evaluate(model, recipe.place(source), recipe.evaluation.measures)
+        figures |= {f"{prefix}{measure}": value for measure, value in evaluation.values.items()}
+        if evaluation.cost is not None and evaluation.cost.flops is not None:
+            figures[f"{prefix}{FLOPS}"] = evaluation.cost.flops
     return figures
