@@ -103,14 +103,14 @@ def test_a_finished_output_is_used_as_it_is(backbones: dict[str, Path], examples
     written = (tmp_path / "model" / "model.safetensors").stat().st_mtime_ns
     train(recipe(backbones["bert"], examples), tmp_path / "model")
     assert (tmp_path / "model" / "model.safetensors").stat().st_mtime_ns == written
-    with pytest.raises(ArgumentError, match="is already there"):
+    with pytest.raises(ArgumentError, match="was made with other settings"):
         train(recipe(backbones["bert"], examples, seed=1), tmp_path / "model")
 
 
 def test_an_output_that_is_there_is_not_overwritten(backbones: dict[str, Path], examples: str, tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "mine.txt").touch()
-    with pytest.raises(ArgumentError, match="is already there: name another output, or remove it"):
+    with pytest.raises(ArgumentError, match="is already there and something else: name another output, or remove it"):
         train(recipe(backbones["bert"], examples), tmp_path / "model")
 
 
