@@ -315,7 +315,7 @@ def test_a_target_may_be_a_model_an_encoder_or_a_tokenizer(backbones: dict[str, 
     tokenizer.save_pretrained(tmp_path / "alone")
     assert load_target(tmp_path / "alone").model is None
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ModelError, match="empty: .*tokenizer"):
+    with pytest.raises(ModelError, match=r"empty: .*tokenizer"):
         load_target(tmp_path / "empty")
     (tmp_path / "encoder" / "model.safetensors").write_bytes(b"\x10" * 32)
     with pytest.raises(ModelError, match="encoder: its weights are damaged"):

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from transformers import PreTrainedTokenizerFast
-from vocable.cli.training import _shipped_recipes
 
 from vocable.cli import main
 from vocable.data import Example

@@ -191,7 +191,7 @@ def test_a_sweep_that_cannot_be_made(
 
 def test_results_that_something_else_wrote(write: Write, tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text('{"plain": {"nDCG": 1}}', encoding="utf-8")
-    with pytest.raises(RecipeError, match="results.json: damaged: plain"):
+    with pytest.raises(RecipeError, match=r"results\.json: damaged: plain"):
         train(write(), tmp_path, variants=["plain"])
 
 

@@ -9,7 +9,6 @@ import typer
 from pydantic import Field
 
 from vocable.cli.declare import Command, Loading, Output, Seed, SkipBad, imported
-from vocable.errors import ArgumentError
 
 Examples = Annotated[
     str, typer.Argument(metavar="EXAMPLES"), Field(description="Source of queries, positives, perhaps negatives.")
