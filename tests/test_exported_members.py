@@ -23,11 +23,13 @@ NAMES = [
     "expand",
     "explain",
     "fuse",
+    "index",
     "inference_free",
     "inspect",
     "load",
     "make_testset",
     "mine",
+    "open_index",
     "pretrain",
     "prune",
     "read_corpus",
@@ -39,6 +41,7 @@ NAMES = [
     "recipes",
     "reciprocal_rank",
     "rescale",
+    "search",
     "teacher_scores",
     "terms",
     "train",
@@ -68,6 +71,12 @@ def test_type_checkers_see_the_same_names() -> None:
     [block] = [node for node in tree.body if isinstance(node, ast.If)]
     seen = {alias.asname for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
     assert sorted(seen - {None} | {"explain"}) == NAMES
+
+
+def test_a_package_does_not_hide_the_verb_of_its_name() -> None:
+    code = "import vocable.search.exact, vocable as vo; print(vo.search.__module__); from vocable import search"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert found.stdout.strip() == "vocable.search.answers"
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

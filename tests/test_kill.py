@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 
 from vocable.cli import QUIET, main
 from vocable.encoder import stream
-from vocable.search.collection import open_collection
+from vocable.search.collection import open_index
 from vocable.vectors import read_vectors
 
 # The command line, but the process kills itself when a function is called for the n-th time: argv[1:4] are the module,
@@ -112,7 +112,7 @@ def test_index(backbones: dict[str, Path], corpus: Path, tmp_path: Path) -> None
     assert main([*command, str(tmp_path / "out")]) == 0
     assert names(tmp_path) == ["corpus.jsonl", "out", "whole"]
     assert names(tmp_path / "out") == names(tmp_path / "whole")
-    found, expected = open_collection(tmp_path / "out"), open_collection(tmp_path / "whole")
+    found, expected = open_index(tmp_path / "out"), open_index(tmp_path / "whole")
     assert found.texts.equals(expected.texts)
     for one, other in ((found.postings, expected.postings), (found.bm25, expected.bm25)):
         assert one is not None

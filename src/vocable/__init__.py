@@ -38,7 +38,10 @@ if TYPE_CHECKING:
     from vocable.evaluation import evaluate as evaluate
     from vocable.evaluation.compare import compare as compare
     from vocable.evaluation.testsets import make_testset as make_testset
+    from vocable.search.answers import search as search
     from vocable.search.bm25 import BM25Index as BM25Index
+    from vocable.search.collection import index as index
+    from vocable.search.collection import open_index as open_index
     from vocable.search.exact import ExactIndex as ExactIndex
     from vocable.search.explain import explain_texts
     from vocable.search.fusion import reciprocal_rank as reciprocal_rank
@@ -76,6 +79,17 @@ def _bound_waiting() -> None:
 
 _bound_waiting()
 
+
+class _Root(ModuleType):
+    """`vocable.search` is the verb, though there is a package of that name, which Python would put there."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name != "search" or not isinstance(value, ModuleType):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Root
+
 __version__ = "0.1.0"
 
 _HOMES = {
@@ -91,10 +105,12 @@ _HOMES = {
     "explain": "vocable.search.explain:explain_texts",
     "fuse": "vocable.encoder.fuse",
     "inference_free": "vocable.encoder.inference_free",
+    "index": "vocable.search.collection",
     "inspect": "vocable.adapt.inspection",
     "load": "vocable.encoder.load",
     "make_testset": "vocable.evaluation.testsets",
     "mine": "vocable.training.mine",
+    "open_index": "vocable.search.collection",
     "pretrain": "vocable.training.pretrain",
     "prune": "vocable.vectors",
     "read_corpus": "vocable.data",
@@ -106,6 +122,7 @@ _HOMES = {
     "recipes": "vocable.training.recipe_yaml",
     "reciprocal_rank": "vocable.search.fusion",
     "rescale": "vocable.adapt.rescale",
+    "search": "vocable.search.answers",
     "teacher_scores": "vocable.training.mine",
     "terms": "vocable.encoder.terms",
     "train": "vocable.training.train",

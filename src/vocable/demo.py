@@ -21,7 +21,7 @@ from vocable.encoder.terms import terms
 from vocable.evaluation import Comparison, Dataset, Evaluation, compare, evaluate_run, retrieve
 from vocable.evaluation.retrieval import retrieve_lexically
 from vocable.progress import progress
-from vocable.search.collection import Collection, build_collection, open_collection
+from vocable.search.collection import Collection, build_collection, open_index
 from vocable.search.explain import expansion_of_text, explain_texts
 from vocable.search.fusion import weighted
 from vocable.training.recipe import read_recipe
@@ -99,11 +99,8 @@ def _change(what: str, before: Evaluation, after: Evaluation) -> str:
 def _index(model: SparseEncoder, folder: Path) -> Collection:
     if not folder.exists():
         encoder = TextEncoder(model, "document")
-        with progress("encode", total=len(pydocs.documents())) as advance:
-            build_collection(
-                encoder, read_corpus("pydocs:"), folder, model=BUILT_IN, source="pydocs:", bm25=True, advance=advance
-            )
-    return open_collection(folder)
+        build_collection(encoder, read_corpus("pydocs:"), folder, model=BUILT_IN, source="pydocs:", bm25=True)
+    return open_index(folder)
 
 
 def _ask(console: Console, model: SparseEncoder, collection: Collection) -> None:

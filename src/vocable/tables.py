@@ -122,6 +122,16 @@ def _escaped(cell: str) -> str:
     return " ".join(cell.split()).replace("|", "\\|")
 
 
+def shortened(text: str, width: int) -> str:
+    """The text on one line of at most `width` characters.
+
+    >>> shortened("one two\\n three", 9)
+    'one two …'
+    """
+    line = " ".join(text.split())
+    return line if len(line) <= width else line[: width - 1] + "…"
+
+
 def visible(text: str) -> str:
     r"""The text with an escape in place of each character that a terminal would obey instead of showing it.
 

@@ -65,6 +65,9 @@ class VectorsMeta:
         return cls(**{name: values[name] for name in wanted})
 
 
+Sources = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
 class StoredVectors(NamedTuple):
     """Vectors as read from disk: `ids` by row, `matrix` csr_array [n, v], and what made them."""
 
@@ -128,8 +131,24 @@ def write_vectors(path: str | os.PathLike[str], ids: Sequence[str], matrix: csr_
         )
 
 
-def read_vectors(path: str | os.PathLike[str]) -> StoredVectors:
-    """Read one Parquet file of vectors, or a folder of shards `part-00000.parquet`, ... in the order of their names.
+def holds_vectors(source: Sources) -> bool:
+    """Whether all of the places are files or folders of vectors.
+
+    >>> holds_vectors("naver/splade-v3"), holds_vectors([])
+    (False, False)
+    """
+    places = _places(source)
+    return bool(places) and all(
+        place.suffix == ".parquet" if place.is_file() else any(place.glob("part-*.parquet")) for place in places
+    )
+
+
+def _places(source: Sources) -> list[Path]:
+    return [Path(source)] if isinstance(source, str | os.PathLike) else [Path(place) for place in source]
+
+
+def read_vectors(path: Sources) -> StoredVectors:
+    """Read one Parquet file of vectors, a folder of them (`part-00000.parquet`, ... in that order), or several.
 
     Errors are those of `read_shards`.
     """
@@ -141,16 +160,18 @@ def read_vectors(path: str | os.PathLike[str]) -> StoredVectors:
     return StoredVectors(ids, _stack([shard.matrix for shard in shards], first.meta.size), first.meta)
 
 
-def read_shards(path: str | os.PathLike[str]) -> Iterator[StoredVectors]:
+def read_shards(path: Sources) -> Iterator[StoredVectors]:
     """What `read_vectors` reads, one shard after the other: no more than one has to be held.
 
     Raises `VectorsError`, naming the file, if one is missing, cut short, damaged, or made by another model than the
     first. A folder counts as whole: whether all shards are there is for whoever wrote them to know.
     """
-    place, meta = Path(path), None
-    files = sorted(place.glob("part-*.parquet")) if place.is_dir() else [place]
-    if not files:
-        raise VectorsError(f"{place}: the folder holds no vectors (part-*.parquet), as vocable encode writes them")
+    files, meta = list[Path](), None
+    for place in _places(path):
+        found = sorted(place.glob("part-*.parquet")) if place.is_dir() else [place]
+        if not found:
+            raise VectorsError(f"{place}: the folder holds no vectors (part-*.parquet), as vocable encode writes them")
+        files += found
     for file in files:
         shard = _read_file(file)
         meta = meta or shard.meta

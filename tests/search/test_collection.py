@@ -18,9 +18,11 @@ from vocable.encoder.load import load
 from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, VectorsError
 from vocable.search import collection
+from vocable.search.answers import search
 from vocable.search.bm25 import BM25Index
-from vocable.search.collection import Collection, Searcher, build_collection, open_collection
+from vocable.search.collection import Collection, build_collection, index, open_index
 from vocable.search.fusion import weighted
+from vocable.search.ranking import read_trec
 
 QUERIES = ["the old fox reads", "posting lists"]
 
@@ -67,7 +69,7 @@ def build(model: SparseEncoder, documents: list[Document], folder: Path, name: s
 
 @pytest.fixture
 def opened(folder: Path) -> Collection:
-    return open_collection(folder)
+    return open_index(folder)
 
 
 def dense(model: SparseEncoder, texts: list[str], role: str) -> np.ndarray:
@@ -85,7 +87,7 @@ def test_what_went_in_comes_out(
 
 def test_search_is_the_product(opened: Collection, model: SparseEncoder, documents: list[Document]) -> None:
     vectors = opened.query_encoder(model).encode(QUERIES)
-    ranking = opened.search(QUERIES, vectors, k=5)
+    ranking = opened.search(QUERIES, 5, vectors=vectors)
     scores = vectors.toarray() @ dense(model, [document.full for document in documents], "document").T
     np.testing.assert_allclose(ranking.scores, -np.sort(-scores, axis=1)[:, :5], rtol=1e-4)
     np.testing.assert_allclose(np.take_along_axis(scores, ranking.rows, axis=1), ranking.scores, rtol=1e-4)
@@ -93,10 +95,10 @@ def test_search_is_the_product(opened: Collection, model: SparseEncoder, documen
 
 def test_hybrid_search_fuses_with_bm25(opened: Collection, model: SparseEncoder, documents: list[Document]) -> None:
     vectors = opened.query_encoder(model).encode(QUERIES)
-    learned = opened.search(QUERIES, vectors, k=100)
+    learned = opened.search(QUERIES, 100, vectors=vectors)
     lexical = BM25Index([document.full for document in documents], [document.id for document in documents])
     expected = weighted([learned, lexical.search(QUERIES, 100)], [1, 1], depth=4)
-    found = opened.search(QUERIES, vectors, k=4, hybrid=True)
+    found = opened.search(QUERIES, 4, vectors=vectors, hybrid=True)
     np.testing.assert_array_equal(found.rows, expected.rows)
     np.testing.assert_allclose(found.scores, expected.scores)
 
@@ -104,10 +106,10 @@ def test_hybrid_search_fuses_with_bm25(opened: Collection, model: SparseEncoder,
 def test_hybrid_search_needs_the_lexical_index(model: SparseEncoder, documents: list[Document], tmp_path: Path) -> None:
     encoder = TextEncoder(model, dtype="float32")
     build_collection(encoder, documents, tmp_path / "index", model="toy")
-    opened = open_collection(tmp_path / "index")
+    opened = open_index(tmp_path / "index")
     assert opened.bm25 is None
     with pytest.raises(ArgumentError, match="build this index with --bm25"):
-        opened.search(QUERIES, opened.query_encoder(model).encode(QUERIES), hybrid=True)
+        opened.search(QUERIES, hybrid=True)
 
 
 def test_stored_vectors_are_those_of_the_documents(
@@ -119,18 +121,49 @@ def test_stored_vectors_are_those_of_the_documents(
 
 
 def test_an_answer_explains_its_scores(folder: Path, documents: list[Document]) -> None:
-    searcher = Searcher.open(folder, k=3, explained=True)
-    answers = searcher.answers([Query("q1", QUERIES[0]), Query("q2", QUERIES[1])])
+    answers = search(folder, [Query("q1", QUERIES[0]), Query("q2", QUERIES[1])], 3, explain=True)
+    assert (len(answers), repr(answers)) == (2, "Answers(2 queries, k=3)")
     assert [answer.query.id for answer in answers] == ["q1", "q2"]
-    ranking = searcher.ranking(QUERIES)
+    ranking = open_index(folder).search(QUERIES, 3)
     for i, answer in enumerate(answers):
-        assert [(hit.document.id, pytest.approx(hit.score, rel=1e-4)) for hit in answer.hits] == ranking.hits(i)
+        assert [(hit.document.id, pytest.approx(hit.score, rel=1e-4)) for hit in answer.hits] == ranking[i]
         assert [hit.rank for hit in answer.hits] == [1, 2, 3]
         for hit in answer.hits:
             assert hit.explanation is not None
             assert hit.explanation.score == pytest.approx(hit.score, rel=1e-5)
             assert hit.document in documents
-    json.dumps(answers[0].to_json())
+    assert json.loads(json.dumps(answers.to_json()))[1]["hits"][0]["id"] == answers[1].hits[0].document.id
+    assert str(answers).startswith(f"{QUERIES[0]}\n  1 ")
+    assert "expansion: " in str(answers[0].hits[0])
+
+
+def test_answers_are_written_as_a_run(folder: Path, tmp_path: Path) -> None:
+    answers = search(folder, QUERIES, 3, hybrid=True, run=tmp_path / "run.txt")
+    run = [(hit.query_id, hit.doc_id, np.float32(hit.score)) for hit in read_trec(tmp_path / "run.txt")]
+    assert run == [(hit.query_id, hit.doc_id, np.float32(hit.score)) for hit in answers.ranking.to_run(["1", "2"])]
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_stored_vectors_make_the_same_index(
+    model: SparseEncoder, documents: list[Document], tmp_path: Path, shards: int
+) -> None:
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text("".join(json.dumps({"_id": d.id, "text": d.text, "title": d.title}) + "\n" for d in documents))
+    encoded = index(model, corpus, tmp_path / "encoded", bm25=True, dtype="float32", top_k=7)
+    assert encoded.to_json()["texts"] == len(encoded) == len(documents)
+    folders = [tmp_path / f"shard{i}" for i in range(shards)]
+    for i, place in enumerate(folders):
+        encoder = TextEncoder(model, dtype="float32")
+        stream.encode_stream(encoder, documents, place, model="toy", shard=(i + 1, shards))
+    found = index(folders, corpus, tmp_path / "stored", bm25=True, top_k=7)
+    assert found.texts.equals(encoded.texts)
+    np.testing.assert_allclose(found.postings.get().toarray(), encoded.postings.get().toarray(), rtol=1e-5, atol=1e-6)
+    assert index(folders, corpus, tmp_path / "stored", bm25=True, top_k=7).model == "toy"
+    with pytest.raises(ArgumentError, match="other settings"):
+        index(folders, corpus, tmp_path / "stored", top_k=7)
+    if shards > 1:
+        with pytest.raises(VectorsError, match="has no vector in"):
+            index(folders[:1], corpus, tmp_path / "some")
 
 
 def test_another_vocabulary_is_refused(opened: Collection, backbones: dict[str, Path]) -> None:
@@ -152,7 +185,7 @@ def test_a_whole_collection_is_left_as_it_is(
         build(model, documents, tmp_path / "index", name="another")
 
 
-@pytest.mark.parametrize("step", ["read_vectors", "_join_texts", "_build_bm25", "finish"])
+@pytest.mark.parametrize("step", ["read_vectors", "_complete", "finish"])
 def test_a_build_goes_on_after_any_step(
     model: SparseEncoder,
     documents: list[Document],
@@ -169,7 +202,7 @@ def test_a_build_goes_on_after_any_step(
         with pytest.raises(Killed):
             build(model, documents, tmp_path / "index")
     with pytest.raises(VectorsError, match=r"there is no index here \(it is unfinished: repeat the command"):
-        open_collection(tmp_path / "index")
+        open_index(tmp_path / "index")
 
     def untouched() -> Iterator[Document]:  # what is encoded is not read again
         raise AssertionError
@@ -177,7 +210,7 @@ def test_a_build_goes_on_after_any_step(
 
     encoder = TextEncoder(model, dtype="float32")
     build_collection(encoder, untouched(), tmp_path / "index", model="toy", source="list", bm25=True)
-    found, expected = open_collection(tmp_path / "index"), open_collection(folder)
+    found, expected = open_index(tmp_path / "index"), open_index(folder)
     for name, array in expected.postings.arrays().items():
         np.testing.assert_array_equal(found.postings.arrays()[name], array)
     assert found.texts.equals(expected.texts)
@@ -203,9 +236,9 @@ def test_a_damaged_collection_is_refused(folder: Path, tmp_path: Path) -> None:
         content = (copy / name).read_bytes()
         (copy / name).write_bytes(content[: len(content) // 2])
         with pytest.raises(VectorsError, match=message):
-            open_collection(copy)
+            open_index(copy)
 
 
 def test_no_collection(tmp_path: Path) -> None:
     with pytest.raises(VectorsError, match=r"nothing: there is no index here \(make one with vocable index\)"):
-        open_collection(tmp_path / "nothing")
+        open_index(tmp_path / "nothing")

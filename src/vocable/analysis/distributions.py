@@ -57,7 +57,7 @@ from vocable.encoder.fuse import pack, without_logits
 from vocable.encoder.head import max_logits
 from vocable.errors import ArgumentError, DataError, VectorsError, check_texts
 from vocable.evaluation.testsets import LEXICAL, cluster, text_embeddings
-from vocable.search.collection import open_collection
+from vocable.search.collection import open_index
 from vocable.search.exact import ExactIndex
 from vocable.storage import HEADER, SETTINGS
 from vocable.vectors import VectorsMeta, prune, read_shards
@@ -429,7 +429,7 @@ def stored_parts(place: str | os.PathLike[str]) -> StoredParts:
     """
     folder = Path(place)
     if (folder / SETTINGS).is_file() and (folder / "postings").is_dir():
-        index = open_collection(folder).postings
+        index = open_index(folder).postings
     elif (folder / HEADER).is_file():
         index = ExactIndex.load(folder)
     else:

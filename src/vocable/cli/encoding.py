@@ -91,23 +91,21 @@ def index(
 
     Example: vocable index vocable-mini pydocs: -o python-docs --bm25
     """
-    from vocable.data import BadLines, read_corpus
-    from vocable.encoder.encode import TextEncoder
-    from vocable.encoder.load import load
-    from vocable.search.collection import build_collection
+    from vocable.search.collection import index as build
 
-    bad = BadLines(skip_bad)
-    documents = read_corpus(corpus, bad=bad)
-    encoder = TextEncoder(
-        load(model), "document", top_k=top_k, min_weight=min_weight, mass=mass, dtype=dtype, max_length=max_length
+    built = build(
+        model,
+        corpus,
+        output,
+        bm25=bm25,
+        top_k=top_k,
+        min_weight=min_weight,
+        mass=mass,
+        dtype=dtype,
+        max_length=max_length,
+        skip_bad=skip_bad,
     )
-    with progress("index") as advance:
-        done = build_collection(
-            encoder, documents, output, model=model_name(model), source=corpus, bm25=bm25, advance=advance
-        )
-    _report(output, done, encoder, bad, as_json)
-    if not as_json:
-        print(f'search it: vocable search {output} "your question"')
+    print_json(built.to_json()) if as_json else print(built)
 
 
 def _report(output: Path, done: StreamProgress, encoder: TextEncoder, bad: BadLines, as_json: bool) -> None:

@@ -49,10 +49,10 @@ def parse_numbers(text: str, option: str) -> list[int]:
 
 
 def model_name(name: str) -> str:
-    """How a model is written down with what it made: a local folder by its whole path, to be found from anywhere."""
-    from vocable.encoder.load import BUILT_IN
+    """How a model is written down with what it made."""
+    from vocable.encoder.stream import model_name as written_down
 
-    return str(Path(name).resolve()) if name != BUILT_IN and Path(name).is_dir() else name
+    return written_down(name)
 
 
 def read_text(text: str) -> str:

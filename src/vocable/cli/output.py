@@ -69,16 +69,6 @@ def print_table(table: Table | RenderableType) -> None:
     print("\n".join(line.rstrip() for line in rendered.get().splitlines()))
 
 
-def shortened(text: str, width: int) -> str:
-    """The text on one line of at most `width` characters.
-
-    >>> shortened("one two\\n three", 9)
-    'one two …'
-    """
-    line = " ".join(text.split())
-    return line if len(line) <= width else line[: width - 1] + "…"
-
-
 def counted(count: int, noun: str, plural: str = "") -> str:
     """A number and its noun.
 

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from vocable.cli.options import Json, read_text
-from vocable.cli.output import counted, print_json, print_table, shortened
+from vocable.cli.output import counted, print_json, print_table
 from vocable.errors import ArgumentError
-from vocable.progress import progress
-from vocable.tables import WIDTH
+from vocable.tables import WIDTH, shortened
 
 if TYPE_CHECKING:
     from vocable.data import Query
-    from vocable.search.collection import Answer, Hit, Searcher
-    from vocable.search.explain import Explanation
 
 BATCH = 256  # queries that are encoded together
-TERMS = 8  # of a hit, that --explain prints
-INDENT = 14  # columns of rank and score
 
 Wacky = Annotated[
     Path | None, typer.Option(metavar="SCORES", help="Mark the wacky terms: scores.parquet of vocable wackiness.")
@@ -62,30 +56,29 @@ def search(
         raise ArgumentError("--run goes with --queries and without --explain and --json")
     if wacky is not None and not explain:
         raise ArgumentError("--wacky marks the terms that --explain shows: give both")
-    from vocable.search.collection import Searcher
+    from vocable.data import read_queries
+    from vocable.encoder.terms import terms
+    from vocable.search.answers import search as answer
+    from vocable.search.collection import open_index
 
-    searcher = Searcher.open(
-        index,
-        top_k=top_k,
-        min_weight=min_weight,
-        mass=mass,
-        k=k,
-        hybrid=hybrid,
-        minimum_match=min_match,
-        explained=explain,
-    )
-    searcher = replace(searcher, wacky=_wacky_terms(wacky, wacky_share, searcher.names))
+    collection = open_index(index)
+    marked = None if wacky is None else _wacky_terms(wacky, wacky_share, terms(collection.loaded_model))
+    settings: dict[str, Any] = {"hybrid": hybrid, "explain": explain, "wacky": marked, "minimum_match": min_match}
+    settings |= {"top_k": top_k, "min_weight": min_weight, "mass": mass}
     if run is not None and queries is not None:
-        _write_run(searcher, queries, run)
+        found = answer(collection, list(read_queries(queries)), k, run=run, **settings)
+        print(f"{run}: {counted(len(found), 'query', 'queries')}")
         return
     # A line of stdin is answered before the next one is read; queries that are all there are encoded together.
-    batch = 1 if query == ["-"] else BATCH
-    for number, answer in enumerate(_answers(searcher, _queries(query, queries), batch)):
-        if as_json:
-            print_json(answer.to_json(), indent=None)
-        else:
-            alone = query is not None and len(query) == 1 and query != ["-"]
-            _print_answer(answer, first=number == 0, alone=alone, hybrid=hybrid)
+    waiting, first = _queries(query, queries), True
+    alone = query is not None and len(query) == 1 and query != ["-"]
+    while some := list(islice(waiting, 1 if query == ["-"] else BATCH)):
+        for one in answer(collection, some, k, **settings):
+            if as_json:
+                print_json(one.to_json(), indent=None)
+            else:
+                print(("" if first else "\n") + ("" if alone else f"{shortened(one.query.text, WIDTH)}\n") + str(one))
+            first = False
         sys.stdout.flush()
 
 
@@ -144,53 +137,3 @@ def _queries(arguments: list[str] | None, place: str | None) -> Iterator[Query]:
         yield from (Query(str(number), line) for number, line in enumerate(lines, start=1) if line)
     else:
         yield from (Query(str(number), text) for number, text in enumerate(arguments or [], start=1))
-
-
-def _answers(searcher: Searcher, queries: Iterable[Query], batch: int) -> Iterator[Answer]:
-    waiting = iter(queries)
-    while some := list(islice(waiting, batch)):
-        yield from searcher.answers(some)
-
-
-def _write_run(searcher: Searcher, place: str, path: Path) -> None:
-    from vocable.data import read_queries
-
-    queries = list(read_queries(place))
-    with progress("search", total=len(queries)) as advance:
-        ranking = searcher.ranking([query.text for query in queries], advance)
-    ranking.write_trec(path, [query.id for query in queries])
-    print(f"{path}: {counted(len(queries), 'query', 'queries')}")
-
-
-def _print_answer(answer: Answer, *, first: bool, alone: bool, hybrid: bool) -> None:
-    if not alone:
-        print(("" if first else "\n") + shortened(answer.query.text, WIDTH))
-    if not answer.hits:
-        print("no hits")
-    for hit in answer.hits:
-        _print_hit(hit, hybrid)
-
-
-def _print_hit(hit: Hit, hybrid: bool) -> None:
-    title = hit.document.title and f"  {hit.document.title}"
-    print(f"{hit.rank:>3} {hit.score:8.4g}  {shortened(hit.document.id + title, WIDTH - INDENT)}")
-    print(f"{'':{INDENT}}{shortened(hit.document.text, WIDTH - INDENT)}")
-    if hit.explanation is not None:
-        if hybrid:  # the score above is of both, each scaled to 0 to 1
-            print(f"{'':{INDENT}}the model's own score, {hit.explanation.score:.4g}:")
-        for line in _because(hit.explanation):
-            print(f"{'':{INDENT}}{shortened(line, WIDTH - INDENT)}")
-
-
-def _because(explanation: Explanation) -> Iterator[str]:
-    """The weightiest terms with their share of the score: those in both texts, then expansions, then wacky ones."""
-    shown = explanation.matches[:TERMS]
-    kinds: dict[str, list[str]] = {"text": [], "expansion": [], "wacky": []}
-    for match in shown:
-        kind = "text" if match.in_query and match.in_document else "wacky" if match.wacky else "expansion"
-        kinds[kind].append(f"{match.term} {match.share:.0%}")
-    for kind, parts in kinds.items():
-        if parts:
-            yield f"{kind}: {', '.join(parts)}"
-    if not shown:
-        yield "no shared term"

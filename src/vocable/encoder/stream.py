@@ -7,6 +7,7 @@ so a kill loses one part at most and doubles none.
 
 from __future__ import annotations
 
+import os
 import time
 import zlib
 from collections import deque
@@ -20,10 +21,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.ipc as ipc
 import torch
+from sentence_transformers import SparseEncoder
 from torch import nn
 
 from vocable.data import Document
 from vocable.encoder.encode import TextEncoder
+from vocable.encoder.fuse import splade_modules
+from vocable.encoder.load import BUILT_IN
 from vocable.encoder.terms import fingerprint, terms
 from vocable.errors import ArgumentError, VectorsError
 from vocable.storage import ANOTHER, finish, finished, read_record, replacing, resumable, write_record
@@ -45,6 +49,15 @@ class StreamProgress:
     empty: int = 0  # texts without a single active term
     seconds: float = 0.0  # spent on encoding and writing
     last_id: str = ""
+
+
+def model_name(model: SparseEncoder | str | os.PathLike[str]) -> str:
+    """How a model is written down with what it made: a local folder by its whole path, to be found from anywhere."""
+    if isinstance(model, SparseEncoder):
+        names = [transformer.auto_model.name_or_path for transformer, _ in splade_modules(model)]
+        return model_name(names[0]) if names and names[0] else "model"
+    name = os.fspath(model)
+    return str(Path(name).resolve()) if name != BUILT_IN and Path(name).is_dir() else name
 
 
 def describe(encoder: TextEncoder, name: str) -> VectorsMeta:

@@ -52,6 +52,7 @@ class BM25Index(Immutable):
     """
 
     about = About("bm25", exact=True)
+    meta = None
 
     def __init__(
         self,

@@ -1,33 +1,32 @@
-"""A searchable corpus on disk: postings, texts, and the name of the model that made them.
+"""A searchable corpus on disk: vectors in an index, texts, and the name of the model that made them.
 
 FOLDER/settings.json     what made it
 FOLDER/progress.json     how many texts there are, and how many were cut or stayed empty
-FOLDER/postings/         the exact index
+FOLDER/postings/         the index of the vectors
 FOLDER/texts.arrow       id, title and text by row, memory-mapped
-FOLDER/bm25/             the lexical index, where it was asked for
+FOLDER/bm25/             the lexical index, where there is one
 
-Shapes: q queries, v output vocabulary, k results.
-
-Questions put to a collection, answered with documents and with the terms that found them.
-
-Shapes: q queries, v output vocabulary, k results.
+Letters: n documents, q queries, v output vocabulary, k results.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.ipc as ipc
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
-from vocable.data import Document, Query
-from vocable.encoder.encode import TextEncoder
+from vocable.data import BadLines, Document, read_corpus
+from vocable.encoder.encode import DType, TextEncoder
 from vocable.encoder.load import load
 from vocable.encoder.stream import (
     PROGRESS,
@@ -35,86 +34,205 @@ from vocable.encoder.stream import (
     StreamProgress,
     describe,
     encode_stream,
+    model_name,
     read_progress,
     stream_settings,
 )
-from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, VectorsError, check_texts
+from vocable.progress import progress, track
 from vocable.search.bm25 import BM25Index
 from vocable.search.exact import ExactIndex
-from vocable.search.explain import Explanation, explain, text_terms
 from vocable.search.fusion import weighted
+from vocable.search.index import Index, load_index
 from vocable.search.ranking import Ranking
-from vocable.storage import SETTINGS, finish, finished, partial_of, read_record, replacing, resumable
-from vocable.vectors import read_vectors
+from vocable.storage import (
+    SETTINGS,
+    fingerprint,
+    finish,
+    finished,
+    partial_of,
+    read_record,
+    replacing,
+    resumable,
+    write_record,
+)
+from vocable.vectors import Sources, holds_vectors, prune, read_vectors
 
 FUSED_DEPTH = 100  # hits that each side of a hybrid search gives at least
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Collection:
-    """An opened collection. `texts` is an Arrow table with columns id, title, text; `bm25` is None if not built."""
+    """An opened collection.
 
+    `model` is the name of the model, `source` that of the corpus; `postings` the index of the vectors, `texts` an Arrow
+    table with columns id, title and text; `bm25` is None if not built. `built` has the counts of the encoding.
+    """
+
+    folder: Path
     model: str
     source: str
-    postings: ExactIndex
+    postings: Index
     texts: pa.Table
     bm25: BM25Index | None
+    built: StreamProgress
+    bad: BadLines | None = None
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def __repr__(self) -> str:
+        return f"Collection({str(self.folder)!r}, {len(self):,} documents, model={self.model!r})"
+
+    def __str__(self) -> str:
+        rate = self.built.texts / self.built.seconds if self.built.seconds else 0.0
+        lines = [f"{self.folder}: {self.built.texts:,} text{'' if self.built.texts == 1 else 's'}, {rate:,.0f} texts/s"]
+        if self.built.truncated:
+            lines.append(f"{self.built.truncated:,} cut at the model's length")
+        if self.built.empty:
+            lines.append(f"{self.built.empty:,} without an active term")
+        if self.bad is not None and self.bad.count:
+            lines.append(f"{self.bad.count:,} bad lines left out, the first: {self.bad.first}")
+        return "\n".join([*lines, f'search it: vocable search {self.folder} "your question"'])
+
+    def to_json(self) -> dict[str, Any]:
+        """How it was built, as JSON values."""
+        built = self.built
+        return {
+            "output": str(self.folder),
+            "texts": built.texts,
+            "seconds": built.seconds,
+            "texts_per_second": built.texts / built.seconds if built.seconds else 0.0,
+            "truncated": built.truncated,
+            "empty": built.empty,
+            "bad_lines": 0 if self.bad is None else self.bad.count,
+        }
 
     def document(self, row: int) -> Document:
         """The document in a row of the index."""
         values = {name: self.texts.column(name)[row].as_py() for name in ("id", "text", "title")}
         return Document(**values)
 
+    @cached_property
+    def loaded_model(self) -> SparseEncoder:
+        """The model that made the collection, loaded when it is first needed."""
+        return load(self.model)
+
     def query_encoder(
         self,
-        model: SparseEncoder,
+        model: SparseEncoder | None = None,
         *,
         top_k: int | None = None,
         min_weight: float = 0.0,
         mass: float | None = None,
     ) -> TextEncoder:
-        """`model` made ready for queries, which are cut as in `vocable.prune`.
+        """`model`, by default the collection's own, made ready for queries, which are cut as in `vocable.prune`.
 
         Raises:
             VectorsError: it has another vocabulary than the index.
             ArgumentError: a limit out of its range.
         """
-        encoder = TextEncoder(model, "query", top_k=top_k, min_weight=min_weight, mass=mass)
+        encoder = TextEncoder(model or self.loaded_model, "query", top_k=top_k, min_weight=min_weight, mass=mass)
         meta = self.postings.meta
         if meta is not None and meta.vocabulary != describe(encoder, self.model).vocabulary:
             raise VectorsError(f"the vocabulary of {self.model} is not the one that the index was made with")
         return encoder
 
     def search(
-        self, texts: Sequence[str], vectors: csr_array, k: int = 10, *, hybrid: bool = False, minimum_match: float = 0.0
+        self,
+        queries: Sequence[str],
+        k: int = 10,
+        *,
+        vectors: csr_array | None = None,
+        hybrid: bool = False,
+        minimum_match: float = 0.0,
     ) -> Ranking:
-        """The k best documents for each of q queries, given as `texts` and as `vectors` [q, v].
+        """The k best documents for each of q query texts.
 
-        `hybrid` adds the scores of BM25, both scaled to 0 to 1; `minimum_match` is as in `ExactIndex.search`.
+        Args:
+            queries: texts.
+            k: results of a query.
+            vectors: of the queries [q, v]; encoded with the collection's model unless given.
+            hybrid: add the scores of BM25, both scaled to 0 to 1.
+            minimum_match: share of a query's terms that a document must have.
 
         Raises:
             ArgumentError: an argument out of its range, or a hybrid search without a lexical index.
         """
-        check_texts(texts)
-        if not hybrid:
-            return self.postings.search(vectors, k, minimum_match=minimum_match)
-        if self.bm25 is None:
+        check_texts(queries, "queries")
+        if hybrid and self.bm25 is None:
             raise ArgumentError("a hybrid search needs the lexical index: build this index with --bm25")
+        if vectors is None:
+            vectors = self.query_encoder().encode(queries)
+        if not hybrid or self.bm25 is None:
+            return self.postings.search(vectors, k, minimum_match=minimum_match)
         depth = max(k, FUSED_DEPTH)
         learned = self.postings.search(vectors, depth, minimum_match=minimum_match)
-        return weighted([learned, self.bm25.search(texts, depth)], [1, 1], depth=k)
+        return weighted([learned, self.bm25.search(queries, depth)], [1, 1], depth=k)
+
+
+def index(
+    model: SparseEncoder | Sources,
+    corpus: str | PathLike[str],
+    output: str | PathLike[str],
+    *,
+    bm25: bool = False,
+    top_k: int | None = None,
+    min_weight: float = 0.0,
+    mass: float | None = None,
+    dtype: DType = "auto",
+    max_length: int | None = None,
+    skip_bad: int = 0,
+) -> Collection:
+    """Encode a corpus and make it searchable in a folder; a killed call goes on when it is repeated.
+
+    Args:
+        model: from `vocable.load`, or its name; or the document vectors that `vocable encode` wrote: a file, a folder
+            or several, as the shards of a corpus are.
+        corpus: source of the documents; `vocable.data` lists the kinds.
+        output: the folder; there only when it is whole. One made by the same call is opened.
+        bm25: also build the lexical index, for hybrid search.
+        top_k: keep only so many terms per text, as in `vocable.prune`, like the next two.
+        min_weight: lightest weight.
+        mass: share of a text's weight to keep.
+        dtype: "auto" computes in bfloat16 where the device has it natively.
+        max_length: tokens per text, in place of the model's own length.
+        skip_bad: bad lines of the corpus that are tolerated.
+
+    Raises:
+        ArgumentError: an argument out of its range, no documents, or something else at `output`.
+        DataError: the corpus cannot be read.
+        ModelError: no such model.
+        VectorsError: stored vectors are not those of the corpus, or damaged.
+    """
+    bad, source = BadLines(skip_bad), fspath(corpus)
+    documents = read_corpus(source, bad=bad)
+    if not isinstance(model, SparseEncoder) and holds_vectors(model):
+        if max_length is not None:
+            raise ArgumentError("max_length is for encoding: these vectors are encoded already")
+        limits = {"top_k": top_k, "min_weight": min_weight, "mass": mass}
+        _index_stored(model, documents, Path(output), source=source, bm25=bm25, limits=limits)
+        return open_index(output, bad)
+    if not isinstance(model, SparseEncoder | str | PathLike):
+        raise VectorsError(f"{', '.join(map(str, model))}: not all of these are stored vectors")
+    loaded = model if isinstance(model, SparseEncoder) else load(fspath(model))
+    encoder = TextEncoder(
+        loaded, "document", top_k=top_k, min_weight=min_weight, mass=mass, dtype=dtype, max_length=max_length
+    )
+    build_collection(encoder, documents, output, model=model_name(model), source=source, bm25=bm25)
+    collection = open_index(output, bad)
+    collection.__dict__["loaded_model"] = loaded
+    return collection
 
 
 def build_collection(
     encoder: TextEncoder,
     documents: Iterable[Document],
-    folder: str | Path,
+    folder: str | PathLike[str],
     *,
     model: str,
     source: str = "",
     bm25: bool = False,
-    advance: Callable[[int], object] = lambda done: None,
 ) -> StreamProgress:
     """Encode `documents` and make them searchable in `folder`; a killed call goes on when it is repeated.
 
@@ -127,173 +245,92 @@ def build_collection(
     settings = stream_settings(encoder, describe(encoder, model), source, keep_texts=True) | {"bm25": bm25}
     if finished(folder, settings):
         return read_progress(folder)
-    with resumable(folder, settings) as work:
+    with resumable(folder, settings) as work, progress("index") as advance:
         encoded, whole = work / "encoded", work / "whole"
-        progress = encode_stream(
-            encoder, documents, encoded, model=model, source=source, keep_texts=True, advance=advance
-        )
-        if not progress.texts:
+        done = encode_stream(encoder, documents, encoded, model=model, source=source, keep_texts=True, advance=advance)
+        if not done.texts:
             shutil.rmtree(work)
             raise ArgumentError(f"{source or 'the corpus'} has no documents")
         whole.mkdir(exist_ok=True)
+        with replacing(whole / "texts.arrow") as file, ipc.new_file(file, TEXT_SCHEMA) as writer:
+            for part in sorted(encoded.glob("part-*.arrow")):
+                writer.write_table(_read_texts(part))
         vectors = read_vectors(encoded)
         ExactIndex(vectors.matrix, vectors.ids, vectors.meta).save(whole / "postings")
-        _join_texts(encoded, whole / "texts.arrow")
-        if bm25:
-            _build_bm25(_read_texts(whole / "texts.arrow"), whole / "bm25")
-        shutil.copy(encoded / PROGRESS, whole / PROGRESS)
+        _complete(whole, done, bm25)
         finish(work, folder, whole)
-    return progress
+    return done
 
 
-def open_collection(folder: str | Path) -> Collection:
-    """Open what `build_collection` made, memory-mapped.
+def _index_stored(
+    sources: Any, documents: Iterable[Document], folder: Path, *, source: str, bm25: bool, limits: dict[str, Any]
+) -> None:
+    """Make stored vectors searchable, in the order of the documents that they are of."""
+    places = [sources] if isinstance(sources, str | PathLike) else list(sources)
+    stored = read_vectors(places)
+    if stored.meta.role != "document":
+        raise ArgumentError(f"{places[0]}: vectors of queries cannot be indexed: encode the corpus with role document")
+    settings = asdict(stored.meta) | limits | {"source": source, "bm25": bm25, "inputs": fingerprint(*places)}
+    if finished(folder, settings):
+        return
+    rows = {identifier: row for row, identifier in enumerate(stored.ids)}
+    order: list[int] = []
+    with resumable(folder, settings) as work:
+        whole = work / "whole"
+        shutil.rmtree(whole, ignore_errors=True)  # of a call that was killed
+        whole.mkdir()
+        columns: dict[str, list[str]] = {name: [] for name in TEXT_SCHEMA.names}
+        for document in track(documents, "index"):
+            if document.id not in rows:
+                raise VectorsError(f"{source}: the document {document.id!r} has no vector in {places[0]}")
+            order.append(rows[document.id])
+            for name, values in columns.items():
+                values.append(getattr(document, name))
+        if len(order) != len(rows):
+            raise VectorsError(f"{source} has {len(order)} documents, but {places[0]} vectors of {len(rows)}")
+        with replacing(whole / "texts.arrow") as file, ipc.new_file(file, TEXT_SCHEMA) as writer:
+            writer.write_table(pa.table(columns, schema=TEXT_SCHEMA))
+        matrix = prune(stored.matrix[order], **limits)
+        ExactIndex(matrix, columns["id"], stored.meta).save(whole / "postings")
+        empty = int((np.diff(matrix.indptr) == 0).sum())
+        _complete(whole, StreamProgress(parts=1, texts=len(order), empty=empty), bm25)
+        finish(work, folder, whole)
+
+
+def _complete(whole: Path, done: StreamProgress, bm25: bool) -> None:
+    """Add the lexical index, if it is asked for, and the counts to a folder that has texts."""
+    if bm25:
+        texts = _read_texts(whole / "texts.arrow")
+        columns = (texts.column(name).to_pylist() for name in ("id", "text", "title"))
+        full = [Document(id, text, title).full for id, text, title in zip(*columns, strict=True)]
+        BM25Index(full, texts.column("id").to_pylist()).save(whole / "bm25")
+    write_record(whole / PROGRESS, done)
+
+
+def open_index(source: str | PathLike[str], bad: BadLines | None = None) -> Collection:
+    """Open what `index` made, memory-mapped; `bad` counts the lines that were left out when it was made.
 
     Raises:
         VectorsError: there is no collection, or it is damaged.
     """
-    folder = Path(folder)
+    folder = Path(source)
     if not (folder / SETTINGS).is_file() or not (folder / "postings").is_dir():
         unfinished = folder.name and partial_of(folder).exists()
         hint = "it is unfinished: repeat the command that began it" if unfinished else "make one with vocable index"
         raise VectorsError(f"{folder}: there is no index here ({hint})")
     settings = read_record(folder / SETTINGS, dict[str, Any])
     try:
-        model, source, lexical = str(settings["model"]), str(settings["source"]), bool(settings["bm25"])
+        model, corpus, lexical = str(settings["model"]), str(settings["source"]), bool(settings["bm25"])
         texts = _read_texts(folder / "texts.arrow")
     except (KeyError, TypeError, OSError, pa.ArrowException) as error:
         raise VectorsError(f"{folder}: the index is damaged: {error}") from error
-    postings = ExactIndex.load(folder / "postings")
+    postings = load_index(folder / "postings")
     bm25 = BM25Index.load(folder / "bm25") if lexical else None
     if len(postings) != len(texts):
         raise VectorsError(f"{folder}: the index is damaged: {len(postings)} vectors for {len(texts)} texts")
-    return Collection(model, source, postings, texts, bm25)
-
-
-def _join_texts(parts: Path, path: Path) -> None:
-    with replacing(path) as file, ipc.new_file(file, TEXT_SCHEMA) as writer:
-        for part in sorted(parts.glob("part-*.arrow")):
-            writer.write_table(_read_texts(part))
+    return Collection(folder, model, corpus, postings, texts, bm25, read_progress(folder), bad)
 
 
 def _read_texts(path: Path) -> pa.Table:
     with pa.memory_map(str(path)) as source:
         return ipc.open_file(source).read_all()
-
-
-def _build_bm25(texts: pa.Table, folder: Path) -> None:
-    full = [
-        Document(id, text, title).full
-        for id, text, title in zip(*(texts.column(name).to_pylist() for name in ("id", "text", "title")), strict=True)
-    ]
-    BM25Index(full, texts.column("id").to_pylist()).save(folder)
-
-
-class Hit(NamedTuple):
-    """A document that was found; `explanation` is there where it was asked for.
-
-    A hit of a hybrid search has a fused score, while its explanation is of the model's own score.
-    """
-
-    rank: int
-    score: float
-    document: Document
-    explanation: Explanation | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """The hit as JSON values."""
-        values = {"rank": self.rank, "score": self.score, **self.document._asdict()}
-        return values if self.explanation is None else values | {"explanation": self.explanation.to_json()}
-
-
-class Answer(NamedTuple):
-    """A query and its hits, best first."""
-
-    query: Query
-    hits: tuple[Hit, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """The answer as JSON values."""
-        return {"id": self.query.id, "query": self.query.text, "hits": [hit.to_json() for hit in self.hits]}
-
-
-@dataclass(frozen=True)
-class Searcher:
-    """A collection, the model that made it, and how to search: one for any number of queries.
-
-    `k`, `hybrid` and `minimum_match` are as in `Collection.search`; `explained` says why each hit was found, and marks
-    the expansions of `wacky` terms where they are known.
-    """
-
-    collection: Collection
-    model: SparseEncoder
-    encoder: TextEncoder
-    names: Sequence[str]
-    k: int = 10
-    hybrid: bool = False
-    minimum_match: float = 0.0
-    explained: bool = False
-    wacky: frozenset[str] | None = None
-
-    @classmethod
-    def open(
-        cls,
-        folder: str | Path,
-        *,
-        top_k: int | None = None,
-        min_weight: float = 0.0,
-        mass: float | None = None,
-        **settings: Any,
-    ) -> Searcher:
-        """Open a collection and load the model that it names.
-
-        Args:
-            folder: of the collection.
-            top_k: keep only so many terms of a query, as `min_weight` and `mass` in `vocable.prune`.
-            min_weight: lightest weight of a query's term.
-            mass: share of a query's weight to keep.
-            settings: the fields from `k` on.
-
-        Raises:
-            ArgumentError: a limit out of its range.
-            VectorsError: there is no collection, it is damaged, or its model now has another vocabulary.
-            ModelError: its model cannot be loaded.
-        """
-        collection = open_collection(folder)
-        model = load(collection.model)
-        encoder = collection.query_encoder(model, top_k=top_k, min_weight=min_weight, mass=mass)
-        return cls(collection, model, encoder, terms(model), **settings)
-
-    def ranking(self, texts: Sequence[str], advance: Callable[[int], object] = lambda done: None) -> Ranking:
-        """The k best documents for each of q query texts; errors are those of `Collection.search`."""
-        return self._search(texts, self.encoder.encode(texts, advance))
-
-    def answers(self, queries: Sequence[Query]) -> list[Answer]:
-        """The answer to each of `queries`; errors are those of `Collection.search`."""
-        texts = [query.text for query in queries]
-        vectors = self.encoder.encode(texts)
-        ranking = self._search(texts, vectors)
-        return [Answer(query, self._hits(query, vectors[[i]], ranking, i)) for i, query in enumerate(queries)]
-
-    def _search(self, texts: Sequence[str], vectors: csr_array) -> Ranking:
-        return self.collection.search(texts, vectors, self.k, hybrid=self.hybrid, minimum_match=self.minimum_match)
-
-    def _hits(self, query: Query, vector: csr_array, ranking: Ranking, i: int) -> tuple[Hit, ...]:
-        tokens = text_terms(self.model, query.text) if self.explained else set()
-        found = []
-        for rank, row in enumerate(ranking.rows[i][ranking.rows[i] >= 0].tolist(), start=1):
-            document = self.collection.document(row)
-            why = self._explain(vector, tokens, row, document) if self.explained else None
-            found.append(Hit(rank, float(ranking.scores[i, rank - 1]), document, why))
-        return tuple(found)
-
-    def _explain(self, query: csr_array, tokens: set[str], row: int, document: Document) -> Explanation:
-        """Why the document in `row` matches the vector [1, v] of a query with these tokens, by the stored weights."""
-        return explain(
-            query,
-            self.collection.postings.get([row]),
-            self.names,
-            tokens,
-            text_terms(self.model, document.full),
-            self.wacky,
-        )

@@ -21,10 +21,10 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from scipy.sparse import csr_array
 
-import vocable.search
 from vocable.errors import ArgumentError, VectorsError
 from vocable.search.ranking import Ranking
 from vocable.storage import read_header
+from vocable.vectors import VectorsMeta
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,10 @@ class Index(Protocol):
     @property
     def ids(self) -> Sequence[str] | None:
         """The n document ids by row, if there are any."""
+
+    @property
+    def meta(self) -> VectorsMeta | None:
+        """What made the vectors, where the index says so."""
 
     @property
     def document_frequency(self) -> np.ndarray:
@@ -123,7 +127,7 @@ class Immutable:
 
 def engines() -> Iterator[tuple[str, Any]]:
     """The names and classes of all engines."""
-    for module in iter_modules(vocable.search.__path__):
+    for module in iter_modules([str(Path(__file__).parent)]):
         engine = getattr(import_module(f"vocable.search.{module.name}"), "ENGINE", None)
         if engine is not None:
             yield module.name, engine
@@ -141,7 +145,7 @@ def load_index(source: str | os.PathLike[str], *, verify: bool = True) -> Index:
     scheme, address, _ = place.partition("://")
     kind = scheme.partition("+")[0] if address else str(read_header(Path(place)).get("kind"))
     name = f"vocable.search.{kind}"
-    known = kind.isidentifier() and any(module.name == kind for module in iter_modules(vocable.search.__path__))
+    known = kind.isidentifier() and any(module.name == kind for module in iter_modules([str(Path(__file__).parent)]))
     engine = getattr(import_module(name), "ENGINE", None) if known else None
     if engine is None:
         raise VectorsError(f"{place}: this version has no engine {kind!r}")

@@ -36,6 +36,12 @@ class Ranking:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def __getitem__(self, query: int) -> list[tuple[str, float]]:
+        return self.hits(query)
+
+    def __repr__(self) -> str:
+        return f"Ranking({len(self)} quer{'y' if len(self) == 1 else 'ies'}, k={self.rows.shape[1]})"
+
     def document_id(self, row: int) -> str:
         """The id of the document in `row`; its number if the ranking has no ids."""
         return str(int(row)) if self.ids is None else self.ids[row]

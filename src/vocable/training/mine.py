@@ -33,7 +33,7 @@ from vocable.encoder.encode import TextEncoder
 from vocable.encoder.stream import checksum, describe, stream_settings
 from vocable.errors import ArgumentError, DataError, ModelError, VectorsError
 from vocable.progress import progress
-from vocable.search.collection import Collection, build_collection, open_collection
+from vocable.search.collection import Collection, build_collection, open_index
 from vocable.storage import ANOTHER, finish, read_record, resumable, write_record
 from vocable.training.teachers import Model, Scorer, SparseScorer, make_scorer
 
@@ -222,7 +222,7 @@ def mine(
     made = stream_settings(documents, describe(documents, ""), corpus or "")
     settings = made | asdict(rule) | {"examples": place, "index": str(index or ""), "scores": with_scores}
 
-    made_already = None if index is None else open_collection(index)
+    made_already = None if index is None else open_index(index)
     if made_already is not None:
         made_already.query_encoder(model)  # the same vocabulary?
 
@@ -302,9 +302,8 @@ def _answer(query: str, text: str) -> int:
 def _build(encoder: TextEncoder, examples: str, corpus: str | None, folder: Path) -> Collection:
     """The index of the corpus, or of the examples' positives."""
     documents = _positives(examples) if corpus is None else read_corpus(corpus)
-    with progress("index") as advance:
-        build_collection(encoder, documents, folder, model="", source=corpus or examples, advance=advance)
-    return open_collection(folder)
+    build_collection(encoder, documents, folder, model="", source=corpus or examples)
+    return open_index(folder)
 
 
 def _positives(examples: str) -> Iterator[Document]:

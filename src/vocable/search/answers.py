@@ -1,0 +1,185 @@
+"""Questions put to a collection, answered with documents and with the terms that found them.
+
+Letters: q queries, v output vocabulary, k results.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection as Container
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, overload
+
+from scipy.sparse import csr_array
+
+from vocable.data import Document, Query
+from vocable.encoder.terms import terms
+from vocable.errors import check_texts
+from vocable.progress import progress
+from vocable.search.collection import Collection, open_index
+from vocable.search.explain import Explanation, explain, text_terms
+from vocable.search.ranking import Ranking
+from vocable.tables import WIDTH, shortened
+
+TERMS = 8  # of a hit, that its text names
+INDENT = 14  # columns of rank and score
+
+
+class Hit(NamedTuple):
+    """A document that was found; `explanation` is there where it was asked for.
+
+    A hit of a hybrid search has a fused score, while its explanation is of the model's own score.
+    """
+
+    rank: int
+    score: float
+    document: Document
+    explanation: Explanation | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The hit as JSON values."""
+        values = {"rank": self.rank, "score": self.score, **self.document._asdict()}
+        return values if self.explanation is None else values | {"explanation": self.explanation.to_json()}
+
+    def __repr__(self) -> str:
+        return f"Hit({self.rank}, {self.score:.4g}, {self.document.id!r})"
+
+    def __str__(self) -> str:
+        title = self.document.title and f"  {self.document.title}"
+        width, indent = WIDTH - INDENT, " " * INDENT
+        lines = [f"{self.rank:>3} {self.score:8.4g}  {shortened(self.document.id + title, width)}"]
+        lines.append(indent + shortened(self.document.text, width))
+        if self.explanation is not None:
+            if abs(self.explanation.score - self.score) > 1e-3 * self.score:  # of a hybrid search
+                lines.append(f"{indent}the model's own score, {self.explanation.score:.4g}:")
+            lines += [indent + shortened(line, width) for line in _reasons(self.explanation)]
+        return "\n".join(lines)
+
+
+class Answer(NamedTuple):
+    """A query and its hits, best first."""
+
+    query: Query
+    hits: tuple[Hit, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The answer as JSON values."""
+        return {"id": self.query.id, "query": self.query.text, "hits": [hit.to_json() for hit in self.hits]}
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.hits)) or "no hits"
+
+
+@dataclass(frozen=True, eq=False)
+class Answers(Sequence[Answer]):
+    """The answers to q `queries`, from their `vectors` [q, v] and `ranking` [q, k].
+
+    Documents are read, and scores explained if they are to be `explained`, when an answer is looked at.
+    """
+
+    collection: Collection
+    queries: tuple[Query, ...]
+    vectors: csr_array
+    ranking: Ranking
+    explained: bool = False
+    wacky: Container[str] | None = None
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+    @overload
+    def __getitem__(self, number: int) -> Answer: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[Answer]: ...
+    def __getitem__(self, number: int | slice) -> Answer | list[Answer]:
+        if isinstance(number, slice):
+            return [self[i] for i in range(*number.indices(len(self)))]
+        rows, scores = self.ranking.rows[number], self.ranking.scores[number]
+        stored = self.collection.postings.get(rows[rows >= 0]) if self.explained else None
+        hits = []
+        for position, row in enumerate(rows[rows >= 0].tolist()):
+            document = self.collection.document(row)
+            why = None if stored is None else self._explain(number, document, stored[[position]])
+            hits.append(Hit(position + 1, float(scores[position]), document, why))
+        return Answer(self.queries[number], tuple(hits))
+
+    def __repr__(self) -> str:
+        return f"Answers({len(self)} quer{'y' if len(self) == 1 else 'ies'}, k={self.ranking.rows.shape[1]})"
+
+    def __str__(self) -> str:
+        if len(self) == 1:
+            return str(self[0])
+        return "\n\n".join(f"{shortened(answer.query.text, WIDTH)}\n{answer}" for answer in self)
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """The answers as JSON values."""
+        return [answer.to_json() for answer in self]
+
+    def _explain(self, number: int, document: Document, stored: csr_array) -> Explanation:
+        model = self.collection.loaded_model
+        query, names = self.queries[number].text, terms(model)
+        tokens = text_terms(model, query), text_terms(model, document.full)
+        return explain(self.vectors[[number]], stored, names, *tokens, self.wacky)
+
+
+def search(
+    index: str | os.PathLike[str] | Collection,
+    queries: Sequence[str] | Sequence[Query],
+    k: int = 10,
+    *,
+    hybrid: bool = False,
+    explain: bool = False,
+    wacky: Container[str] | None = None,
+    minimum_match: float = 0.0,
+    top_k: int | None = None,
+    min_weight: float = 0.0,
+    mass: float | None = None,
+    run: str | os.PathLike[str] | None = None,
+) -> Answers:
+    """Search an index.
+
+    Args:
+        index: a folder that `vocable.index` made, or what `vocable.open_index` gave, which loads the model once.
+        queries: texts, or records of id and text.
+        k: results per query.
+        hybrid: fuse with BM25; the index must have been built with it.
+        explain: say of each hit which terms made its score.
+        wacky: the terms whose expansions are marked in an explanation.
+        minimum_match: share of a query's terms that a hit must have.
+        top_k: keep only so many terms of a query, as in `vocable.prune`, like the next two.
+        min_weight: lightest weight.
+        mass: share of a query's weight to keep.
+        run: a file for the hits as a TREC run.
+
+    Raises:
+        ArgumentError: an argument out of its range, or a hybrid search without a lexical index.
+        VectorsError: there is no index, it is damaged, or its model now has another vocabulary.
+        ModelError: its model cannot be loaded.
+    """
+    check_texts(queries, "queries")
+    collection = index if isinstance(index, Collection) else open_index(index)
+    records = tuple(
+        query if isinstance(query, Query) else Query(str(number), str(query))
+        for number, query in enumerate(queries, start=1)
+    )
+    texts = [query.text for query in records]
+    encoder = collection.query_encoder(top_k=top_k, min_weight=min_weight, mass=mass)
+    with progress("search", total=len(texts)) as advance:
+        vectors = encoder.encode(texts, advance)
+    ranking = collection.search(texts, k, vectors=vectors, hybrid=hybrid, minimum_match=minimum_match)
+    if run is not None:
+        ranking.write_trec(run, [query.id for query in records])
+    return Answers(collection, records, vectors, ranking, explain, wacky)
+
+
+def _reasons(explanation: Explanation) -> Iterator[str]:
+    """The weightiest terms with their share of the score: those in both texts, then expansions, then wacky ones."""
+    shown = explanation.matches[:TERMS]
+    parts: dict[str, list[str]] = {"text": [], "expansion": [], "wacky": []}
+    for match in shown:
+        origin = "text" if match.in_query and match.in_document else "wacky" if match.wacky else "expansion"
+        parts[origin].append(f"{match.term} {match.share:.0%}")
+    yield from (f"{origin}: {', '.join(those)}" for origin, those in parts.items() if those)
+    if not shown:
+        yield "no shared term"
