@@ -16,7 +16,6 @@ from transformers import AutoModelForMaskedLM
 
 from tests.command_line import done, refused, write_beir
 from vocable.cli import main
-from vocable.cli.searching import _because
 from vocable.encoder.encode import encode
 from vocable.encoder.load import load
 from vocable.evaluation import evaluate
@@ -124,10 +123,10 @@ def test_search_explains(capsys: pytest.CaptureFixture[str], index: str) -> None
 def test_terms_of_the_text_stand_apart_from_expansions() -> None:
     rows = [("fox", 0.6, True, True), ("hound", 0.3, True, False), ("books", 0.1, True, True)]
     matches = tuple(MatchedTerm(term, 1, share, share, share, *where) for term, share, *where in rows)
-    assert list(_because(Explanation(1.0, matches))) == ["text: fox 60%, books 10%", "expansion: hound 30%"]
-    assert list(_because(Explanation(0.0, ()))) == ["no shared term"]
+    assert Explanation(1.0, matches).reasons() == ["text: fox 60%, books 10%", "expansion: hound 30%"]
+    assert Explanation(0.0, ()).reasons() == ["no shared term"]
     wacky = tuple(replace(match, wacky=match.term != "fox") for match in matches[:2])
-    assert list(_because(Explanation(1.0, wacky))) == ["text: fox 60%", "wacky: hound 30%"]
+    assert Explanation(1.0, wacky).reasons() == ["text: fox 60%", "wacky: hound 30%"]
 
 
 def test_search_many_queries(
@@ -243,7 +242,7 @@ def test_a_table_too_wide_is_printed_in_parts(capsys: pytest.CaptureFixture[str]
     text = done(capsys, "evaluate", model, "--bm25", "--dataset", f"beir:{dataset}", *arguments)
     assert max(map(len, text.splitlines())) <= NARROW
     assert all(measure in text for measure in [*measures, "FLOPS", "docs/s"])
-    assert text.count("BM25") == 4  # three tables of measures, one of cost
+    assert text.count("BM25") > 1  # each part names the systems
 
 
 def test_what_is_no_evaluation_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

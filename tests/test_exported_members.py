@@ -73,12 +73,6 @@ def test_type_checkers_see_the_same_names() -> None:
     assert sorted(seen - {None} | {"explain"}) == NAMES
 
 
-def test_a_package_does_not_hide_the_verb_of_its_name() -> None:
-    code = "import vocable.search.exact, vocable as vo; print(vo.search.__module__); from vocable import search"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    assert found.stdout.strip() == "vocable.search.answers"
-
-
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'vocable' has no attribute 'splade'"):
         _ = vocable.splade

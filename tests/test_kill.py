@@ -106,7 +106,7 @@ def test_index(backbones: dict[str, Path], corpus: Path, tmp_path: Path) -> None
     with killed("vocable.encoder.stream", "_write_texts", 2, *command, tmp_path / "out"):
         assert main([*command, str(tmp_path / "whole")]) == 0
     assert names(tmp_path) == ["corpus.jsonl", "out.partial", "whole"]
-    with killed("vocable.search.collection", "_build_bm25", 1, *command, tmp_path / "out"):
+    with killed("vocable.search.collection", "_complete", 1, *command, tmp_path / "out"):
         pass
     assert names(tmp_path) == ["corpus.jsonl", "out.partial", "whole"]
     assert main([*command, str(tmp_path / "out")]) == 0

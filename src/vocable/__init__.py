@@ -79,17 +79,6 @@ def _bound_waiting() -> None:
 
 _bound_waiting()
 
-
-class _Root(ModuleType):
-    """`vocable.search` is the verb, though there is a package of that name, which Python would put there."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name != "search" or not isinstance(value, ModuleType):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Root
-
 __version__ = "0.1.0"
 
 _HOMES = {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection as Container
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, overload
 
@@ -22,7 +22,6 @@ from vocable.search.explain import Explanation, explain, text_terms
 from vocable.search.ranking import Ranking
 from vocable.tables import WIDTH, shortened
 
-TERMS = 8  # of a hit, that its text names
 INDENT = 14  # columns of rank and score
 
 
@@ -53,7 +52,7 @@ class Hit(NamedTuple):
         if self.explanation is not None:
             if abs(self.explanation.score - self.score) > 1e-3 * self.score:  # of a hybrid search
                 lines.append(f"{indent}the model's own score, {self.explanation.score:.4g}:")
-            lines += [indent + shortened(line, width) for line in _reasons(self.explanation)]
+            lines += [indent + shortened(line, width) for line in self.explanation.reasons()]
         return "\n".join(lines)
 
 
@@ -171,15 +170,3 @@ def search(
     if run is not None:
         ranking.write_trec(run, [query.id for query in records])
     return Answers(collection, records, vectors, ranking, explain, wacky)
-
-
-def _reasons(explanation: Explanation) -> Iterator[str]:
-    """The weightiest terms with their share of the score: those in both texts, then expansions, then wacky ones."""
-    shown = explanation.matches[:TERMS]
-    parts: dict[str, list[str]] = {"text": [], "expansion": [], "wacky": []}
-    for match in shown:
-        origin = "text" if match.in_query and match.in_document else "wacky" if match.wacky else "expansion"
-        parts[origin].append(f"{match.term} {match.share:.0%}")
-    yield from (f"{origin}: {', '.join(those)}" for origin, those in parts.items() if those)
-    if not shown:
-        yield "no shared term"

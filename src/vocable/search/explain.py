@@ -53,6 +53,14 @@ class Explanation:
         """The explanation as JSON values."""
         return {"score": self.score, "matches": [_known(match) for match in self.matches]}
 
+    def reasons(self, limit: int = 8) -> list[str]:
+        """The weightiest terms with their share of the score: those in both texts, then expansions, then wacky ones."""
+        parts: dict[str, list[str]] = {"text": [], "expansion": [], "wacky": []}
+        for match in self.matches[:limit]:
+            origin = "text" if match.in_query and match.in_document else "wacky" if match.wacky else "expansion"
+            parts[origin].append(f"{match.term} {match.share:.0%}")
+        return [f"{origin}: {', '.join(those)}" for origin, those in parts.items() if those] or ["no shared term"]
+
     def table(self, limit: int | None = None) -> Table:
         """The `limit` weightiest terms, all of them by default."""
         headers = ["term", "query", "document", "score", "share", "in query", "in document"]
