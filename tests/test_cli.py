@@ -18,7 +18,8 @@ from typer.main import get_command
 
 import vocable
 from vocable.cli import QUIET, app, main
-from vocable.cli.options import parse_shard, read_text
+from vocable.cli.options import read_text
+from vocable.encoder.stream import parse_shard
 from vocable.errors import ArgumentError
 
 VERBS = sorted(get_command(app).commands)
@@ -75,7 +76,7 @@ def test_every_verb_has_an_example_that_parses(capsys: pytest.CaptureFixture[str
         (["encode"], "vocable: Missing argument"),
         (["encode", "m", "c", "-o", "o", "--role", "author"], "'author' is not one of 'query', 'document'."),
         (["encode", "m", "c", "-o", "o", "--top-k", "many"], "vocable: Invalid value for '--top-k': "),
-        (["encode", "m", "c", "-o", "o", "--shard", "3"], "vocable: --shard is i/m, as 3/8 for the third of eight"),
+        (["encode", "m", "c", "-o", "o", "--shard", "3"], "vocable: shard is i/m, as 3/8 for the third of eight"),
         (["encode", "m", "c", "-o", "o", "--skip-bad", "-1"], "vocable: the number of bad lines to tolerate must be 0"),
         (["encode", "m", "none.jsonl", "-o", "o"], "vocable: none.jsonl: no such file (a place is a path or one of"),
         (["search", "i"], "vocable: give queries, - for stdin, or --queries PLACE: one of the three"),
@@ -185,7 +186,7 @@ def test_what_vocable_logs_is_a_line_of_the_same_kind(
 
 @pytest.mark.parametrize("text", ["", "3", "3/", "/8", "a/b", "-1/8", "3/8/9"])
 def test_malformed_shards(text: str) -> None:
-    with pytest.raises(ArgumentError, match="--shard is i/m"):
+    with pytest.raises(ArgumentError, match="shard is i/m"):
         parse_shard(text)
 
 

@@ -99,7 +99,8 @@ def _change(what: str, before: Evaluation, after: Evaluation) -> str:
 def _index(model: SparseEncoder, folder: Path) -> Collection:
     if not folder.exists():
         encoder = TextEncoder(model, "document")
-        build_collection(encoder, read_corpus("pydocs:"), folder, model=BUILT_IN, source="pydocs:", bm25=True)
+        documents, total = read_corpus("pydocs:"), len(pydocs.documents())
+        build_collection(encoder, documents, folder, model=BUILT_IN, source="pydocs:", bm25=True, total=total)
     return open_index(folder)
 
 

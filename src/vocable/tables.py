@@ -159,3 +159,12 @@ def short(value: float) -> str:
     ('0.13', '125.5', '5251')
     """
     return f"{value:.{2 if value < 10 else 1 if value < 1000 else 0}f}"
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Return a number and its noun.
+
+    >>> counted(1, "text"), counted(2048, "text"), counted(2, "query", "queries")
+    ('1 text', '2,048 texts', '2 queries')
+    """
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"

@@ -22,11 +22,11 @@ def dataset(toy_texts: list[str]) -> Dataset:
 def test_vectors_are_those_of_memory_and_made_once(
     toy_model: SparseEncoder, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected, done = encode_dataset(toy_model, dataset, dtype="float32"), list[int]()
-    found = encode_dataset_into(tmp_path, toy_model, dataset, name="toy", dtype="float32", advance=done.append)
+    expected = encode_dataset(toy_model, dataset, dtype="float32")
+    found = encode_dataset_into(tmp_path, toy_model, dataset, name="toy", dtype="float32")
     assert abs(found.queries - expected.queries).max() == 0
     assert abs(found.documents - expected.documents).max() == 0
-    assert (found.dataset, found.query_ids, sum(done)) == (expected.dataset, ["q0", "q2"], 14)
+    assert (found.dataset, found.query_ids) == (expected.dataset, ["q0", "q2"])
     monkeypatch.delattr(TextEncoder, "encode")
     again = encode_dataset_into(tmp_path, toy_model, dataset, name="toy", dtype="float32")
     assert abs(again.documents - expected.documents).max() == 0

@@ -324,7 +324,6 @@ def measure_model(
     source: str = "",
     words: Words = "any",
     dtype: DType = "auto",
-    advance: Advance = lambda done: None,
 ) -> Measured:
     """Encode the texts into the folder `work`, or go on there, and search exactly.
 
@@ -337,7 +336,6 @@ def measure_model(
         place, source: of the model and the texts, written down with the vectors.
         words: as in `own_terms`.
         dtype: as in `vocable.encode`.
-        advance: called with the number of texts encoded.
 
     Raises:
         ArgumentError, VectorsError: as of `encode_stream`, or an argument out of its range.
@@ -346,7 +344,7 @@ def measure_model(
 
     def encoded(role: Role, texts: Iterable[Document]) -> StoredVectors:
         encoder, folder = TextEncoder(model, role, dtype=dtype), work / role
-        done = encode_stream(encoder, texts, folder, model=place, source=source, advance=advance)
+        done = encode_stream(encoder, texts, folder, model=place, source=source, title=name)
         if done.truncated:
             message = "%s: %d of %d %s texts were cut at %d tokens"
             logger.warning(message, name, done.truncated, done.texts, role, encoder.max_length)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -17,15 +17,11 @@ from vocable.cli.options import (
     SkipBad,
     TopK,
     model_name,
-    parse_shard,
 )
-from vocable.cli.output import counted, print_json
-from vocable.progress import progress
+from vocable.cli.output import print_json
 
 if TYPE_CHECKING:
-    from vocable.data import BadLines
-    from vocable.encoder.encode import TextEncoder
-    from vocable.encoder.stream import StreamProgress
+    from vocable.encoder.stream import EncodedCorpus
 
 Model = Annotated[str, typer.Argument(help="vocable-mini, a folder, or a Hub id.")]
 Corpus = Annotated[str, typer.Argument(help="A file, beir:DIR, ir_datasets:NAME, hf:NAME, pydocs: or - (stdin).")]
@@ -51,25 +47,28 @@ def encode(
 
     Example: vocable encode vocable-mini corpus.jsonl -o vectors
     """
-    from vocable.data import BadLines, Document, read_corpus, read_queries
-    from vocable.encoder.encode import TextEncoder
+    from vocable.data import BadLines, read_corpus, read_queries
     from vocable.encoder.load import load
-    from vocable.encoder.stream import encode_stream
+    from vocable.encoder.stream import encode_corpus, parse_shard
 
-    part, bad = parse_shard(shard), BadLines(skip_bad)
-    documents = (
-        read_corpus(corpus, bad=bad)
-        if role == "document"
-        else (Document(query.id, query.text) for query in read_queries(corpus, bad=bad))
+    part = parse_shard(shard)
+    BadLines(skip_bad)
+    (read_corpus if role == "document" else read_queries)(corpus)  # what is not there is known before the model is read
+    done = encode_corpus(
+        load(model),
+        corpus,
+        output,
+        role=role,
+        shard=part,
+        top_k=top_k,
+        min_weight=min_weight,
+        mass=mass,
+        dtype=dtype,
+        max_length=max_length,
+        skip_bad=skip_bad,
+        name=model_name(model),
     )
-    encoder = TextEncoder(
-        load(model), role, top_k=top_k, min_weight=min_weight, mass=mass, dtype=dtype, max_length=max_length
-    )
-    with progress("encode") as advance:
-        done = encode_stream(
-            encoder, documents, output, model=model_name(model), source=corpus, shard=part, advance=advance
-        )
-    _report(output, done, encoder, bad, as_json)
+    _report(output, done, as_json)
 
 
 def index(
@@ -108,17 +107,8 @@ def index(
     print_json(built.to_json()) if as_json else print(built)
 
 
-def _report(output: Path, done: StreamProgress, encoder: TextEncoder, bad: BadLines, as_json: bool) -> None:
-    rate = done.texts / done.seconds if done.seconds else 0.0
+def _report(output: Path, done: EncodedCorpus, as_json: bool) -> None:
     if as_json:
-        values: dict[str, Any] = {"output": str(output), "texts": done.texts, "seconds": done.seconds}
-        counts = {"truncated": done.truncated, "empty": done.empty, "bad_lines": bad.count}
-        print_json(values | {"texts_per_second": rate} | counts)
-        return
-    print(f"{output}: {counted(done.texts, 'text')}, {rate:,.0f} texts/s")
-    if done.truncated:
-        print(f"{counted(done.truncated, 'text')} cut at {encoder.max_length} tokens")
-    if done.empty:
-        print(f"{counted(done.empty, 'text')} without an active term")
-    if bad.count:
-        print(f"{counted(bad.count, 'bad line')} left out, the first: {bad.first}")
+        print_json({"output": str(output), **done.to_json()})
+    else:
+        print(f"{output}: {done}")

@@ -24,18 +24,6 @@ Measures = Annotated[
 ]
 
 
-def parse_shard(text: str) -> tuple[int, int]:
-    """The two numbers of "3/8".
-
-    >>> parse_shard("3/8")
-    (3, 8)
-    """
-    part, slash, parts = text.partition("/")
-    if not (slash and part.isdecimal() and parts.isdecimal()):
-        raise ArgumentError(f"--shard is i/m, as 3/8 for the third of eight, not {text!r}")
-    return int(part), int(parts)
-
-
 def parse_numbers(text: str, option: str) -> list[int]:
     """The whole numbers of "5,10,20".
 

@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console, RenderableType
 
 from vocable.tables import WIDTH, Table
+from vocable.tables import counted as counted
 
 
 def show(result: Any, as_json: bool = False) -> None:
@@ -67,12 +68,3 @@ def print_table(table: Table | RenderableType) -> None:
     with console.capture() as rendered:
         console.print(table)
     print("\n".join(line.rstrip() for line in rendered.get().splitlines()))
-
-
-def counted(count: int, noun: str, plural: str = "") -> str:
-    """A number and its noun.
-
-    >>> counted(1, "text"), counted(2048, "text"), counted(2, "query", "queries")
-    ('1 text', '2,048 texts', '2 queries')
-    """
-    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"

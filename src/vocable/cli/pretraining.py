@@ -81,11 +81,12 @@ def pretrain(
     from vocable.data import read_texts
     from vocable.encoder.load import load_checkpoint, locate
     from vocable.encoder.terms import splitter
-    from vocable.storage import finish, resumable
+    from vocable.storage import finish, refuse_existing, resumable
     from vocable.training.pretrain import KEPT_LOG, LOG
     from vocable.training.pretrain import pretrain as adapt
     from vocable.training.trainer import last_checkpoint
 
+    refuse_existing(output)
     mlm, tokenizer = load_checkpoint(model)
     streams = [read_texts(place) for place in texts]  # a place that is not there is known at once
     new, split = new_tokens(locate(model)), splitter(tokenizer, splitter_name(locate(model)))

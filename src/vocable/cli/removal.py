@@ -93,8 +93,7 @@ def _removal(model: SparseEncoder, work: Path, number: int, scores: Path, settin
 
     place, side, name = settings["datasets"][number], settings["side"], settings["model"]
     dataset, folder = load_dataset(place), work / VECTORS / str(number)
-    with progress(f"encode {Path(place).name}", len(dataset.documents) + len(dataset.queries)) as advance:
-        encoded = encode_dataset_into(folder, model, dataset, name=name, dtype=settings["dtype"], advance=advance)
+    encoded = encode_dataset_into(folder, model, dataset, name=name, dtype=settings["dtype"])
     if not scores.exists():
         score_dataset(scores, model, name, encoded, side)
     texts, wackiest = texts_of(encoded, side), read_wackiest(scores, model)

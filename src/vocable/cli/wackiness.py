@@ -172,21 +172,11 @@ def _measured(system: System, inputs: Inputs, choices: Choices, ways: Ways, work
     from vocable.analysis.wackiness import deepest, measure_expander, measure_model
 
     k = deepest(choices) if ways.sensitivity else choices.k
-    with progress(system.name) as advance:
-        if system.model is None:
+    if system.model is None:
+        with progress(system.name) as advance:
             return measure_expander(system.name, inputs, k, advance=advance)
-        return measure_model(
-            system.name,
-            system.model,
-            inputs,
-            work,
-            k,
-            place=system.place,
-            source=source,
-            words=ways.words,
-            dtype=ways.dtype,
-            advance=advance,
-        )
+    options: dict[str, Any] = {"source": source, "words": ways.words, "dtype": ways.dtype}
+    return measure_model(system.name, system.model, inputs, work, k, place=system.place, **options)
 
 
 def _model_folder(name: str) -> Path:

@@ -1,8 +1,7 @@
-"""A corpus of any size -> shards of vectors on disk, resumable after a kill.
+"""Encode a corpus of any size into shards of vectors on disk, resumable after a kill.
 
-Work is done in `FOLDER.partial`, which holds the finished parts, `settings.json` (what is being made) and
-`progress.json` (which parts count); only a whole result is renamed to `FOLDER`. A part is counted after it is on disk,
-so a kill loses one part at most and doubles none.
+`OUTPUT.partial` holds the finished parts, `settings.json` (what is being made) and `progress.json` (which parts count).
+A part is counted after it is on disk: a kill loses one part at most and doubles none.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -24,13 +23,17 @@ import torch
 from sentence_transformers import SparseEncoder
 from torch import nn
 
-from vocable.data import Document
-from vocable.encoder.encode import TextEncoder
+from vocable.data import BadLines, Document, read_corpus, read_queries
+from vocable.encoder.encode import DType, TextEncoder
 from vocable.encoder.fuse import splade_modules
 from vocable.encoder.load import BUILT_IN
+from vocable.encoder.roles import Role
 from vocable.encoder.terms import fingerprint, terms
 from vocable.errors import ArgumentError, VectorsError
+from vocable.progress import progress
 from vocable.storage import ANOTHER, finish, finished, read_record, replacing, resumable, write_record
+from vocable.storage import fingerprint as inputs_fingerprint
+from vocable.tables import counted
 from vocable.vectors import VectorsMeta, write_vectors
 
 PART_SIZE = 2048  # texts in a part: what a kill can lose
@@ -41,7 +44,7 @@ TEXT_SCHEMA = pa.schema([("id", pa.string()), ("title", pa.large_string()), ("te
 
 @dataclass
 class StreamProgress:
-    """What has been done so far, all runs together."""
+    """What has been encoded so far, all runs together."""
 
     parts: int = 0
     texts: int = 0
@@ -51,8 +54,109 @@ class StreamProgress:
     last_id: str = ""
 
 
+class EncodedCorpus(NamedTuple):
+    """What `encode_corpus` and `vocable.index` did.
+
+    `truncated` texts were longer than `max_length` tokens (None: the model has no limit), `empty` ones have no active
+    term. Of `bad_lines` bad lines that were left out in this run, `first_bad` is the first.
+    """
+
+    texts: int
+    seconds: float
+    truncated: int
+    empty: int
+    max_length: int | None
+    bad_lines: int
+    first_bad: str
+
+    @property
+    def texts_per_second(self) -> float:
+        """How many texts were encoded and written per second."""
+        return self.texts / self.seconds if self.seconds else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the counts as JSON values."""
+        names = ("texts", "seconds", "texts_per_second", "truncated", "empty", "bad_lines")
+        return {name: getattr(self, name) for name in names}
+
+    def __str__(self) -> str:
+        lines = [f"{counted(self.texts, 'text')}, {self.texts_per_second:,.0f} texts/s"]
+        if self.truncated:
+            lines.append(f"{counted(self.truncated, 'text')} cut at {self.max_length} tokens")
+        if self.empty:
+            lines.append(f"{counted(self.empty, 'text')} without an active term")
+        if self.bad_lines:
+            lines.append(f"{counted(self.bad_lines, 'bad line')} left out, the first: {self.first_bad}")
+        return "\n".join(lines)
+
+
+def encode_corpus(
+    model: SparseEncoder,
+    corpus: str | Path,
+    output: str | Path,
+    *,
+    role: Role = "document",
+    shard: str | tuple[int, int] = "1/1",
+    top_k: int | None = None,
+    min_weight: float = 0.0,
+    mass: float | None = None,
+    dtype: DType = "auto",
+    max_length: int | None = None,
+    skip_bad: int = 0,
+    name: str | None = None,
+) -> EncodedCorpus:
+    """Encode a corpus, or queries, into Parquet files of vectors; a killed call goes on when it is repeated.
+
+    Args:
+        model: from `vocable.load`.
+        corpus: the source of the documents, or of queries where that is the role (`vocable.data` lists the sources).
+        output: the folder; there only when it is whole. One that the same call has made is left as it is.
+        role, top_k, min_weight, mass, dtype, max_length: as in `vocable.encode`.
+        shard: "i/m" encodes every m-th text from the i-th on, for sharing a corpus among m machines.
+        skip_bad: how many bad lines are tolerated, and left out.
+        name: of the model, written down with the vectors; by default where it was loaded from.
+
+    Raises:
+        ArgumentError: an argument out of its range, or the output was made otherwise.
+        DataError: a source that cannot be read, or a bad line too many.
+        VectorsError: the work in progress was made from other texts, or is damaged.
+    """
+    part, bad = parse_shard(shard) if isinstance(shard, str) else shard, BadLines(skip_bad)
+    documents = (
+        read_corpus(corpus, bad=bad)
+        if role == "document"
+        else (Document(query.id, query.text) for query in read_queries(corpus, bad=bad))
+    )
+    encoder = TextEncoder(
+        model, role, top_k=top_k, min_weight=min_weight, mass=mass, dtype=dtype, max_length=max_length
+    )
+    done = encode_stream(encoder, documents, output, model=name or model_name(model), source=str(corpus), shard=part)
+    return summary(done, encoder, bad)
+
+
+def summary(done: StreamProgress, encoder: TextEncoder, bad: BadLines) -> EncodedCorpus:
+    """Return the result of a finished stream."""
+    counts = done.texts, done.seconds, done.truncated, done.empty
+    return EncodedCorpus(*counts, encoder.max_length, bad.count, bad.first or "")
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """Return the two numbers of "3/8".
+
+    >>> parse_shard("3/8")
+    (3, 8)
+
+    Raises:
+        ArgumentError: it is something else.
+    """
+    part, slash, parts = text.partition("/")
+    if not (slash and part.isdecimal() and parts.isdecimal()):
+        raise ArgumentError(f"shard is i/m, as 3/8 for the third of eight, not {text!r}")
+    return int(part), int(parts)
+
+
 def model_name(model: SparseEncoder | str | os.PathLike[str]) -> str:
-    """How a model is written down with what it made: a local folder by its whole path, to be found from anywhere."""
+    """Return how a model is written down with what it made: a local folder by its whole path, else its Hub id."""
     if isinstance(model, SparseEncoder):
         names = [transformer.auto_model.name_or_path for transformer, _ in splade_modules(model)]
         return model_name(names[0]) if names and names[0] else "model"
@@ -61,7 +165,7 @@ def model_name(model: SparseEncoder | str | os.PathLike[str]) -> str:
 
 
 def describe(encoder: TextEncoder, name: str) -> VectorsMeta:
-    """What made the vectors of `encoder`: enough to refuse vectors of another vocabulary or model."""
+    """Return what made the vectors of `encoder`: enough to refuse vectors of another vocabulary or model."""
     names = terms(encoder.model)
     return VectorsMeta(
         vocabulary=fingerprint(names),
@@ -82,7 +186,8 @@ def encode_stream(
     source: str = "",
     shard: tuple[int, int] = (1, 1),
     keep_texts: bool = False,
-    advance: Callable[[int], object] = lambda done: None,
+    title: str = "encode",
+    total: int | None = None,
 ) -> StreamProgress:
     """Encode `documents` into `folder/part-*.parquet`, going on where an earlier call with the same settings stopped.
 
@@ -91,10 +196,10 @@ def encode_stream(
         documents: read once and never held; a resumed call must be given the same documents in the same order.
         folder: the result; there only when it is whole. A result made with the same settings is left as it is.
         model: the model's name or path, written down with the vectors.
-        source: the corpus' name, written down.
-        shard: (i, m) encodes every m-th document from the i-th on, for sharing a corpus among m machines.
+        source: the corpus' name, written down; if it is local, a change of its files is noticed.
+        shard: (i, m) encodes every m-th document from the i-th on.
         keep_texts: also keep the texts themselves, as `part-*.arrow`.
-        advance: called with the number of texts of every batch when it is done, and first with those of earlier calls.
+        title, total: of the progress bar.
 
     Returns:
         the counts, earlier calls included.
@@ -103,33 +208,33 @@ def encode_stream(
         ArgumentError: an impossible shard, or the folder or the work in progress was made with other settings.
         VectorsError: the work in progress was made from other documents, or is damaged.
     """
-    folder = Path(folder)
     if not 1 <= shard[0] <= shard[1]:
         raise ArgumentError(f"a shard is i/m with i from 1 to m, not {shard[0]}/{shard[1]}")
     meta = describe(encoder, model)
     settings = stream_settings(encoder, meta, source, shard=shard, keep_texts=keep_texts)
     if finished(folder, settings):
         return read_progress(folder)
-    with resumable(folder, settings) as work:
-        progress = read_progress(work)
+    with resumable(folder, settings) as work, progress(title, total) as advance:
+        done = read_progress(work)
         stream = islice(documents, shard[0] - 1, None, shard[1])
-        _skip(stream, progress, work)
-        advance(progress.texts)
+        _skip(stream, done, work)
+        advance(done.texts)
         # Without documents there is still one part, an empty one: a shard of a small corpus is readable, too.
-        while (part := list(islice(stream, PART_SIZE))) or not progress.parts:
-            _encode_part(encoder, part, work, meta, keep_texts, progress, advance)
+        while (part := list(islice(stream, PART_SIZE))) or not done.parts:
+            _encode_part(encoder, part, work, meta, keep_texts, done, advance)
         finish(work, folder, work)
-    return progress
+    return done
 
 
 def stream_settings(
     encoder: TextEncoder, meta: VectorsMeta, source: str, *, shard: tuple[int, int] = (1, 1), keep_texts: bool = False
 ) -> dict[str, Any]:
-    """All that decides what the vectors are, as JSON values."""
+    """Return all that decides what the vectors are, as JSON values."""
     return {
         **asdict(meta),
         "weights": checksum(encoder.model),
         "source": source,
+        "inputs": inputs_fingerprint(source),
         "shard": list(shard),
         "top_k": encoder.top_k,
         "min_weight": encoder.min_weight,
@@ -139,14 +244,14 @@ def stream_settings(
     }
 
 
-def read_progress(folder: Path) -> StreamProgress:
-    """What has been done in `folder`, nothing so far if it does not say; raises `VectorsError` if it is damaged."""
-    path = folder / PROGRESS
+def read_progress(folder: str | Path) -> StreamProgress:
+    """Return what has been done in `folder`, nothing if it does not say; raise `VectorsError` if it is damaged."""
+    path = Path(folder) / PROGRESS
     return read_record(path, StreamProgress) if path.exists() else StreamProgress()
 
 
 def checksum(model: nn.Module) -> str:
-    """Eight hexadecimal digits that change when a model is trained further under the same name."""
+    """Return eight hexadecimal digits that change when a model is trained further under the same name."""
     total = 0
     for parameter in model.parameters():
         content = parameter.detach().cpu().contiguous().view(-1).view(torch.uint8)
@@ -154,10 +259,10 @@ def checksum(model: nn.Module) -> str:
     return f"{total:08x}"
 
 
-def _skip(stream: Iterator[Document], progress: StreamProgress, work: Path) -> None:
+def _skip(stream: Iterator[Document], done: StreamProgress, work: Path) -> None:
     """Pass over what is done already, and make sure that it is what was done."""
-    newest = deque(islice(stream, progress.texts), maxlen=1)
-    if progress.texts and (not newest or newest[0].id != progress.last_id):
+    newest = deque(islice(stream, done.texts), maxlen=1)
+    if done.texts and (not newest or newest[0].id != done.last_id):
         raise VectorsError(f"{work} was begun with other documents: {ANOTHER}")
 
 
@@ -167,22 +272,22 @@ def _encode_part(
     work: Path,
     meta: VectorsMeta,
     keep_texts: bool,
-    progress: StreamProgress,
+    done: StreamProgress,
     advance: Callable[[int], object],
 ) -> None:
     started, truncated = time.perf_counter(), encoder.truncated
     vectors = encoder.encode([document.full for document in part], advance)
-    name = f"part-{progress.parts:05d}"
+    name = f"part-{done.parts:05d}"
     write_vectors(work / f"{name}.parquet", [document.id for document in part], vectors, meta)
     if keep_texts:
         _write_texts(work / f"{name}.arrow", part)
-    progress.parts += 1
-    progress.texts += len(part)
-    progress.truncated += encoder.truncated - truncated
-    progress.empty += int((np.diff(vectors.indptr) == 0).sum())
-    progress.seconds += time.perf_counter() - started
-    progress.last_id = part[-1].id if part else ""
-    write_record(work / PROGRESS, progress)
+    done.parts += 1
+    done.texts += len(part)
+    done.truncated += encoder.truncated - truncated
+    done.empty += int((np.diff(vectors.indptr) == 0).sum())
+    done.seconds += time.perf_counter() - started
+    done.last_id = part[-1].id if part else ""
+    write_record(work / PROGRESS, done)
 
 
 def _write_texts(path: Path, part: list[Document]) -> None:

@@ -199,7 +199,6 @@ def encode_dataset_into(
     *,
     name: str,
     dtype: DType = "auto",
-    advance: Callable[[int], object] = lambda done: None,
 ) -> Encoded:
     """Encode the judged queries and all documents of `dataset`, going on where an earlier call stopped.
 
@@ -209,7 +208,6 @@ def encode_dataset_into(
         dataset: from `load_dataset`.
         name: of the model, written down with the vectors.
         dtype: as in `vocable.encode`.
-        advance: called with the number of texts done after every batch, and first with those of earlier calls.
 
     Raises:
         DataError: no documents, or no judged queries.
@@ -222,9 +220,9 @@ def encode_dataset_into(
     folder.mkdir(parents=True, exist_ok=True)
     queries = [Document(query.id, query.text) for query in judged.queries]
     encoder = TextEncoder(model, "query", dtype=dtype)
-    encode_stream(encoder, queries, folder / "queries", model=name, source=judged.name, advance=advance)
+    encode_stream(encoder, queries, folder / "queries", model=name, source=judged.name)
     encoder = TextEncoder(model, "document", dtype=dtype)
     place = folder / "documents"
-    done = encode_stream(encoder, judged.documents, place, model=name, source=judged.name, advance=advance)
+    done = encode_stream(encoder, judged.documents, place, model=name, source=judged.name, total=len(judged.documents))
     rate = done.texts / done.seconds if done.seconds else 0.0
     return Encoded(judged, read_vectors(folder / "queries").matrix, read_vectors(place).matrix, rate)

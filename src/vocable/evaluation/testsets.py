@@ -1,7 +1,7 @@
-r"""Test collections made from a log of queries and the documents that answered them ("The Pre-Training Study of
-Expanded-SPLADE Models on Web Document Titles", section 3.5 and appendix C.1).
+r"""Test collections made from a log of queries and the documents that answered them.
 
-Queries are put into clusters of similar meaning, and a test collection takes its queries from all clusters alike:
+After "The Pre-Training Study of Expanded-SPLADE Models on Web Document Titles", section 3.5 and appendix C.1. Queries
+are put into clusters of similar meaning, and a test collection takes its queries from all clusters alike:
 
     hard      (3.5) as many queries of low, middle and high term overlap with their documents; up to 3 positives, those
               with the highest labels; up to 10 negatives, positives of queries in other clusters that share most terms
@@ -10,17 +10,7 @@ Queries are put into clusters of similar meaning, and a test collection takes it
 
 Both may have distractors: the documents of further queries from every cluster. Where the paper is silent, we read: the
 overlap of a query and a document is the share of the query's words that are in the document; a query's overlap is the
-highest over its positives; low is below 1/3, high from 2/3 on.
-
-A text is cut into words as `\w+` in lower case. Distinct texts of the log are held, each once.
-
-A log of queries and the documents that answered them, in memory.
-
-A log is a place of examples: a query, a document that was chosen for it, and perhaps a label score, the first of the
-example's `scores`. Without one the label is the number of times that the pair stands in the log. Distinct texts are
-held, each once.
-
-Texts in groups of similar meaning: k-means over the embeddings of a dense model, or over their words.
+highest over its positives; low is below 1/3, high from 2/3 on. A text is cut into words as `\w+` in lower case.
 """
 
 from __future__ import annotations
@@ -45,6 +35,14 @@ from vocable.encoder.load import locate, open_whole
 from vocable.errors import ArgumentError, DataError, check_texts
 from vocable.progress import track
 from vocable.storage import refuse_taken, replacing, replacing_folder
+
+LEXICAL = "lexical"
+EXACT = 20_000  # texts up to which all of them are looked at in every step of k-means
+STARTS = 4  # of which the best is taken
+LEVELS = ("low", "middle", "high")
+WORD = re.compile(r"\w+")
+
+Embeddings: TypeAlias = NDArray[np.floating[Any]] | csr_array
 
 
 @dataclass
@@ -82,13 +80,6 @@ def read_log(examples: Iterable[Example]) -> Log:
     return log
 
 
-LEXICAL = "lexical"
-EXACT = 20_000  # texts up to which all of them are looked at in every step of k-means
-STARTS = 4  # of which the best is taken
-
-Embeddings: TypeAlias = NDArray[np.floating[Any]] | csr_array
-
-
 def text_embeddings(texts: Sequence[str], model: str = LEXICAL) -> Embeddings:
     """Unit vectors [n, d] of texts.
 
@@ -111,8 +102,8 @@ def text_embeddings(texts: Sequence[str], model: str = LEXICAL) -> Embeddings:
             raise DataError("there is no text with a word to cluster") from error
     from sentence_transformers import SentenceTransformer
 
-    place = locate(model)
-    encoder = open_whole(model, lambda: SentenceTransformer(place, model_kwargs={"dtype": "float32"}))
+    path = locate(model)
+    encoder = open_whole(model, lambda: SentenceTransformer(path, model_kwargs={"dtype": "float32"}))
     found = encoder.encode(list(texts), normalize_embeddings=True, show_progress_bar=False, convert_to_numpy=True)
     return cast(Embeddings, found)
 
@@ -138,10 +129,6 @@ def cluster(embeddings: Embeddings, count: int, seed: int = 0) -> NDArray[np.int
         warnings.simplefilter("ignore", ConvergenceWarning)  # rows that are alike: there are fewer clusters than asked
         labels: NDArray[np.int64] = kmeans.fit_predict(rows).astype(np.int64)
     return labels
-
-
-LEVELS = ("low", "middle", "high")
-WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True)
@@ -330,33 +317,18 @@ def _near(asked: set[str], holding: dict[str, NDArray[np.int64]], share: float) 
     return found
 
 
-def write_rest(examples: Iterable[Example], selection: Selection, path: Path) -> int:
-    """Write the examples whose query is not in the collection (C.1.3) as JSON lines; gives their number.
-
-    The file is there only when it is whole.
-    """
-    used, count = selection.queries(), 0
-    with replacing(path) as file:
-        for example in examples:
-            if example.query not in used:
-                file.write(example.line)
-                count += 1
-    return count
-
-
-def write_beir(selection: Selection, folder: Path) -> None:
+def write_beir(selection: Selection, output: str | Path) -> None:
     """Write the collection as a BEIR folder, whole or not at all; documents and queries are called by their rows.
 
     Positives are judged 1 and hard negatives 0.
 
     Raises:
-        ArgumentError: something is at `folder` already, or another command is making it.
+        ArgumentError: something is at `output` already, or another command is making it.
     """
-    refuse_taken(folder)
     log = selection.log
     corpus = ({"_id": f"d{row}", "title": "", "text": log.documents[row]} for row in selection.documents())
     queries = ({"_id": f"q{one.query}", "text": log.queries[one.query]} for one in selection.chosen)
-    with replacing_folder(folder) as work:
+    with replacing_folder(output) as work:
         (work / "qrels").mkdir()
         for name, rows in (("corpus", corpus), ("queries", queries)):
             with (work / f"{name}.jsonl").open("w", encoding="utf-8") as file:
@@ -431,6 +403,11 @@ def make_testset(
     selection = choose(read_log(track(read_examples(log, bad=bad), "log")), choice, embedding=embedding, seed=seed)
     left = None
     if rest is not None:
-        left = write_rest(read_examples(log, bad=BadLines(skip_bad)), selection, Path(rest))
-    write_beir(selection, Path(output))
+        used, left = selection.queries(), 0
+        with replacing(rest) as file:
+            for example in read_examples(log, bad=BadLines(skip_bad)):
+                if example.query not in used:
+                    file.write(example.line)
+                    left += 1
+    write_beir(selection, output)
     return MadeTestset(len(selection.chosen), len(selection.documents()), selection.levels(), left, bad.count)

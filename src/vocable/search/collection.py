@@ -39,7 +39,7 @@ from vocable.encoder.stream import (
     stream_settings,
 )
 from vocable.errors import ArgumentError, VectorsError, check_texts
-from vocable.progress import progress, track
+from vocable.progress import track
 from vocable.search.bm25 import BM25Index
 from vocable.search.exact import ExactIndex
 from vocable.search.fusion import weighted
@@ -233,6 +233,8 @@ def build_collection(
     model: str,
     source: str = "",
     bm25: bool = False,
+    title: str = "index",
+    total: int | None = None,
 ) -> StreamProgress:
     """Encode `documents` and make them searchable in `folder`; a killed call goes on when it is repeated.
 
@@ -245,9 +247,11 @@ def build_collection(
     settings = stream_settings(encoder, describe(encoder, model), source, keep_texts=True) | {"bm25": bm25}
     if finished(folder, settings):
         return read_progress(folder)
-    with resumable(folder, settings) as work, progress("index") as advance:
+    with resumable(folder, settings) as work:
         encoded, whole = work / "encoded", work / "whole"
-        done = encode_stream(encoder, documents, encoded, model=model, source=source, keep_texts=True, advance=advance)
+        done = encode_stream(
+            encoder, documents, encoded, model=model, source=source, keep_texts=True, title=title, total=total
+        )
         if not done.texts:
             shutil.rmtree(work)
             raise ArgumentError(f"{source or 'the corpus'} has no documents")

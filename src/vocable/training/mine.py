@@ -1,27 +1,24 @@
-"""Hard negatives from the model's own index: what it ranks high for a query and is none of the query's answers.
+"""Hard negatives and teacher scores for training examples: JSON lines in, JSON lines out, resumable after a kill.
+
+Hard negatives come from the model's own index: what it ranks high for a query and is none of the query's answers.
+
+    OUTPUT.partial/settings.json    what is being made
+    OUTPUT.partial/lines.jsonl      what has been written
+    OUTPUT.partial/progress.json    how much of it counts
 
 Shapes: b queries, v output vocabulary, k results.
-
-Examples in, examples out, one JSON line each: long work that goes on where it was killed.
-
-OUTPUT.partial/settings.json    what is being made
-OUTPUT.partial/lines.jsonl      what has been written
-OUTPUT.partial/progress.json    how much of it counts
-
-Teacher scores for examples, to learn from with MarginMSE or KL.
 """
 
 from __future__ import annotations
 
 import math
 import os
-import shutil
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import accumulate, islice, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,20 +29,18 @@ from vocable.data.docstore import SeenIds
 from vocable.encoder.encode import TextEncoder
 from vocable.encoder.stream import checksum, describe, stream_settings
 from vocable.errors import ArgumentError, DataError, ModelError, VectorsError
-from vocable.progress import progress
+from vocable.progress import progress, track
 from vocable.search.collection import Collection, build_collection, open_index
-from vocable.storage import ANOTHER, finish, read_record, resumable, write_record
-from vocable.training.teachers import Model, Scorer, SparseScorer, make_scorer
+from vocable.storage import ANOTHER, fingerprint, finish, read_record, resumable, write_record
+from vocable.training.teachers import Model, Scorer, SparseScorer, load_scoring_model, make_scorer
 
 CHUNK = 256  # examples that are worked on together, and lost at most
 LINES, DONE = "lines.jsonl", "progress.json"
 
-Change = Callable[[list[Example]], list[Example]]
-
 
 @dataclass
 class Rewritten:
-    """How many examples were read and written, and how many negatives those written have; all runs together."""
+    """Counts of examples read and written and of the negatives of those written, all runs together."""
 
     read: int = 0
     written: int = 0
@@ -54,20 +49,20 @@ class Rewritten:
     checksum: int = 0  # of the examples that were read
 
     def to_json(self) -> dict[str, int]:
-        """The counts as JSON values."""
+        """Return the counts as JSON values."""
         return {"examples": self.written, "negatives": self.negatives, "left_out": self.read - self.written}
 
     def __str__(self) -> str:
         left_out = self.read - self.written
-        negatives = f"{self.written:,} examples, {self.negatives:,} negatives"
-        return f"{negatives}; left out for want of negatives: {left_out:,} examples" if left_out else negatives
+        line = f"{self.written:,} examples, {self.negatives:,} negatives"
+        return f"{line}; left out for want of negatives: {left_out:,} examples" if left_out else line
 
 
 def rewrite(
     examples: Callable[[], Iterable[Example]],
-    output: Path,
+    output: str | Path,
     settings: dict[str, Any],
-    prepare: Callable[[Path], Change],
+    prepare: Callable[[Path], Callable[[list[Example]], list[Example]]],
     *,
     title: str,
 ) -> Rewritten:
@@ -77,24 +72,28 @@ def rewrite(
         examples: starts their stream.
         output: the file; there only when it is whole.
         settings: all that decides the result, as JSON values.
-        prepare: given the folder of the work, which it may keep things in, gives what changes some examples in a row;
-            it may leave examples out.
+        prepare: given the work folder, which it may keep things in, gives what changes some examples in a row; it may
+            leave examples out.
         title: of the progress bar.
 
     Raises:
-        ArgumentError: the output is there already, or the work in progress was begun with other settings.
+        ArgumentError: the output exists, or the work in progress was begun with other settings.
         DataError: there is no example.
         VectorsError: the work in progress was begun with other examples, or is damaged.
     """
     with resumable(output, settings) as work:
         done = read_record(work / DONE, Rewritten) if (work / DONE).exists() else Rewritten()
         stream = iter(examples())
-        _skip(stream, done, work)
+        if _checksum(islice(stream, done.read), 0) != done.checksum:
+            raise VectorsError(f"{work} was begun with other examples: {ANOTHER}")
+        chunk = list(islice(stream, CHUNK))
+        if not (chunk or done.read):
+            raise DataError("there is no example")
         change = prepare(work)
         with progress(title) as advance, (work / LINES).open("ab") as file:
             file.truncate(done.size)
             advance(done.read)
-            while chunk := list(islice(stream, CHUNK)):
+            while chunk:
                 changed = change(chunk)
                 file.write(b"".join(example.line for example in changed))
                 file.flush()
@@ -105,17 +104,9 @@ def rewrite(
                 done.size, done.checksum = file.tell(), _checksum(chunk, done.checksum)
                 write_record(work / DONE, done)
                 advance(len(chunk))
-        if not done.read:
-            shutil.rmtree(work)
-            raise DataError("there is no example")
+                chunk = list(islice(stream, CHUNK))
         finish(work, output, work / LINES)
     return done
-
-
-def _skip(stream: Iterator[Example], done: Rewritten, work: Path) -> None:
-    """Pass over what is done already, and make sure that it is what was done."""
-    if _checksum(islice(stream, done.read), 0) != done.checksum:
-        raise VectorsError(f"{work} was begun with other examples: {ANOTHER}")
 
 
 def _checksum(examples: Iterable[Example], start: int) -> int:
@@ -125,7 +116,7 @@ def _checksum(examples: Iterable[Example], start: int) -> int:
 
 
 @dataclass(frozen=True)
-class Rule:
+class NegativeRule:
     """Which hits of a query become negatives: the `count` best from rank `first` to rank `last`.
 
     With `margin` a negative scores below the positive's score less that, with `relative_margin` m below (1 - m) of the
@@ -154,9 +145,9 @@ class Rule:
             raise ArgumentError(f"the relative margin is a share from 0 to below 1, not {self.relative_margin}")
 
     def bound(self, positive: float) -> float:
-        """What a negative's score must be below, given the positive's.
+        """Return what a negative's score must be below, given the positive's.
 
-        >>> Rule(8, 1, 100, margin=1.0, relative_margin=0.05).bound(40.0)
+        >>> NegativeRule(8, 1, 100, margin=1.0, relative_margin=0.05).bound(40.0)
         38.0
         """
         bounds = [math.inf]
@@ -188,49 +179,48 @@ def mine(
 
     Args:
         model: from `vocable.load`.
-        examples: their place.
+        examples: their source.
         output: the file; there only when it is whole. Work in progress is kept in `output` + ".partial"; the same call
             goes on with it.
-        corpus: place of the documents; the examples' own positives if neither it nor `index` is given.
+        corpus: source of the documents; the examples' own positives if neither it nor `index` is given.
         index: a folder that `vocable index` made, in place of `corpus`.
-        negatives: how many of an example.
-        from_rank: the first rank that a negative may have, counted from 1 and positives included.
-        to_rank: the last one.
+        negatives: how many per example.
+        from_rank, to_rank: that a negative may have, counted from 1 and positives included.
         margin: a negative must score below the positive's score less this.
         relative_margin: a negative must score below (1 - this) of the positive's score.
         with_scores: also write the model's scores, of the positive and of each negative.
 
-    Returns:
-        the counts.
-
     Raises:
         ArgumentError: an argument out of its range, both a corpus and an index, examples from standard
-            input, or an output that is there already.
-        DataError: a place that cannot be read, or no example.
+            input, or an output that exists.
+        DataError: a source that cannot be read, or no example.
         VectorsError: the index is of another vocabulary, or the work in progress of other examples.
     """
     if corpus is not None and index is not None:
         raise ArgumentError("give a corpus, or an index that is made already, not both")
-    if str(examples) == "-":
+    source = str(examples)
+    if source == "-":
         raise ArgumentError("the examples are read more than once: give a file instead of standard input")
-    rule, place = Rule(negatives, from_rank, to_rank, margin, relative_margin), str(examples)
+    rule = NegativeRule(negatives, from_rank, to_rank, margin, relative_margin)
     # What is not there is known before anything is made.
-    read_examples(place)
+    read_examples(source)
     if corpus is not None:
         read_corpus(corpus)
-    documents = TextEncoder(model, "document")
-    made = stream_settings(documents, describe(documents, ""), corpus or "")
-    settings = made | asdict(rule) | {"examples": place, "index": str(index or ""), "scores": with_scores}
-
-    made_already = None if index is None else open_index(index)
-    if made_already is not None:
-        made_already.query_encoder(model)  # the same vocabulary?
+    encoder = TextEncoder(model, "document")
+    settings = stream_settings(encoder, describe(encoder, ""), corpus or "") | asdict(rule)
+    settings |= {"examples": source, "index": str(index or ""), "scores": with_scores}
+    settings["inputs"] = fingerprint(source, corpus or "")
+    opened = None if index is None else open_index(index)
+    if opened is not None:
+        opened.query_encoder(model)  # the same vocabulary?
 
     def prepare(work: Path) -> Miner:
-        collection = made_already or _build(documents, place, corpus, work / "index")
-        return Miner(model, collection, rule, _answers(place), scored=with_scores)
+        collection = opened or _build(encoder, source, corpus, work / "index")
+        pairs = track(read_examples(source), "positives")
+        answers = {_answer(example.query, example.positive) for example in pairs}
+        return Miner(model, collection, rule, answers, scored=with_scores)
 
-    return rewrite(lambda: read_examples(place), Path(output), settings, prepare, title="mine")
+    return rewrite(lambda: read_examples(source), output, settings, prepare, title="mine")
 
 
 class Miner:
@@ -244,22 +234,22 @@ class Miner:
     """
 
     def __init__(
-        self, model: SparseEncoder, collection: Collection, rule: Rule, answers: set[int], *, scored: bool
+        self, model: SparseEncoder, collection: Collection, rule: NegativeRule, answers: set[int], *, scored: bool
     ) -> None:
         self._collection, self._rule, self._answers, self._scored = collection, rule, answers, scored
         self._queries = collection.query_encoder(model)
         self._scorer = SparseScorer(model)
 
     def __call__(self, examples: list[Example]) -> list[Example]:
-        """The examples with negatives; those that have too few are left out."""
+        """Return the examples with negatives; those that have too few are left out."""
         queries = [example.query for example in examples]
         ranking = self._collection.postings.search(self._queries.encode(queries), self._rule.last)
         own = self._own_scores(examples)
-        found = [
+        mined = [
             self._mined(example, score, rows, scores)
             for example, score, rows, scores in zip(examples, own, ranking.rows, ranking.scores, strict=True)
         ]
-        return [example for example in found if len(example.negatives) == self._rule.count]
+        return [example for example in mined if len(example.negatives) == self._rule.count]
 
     def _own_scores(self, examples: list[Example]) -> NDArray[np.float32]:
         """The model's scores [b] of the positives, encoded anew: they need not be in the index."""
@@ -274,24 +264,12 @@ class Miner:
             if row < 0 or len(taken) == self._rule.count:
                 break
             document = self._collection.document(row)
-            if score < bound and not self._is_answer(example.query, document):
+            # Examples may have been made without the titles.
+            texts = (document.full, document.text)
+            if score < bound and not any(_answer(example.query, text) in self._answers for text in texts):
                 taken.setdefault(document.full, float(score))
         all_scores = (float(own), *taken.values()) if self._scored else ()
         return Example(example.query, example.positive, tuple(taken), scores=all_scores)
-
-    def _is_answer(self, query: str, document: Document) -> bool:
-        # Examples may have been made without the titles.
-        return any(_answer(query, text) in self._answers for text in (document.full, document.text))
-
-
-def _answers(place: str) -> set[int]:
-    """The hashes of all pairs of query and positive."""
-    with progress("positives") as advance:
-        found = set()
-        for example in read_examples(place):
-            found.add(_answer(example.query, example.positive))
-            advance(1)
-    return found
 
 
 def _answer(query: str, text: str) -> int:
@@ -314,36 +292,41 @@ def _positives(examples: str) -> Iterator[Document]:
         yield Document(str(number), text)
 
 
-def teacher_scores(model: Model, examples: str | Path, output: str | Path) -> Rewritten:
+def teacher_scores(
+    model: Model | str | Path,
+    examples: str | Path,
+    output: str | Path,
+    *,
+    kind: Literal["cross", "dense", "sparse"] | None = None,
+) -> Rewritten:
     """Write the examples with the model's scores of the positive and of each negative, as JSON lines.
 
     Scores that the examples have already are replaced.
 
     Args:
         model: a cross-encoder with one label, whose scores are taken as they leave its head, or a dense or sparse
-            bi-encoder of the host library; `vocable.training.teachers.load_scoring_model` loads any of them.
-        examples: their place.
+            bi-encoder of the host library: opened, or its folder or Hub id.
+        examples: their source.
         output: the file; there only when it is whole. Work in progress is kept in `output` + ".partial"; the same call
             goes on with it.
-
-    Returns:
-        the counts.
+        kind: what a model that is given by its name is, if its files do not say so.
 
     Raises:
-        ArgumentError: the output is there already, or the work in progress is another model's.
-        DataError: a place that cannot be read, or no example.
+        ArgumentError: the output exists, or the work in progress is another model's.
+        DataError: a source that cannot be read, or no example.
         ModelError: a cross-encoder with several labels, or scores that are not finite.
         VectorsError: the work in progress is of other examples.
     """
-    place, scorer = str(examples), make_scorer(model.eval())
-    settings = {"examples": place, "weights": checksum(model), "kind": type(scorer).__name__}
-    return rewrite(
-        lambda: read_examples(place),
-        Path(output),
-        settings,
-        lambda work: lambda chunk: _scored(chunk, scorer),
-        title="teacher scores",
-    )
+    if isinstance(model, str | Path):
+        model = load_scoring_model(model, kind)
+    source, scorer = str(examples), make_scorer(model.eval())
+    settings = {"examples": source, "weights": checksum(model), "kind": type(scorer).__name__}
+    settings["inputs"] = fingerprint(source)
+
+    def prepare(work: Path) -> Callable[[list[Example]], list[Example]]:
+        return lambda chunk: _scored(chunk, scorer)
+
+    return rewrite(lambda: read_examples(source), output, settings, prepare, title="teacher scores")
 
 
 def _scored(examples: list[Example], scorer: Scorer) -> list[Example]:

@@ -317,8 +317,8 @@ def teach_sparsely(name: str, student: SparseEncoder, examples: Dataset, folder:
         if not finished.exists():
             encoder = encoders["query" if column == "query" else "document"]
             texts, parts = _documents(examples, column), folder / "parts"
-            with progress(f"sparse teacher: {column}", len(examples)) as advance:
-                encode_stream(encoder, texts, parts, model=name, source=column, advance=advance)
+            title = f"sparse teacher: {column}"
+            encode_stream(encoder, texts, parts, model=name, source=column, title=title, total=len(examples))
             _lay_open(parts, finished)
         columns.append(SparseRows(finished, len(names)))
     return SparseTeacher(columns)
