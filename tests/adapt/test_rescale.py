@@ -9,8 +9,8 @@ import pytest
 import torch
 from transformers import AutoModelForMaskedLM
 
-from vocable.adapt.rescale import CALM, FACTORS, STARVED, Trial, _chosen, best_factor, choose_factor, rescale
-from vocable.adapt.statistics import BATCH, Start, measure_start
+from vocable.adapt.rescale import FACTORS, Trial, _chosen, best_factor, choose_factor, rescale
+from vocable.adapt.statistics import BATCH, RULES, Start, measure_start
 from vocable.encoder.load import load_checkpoint
 from vocable.errors import ArgumentError, DataError, ModelError
 
@@ -77,9 +77,11 @@ def test_auto_leaves_a_calm_head_alone_and_mends_a_large_one(backbone: Path, tex
     assert list(starts) == list(FACTORS)
     assert first.loss > 10 * first.chance
     assert choice.factor in (8, 16)
-    assert starts[choice.factor].loss <= CALM * first.chance
-    assert starts[choice.factor].pooled_rate >= STARVED
-    assert starts[choice.factor // 2].loss > CALM * first.chance  # no smaller one would have done
+    assert starts[choice.factor].loss <= RULES["unstable"].threshold * first.chance
+    assert starts[choice.factor].pooled_rate >= RULES["too_sparse"].threshold
+    assert (
+        starts[choice.factor // 2].loss > RULES["unstable"].threshold * first.chance
+    )  # no smaller one would have done
     mended = rescale(large, "auto", tokenizer=tokenizer, texts=texts)
     expected = rescale(large, choice.factor)
     assert torch.equal(mended.get_output_embeddings().weight, expected.get_output_embeddings().weight)

@@ -100,7 +100,7 @@ def test_without_a_bias_there_is_nothing_to_calibrate() -> None:
 def test_figures_stand_beside_their_thresholds() -> None:
     [large] = changed(start=LOUD, head={"norm_mean": 2.6}, factor=8).findings
     assert (large.figure, large.threshold) == (2.6, 2.0)
-    assert "paper 000, tables 1 and 2" in large.source
+    assert "Jang et al. 2026, tables 1 and 2" in large.source
     [loud] = changed(start=LOUD).findings
     assert (loud.figure, loud.threshold) == (600.0, pytest.approx(2.5 * 3.4657))
     assert "(threshold 8.7)" in loud.text

@@ -12,47 +12,47 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from vocable.training.batch_statistics import Collapse, Kind, Signs, Watch
+from vocable.training.batch_statistics import BatchStatistics, Collapse, CollapseDetector, CollapseKind
 from vocable.training.recipe import TrainingSettings
 
-HEALTHY = Signs(40.0, 120.0, 0.0, 0.0, 25.0, 1.2, math.log(32), 30_522, True)
+HEALTHY = BatchStatistics(40.0, 120.0, 0.0, 0.0, 25.0, 1.2, math.log(32), 30_522, True)
 SETTINGS = TrainingSettings(steps=300, warmup_share=0.1)
 
 
-def watched(batches: Iterable[Signs], settings: TrainingSettings = SETTINGS) -> Collapse | None:
+def watched(batches: Iterable[BatchStatistics], settings: TrainingSettings = SETTINGS) -> Collapse | None:
     """The first collapse of a run with these batches."""
-    watch = Watch(settings)
-    return next(filter(None, (watch.see(step, signs) for step, signs in enumerate(batches, start=1))), None)
+    detector = CollapseDetector(settings)
+    return next(filter(None, (detector.see(step, batch) for step, batch in enumerate(batches, start=1))), None)
 
 
-def batches(count: int, **changes: Any) -> list[Signs]:
+def batches(count: int, **changes: Any) -> list[BatchStatistics]:
     return [HEALTHY._replace(**changes)] * count
 
 
 @pytest.mark.parametrize(
     ("changes", "kind", "step"),
     [
-        ({"finite": False}, Kind.NON_FINITE, 1),
-        ({"loss": 1001 * math.log(32)}, Kind.HOPELESS, 10),
-        ({"loss": 627.0, "document_terms": 28_090.0}, Kind.DENSE_COLLAPSE, 10),
-        ({"loss": 627.0, "query_terms": 28_090.0}, Kind.DENSE_COLLAPSE, 10),
-        ({"loss": 10.0}, Kind.LOUD, 130),  # 100 steps after a warm-up of 30
-        ({"query_terms": 28_090.0}, Kind.DENSE, 200),  # 100 steps after a ramp over a third
-        ({"document_terms": 28_090.0}, Kind.DENSE, 200),
-        ({"empty_queries": 0.5}, Kind.DEAD, 10),
-        ({"empty_documents": 1.0}, Kind.DEAD, 10),
-        ({"loss": math.log(32) * 1.0009}, Kind.ALIKE, 80),
-        ({"loss": math.log(32) * 0.9991}, Kind.ALIKE, 80),
+        ({"finite": False}, CollapseKind.NON_FINITE, 1),
+        ({"loss": 1001 * math.log(32)}, CollapseKind.HOPELESS, 10),
+        ({"loss": 627.0, "document_terms": 28_090.0}, CollapseKind.DENSE_COLLAPSE, 10),
+        ({"loss": 627.0, "query_terms": 28_090.0}, CollapseKind.DENSE_COLLAPSE, 10),
+        ({"loss": 10.0}, CollapseKind.UNSTABLE, 130),  # 100 steps after a warm-up of 30
+        ({"query_terms": 28_090.0}, CollapseKind.DENSE, 200),  # 100 steps after a ramp over a third
+        ({"document_terms": 28_090.0}, CollapseKind.DENSE, 200),
+        ({"empty_queries": 0.5}, CollapseKind.EMPTY, 10),
+        ({"empty_documents": 1.0}, CollapseKind.EMPTY, 10),
+        ({"loss": math.log(32) * 1.0009}, CollapseKind.ALIKE, 80),
+        ({"loss": math.log(32) * 0.9991}, CollapseKind.ALIKE, 80),
     ],
 )
-def test_each_rule_is_met_after_its_steps(changes: dict[str, Any], kind: Kind, step: int) -> None:
+def test_each_rule_is_met_after_its_steps(changes: dict[str, Any], kind: CollapseKind, step: int) -> None:
     found = watched(batches(300, **changes))
     assert found is not None
     assert (found.kind, found.step) == (kind, step)
     # One step short of it, and once more after a healthy batch, nothing has happened yet.
     short = batches(step - 1, **changes)
     assert watched(short) is None
-    if kind not in (Kind.NON_FINITE, Kind.LOUD, Kind.DENSE, Kind.ALIKE):
+    if kind not in (CollapseKind.NON_FINITE, CollapseKind.UNSTABLE, CollapseKind.DENSE, CollapseKind.ALIKE):
         assert watched([*short, HEALTHY, *short]) is None
 
 
@@ -61,7 +61,7 @@ def test_a_steady_fall_towards_no_term_is_met(side: str) -> None:
     falling = [HEALTHY._replace(**{side: 60 * 0.97**step}) for step in range(300)]
     found = watched(falling)
     assert found is not None
-    assert found.kind is Kind.SHRINKING
+    assert found.kind is CollapseKind.SHRINKING
     # The mean of 20 steps is under 3 from there on, and it was so for 20 steps.
     means = [sum(60 * 0.97**i for i in range(end - 20, end)) / 20 for end in range(20, 300)]
     assert found.step == next(i for i, mean in enumerate(means, start=20) if mean < 3) + 19
@@ -103,11 +103,11 @@ def test_what_is_not_penalized_may_be_dense() -> None:
 
 
 def test_uneasy_from_the_first_bad_step_to_the_last() -> None:
-    watch = Watch(SETTINGS)
+    detector = CollapseDetector(SETTINGS)
     seen = []
-    for step, signs in enumerate([HEALTHY, *batches(3, empty_queries=1.0), HEALTHY], start=1):
-        assert watch.see(step, signs) is None
-        seen.append(watch.uneasy)
+    for step, batch in enumerate([HEALTHY, *batches(3, empty_queries=1.0), HEALTHY], start=1):
+        assert detector.see(step, batch) is None
+        seen.append(detector.uneasy)
     assert seen == [False, True, True, True, False]
 
 
@@ -121,11 +121,11 @@ def test_the_first_batch_is_remembered() -> None:
 def test_a_watch_goes_on_where_it_was(kept: int, fall: float) -> None:
     """From what a checkpoint holds: only such states are kept in which no condition holds."""
     run = [HEALTHY._replace(query_terms=8 * fall**step) for step in range(60)]
-    watch = Watch(SETTINGS)
-    found = [watch.see(step, signs) for step, signs in enumerate(run[:kept], start=1)]
-    if watch.uneasy or any(found):
+    detector = CollapseDetector(SETTINGS)
+    found = [detector.see(step, batch) for step, batch in enumerate(run[:kept], start=1)]
+    if detector.uneasy or any(found):
         return
-    again = Watch(SETTINGS)
-    again.restore(json.loads(json.dumps(watch.state())))
+    again = CollapseDetector(SETTINGS)
+    again.restore(json.loads(json.dumps(detector.state())))
     rest = list(enumerate(run[kept:], start=kept + 1))
-    assert [again.see(*batch) for batch in rest] == [watch.see(*batch) for batch in rest]
+    assert [again.see(*batch) for batch in rest] == [detector.see(*batch) for batch in rest]

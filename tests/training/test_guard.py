@@ -104,7 +104,7 @@ def test_a_head_eight_times_too_large_is_stopped(
     assert (
         f"start: rescale by {factor} (`rescale.factor: {factor}` in the recipe), after which the loss starts at" in said
     )
-    assert f"`vocable calibrate {broken} TEXTS -o DIR --activation-rate 0.05`, or `calibrate:` in the recipe" in said
+    assert f"`vocable calibrate {broken} TEXTS --activation-rate 0.05 -o DIR`, or `calibrate:` in the recipe" in said
     # With the repair the same recipe is carried out.
     train(
         recipe(broken, examples).model_copy(update={"rescale": RescaleSettings(factor=factor)}), tmp_path / "repaired"

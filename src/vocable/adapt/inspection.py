@@ -1,17 +1,11 @@
-"""Look at a backbone before training it: what its head and its vocabulary are like, and where a training would start.
+"""Inspect a backbone before training: its head, its vocabulary, where a training would start, and what to repair.
 
-The figures are those that the papers on rescaling and on vocabulary transfer find at the root of failed trainings.
-
-What an inspection means: which repair a model needs before it is trained, in the order of the repairs.
-
-Each finding names its figure, the threshold, and where the threshold comes from. The vocabulary comes first, because a
-transfer makes the head anew; scale and bias come after it. The start that was measured says whether something is wrong
-with the scale; the norm of the head says which of the two repairs it is.
+The figures are those that Jang et al. 2026 (head) and Geng and Yang 2026 (vocabulary) find at the root of failed
+trainings; what they mean is in the table of rules of `vocable.adapt.statistics`, which the training's guard uses, too.
 """
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -27,8 +21,17 @@ from sentence_transformers import SparseEncoder
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vocable.adapt.alignment import Matched, align
-from vocable.adapt.rescale import CALM, STARVED, best_factor, is_calm
-from vocable.adapt.statistics import BUILT_IN, Start, anisotropy, measure_start, probe_texts, row_norms
+from vocable.adapt.rescale import best_factor
+from vocable.adapt.statistics import (
+    BUILT_IN,
+    RULES,
+    Start,
+    anisotropy,
+    measure_start,
+    probe_texts,
+    repair_command,
+    row_norms,
+)
 from vocable.adapt.vocabulary import fragmentation, is_cased, keeps_accents, redundancy
 from vocable.encoder.fuse import plain_decoder, splade_modules
 from vocable.encoder.load import load_checkpoint, load_tokenizer
@@ -37,23 +40,7 @@ from vocable.errors import ArgumentError, ModelError
 from vocable.tables import short
 
 WIDTH = 80
-NORM = 2.0
-DENSE = 0.6
-REDUNDANT = 0.15
-OVERLAP = 0.5
-TARGET = "bert-base-uncased"  # Geng and Yang 2026's
-RATE = 0.05  # what calibrate is told to aim at
-
-SOURCES = {
-    "redundant": "measured here: bert-base-uncased 8.9 %, bert-base-cased 22.5 %, ModernBERT 34.3 %, RoBERTa 34.5 %; "
-    "Geng and Yang 2026, tables 2 and 7: BEIR 47.7 to 52.4 (ModernBERT), 10.6 to 50.2 (bert-base-cased) by a transfer",
-    "overlap": "Geng and Yang 2026, §5.2 and §6.4: transfers from 56.4 to 60.9 % were tried, none from less",
-    "loss": "measured here: a start at 2.2 log(batch) learned well, one at 181 log(batch) was the broken one",
-    "norm": "Jang et al. 2026, tables 1 and 2: heads of mean norm up to 1.66 train as they are, those from 2.55 on "
-    "gain from k = 2 to 16",
-    "dense": "Geng and Yang 2026, table 5: BEIR falls where more than 60 % are active",
-    "starved": "measured here: half of the 0.2 % that a finished retriever, vocable-mini, has on texts of 20 words",
-}
+TARGET = "bert-base-uncased"  # that of Geng and Yang 2026
 
 
 @dataclass(frozen=True)
@@ -67,24 +54,29 @@ class Finding:
     command: str | None  # the repair, if there is one
 
 
-def findings(found: Inspection) -> Iterator[Finding]:
-    """The findings of an inspection, in the order of the repairs; none when the model is ready."""
-    if not found.head.own_terms:  # the tokenizer then only reads
-        yield from _of_vocabulary(found)
-    if is_calm(found.start):
-        yield from _of_activation(found)
-    elif found.head.norm_mean > NORM and found.factor > 1:
-        yield _too_large(found)
-    else:
-        yield _too_loud(found)
+def findings(inspection: Inspection) -> Iterator[Finding]:
+    """Yield the findings of an inspection, in the order of the repairs; none when the model is ready.
+
+    The vocabulary comes first, because a transfer makes the head anew; scale and bias come after it. The start that was
+    measured says whether something is wrong with the scale; the norm of the head says which of the two repairs it is.
+    """
+    head = inspection.head
+    if not head.own_terms:  # the tokenizer then only reads
+        yield from _of_vocabulary(inspection)
+    if inspection.start.stable:
+        yield from _of_activation(inspection)
+    elif RULES["long_rows"].beyond(head.norm_mean) and inspection.factor > 1:
+        yield _finding(inspection, "long_rows", head.norm_mean)
+    else:  # the head is not too large, or cannot be made smaller: too many terms are active
+        yield _finding(inspection, "unstable", inspection.start.loss)
 
 
-def in_words(found: Sequence[Finding]) -> str:
+def in_words(listed: Sequence[Finding]) -> str:
     """The findings as lines of at most 80 columns; their commands, which are to be copied, are never broken."""
-    if not found:
+    if not listed:
         return "Nothing to repair: ready to be trained."
     lines = []
-    for number, finding in enumerate(found, start=1):
+    for number, finding in enumerate(listed, start=1):
         lines += wrap(f"{number}. {finding.text}", WIDTH, subsequent_indent="   ")
         lines += wrap(f"({finding.source})", WIDTH, initial_indent="   ", subsequent_indent="   ")
         if finding.command is not None:
@@ -92,63 +84,39 @@ def in_words(found: Sequence[Finding]) -> str:
     return "\n".join(lines)
 
 
-def _of_vocabulary(found: Inspection) -> Iterator[Finding]:
-    vocabulary, overlap = found.vocabulary, found.overlap
-    target = TARGET if overlap is None else overlap.target
-    if vocabulary.cased and vocabulary.redundancy > REDUNDANT:
-        text = (
-            f"{vocabulary.redundancy:.1%} of a cased vocabulary repeat another token's form (threshold {REDUNDANT:.0%})"
-        )
-        command = _command("transfer", found.name, "--target", target)
-        yield Finding(text, vocabulary.redundancy, REDUNDANT, SOURCES["redundant"], command)
-    if overlap is not None and overlap.share < OVERLAP:
-        text = f"only {overlap.share:.1%} of {target} are shared tokens (threshold {OVERLAP:.0%})"
-        yield Finding(text, overlap.share, OVERLAP, SOURCES["overlap"], None)
+def _of_vocabulary(inspection: Inspection) -> Iterator[Finding]:
+    vocabulary, overlap = inspection.vocabulary, inspection.overlap
+    if vocabulary.cased and RULES["redundant"].beyond(vocabulary.redundancy):
+        yield _finding(inspection, "redundant", vocabulary.redundancy)
+    if overlap is not None and overlap.share < RULES["overlap"].threshold:
+        yield _finding(inspection, "overlap", overlap.share)
 
 
-def _too_large(found: Inspection) -> Finding:
-    """The scores are too large, and so is the head."""
-    norm, start = found.head.norm_mean, found.start
-    text = (
-        f"the head's rows have a mean norm of {norm:.2f} (threshold {NORM:g}), and the loss starts at {start.loss:,.1f}"
-    )
-    command = _command("rescale", found.name, "--factor", str(found.factor))
-    return Finding(text, norm, NORM, SOURCES["norm"], command)
+def _of_activation(inspection: Inspection) -> Iterator[Finding]:
+    rate = inspection.start.pooled_rate
+    if RULES["dense"].beyond(rate):
+        yield _finding(inspection, "dense", rate)
+    if rate < RULES["too_sparse"].threshold:
+        yield _finding(inspection, "too_sparse", rate)
 
 
-def _too_loud(found: Inspection) -> Finding:
-    """The scores are too large, although the head is not, or cannot be made smaller: too many terms are active."""
-    start, limit = found.start, CALM * found.start.chance
-    text = (
-        f"the loss starts at {start.loss:,.1f} (threshold {limit:.1f}) with {start.pooled_rate:.0%} of the terms active"
-    )
-    return Finding(text, start.loss, limit, SOURCES["loss"], _calibration(found))
-
-
-def _of_activation(found: Inspection) -> Iterator[Finding]:
-    start = found.start
-    if start.pooled_rate > DENSE:
-        text = f"{start.pooled_rate:.0%} of the terms are active in a text (threshold {DENSE:.0%})"
-        yield Finding(text, start.pooled_rate, DENSE, SOURCES["dense"], _calibration(found))
-    if start.pooled_rate < STARVED:
-        text = f"{start.pooled_rate:.2%} of the terms are active in a text (threshold {STARVED:.1%})"
-        yield Finding(text, start.pooled_rate, STARVED, SOURCES["starved"], _calibration(found))
-
-
-def _calibration(found: Inspection) -> str:
-    if not found.head.biased:  # nothing to shift
-        return _command("rescale", found.name, "--factor", "auto")
-    return _command("calibrate", found.name, found.probe, "--activation-rate", f"{RATE:g}")
-
-
-def _command(verb: str, model: str, *arguments: str) -> str:
-    """A command line to be copied: its output is named after the model and the verb, in the current folder.
-
-    >>> _command("rescale", "answerdotai/ModernBERT-base", "--factor", "8")
-    'vocable rescale answerdotai/ModernBERT-base --factor 8 -o ModernBERT-base-rescaled'
-    """
-    done = {"rescale": "rescaled", "calibrate": "calibrated", "transfer": "transferred"}[verb]
-    return shlex.join(["vocable", verb, model, *arguments, "-o", f"{Path(model).name}-{done}"])
+def _finding(inspection: Inspection, name: str, figure: float) -> Finding:
+    """Return what a rule says of an inspection; the output of its command is named after the model, in this folder."""
+    rule, start = RULES[name], inspection.start
+    threshold = rule.threshold * (start.chance if name == "unstable" else 1)
+    target = TARGET if inspection.overlap is None else inspection.overlap.target
+    parts = (inspection.head, inspection.vocabulary, start, *([inspection.overlap] if inspection.overlap else []))
+    values = {name: value for part in parts for name, value in vars(part).items()}
+    text = rule.message.format(**values | {"target": target, "threshold": rule.threshold, "limit": threshold})
+    repair, factor = rule.repair, str(inspection.factor)
+    if repair == "calibrate" and not inspection.head.biased:  # nothing to shift
+        repair, factor = "rescale", "auto"
+    command = None
+    if repair is not None:
+        done = {"rescale": "rescaled", "calibrate": "calibrated", "transfer": "transferred"}[repair]
+        output = f"{Path(inspection.name).name}-{done}"
+        command = repair_command(repair, inspection.name, output, target=target, factor=factor, texts=inspection.probe)
+    return Finding(text, figure, threshold, rule.source, command)
 
 
 @dataclass(frozen=True)
@@ -197,7 +165,7 @@ class Inspection:
     vocabulary: Vocabulary
     overlap: Overlap | None
     start: Start
-    factor: int  # the best rescaling by `choose_factor`; 1, without a trial, where the start is calm
+    factor: int  # the best rescaling by `choose_factor`; 1, without a trial, where the start is stable
     probe: str  # where the probe texts came from, as the next command has to call it
 
     @cached_property
@@ -339,14 +307,14 @@ def _lines(found: Inspection) -> Iterator[tuple[str, str]]:
     case, accents = "cased" if vocabulary.cased else "uncased", "kept" if vocabulary.accents else "stripped"
     yield "vocabulary", f"{vocabulary.size:,} tokens, {case}, accents {accents}"
     yield "", f"{vocabulary.redundancy:.1%} of them repeat another one's form"
-    yield "", f"{vocabulary.tokens_per_word:.2f} tokens a word on the probe texts"
+    yield "", f"{vocabulary.tokens_per_word:.2f} tokens per word on the probe texts"
     if found.overlap is not None:
         yield "overlap", f"{found.overlap.share:.1%} of {found.overlap.target}"
         shares = [f"{kind} {c.matched / c.total:.0%}" for kind, c in found.overlap.classes.items() if c.total]
         yield "", ", ".join(shares)
-    yield "probe", f"{start.pairs} pairs of half texts from {found.probe}, {start.batch} a batch"
+    yield "probe", f"{start.pairs} pairs of half texts from {found.probe}, {start.batch} per batch"
     yield "active", f"{start.pooled_rate:.2%} of the terms in a text, {start.token_rate:.2%} in a token"
-    yield "", f"{start.terms_mean:,.0f} terms a text, 99th percentile {start.terms_p99:,.0f}"
+    yield "", f"{start.terms_mean:,.0f} terms per text, 99th percentile {start.terms_p99:,.0f}"
     yield (
         "scores",
         f"own document {short(start.positive_mean)}, any {short(start.score_mean)} ± {short(start.score_std)}",

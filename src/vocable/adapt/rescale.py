@@ -1,4 +1,4 @@
-"""Scale the output matrix down before training: W' = W / k ("Rescaling MLM-Head for Neural Sparse Retrieval", 000).
+"""Scale the output matrix down before training: W' = W / k (Jang et al. 2026).
 
 SPLADE takes the logits x = H W^T + c as they are, and its score is a dot product without normalization. Backbones whose
 decoder has long rows therefore start with scores in the thousands, and some of them never recover (table 2).
@@ -16,22 +16,13 @@ from typing import Literal, NamedTuple
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from vocable.adapt.statistics import BATCH, Start, measure_start, probe_texts
+from vocable.adapt.statistics import BATCH, RULES, Start, measure_start, probe_texts
 from vocable.encoder.fuse import plain_decoder
 from vocable.encoder.head import Activation
 from vocable.encoder.output_vocabulary import output_layer
 from vocable.errors import ArgumentError, check_texts
 
 FACTORS = (1, 2, 4, 8, 16, 32)
-
-# A start is calm up to this loss, in units of log(batch). Measured here: all-MiniLM-L6-v2, adapted by masked language
-# modelling, learned well from a loss of 7.7 in batches of 32 (2.2 times log 32), and started at 627 before its repair.
-CALM = 2.5
-# A start is starved when a text has a smaller share of the terms than this: half of what a finished retriever keeps.
-# Measured here: vocable-mini has 0.19 % (59 terms) on half texts of 20 words and 0.29 % on whole documents.
-STARVED = 0.001
-# ... or when the share of texts told apart has fallen by more than this; sampling alone moves it by half as much.
-LOST = 0.1
 
 
 class Trial(NamedTuple):
@@ -103,11 +94,11 @@ def choose_factor(
 
     1. k is alive if at least 0.1 % of the terms are active in a text, and if the share of queries that find their own
        document first is at most 10 points below that at k = 1, which itself counts as alive.
-    2. k is calm if the starting loss is at most 2.5 log(batch).
-    3. The smallest k that is alive and calm; if none is calm, the alive one with the smallest loss.
+    2. k is stable if the starting loss is at most 2.5 log(batch).
+    3. The smallest k that is alive and stable; if none is stable, the alive one with the smallest loss.
 
     The smallest, because what is too large is worse than what is too small: the paper's RoBERTa gains from 2 and 4, and
-    is lost at 16. A dead start has a loss of exactly log(batch), which is why calm alone is not enough.
+    is lost at 16. A dead start has a loss of exactly log(batch), which is why stable alone is not enough.
 
     Args:
         mlm: a masked language model; it is left as it is.
@@ -132,8 +123,8 @@ def choose_factor(
 def best_factor(mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], first: Start) -> int:
     """The factor of `choose_factor`, with no more measured than decides about it.
 
-    The first factor that is alive and calm is the one. Of a factor that is far too loud, the first batch is enough to
-    know that it is not calm, since no batch has a loss below 0; all of it is measured only if no factor is calm.
+    The first factor that is alive and stable is the one. Of a factor that is far from it, the first batch is enough to
+    know that it is not stable, since no batch has a loss below 0; all of it is measured only if no factor is stable.
 
     Args:
         first: the start at k = 1 on these texts.
@@ -142,42 +133,32 @@ def best_factor(mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts:
         DataError: fewer than two usable texts.
     """
     check_texts(texts)
-    if is_calm(first):
+    if first.stable:
         return 1
     probe, scaled = probe_texts(texts), copy.deepcopy(mlm)
-    trials, too_loud = [Trial(1, first)], []
+    trials, postponed = [Trial(1, first)], []
     for factor in FACTORS[1:]:
         _divide(scaled, 2)
-        # The larger the factor, the calmer: after one that passes this look, it would tell nothing.
-        if len(trials) == 1 and _too_loud(measure_start(scaled, tokenizer, probe[:BATCH]), first):
-            too_loud.append(factor)
+        # The larger the factor, the more stable: after one that passes this look, it would tell nothing.
+        if len(trials) == 1 and _too_unstable(measure_start(scaled, tokenizer, probe[:BATCH]), first):
+            postponed.append(factor)
             continue
         trials.append(Trial(factor, measure_start(scaled, tokenizer, probe)))
-        if is_calm(trials[-1].start) and is_alive(trials[-1].start, first):
+        if trials[-1].start.stable and trials[-1].start.alive(first):
             return factor
-    trials += [Trial(factor, measure_start(rescale(mlm, factor), tokenizer, probe)) for factor in too_loud]
+    trials += [Trial(factor, measure_start(rescale(mlm, factor), tokenizer, probe)) for factor in postponed]
     return _chosen(sorted(trials))
 
 
-def _too_loud(batch: Start, first: Start) -> bool:
+def _too_unstable(batch: Start, first: Start) -> bool:
     """Whether the loss of one batch is too large even for a start whose other batches have none."""
-    return batch.loss * batch.pairs > CALM * first.chance * first.pairs
-
-
-def is_calm(start: Start) -> bool:
-    """Whether the loss is near enough to that of guessing, or below it, to learn from."""
-    return start.loss <= CALM * start.chance
-
-
-def is_alive(start: Start, first: Start) -> bool:
-    """Whether texts have terms left, and are told apart about as well as at k = 1."""
-    return start.pooled_rate >= STARVED and start.accuracy >= first.accuracy - LOST
+    return batch.loss * batch.pairs > RULES["unstable"].threshold * first.chance * first.pairs
 
 
 def _chosen(trials: Sequence[Trial]) -> int:
     first = trials[0].start
-    alive = [trial for trial in trials if trial.factor == 1 or is_alive(trial.start, first)]
-    best = next((trial for trial in alive if is_calm(trial.start)), None)
+    alive = [trial for trial in trials if trial.factor == 1 or trial.start.alive(first)]
+    best = next((trial for trial in alive if trial.start.stable), None)
     return (best or min(alive, key=lambda trial: trial.start.loss)).factor
 
 

@@ -1,23 +1,14 @@
-"""The texts that a start of training is measured on.
+"""Statistics of a backbone before and while it is trained, and the one table of rules that judges them.
 
-The shape of an output matrix W [v, d]: how long its rows are, and how much they point the same way.
+`measure_start` looks at what the first step of a SPLADE training would see. Nothing is trained and no label is needed:
+each probe text is cut in two, and the first half asks for the second among the second halves of its batch. Activations
+are log(1 + ReLU(x)) and pooling is max, unless said otherwise; scores are dot products and the loss is InfoNCE over
+in-batch negatives. A loss near log(batch) is that of guessing. Far above it the scores are so large that the softmax
+sees one negative only: the scale mismatch of Jang et al. 2026, section 3.2 and figure 4.
 
-Both are the statistics of table 1 of "Rescaling MLM-Head for Neural Sparse Retrieval", for v terms of d dimensions.
-
-Which share of the vocabulary a masked language model makes active on probe texts, and where zero would have to lie
-for another share.
-
-The logits of a text's terms are looked at pooled [b, v], the largest over its tokens or those of the one row that a
-text becomes, or token by token. The latter are n x v numbers for n tokens: they are computed a block at a time, as
-often as needed, and never held together.
-
-What the first step of a SPLADE training would see: how much is active, how large scores are, and the loss.
-
-Nothing is trained and no label is needed: each probe text is cut in two, and the first half asks for the second among
-the second halves of its batch. Activations are log(1 + ReLU(x)) and pooling is max, unless said otherwise; scores are
-dot products and the loss is InfoNCE over in-batch negatives. A loss near log(batch) is that of guessing. Far above it
-the scores are so large that the softmax sees one negative only: the scale mismatch of "Rescaling MLM-Head for Neural
-Sparse Retrieval" (§3.2, figure 4).
+`row_norms` and `anisotropy` are the statistics of their table 1, for an output matrix W [v, d]. `probe_logits` gives
+the logits of probe texts, pooled [b, v] or token by token: n x v numbers for n tokens, which are computed a block at a
+time, as often as needed, and never held together.
 
 Letters: b pairs of a batch, n tokens of all texts of a batch, d size of the decoder's input, v output terms.
 """
@@ -25,6 +16,7 @@ Letters: b pairs of a batch, n tokens of all texts of a batch, d size of the dec
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -43,6 +35,90 @@ from vocable.encoder.fuse import check_pooling, pack, rows_to_pool, without_logi
 from vocable.encoder.head import BLOCK, Activation, activate, max_logits
 from vocable.errors import ArgumentError, DataError, check_texts
 from vocable.evaluation.cost import spread
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A limit of a statistic; what is beyond it stands in the way of a training."""
+
+    threshold: float
+    source: str  # of the threshold
+    message: str = ""  # of `inspect`, a format of the statistics and of `threshold`
+    repair: str | None = None  # a key of `REPAIRS`
+    patience: int = 1  # of the training's guard: steps running in which it is beyond
+
+    def beyond(self, value: float, unit: float = 1.0) -> bool:
+        """Return whether a value is above the threshold, which is in multiples of `unit`."""
+        return value > self.threshold * unit
+
+
+# A loss is in units of that of guessing, log(batch). What the guard alone looks at has no message here.
+RULES = {
+    "redundant": Rule(
+        0.15,
+        "measured here: bert-base-uncased 8.9 %, bert-base-cased 22.5 %, ModernBERT 34.3 %, RoBERTa 34.5 %; Geng and "
+        "Yang 2026, tables 2 and 7: BEIR 47.7 to 52.4 (ModernBERT), 10.6 to 50.2 (bert-base-cased) by a transfer",
+        "{redundancy:.1%} of a cased vocabulary repeat another token's form (threshold {threshold:.0%})",
+        "transfer",
+    ),
+    "overlap": Rule(
+        0.5,
+        "Geng and Yang 2026, sections 5.2 and 6.4: transfers from 56.4 to 60.9 % were tried, none from less",
+        "only {share:.1%} of {target} are shared tokens (threshold {threshold:.0%})",
+    ),
+    "long_rows": Rule(
+        2.0,
+        "Jang et al. 2026, tables 1 and 2: heads of mean norm up to 1.66 train as they are, those from 2.55 on gain "
+        "from k = 2 to 16",
+        "the head's rows have a mean norm of {norm_mean:.2f} (threshold {threshold:g}), and the loss starts at "
+        "{loss:,.1f}",
+        "rescale",
+    ),
+    "unstable": Rule(
+        2.5,
+        "measured here: a start at 2.2 log(batch) learned well, one at 181 log(batch) was the broken one",
+        "the loss starts at {loss:,.1f} (threshold {limit:.1f}) with {pooled_rate:.0%} of the terms active",
+        "calibrate",
+        patience=100,
+    ),
+    "dense": Rule(
+        0.6,
+        "Geng and Yang 2026, table 5: BEIR falls where more than 60 % are active",
+        "{pooled_rate:.0%} of the terms are active in a text (threshold {threshold:.0%})",
+        "calibrate",
+        patience=100,
+    ),
+    "too_sparse": Rule(
+        0.001,
+        "measured here: half of the 0.2 % that a finished retriever, vocable-mini, has on texts of 20 words",
+        "{pooled_rate:.2%} of the terms are active in a text (threshold {threshold:.1%})",
+        "calibrate",
+    ),
+    "lost_accuracy": Rule(0.1, "measured here: sampling moves the share of texts told apart by half as much"),
+    "non_finite": Rule(0.0, "no number follows from one that is not finite"),
+    "hopeless": Rule(1000.0, "measured here: no start so unstable has been seen to come down", patience=10),
+    "dense_collapse": Rule(0.6, "dense and unstable at once", patience=10),
+    "empty": Rule(0.5, "half of the texts of one side without a term give no gradient", patience=10),
+    "shrinking": Rule(3.0, "active terms of a text, fewer than three quarters of before", patience=20),
+    "alike": Rule(1e-3, "texts that are told apart at all do not stay so near the loss of guessing", patience=50),
+}
+RATE = 0.05  # that calibrate is told to aim at
+# The arguments of a repair's command after the model, and its key in a recipe.
+REPAIRS = {
+    "transfer": (["--target", "{target}"], "transfer.target: {target}"),
+    "rescale": (["--factor", "{factor}"], "rescale.factor: {factor}"),
+    "calibrate": (["{texts}", "--activation-rate", f"{RATE:g}"], "calibrate:"),
+}
+
+
+def repair_command(repair: str, model: str, output: str, *more: str, **values: str) -> str:
+    """Return the command line of a repair, to be copied.
+
+    >>> repair_command("rescale", "answerdotai/ModernBERT-base", "rescaled", factor="8")
+    'vocable rescale answerdotai/ModernBERT-base --factor 8 -o rescaled'
+    """
+    arguments = [argument.format(**values) for argument in REPAIRS[repair][0]]
+    return shlex.join(["vocable", repair, model, *arguments, *more, "-o", output])
 
 
 def row_norms(weight: Tensor) -> Tensor:
@@ -235,6 +311,16 @@ class Start:
     loss: float  # InfoNCE
     chance: float  # log(batch), the loss of guessing
 
+    @property
+    def stable(self) -> bool:
+        """Whether the loss is near enough to that of guessing, or below it, to learn from."""
+        return self.loss <= RULES["unstable"].threshold * self.chance
+
+    def alive(self, first: Start) -> bool:
+        """Return whether texts have terms left, and are told apart about as well as at a `first` start."""
+        enough = self.pooled_rate >= RULES["too_sparse"].threshold
+        return enough and self.accuracy >= first.accuracy - RULES["lost_accuracy"].threshold
+
 
 @torch.inference_mode()
 def measure_start(
@@ -283,10 +369,10 @@ def measure_start(
         pool = partial(_pool, decoder, scale=scale, pooling=pooling, activation=activation)
         for first in range(0, len(pairs), batch_size):
             queries, documents = zip(*pairs[first : first + batch_size], strict=True)
-            asked, _ = pool(*_encode(mlm, tokenizer, queries, max_length))
-            given, rate = pool(*_encode(mlm, tokenizer, documents, max_length))
-            scores.append(asked @ given.T)
-            terms.append((given > 0).sum(dim=1))
+            query_vectors, _ = pool(*_encode(mlm, tokenizer, queries, max_length))
+            document_vectors, rate = pool(*_encode(mlm, tokenizer, documents, max_length))
+            scores.append(query_vectors @ document_vectors.T)
+            terms.append((document_vectors > 0).sum(dim=1))
             rates.append(rate)
     return _summary(torch.stack(scores), torch.cat(terms), torch.stack(rates), len(decoder.weight), temperature)
 

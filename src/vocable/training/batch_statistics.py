@@ -1,9 +1,9 @@
-"""What to look at while a retriever learns: how many terms are active, how large scores are, how well it ranks.
+"""Batch statistics of a training, and the detector that tells from them when it has collapsed.
 
-When a retrieval training has collapsed, told from what its batches look like.
+A rule (`vocable.adapt.statistics.RULES`) is a condition and the number of steps running in which it must hold, so that
+one odd batch decides nothing. docs/training.md gives the reason for every figure.
 
-A rule is a condition and the number of steps running in which it must hold, so that one odd batch decides nothing.
-docs/training.md gives the reason for every figure.
+Letters: b queries, n documents, the first b of them the positives, v terms.
 """
 
 from __future__ import annotations
@@ -18,55 +18,42 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from vocable.adapt.inspection import DENSE
-from vocable.adapt.rescale import CALM
+from vocable.adapt.statistics import RULES, Rule
 from vocable.objectives.losses import info_nce
 from vocable.training.recipe import TrainingSettings
 
-HOPELESS = 1000.0  # times the loss of guessing: no start this loud has been seen to come down
-EMPTY = 0.5  # share of the texts of one side without a term
-ALIKE = 1e-3  # of the loss of guessing, around it: texts that are told apart at all do not stay there
-FEW = 3.0  # active terms of a text, mean over WINDOW steps
-FALL = 0.75  # ... of what they were WINDOW steps before
+FALL = 0.75  # of the active terms of a text WINDOW steps before: what is less is a fall
 WINDOW = 20
-SOON, HALFWAY, LATE = 10, 50, 100  # steps running
 
 
-class Kind(StrEnum):
+class CollapseKind(StrEnum):
     """The ways in which a training fails."""
 
     NON_FINITE = "a number that is not finite"
     HOPELESS = "hopeless scores"
     DENSE_COLLAPSE = "dense collapse"
-    LOUD = "scores that stay too large"
+    UNSTABLE = "scores that stay too large"
     DENSE = "vectors that stay dense"
-    DEAD = "dead vectors"
+    EMPTY = "dead vectors"
     SHRINKING = "shrinking vectors"
     ALIKE = "texts that are all alike"
 
-
-PATIENCE = {
-    Kind.NON_FINITE: 1,
-    Kind.HOPELESS: SOON,
-    Kind.DENSE_COLLAPSE: SOON,
-    Kind.LOUD: LATE,
-    Kind.DENSE: LATE,
-    Kind.DEAD: SOON,
-    Kind.SHRINKING: WINDOW,
-    Kind.ALIKE: HALFWAY,
-}
+    @property
+    def rule(self) -> Rule:
+        """The rule that tells it."""
+        return RULES[self.name.lower()]
 
 
 class Collapse(NamedTuple):
     """What has happened."""
 
-    kind: Kind
+    kind: CollapseKind
     step: int
-    signs: Signs
-    first: Signs  # of the run
+    batch: BatchStatistics
+    first: BatchStatistics  # of the run
 
 
-class Watch:
+class CollapseDetector:
     """Follows the batches of a run, one a step.
 
     Args:
@@ -80,9 +67,9 @@ class Watch:
             (part.weight > 0 or parts.joint.weight > 0, round(settings.steps * max(part.share, parts.joint.share)))
             for part in (parts.query, parts.document)
         ]
-        self._running: Counter[Kind] = Counter()
+        self._running: Counter[CollapseKind] = Counter()
         self._terms: deque[tuple[float, float]] = deque(maxlen=2 * WINDOW)
-        self._first: Signs | None = None
+        self._first: BatchStatistics | None = None
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint has to keep, as JSON values; one is written only while no rule's condition holds."""
@@ -90,7 +77,10 @@ class Watch:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from what `state` gave."""
-        self._first = None if state["first"] is None else Signs(**state["first"])
+        first = state["first"]
+        if first is not None:
+            first = BatchStatistics(**{{"guess": "chance"}.get(name, name): value for name, value in first.items()})
+        self._first = first
         self._terms.extend((queries, documents) for queries, documents in state["terms"])
 
     @property
@@ -98,31 +88,31 @@ class Watch:
         """Whether a rule's condition holds now, though perhaps not yet for long enough."""
         return bool(self._running)
 
-    def see(self, step: int, signs: Signs) -> Collapse | None:
+    def see(self, step: int, batch: BatchStatistics) -> Collapse | None:
         """Look at a batch of the step, counted from 1; the first rule that is met, if one is."""
-        self._first = self._first or signs
-        self._terms.append((signs.query_terms, signs.document_terms))
-        holding = set(self._conditions(step, signs))
+        self._first = self._first or batch
+        self._terms.append((batch.query_terms, batch.document_terms))
+        holding = set(self._conditions(step, batch))
         self._running = Counter({kind: self._running[kind] + 1 for kind in holding})
-        met = [kind for kind in Kind if self._running[kind] >= PATIENCE[kind]]
-        return Collapse(met[0], step, signs, self._first) if met else None
+        met = [kind for kind in CollapseKind if self._running[kind] >= kind.rule.patience]
+        return Collapse(met[0], step, batch, self._first) if met else None
 
-    def _conditions(self, step: int, signs: Signs) -> Sequence[Kind]:
+    def _conditions(self, step: int, batch: BatchStatistics) -> Sequence[CollapseKind]:
         """The kinds whose condition holds."""
-        if not signs.finite:
-            return [Kind.NON_FINITE]
-        loud, shares = is_loud(signs), active_shares(signs)
+        if not batch.finite:
+            return [CollapseKind.NON_FINITE]
+        unstable, shares = is_unstable(batch), active_shares(batch)
         conditions = {
-            Kind.HOPELESS: signs.loss > HOPELESS * signs.guess,
-            Kind.DENSE_COLLAPSE: loud and max(shares) > DENSE,
-            Kind.LOUD: loud and step > self._warm,
-            Kind.DENSE: any(
-                share > DENSE and penalized and step > ramp
+            CollapseKind.HOPELESS: RULES["hopeless"].beyond(batch.loss, batch.chance),
+            CollapseKind.DENSE_COLLAPSE: unstable and RULES["dense_collapse"].beyond(max(shares)),
+            CollapseKind.UNSTABLE: unstable and step > self._warm,
+            CollapseKind.DENSE: any(
+                RULES["dense"].beyond(share) and penalized and step > ramp
                 for share, (penalized, ramp) in zip(shares, self._sides, strict=True)
             ),
-            Kind.DEAD: max(signs.empty_queries, signs.empty_documents) >= EMPTY,
-            Kind.SHRINKING: self._shrinking(),
-            Kind.ALIKE: are_alike(signs) and step > self._warm,
+            CollapseKind.EMPTY: max(batch.empty_queries, batch.empty_documents) >= RULES["empty"].threshold,
+            CollapseKind.SHRINKING: self._shrinking(),
+            CollapseKind.ALIKE: are_alike(batch) and step > self._warm,
         }
         return [kind for kind, holds in conditions.items() if holds]
 
@@ -131,28 +121,28 @@ class Watch:
             return False
         sides = zip(*self._terms, strict=True)
         halves = [(fmean(side[:WINDOW]), fmean(side[WINDOW:])) for side in sides]
-        return any(now < FEW and now <= FALL * before for before, now in halves)
+        return any(now < RULES["shrinking"].threshold and now <= FALL * before for before, now in halves)
 
 
-def is_loud(signs: Signs) -> bool:
+def is_unstable(batch: BatchStatistics) -> bool:
     """Whether the loss is too far above that of guessing to learn from."""
-    return signs.loss > CALM * signs.guess
+    return RULES["unstable"].beyond(batch.loss, batch.chance)
 
 
-def are_alike(signs: Signs) -> bool:
+def are_alike(batch: BatchStatistics) -> bool:
     """Whether scores say nothing of which document is whose: the loss is that of guessing."""
-    return abs(signs.loss - signs.guess) <= ALIKE * signs.guess
+    return abs(batch.loss - batch.chance) <= RULES["alike"].threshold * batch.chance
 
 
-def active_shares(signs: Signs) -> tuple[float, float]:
+def active_shares(batch: BatchStatistics) -> tuple[float, float]:
     """The share of the terms that is active in a query, and in a document."""
-    return signs.query_terms / signs.terms, signs.document_terms / signs.terms
+    return batch.query_terms / batch.terms, batch.document_terms / batch.terms
 
 
 LOGGED = ("query_terms", "document_terms", "score")
 
 
-class Signs(NamedTuple):
+class BatchStatistics(NamedTuple):
     """What a batch looks like: b queries, n documents, v terms."""
 
     query_terms: float  # active terms of a query, mean
@@ -161,7 +151,7 @@ class Signs(NamedTuple):
     empty_documents: float
     score: float  # of a query with its own document, mean
     loss: float  # InfoNCE
-    guess: float  # log(n), the loss of guessing
+    chance: float  # log(n), the loss of guessing
     terms: int  # v
     finite: bool  # whether these and the losses trained on are
 
@@ -170,7 +160,7 @@ class Monitor:
     """Figures of the newest batch, and of those since the last log step.
 
     Args:
-        temperature, cosine: of the InfoNCE in `Signs`, which is looked at whatever the losses trained on are.
+        temperature, cosine: of the InfoNCE in `BatchStatistics`, which is looked at whatever the losses trained on are.
 
     Letters: b queries, n documents, the first b of them the positives, v terms.
     """
@@ -180,27 +170,27 @@ class Monitor:
         self._sums: dict[str, float] = {}
         self._batches = 0
         self._weights: dict[str, float] = {}
-        self.newest: Signs | None = None
+        self.newest: BatchStatistics | None = None
 
     @torch.no_grad()
     def see(
         self, queries: Tensor, documents: Tensor, losses: dict[str, Tensor], weights: dict[str, float] | None = None
     ) -> None:
         """Look at the queries [b, v] and documents [n, v] of a batch, its ranking losses and its penalties' weights."""
-        asked, given = ((side > 0).sum(dim=1) for side in (queries, documents))
-        looks = {
-            "query_terms": asked.float().mean(),
-            "document_terms": given.float().mean(),
-            "empty_queries": (asked == 0).float().mean(),
-            "empty_documents": (given == 0).float().mean(),
+        query_counts, document_counts = ((side > 0).sum(dim=1) for side in (queries, documents))
+        statistics = {
+            "query_terms": query_counts.float().mean(),
+            "document_terms": document_counts.float().mean(),
+            "empty_queries": (query_counts == 0).float().mean(),
+            "empty_documents": (document_counts == 0).float().mean(),
             "score": (queries * documents[: len(queries)]).sum(dim=1).mean(),
             "loss": info_nce(queries, documents, temperature=self._temperature, cosine=self._cosine),
         }
         # Stacked, so that an accelerator is waited for once.
-        values = torch.stack([figure.float() for figure in (*looks.values(), *losses.values())]).tolist()
-        found, trained = dict(zip(looks, values, strict=False)), values[len(looks) :]
+        values = torch.stack([figure.float() for figure in (*statistics.values(), *losses.values())]).tolist()
+        found, trained = dict(zip(statistics, values, strict=False)), values[len(statistics) :]
         finite = all(map(math.isfinite, values))
-        self.newest = Signs(**found, guess=math.log(len(documents)), terms=queries.shape[1], finite=finite)
+        self.newest = BatchStatistics(**found, chance=math.log(len(documents)), terms=queries.shape[1], finite=finite)
         figures = {name: found[name] for name in LOGGED}
         if len(losses) > 1:
             figures |= dict(zip(losses, trained, strict=True))

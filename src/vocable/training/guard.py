@@ -1,7 +1,5 @@
 """The guard of a retrieval training: it stops a run that has collapsed, and says why and what to do.
 
-What would have saved a training that has collapsed, with figures.
-
 Where scores are too large from the start, the repairs are tried on the spot: each is applied to a copy of the model,
 and the start of a training is measured anew (`vocable.adapt.statistics`), pooled as the run pools. Elsewhere the cause
 follows from the figures.
@@ -21,9 +19,17 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.trainer_callback import ExportableState
 
 from vocable.adapt.calibrate import calibrate
-from vocable.adapt.inspection import NORM, RATE
-from vocable.adapt.rescale import CALM, FACTORS, choose_factor, is_alive, is_calm
-from vocable.adapt.statistics import Start, measure_start, probe_texts, row_norms
+from vocable.adapt.rescale import FACTORS, choose_factor
+from vocable.adapt.statistics import (
+    RATE,
+    REPAIRS,
+    RULES,
+    Start,
+    measure_start,
+    probe_texts,
+    repair_command,
+    row_norms,
+)
 from vocable.encoder.fuse import ONE_ROW, splade_modules
 from vocable.encoder.head import Activation
 from vocable.encoder.output_vocabulary import output_layer
@@ -31,7 +37,14 @@ from vocable.errors import CollapseError, DataError, ModelError
 from vocable.storage import read_record, write_record
 from vocable.tables import short
 from vocable.training import processes
-from vocable.training.batch_statistics import EMPTY, Collapse, Kind, Monitor, Watch, are_alike, is_loud
+from vocable.training.batch_statistics import (
+    Collapse,
+    CollapseDetector,
+    CollapseKind,
+    Monitor,
+    are_alike,
+    is_unstable,
+)
 from vocable.training.recipe import Recipe
 from vocable.training.trainer import last_checkpoint
 
@@ -47,7 +60,7 @@ class Remedy(NamedTuple):
 
     text: str
     start: Start | None = None
-    helps: bool = False  # the start is calm, and not for want of terms
+    helps: bool = False  # the start is stable, and not for want of terms
 
     def __str__(self) -> str:
         if self.start is None:
@@ -66,17 +79,17 @@ class _Way(TypedDict):
 
 def describe(collapse: Collapse, recipe: Recipe) -> str:
     """The figures by which a collapse was recognized."""
-    signs, side = collapse.signs, _side(collapse, recipe)
-    if collapse.kind is Kind.NON_FINITE:
+    batch, side = collapse.batch, _side(collapse, recipe)
+    if collapse.kind is CollapseKind.NON_FINITE:
         return "the loss or its gradient is no finite number"
-    if collapse.kind is Kind.DEAD:
-        empty = max(signs.empty_queries, signs.empty_documents)
+    if collapse.kind is CollapseKind.EMPTY:
+        empty = max(batch.empty_queries, batch.empty_documents)
         return f"{empty:.0%} of the {PLURAL[side]} have no active term"
-    count = signs.query_terms if side == "query" else signs.document_terms
-    if collapse.kind is Kind.SHRINKING:
-        return f"{count:.1f} of {signs.terms:,} terms active in a {side}, fewer and fewer"
-    loss = f"loss {short(signs.loss)} where that of guessing is {short(signs.guess)}"
-    return f"{count:,.0f} of {signs.terms:,} terms active in a {side}, {loss}"
+    count = batch.query_terms if side == "query" else batch.document_terms
+    if collapse.kind is CollapseKind.SHRINKING:
+        return f"{count:.1f} of {batch.terms:,} terms active in a {side}, fewer and fewer"
+    loss = f"loss {short(batch.loss)} where that of guessing is {short(batch.chance)}"
+    return f"{count:,.0f} of {batch.terms:,} terms active in a {side}, {loss}"
 
 
 def advise(collapse: Collapse, recipe: Recipe, model: SparseEncoder, texts: Sequence[str]) -> str:
@@ -98,30 +111,30 @@ def advise(collapse: Collapse, recipe: Recipe, model: SparseEncoder, texts: Sequ
     first = collapse.first
     if not first.finite:
         return f"so it was at the first step: look at the model, `vocable inspect {_model(recipe)}`"
-    if collapse.kind in (Kind.DEAD, Kind.SHRINKING):
-        if max(first.empty_queries, first.empty_documents) >= EMPTY:
-            return _for_the_dead(recipe)
+    if collapse.kind in (CollapseKind.EMPTY, CollapseKind.SHRINKING):
+        if max(first.empty_queries, first.empty_documents) >= RULES["empty"].threshold:
+            return _for_the_empty(recipe)
         return _with_another_penalty(recipe, _side(collapse, recipe), stronger=False)
-    if collapse.kind is Kind.DENSE:
+    if collapse.kind is CollapseKind.DENSE:
         return f"{_with_another_penalty(recipe, _side(collapse, recipe), stronger=True)}, or {_calibration(recipe)}"
-    if collapse.kind is Kind.ALIKE and are_alike(first):
+    if collapse.kind is CollapseKind.ALIKE and are_alike(first):
         again = "pre-train the model, at a lower rate if it was pre-trained"
         return f"so it was at the first step: {again}, or {_calibration(recipe)}"
-    if is_loud(first):
-        return _for_the_loud(collapse, recipe, model, texts)
+    if is_unstable(first):
+        return _for_the_unstable(collapse, recipe, model, texts)
     rate = recipe.training.learning_rate
     return f"so it was not at the first step: lower training.learning_rate from {rate:g} to {rate / MILDER:g}"
 
 
-def _for_the_loud(collapse: Collapse, recipe: Recipe, model: SparseEncoder, texts: Sequence[str]) -> str:
-    """The repairs that make the start calm, or all where none does alone or none could be tried."""
+def _for_the_unstable(collapse: Collapse, recipe: Recipe, model: SparseEncoder, texts: Sequence[str]) -> str:
+    """Return the repairs that make the start stable, or all where none does alone or none could be tried."""
     try:
         remedies = list(_tried(recipe, model, texts))
     except (DataError, ModelError):  # too few texts for a probe, or a head that cannot be changed
         remedies = []
     if not remedies:
-        signs = collapse.signs
-        ratio = signs.loss / (CALM * signs.guess)
+        batch = collapse.batch
+        ratio = batch.loss / (RULES["unstable"].threshold * batch.chance)
         factor = next((k for k in FACTORS[1:] if k**2 >= ratio), FACTORS[-1])  # a score is a product of two vectors
         remedies = [Remedy(_calibration(recipe)), Remedy(_rescaling(recipe, factor))]
     helping = [remedy for remedy in remedies if remedy.helps]
@@ -133,7 +146,7 @@ def _for_the_loud(collapse: Collapse, recipe: Recipe, model: SparseEncoder, text
 def _tried(recipe: Recipe, model: SparseEncoder, texts: Sequence[str]) -> Iterator[Remedy]:
     """Rescaling and calibration, tried; a head of long rows is rescaled first, any other calibrated.
 
-    Nothing, if the texts start calmly without any repair: then the trial says nothing about the run.
+    Nothing, if the texts start stably without any repair: then the trial says nothing about the run.
 
     Raises:
         DataError: fewer than two texts of 8 words.
@@ -148,23 +161,23 @@ def _tried(recipe: Recipe, model: SparseEncoder, texts: Sequence[str]) -> Iterat
         "activation": pooling.activation_function,
     }
     choice = choose_factor(mlm, tokenizer, probe, **way)
-    if choice.factor == 1 and is_calm(choice.trials[0].start):
+    if choice.factor == 1 and choice.trials[0].start.stable:
         return
     remedies = []
     if choice.factor > 1:
         start = next(trial.start for trial in choice.trials if trial.factor == choice.factor)
-        remedies.append(Remedy(_rescaling(recipe, choice.factor), start, is_calm(start)))  # it was chosen alive
+        remedies.append(Remedy(_rescaling(recipe, choice.factor), start, start.stable))  # it was chosen alive
     layer = output_layer(mlm)
     if layer.bias is not None:
         calibrated = calibrate(mlm, tokenizer, probe, activation_rate=RATE, pooling=way["pooling"]).mlm
         start = measure_start(calibrated, tokenizer, probe, **way)
-        helps = is_calm(start) and start.score_max > 0 and is_alive(start, choice.trials[0].start)
+        helps = start.stable and start.score_max > 0 and start.alive(choice.trials[0].start)
         remedies.append(Remedy(_calibration(recipe), start, helps))
-    long = float(row_norms(layer.weight).mean()) > NORM
+    long = float(row_norms(layer.weight).mean()) > RULES["long_rows"].threshold
     yield from remedies if long else reversed(remedies)
 
 
-def _for_the_dead(recipe: Recipe) -> str:
+def _for_the_empty(recipe: Recipe) -> str:
     factor = _factor(recipe)
     less = f", or rescale less (`rescale.factor: {factor / 2:g}` in the recipe)" if factor > 1 else ""
     return f"so it was at the first step, the output bias is too low: {_calibration(recipe)}{less}"
@@ -188,25 +201,26 @@ def _penalty(recipe: Recipe, side: Side) -> tuple[str, float]:
 
 def _side(collapse: Collapse, recipe: Recipe) -> Side:
     """The side on which a collapse shows."""
-    signs = collapse.signs
-    if collapse.kind is Kind.DEAD:
-        return "query" if signs.empty_queries > signs.empty_documents else "document"
-    if collapse.kind is Kind.SHRINKING:
-        return "query" if signs.query_terms < signs.document_terms else "document"
-    counts: dict[Side, float] = {"query": signs.query_terms, "document": signs.document_terms}
-    if collapse.kind is Kind.DENSE:  # what has no penalty is not found to be dense
+    batch = collapse.batch
+    if collapse.kind is CollapseKind.EMPTY:
+        return "query" if batch.empty_queries > batch.empty_documents else "document"
+    if collapse.kind is CollapseKind.SHRINKING:
+        return "query" if batch.query_terms < batch.document_terms else "document"
+    counts: dict[Side, float] = {"query": batch.query_terms, "document": batch.document_terms}
+    if collapse.kind is CollapseKind.DENSE:  # what has no penalty is not found to be dense
         counts = {side: count for side, count in counts.items() if _penalty(recipe, side)[1]}
     return max(counts, key=lambda side: counts[side])
 
 
 def _rescaling(recipe: Recipe, factor: int) -> str:
-    return f"rescale by {factor} (`rescale.factor: {_factor(recipe) * factor:g}` in the recipe)"
+    key = REPAIRS["rescale"][1].format(factor=f"{_factor(recipe) * factor:g}")
+    return f"rescale by {factor} (`{key}` in the recipe)"
 
 
 def _calibration(recipe: Recipe) -> str:
-    pooling = f" --pooling {recipe.pooling}" if recipe.pooling in ONE_ROW else ""
-    command = f"vocable calibrate {_model(recipe)} TEXTS -o DIR --activation-rate {RATE:g}{pooling}"
-    return f"calibrate to {RATE:.0%} (`{command}`, or `calibrate:` in the recipe)"
+    pooling = ["--pooling", recipe.pooling] if recipe.pooling in ONE_ROW else []
+    command = repair_command("calibrate", recipe.model, "DIR", *pooling, texts="TEXTS")
+    return f"calibrate to {RATE:.0%} (`{command}`, or `{REPAIRS['calibrate'][1]}` in the recipe)"
 
 
 def _factor(recipe: Recipe) -> float:
@@ -245,41 +259,43 @@ class Guard(TrainerCallback, ExportableState):
     ) -> None:
         self._recipe, self._model, self._texts = recipe, model, texts
         self._monitor, self._work = monitor, work
-        self._watch: Watch | None = None if recipe.training.guard == "off" else Watch(recipe.training)
+        self._detector: CollapseDetector | None = (
+            None if recipe.training.guard == "off" else CollapseDetector(recipe.training)
+        )
         self._gradient_is_finite = True
         self._collapse: Collapse | None = None
 
     def state(self) -> dict[str, Any]:
-        """What the trainer writes down; no watch after a warning, or if there never was one."""
-        return {"args": {}, "attributes": {"watch": None if self._watch is None else self._watch.state()}}
+        """What the trainer writes down; no detector after a warning, or if there never was one."""
+        return {"args": {}, "attributes": {"watch": None if self._detector is None else self._detector.state()}}
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         kept = state.stateful_callbacks[type(self).__name__]["attributes"]["watch"]
         if kept is None:
-            self._watch = None
-        elif self._watch is not None:
-            self._watch.restore(kept)
+            self._detector = None
+        elif self._detector is not None:
+            self._detector.restore(kept)
 
     def on_pre_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        if self._watch is not None:
+        if self._detector is not None:
             gradients = [weight.grad for weight in self._model.parameters() if weight.grad is not None]
             self._gradient_is_finite = bool(nn.utils.get_total_norm(gradients).isfinite())
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        signs = self._monitor.newest
-        if self._watch is None or signs is None:
+        batch = self._monitor.newest
+        if self._detector is None or batch is None:
             return
-        signs = processes.from_first(signs._replace(finite=signs.finite and self._gradient_is_finite))
-        collapse = self._watch.see(state.global_step, signs)
-        if self._watch.uneasy:
+        batch = processes.from_first(batch._replace(finite=batch.finite and self._gradient_is_finite))
+        collapse = self._detector.see(state.global_step, batch)
+        if self._detector.uneasy:
             control.should_save = False
         if collapse is None:
             return
-        self._watch = None
+        self._detector = None
         if self._recipe.training.guard == "stop":
             self._collapse = collapse
             control.should_training_stop = True
