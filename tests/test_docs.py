@@ -1,0 +1,141 @@
+"""The pages: links lead somewhere, commands, recipes and imports exist, the reference of keys is that of the schema."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import pkgutil
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer
+from typer.main import get_command
+
+import vocable
+from vocable.cli import app
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+PAGES += sorted((ROOT / "docs").rglob("*.md"))
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+HISTORY = {"CHANGELOG.md"}  # tells of names that are gone
+GROUP = get_command(app)
+COMMANDS = GROUP.commands  # type: ignore[attr-defined]
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    text = FENCE.sub("", page.read_text())
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def commands(text: str) -> list[str]:
+    """Return the vocable commands of a page's blocks and of its inline code."""
+    joined = re.sub(r" *\\\n *", " ", text)
+    blocks = re.findall(r"^(?: {4,}|\$ )(vocable .+)$", joined, re.MULTILINE)
+    inline = re.findall(r"`(vocable [a-z][^`]*)`", FENCE.sub("", joined))
+    verbs = "|".join(sorted(COMMANDS, key=len, reverse=True))
+    return blocks + inline + [f"vocable {one}" for one in re.findall(rf"`((?:{verbs}) [^`]*--[^`]*)`", joined)]
+
+
+def words_of(line: str) -> list[str]:
+    """Return the words of a command, up to a pipe or a comment."""
+    return shlex.split(re.split(r" [#|>] ", line)[0])
+
+
+@each_page
+def test_every_relative_link_leads_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", FENCE.sub("", page.read_text())):
+        if "://" in target:
+            continue
+        name, _, anchor = target.partition("#")
+        file = (page.parent / name).resolve() if name else page
+        assert file.exists(), target
+        if anchor:
+            assert anchor in anchors(file), target
+
+
+@each_page
+def test_every_command_and_option_exists(page: Path) -> None:
+    if page.name in HISTORY:
+        return
+    for line in commands(page.read_text()):
+        words = words_of(line)
+        if words[1].startswith("-") or words[1].isupper():
+            continue
+        assert words[1] in COMMANDS, line
+        options = {name for one in COMMANDS[words[1]].params for name in (*one.opts, *one.secondary_opts)}
+        for word in words[2:]:
+            if re.match(r"--?[a-z]", word):
+                assert word.partition("=")[0] in options | {"--help"}, line
+
+
+@each_page
+def test_every_block_of_python_compiles_and_imports_what_there_is(page: Path) -> None:
+    for kind, body in FENCE.findall(page.read_text()):
+        if kind != "python":
+            continue
+        for node in ast.walk(ast.parse(body)):
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("vocable"):
+                module = importlib.import_module(str(node.module))
+                assert [one.name for one in node.names if not hasattr(module, one.name)] == [], node.module
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "vo":
+                assert hasattr(vocable, node.attr), node.attr
+
+
+@each_page
+def test_every_name_of_ours_in_the_text_exists(page: Path) -> None:
+    if page.name in HISTORY:
+        return
+    text = FENCE.sub("", page.read_text())
+    for name in re.findall(r"`vo\.([a-z]\w+)", text):
+        assert hasattr(vocable, name), name
+    for dotted in re.findall(r"`(vocable(?:\.\w+)+)", text):
+        pkgutil.resolve_name(dotted)
+    for file in re.findall(r"`((?:src|benchmarks|docs|tests)/[\w/]+\.(?:py|md))", text):
+        assert (ROOT / file).exists(), file
+
+
+@each_page
+def test_every_recipe_that_is_named_exists(page: Path) -> None:
+    known = {path.stem for path in (ROOT / "src/vocable/recipes").glob("*.yaml")}
+    if page.name in HISTORY:
+        return
+    for line in commands(page.read_text()):
+        words = words_of(line)
+        if words[1] in ("train", "recipes") and len(words) > 2 and re.fullmatch(r"[a-z][a-z-]*", words[2]):
+            assert words[2] in known, line
+    for name in re.findall(r"`((?:small|paper)-[a-z0-9-]+)`", page.read_text()):
+        assert name in known, name
+
+
+def test_every_command_is_in_the_readme() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert {name for name in COMMANDS if f"`vocable {name}" not in text and f"`{name}`" not in text} == set()
+
+
+def test_no_paper_is_cited_by_number() -> None:
+    for page in PAGES:
+        assert not re.search(r"paper[ -]00\d", page.read_text()), page
+
+
+def test_the_reference_of_recipe_keys_is_that_of_the_schema() -> None:
+    spec = importlib.util.spec_from_file_location("renew", ROOT / "docs" / "renew.py")
+    assert spec is not None
+    assert spec.loader is not None
+    renew = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(renew)
+    assert renew.recipe_keys() in (ROOT / "docs" / "recipe-keys.md").read_text()
+    assert all((ROOT / page).exists() for page in renew.PAGES)
+
+
+def test_commands_are_found_where_a_page_has_them() -> None:
+    text = "    vocable train a.yaml \\\n        -o out\n\n```console\n$ vocable search i q\n```\n\n`prune --wacky`\n"
+    assert commands(text) == ["vocable train a.yaml -o out", "vocable search i q", "vocable prune --wacky"]
+    assert isinstance(GROUP, typer.core.TyperGroup)
