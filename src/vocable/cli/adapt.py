@@ -36,7 +36,7 @@ class Adapting(Loading):
 
     output: Output
 
-    def run(self) -> Any:
+    def call(self) -> Any:
         """Adapt the loaded model, and write the new one to the output folder, whole or not at all."""
         imported("vocable.storage:refuse_taken")(self.output)
         given = self.arguments()

@@ -30,12 +30,13 @@ JSON = "as_json"  # last in the help of a command
 
 
 class Command(BaseModel):
-    """The settings of one command; calling `run` does what it says."""
+    """The settings of one command; `call` does what it says."""
 
     model_config = ConfigDict(extra="forbid", defer_build=True, frozen=True, protected_namespaces=())
 
     verb: ClassVar[str] = ""  # "vocable.analysis.removal:removal"
     resumable: ClassVar[bool] = False  # whether the same command goes on where it was killed
+    writes: ClassVar[tuple[str, ...]] = ("output",)  # fields that name files or folders to write
     next_step: ClassVar[str] = ""  # what may be done with {output}
     has_json: ClassVar[bool] = True
     as_json: Annotated[
@@ -46,23 +47,23 @@ class Command(BaseModel):
         """The keyword arguments of the verb: the fields, as the verb calls them."""
         return {name: getattr(self, name) for name in type(self).model_fields if name != JSON}
 
-    def run(self) -> Any:
+    def call(self) -> Any:
         """Call the verb and give back its result."""
         return imported(self.verb)(**self.arguments())
 
     def show(self, result: Any) -> None:
         """Print the result, where it was written, and what may come next."""
         output = getattr(self, "output", None)
-        written = {} if output is None else {"output": str(output)}
         if self.as_json:
-            values = to_json(result)
-            print_json(written | values if isinstance(values, dict) else values if result is not None else written)
+            values, written = to_json(result), {} if output is None else {"output": str(output)}
+            print_json(written | (values or {}) if isinstance(values, dict | None) else values)
             return
         show(result)
-        if output is not None:
-            print(f"written: {output}")
-        if self.next_step and output is not None:
-            print(f"next: {self.next_step.format(output=output)}")
+        files = [str(getattr(self, name)) for name in self.writes if getattr(self, name, None) is not None]
+        if files and not getattr(self, "markdown", False):
+            print(f"written: {', '.join(files)}")
+            if self.next_step:
+                print(f"next: {self.next_step.format(output=output)}")
 
 
 def imported(name: str) -> Any:
@@ -76,7 +77,7 @@ def command(declared: type[Command]) -> Callable[..., None]:
 
     def run(**values: Any) -> None:
         settings = _checked(declared, values)
-        settings.show(settings.run())
+        settings.show(settings.call())
 
     fields = declared.model_fields
     names = [name for name in fields if name != JSON] + [JSON] * declared.has_json
@@ -163,7 +164,7 @@ class Groups(TyperGroup):
 # Fields that several commands have, with one meaning.
 Model = Annotated[str, typer.Argument(metavar="MODEL"), Field(description="vocable-mini, a folder, or a Hub id.")]
 Texts = Annotated[
-    list[str], typer.Argument(metavar="TEXTS..."), Field(description="Sources of texts, such as a file or pydocs:.")
+    list[str], typer.Argument(metavar="TEXTS"), Field(description="Sources of texts, such as a file or pydocs:.")
 ]
 Output = Annotated[
     Path, typer.Option("-o", "--output"), Field(description="Folder for the result; there only when it is whole.")
@@ -179,7 +180,9 @@ MaxLength = Annotated[int | None, Field(ge=1, description="Tokens per text, in p
 Device = Annotated[str | None, Field(description="cpu, cuda, cuda:1 ...; by default the best one there is.")]
 SkipBad = Annotated[int, typer.Option(metavar="N"), Field(ge=0, description="Tolerate up to N bad lines in the input.")]
 Measures = Annotated[
-    list[str], typer.Option("-m", "--measures", metavar="NAME"), Field(description="As nDCG@10; may be repeated.")
+    list[str] | None,
+    typer.Option("-m", "--measures", metavar="NAME"),
+    Field(description="As nDCG@10; may be repeated."),
 ]
 Seed = Annotated[int, Field(description="Decides all that is drawn at random.")]
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console, RenderableType
 
+from vocable.errors import ArgumentError
 from vocable.tables import WIDTH, Table
-from vocable.tables import counted as counted
 
 
 def show(result: Any, as_json: bool = False) -> None:
@@ -25,6 +26,8 @@ def show(result: Any, as_json: bool = False) -> None:
             show(one)
     elif isinstance(result, Table):
         print_table(result)
+    elif hasattr(result, "table") and not any("__str__" in vars(one) for one in type(result).__mro__[:-1]):
+        print_table(result.table())
     elif result is not None:
         print(result)
 
@@ -68,3 +71,19 @@ def print_table(table: Table | RenderableType) -> None:
     with console.capture() as rendered:
         console.print(table)
     print("\n".join(line.rstrip() for line in rendered.get().splitlines()))
+
+
+def read_text(text: str) -> str:
+    """The text itself, or with an @ in front the content of a file.
+
+    Raises:
+        ArgumentError: the file is not there, or not UTF-8.
+    """
+    if not text.startswith("@"):
+        return text
+    try:
+        return Path(text[1:]).read_text(encoding="utf-8-sig")
+    except FileNotFoundError as error:
+        raise ArgumentError(f"{text[1:]}: no such file (a text that begins with @ names one)") from error
+    except UnicodeDecodeError as error:
+        raise ArgumentError(f"{text[1:]}: not UTF-8") from error

@@ -2,16 +2,343 @@
 
 from __future__ import annotations
 
-from vocable.cli import analyzing, encoding, evaluating, searching
-from vocable.cli.declare import Command
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
 
-COMMANDS: list[type[Command]] = []
-OLD = [
-    encoding.encode,
-    encoding.index,
-    searching.search,
-    searching.explain,
-    evaluating.evaluate,
-    evaluating.compare,
-    analyzing.prune,
+import typer
+from pydantic import Field
+
+from vocable.cli import analyzing, evaluating
+from vocable.cli.declare import (
+    Command,
+    Device,
+    DType,
+    Mass,
+    MaxLength,
+    Measures,
+    MinWeight,
+    Model,
+    Output,
+    Role,
+    SkipBad,
+    TopK,
+    imported,
+)
+from vocable.cli.output import print_json, read_text
+from vocable.errors import ArgumentError
+from vocable.tables import WIDTH, shortened
+
+BATCH = 256  # queries that are encoded together
+
+Corpus = Annotated[
+    str,
+    typer.Argument(metavar="CORPUS"),
+    Field(description="A file, beir:DIR, ir_datasets:NAME, hf:NAME, pydocs: or - (stdin)."),
 ]
+Wacky = Annotated[
+    Path | None,
+    typer.Option(metavar="SCORES"),
+    Field(description="Mark the wacky terms: scores.parquet of vocable wackiness."),
+]
+WackyShare = Annotated[
+    float | None, Field(ge=0, le=1, description="Which share of the scored terms is wacky, 0.1 by default.")
+]
+Markdown = Annotated[bool, Field(description="Print a markdown table.")]
+
+
+class Encode(Command):
+    """Encode a corpus into Parquet files of vectors.
+
+    Repeated after a kill, it goes on where it stopped.
+
+    Example: vocable encode vocable-mini corpus.jsonl -o vectors
+    """
+
+    verb: ClassVar[str] = "vocable.encoder.stream:encode_corpus"
+    resumable: ClassVar[bool] = True
+    next_step: ClassVar[str] = "vocable index {output} CORPUS -o INDEX"
+    model: Model
+    corpus: Corpus
+    output: Output
+    role: Role = "document"
+    shard: Annotated[str, Field(description="3/8: the third of eight parts of the corpus.")] = "1/1"
+    top_k: TopK = None
+    min_weight: MinWeight = 0.0
+    mass: Mass = None
+    dtype: DType = "auto"
+    max_length: MaxLength = None
+    device: Device = None
+    skip_bad: SkipBad = 0
+
+    def arguments(self) -> dict[str, Any]:
+        """The loaded model, and the other fields."""
+        given = super().arguments()
+        read = "read_corpus" if self.role == "document" else "read_queries"
+        imported(f"vocable.data:{read}")(self.corpus)  # what is not there is known before the model is read
+        name = imported("vocable.encoder.stream:model_name")(self.model)
+        model = imported("vocable.encoder.load:load")(given.pop("model"), device=given.pop("device"))
+        return {"model": model, "name": name, **given}
+
+
+class Index(Command):
+    """Encode a corpus and make it searchable.
+
+    Repeated after a kill, it goes on where it stopped.
+
+    Example: vocable index vocable-mini pydocs: -o python-docs --bm25
+    """
+
+    verb: ClassVar[str] = "vocable.search.collection:index"
+    resumable: ClassVar[bool] = True
+    model: Annotated[
+        str, typer.Argument(), Field(description="vocable-mini, a folder, a Hub id, or what vocable encode wrote.")
+    ]
+    corpus: Corpus
+    output: Output
+    vectors: Annotated[
+        list[str] | None,
+        typer.Option(metavar="VECTORS"),
+        Field(description="Further shards that vocable encode wrote; may be repeated."),
+    ] = None
+    bm25: Annotated[bool, Field(description="Also build the lexical index, for search --hybrid.")] = False
+    top_k: TopK = None
+    min_weight: MinWeight = 0.0
+    mass: Mass = None
+    dtype: DType = "auto"
+    max_length: MaxLength = None
+    skip_bad: SkipBad = 0
+
+    def arguments(self) -> dict[str, Any]:
+        """The fields, all shards as one model."""
+        given = super().arguments()
+        further = given.pop("vectors")
+        return given | {"model": [self.model, *further] if further else self.model}
+
+
+class Search(Command):
+    """Search an index.
+
+    Example: vocable search python-docs "copy a file" --explain
+    """
+
+    verb: ClassVar[str] = "vocable.search.answers:search"
+    index: Annotated[str, typer.Argument(), Field(description="A folder that vocable index made.")]
+    query: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="QUERY"),
+        Field(description="Queries, in quotes if of several words; - reads one per line from stdin."),
+    ] = None
+    queries: Annotated[str | None, typer.Option(metavar="SOURCE"), Field(description="Read queries from here.")] = None
+    k: Annotated[int, typer.Option("-k", "--k"), Field(ge=1, description="Results per query.")] = 10
+    hybrid: Annotated[bool, Field(description="Fuse with BM25 (needs index --bm25).")] = False
+    explain: Annotated[bool, Field(description="Show the matched terms of every hit.")] = False
+    wacky: Wacky = None
+    wacky_share: WackyShare = None
+    minimum_match: Annotated[float, Field(ge=0, le=1, description="Share of a query's terms that a hit must have.")] = (
+        0.0
+    )
+    top_k: TopK = None
+    min_weight: MinWeight = 0.0
+    mass: Mass = None
+    run: Annotated[
+        Path | None, typer.Option(metavar="FILE"), Field(description="With --queries: write a TREC run, print no hits.")
+    ] = None
+    as_json: Annotated[
+        bool, typer.Option("--json"), Field(description="Print one JSON object per query, a line each.")
+    ] = False
+
+    def call(self) -> Iterator[Any]:
+        """The answers; a line of stdin is answered before the next one is read."""
+        if (self.queries is None) == (not self.query):
+            raise ArgumentError("give queries, - for stdin, or --queries SOURCE: one of the three")
+        if self.run is not None and (self.queries is None or self.explain or self.as_json):
+            raise ArgumentError("--run goes with --queries and without --explain and --json")
+        if self.wacky is not None and not self.explain:
+            raise ArgumentError("--wacky marks the terms that --explain shows: give both")
+        opened = imported("vocable.search.collection:open_index")(self.index)
+        settings = super().arguments()
+        for name in ("index", "query", "queries", "wacky_share"):
+            del settings[name]
+        if self.wacky is not None or self.wacky_share is not None:
+            settings["wacky"] = _wacky_terms(self.wacky, self.wacky_share, opened.loaded_model)
+        queries = self._queries()
+        # A run is one file, so that its queries are searched together.
+        size = None if self.run is not None else 1 if self.query == ["-"] else BATCH
+        while some := list(islice(queries, size)):
+            yield from imported(self.verb)(opened, some, **settings)
+
+    def show(self, result: Iterator[Any]) -> None:
+        """Print each answer as it comes."""
+        alone, count = self.query is not None and len(self.query) == 1 and self.query != ["-"], 0
+        for answer in result:
+            count += 1
+            if self.as_json:
+                print_json(answer.to_json(), indent=None)
+            elif self.run is None:
+                question = "" if alone else f"{shortened(answer.query.text, WIDTH)}\n"
+                print(("" if count == 1 else "\n") + question + str(answer))
+            sys.stdout.flush()
+        if self.run is not None:
+            print(f"{count:,} queries\nwritten: {self.run}")
+
+    def _queries(self) -> Iterator[Any]:
+        query = imported("vocable.data:Query")
+        if self.queries is not None:
+            yield from imported("vocable.data:read_queries")(self.queries)
+            return
+        texts = (line.strip() for line in sys.stdin) if self.query == ["-"] else self.query or []
+        yield from (query(str(number), text) for number, text in enumerate(texts, start=1) if text)
+
+
+class Explain(Command):
+    """Show which terms make a score.
+
+    Without a document: the terms that a query becomes.
+
+    Example: vocable explain vocable-mini "fast car" "A quick automobile"
+    """
+
+    verb: ClassVar[str] = "vocable.search.explain:explain_texts"
+    model: Model
+    query: Annotated[str, typer.Argument(), Field(description="A query, or @FILE.")]
+    document: Annotated[str | None, typer.Argument(), Field(description="A document's text, or @FILE.")] = None
+    wacky: Wacky = None
+    wacky_share: WackyShare = None
+
+    def call(self) -> Any:
+        """Explain with the loaded model."""
+        texts = [read_text(text) for text in (self.query, self.document) if text is not None]
+        model = imported("vocable.encoder.load:load")(self.model)
+        return imported(self.verb)(model, *texts, wacky=_wacky_terms(self.wacky, self.wacky_share, model))
+
+
+def _wacky_terms(scores: Path | None, share: float | None, model: Any) -> Any:
+    """The terms to mark; None where there are no scores."""
+    if scores is None:
+        if share is not None:
+            raise ArgumentError("--wacky-share is of the scores in --wacky FILE: give both")
+        return None
+    names = imported("vocable.encoder.terms:terms")(model)
+    return imported("vocable.analysis.removal:read_wacky_terms")(scores, names, **({"share": share} if share else {}))
+
+
+class Evaluate(Command):
+    """Measure the quality and cost of models and runs.
+
+    With several, each is tested against the first (paired t-test). With --grid
+    a model encodes once and is searched in many ways (see docs/pruning.md).
+
+    Example: vocable evaluate vocable-mini --dataset beir:scifact --bm25
+    """
+
+    verb: ClassVar[str] = "vocable.evaluation.systems:evaluate"
+    writes: ClassVar[tuple[str, ...]] = ("figure", "per_query", "output")
+    systems: Annotated[
+        list[str],
+        typer.Argument(metavar="SYSTEM"),
+        Field(description="Models, TREC run files, or document vectors of vocable encode."),
+    ]
+    dataset: Annotated[
+        str, typer.Option(metavar="SOURCE"), Field(description="beir:DIR, ir_datasets:NAME or pydocs:#test.")
+    ]
+    measures: Measures = None
+    bm25: Annotated[bool, Field(description="Also evaluate BM25.")] = False
+    rm3: Annotated[bool, Field(description="Also evaluate BM25 with RM3, feedback from its results.")] = False
+    hybrid: Annotated[bool, Field(description="Also evaluate each system fused with BM25.")] = False
+    grid: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SETTINGS"),
+        Field(description='Ways to search, as "query_top_k=5,10 rescore=100"; may be repeated.'),
+    ] = None
+    figure: Annotated[Path | None, Field(description="With --grid: quality against FLOPS, .png or .svg.")] = None
+    per_query: Annotated[Path | None, Field(description="Write every query's values to this TSV file.")] = None
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output"), Field(description="JSON file for vocable compare.")
+    ] = None
+    dtype: DType = "auto"
+    max_length: MaxLength = None
+    markdown: Markdown = False
+
+    def arguments(self) -> dict[str, Any]:
+        """The fields that the verb takes."""
+        return {name: value for name, value in super().arguments().items() if name != "markdown"}
+
+    def call(self) -> Any:
+        """The result, or its markdown."""
+        found = super().call()
+        return found.markdown() if self.markdown and not self.as_json else found
+
+
+class Compare(Command):
+    """Set stored evaluations side by side.
+
+    Each is tested against the first (paired t-test).
+
+    Example: vocable compare before.json after.json
+    """
+
+    verb: ClassVar[str] = "vocable.evaluation.compare:compare"
+    results: Annotated[list[Path], typer.Argument(metavar="RESULT.json"), Field(description="What evaluate -o wrote.")]
+    markdown: Markdown = False
+
+    def call(self) -> Any:
+        """The result, or its markdown."""
+        found = imported(self.verb)(self.results)
+        return found.markdown() if self.markdown and not self.as_json else found
+
+
+class Prune(Command):
+    """Keep only the heaviest terms of stored vectors.
+
+    Of queries or of documents. A term stays if it meets every limit, and with
+    --wacky if it is none of the wackiest or stands in the text itself.
+
+    Example: vocable prune vectors -o small --top-k 20
+    """
+
+    verb: ClassVar[str] = "vocable.vectors:prune_stored"
+    vectors: Annotated[
+        list[str], typer.Argument(metavar="VECTORS"), Field(description="What vocable encode wrote; several shards.")
+    ]
+    output: Output
+    top_k: TopK = None
+    min_weight: MinWeight = 0.0
+    mass: Mass = None
+    wacky: Annotated[
+        Path | None,
+        typer.Option(metavar="SCORES"),
+        Field(description="Remove the wackiest expansion terms: of vocable wackiness."),
+    ] = None
+    wackiest: Annotated[
+        int | None, typer.Option(metavar="N"), Field(ge=1, description="With --wacky: so many terms.")
+    ] = None
+    texts: Annotated[
+        str | None,
+        typer.Option(metavar="SOURCE"),
+        Field(description="With --wacky: what was encoded, whose own terms stay."),
+    ] = None
+    model: Annotated[str | None, Field(description="With --wacky: what encoded it, if it has moved.")] = None
+
+    def call(self) -> Any:
+        """Prune the shards one after the other."""
+        limits: dict[str, Any] = {"top_k": self.top_k, "min_weight": self.min_weight, "mass": self.mass}
+        if self.wacky is not None:
+            imported("vocable.storage:refuse_taken")(self.output)
+            if self.wackiest is None or self.texts is None:
+                raise ArgumentError("--wacky needs --wackiest N and --texts SOURCE")
+            options = {"wackiest": self.wackiest, "texts": self.texts, "model": self.model}
+            pruner = imported("vocable.analysis.removal:open_wacky_pruner")
+            limits["then"] = pruner(self.vectors, self.wacky, **options)
+        elif any(value is not None for value in (self.wackiest, self.texts, self.model)):
+            raise ArgumentError("--wackiest, --texts and --model go with --wacky")
+        elif self.top_k is None and self.mass is None and not self.min_weight:
+            raise ArgumentError("give --top-k, --min-weight, --mass or --wacky")
+        before, after = imported(self.verb)(self.vectors, self.output, **limits)
+        return {"postings_before": before, "postings": after}
+
+
+COMMANDS: list[type[Command]] = [Encode, Index, Search, Explain]
+OLD = [evaluating.evaluate, evaluating.compare, analyzing.prune]

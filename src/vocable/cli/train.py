@@ -81,6 +81,7 @@ class MakeTestset(Command):
     """
 
     verb: ClassVar[str] = "vocable.evaluation.testsets:make_testset"
+    writes: ClassVar[tuple[str, ...]] = ("output", "rest")
     next_step: ClassVar[str] = "vocable evaluate vocable-mini --dataset beir:{output}"
     log: Annotated[
         str, typer.Argument(metavar="LOG"), Field(description="Source of queries and positives, perhaps with scores.")
@@ -115,6 +116,7 @@ class Train(Command):
 
     verb: ClassVar[str] = "vocable.training.train:train"
     resumable: ClassVar[bool] = True
+    writes: ClassVar[tuple[str, ...]] = ("output", "figure")
     next_step: ClassVar[str] = "vocable evaluate {output} --dataset SOURCE"
     recipe: Annotated[str, typer.Argument(), Field(description="A YAML file, or the name of one of vocable recipes.")]
     output: Output
@@ -139,19 +141,16 @@ class Train(Command):
     ] = None
     resume: Annotated[bool, Field(description="Go on with an unfinished run, or start anew.")] = True
 
-    def run(self) -> Any:
-        """Train the recipe, or several variants of it."""
-        found = imported(self.verb)(
-            self.recipe,
-            self.output,
-            variant=self.variant,
-            variants=self.variants,
-            overrides=self.set or (),
-            sweep=self.sweep,
-            figure=self.figure,
-            resume=self.resume,
-        )
-        return found if isinstance(found, dict) else None
+    def arguments(self) -> dict[str, Any]:
+        """The fields, as the verb calls them."""
+        given = super().arguments()
+        names = [name.strip() for some in self.variants or [] for name in some.split(",")]
+        return given | {"variants": "all" if names == ["all"] else names or None, "overrides": given.pop("set") or ()}
+
+    def call(self) -> Any:
+        """Train; a single model says nothing."""
+        result = super().call()
+        return result if hasattr(result, "to_json") else None
 
 
 class Recipes(Command):

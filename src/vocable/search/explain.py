@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -158,8 +158,23 @@ def explain(
     )
 
 
-def explain_texts(model: SparseEncoder, query: str, document: str, wacky: Collection[str] | None = None) -> Explanation:
-    """Encode a query and a document (title and text) with a model from `vocable.load`, and explain their score."""
+@overload
+def explain_texts(
+    model: SparseEncoder, query: str, document: str, wacky: Collection[str] | None = None
+) -> Explanation: ...
+@overload
+def explain_texts(
+    model: SparseEncoder, query: str, document: None = None, wacky: Collection[str] | None = None
+) -> Expansion: ...
+def explain_texts(
+    model: SparseEncoder, query: str, document: str | None = None, wacky: Collection[str] | None = None
+) -> Explanation | Expansion:
+    """Encode a query and a document (title and text) with a model from `vocable.load`, and explain their score.
+
+    Without a document: the terms that the query becomes.
+    """
+    if document is None:
+        return expansion_of_text(model, query, role="query", wacky=wacky)
     return explain(
         encode(model, [query], role="query"),
         encode(model, [document], role="document"),
