@@ -213,6 +213,18 @@ def recipe_keys() -> str:
     return "\n\n".join(tables) + "\n"
 
 
+def rules() -> str:
+    """Return the table of what `inspect` finds, out of the rules that it goes by."""
+    from vocable.adapt.statistics import RULES
+
+    rows = ["| finding | threshold | where it comes from | repair |", "|:--|--:|:--|:--|"]
+    for name, rule in RULES.items():
+        if rule.message:
+            repair = f"`{rule.repair}`" if rule.repair else "none: a caution"
+            rows.append(f"| {name.replace('_', ' ')} | {rule.threshold:g} | {rule.source} | {repair} |")
+    return "\n".join(rows)
+
+
 def parts_of(annotation: Any) -> list[type]:
     """Return the models within an annotation, in order."""
     from pydantic import BaseModel
