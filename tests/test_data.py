@@ -559,14 +559,14 @@ class TestSeenIds:
     def test_against_a_set(self, ids: list[str]) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(docstore, "RECENT", 4)  # so that a few ids go through every stage
-            ours, reference = docstore.SeenIds(), set[str]()
+            ours, reference = docstore.IdSet(), set[str]()
             for one in ids:
                 assert ours.add(one) == (one not in reference)
                 reference.add(one)
 
     def test_bytes_an_id(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(docstore, "RECENT", 1 << 10)
-        ids, count = docstore.SeenIds(), 50_000
+        ids, count = docstore.IdSet(), 50_000
         tracemalloc.start()
         try:
             for number in range(count):

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vocable.data import docstore as module
 from vocable.data.docstore import text_store
 
 TEXTS = st.dictionaries(st.text(max_size=8), st.text(max_size=30), max_size=40)
@@ -25,19 +24,6 @@ def test_every_id_gives_its_text_and_no_other_gives_one(texts: dict[str, str], o
         assert all(store.get(name) is None for name in others.keys() - texts.keys())
 
 
-def test_ids_with_one_hash_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_key", lambda identifier: 7)
-    store = text_store(tmp_path / "store", lambda: [("a", "one"), ("b", "two")])
-    assert [store.get(name) for name in ("a", "b", "c")] == ["one", "two", None]
-
-
-def test_several_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "ROWS", 3)
-    texts = {str(number): f"text {number}" for number in range(10)}
-    store = text_store(tmp_path / "store", texts.items)
-    assert {name: store.get(name) for name in texts} == texts
-
-
 def test_made_once_and_whole(tmp_path: Path) -> None:
     def failing():
         yield "a", "one"
@@ -48,3 +34,11 @@ def test_made_once_and_whole(tmp_path: Path) -> None:
     assert not (tmp_path / "store").exists()
     assert text_store(tmp_path / "store", lambda: [("a", "two")]).get("a") == "two"
     assert text_store(tmp_path / "store", failing).get("a") == "two"
+
+
+def test_the_folder_of_an_older_version_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "keys.npy").touch()
+    (tmp_path / "store.partial").mkdir()
+    assert text_store(tmp_path / "store", lambda: [("a", "one")]).get("a") == "one"
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]

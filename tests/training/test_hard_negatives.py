@@ -7,9 +7,9 @@ import logging
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
+from vocable.data.docstore import TextStore
 from vocable.errors import DataError
 from vocable.training.data import load_examples
 from vocable.training.recipe import DataSettings, HardNegatives, located
@@ -124,4 +124,4 @@ def test_places_lie_in_the_data_folder() -> None:
 def test_a_large_corpus_is_not_held(source: dict[str, str], tmp_path: Path) -> None:
     load(source, tmp_path, negatives=1)
     [corpus] = (tmp_path / "cache").glob("corpus-*")
-    assert len(np.load(corpus / "keys.npy", mmap_mode="r")) == len(SCORES)
+    assert len(TextStore(corpus)) == len(SCORES)

@@ -1,26 +1,17 @@
-"""Texts by id, on disk: of ten million passages, only those that are asked for are read.
-
-FOLDER/texts.arrow   id and text, in the order in which they came, memory-mapped
-FOLDER/keys.npy      a 64-bit hash of every id, ascending, memory-mapped
-FOLDER/rows.npy      the row of each of these hashes
-
-Which ids were seen before, in little memory.
-"""
+"""Texts by id on disk, and sets of ids in little memory."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
-from hashlib import blake2b
-from itertools import islice
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.ipc as ipc
 
 from vocable.storage import partial_of
 
@@ -28,14 +19,14 @@ RECENT = 1 << 16  # ids kept in a Python set before they go to an array: about 6
 GROWTH = 4  # each array is at least this many times longer than the next, so there are few to look in
 
 
-class SeenIds:
+class IdSet:
     """A set of strings at 8 bytes each: their 64-bit hashes, in a few sorted arrays and one small set.
 
     Ten million ids take about 110 MB at the worst moment, where a Python set of strings takes more than a gigabyte. Two
     different ids fall together with probability n² / 2⁶⁵: 3 in a million for ten million ids.
 
-    >>> seen = SeenIds()
-    >>> seen.add("d1"), seen.add("d2"), seen.add("d1")
+    >>> ids = IdSet()
+    >>> ids.add("d1"), ids.add("d2"), ids.add("d1")
     (True, True, False)
     """
 
@@ -44,7 +35,7 @@ class SeenIds:
         self._runs: list[array[int]] = []
 
     def add(self, identifier: str) -> bool:
-        """Remember `identifier`; False when it was there before."""
+        """Add `identifier`; return False when it was there before."""
         key = hash(identifier)
         if key in self._recent or any(_contains(run, key) for run in self._runs):
             return False
@@ -64,16 +55,12 @@ class SeenIds:
 
 
 def _contains(run: array[int], key: int) -> bool:
-    place = bisect_left(run, key)
-    return place < len(run) and run[place] == key
-
-
-SCHEMA = pa.schema([("id", pa.large_string()), ("text", pa.large_string())])
-ROWS = 4096  # texts held while the store is made
+    position = bisect_left(run, key)
+    return position < len(run) and run[position] == key
 
 
 class TextStore:
-    """What `text_store` made, opened.
+    """Texts by id in an SQLite file that `text_store` made.
 
     >>> import tempfile
     >>> store = text_store(Path(tempfile.mkdtemp()) / "store", lambda: [("d1", "A list."), ("d2", "A set.")])
@@ -81,56 +68,39 @@ class TextStore:
     (2, 'A set.', None)
     """
 
-    def __init__(self, folder: Path) -> None:
-        with pa.memory_map(str(folder / "texts.arrow")) as source:
-            table = ipc.open_file(source).read_all()
-        self._ids, self._texts = table.column("id"), table.column("text")
-        self._keys, self._rows = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("keys", "rows"))
+    def __init__(self, path: Path) -> None:
+        self._file = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
 
     def __len__(self) -> int:
-        return len(self._ids)
+        count: int = self._file.execute("SELECT count(*) FROM texts").fetchone()[0]
+        return count
+
+    def __del__(self) -> None:
+        self._file.close()
 
     def get(self, identifier: str) -> str | None:
-        """The text of an id, None if there is none."""
-        key = _key(identifier)
-        position = int(np.searchsorted(self._keys, np.uint64(key)))
-        while position < len(self._keys) and self._keys[position] == key:  # different ids may have one hash
-            row = int(self._rows[position])
-            if self._ids[row].as_py() == identifier:
-                text: str = self._texts[row].as_py()
-                return text
-            position += 1
-        return None
+        """Return the text of an id, None if there is none."""
+        row = self._file.execute("SELECT text FROM texts WHERE id = ?", (identifier,)).fetchone()
+        return None if row is None else row[0]
 
 
-def text_store(folder: Path, texts: Callable[[], Iterable[tuple[str, str]]]) -> TextStore:
-    """The store in `folder`, made first if it is not there.
+def text_store(path: Path, texts: Callable[[], Iterable[tuple[str, str]]]) -> TextStore:
+    """Open the store at `path`, made first if it is not there.
 
     Args:
-        folder: there only when it is whole.
+        path: a file; there only when it is whole. The folder of an older version is replaced.
         texts: gives the ids, no two alike, and their texts; called only if the store has to be made.
     """
-    if not folder.exists():
-        work = partial_of(folder)
-        shutil.rmtree(work, ignore_errors=True)  # of a run that was killed
-        work.mkdir(parents=True)
-        keys = np.frombuffer(_write_texts(texts(), work / "texts.arrow"), dtype=np.uint64)
-        order = np.argsort(keys, kind="stable")
-        np.save(work / "keys.npy", keys[order])
-        np.save(work / "rows.npy", order)
-        os.replace(work, folder)
-    return TextStore(folder)
-
-
-def _write_texts(texts: Iterable[tuple[str, str]], path: Path) -> array[int]:
-    """Write ids and texts; gives the hashes of the ids."""
-    keys, stream = array("Q"), iter(texts)
-    with pa.OSFile(str(path), "wb") as file, ipc.new_file(file, SCHEMA) as writer:
-        while some := list(islice(stream, ROWS)):
-            keys.extend(_key(identifier) for identifier, _ in some)
-            writer.write_batch(pa.record_batch([list(column) for column in zip(*some, strict=True)], schema=SCHEMA))
-    return keys
-
-
-def _key(identifier: str) -> int:
-    return int.from_bytes(blake2b(identifier.encode(), digest_size=8).digest(), "little")
+    if not path.is_file():
+        work = partial_of(path)
+        work.parent.mkdir(parents=True, exist_ok=True)
+        for old in (path, work):  # of an older version, or of a run that was killed
+            shutil.rmtree(old) if old.is_dir() else old.unlink(missing_ok=True)
+        with closing(sqlite3.connect(work)) as file:
+            file.execute("PRAGMA journal_mode = OFF")  # what is cut short is not used
+            file.execute("CREATE TABLE texts (id TEXT, text TEXT)")
+            file.executemany("INSERT INTO texts VALUES (?, ?)", texts())
+            file.execute("CREATE UNIQUE INDEX ids ON texts (id)")
+            file.commit()
+        os.replace(work, path)
+    return TextStore(path)

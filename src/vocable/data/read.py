@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from vocable.data.docstore import SeenIds
+from vocable.data.docstore import IdSet
 from vocable.data.schemas import (
     DOCUMENT,
     EXAMPLE,
@@ -112,7 +112,7 @@ def read_scores(place: Place, *, bad: BadLines | None = None) -> Iterator[Scored
 
 def _records(source: Source, kind: Kind[T], bad: BadLines) -> Iterator[T]:
     """The source's records; what is wrong with a line goes to `bad`."""
-    seen = SeenIds()
+    seen = IdSet()
     judged = _judged_queries(source, bad)
     for number, item in source.items():
         try:
@@ -124,7 +124,7 @@ def _records(source: Source, kind: Kind[T], bad: BadLines) -> Iterator[T]:
             yield record
 
 
-def _record(number: int, item: Any, source: Source, kind: Kind[T], seen: SeenIds) -> T | None:
+def _record(number: int, item: Any, source: Source, kind: Kind[T], seen: IdSet) -> T | None:
     """One record, or None where there is nothing to read."""
     try:
         row = source.parse(number, item)

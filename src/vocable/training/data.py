@@ -43,12 +43,12 @@ from vocable.data import (
     read_queries,
     read_scores,
 )
-from vocable.data.docstore import SeenIds, TextStore, text_store
+from vocable.data.docstore import IdSet, TextStore, text_store
 from vocable.encoder.inference_free import document_frequencies, idf
 from vocable.encoder.output_vocabulary import output_layer, output_vocabulary
 from vocable.encoder.roles import route
 from vocable.errors import DataError, ModelError
-from vocable.progress import progress
+from vocable.progress import track
 from vocable.storage import replacing
 from vocable.training.recipe import DataSettings, HardNegatives, Recipe, located
 from vocable.training.teachers import OwnScores, SparseTeacher, Teacher, teach, teach_sparsely
@@ -317,13 +317,7 @@ def _store(cache: Path, kind: str, place: str, read: Callable[[str], Iterable[tu
     """The texts of a place by id, shared by the sources that name it."""
     digest = blake2b(place.encode(), digest_size=4).hexdigest()
 
-    def told() -> Iterator[tuple[str, str]]:
-        with progress(kind) as advance:
-            for row in read(place):
-                yield row
-                advance(1)
-
-    return text_store(cache / f"{kind}-{digest}", told)
+    return text_store(cache / f"{kind}-{digest}", lambda: track(read(place), kind))
 
 
 def _documents(place: str) -> Iterator[tuple[str, str]]:
@@ -332,7 +326,7 @@ def _documents(place: str) -> Iterator[tuple[str, str]]:
 
 def _scores(place: str) -> Iterator[tuple[str, str]]:
     """For each query its documents' scores, as JSON: a hundred million of them are too many to sort."""
-    seen = SeenIds()
+    seen = IdSet()
     for query, rows in groupby(read_scores(place), key=lambda row: row.query_id):
         if not seen.add(query):
             raise DataError(f"the scores of query {query!r} do not stand together: sort by query", place=place)

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from sentence_transformers import SparseEncoder
 
 from vocable.data import Document, Example, read_corpus, read_examples
-from vocable.data.docstore import SeenIds
+from vocable.data.docstore import IdSet
 from vocable.encoder.encode import TextEncoder
 from vocable.encoder.stream import checksum, describe, stream_settings
 from vocable.errors import ArgumentError, DataError, ModelError, VectorsError
@@ -286,7 +286,7 @@ def _build(encoder: TextEncoder, examples: str, corpus: str | None, folder: Path
 
 def _positives(examples: str) -> Iterator[Document]:
     """Every distinct positive, numbered."""
-    seen = SeenIds()
+    seen = IdSet()
     texts = (example.positive for example in read_examples(examples))
     for number, text in enumerate(filter(seen.add, texts)):
         yield Document(str(number), text)
