@@ -18,7 +18,7 @@ from tests.command_line import done, refused, write_beir
 from vocable.cli import main
 from vocable.encoder.encode import encode
 from vocable.encoder.load import load
-from vocable.evaluation import evaluate
+from vocable.evaluation import evaluate_system
 from vocable.search.explain import Explanation, MatchedTerm, explain_texts
 from vocable.vectors import read_vectors
 
@@ -166,7 +166,9 @@ def test_a_run_is_evaluated_as_its_model(
     assert done(capsys, "search", index, "--queries", place, "--run", run, "-k", 30) == f"{run}: 6 queries\n"
     values = json.loads(done(capsys, "evaluate", run, "--dataset", place, "-m", "RR@10", "--hybrid", "--json"))
     assert [system["name"] for system in values["systems"]] == ["toy", "toy + BM25"]
-    assert values["systems"][0]["values"]["RR@10"] == pytest.approx(evaluate(run, place, ["RR@10"]).values["RR@10"])
+    assert values["systems"][0]["values"]["RR@10"] == pytest.approx(
+        evaluate_system(run, place, ["RR@10"]).values["RR@10"]
+    )
 
 
 def test_explain(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path) -> None:
@@ -203,7 +205,7 @@ def test_evaluate_side_by_side(
     names = [Path(system).name for system in systems]
     expected = [names[0], f"{names[0]} + BM25", names[1], f"{names[1]} + BM25", "BM25"]
     assert [system["name"] for system in values["systems"]] == expected
-    alone = evaluate(load(model), place, ["nDCG@10", "RR@10"], dtype="float32")
+    alone = evaluate_system(load(model), place, ["nDCG@10", "RR@10"], dtype="float32")
     assert values["systems"][0]["values"] == pytest.approx(alone.values)
     assert alone.cost is not None
     assert values["systems"][0]["cost"]["query_terms"] == alone.cost.query_terms

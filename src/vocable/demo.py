@@ -20,7 +20,6 @@ from vocable.encoder.load import BUILT_IN, load
 from vocable.encoder.terms import terms
 from vocable.evaluation import Comparison, Dataset, Evaluation, compare, evaluate_run, retrieve
 from vocable.evaluation.retrieval import retrieve_lexically
-from vocable.progress import progress
 from vocable.search.collection import Collection, build_collection, open_index
 from vocable.search.explain import expansion_of_text, explain_texts
 from vocable.search.fusion import weighted
@@ -133,8 +132,7 @@ def _because(model: SparseEncoder, question: str, document: Document) -> str:
 def _systems(model: SparseEncoder, dataset: Dataset, name: str) -> tuple[Evaluation, Evaluation, Evaluation]:
     """BM25, the model, and both together."""
     lexical = retrieve_lexically(dataset, k=DEPTH)
-    with progress("encode", total=len(dataset.documents)) as advance:
-        learned = retrieve(model, dataset, k=DEPTH, advance=advance)
+    learned = retrieve(model, dataset, k=DEPTH)
     both = weighted([learned.ranking, lexical.ranking], [1, 1])
     ids = lexical.query_ids
     return (

@@ -113,6 +113,24 @@ class Table(NamedTuple):
         return Table(title, header, rows)
 
 
+class Tabular:
+    """A result that is shown as a table: as text, as markdown, and as HTML in a notebook."""
+
+    def table(self) -> Table:
+        """The result as a table."""
+        raise NotImplementedError
+
+    def markdown(self) -> str:
+        """The table in markdown."""
+        return self.table().markdown()
+
+    def __str__(self) -> str:
+        return self.table().text()
+
+    def _repr_html_(self) -> str:
+        return self.table().html()
+
+
 def _natural_width(table: Table) -> int:
     """The columns of a terminal that a table takes when nothing in it is cut or wrapped."""
     return Console(file=StringIO(), width=100 * WIDTH).measure(table.rich()).maximum

@@ -7,7 +7,7 @@ from scipy.sparse import csr_array, random_array
 from vocable.data import Document, Qrel, Query
 from vocable.errors import ArgumentError
 from vocable.evaluation import Dataset
-from vocable.evaluation.grid import Setting, as_text, check_depth, grid_table, parse_grid, search_grid, swept
+from vocable.evaluation.grid import SearchGrid, Setting, as_text, check_depth, parse_grid, search_grid, swept
 from vocable.evaluation.retrieval import Encoded
 
 RNG = np.random.default_rng(0)
@@ -69,10 +69,10 @@ GRID = [
 
 
 def test_every_point_is_that_of_brute_force() -> None:
-    settings, done = parse_grid(GRID), []
-    points = search_grid("toy", ENCODED, settings, advance=done.append)
+    settings = parse_grid(GRID)
+    points = search_grid("toy", ENCODED, settings)
     assert [point.setting for point in points] == settings
-    assert sum(done) == len(settings) == 11
+    assert len(settings) == 11
     for point in points:
         assert point.setting is not None
         costs, values = expected(point.setting)
@@ -88,13 +88,13 @@ def test_every_point_is_that_of_brute_force() -> None:
 
 def test_the_table_has_the_columns_of_the_paper() -> None:
     points = search_grid("toy", ENCODED, parse_grid(["query_top_k=0", "query_top_k=5 document_top_k=20"]))
-    table = grid_table(points)
+    table = SearchGrid(points).table()
     assert table.header == ["qk", "dk", "L0_q", "L0_d", "FLOPS", "matched", "RR@10", "R@10"]
     assert [row[:2] for row in table.rows] == [["0", "0"], ["5", "20"]]
     assert table.title == "toy, 7 queries"
     assert points[1].evaluation.name == "toy query_top_k=5 document_top_k=20"
     assert points[1].to_json()["setting"]["document_top_k"] == 20
-    two = grid_table([*points, points[0]._replace(system="BM25", setting=None)])
+    two = SearchGrid([*points, points[0]._replace(system="BM25", setting=None)]).table()
     assert two.header[0] == "system"
     assert two.rows[2][:3] == ["BM25", "–", "–"]
 

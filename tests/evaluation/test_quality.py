@@ -17,8 +17,8 @@ from vocable.evaluation import (
     Dataset,
     Evaluation,
     active_terms,
-    evaluate,
     evaluate_run,
+    evaluate_system,
     flops,
     load_dataset,
     parse_measures,
@@ -84,10 +84,10 @@ def test_values_are_means_over_the_judged_queries() -> None:
 
 def test_a_run_counts_the_same_however_it_comes(tmp_path: Path) -> None:
     place, path = write_beir(tmp_path), write_trec(tmp_path / "mine.trec")
-    from_file, from_list = evaluate(path, place, ["nDCG@10"]), evaluate(iter(RUN), DATASET, ["nDCG@10"])
+    from_file, from_list = evaluate_system(path, place, ["nDCG@10"]), evaluate_system(iter(RUN), DATASET, ["nDCG@10"])
     assert from_file.values == from_list.values == {"nDCG@10": pytest.approx(sum(NDCG) / 3)}
     assert (from_file.name, from_list.name) == ("mine", "run")
-    assert evaluate(str(path), place, ["nDCG@10"], name="other").name == "other"
+    assert evaluate_system(str(path), place, ["nDCG@10"], name="other").name == "other"
 
 
 def test_scores_may_be_numpy_numbers() -> None:
@@ -139,7 +139,7 @@ def test_a_document_twice_for_a_query_is_refused() -> None:
 
 def test_a_name_that_is_no_run_says_how_a_model_is_given() -> None:
     with pytest.raises(DataError, match=r"naver/splade-v3: no such run file \(a model is given as vocable.load"):
-        evaluate("naver/splade-v3", DATASET)
+        evaluate_system("naver/splade-v3", DATASET)
 
 
 @pytest.mark.parametrize(
@@ -183,8 +183,7 @@ def test_a_measure_that_fails_on_the_data_is_named() -> None:
 
 
 def test_a_model_is_its_exact_ranking_and_its_cost(toy_model: SparseEncoder) -> None:
-    done: list[int] = []
-    found = retrieve(toy_model, DATASET, k=3, dtype="float32", advance=done.append)
+    found = retrieve(toy_model, DATASET, k=3, dtype="float32")
     queries = encode(toy_model, [QUERIES[row].text for row in (0, 1, 3)], role="query", dtype="float32")
     documents = encode(toy_model, [document.full for document in DOCUMENTS], dtype="float32")
     scores = (queries @ documents.T).toarray()
@@ -198,9 +197,8 @@ def test_a_model_is_its_exact_ranking_and_its_cost(toy_model: SparseEncoder) -> 
     assert found.cost.index_bytes == 8 * documents.nnz + 8 * (documents.shape[1] + 1) + 8 * 5 + letters
     assert found.cost.documents_per_second > 0
     assert 0 < found.cost.search_p50_ms <= found.cost.search_p95_ms
-    assert sum(done) == len(DOCUMENTS)
 
-    evaluation = evaluate(toy_model, DATASET, ["nDCG@3", "R@3"], k=3, dtype="float32")
+    evaluation = evaluate_system(toy_model, DATASET, ["nDCG@3", "R@3"], k=3, dtype="float32")
     again = evaluate_run("run", found.to_run(), DATASET, ["nDCG@3", "R@3"])
     assert evaluation.per_query == again.per_query
     assert evaluation.cost.flops == found.cost.flops
@@ -239,17 +237,17 @@ def test_baseline_and_hybrid_come_through_the_same_door(toy_model: SparseEncoder
 )
 def test_arguments_out_of_range_are_refused(toy_model: SparseEncoder, options: dict[str, object], message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
-        evaluate(toy_model, DATASET, **({"measures": ["nDCG@3", "R@10"]} | options))
+        evaluate_system(toy_model, DATASET, **({"measures": ["nDCG@3", "R@10"]} | options))
 
 
 def test_a_run_cannot_be_pruned() -> None:
     with pytest.raises(ArgumentError, match="a finished run cannot be pruned"):
-        evaluate(RUN, DATASET, ["R@10"], document_top_k=3)
+        evaluate_system(RUN, DATASET, ["R@10"], document_top_k=3)
 
 
 def test_a_model_needs_documents(toy_model: SparseEncoder) -> None:
     with pytest.raises(DataError, match="toy: there are no documents to search"):
-        evaluate(toy_model, Dataset("toy", [], QUERIES, JUDGMENTS), ["AP"])
+        evaluate_system(toy_model, Dataset("toy", [], QUERIES, JUDGMENTS), ["AP"])
 
 
 def test_json_there_and_back() -> None:

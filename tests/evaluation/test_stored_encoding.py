@@ -9,7 +9,7 @@ from vocable.data import Document, Qrel, Query
 from vocable.encoder.encode import TextEncoder
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation import Dataset
-from vocable.evaluation.retrieval import encode_dataset, encode_dataset_into
+from vocable.evaluation.retrieval import encode_dataset
 
 
 @pytest.fixture
@@ -23,19 +23,19 @@ def test_vectors_are_those_of_memory_and_made_once(
     toy_model: SparseEncoder, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = encode_dataset(toy_model, dataset, dtype="float32")
-    found = encode_dataset_into(tmp_path, toy_model, dataset, name="toy", dtype="float32")
+    found = encode_dataset(toy_model, dataset, keep=tmp_path, name="toy", dtype="float32")
     assert abs(found.queries - expected.queries).max() == 0
     assert abs(found.documents - expected.documents).max() == 0
     assert (found.dataset, found.query_ids) == (expected.dataset, ["q0", "q2"])
     monkeypatch.delattr(TextEncoder, "encode")
-    again = encode_dataset_into(tmp_path, toy_model, dataset, name="toy", dtype="float32")
+    again = encode_dataset(toy_model, dataset, keep=tmp_path, name="toy", dtype="float32")
     assert abs(again.documents - expected.documents).max() == 0
 
 
 def test_what_does_not_fit_is_refused(toy_model: SparseEncoder, dataset: Dataset, tmp_path: Path) -> None:
-    encode_dataset_into(tmp_path, toy_model, dataset, name="toy", dtype="float32")
+    encode_dataset(toy_model, dataset, keep=tmp_path, name="toy", dtype="float32")
     with pytest.raises(ArgumentError, match="made with other settings"):
-        encode_dataset_into(tmp_path, toy_model, dataset, name="other", dtype="float32")
+        encode_dataset(toy_model, dataset, keep=tmp_path, name="other", dtype="float32")
     empty = Dataset("toy", [], dataset.queries, dataset.judgments)
     with pytest.raises(DataError, match="no documents"):
-        encode_dataset_into(tmp_path, toy_model, empty, name="toy")
+        encode_dataset(toy_model, empty, keep=tmp_path, name="toy")

@@ -45,7 +45,7 @@ def spoil(who):  # one process alone sees figures of a collapse
 
 def counted(*arguments, **options):
     measured.append(Path(arguments[1]).name)
-    return evaluate(*arguments, **options)
+    return evaluate_system(*arguments, **options)
 
 
 def reason(call, *arguments, **options):
@@ -65,7 +65,8 @@ results = train(recipe, folder / "runs", variants=["one", "two"], overrides=["tr
 missing = ["training.steps=1", "evaluation.datasets=[beir:nowhere]"]
 said.append(reason(train, recipe, folder / "missing", variants=["one"], overrides=missing))
 alone = {
-    name: evaluate(load(folder / "runs" / name), f"beir:{folder / 'toy'}", ["nDCG@10"]).values for name in results
+    name: evaluate_system(load(folder / "runs" / name), f"beir:{folder / 'toy'}", ["nDCG@10"]).values
+    for name in results
 }
 found = {"said": said, "alone": alone, "measured": measured, "results": results.to_json()["runs"]}
 (folder / f"{rank}.json").write_text(json.dumps(found), encoding="utf-8")

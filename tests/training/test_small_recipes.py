@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 from vocable.cli import main
 from vocable.data import Example
 from vocable.encoder.load import load
-from vocable.evaluation import evaluate
+from vocable.evaluation import evaluate_system
 from vocable.training.recipe import Recipe, read_recipe
 from vocable.training.recipe_yaml import recipe_file, recipes
 from vocable.training.train import train
@@ -121,7 +121,7 @@ def test_it_trains_and_is_measured(
     assert len(losses) == 1 or all(loss in log[0] for loss in losses)
     several = len(recipe.evaluation.datasets) > 1
     for dataset in recipe.evaluation.datasets:
-        found = evaluate(model, recipe.place(dataset), recipe.evaluation.measures)
+        found = evaluate_system(model, recipe.place(dataset), recipe.evaluation.measures)
         prefix = f"{Path(dataset).name} " if several else ""
         assert found.cost is not None
         expected = {f"{prefix}{measure}": value for measure, value in found.values.items()}

@@ -13,7 +13,7 @@ from sentence_transformers import SparseEncoder
 
 from vocable.encoder.encode import encode
 from vocable.errors import ArgumentError, DataError
-from vocable.evaluation import evaluate
+from vocable.evaluation import evaluate_system
 from vocable.training.recipe import Recipe, make_recipe
 from vocable.training.train import train
 
@@ -164,5 +164,5 @@ def test_quality_is_measured_during_training(backbones: dict[str, Path], example
     lines = [json.loads(line) for line in (tmp_path / "model" / "log.jsonl").read_text(encoding="utf-8").splitlines()]
     measured = {line["step"]: line for line in lines if "nDCG@10" in line}
     assert sorted(measured) == [4, 8]
-    final = evaluate(model, f"beir:{collection}", ["nDCG@10", "R@5"]).values
+    final = evaluate_system(model, f"beir:{collection}", ["nDCG@10", "R@5"]).values
     assert {name: measured[8][name] for name in final} == pytest.approx(dict(final), abs=1e-6)

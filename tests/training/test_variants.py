@@ -11,7 +11,7 @@ import pytest
 
 from vocable.encoder.load import load
 from vocable.errors import ArgumentError, RecipeError
-from vocable.evaluation import evaluate
+from vocable.evaluation import evaluate_system
 from vocable.training import train as training
 from vocable.training.recipe import read_recipe
 from vocable.training.train import train
@@ -102,7 +102,7 @@ def test_variants_are_trained_measured_and_passed_over(
     for name, steps in (("plain", 1), ("far", 2)):
         assert json.loads((output / name / "recipe.json").read_text(encoding="utf-8"))["training"]["steps"] == steps
         for dataset in ("one", "two"):
-            found = evaluate(load(output / name), f"beir:{tmp_path / dataset}", ["nDCG@10"])
+            found = evaluate_system(load(output / name), f"beir:{tmp_path / dataset}", ["nDCG@10"])
             assert found.cost is not None
             expected = [found.values["nDCG@10"], found.cost.flops]
             measured = results[name].measured
@@ -160,7 +160,7 @@ def test_a_sweep_trains_each_variant_with_each_value(
     for name, result in results.items():
         made = json.loads((output / name / "recipe.json").read_text(encoding="utf-8"))["training"]
         assert (made["steps"], made["regularizers"]["query"]["weight"]) == (1, result.swept[key])
-    found = evaluate(load(output / folders[1]), f"beir:{tmp_path / 'two'}", ["nDCG@10"])
+    found = evaluate_system(load(output / folders[1]), f"beir:{tmp_path / 'two'}", ["nDCG@10"])
     assert results[folders[1]].measured["two nDCG@10"] == pytest.approx(found.values["nDCG@10"])
     # Another value is added to what is there; everything stays in results.json.
     written = (output / folders[0] / "model.safetensors").stat().st_mtime_ns

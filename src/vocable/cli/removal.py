@@ -89,11 +89,11 @@ def _removal(model: SparseEncoder, work: Path, number: int, scores: Path, settin
     from vocable.analysis.removal import removal as remove
     from vocable.encoder.terms import own_terms
     from vocable.evaluation import load_dataset
-    from vocable.evaluation.retrieval import encode_dataset_into
+    from vocable.evaluation.retrieval import encode_dataset
 
     place, side, name = settings["datasets"][number], settings["side"], settings["model"]
     dataset, folder = load_dataset(place), work / VECTORS / str(number)
-    encoded = encode_dataset_into(folder, model, dataset, name=name, dtype=settings["dtype"])
+    encoded = encode_dataset(model, dataset, keep=folder, name=name, dtype=settings["dtype"])
     if not scores.exists():
         score_dataset(scores, model, name, encoded, side)
     texts, wackiest = texts_of(encoded, side), read_wackiest(scores, model)

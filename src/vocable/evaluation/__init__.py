@@ -1,6 +1,7 @@
 """Quality and cost of retrievers, side by side.
 
-evaluate(model_or_run, dataset, measures)       Evaluation
+evaluate(systems, dataset, measures)            Comparison, or a SearchGrid
+evaluate_system(model_or_run, dataset)          Evaluation
 evaluate_run(name, run, dataset, measures)      Evaluation, whatever made the run
 compare(evaluations)                            Comparison, with paired t-tests against the first
 load_dataset(place)                             Dataset(documents, queries, judgments)
@@ -10,8 +11,9 @@ retrieve(model, dataset)                        Retrieval: ranking, vectors and 
 from vocable.evaluation.compare import Comparison, compare, paired_t_test
 from vocable.evaluation.cost import Cost, activation_rates, active_terms, flops, search_latency
 from vocable.evaluation.dataset import Dataset, load_dataset
-from vocable.evaluation.quality import Evaluation, evaluate, evaluate_run, parse_measures
+from vocable.evaluation.quality import Evaluation, evaluate_run, evaluate_system, parse_measures
 from vocable.evaluation.retrieval import Retrieval, retrieve
+from vocable.evaluation.systems import evaluate
 
 __all__ = [
     "Comparison",
@@ -24,6 +26,7 @@ __all__ = [
     "compare",
     "evaluate",
     "evaluate_run",
+    "evaluate_system",
     "flops",
     "load_dataset",
     "paired_t_test",

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.stats import t as student_t
 
-from vocable.errors import ArgumentError
+from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.quality import Evaluation, side_by_side
-from vocable.tables import Table
+from vocable.tables import Table, Tabular
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Tabular):
     """Evaluations of the same queries; the first is the baseline.
 
     `p_values` has, for each further evaluation, {measure: p} of the paired two-sided t-test against the baseline. They
@@ -25,6 +28,12 @@ class Comparison:
     evaluations: tuple[Evaluation, ...]
     p_values: tuple[Mapping[str, float], ...]
 
+    def __len__(self) -> int:
+        return len(self.evaluations)
+
+    def __getitem__(self, number: int) -> Evaluation:
+        return self.evaluations[number]
+
     def to_json(self) -> dict[str, Any]:
         """The comparison as JSON values, without the single queries."""
         systems = [evaluation.to_json() for evaluation in self.evaluations]
@@ -33,21 +42,24 @@ class Comparison:
             system["p"] = None if p is None else dict(p)
         return {"dataset": self.evaluations[0].dataset, "baseline": self.evaluations[0].name, "systems": systems}
 
-    def markdown(self) -> str:
-        """Quality, significance and cost as a markdown table."""
-        return self.table().markdown()
-
     def table(self) -> Table:
         """Quality, significance and cost."""
         return side_by_side(self.evaluations, self.p_values)
 
 
-def compare(evaluations: Sequence[Evaluation]) -> Comparison:
+def compare(results: Sequence[Evaluation | str | os.PathLike[str]]) -> Comparison:
     """Set evaluations side by side and test each against the first, measure by measure.
+
+    Args:
+        results: evaluations, and JSON files that `vocable evaluate` wrote.
 
     Raises:
         ArgumentError: there are none, or they differ in their dataset, measures or queries.
+        DataError: a file is not one of evaluations.
     """
+    evaluations: list[Evaluation] = []
+    for result in results:
+        evaluations += [result] if isinstance(result, Evaluation) else _read(Path(result))
     if not evaluations:
         raise ArgumentError("there are no evaluations to compare")
     baseline, *others = evaluations
@@ -68,6 +80,17 @@ def compare(evaluations: Sequence[Evaluation]) -> Comparison:
             for other in others
         ),
     )
+
+
+def _read(path: Path) -> list[Evaluation]:
+    try:
+        values = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise DataError(f"not JSON: {error}", place=str(path)) from error
+    try:
+        return [Evaluation.from_json(value) for value in (values if isinstance(values, list) else [values])]
+    except DataError as error:
+        raise DataError(str(error), place=str(path)) from error
 
 
 def paired_t_test(first: Mapping[str, float], second: Mapping[str, float]) -> float:

@@ -8,7 +8,7 @@ Letters: q queries, n documents, v output vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import product
 from typing import Any, NamedTuple
@@ -20,8 +20,9 @@ from vocable.errors import ArgumentError, check_texts
 from vocable.evaluation.cost import Cost, active_terms, flops
 from vocable.evaluation.quality import Evaluation, depth, evaluate_run, parse_measures
 from vocable.evaluation.retrieval import Encoded
+from vocable.progress import progress
 from vocable.search.exact import ExactIndex, rescore
-from vocable.tables import NONE, Table
+from vocable.tables import NONE, Table, Tabular
 from vocable.vectors import check_limits, prune
 
 MEASURES = ("RR@10", "R@10")  # those of the paper
@@ -114,7 +115,6 @@ def search_grid(
     measures: Sequence[str | Measure] = MEASURES,
     *,
     k: int = 1000,
-    advance: Callable[[int], object] = lambda done: None,
 ) -> list[GridPoint]:
     """Search an encoded dataset in each of the ways, and measure quality and cost.
 
@@ -127,27 +127,29 @@ def search_grid(
         settings: from `parse_grid`; those that prune documents alike share an index.
         measures: ir_measures names.
         k: results of a search; no measure may look deeper.
-        advance: called with 1 after every setting.
 
     Raises:
         ArgumentError: an argument or a setting out of its range.
     """
     check_depth(settings, measures, k)
     points: dict[Setting, GridPoint] = {}
-    for limits in dict.fromkeys(setting.documents() for setting in settings):
-        alike = [setting for setting in settings if setting.documents() == limits]
-        documents = alike[0].pruned(encoded.documents, "document")
-        index = ExactIndex(documents, encoded.document_ids)
-        for setting in alike:
-            queries = setting.pruned(encoded.queries, "query")
-            ranking = index.search(queries, setting.rescore or k, minimum_match=setting.minimum_match)
-            if setting.rescore:
-                ranking = rescore(ranking, encoded.queries, encoded.documents, k)
-            cost = _cost(queries, documents, index, setting)
-            label = f"{name} {as_text(setting)}".strip()
-            run = ranking.to_run(encoded.query_ids)
-            points[setting] = GridPoint(name, setting, evaluate_run(label, run, encoded.dataset, measures, cost=cost))
-            advance(1)
+    with progress("search", total=len(settings)) as advance:
+        for limits in dict.fromkeys(setting.documents() for setting in settings):
+            alike = [setting for setting in settings if setting.documents() == limits]
+            documents = alike[0].pruned(encoded.documents, "document")
+            index = ExactIndex(documents, encoded.document_ids)
+            for setting in alike:
+                queries = setting.pruned(encoded.queries, "query")
+                ranking = index.search(queries, setting.rescore or k, minimum_match=setting.minimum_match)
+                if setting.rescore:
+                    ranking = rescore(ranking, encoded.queries, encoded.documents, k)
+                cost = _cost(queries, documents, index, setting)
+                label = f"{name} {as_text(setting)}".strip()
+                run = ranking.to_run(encoded.query_ids)
+                points[setting] = GridPoint(
+                    name, setting, evaluate_run(label, run, encoded.dataset, measures, cost=cost)
+                )
+                advance(1)
     return [points[setting] for setting in settings]
 
 
@@ -159,21 +161,31 @@ def check_depth(settings: Sequence[Setting], measures: Sequence[str | Measure], 
         raise ArgumentError(f"a measure looks at {deepest} results, where a search gives {shortest}")
 
 
-def grid_table(points: Sequence[GridPoint]) -> Table:
-    """The points as a table: what is swept, mean numbers of terms, FLOPS, matched documents and the measures."""
-    shown, first = swept(points), points[0].evaluation
-    several = len({point.system for point in points}) > 1
-    header = [*(["system"] if several else []), *(COLUMNS[name] for name in shown)]
-    rows = []
-    for point in points:
-        cost = point.evaluation.cost or Cost()
-        setting = [NONE if point.setting is None else f"{getattr(point.setting, name):g}" for name in shown]
-        costs = [cost.query_terms, cost.document_terms, cost.flops, cost.matched]
-        cells = [NONE if value is None else f"{value:.4g}" for value in costs]
-        values = [f"{value:.4f}" for value in point.evaluation.values.values()]
-        rows.append([*([point.system] if several else []), *setting, *cells, *values])
-    title = f"{first.dataset}, {first.queries} queries"
-    return Table(title, [*header, "L0_q", "L0_d", "FLOPS", "matched", *first.values], rows)
+@dataclass(frozen=True)
+class SearchGrid(Tabular):
+    """Systems searched in many ways."""
+
+    points: list[GridPoint]
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """The points as JSON values."""
+        return [point.to_json() for point in self.points]
+
+    def table(self) -> Table:
+        """What is swept, mean numbers of terms, FLOPS, matched documents and the measures."""
+        shown, first = swept(self.points), self.points[0].evaluation
+        several = len({point.system for point in self.points}) > 1
+        header = [*(["system"] if several else []), *(COLUMNS[name] for name in shown)]
+        rows = []
+        for point in self.points:
+            cost = point.evaluation.cost or Cost()
+            setting = [NONE if point.setting is None else f"{getattr(point.setting, name):g}" for name in shown]
+            costs = [cost.query_terms, cost.document_terms, cost.flops, cost.matched]
+            cells = [NONE if value is None else f"{value:.4g}" for value in costs]
+            values = [f"{value:.4f}" for value in point.evaluation.values.values()]
+            rows.append([*([point.system] if several else []), *setting, *cells, *values])
+        title = f"{first.dataset}, {first.queries} queries"
+        return Table(title, [*header, "L0_q", "L0_d", "FLOPS", "matched", *first.values], rows)
 
 
 def swept(points: Sequence[GridPoint]) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -28,7 +28,7 @@ from vocable.evaluation.cost import Cost, cost_columns
 from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.retrieval import retrieve
 from vocable.search.ranking import read_trec
-from vocable.tables import NONE, Table, p_value
+from vocable.tables import NONE, Table, Tabular, p_value
 
 
 def parse_measures(names: Sequence[str | Measure]) -> dict[str, Measure]:
@@ -143,7 +143,7 @@ Run = str | os.PathLike[str] | Iterable[ScoredDoc]
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class Evaluation(Tabular):
     """The quality of one system on one dataset.
 
     `values` are means over all judged queries, one that was not answered counting as its measure's default (0);
@@ -186,16 +186,12 @@ class Evaluation:
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise DataError(f"not an evaluation as JSON: {error!r}") from error
 
-    def markdown(self) -> str:
-        """Quality and cost as a markdown table of one row."""
-        return self.table().markdown()
-
     def table(self) -> Table:
         """Quality and cost in one row."""
         return side_by_side([self])
 
 
-def evaluate(
+def evaluate_system(
     model_or_run: SparseEncoder | Run,
     dataset: str | os.PathLike[str] | Dataset,
     measures: Sequence[str | Measure] = DEFAULT_MEASURES,
@@ -205,7 +201,6 @@ def evaluate(
     query_top_k: int | None = None,
     document_top_k: int | None = None,
     dtype: DType = "auto",
-    advance: Callable[[int], object] = lambda done: None,
 ) -> Evaluation:
     """Evaluate a model, or a run that anything made, on a dataset.
 
@@ -219,7 +214,6 @@ def evaluate(
         query_top_k: keep only so many terms of a model's query.
         document_top_k: keep only so many terms of a model's document.
         dtype: of a model, as in `vocable.encode`.
-        advance: called with the number of documents that a model has encoded, after every batch.
 
     Raises:
         ArgumentError: an unknown measure, or an argument out of its range.
@@ -241,7 +235,6 @@ def evaluate(
         query_top_k=query_top_k,
         document_top_k=document_top_k,
         dtype=dtype,
-        advance=advance,
     )
     return evaluate_run(name or _model_name(model_or_run), found.to_run(), collection, measures, cost=found.cost)
 
@@ -254,7 +247,7 @@ def evaluate_run(
     *,
     cost: Cost | None = None,
 ) -> Evaluation:
-    """Evaluate a run, whatever made it: `evaluate` for models, lexical baselines and hybrids alike ends here.
+    """Evaluate a run, whatever made it: `evaluate_system` for models, lexical baselines and hybrids alike ends here.
 
     Queries that are not judged are left out. Hits are ordered by their scores, equal ones as the software behind the
     measure does it: trec_eval, which computes most, by descending document id.

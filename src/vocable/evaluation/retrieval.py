@@ -1,17 +1,11 @@
-"""A model and a dataset -> a ranking and what it cost.
-
-The lexical baselines on a dataset: a ranking and what it cost, to stand beside a model's.
-
-A dataset encoded into a folder, so that a kill loses little: `encode_dataset` for long work.
-"""
+"""A dataset encoded and searched: rankings of a model and of the lexical baselines, and what they cost."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from ir_measures import ScoredDoc
@@ -20,14 +14,17 @@ from sentence_transformers import SparseEncoder
 
 from vocable.data import Document
 from vocable.encoder.encode import DType, TextEncoder
-from vocable.encoder.stream import encode_stream
-from vocable.errors import ArgumentError, DataError
+from vocable.encoder.load import load
+from vocable.encoder.roles import Role
+from vocable.encoder.stream import describe, encode_stream
+from vocable.errors import ArgumentError, DataError, VectorsError
 from vocable.evaluation.cost import Cost, activation_rates, active_terms, flops, search_latency, spread
 from vocable.evaluation.dataset import Dataset
+from vocable.progress import progress
 from vocable.search.bm25 import RM3, BM25Index
 from vocable.search.exact import ExactIndex
 from vocable.search.ranking import Ranking
-from vocable.vectors import read_vectors
+from vocable.vectors import Sources, read_vectors
 
 logger = logging.getLogger(__name__)
 SHOWN = 10  # results of a search whose time is measured: what somebody who waits for it looks at
@@ -56,7 +53,7 @@ class Encoded(NamedTuple):
     dataset: Dataset
     queries: csr_array
     documents: csr_array
-    documents_per_second: float
+    documents_per_second: float | None
 
     @property
     def query_ids(self) -> list[str]:
@@ -77,7 +74,6 @@ def retrieve(
     query_top_k: int | None = None,
     document_top_k: int | None = None,
     dtype: DType = "auto",
-    advance: Callable[[int], object] = lambda done: None,
 ) -> Retrieval:
     """Encode the judged queries and all documents of `dataset` with `model`, and search exactly.
 
@@ -88,7 +84,6 @@ def retrieve(
         query_top_k: keep only so many terms of a query.
         document_top_k: keep only so many terms of a document.
         dtype: as in `vocable.encode`.
-        advance: called with the number of documents done after every batch.
 
     Raises:
         DataError: no documents, or no judged queries.
@@ -96,9 +91,12 @@ def retrieve(
     """
     if k < 1:
         raise ArgumentError(f"k must be at least 1, not {k}")
-    encoded = encode_dataset(
-        model, dataset, query_top_k=query_top_k, document_top_k=document_top_k, dtype=dtype, advance=advance
-    )
+    encoded = encode_dataset(model, dataset, query_top_k=query_top_k, document_top_k=document_top_k, dtype=dtype)
+    return retrieve_encoded(encoded, k=k)
+
+
+def retrieve_encoded(encoded: Encoded, *, k: int = 1000) -> Retrieval:
+    """Search the vectors of a dataset exactly; `k` results of a query."""
     index = ExactIndex(encoded.documents, encoded.document_ids)
     cost = _cost(encoded.queries, encoded.documents, index, rate=encoded.documents_per_second)
     ranking = index.search(encoded.queries, k)
@@ -109,35 +107,83 @@ def encode_dataset(
     model: SparseEncoder,
     dataset: Dataset,
     *,
+    keep: Path | None = None,
+    name: str = "",
+    title: str = "encode",
     query_top_k: int | None = None,
     document_top_k: int | None = None,
     dtype: DType = "auto",
-    advance: Callable[[int], object] = lambda done: None,
+    max_length: int | None = None,
 ) -> Encoded:
-    """Encode the judged queries and all documents of `dataset`; arguments and errors are those of `retrieve`."""
+    """Encode the judged queries and all documents of `dataset`.
+
+    Args:
+        model: from `vocable.load`.
+        dataset: from `load_dataset`.
+        keep: a folder for the vectors, `queries` and `documents`: what is whole there is read, and a killed call goes
+            on when it is repeated.
+        name: of the model, written down with the vectors that are kept.
+        title: of the progress bar.
+        query_top_k: keep only so many terms of a query.
+        document_top_k: keep only so many terms of a document.
+        dtype: as in `vocable.encode`.
+        max_length: tokens per text, in place of the model's own length.
+
+    Raises:
+        DataError: no documents, or no judged queries.
+        ArgumentError: an argument out of its range, or the vectors that are kept were made with other settings.
+        VectorsError: they were made from other texts, or are damaged.
+    """
     judged = dataset.judged()
     if not judged.documents:
         raise DataError("there are no documents to search", place=dataset.name)
     # The queries first: they are few, and warm the model up before the documents are timed.
-    encoder = TextEncoder(model, "query", top_k=query_top_k, dtype=dtype)
-    queries, _ = _encode(encoder, [query.text for query in judged.queries], lambda done: None)
-    encoder = TextEncoder(model, "document", top_k=document_top_k, dtype=dtype)
-    documents, seconds = _encode(encoder, [document.full for document in judged.documents], advance)
-    return Encoded(judged, queries, documents, len(judged.documents) / seconds)
+    texts = [Document(query.id, query.text) for query in judged.queries], judged.documents
+    limits = {"query": query_top_k, "document": document_top_k}
+    matrices, seconds = [], 0.0
+    with progress(title, total=sum(map(len, texts))) as advance:
+        for (role, top_k), documents in zip(limits.items(), texts, strict=True):
+            encoder = TextEncoder(model, cast(Role, role), top_k=top_k, dtype=dtype, max_length=max_length)
+            if keep is None:
+                start = perf_counter()
+                matrices.append(encoder.encode([document.full for document in documents], advance))
+                seconds = perf_counter() - start
+            else:
+                keep.mkdir(parents=True, exist_ok=True)
+                place = keep / ("queries" if role == "query" else "documents")
+                done = encode_stream(encoder, documents, place, model=name, source=judged.name)
+                matrices.append(read_vectors(place).matrix)
+                seconds = done.seconds
+            if encoder.truncated:
+                message = "%d of %d %s texts were cut at %d tokens"
+                logger.warning(message, encoder.truncated, len(documents), encoder.role, encoder.max_length)
+    queries, vectors = matrices
+    return Encoded(judged, queries, vectors, len(judged.documents) / seconds if seconds else 0.0)
 
 
-def _encode(encoder: TextEncoder, texts: Sequence[str], advance: Callable[[int], object]) -> tuple[csr_array, float]:
-    """The vectors [b, v] of b texts and the seconds it took."""
-    start = perf_counter()
-    vectors = encoder.encode(texts, advance)
-    seconds = perf_counter() - start
-    if encoder.truncated:
-        message = "%d of %d %s texts were cut at %d tokens"
-        logger.warning(message, encoder.truncated, len(texts), encoder.role, encoder.max_length)
-    return vectors, seconds
+def stored_dataset(
+    source: Sources, dataset: Dataset, *, dtype: DType = "auto", max_length: int | None = None
+) -> Encoded:
+    """The dataset with document vectors that are stored; the model that they name encodes the judged queries.
+
+    Raises:
+        DataError: no judged queries.
+        VectorsError: a document has no vector, or the model has another vocabulary by now.
+    """
+    judged, stored = dataset.judged(), read_vectors(source)
+    rows = {identifier: row for row, identifier in enumerate(stored.ids)}
+    missing = next((document.id for document in judged.documents if document.id not in rows), None)
+    if missing is not None or not judged.documents:
+        raise VectorsError(f"{source}: the document {missing!r} of {dataset.name} has no vector")
+    encoder = TextEncoder(load(stored.meta.model), "query", dtype=dtype, max_length=max_length)
+    if describe(encoder, stored.meta.model).vocabulary != stored.meta.vocabulary:
+        raise VectorsError(f"{source}: the vocabulary of {stored.meta.model} is another one by now")
+    queries = encoder.encode([query.text for query in judged.queries])
+    documents = stored.matrix[[rows[document.id] for document in judged.documents]]
+    return Encoded(judged, queries, documents, None)
 
 
-def _cost(queries: csr_array, documents: csr_array, index: ExactIndex, rate: float) -> Cost:
+def _cost(queries: csr_array, documents: csr_array, index: ExactIndex, rate: float | None) -> Cost:
     singles = [queries[[row]] for row in spread(queries.shape[0])]
     p50, p95 = search_latency(lambda query: index.search(query, k=SHOWN, threads=1), singles)
     return Cost(
@@ -190,39 +236,3 @@ def retrieve_lexically(dataset: Dataset, *, k: int = 1000, rm3: bool = False) ->
         search_p95_ms=p95,
     )
     return LexicalRetrieval(index.search(queries, k), [query.id for query in judged.queries], cost)
-
-
-def encode_dataset_into(
-    folder: Path,
-    model: SparseEncoder,
-    dataset: Dataset,
-    *,
-    name: str,
-    dtype: DType = "auto",
-) -> Encoded:
-    """Encode the judged queries and all documents of `dataset`, going on where an earlier call stopped.
-
-    Args:
-        folder: for the vectors, `queries` and `documents`; what is whole there is read.
-        model: from `vocable.load`.
-        dataset: from `load_dataset`.
-        name: of the model, written down with the vectors.
-        dtype: as in `vocable.encode`.
-
-    Raises:
-        DataError: no documents, or no judged queries.
-        ArgumentError: the vectors that are there were made with other settings.
-        VectorsError: they were made from other texts, or are damaged.
-    """
-    judged = dataset.judged()
-    if not judged.documents:
-        raise DataError("there are no documents to search", place=dataset.name)
-    folder.mkdir(parents=True, exist_ok=True)
-    queries = [Document(query.id, query.text) for query in judged.queries]
-    encoder = TextEncoder(model, "query", dtype=dtype)
-    encode_stream(encoder, queries, folder / "queries", model=name, source=judged.name)
-    encoder = TextEncoder(model, "document", dtype=dtype)
-    place = folder / "documents"
-    done = encode_stream(encoder, judged.documents, place, model=name, source=judged.name, total=len(judged.documents))
-    rate = done.texts / done.seconds if done.seconds else 0.0
-    return Encoded(judged, read_vectors(folder / "queries").matrix, read_vectors(place).matrix, rate)

@@ -22,7 +22,7 @@ from vocable.encoder.output_vocabulary import output_vocabulary
 from vocable.encoder.roles import Role
 from vocable.encoder.terms import own_terms, terms
 from vocable.errors import ArgumentError, VectorsError
-from vocable.tables import Table
+from vocable.tables import Table, Tabular
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class MatchedTerm:
 
 
 @dataclass(frozen=True)
-class Explanation:
+class Explanation(Tabular):
     """A score and the terms that made it, the weightiest first."""
 
     score: float
@@ -91,7 +91,7 @@ class ExpansionTerm:
 
 
 @dataclass(frozen=True)
-class Expansion:
+class Expansion(Tabular):
     """The heaviest terms of a text's vector, and how many `active` ones it has."""
 
     active: int

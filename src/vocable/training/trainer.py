@@ -21,7 +21,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from vocable.evaluation import evaluate
+from vocable.evaluation import evaluate_system
 from vocable.objectives.regularizers import OneSide, WackinessFlops
 from vocable.storage import replacing
 from vocable.training import processes
@@ -155,7 +155,7 @@ class EvaluateDuringTraining(TrainerCallback):
         found: dict[str, float] = {}
         for dataset in self._datasets:
             prefix = f"{short_name(dataset)} " if len(self._datasets) > 1 else ""
-            values = evaluate(model, dataset, self._settings.measures).values
+            values = evaluate_system(model, dataset, self._settings.measures).values
             found |= {f"{prefix}{measure}": value for measure, value in values.items()}
         model.train()
         loss_is_due = control.should_log

@@ -20,7 +20,7 @@ from sentence_transformers import SparseEncoder
 
 from vocable.encoder.load import load
 from vocable.errors import RecipeError
-from vocable.evaluation import evaluate
+from vocable.evaluation import evaluate_system
 from vocable.storage import finished, read_record, write_record
 from vocable.tables import NONE, Table, short
 from vocable.training import processes
@@ -222,7 +222,7 @@ def _measured(model: SparseEncoder, recipe: Recipe) -> dict[str, float]:
         return figures
     for source in recipe.evaluation.datasets:
         prefix = f"{short_name(source)} " if len(recipe.evaluation.datasets) > 1 else ""
-        evaluation = evaluate(model, recipe.place(source), recipe.evaluation.measures)
+        evaluation = evaluate_system(model, recipe.place(source), recipe.evaluation.measures)
         figures |= {f"{prefix}{measure}": value for measure, value in evaluation.values.items()}
         if evaluation.cost is not None and evaluation.cost.flops is not None:
             figures[f"{prefix}{FLOPS}"] = evaluation.cost.flops

@@ -1,0 +1,203 @@
+"""The verb `evaluate`: models, runs, stored vectors and the lexical baselines on one dataset, side by side.
+
+Letters: q queries, n documents, v output vocabulary, k results.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from sentence_transformers import SparseEncoder
+
+from vocable.encoder.encode import DType
+from vocable.encoder.load import load
+from vocable.encoder.stream import model_name
+from vocable.errors import ArgumentError
+from vocable.evaluation.compare import Comparison, compare
+from vocable.evaluation.dataset import Dataset, load_dataset
+from vocable.evaluation.grid import MEASURES, GridPoint, SearchGrid, Setting, check_depth, parse_grid, search_grid
+from vocable.evaluation.quality import DEFAULT_MEASURES, Evaluation, evaluate_run, parse_measures
+from vocable.evaluation.retrieval import (
+    Encoded,
+    encode_dataset,
+    retrieve_encoded,
+    retrieve_lexically,
+    stored_dataset,
+)
+from vocable.search.fusion import weighted
+from vocable.search.ranking import Ranking, read_trec
+from vocable.storage import replacing
+from vocable.vectors import holds_vectors
+
+DEPTH = 1000  # results of a query
+System: TypeAlias = SparseEncoder | str | os.PathLike[str]
+
+
+def evaluate(
+    systems: System | Sequence[System] | Mapping[str, System],
+    dataset: str | os.PathLike[str] | Dataset,
+    measures: Sequence[str] | None = None,
+    *,
+    bm25: bool = False,
+    rm3: bool = False,
+    hybrid: bool = False,
+    grid: Sequence[str] | None = None,
+    figure: str | os.PathLike[str] | None = None,
+    per_query: str | os.PathLike[str] | None = None,
+    output: str | os.PathLike[str] | None = None,
+    dtype: DType = "auto",
+    max_length: int | None = None,
+) -> Comparison | SearchGrid:
+    """Measure the quality and cost of models and runs; each is tested against the first (paired t-test).
+
+    Args:
+        systems: one or several, or several by the names to call them: a model from `vocable.load` or its name, the path
+            of a TREC run, or the folder of document vectors that `vocable encode` wrote (the model that they name
+            encodes the queries).
+        dataset: a source such as "beir:DIR" or "pydocs:#test", or a `Dataset`.
+        measures: ir_measures names; nDCG@10, R@1000 and RR@10 unless given.
+        bm25: also evaluate BM25.
+        rm3: also evaluate BM25 with RM3, feedback from its results.
+        hybrid: also evaluate each system fused with BM25.
+        grid: ways to search with one encoding, as "query_top_k=5,10 rescore=100" (`vocable.evaluation.grid`).
+        figure: with `grid`, a file for quality against FLOPS, .png or .svg.
+        per_query: a file for every query's values, tab-separated.
+        output: a JSON file for `vocable.compare`.
+        dtype: "auto" computes in bfloat16 where the device has it natively.
+        max_length: tokens per text, in place of a model's own length.
+
+    Raises:
+        ArgumentError: an unknown measure, or arguments that exclude each other.
+        DataError: the dataset or a run cannot be read, or they have no query in common.
+        ModelError: no such model.
+    """
+    named = _named(systems)
+    runs = [name for name, system in named.items() if _is_run(system)]
+    if grid is None and figure is not None:
+        raise ArgumentError("--figure goes with --grid")
+    if grid is not None and (hybrid or rm3 or per_query is not None or runs):
+        raise ArgumentError("--grid goes with models, and without --rm3, --hybrid and --per-query")
+    chosen = list(measures or (DEFAULT_MEASURES if grid is None else MEASURES))
+    parse_measures(chosen)  # a mistyped one is known before anything slow begins
+    settings = None if grid is None else parse_grid(grid)
+    if settings is not None:
+        check_depth(settings, chosen, DEPTH)
+    if figure is not None:
+        _figures().check_figure(Path(figure))
+    searched = bm25 or rm3 or hybrid or len(runs) < len(named)
+    collection = dataset.judged() if isinstance(dataset, Dataset) else load_dataset(dataset, documents=searched)
+    options: dict[str, Any] = {"dtype": dtype, "max_length": max_length}
+    if settings is not None:
+        found = _in_many_ways(named, collection, chosen, settings, bm25, options)
+        if figure is not None:
+            _figures().save_figure(_figures().pruning_against_flops(found.points), figure)
+        evaluations = [point.evaluation for point in found.points]
+    else:
+        evaluations = _one_by_one(named, collection, chosen, bm25, rm3, hybrid, options)
+    if per_query is not None:
+        _write(per_query, "\n".join(_per_query_lines(evaluations)))
+    if output is not None:
+        _write(output, json.dumps([evaluation.to_json() for evaluation in evaluations], indent=1))
+    return compare(evaluations) if settings is None else found
+
+
+def _named(systems: System | Sequence[System] | Mapping[str, System]) -> dict[str, System]:
+    if isinstance(systems, Mapping):
+        return dict(systems)
+    several = [systems] if isinstance(systems, SparseEncoder | str | os.PathLike) else list(systems)
+    if not several:
+        raise ArgumentError("there is no system to evaluate")
+    named: dict[str, System] = {}
+    for system in several:
+        path = Path(model_name(system) if isinstance(system, SparseEncoder) else system)
+        name = path.stem if _is_run(system) else path.name
+        while name in named:
+            name += "'"
+        named[name] = system
+    return named
+
+
+def _is_run(system: System) -> bool:
+    return not isinstance(system, SparseEncoder) and Path(system).is_file() and not holds_vectors(system)
+
+
+def _encoded(system: System, dataset: Dataset, name: str, options: dict[str, Any]) -> Encoded:
+    if not isinstance(system, SparseEncoder):
+        if holds_vectors(system):
+            return stored_dataset(system, dataset, **options)
+        system = load(os.fspath(system))
+    return encode_dataset(system, dataset, title=name, **options)
+
+
+def _one_by_one(
+    named: Mapping[str, System],
+    dataset: Dataset,
+    measures: list[str],
+    bm25: bool,
+    rm3: bool,
+    hybrid: bool,
+    options: dict[str, Any],
+) -> list[Evaluation]:
+    """The evaluation of every system, each followed by its hybrid, and the lexical ones last."""
+    lexical = retrieve_lexically(dataset, k=DEPTH) if bm25 or hybrid else None
+    ids, evaluations = [query.id for query in dataset.queries], []
+    for name, system in named.items():
+        if not isinstance(system, SparseEncoder) and _is_run(system):
+            run = read_trec(system)
+            evaluations.append(evaluate_run(name, run, dataset, measures))
+            if hybrid:
+                judged = set(ids)
+                hits = [hit for hit in run if hit.query_id in judged]
+                ranking = Ranking.from_run(hits, ids, [document.id for document in dataset.documents])
+        else:
+            found = retrieve_encoded(_encoded(system, dataset, name, options), k=DEPTH)
+            evaluations.append(evaluate_run(name, found.to_run(), dataset, measures, cost=found.cost))
+            ranking = found.ranking
+        if hybrid and lexical is not None:
+            both = weighted([ranking, lexical.ranking], [1, 1], depth=DEPTH)
+            evaluations.append(evaluate_run(f"{evaluations[-1].name} + BM25", both.to_run(ids), dataset, measures))
+    expanded = retrieve_lexically(dataset, k=DEPTH, rm3=True) if rm3 else None
+    for name, one in (("BM25", lexical if bm25 else None), ("BM25 + RM3", expanded)):
+        if one is not None:
+            evaluations.append(evaluate_run(name, one.ranking.to_run(ids), dataset, measures, cost=one.cost))
+    return evaluations
+
+
+def _in_many_ways(
+    named: Mapping[str, System],
+    dataset: Dataset,
+    measures: list[str],
+    settings: Sequence[Setting],
+    bm25: bool,
+    options: dict[str, Any],
+) -> SearchGrid:
+    points: list[GridPoint] = []
+    for name, system in named.items():
+        points += search_grid(name, _encoded(system, dataset, name, options), settings, measures, k=DEPTH)
+    if bm25:
+        found = retrieve_lexically(dataset, k=DEPTH)
+        run = found.ranking.to_run(found.query_ids)
+        points.append(GridPoint("BM25", None, evaluate_run("BM25", run, dataset, measures, cost=found.cost)))
+    return SearchGrid(points)
+
+
+def _figures() -> Any:
+    return import_module("vocable.analysis.figures")  # drawn by a later part, and only if asked for
+
+
+def _per_query_lines(evaluations: Sequence[Evaluation]) -> Iterator[str]:
+    yield "system\tmeasure\tquery\tvalue"
+    for evaluation in evaluations:
+        for measure, values in evaluation.per_query.items():
+            for query, value in values.items():
+                yield f"{evaluation.name}\t{measure}\t{query}\t{value:.6g}"
+
+
+def _write(path: str | os.PathLike[str], text: str) -> None:
+    with replacing(path) as file:
+        file.write(f"{text}\n".encode())
