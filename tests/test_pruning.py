@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.sparse import csr_array
 
 from vocable.errors import ArgumentError, VectorsError
-from vocable.vectors import VectorsMeta, prune, prune_stored, read_vectors, remove_terms, write_vectors
+from vocable.vectors import VectorsMeta, prune, read_vectors, remove_terms, write_vectors
 
 # Few distinct weights, so that ties are common.
 dense_matrices = arrays(
@@ -92,13 +92,12 @@ def test_stored_vectors_are_pruned_shard_by_shard(tmp_path: Path) -> None:
     source.mkdir()
     write_vectors(source / "part-00000.parquet", ["a", "b"], MATRIX[:2], META)
     write_vectors(source / "part-00001.parquet", ["c"], MATRIX[2:], META)
-    done: list[int] = []
-    assert prune_stored(source, output, mass=0.5, advance=done.append) == (8, 4)
+    assert prune(source, output=output, mass=0.5) == (8, 4)
     stored = read_vectors(output)
-    assert (list(stored.ids), stored.meta, done) == (["a", "b", "c"], META, [2, 1])
+    assert (list(stored.ids), stored.meta) == (["a", "b", "c"], META)
     assert stored.matrix.toarray().tolist() == [[4, 0, 3, 0], [0] * 4, [1, 1, 0, 0]]
     with pytest.raises(ArgumentError, match="is already there"):
-        prune_stored(source, output, top_k=1)
+        prune(source, output=output, top_k=1)
 
 
 def test_what_the_limits_leave_can_lose_more(tmp_path: Path) -> None:
@@ -110,7 +109,7 @@ def test_what_the_limits_leave_can_lose_more(tmp_path: Path) -> None:
         seen.extend(ids)
         return remove_terms(matrix, [0])
 
-    assert prune_stored(source, output, mass=0.5, then=without_the_first) == (8, 2)
+    assert prune(source, output=output, mass=0.5, then=without_the_first) == (8, 2)
     assert seen == ["a", "b", "c"]
     assert read_vectors(output).matrix.toarray().tolist() == [[0, 0, 3, 0], [0] * 4, [0, 1, 0, 0]]
 
@@ -121,5 +120,5 @@ def test_nothing_is_left_of_a_pruning_that_fails(tmp_path: Path) -> None:
     write_vectors(source / "part-00000.parquet", ["a"], MATRIX[:1], META)
     (source / "part-00001.parquet").write_bytes(b"cut short")
     with pytest.raises(VectorsError, match="part-00001"):
-        prune_stored(source, tmp_path / "pruned", top_k=1)
+        prune(source, output=tmp_path / "pruned", top_k=1)
     assert [path.name for path in tmp_path.iterdir()] == ["whole"]

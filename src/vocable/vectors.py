@@ -1,17 +1,13 @@
-"""Sparse vectors: what a valid matrix of them is, how they are stored, and how they are rounded (`pruning` cuts them).
+"""Sparse vectors: what a valid matrix of them is, and how they are stored, rounded and pruned.
 
-Shapes: n vectors (texts), v output vocabulary. Everywhere in vocable a matrix of sparse vectors is a `csr_array` [n, v]
-with sorted int32 indices, float32 weights > 0 and no explicit zeros; `as_vectors` makes one or says why it cannot.
+Everywhere in vocable a matrix of sparse vectors is a `csr_array` [n, v] with sorted int32 indices, float32 weights > 0
+and no explicit zeros; `as_vectors` makes one or says why it cannot.
 
 On disk a vector is a Parquet row (id: string, indices: list<int32>, values: list<float32>): the offsets of an Arrow
 list column are the `indptr` of a CSR matrix, so reading needs no conversion. Pages carry checksums, and a Parquet
 file's footer is written last, so a file that is cut short or damaged is refused as a whole.
 
-Static pruning: only the heaviest terms of a vector stay, of queries or of documents (Lassance et al. 2023).
-
-One implementation for every place where vectors are: texts that are being encoded, stored vectors, and a search.
-
-Shapes: n vectors, v terms.
+Shapes: n vectors (texts), v output vocabulary.
 """
 
 from __future__ import annotations
@@ -21,7 +17,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeAlias, cast, overload
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +25,8 @@ import pyarrow.parquet as pq
 from scipy.sparse import csr_array, issparse
 
 from vocable.errors import ArgumentError, VectorsError
-from vocable.storage import Ids, refuse_taken, replacing, replacing_folder
+from vocable.progress import track
+from vocable.storage import Ids, replacing, replacing_folder
 
 METADATA_KEY = b"vocable"
 FORMAT = 1
@@ -65,6 +62,7 @@ class VectorsMeta:
         return cls(**{name: values[name] for name in wanted})
 
 
+Then: TypeAlias = Callable[[Sequence[str], csr_array], csr_array]
 Sources = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
@@ -288,17 +286,58 @@ def _matrix(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, size: int
     return csr_array(parts, shape=(len(indptr) - 1, size))
 
 
-def prune(matrix: csr_array, top_k: int | None = None, min_weight: float = 0.0, mass: float | None = None) -> csr_array:
-    """Keep the heaviest terms of every vector [n, v].
+class Pruned(NamedTuple):
+    """How many postings stored vectors had before they were pruned, and how many they have now."""
+
+    postings_before: int
+    postings: int
+
+    def to_json(self) -> dict[str, int]:
+        """Return the counts as JSON values."""
+        return self._asdict()
+
+    def __str__(self) -> str:
+        return f"{self.postings:,} of {self.postings_before:,} postings kept"
+
+
+@overload
+def prune(
+    vectors: csr_array, top_k: int | None = None, min_weight: float = 0.0, mass: float | None = None
+) -> csr_array: ...
+@overload
+def prune(
+    vectors: Sources,
+    top_k: int | None = None,
+    min_weight: float = 0.0,
+    mass: float | None = None,
+    *,
+    output: str | os.PathLike[str],
+    then: Then | None = None,
+) -> Pruned: ...
+def prune(
+    vectors: csr_array | Sources,
+    top_k: int | None = None,
+    min_weight: float = 0.0,
+    mass: float | None = None,
+    *,
+    output: str | os.PathLike[str] | None = None,
+    then: Then | None = None,
+) -> csr_array | Pruned:
+    """Keep the heaviest terms of every vector [n, v], in memory or on disk (Lassance et al. 2023).
 
     Each limit looks at the whole vector, and a term stays if it meets all of them. Of terms that weigh the same, those
     with the lower index come first.
 
     Args:
-        matrix: sparse vectors.
+        vectors: a matrix of sparse vectors; with `output`, what `read_shards` reads, one shard after the other.
         top_k: so many terms.
         min_weight: terms that weigh at least this.
         mass: the fewest terms that together have this share of the vector's total weight, above 0 and at most 1.
+        output: the folder for pruned shards; there only when it is whole.
+        then: with `output`, called with the ids and what the limits leave of a shard [n, v], to leave less of it.
+
+    Returns:
+        the matrix; with `output`, the counts of postings.
 
     >>> vectors = csr_array(np.array([[0.5, 2.0, 0.5, 1.0]], dtype=np.float32))
     >>> prune(vectors, top_k=3).toarray().tolist()
@@ -307,54 +346,24 @@ def prune(matrix: csr_array, top_k: int | None = None, min_weight: float = 0.0, 
     [[0.0, 2.0, 0.0, 1.0]]
 
     Raises:
-        ArgumentError: a limit out of its range.
-        VectorsError: not sparse vectors.
+        ArgumentError: a limit out of its range, or something is at `output` already.
+        VectorsError: not sparse vectors, or stored ones that cannot be read.
     """
     check_limits(top_k, min_weight, mass)
-    matrix = as_vectors(matrix)
-    keep = matrix.data >= np.float32(min_weight)
-    if top_k is not None or mass is not None:
-        keep &= _heaviest(matrix, top_k, mass)
-    return matrix if keep.all() else selected(matrix, keep)
-
-
-def prune_stored(
-    source: str | os.PathLike[str],
-    output: Path,
-    *,
-    top_k: int | None = None,
-    min_weight: float = 0.0,
-    mass: float | None = None,
-    then: Callable[[Sequence[str], csr_array], csr_array] = lambda ids, matrix: matrix,
-    advance: Callable[[int], object] = lambda done: None,
-) -> tuple[int, int]:
-    """Prune a file or folder of vectors, a shard at a time, into the folder `output`; limits and errors as in `prune`.
-
-    Args:
-        source: what `vocable.vectors.read_shards` reads.
-        output: there only when it is whole.
-        top_k: as in `prune`, like the other limits.
-        min_weight: lightest weight.
-        mass: share of a vector's weight.
-        then: called with the ids and what the limits leave of a shard [n, v], to leave less of it.
-        advance: called with the number of vectors of every shard.
-
-    Returns:
-        the numbers of postings before and after.
-
-    Raises:
-        ArgumentError: also when something is at `output` already, or another command is making it.
-    """
-    check_limits(top_k, min_weight, mass)
-    refuse_taken(output)
+    if output is None:
+        matrix = as_vectors(vectors)
+        keep = matrix.data >= np.float32(min_weight)
+        if top_k is not None or mass is not None:
+            keep &= _heaviest(matrix, top_k, mass)
+        return matrix if keep.all() else selected(matrix, keep)
     before, after = 0, 0
     with replacing_folder(output) as work:
-        for number, shard in enumerate(read_shards(source)):
-            kept = then(shard.ids, prune(shard.matrix, top_k, min_weight, mass))
+        for number, shard in enumerate(track(read_shards(cast(Sources, vectors)), "prune")):
+            kept = prune(shard.matrix, top_k, min_weight, mass)
+            kept = kept if then is None else then(shard.ids, kept)
             write_vectors(work / f"part-{number:05d}.parquet", shard.ids, kept, shard.meta)
             before, after = before + shard.matrix.nnz, after + kept.nnz
-            advance(len(shard.ids))
-    return before, after
+    return Pruned(before, after)
 
 
 def check_limits(top_k: int | None, min_weight: float, mass: float | None) -> None:

@@ -404,7 +404,7 @@ def remembered(folder: Path) -> Callable[[str, Callable[[], Outcome]], Outcome]:
 def wacky_pruner(
     model: SparseEncoder, wackiest: np.ndarray, documents: Iterable[Document], place: str
 ) -> Callable[[Sequence[str], csr_array], csr_array]:
-    """What `vocable.vectors.prune_stored` calls to remove terms where they are expansions, never from the text's own.
+    """What `vocable.prune` calls to remove terms where they are expansions, never from the text's own.
 
     Args:
         model: that made the vectors.

@@ -122,7 +122,8 @@ def prune(
     Example: vocable prune vectors -o small --top-k 20
     """
     from vocable.storage import refuse_taken
-    from vocable.vectors import check_limits, prune_stored
+    from vocable.vectors import check_limits
+    from vocable.vectors import prune as prune_vectors
 
     limits: dict[str, Any] = {"top_k": top_k, "min_weight": min_weight, "mass": mass}
     if wacky is not None:
@@ -133,8 +134,7 @@ def prune(
         raise ArgumentError("--top, --texts and --model go with --wacky")
     elif top_k is None and mass is None and not min_weight:
         raise ArgumentError("give --top-k, --min-weight, --mass or --wacky")
-    with progress("prune") as advance:
-        before, after = prune_stored(vectors, output, **limits, advance=advance)
+    before, after = prune_vectors(vectors, output=output, **limits)
     if as_json:
         print_json({"output": str(output), "postings_before": before, "postings": after})
     else:

@@ -299,7 +299,7 @@ class Prune(Command):
     Example: vocable prune vectors -o small --top-k 20
     """
 
-    verb: ClassVar[str] = "vocable.vectors:prune_stored"
+    verb: ClassVar[str] = "vocable.vectors:prune"
     vectors: Annotated[
         list[str], typer.Argument(metavar="VECTORS"), Field(description="What vocable encode wrote; several shards.")
     ]
@@ -336,8 +336,7 @@ class Prune(Command):
             raise ArgumentError("--wackiest, --texts and --model go with --wacky")
         elif self.top_k is None and self.mass is None and not self.min_weight:
             raise ArgumentError("give --top-k, --min-weight, --mass or --wacky")
-        before, after = imported(self.verb)(self.vectors, self.output, **limits)
-        return {"postings_before": before, "postings": after}
+        return imported(self.verb)(self.vectors, output=self.output, **limits)
 
 
 COMMANDS: list[type[Command]] = [Encode, Index, Search, Explain]
