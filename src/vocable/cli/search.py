@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar
 import typer
 from pydantic import Field
 
-from vocable.cli import analyzing, evaluating
+from vocable.cli import analyzing
 from vocable.cli.declare import (
     Command,
     Device,
@@ -339,5 +339,5 @@ class Prune(Command):
         return imported(self.verb)(self.vectors, output=self.output, **limits)
 
 
-COMMANDS: list[type[Command]] = [Encode, Index, Search, Explain]
-OLD = [evaluating.evaluate, evaluating.compare, analyzing.prune]
+COMMANDS: list[type[Command]] = [Encode, Index, Search, Explain, Evaluate, Compare]
+OLD = [analyzing.prune]
