@@ -163,7 +163,7 @@ def test_a_run_is_evaluated_as_its_model(
     capsys: pytest.CaptureFixture[str], index: str, dataset: Path, tmp_path: Path
 ) -> None:
     run, place = tmp_path / "toy.run", f"beir:{dataset}"
-    assert done(capsys, "search", index, "--queries", place, "--run", run, "-k", 30) == f"{run}: 6 queries\n"
+    assert done(capsys, "search", index, "--queries", place, "--run", run, "-k", 30).startswith("6 queries")
     values = json.loads(done(capsys, "evaluate", run, "--dataset", place, "-m", "RR@10", "--hybrid", "--json"))
     assert [system["name"] for system in values["systems"]] == ["toy", "toy + BM25"]
     assert values["systems"][0]["values"]["RR@10"] == pytest.approx(
