@@ -75,7 +75,7 @@ def test_every_verb_has_an_example_that_parses(capsys: pytest.CaptureFixture[str
         (["encode"], "vocable: Missing argument"),
         (["encode", "m", "c", "-o", "o", "--role", "author"], "'author' is not one of 'query', 'document'."),
         (["encode", "m", "c", "-o", "o", "--top-k", "many"], "vocable: Invalid value for '--top-k': "),
-        (["encode", "m", "c", "-o", "o", "--shard", "3"], "vocable: shard is i/m"),
+        (["encode", "m", "c", "-o", "o", "--shard", "3"], "vocable: c: no such file"),
         (["encode", "m", "c", "-o", "o", "--skip-bad", "-1"], "vocable: Invalid value for '--skip-bad'"),
         (["encode", "m", "none.jsonl", "-o", "o"], "vocable: none.jsonl: no such file (a place is a path or one of"),
         (["search", "i"], "vocable: give queries, - for stdin, or --queries SOURCE: one of the three"),
@@ -94,7 +94,7 @@ def test_every_verb_has_an_example_that_parses(capsys: pytest.CaptureFixture[str
         (["recipes", "none"], "vocable: no recipe 'none': name a YAML file, or one of activation-rate, "),
         (
             ["train", "pydocs", "-o", "o", "--variant", "a", "--variants", "all"],
-            "vocable: give --variant for one, or --variants for several, not both",
+            "vocable: give variant for one, or variants for several, not both",
         ),
         (["train", "mlm-head-rescaling", "-o", "o", "--variant", "bert-k1"], "vocable: this recipe needs MS MARCO"),
         (["pretrain", "m", "t", "-o", "o", "--steps", "0"], "vocable: --steps: Input should be greater than 0, not 0"),
@@ -165,6 +165,7 @@ def test_an_interrupt_says_whether_one_can_go_on(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: BaseException
 ) -> None:
     monkeypatch.setattr("vocable.encoder.load.load", raising(error))
+    monkeypatch.setattr("vocable.search.collection.load", raising(error))
     (tmp_path / "corpus.txt").touch()
     assert main(["index", "m", str(tmp_path / "corpus.txt"), "-o", str(tmp_path / "out")]) == 130
     assert error_line(capsys) == "vocable: interrupted; the same command goes on from here"

@@ -176,6 +176,7 @@ class Demo(Command):
     """
 
     verb: ClassVar[str] = "vocable.demo:demo"
+    writes: ClassVar[tuple[str, ...]] = ()
     has_json: ClassVar[bool] = False
     output: Annotated[Path, typer.Option("-o", "--output"), Field(description="Folder that keeps index and model.")] = (
         Path("vocable-demo")
