@@ -136,8 +136,8 @@ def test_a_batch_comes_from_one_source(places, tmp_path):
     [
         ({"sampling": "random"}, "data: .*say how many with negatives"),
         ({"false_negative_margin": 1.0}, "data: .*say how many with negatives"),
-        ({"examples": [{"file": "a"}]}, r"data\.examples\.0\.hard_negatives\.corpus: this key is missing"),
-        ({"examples": [HARD | {"system": []}]}, r"data\.examples\.0\.hard_negatives\.system: unknown key"),
+        ({"examples": [{"file": "a"}]}, r"data\.examples\.0\.corpus: this key is missing"),
+        ({"examples": [HARD | {"system": []}]}, r"data\.examples\.0\.system: unknown key"),
         ({"examples": [HARD], "negatives": 2, "false_negative_margin": 1.0}, "needs the scores of every source"),
     ],
 )

@@ -20,7 +20,7 @@ from transformers import TrainingArguments
 
 from vocable.objectives.losses import QueueSettings
 from vocable.training.batch_statistics import Monitor
-from vocable.training.data import Lessons
+from vocable.training.data import TrainingData
 from vocable.training.momentum import Momentum, fingerprints
 from vocable.training.objective import Objective, make_objective
 from vocable.training.recipe import TrainingSettings, make_recipe
@@ -34,7 +34,7 @@ def objective(model: SparseEncoder, queue: dict[str, Any], **settings: Any) -> O
     losses = [{"name": "info_nce", "queue": queue}]
     regularizers = {"query": 0, "document": 0}
     training = TrainingSettings(steps=30, losses=losses, regularizers=regularizers, **settings)  # type: ignore[arg-type]
-    return make_objective(model, training, Lessons(None), Monitor())  # type: ignore[arg-type]
+    return make_objective(model, training, TrainingData(None), Monitor())  # type: ignore[arg-type]
 
 
 def batches(model: SparseEncoder, texts: list[str]) -> Iterator[tuple[list[str], list[dict[str, Any]]]]:

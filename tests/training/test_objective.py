@@ -17,7 +17,7 @@ from transformers import TrainerControl, TrainerState
 
 from vocable.encoder.fuse import fuse
 from vocable.training.batch_statistics import Monitor
-from vocable.training.data import Lessons
+from vocable.training.data import TrainingData
 from vocable.training.objective import CachedObjective, Objective, make_objective
 from vocable.training.recipe import TrainingSettings
 from vocable.training.trainer import ObjectiveState, set_dropout
@@ -26,7 +26,7 @@ Gradients = dict[str, Tensor]
 
 
 def objective(model: SparseEncoder, **settings: Any) -> Objective:
-    return make_objective(model, TrainingSettings(steps=30, **settings), Lessons(None), Monitor())  # type: ignore[arg-type]
+    return make_objective(model, TrainingSettings(steps=30, **settings), TrainingData(None), Monitor())  # type: ignore[arg-type]
 
 
 def tokens(model: SparseEncoder, texts: list[str], columns: int = 3, size: int = 4) -> list[dict[str, Any]]:

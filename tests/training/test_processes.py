@@ -21,7 +21,7 @@ from vocable.encoder.fuse import fuse
 from vocable.errors import RecipeError
 from vocable.training import processes
 from vocable.training.batch_statistics import Monitor
-from vocable.training.data import Lessons
+from vocable.training.data import TrainingData
 from vocable.training.objective import make_objective
 from vocable.training.recipe import TrainingSettings, read_recipe
 from vocable.training.train import train
@@ -66,7 +66,7 @@ def gradients(name: str, columns: list[list[str]], micro_batch: int | None, wrap
     model = fuse(SparseEncoder(name, device="cpu")).train()
     set_dropout(model, 0.0)
     settings = TrainingSettings(steps=9, batch_size=4, micro_batch=micro_batch, regularizers=REGULARIZERS)
-    objective = make_objective(model, settings, Lessons(None), Monitor())
+    objective = make_objective(model, settings, TrainingData(None), Monitor())
     objective.model = wrap(model)
     loss = objective([dict(model.preprocess(column)) for column in columns])
     torch.stack(list(loss.values())).sum().backward()

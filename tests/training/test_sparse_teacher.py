@@ -9,7 +9,7 @@ from vocable.encoder.encode import encode
 from vocable.encoder.load import load
 from vocable.errors import ModelError
 from vocable.training import teachers as module
-from vocable.training.teachers import teach_sparsely
+from vocable.training.teachers import load_sparse_teacher
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +25,7 @@ def examples(toy_texts):
 
 def test_the_vectors_of_a_batch_are_those_of_the_teacher(backbones, toy_model, examples, tmp_path):
     name = str(backbones["distilbert"])
-    teacher = teach_sparsely(name, toy_model, examples, tmp_path)
+    teacher = load_sparse_teacher(name, toy_model, examples, tmp_path)
     rows = np.array([17, 0, 9])
     model = load(name, device="cpu")
     batch = examples[rows]
@@ -38,7 +38,7 @@ def test_the_vectors_of_a_batch_are_those_of_the_teacher(backbones, toy_model, e
 
 def test_what_a_killed_run_encoded_is_not_made_again(backbones, toy_model, examples, tmp_path, monkeypatch):
     name = str(backbones["bert"])
-    whole = teach_sparsely(name, toy_model, examples, tmp_path / "whole").vectors(np.arange(20))
+    whole = load_sparse_teacher(name, toy_model, examples, tmp_path / "whole").vectors(np.arange(20))
     write, calls = stream.write_vectors, []
 
     def killed(*arguments):
@@ -49,14 +49,14 @@ def test_what_a_killed_run_encoded_is_not_made_again(backbones, toy_model, examp
 
     monkeypatch.setattr(stream, "write_vectors", killed)
     with pytest.raises(KeyboardInterrupt):
-        teach_sparsely(name, toy_model, examples, tmp_path / "out")
+        load_sparse_teacher(name, toy_model, examples, tmp_path / "out")
     monkeypatch.setattr(stream, "write_vectors", lambda *arguments: calls.append(arguments) or write(*arguments))
-    found = teach_sparsely(name, toy_model, examples, tmp_path / "out").vectors(np.arange(20))
+    found = load_sparse_teacher(name, toy_model, examples, tmp_path / "out").vectors(np.arange(20))
     assert len(calls) == 5 + 2 + 3
     np.testing.assert_array_equal(found, whole)
     monkeypatch.setattr(module, "encode_stream", None)  # all is there
     np.testing.assert_array_equal(
-        teach_sparsely(name, toy_model, examples, tmp_path / "out").vectors(np.arange(20)), whole
+        load_sparse_teacher(name, toy_model, examples, tmp_path / "out").vectors(np.arange(20)), whole
     )
 
 
@@ -64,10 +64,10 @@ def test_a_teacher_without_an_active_term(backbones, toy_model, examples, tmp_pa
     silent = load(str(backbones["bert"]), device="cpu")
     silent[0].auto_model.get_output_embeddings().bias.data -= 1000
     silent.save_pretrained(str(tmp_path / "silent"))
-    teacher = teach_sparsely(str(tmp_path / "silent"), toy_model, examples, tmp_path / "out")
+    teacher = load_sparse_teacher(str(tmp_path / "silent"), toy_model, examples, tmp_path / "out")
     assert not teacher.vectors(np.array([1, 2])).any()
 
 
 def test_another_vocabulary_is_refused(backbones, toy_model, examples, tmp_path):
     with pytest.raises(ModelError, match=r"its \d+ output terms are not those of the model that is trained \(\d+\)"):
-        teach_sparsely(str(backbones["roberta"]), toy_model, examples, tmp_path)
+        load_sparse_teacher(str(backbones["roberta"]), toy_model, examples, tmp_path)

@@ -13,7 +13,7 @@ from vocable.errors import ModelError, RecipeError
 from vocable.search.bm25 import BM25Index
 from vocable.training import teachers as module
 from vocable.training.recipe import TeacherSettings, make_recipe
-from vocable.training.teachers import LexicalTeacher, OwnScores, teach
+from vocable.training.teachers import LexicalTeacher, OwnScores, load_teachers
 from vocable.training.train import train
 
 
@@ -33,7 +33,7 @@ def examples(toy_texts):
 
 
 def test_scores_are_cosines_of_every_query_with_every_document(dense, examples, tmp_path):
-    teacher, _ = teach(examples, TeacherSettings(models=[dense]), tmp_path)
+    teacher, _ = load_teachers(examples, TeacherSettings(models=[dense]), tmp_path)
     rows = np.array([14, 3, 15])
     batch = examples[rows]
     model = SentenceTransformer(dense, device="cpu")
@@ -45,12 +45,12 @@ def test_scores_are_cosines_of_every_query_with_every_document(dense, examples, 
 def test_what_a_killed_run_embedded_is_not_made_again(dense, examples, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "CHUNK", 4)
     settings = TeacherSettings(models=[dense])
-    [whole] = teach(examples, settings, tmp_path)[1]
+    [whole] = load_teachers(examples, settings, tmp_path)[1]
     unfinished = open_memmap(tmp_path / "teacher-0.partial", mode="w+", dtype=np.float16, shape=whole.embeddings.shape)
     unfinished[:10] = 0.5  # two whole chunks, and a part of the third
     unfinished.flush()
     (tmp_path / "teacher-0.npy").unlink()
-    [again] = teach(examples, settings, tmp_path)[1]
+    [again] = load_teachers(examples, settings, tmp_path)[1]
     assert (again.embeddings[:8] == 0.5).all()
     np.testing.assert_array_equal(again.embeddings[8:], whole.embeddings[8:])
 
@@ -72,7 +72,7 @@ def test_several_teachers_are_standardized_before_they_are_averaged(dense, examp
     other = str(tmp_path / "other")
     modules = [Transformer(str(backbones["distilbert"])), Pooling(32, "mean")]
     SentenceTransformer(modules=modules, device="cpu").save_pretrained(other)
-    together, parts = teach(examples, TeacherSettings(models=[dense, other], lexical=True), tmp_path)
+    together, parts = load_teachers(examples, TeacherSettings(models=[dense, other], lexical=True), tmp_path)
     rows = np.arange(2, 8)
     scores = np.stack([teacher.scores(rows).numpy() for teacher in (*parts, LexicalTeacher(examples))])
     z = (scores - scores.mean(axis=2, keepdims=True)) / scores.std(axis=2, keepdims=True)
@@ -80,7 +80,7 @@ def test_several_teachers_are_standardized_before_they_are_averaged(dense, examp
 
 
 def test_bm25_alone_can_teach(examples, tmp_path):
-    teacher, dense = teach(examples, TeacherSettings(lexical=True), tmp_path)
+    teacher, dense = load_teachers(examples, TeacherSettings(lexical=True), tmp_path)
     rows = np.array([4, 9])
     assert dense == []
     np.testing.assert_array_equal(teacher.scores(rows), LexicalTeacher(examples).scores(rows))
@@ -123,4 +123,4 @@ def test_topics_without_a_teacher_are_refused():
 
 def test_a_teacher_that_is_not_there(examples, tmp_path):
     with pytest.raises(ModelError, match="none: no such model folder"):
-        teach(examples, TeacherSettings(models=[str(tmp_path / "none")]), tmp_path)
+        load_teachers(examples, TeacherSettings(models=[str(tmp_path / "none")]), tmp_path)

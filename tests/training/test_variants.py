@@ -85,13 +85,13 @@ def test_variants_are_trained_measured_and_passed_over(
 ) -> None:
     path, output = write(), tmp_path / "out"
     trained: list[str] = []
-    prepare = training.prepare
+    prepare = training.load_training_data
 
     def counted(recipe: Any, model: Any, folder: Path) -> Any:
         trained.append(folder.parent.name.removesuffix(".partial"))
         return prepare(recipe, model, folder)
 
-    monkeypatch.setattr(training, "prepare", counted)
+    monkeypatch.setattr(training, "load_training_data", counted)
     first = train(path, output, variants=["far"])
     results = train(path, output, variants="all")
     assert trained == ["far", "plain"]

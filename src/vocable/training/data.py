@@ -1,15 +1,10 @@
-"""What a training learns from: its examples, and all that has to be known of them before the first step.
+"""Training data: the examples of a run, their teachers' scores, and inverse document frequencies.
 
-Training examples as the host trainer wants them: one data set a source, on disk, drawn in the wanted shares.
-
-Which of an example's hard negatives are taken.
-
-Hard negatives that are stored as ids -> examples; only the texts that are asked for are read.
-
-Batches of examples that are near each other: their negatives are hard ones.
-
-Topic-aware sampling as in TAS-B (arXiv 2104.06967), with one topic a batch: instead of k-means, whose topics are of any
-size, the examples are halved again and again along their principal direction until each part is one batch.
+The examples are one data set per source, on disk, drawn in the shares that the recipe asks for. Hard negatives may be
+texts or ids; of ids only the texts that are needed are read. With `topical` a batch is made of examples that are near
+each other, so that their negatives are hard ones: topic-aware sampling as in TAS-B (Hofstätter et al. 2021), with one
+topic per batch. Instead of k-means, whose topics are of any size, the examples are halved again and again along their
+principal direction until each part is one batch.
 """
 
 from __future__ import annotations
@@ -51,7 +46,7 @@ from vocable.errors import DataError, ModelError
 from vocable.progress import track
 from vocable.storage import replacing
 from vocable.training.recipe import DataSettings, HardNegatives, Recipe, located
-from vocable.training.teachers import OwnScores, SparseTeacher, Teacher, teach, teach_sparsely
+from vocable.training.teachers import OwnScores, SparseTeacher, Teacher, load_sparse_teacher, load_teachers
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +61,7 @@ def load_examples(
     cache: Path,
     scored: bool = False,
 ) -> DatasetDict:
-    """The examples of a run, one data set a source, so that a batch can be drawn from one source.
+    """Load the examples of a run, one data set per source, so that a batch can be drawn from one source.
 
     Args:
         sources: what `vocable.data.read_examples` takes, or hard negatives as ids.
@@ -168,7 +163,7 @@ def _chosen(place: str, chooser: Chooser, negatives: int, margin: float | None) 
 
 def _row(example: Example, place: str, scored: bool) -> dict[str, Any]:
     if scored and not example.scores:
-        remedy = "name training.teacher, or score them first (vocable score)"
+        remedy = "name training.teacher, or score them first (vocable teacher-scores)"
         raise DataError(f"its examples carry no scores to learn from: {remedy}", place=place)
     columns = {f"negative_{i}": text for i, text in enumerate(example.negatives, start=1)}
     label = {"label": list(example.scores)} if scored else {}
@@ -305,11 +300,11 @@ def _candidates(
     mined: MinedNegatives, systems: list[str] | None, scored: Mapping[str, float] | None
 ) -> list[list[Candidate]]:
     """The negatives of each system; where there are scores, those that have one."""
-    asked = mined.systems.values() if systems is None else [mined.systems.get(name, ()) for name in systems]
+    chosen = mined.systems.values() if systems is None else [mined.systems.get(name, ()) for name in systems]
     if scored is None:
-        return [[Candidate(one) for one in ids if one not in mined.positives] for ids in asked]
+        return [[Candidate(one) for one in ids if one not in mined.positives] for ids in chosen]
     return [
-        [Candidate(one, scored[one]) for one in ids if one in scored and one not in mined.positives] for ids in asked
+        [Candidate(one, scored[one]) for one in ids if one in scored and one not in mined.positives] for ids in chosen
     ]
 
 
@@ -389,17 +384,17 @@ class InOrder(DefaultBatchSampler):
         super().__init__(SequentialSampler(dataset), batch_size=batch_size, drop_last=drop_last, **others)
 
 
-class Lessons(NamedTuple):
-    """The examples of a run, and who says what about them."""
+class TrainingData(NamedTuple):
+    """Training data: examples, teachers and IDF."""
 
-    examples: DatasetDict  # columns query, positive, negative_1, ..., and where somebody teaches `label`, the row
+    examples: DatasetDict  # columns query, positive, negative_1, ..., and with a teacher `label`, the row
     teacher: Teacher | None = None
     sparse_teacher: SparseTeacher | None = None
     idf: Tensor | None = None  # [v]
 
 
-def prepare(recipe: Recipe, model: SparseEncoder, folder: Path) -> Lessons:
-    """Read the examples, and let the teachers read them.
+def load_training_data(recipe: Recipe, model: SparseEncoder, folder: Path) -> TrainingData:
+    """Load the examples of a recipe, and what its teachers say of them.
 
     Args:
         model: who is to learn.
@@ -416,16 +411,16 @@ def prepare(recipe: Recipe, model: SparseEncoder, folder: Path) -> Lessons:
         examples = _numbered(examples)
     teacher: Teacher | None = None
     if settings.teacher is not None:
-        teacher, dense = teach(texts, settings.teacher, folder)
+        teacher, dense = load_teachers(texts, settings.teacher, folder)
         if recipe.data.topical:
             examples = by_topic(examples, dense[0].embeddings, settings.batch_size, recipe.seed)
     elif settings.needs_scores:
         teacher = OwnScores(together)
     sparse_teacher = None
     if settings.sparse_teacher is not None:
-        sparse_teacher = teach_sparsely(settings.sparse_teacher, model, texts, folder / "sparse-teacher")
+        sparse_teacher = load_sparse_teacher(settings.sparse_teacher, model, texts, folder / "sparse-teacher")
     weights = _idf(model, texts, folder) if settings.regularizers.needing("idf") else None
-    return Lessons(examples, teacher, sparse_teacher, weights)
+    return TrainingData(examples, teacher, sparse_teacher, weights)
 
 
 def _load(recipe: Recipe, folder: Path) -> DatasetDict:

@@ -26,7 +26,7 @@ from vocable.objectives.losses import AnyLoss, Batch, Queue, top_k_mask
 from vocable.objectives.regularizers import OneSide, Regularizers, Statistic
 from vocable.search.exact import ExactIndex
 from vocable.training.batch_statistics import Monitor
-from vocable.training.data import Lessons
+from vocable.training.data import TrainingData
 from vocable.training.momentum import Momentum
 from vocable.training.processes import gathered
 from vocable.training.recipe import TopKSettings, TrainingSettings
@@ -329,11 +329,11 @@ class CachedObjective(CachedLossMixin, Objective):
         return total
 
 
-def make_objective(model: SparseEncoder, settings: TrainingSettings, lessons: Lessons, monitor: Monitor) -> Objective:
+def make_objective(model: SparseEncoder, settings: TrainingSettings, data: TrainingData, monitor: Monitor) -> Objective:
     """The objective of a recipe, for its examples."""
-    teacher, sparse_teacher = lessons.teacher, lessons.sparse_teacher
+    teacher, sparse_teacher = data.teacher, data.sparse_teacher
     losses = WeightedLosses(settings.losses, top_k=settings.top_k, teacher=teacher, sparse_teacher=sparse_teacher)
-    penalties = Penalties(settings.regularizers, settings.steps, len(terms(model)), idf=lessons.idf)
+    penalties = Penalties(settings.regularizers, settings.steps, len(terms(model)), idf=data.idf)
     description = settings.model_dump(include={"losses", "regularizers"})
     momentum = None
     if settings.queue is not None:

@@ -1,17 +1,10 @@
-"""A sparse encoder as teacher: its vectors of all examples' texts, made once before the training.
+"""Teachers: models that score pairs of texts, and what scores the queries of a batch with its documents.
 
-Letters: m examples of a run, b of a batch, c columns of an example: query, positive, negatives; v terms.
+Cross-encoders, and dense or sparse bi-encoders, score pairs (`make_scorer`). In a training, dense bi-encoders, BM25,
+several together or the scores that the examples carry are learned from, or a sparse encoder's vectors. Embeddings and
+vectors of all examples are made once, before the training.
 
-Teachers that score pairs of texts: cross-encoders, and dense or sparse bi-encoders.
-
-Letters: p pairs.
-
-Teachers, which score the queries of a batch with its documents: dense bi-encoders, BM25, several together, or
-whoever gave the examples their scores.
-
-A bi-encoder's embeddings of all examples are made once, before the training.
-
-Letters: b examples of a batch, c negatives of each, n = b (1 + c) documents.
+Letters: p pairs, m examples of a run, b of a batch, c negatives of each, n = b (1 + c) documents, v terms.
 """
 
 from __future__ import annotations
@@ -46,9 +39,9 @@ from vocable.search.bm25 import BM25Index
 from vocable.training.recipe import TeacherSettings
 from vocable.vectors import read_vectors
 
-Kind = Literal["cross", "dense", "sparse"]
-SAVED_AS: dict[str, Kind] = {"CrossEncoder": "cross", "SentenceTransformer": "dense", "SparseEncoder": "sparse"}
-ARCHITECTURES: dict[str, Kind] = {"ForSequenceClassification": "cross", "ForMaskedLM": "sparse"}
+ModelKind = Literal["cross", "dense", "sparse"]
+SAVED_AS: dict[str, ModelKind] = {"CrossEncoder": "cross", "SentenceTransformer": "dense", "SparseEncoder": "sparse"}
+ARCHITECTURES: dict[str, ModelKind] = {"ForSequenceClassification": "cross", "ForMaskedLM": "sparse"}
 
 Model: TypeAlias = CrossEncoder | SentenceTransformer | SparseEncoder
 Scorer: TypeAlias = Callable[[Sequence[str], Sequence[str]], NDArray[np.float32]]
@@ -81,9 +74,9 @@ class DenseScorer:
 
     def __call__(self, queries: Sequence[str], texts: Sequence[str]) -> NDArray[np.float32]:
         """The scores [p] of p queries, each with its text."""
-        (asked, query_rows), (answers, text_rows) = _distinct(queries), _distinct(texts)
-        encoded = self._model.encode_query(asked, show_progress_bar=False, convert_to_tensor=True)
-        others = self._model.encode_document(answers, show_progress_bar=False, convert_to_tensor=True)
+        (distinct_queries, query_rows), (distinct_texts, text_rows) = _distinct(queries), _distinct(texts)
+        encoded = self._model.encode_query(distinct_queries, show_progress_bar=False, convert_to_tensor=True)
+        others = self._model.encode_document(distinct_texts, show_progress_bar=False, convert_to_tensor=True)
         scores = self._model.similarity_pairwise(encoded[query_rows], others[text_rows])
         found: NDArray[np.float32] = scores.float().cpu().numpy()
         return found
@@ -97,8 +90,10 @@ class SparseScorer:
 
     def __call__(self, queries: Sequence[str], texts: Sequence[str]) -> NDArray[np.float32]:
         """The scores [p] of p queries, each with its text."""
-        (asked, query_rows), (answers, text_rows) = _distinct(queries), _distinct(texts)
-        products = self._queries.encode(asked)[query_rows].multiply(self._texts.encode(answers)[text_rows])
+        (distinct_queries, query_rows), (distinct_texts, text_rows) = _distinct(queries), _distinct(texts)
+        products = self._queries.encode(distinct_queries)[query_rows].multiply(
+            self._texts.encode(distinct_texts)[text_rows]
+        )
         scores: NDArray[np.float32] = products.sum(axis=1)
         return scores
 
@@ -110,7 +105,7 @@ def make_scorer(model: Model) -> Scorer:
     return SparseScorer(model) if isinstance(model, SparseEncoder) else DenseScorer(model)
 
 
-def load_scoring_model(name: str | Path, kind: Kind | None = None) -> Model:
+def load_scoring_model(name: str | Path, kind: ModelKind | None = None) -> Model:
     """Load a model that can score pairs.
 
     Args:
@@ -130,7 +125,7 @@ def load_scoring_model(name: str | Path, kind: Kind | None = None) -> Model:
     return open_whole(name, lambda: CrossEncoder(place) if kind == "cross" else SentenceTransformer(place))
 
 
-def _kind(place: str) -> Kind:
+def _kind(place: str) -> ModelKind:
     saved_as = load_file_path(place, "config_sentence_transformers.json")
     if saved_as is not None:
         return SAVED_AS[json.loads(Path(saved_as).read_text(encoding="utf-8")).get("model_type", "SentenceTransformer")]
@@ -211,8 +206,8 @@ class OwnScores:
         return torch.tensor(self._examples[rows.tolist()]["label"], dtype=torch.float32)
 
 
-def teach(examples: Dataset, settings: TeacherSettings, folder: Path) -> tuple[Teacher, list[DenseTeacher]]:
-    """Let the teachers read all examples.
+def load_teachers(examples: Dataset, settings: TeacherSettings, folder: Path) -> tuple[Teacher, list[DenseTeacher]]:
+    """Load the teachers of a recipe, with their embeddings of all examples.
 
     Args:
         examples: columns query, positive, negative_1, ...
@@ -292,8 +287,8 @@ class SparseTeacher:
         return torch.from_numpy(np.concatenate([column[rows] for column in self._columns]))
 
 
-def teach_sparsely(name: str, student: SparseEncoder, examples: Dataset, folder: Path) -> SparseTeacher:
-    """Encode the texts of all examples with the model `name`.
+def load_sparse_teacher(name: str, student: SparseEncoder, examples: Dataset, folder: Path) -> SparseTeacher:
+    """Load a sparse encoder as a teacher, with its vectors of the texts of all examples.
 
     Args:
         student: who is to learn from it.

@@ -29,7 +29,7 @@ from vocable.errors import ArgumentError, DataError, RecipeError
 from vocable.storage import finish, finished, resumable
 from vocable.training import pretrain, processes
 from vocable.training.batch_statistics import Monitor
-from vocable.training.data import InOrder, prepare
+from vocable.training.data import InOrder, load_training_data
 from vocable.training.guard import Guard, refuse_stopped
 from vocable.training.objective import Objective, make_objective
 from vocable.training.recipe import Recipe, SavedSettings, read_recipe, work_settings
@@ -169,16 +169,16 @@ def _fine_tune(model: SparseEncoder, recipe: Recipe, work: Path) -> None:
     """Train the model in place, from the last checkpoint in `work` on; the first process leaves it in work/model."""
     settings = recipe.training
     with processes.first_alone():
-        lessons = prepare(recipe, model, work / "examples")
+        data = load_training_data(recipe, model, work / "examples")
     set_dropout(model, settings.dropout)
     _set_lengths(model, settings.query_length, settings.document_length)
     model.model_card_data.generate_widget_examples = False  # they would be encoded anew at every checkpoint
     monitor = Monitor(temperature=settings.yardstick.temperature, cosine=settings.yardstick.cosine)
-    objective = make_objective(model, settings, lessons, monitor)
-    trainer = _trainer(model, objective, recipe, lessons.examples, work / "train")
-    texts = next(iter(lessons.examples.values()))[:PROBE_TEXTS]["positive"]
+    objective = make_objective(model, settings, data, monitor)
+    trainer = _trainer(model, objective, recipe, data.examples, work / "train")
+    texts = next(iter(data.examples.values()))[:PROBE_TEXTS]["positive"]
     if measured := settings.regularizers.needing("wackiness"):
-        trainer.add_callback(MeasureWackiness(objective.penalties, measured, lessons.examples, recipe.seed))
+        trainer.add_callback(MeasureWackiness(objective.penalties, measured, data.examples, recipe.seed))
     if objective.momentum is not None:
         trainer.add_callback(MomentumState(objective.momentum))
     trainer.add_callback(guard := Guard(recipe, model, texts, monitor, work))

@@ -9,7 +9,7 @@ import torch
 from vocable.encoder.inference_free import document_frequencies, idf
 from vocable.errors import DataError
 from vocable.training import data as module
-from vocable.training.data import prepare
+from vocable.training.data import load_training_data
 from vocable.training.recipe import make_recipe
 from vocable.training.train import train
 
@@ -33,18 +33,18 @@ def recipe(places, model="m", **training):
 
 
 def test_where_nobody_teaches_there_are_no_labels(toy_model, places, tmp_path):
-    lessons = prepare(recipe(places), toy_model, tmp_path)
-    assert {tuple(source.column_names) for source in lessons.examples.values()} == {("query", "positive", "negative_1")}
-    assert (lessons.teacher, lessons.sparse_teacher, lessons.idf) == (None, None, None)
+    data = load_training_data(recipe(places), toy_model, tmp_path)
+    assert {tuple(source.column_names) for source in data.examples.values()} == {("query", "positive", "negative_1")}
+    assert (data.teacher, data.sparse_teacher, data.idf) == (None, None, None)
 
 
 def test_labels_lead_to_the_scores_of_the_examples(toy_model, places, tmp_path):
-    lessons = prepare(recipe(places, losses=[{"name": "margin_mse"}]), toy_model, tmp_path)
-    for source in lessons.examples.values():
+    data = load_training_data(recipe(places, losses=[{"name": "margin_mse"}]), toy_model, tmp_path)
+    for source in data.examples.values():
         numbers = [int(query.split()[0]) for query in source["query"]]
-        found = lessons.teacher.scores(np.array(source["label"]))
+        found = data.teacher.scores(np.array(source["label"]))
         assert found.tolist() == [[number, -number] for number in numbers]
-    rows = np.concatenate([source["label"] for source in lessons.examples.values()])
+    rows = np.concatenate([source["label"] for source in data.examples.values()])
     assert rows.tolist() == list(range(24))
 
 
@@ -53,18 +53,20 @@ def test_examples_without_scores_are_refused_where_they_are_needed(toy_model, pl
         json.dumps({"query": "q", "positive": "p", "negatives": ["n"]}), encoding="utf-8"
     )
     with pytest.raises(DataError, match=r"bare\.jsonl: its examples carry no scores to learn from"):
-        prepare(recipe([*places, str(tmp_path / "bare.jsonl")], losses=[{"name": "kl"}]), toy_model, tmp_path)
+        load_training_data(
+            recipe([*places, str(tmp_path / "bare.jsonl")], losses=[{"name": "kl"}]), toy_model, tmp_path
+        )
 
 
 def test_idf_is_counted_over_the_documents_and_kept(toy_model, places, tmp_path, monkeypatch):
     settings = recipe(places, regularizers={"query": {"name": "idf_flops", "weight": 1}})
-    lessons = prepare(settings, toy_model, tmp_path)
-    documents = [text for source in lessons.examples.values() for text in [*source["positive"], *source["negative_1"]]]
+    data = load_training_data(settings, toy_model, tmp_path)
+    documents = [text for source in data.examples.values() for text in [*source["positive"], *source["negative_1"]]]
     size = toy_model[0].auto_model.config.vocab_size
     expected = idf(*document_frequencies(documents, toy_model.tokenizer, size=size))
-    np.testing.assert_array_equal(lessons.idf, expected)
+    np.testing.assert_array_equal(data.idf, expected)
     monkeypatch.setattr(module, "document_frequencies", None)
-    assert torch.equal(prepare(settings, toy_model, tmp_path).idf, lessons.idf)
+    assert torch.equal(load_training_data(settings, toy_model, tmp_path).idf, data.idf)
 
 
 def test_all_at_once_is_trained(backbones, places, tmp_path):
