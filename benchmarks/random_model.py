@@ -15,6 +15,8 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
 from vocable.adapt.calibrate import calibrate
+from vocable.encoder.fuse import parts
+from vocable.encoder.load import sparse_encoder
 
 LAYERS, HIDDEN, VOCABULARY = 6, 384, 30_522
 ACTIVE = 0.01  # share of the vocabulary that is active in a text
@@ -37,8 +39,8 @@ def write_random_model(folder: Path, texts: Sequence[str], v: int = VOCABULARY) 
         intermediate_size=4 * HIDDEN,
     )
     long = [" ".join(texts[i : i + 8]) for i in range(0, 512, 8)]
-    mlm = calibrate(BertForMaskedLM(config), tokenizer, long, activation_rate=ACTIVE, max_length=128).mlm
-    mlm.save_pretrained(folder)
+    model = calibrate(sparse_encoder(BertForMaskedLM(config), tokenizer), long, activation_rate=ACTIVE, max_length=128)
+    parts(model).mlm.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 

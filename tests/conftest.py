@@ -33,7 +33,8 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from vocable.adapt.calibrate import calibrate
-from vocable.encoder.fuse import fuse
+from vocable.encoder.fuse import fuse, parts
+from vocable.encoder.load import sparse_encoder
 
 ACTIVE = 0.1  # share of the vocabulary that a toy backbone makes active after max pooling
 PADDED_COLUMNS = 5  # ModernBERT's head is wider than its tokenizer, as the real one's is
@@ -214,7 +215,8 @@ def backbones(
         torch.manual_seed(0)
         mlm = AutoModelForMaskedLM.from_config(config)
         torch.nn.init.normal_(mlm.get_output_embeddings().bias, std=0.5)
-        mlm = calibrate(mlm, tokenizer, toy_texts[:32], activation_rate=ACTIVE).mlm
+        mlm = parts(calibrate(sparse_encoder(mlm, tokenizer), toy_texts[:32], activation_rate=ACTIVE)).mlm
+        del mlm.config.vocable  # a checkpoint like others, of which nothing is known
         mlm.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
         folders[name] = folder

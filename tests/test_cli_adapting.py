@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.by_parts import load_checkpoint, rescale, save_checkpoint
 from tests.command_line import done, refused
 from vocable.adapt.inspection import inspect
-from vocable.adapt.rescale import choose_factor, rescale
-from vocable.encoder.load import load_checkpoint, save_checkpoint
+from vocable.adapt.rescale import choose_factor
 
 pytestmark = pytest.mark.usefixtures("quiet_libraries")
 

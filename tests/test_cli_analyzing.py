@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.by_parts import load_checkpoint
 from tests.command_line import done, refused, write_beir
 from vocable.analysis.distributions import logit_statistics, postings, term_scores
 from vocable.data import Document
 from vocable.encoder.encode import TextEncoder
-from vocable.encoder.load import load, load_checkpoint
+from vocable.encoder.load import load
 from vocable.encoder.stream import encode_stream
 from vocable.encoder.terms import terms
 from vocable.vectors import prune, read_vectors

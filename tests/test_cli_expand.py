@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import vocable as vo
 from vocable.adapt.expand import frequent_words
 from vocable.cli import main
 from vocable.encoder.output_vocabulary import read_terms
@@ -33,7 +34,7 @@ def test_the_words_of_texts_become_terms_are_pre_trained_and_found(
     values = json.loads(run(capsys, *given, "-o", expanded, "--json"))
     assert values["words"] == 40
     assert 0.5 < values["covered"] <= 1
-    made = json.loads((expanded / "expand.json").read_text(encoding="utf-8"))
+    [made] = vo.provenance(vo.load(expanded))
     assert (made["splitter"], made["init"], made["covered"]) == ("words", "mean", values["covered"])
     printed = run(capsys, *given, "-o", tmp_path / "more").splitlines()
     assert printed[0].startswith(f"{values['covered']:.1%} of the words of the texts, {values['tokens_per_word']:.2f} ")
@@ -45,7 +46,7 @@ def test_the_words_of_texts_become_terms_are_pre_trained_and_found(
     assert found["held_out"]["after"].keys() == {"all", "first sub-word", "later sub-words"}
     assert found["words"].keys() == {"words", "cut", "without"}
     assert read_terms(adapted / "output_vocabulary.jsonl") == read_terms(expanded / "output_vocabulary.jsonl")
-    assert (adapted / "expand.json").read_bytes() == (expanded / "expand.json").read_bytes()
+    assert [step["verb"] for step in vo.provenance(vo.load(adapted))] == ["expand", "pretrain"]
     lines = run(capsys, "pretrain", adapted, corpus, "-o", tmp_path / "further", *options).splitlines()
     assert lines[1].startswith(f"words to guess: {found['words']['words']:,}; passed over: ")
     assert [line.partition(" (")[0] for line in lines[2:]] == [
@@ -108,9 +109,7 @@ def test_mistakes_are_named(
 def test_frequent_words_of_the_command_are_those_of_the_function(
     capsys: pytest.CaptureFixture[str], backbones: dict[str, Path], corpus: Path, tmp_path: Path, toy_texts: list[str]
 ) -> None:
-    from vocable.encoder.load import load_checkpoint
-
     run(capsys, "expand", backbones["albert"], "--texts", corpus, "--size", 20, "-o", tmp_path / "out")
-    tokenizer = load_checkpoint(backbones["albert"])[1]
+    tokenizer = vo.load(backbones["albert"]).tokenizer
     expected = frequent_words(dict.fromkeys(toy_texts), tokenizer, size=20).words
     assert read_terms(tmp_path / "out" / "output_vocabulary.jsonl") == expected

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-from vocable.adapt.provenance import new_tokens
+import vocable as vo
 from vocable.cli import main
 
 
@@ -36,12 +36,12 @@ def test_json_has_the_same_figures(
     given = [str(backbones["bert"]), "--target", str(backbones["albert"]), "--init", "subtoken", "--texts", str(texts)]
     assert main(["transfer", *given, "-o", str(output), "--neighbours", "▁fox", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    stored = json.loads((output / "transfer.json").read_text(encoding="utf-8"))
-    fresh = new_tokens(output)
+    model = vo.load(output)
+    [stored], fresh = vo.provenance(model), vo.new_tokens(model)
     assert fresh is not None
-    assert found["new_tokens"] == len(fresh) == len(stored["new_tokens"])
-    assert found["overlap"] == stored["overlap"]["share"]
-    assert found["classes"] == stored["overlap"]["classes"]
+    assert found["new_tokens"] == len(fresh) == stored["new_tokens"]
+    assert found["overlap"] == stored["overlap"]
+    assert found["classes"] == stored["classes"]
     assert (stored["init"], stored["bias"]) == ("subtoken", "prior")
     assert found["neighbours"][0]["token"] == "▁fox"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +20,7 @@ from vocable.analysis.expanders import Query2Doc, measured_expander, open_expand
 from vocable.analysis.expansion_data import measured_model, proper_names
 from vocable.encoder.encode import TextEncoder, encode
 from vocable.encoder.fuse import splade_modules
-from vocable.encoder.inference_free import document_frequencies, inference_free
+from vocable.encoder.roles import document_frequencies, inference_free
 from vocable.encoder.terms import own_terms
 from vocable.errors import ArgumentError, check_texts
 from vocable.evaluation.grid import parse_grid
@@ -30,7 +29,6 @@ from vocable.search.bm25 import RM3, BM25Index
 from vocable.search.collection import Collection
 from vocable.search.exact import ExactIndex
 from vocable.training.pretrain import pretrain
-from vocable.training.recipe import PretrainSettings
 
 TEXT = "a text of more than eight words, which is one and not many"
 UNUSED: Any = None  # an argument that is not looked at before the texts are
@@ -53,16 +51,14 @@ CALLS: dict[str, Call] = {
     "own_terms": lambda model: own_terms(model, TEXT),
     "inference_free": lambda model: inference_free(model, TEXT),
     "document_frequencies": lambda model: document_frequencies(TEXT, model.tokenizer),
-    "calibrate": lambda model: calibrate(_mlm(model), model.tokenizer, TEXT, activation_rate=0.1),
-    "rescale": lambda model: rescale(_mlm(model), "auto", tokenizer=model.tokenizer, texts=TEXT),
+    "calibrate": lambda model: calibrate(model, TEXT, activation_rate=0.1),
+    "rescale": lambda model: rescale(model, "auto", texts=TEXT),
     "choose_factor": lambda model: choose_factor(_mlm(model), model.tokenizer, TEXT),
     "best_factor": lambda model: best_factor(_mlm(model), model.tokenizer, TEXT, UNUSED),
     "measure_start": lambda model: measure_start(_mlm(model), model.tokenizer, TEXT),
-    "transfer": lambda model: transfer(_mlm(model), model.tokenizer, model.tokenizer, texts=TEXT),
+    "transfer": lambda model: transfer(model, model.tokenizer, texts=TEXT),
     "log_counts": lambda model: log_counts(model.tokenizer, TEXT),
-    "pretrain": lambda model: pretrain(
-        _mlm(model), model.tokenizer, TEXT, PretrainSettings.model_construct(), Path("none")
-    ),
+    "pretrain": lambda model: pretrain(model, TEXT, steps=1),
     "frequent_words": lambda model: frequent_words(TEXT, model.tokenizer),
     "count_unigrams": lambda model: count_unigrams(TEXT, UNUSED),
     "fragmentation": lambda model: fragmentation(model.tokenizer, TEXT),
@@ -83,7 +79,7 @@ CALLS: dict[str, Call] = {
 }
 NAMED: dict[str, tuple[str, Call]] = {
     "BM25Index.search": ("queries", lambda model: _bm25().search(TEXT)),
-    "expand": ("words", lambda model: expand(_mlm(model), model.tokenizer, "words")),
+    "expand": ("words", lambda model: expand(model, "words")),
     "measured_model, queries": ("queries", lambda model: measured_model("m", model, TEXT, [TEXT])),
     "measured_model, documents": ("documents", lambda model: measured_model("m", model, [TEXT], TEXT)),
     "measured_expander, documents": ("documents", lambda model: measured_expander("rm3", UNUSED, [TEXT], TEXT)),

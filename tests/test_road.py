@@ -7,13 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from sentence_transformers import SparseEncoder
-from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForMaskedLM
 
 import vocable as vo
-from vocable.encoder.load import save_checkpoint
-from vocable.training.recipe import PretrainSettings, make_recipe
+from vocable.encoder.load import save_model
+from vocable.training.recipe import make_recipe
 
 # Architecture -> the backbone whose vocabulary it moves to: every family is left and reached.
 ROADS = {
@@ -26,45 +25,21 @@ ROADS = {
 }
 
 
-def saved_and_loaded(
-    mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path
-) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Both through plain transformers, after a check that nothing was lost or untied."""
-    save_checkpoint(mlm, tokenizer, folder)
-    loaded, report = AutoModelForMaskedLM.from_pretrained(folder, output_loading_info=True)
-    assert not report["missing_keys"]
-    assert not report["unexpected_keys"]
-    text = tokenizer("The old fox reads books", return_tensors="pt").to(mlm.device)
-    with torch.no_grad():
-        torch.testing.assert_close(loaded(**text).logits, mlm.eval()(**text).logits, rtol=0, atol=0)
-    tied = [m.get_input_embeddings().weight is m.get_output_embeddings().weight for m in (mlm, loaded)]
-    assert tied[0] == tied[1] == mlm.config.tie_word_embeddings
-    return loaded, AutoTokenizer.from_pretrained(folder)
-
-
 @pytest.mark.parametrize("source", ROADS)
 def test_the_road(backbones: dict[str, Path], toy_texts: list[str], tmp_path: Path, source: str) -> None:
     target = backbones[ROADS[source]]
     found = vo.inspect(backbones[source], target=target, texts=toy_texts)
     assert found.overlap is not None
-    mlm, tokenizer = (auto.from_pretrained(backbones[source]) for auto in (AutoModelForMaskedLM, AutoTokenizer))
-    onto, target_model = AutoTokenizer.from_pretrained(target), AutoModelForMaskedLM.from_pretrained(target)
 
-    moved = vo.transfer(mlm, tokenizer, onto, target_model=target_model)
-    assert moved.alignment.overlap == pytest.approx(found.overlap.share)
-    mlm, tokenizer = saved_and_loaded(moved.mlm, moved.tokenizer, tmp_path / "transferred")
-    assert tokenizer.get_vocab() == onto.get_vocab()
-
-    settings = PretrainSettings(
-        texts=["-"], steps=6, batch_size=8, max_length=16, masking="overlap-aware", trainable="embeddings"
-    )
-    new = moved.alignment.new
-    mlm = vo.pretrain(mlm, tokenizer, toy_texts, settings, tmp_path / "run", new_tokens=new).mlm
-    mlm, tokenizer = saved_and_loaded(mlm, tokenizer, tmp_path / "adapted")
-
-    calibration = vo.calibrate(mlm, tokenizer, toy_texts, activation_rate=0.2)
-    assert calibration.after.share == pytest.approx(0.2, abs=0.01)
-    saved_and_loaded(calibration.mlm, tokenizer, tmp_path / "calibrated")
+    model = vo.transfer(vo.load(backbones[source], device="cpu"), target)
+    assert vo.provenance(model)[-1]["overlap"] == pytest.approx(found.overlap.share)
+    settings = {"steps": 6, "batch_size": 8, "max_length": 16, "masking": "overlap-aware", "trainable": "embeddings"}
+    model = vo.calibrate(vo.pretrain(model, toy_texts, **settings), toy_texts, activation_rate=0.2)
+    assert vo.provenance(model)[-1]["after"]["share"] == pytest.approx(0.2, abs=0.01)
+    save_model(model, tmp_path / "calibrated")
+    mlm, report = AutoModelForMaskedLM.from_pretrained(tmp_path / "calibrated", output_loading_info=True)
+    assert not report["missing_keys"]
+    assert not report["unexpected_keys"]
 
     texts = sorted(set(toy_texts))[:32]
     rows = [json.dumps({"query": text, "positive": f"chapter {text}"}) for text in texts]

@@ -32,8 +32,10 @@ if TYPE_CHECKING:
     from vocable.encoder.encode import encode as encode
     from vocable.encoder.fuse import fuse as fuse
     from vocable.encoder.fuse import unfuse as unfuse
-    from vocable.encoder.inference_free import inference_free as inference_free
     from vocable.encoder.load import load as load
+    from vocable.encoder.provenance import new_tokens as new_tokens
+    from vocable.encoder.provenance import provenance as provenance
+    from vocable.encoder.roles import inference_free as inference_free
     from vocable.encoder.terms import terms as terms
     from vocable.evaluation import evaluate as evaluate
     from vocable.evaluation.compare import compare as compare
@@ -93,14 +95,16 @@ _HOMES = {
     "expand": "vocable.adapt.expand",
     "explain": "vocable.search.explain:explain_texts",
     "fuse": "vocable.encoder.fuse",
-    "inference_free": "vocable.encoder.inference_free",
     "index": "vocable.search.collection",
+    "inference_free": "vocable.encoder.roles",
     "inspect": "vocable.adapt.inspection",
     "load": "vocable.encoder.load",
     "make_testset": "vocable.evaluation.testsets",
+    "new_tokens": "vocable.encoder.provenance",
     "mine": "vocable.training.mine",
     "open_index": "vocable.search.collection",
     "pretrain": "vocable.training.pretrain",
+    "provenance": "vocable.encoder.provenance",
     "prune": "vocable.vectors",
     "read_corpus": "vocable.data",
     "read_examples": "vocable.data",

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import PreTrainedTokenizerFast
 
 from vocable import pydocs
-from vocable.adapt.alignment import Surface, align, role_id, surfaces
+from vocable.adapt.alignment import Surface, align, role_id, token_surfaces
 from vocable.errors import ModelError
 
 SIZE = 1200
@@ -157,7 +157,7 @@ def test_special_tokens_are_matched_by_role_and_never_by_name() -> None:
 
 
 def test_surfaces_of_each_kind() -> None:
-    found = surfaces(byte_level("Ġthe", "s", "Ġ.", "Ġ", "âĢ", "Ã©", "Ċ"))[5:]
+    found = token_surfaces(byte_level("Ġthe", "s", "Ġ.", "Ġ", "âĢ", "Ã©", "Ċ"))[5:]
     assert found == [
         Surface("the", True, "word"),
         Surface("s", False, "continuation"),
@@ -167,7 +167,7 @@ def test_surfaces_of_each_kind() -> None:
         Surface("é", False, "continuation"),
         Surface("\n", False, "punctuation"),
     ]
-    assert surfaces(byte_level())[0] == Surface("<s>", False, "special")
+    assert token_surfaces(byte_level())[0] == Surface("<s>", False, "special")
 
 
 def test_bytes_that_sentencepiece_falls_back_to_are_those_of_byte_level() -> None:
@@ -175,7 +175,7 @@ def test_bytes_that_sentencepiece_falls_back_to_are_those_of_byte_level() -> Non
     tokenizer = Tokenizer(models.Unigram([(piece, -float(i)) for i, piece in enumerate(pieces)], unk_id=1))
     tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace()])
     source = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **BERT)
-    assert surfaces(source)[5:] == [
+    assert token_surfaces(source)[5:] == [
         Surface("the", True, "word"),
         Surface("s", False, "continuation"),
         Surface(" x", True, "word"),
@@ -189,7 +189,7 @@ def test_ids_without_a_token_and_added_tokens() -> None:
     vocabulary = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "the": 9}
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordPiece(vocabulary)), **BERT)
     tokenizer.add_tokens([" two words"])
-    found = surfaces(tokenizer)
+    found = token_surfaces(tokenizer)
     assert found[5:] == [None, Surface("two words", True, "word"), None, None, Surface("the", True, "word")]
     alignment = align(tokenizer, tokenizer)
     assert alignment.source_of.tolist() == [0, 1, 2, 3, 4, -1, 6, -1, -1, 9]
@@ -199,7 +199,7 @@ def test_ids_without_a_token_and_added_tokens() -> None:
 def test_a_tokenizer_that_does_not_mark_words_is_refused() -> None:
     bare = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]")))
     with pytest.raises(ModelError, match="tokens of this WordLevel tokenizer do not tell where words begin"):
-        surfaces(bare)
+        token_surfaces(bare)
 
 
 def test_new_ids_rise() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import AutoModel, AutoTokenizer
 
-from vocable.encoder.load import load_checkpoint, save_checkpoint
+from tests.by_parts import load_checkpoint, save_checkpoint
 from vocable.errors import ArgumentError, ModelError
 
 

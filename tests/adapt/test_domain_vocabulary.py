@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from vocable.adapt.alignment import surfaces
+from vocable.adapt.alignment import token_surfaces
 from vocable.adapt.vocabulary import RARE, SPECIAL, count_words, fragmentation, train_vocabulary
 from vocable.errors import ArgumentError, DataError
 
@@ -30,11 +30,13 @@ def test_the_vocabulary_is_normalized_and_of_the_size_asked_for(model: str, toy_
     assert cased["input_ids"][0] == tokenizer.cls_token_id
     assert cased["input_ids"][-1] == tokenizer.sep_token_id
     assert sorted(cased) == ["attention_mask", "input_ids"]
-    kinds = Counter(surface.kind for surface in surfaces(tokenizer) if surface is not None)
+    kinds = Counter(surface.kind for surface in token_surfaces(tokenizer) if surface is not None)
     assert kinds["special"] == 5
     assert kinds["word"] > 10
     learned = [
-        found.text for found in surfaces(tokenizer) if found is not None and found.kind in ("word", "continuation")
+        found.text
+        for found in token_surfaces(tokenizer)
+        if found is not None and found.kind in ("word", "continuation")
     ]
     assert not [text for text in learned if len(text) > 1 and text != text.lower()]
 

@@ -14,10 +14,11 @@ from sentence_transformers import SparseEncoder
 from transformers import BertForMaskedLM, PreTrainedModel
 
 import vocable as vo
+from tests.by_parts import expand, load_checkpoint, save_checkpoint
 from vocable.adapt.alignment import align
 from vocable.adapt.expand import frequent_words
 from vocable.adapt.initialization import semantic_weights
-from vocable.encoder.load import Target, load_checkpoint, save_checkpoint
+from vocable.encoder.load import Target
 from vocable.encoder.output_vocabulary import output_vocabulary
 from vocable.errors import ArgumentError, ModelError
 
@@ -42,7 +43,7 @@ def layer_of(mlm: PreTrainedModel) -> tuple[np.ndarray, np.ndarray]:
 def test_rows_and_biases_are_means_over_sub_tokens(backbones: dict[str, Path], toy_texts: list[str], name: str) -> None:
     mlm, tokenizer = load_checkpoint(backbones[name])
     words = frequent_words(toy_texts, tokenizer).words
-    made = vo.expand(mlm, tokenizer, words)
+    made = expand(mlm, tokenizer, words)
     rows = mlm.get_output_embeddings().weight.detach().numpy()
     bias = mlm.get_output_embeddings().bias.detach().numpy()
     weight, found = layer_of(made)
@@ -68,11 +69,11 @@ def test_random_rows_have_the_spread_of_the_decoder(backbones: dict[str, Path], 
     mlm, tokenizer = load_checkpoint(backbones["roberta"])
     words = frequent_words(toy_texts, tokenizer).words
     decoder = mlm.get_output_embeddings()
-    weight, bias = layer_of(vo.expand(mlm, tokenizer, words, init="random", seed=1))
+    weight, bias = layer_of(expand(mlm, tokenizer, words, init="random", seed=1))
     assert weight.std() == pytest.approx(float(decoder.weight.detach().std()), rel=0.05)
     assert weight.mean() == pytest.approx(0, abs=0.02)
     np.testing.assert_allclose(bias, decoder.bias.detach().numpy().mean(), rtol=1e-5)
-    again, other = (layer_of(vo.expand(mlm, tokenizer, words, init="random", seed=seed))[0] for seed in (1, 2))
+    again, other = (layer_of(expand(mlm, tokenizer, words, init="random", seed=seed))[0] for seed in (1, 2))
     assert np.array_equal(weight, again)
     assert not np.array_equal(weight, other)
 
@@ -84,7 +85,7 @@ def test_semantic_words_are_barycentres_where_the_target_has_them_as_tokens(
     target_model, target = load_checkpoint(backbones["bert"])
     words = [word for word in frequent_words(toy_texts, tokenizer).words if word.islower()]
     with caplog.at_level(logging.INFO, logger="vocable"):
-        made = vo.expand(mlm, tokenizer, words, init="semantic", target=Target(target, target_model))
+        made = expand(mlm, tokenizer, words, init="semantic", target=Target(target, target_model))
     weight, bias = layer_of(made)
     rows, biases = (part.detach().numpy() for part in mlm.get_output_embeddings().parameters())
     if rows.ndim == 1:
@@ -106,14 +107,14 @@ def test_semantic_words_are_barycentres_where_the_target_has_them_as_tokens(
     assert f"{placed} words start near their meaning, the other {len(words) - placed}" in caplog.text
     for lacking in (None, Target(target, None)):
         with pytest.raises(ModelError, match="needs a target with embeddings"):
-            vo.expand(mlm, tokenizer, words, init="semantic", target=lacking)
+            expand(mlm, tokenizer, words, init="semantic", target=lacking)
     with pytest.raises(ModelError, match="no word of several tokens is one token of the target"):
-        vo.expand(mlm, tokenizer, ["the"], init="semantic", target=Target(target, target_model))
+        expand(mlm, tokenizer, ["the"], init="semantic", target=Target(target, target_model))
 
 
 def test_an_untied_model_gives_the_rows_of_its_decoder(tokenizers: dict[str, Any], untied: BertForMaskedLM) -> None:
     tokenizer = tokenizers["wordpiece"]
-    weight, _ = layer_of(vo.expand(untied, tokenizer, ["foxes"]))
+    weight, _ = layer_of(expand(untied, tokenizer, ["foxes"]))
     expected = untied.get_output_embeddings().weight.detach().numpy()[sub_tokens(tokenizer, "foxes")].mean(axis=0)
     np.testing.assert_allclose(weight[0], expected, rtol=1e-5, atol=1e-6)
 
@@ -128,11 +129,11 @@ def test_what_cannot_be_a_term_is_refused(backbones: dict[str, Path]) -> None:
     ]
     for words, message in cases:
         with pytest.raises(ArgumentError, match=message):
-            vo.expand(mlm, tokenizer, words)
+            expand(mlm, tokenizer, words)
     with pytest.raises(ArgumentError, match="init must be one of mean, semantic, random, not 'zero'"):
-        vo.expand(mlm, tokenizer, ["fox"], init="zero")  # type: ignore[arg-type]
+        expand(mlm, tokenizer, ["fox"], init="zero")  # type: ignore[arg-type]
     with pytest.raises(ModelError, match="output vocabulary of its own: take the one"):
-        vo.expand(vo.expand(mlm, tokenizer, ["fox"]), tokenizer, ["owl"])
+        expand(expand(mlm, tokenizer, ["fox"]), tokenizer, ["owl"])
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "albert"])
@@ -142,7 +143,7 @@ def test_terms_of_any_characters_survive(
     mlm, tokenizer = load_checkpoint(backbones[name])
     words = [word for word in [*ODD, "हिन्दी", "中国", "словарь"] if sub_tokens(tokenizer, word)]
     assert set(ODD[:-1]) <= set(words)
-    made = vo.expand(mlm, tokenizer, words)
+    made = expand(mlm, tokenizer, words)
     layer_of(made)[1][:] = 3.0  # something is active in every text
     save_checkpoint(made, tokenizer, tmp_path / "saved")
     model = vo.load(tmp_path / "saved", device="cpu")

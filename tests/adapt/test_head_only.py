@@ -15,11 +15,9 @@ from sentence_transformers import SparseEncoder
 from transformers import AutoModelForMaskedLM, BertForMaskedLM, PreTrainedModel
 
 import vocable as vo
-from vocable.adapt.provenance import save_transfer
-from vocable.adapt.transfer import Transfer, neighbours, transfer
+from tests.by_parts import Moved, calibrate, load_checkpoint, neighbours, pretrain, rescale, save_checkpoint, transfer
 from vocable.cli import main
 from vocable.encoder.fuse import unfuse, without_logits
-from vocable.encoder.load import load_checkpoint
 from vocable.encoder.output_vocabulary import output_vocabulary
 from vocable.errors import ModelError
 from vocable.training.recipe import PretrainSettings, make_recipe
@@ -27,15 +25,15 @@ from vocable.training.recipe import PretrainSettings, make_recipe
 TARGETS = {"bert": "albert", "albert": "roberta"}  # a model with another tokenizer; "bert" for all the others
 
 
-def moved_head(backbones: dict[str, Path], name: str, **options: Any) -> tuple[PreTrainedModel, Any, Transfer]:
+def moved_head(backbones: dict[str, Path], name: str, **options: Any) -> tuple[PreTrainedModel, Any, Moved]:
     """The source, its tokenizer, and what head-only transfer makes of it."""
     mlm, tokenizer = load_checkpoint(backbones[name])
     target_model, target = load_checkpoint(backbones[TARGETS.get(name, "bert")])
     return mlm, tokenizer, transfer(mlm, tokenizer, target, target_model=target_model, head_only=True, **options)
 
 
-def saved(moved: Transfer, folder: Path) -> Path:
-    save_transfer(moved, folder, source="a", target="b", init="semantic", bias="prior")
+def saved(moved: Moved, folder: Path) -> Path:
+    save_checkpoint(moved.mlm, moved.tokenizer, folder)
     return folder
 
 
@@ -67,7 +65,7 @@ def test_terms_are_barycentres_of_decoder_rows_and_the_model_reads_as_before(
     assert torch.equal(source, made)
     assert made is moved.mlm.get_output_embeddings().weight  # the decoder of its own stays tied
     assert layer.weight.data_ptr() != made.data_ptr()
-    assert moved.tokenizer is tokenizer
+    assert moved.tokenizer.get_vocab() == tokenizer.get_vocab()
     assert list(layer.terms) == moved.target.convert_ids_to_tokens(range(len(layer.terms)))
 
     before, after = (hidden_states(model, tokenizer, toy_texts[:3]) for model in (mlm, moved.mlm))
@@ -153,15 +151,15 @@ def test_stock_loaders_give_the_source_and_warn(
     folder = saved(moved, tmp_path / "moved")
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)  # to where caplog listens
     inputs = tokenizer(toy_texts[:2], padding=True, return_tensors="pt")
-    for load in (AutoModelForMaskedLM.from_pretrained, lambda place: SparseEncoder(place, device="cpu")[0].auto_model):
-        caplog.clear()
-        stock = load(str(folder))
-        for name in ("output_vocabulary.weight", "output_vocabulary.bias"):
-            assert re.search(f"{name} +[|] UNEXPECTED", caplog.text)
-        assert "MISSING" not in caplog.text
-        with torch.no_grad():
-            assert torch.equal(stock(**inputs).logits, mlm(**inputs).logits)
-        assert stock.get_input_embeddings().weight is stock.get_output_embeddings().weight
+    stock = AutoModelForMaskedLM.from_pretrained(str(folder))
+    for name in ("output_vocabulary.weight", "output_vocabulary.bias"):
+        assert re.search(f"{name} +[|] UNEXPECTED", caplog.text)
+    assert "MISSING" not in caplog.text
+    with torch.no_grad():
+        assert torch.equal(stock(**inputs).logits, mlm(**inputs).logits)
+    assert stock.get_input_embeddings().weight is stock.get_output_embeddings().weight
+    with pytest.raises(ValueError, match="trust_remote_code"):
+        SparseEncoder(str(folder), device="cpu")
     caplog.clear()
     load_checkpoint(folder)
     vo.load(folder)
@@ -172,10 +170,10 @@ def test_rescale_calibrate_and_inspect_look_at_the_new_terms(backbones: dict[str
     _, tokenizer, moved = moved_head(backbones, "roberta")
     layer = output_vocabulary(moved.mlm)
     assert layer is not None
-    rescaled = output_vocabulary(vo.rescale(moved.mlm, 4))
+    rescaled = output_vocabulary(rescale(moved.mlm, 4))
     assert rescaled is not None
     assert torch.equal(rescaled.weight, layer.weight / 4)
-    calibration = vo.calibrate(moved.mlm, tokenizer, toy_texts, activation_rate=0.2)
+    calibration = calibrate(moved.mlm, tokenizer, toy_texts, activation_rate=0.2)
     calibrated = output_vocabulary(calibration.mlm)
     assert calibrated is not None
     torch.testing.assert_close(calibrated.bias, layer.bias - calibration.shift)
@@ -194,7 +192,7 @@ def test_what_needs_the_tokenizers_terms_is_refused_in_one_line(
 ) -> None:
     _, tokenizer, moved = moved_head(backbones, "bert")
     with pytest.raises(ModelError, match=r"output terms are not its tokens: pre-train it with masking whole-word$"):
-        vo.pretrain(moved.mlm, tokenizer, toy_texts, PretrainSettings(texts=["-"], steps=1), tmp_path / "run")
+        pretrain(moved.mlm, tokenizer, toy_texts, PretrainSettings(texts=["-"], steps=1), tmp_path / "run")
     for head_only in (False, True):
         with pytest.raises(ModelError, match="has an output vocabulary of its own: take the one"):
             transfer(moved.mlm, tokenizer, moved.target, init="mean", bias="keep", head_only=head_only)
@@ -280,7 +278,7 @@ def test_the_command_line_speaks_the_terms(
     assert main(["transfer", *given]) == 0
     printed = capsys.readouterr().out
     assert printed.endswith(f"next: vocable calibrate {moved} TEXTS -o DIR --activation-rate 0.05\n")
-    assert json.loads((tmp_path / "moved" / "transfer.json").read_text(encoding="utf-8"))["head_only"] is True
+    assert vo.provenance(vo.load(moved))[-1]["head_only"] is True
     assert main(["calibrate", moved, place, "-o", ready, "--activation-rate", "0.2"]) == 0
     assert main(["index", ready, place, "-o", index]) == 0
     capsys.readouterr()

@@ -8,11 +8,11 @@ import pytest
 from sentence_transformers import SparseEncoder
 from transformers import AutoModel, AutoTokenizer
 
+from tests.by_parts import load_checkpoint, rescale
 from vocable.adapt.alignment import align
 from vocable.adapt.inspection import Inspection, inspect
-from vocable.adapt.rescale import choose_factor, rescale
+from vocable.adapt.rescale import choose_factor
 from vocable.adapt.statistics import measure_start
-from vocable.encoder.load import load_checkpoint
 from vocable.errors import ArgumentError, DataError, ModelError
 
 

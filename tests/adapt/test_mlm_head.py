@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
-from transformers import AutoModel, CLIPTextConfig, CLIPTextModel
+from transformers import AutoModel, AutoTokenizer, CLIPTextConfig, CLIPTextModel, PreTrainedModel
 
-from vocable.encoder.load import add_mlm_head
+from vocable.encoder.fuse import parts
+from vocable.encoder.load import load
 from vocable.errors import ModelError
 
 
@@ -15,12 +16,17 @@ from vocable.errors import ModelError
 def encoder_folder(backbone: Path, tmp_path: Path) -> Path:
     """Each architecture's encoder without its head, as an embedding model is stored."""
     AutoModel.from_pretrained(backbone).save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(backbone).save_pretrained(tmp_path)
     return tmp_path
+
+
+def with_new_head(folder: Path) -> PreTrainedModel:
+    return parts(load(folder, new_head=True, device="cpu")).mlm
 
 
 def test_the_encoder_is_unchanged(encoder_folder: Path) -> None:
     encoder = AutoModel.from_pretrained(encoder_folder).eval()
-    mlm = add_mlm_head(str(encoder_folder)).eval()
+    mlm = with_new_head(encoder_folder).eval()
     weights = encoder.state_dict()
     found = mlm.base_model.state_dict()
     assert len(found) > 5
@@ -30,14 +36,14 @@ def test_the_encoder_is_unchanged(encoder_folder: Path) -> None:
 
 
 def test_the_decoder_is_tied_and_its_bias_zero(encoder_folder: Path) -> None:
-    mlm = add_mlm_head(str(encoder_folder))
+    mlm = with_new_head(encoder_folder)
     decoder = mlm.get_output_embeddings()
     assert decoder.weight is mlm.get_input_embeddings().weight
     assert not decoder.bias.any()
 
 
 def test_the_transform_starts_at_the_identity(encoder_folder: Path) -> None:
-    mlm = add_mlm_head(str(encoder_folder))
+    mlm = with_new_head(encoder_folder)
     inside = {id(module) for module in mlm.base_model.modules()} | {id(mlm.get_output_embeddings())}
     transforms = [m for m in mlm.modules() if isinstance(m, nn.Linear) and id(m) not in inside]
     assert len(transforms) == 1
@@ -54,4 +60,4 @@ def test_an_architecture_without_a_masked_language_model_is_refused(tmp_path: Pa
     )  # fmt: skip
     CLIPTextModel(config).save_pretrained(tmp_path)
     with pytest.raises(ModelError, match="no masked-language-model head is known for CLIPTextConfig"):
-        add_mlm_head(str(tmp_path))
+        with_new_head(tmp_path)

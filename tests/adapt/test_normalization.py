@@ -6,7 +6,7 @@ import pytest
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from vocable.adapt.alignment import surfaces
+from vocable.adapt.alignment import token_surfaces
 from vocable.adapt.vocabulary import folded, is_cased, keeps_accents, redundancy
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -59,7 +59,9 @@ def test_redundancy_as_by_brute_force(tokenizers: dict[str, PreTrainedTokenizerF
     def form(text: str) -> str:
         return "".join(c for c in unicodedata.normalize("NFKD", text.lower()) if not unicodedata.combining(c))
 
-    kept = [s.text for s in surfaces(tokenizers[family]) if s and s.kind in ("word", "continuation", "punctuation")]
+    kept = [
+        s.text for s in token_surfaces(tokenizers[family]) if s and s.kind in ("word", "continuation", "punctuation")
+    ]
     repeated = sum(any(form(kept[j]) == form(text) for j in range(i)) for i, text in enumerate(kept))
     assert redundancy(tokenizers[family]) == pytest.approx(repeated / len(kept), abs=0.01)  # NFKD folds ² and ª, too
 

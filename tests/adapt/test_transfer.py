@@ -17,11 +17,10 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from vocable.adapt.alignment import cut, surfaces
-from vocable.adapt.provenance import new_tokens, save_transfer
-from vocable.adapt.transfer import Transfer, neighbours, transfer
+from tests.by_parts import Moved, load_checkpoint, neighbours, save_checkpoint, transfer
+from vocable.adapt.alignment import cut, token_surfaces
 from vocable.encoder.fuse import without_logits
-from vocable.encoder.load import load_checkpoint, load_target
+from vocable.encoder.load import load_target
 from vocable.errors import ArgumentError, ModelError
 
 FAMILY_MODELS = {"wordpiece": "bert", "byte-level": "roberta", "unigram": "albert"}
@@ -37,7 +36,7 @@ def decoder_inputs(mlm: PreTrainedModel, rows: list[list[int]], padding: int) ->
     return hidden[mask.bool()]
 
 
-def shared_texts(moved: Transfer, count: int = 3) -> list[list[int]]:
+def shared_texts(moved: Moved, count: int = 3) -> list[list[int]]:
     """Random sequences of shared tokens, framed as texts, of several lengths; no [UNK]."""
     target, rng = moved.tokenizer, np.random.default_rng(0)
     return [
@@ -53,7 +52,7 @@ def test_shared_tokens_give_the_same_states_and_logits_to_the_last_bit(
     mlm, tokenizer = load_checkpoint(backbone)
     target_model, target = load_checkpoint(backbones[FAMILY_MODELS[family]])
     moved = transfer(mlm, tokenizer, target, target_model=target_model)
-    save_transfer(moved, tmp_path / "moved", source="a", target="b", init="semantic", bias="prior")
+    save_checkpoint(moved.mlm, moved.tokenizer, tmp_path / "moved")
     saved = AutoModelForMaskedLM.from_pretrained(tmp_path / "moved")
     adopted = AutoTokenizer.from_pretrained(tmp_path / "moved")
 
@@ -197,7 +196,7 @@ def test_neighbours_are_the_heaviest_source_tokens(backbones: dict[str, Path]) -
 @pytest.mark.parametrize("family", FAMILY_MODELS)
 def test_pieces_spell_the_token_again(family: str, tokenizers: dict[str, Any]) -> None:
     source = tokenizers[family]
-    units = [unit for tokenizer in tokenizers.values() for unit in surfaces(tokenizer) if unit]
+    units = [unit for tokenizer in tokenizers.values() for unit in token_surfaces(tokenizer) if unit]
     pieces = cut(source, units)
     spelled = 0
     for unit, ids in zip(units, pieces, strict=True):
@@ -213,7 +212,9 @@ def test_pieces_spell_the_token_again(family: str, tokenizers: dict[str, Any]) -
 
 def test_a_continuation_is_cut_into_what_goes_on_with_a_word(tokenizers: dict[str, Any]) -> None:
     source = tokenizers["wordpiece"]
-    goes_on = next(unit for unit in surfaces(source) if unit and unit.kind == "continuation" and len(unit.text) > 1)
+    goes_on = next(
+        unit for unit in token_surfaces(source) if unit and unit.kind == "continuation" and len(unit.text) > 1
+    )
     as_word = source.convert_ids_to_tokens(cut(source, [goes_on._replace(initial=True)])[0])
     as_rest = source.convert_ids_to_tokens(cut(source, [goes_on])[0])
     assert [token.startswith("##") for token in as_rest] == [True] * len(as_rest)
@@ -284,21 +285,16 @@ def test_impossible_transfers_are_refused_in_one_line(backbones: dict[str, Path]
     refuse(ModelError, "frames a text as text, the model's as cls text sep", onto=bare)
 
 
-def test_provenance_travels_with_the_model(
+def test_an_output_that_is_there_is_refused(
     backbones: dict[str, Path], tokenizers: dict[str, Any], tmp_path: Path
 ) -> None:
     mlm, tokenizer = load_checkpoint(backbones["bert"])
     moved = transfer(mlm, tokenizer, tokenizers["unigram"], init="mean", bias="keep")
     output = tmp_path / "moved"
-    save_transfer(moved, output, source="a", target="b", init="mean", bias="keep")
+    save_checkpoint(moved.mlm, moved.tokenizer, output)
     assert [path.name for path in tmp_path.iterdir()] == ["moved"]
-    np.testing.assert_array_equal(new_tokens(output), moved.alignment.new)
-    assert new_tokens(backbones["bert"]) is None
     with pytest.raises(ArgumentError, match="already there"):
-        save_transfer(moved, output, source="a", target="b", init="mean", bias="keep")
-    (output / "transfer.json").write_text("{}")
-    with pytest.raises(ModelError, match=r"transfer\.json: damaged"):
-        new_tokens(output)
+        save_checkpoint(moved.mlm, moved.tokenizer, output)
 
 
 def test_a_target_may_be_a_model_an_encoder_or_a_tokenizer(backbones: dict[str, Path], tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as npst
 from scipy.sparse import csr_array
 from transformers import PreTrainedTokenizerFast
 
-from vocable.adapt.alignment import Surface, surfaces
+from vocable.adapt.alignment import Surface, token_surfaces
 from vocable.analysis.compatibility import accent_stripping, case_folding, coarse_graining, fold, porter_stem
 from vocable.errors import ArgumentError, VectorsError
 
@@ -61,7 +61,7 @@ def test_negative_weights_are_refused() -> None:
 @pytest.mark.parametrize("family", ["wordpiece", "byte-level", "unigram"])
 def test_the_classes_of_real_tokenizers(tokenizers: dict[str, PreTrainedTokenizerFast], family: str) -> None:
     """Pair by pair: two tokens share a class if, and only if, the normalizers make their texts equal."""
-    found = surfaces(tokenizers[family])
+    found = token_surfaces(tokenizers[family])
     stem = Stemmer.Stemmer("porter").stemWord
 
     def normal(surface: Surface) -> tuple[str, bool]:
@@ -83,7 +83,7 @@ def test_the_classes_of_real_tokenizers(tokenizers: dict[str, PreTrainedTokenize
 
 
 def test_each_further_normalizer_merges_more(tokenizers: dict[str, PreTrainedTokenizerFast]) -> None:
-    found = surfaces(tokenizers["byte-level"])
+    found = token_surfaces(tokenizers["byte-level"])
     ladder = [(), (case_folding,), (case_folding, accent_stripping), (case_folding, accent_stripping, porter_stem)]
     sizes = [coarse_graining(found, *normalizers).max() + 1 for normalizers in ladder]
     assert sizes == sorted(sizes, reverse=True)

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
+from tests.by_parts import load_checkpoint
 from vocable.analysis import distributions as logits
 from vocable.analysis.distributions import Moments, logit_statistics
-from vocable.encoder.load import load_checkpoint
 from vocable.encoder.output_vocabulary import OutputVocabulary, give_output_vocabulary
 from vocable.errors import ArgumentError, DataError
 

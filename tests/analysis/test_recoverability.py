@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.by_parts import load_checkpoint
 from vocable.analysis.distributions import compare_clusters, recoverability
-from vocable.encoder.load import load_checkpoint
 from vocable.errors import ArgumentError
 
 RNG = np.random.default_rng(0)

@@ -10,10 +10,9 @@ import torch
 from sentence_transformers import SparseEncoder
 
 from vocable.encoder.encode import encode
-from vocable.encoder.inference_free import inference_free
 from vocable.encoder.load import load
 from vocable.encoder.output_vocabulary import OutputVocabulary, give_output_vocabulary
-from vocable.encoder.roles import asymmetric, static_embedding
+from vocable.encoder.roles import asymmetric, inference_free, static_embedding
 from vocable.encoder.terms import terms
 from vocable.errors import ModelError
 from vocable.search.explain import explain_texts
@@ -65,7 +64,7 @@ def test_a_score_is_explained_by_both(backbones: dict[str, Path], toy_texts: lis
 
 def test_sides_can_be_exchanged_later(backbones: dict[str, Path], toy_texts: list[str]) -> None:
     bert, distilbert = (load(backbones[name], device="cpu") for name in ("bert", "distilbert"))
-    looked_up = inference_free(bert)
+    looked_up = inference_free(bert, weights="ones")
     mixed = asymmetric(looked_up, distilbert)
     assert static_embedding(mixed, "query") is not None
     back = inference_free(mixed, toy_texts)
@@ -87,6 +86,10 @@ def test_an_output_vocabulary_is_refused(backbones: dict[str, Path]) -> None:
     bert, words = (load(backbones["bert"], device="cpu") for _ in range(2))
     layer = OutputVocabulary(["fox", "owl"], torch.randn(2, 32), None)
     give_output_vocabulary(words[0].auto_model, layer)
-    for refused in (lambda: asymmetric(words, bert), lambda: asymmetric(bert, words), lambda: inference_free(words)):
+    for refused in (
+        lambda: asymmetric(words, bert),
+        lambda: asymmetric(bert, words),
+        lambda: inference_free(words, weights="ones"),
+    ):
         with pytest.raises(ModelError, match="output vocabulary other than its tokenizer's"):
             refused()

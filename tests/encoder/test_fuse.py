@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from transformers import AutoModel, AutoModelForMaskedLM, BertForMaskedLM
 
 from vocable.encoder import head
-from vocable.encoder.fuse import ONE_ROW, fuse, pack, plain_decoder, splade_modules, unfuse, without_logits
+from vocable.encoder.fuse import fuse, pack, plain_decoder, splade_modules, unfuse, without_logits
 from vocable.encoder.load import load
+from vocable.encoder.poolings import POOLINGS
 from vocable.errors import ArgumentError, ModelError
 from vocable.training.trainer import set_dropout
 
@@ -317,7 +318,7 @@ def test_mean_before_the_head_activates_the_logits_of_the_mean_token(
     assert_gradients_close(gradients, expected_gradients)
 
 
-@pytest.mark.parametrize("pooling", ONE_ROW)
+@pytest.mark.parametrize("pooling", [name for name, pooling in POOLINGS.items() if not pooling.stock])
 def test_a_text_without_a_token_is_refused(toy_model: SparseEncoder, pooling: str, toy_texts: list[str]) -> None:
     toy_model[1].pooling_strategy = pooling
     features = padded(toy_model, toy_texts)
@@ -326,7 +327,7 @@ def test_a_text_without_a_token_is_refused(toy_model: SparseEncoder, pooling: st
         toy_model(features)
 
 
-@pytest.mark.parametrize("pooling", ONE_ROW)
+@pytest.mark.parametrize("pooling", [name for name, pooling in POOLINGS.items() if not pooling.stock])
 def test_a_pooling_of_ours_is_refused_by_stock_classes_and_read_by_load(
     toy_model: SparseEncoder, pooling: str, tmp_path: Path, toy_texts: list[str]
 ) -> None:
@@ -340,7 +341,7 @@ def test_a_pooling_of_ours_is_refused_by_stock_classes_and_read_by_load(
         SpladePooling(pooling)  # load leaves the stock classes as they were
 
 
-@pytest.mark.parametrize("pooling", ONE_ROW)
+@pytest.mark.parametrize("pooling", [name for name, pooling in POOLINGS.items() if not pooling.stock])
 def test_a_pooling_of_ours_cannot_be_unfused(toy_model: SparseEncoder, pooling: str, toy_texts: list[str]) -> None:
     toy_model[1].pooling_strategy = pooling
     expected = toy_model.encode(toy_texts[:5]).to_dense()

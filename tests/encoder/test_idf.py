@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
 from vocable.encoder import inference_free as module
-from vocable.encoder.inference_free import document_frequencies, idf
+from vocable.encoder.roles import document_frequencies, idf
 from vocable.errors import ArgumentError
 
 

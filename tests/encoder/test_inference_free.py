@@ -10,8 +10,8 @@ from sentence_transformers import SparseEncoder
 
 from vocable.encoder.encode import encode
 from vocable.encoder.fuse import splade_modules
-from vocable.encoder.inference_free import inference_free
 from vocable.encoder.load import load
+from vocable.encoder.roles import inference_free
 from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, ModelError
 from vocable.search.explain import explain_texts
@@ -40,7 +40,7 @@ def test_queries_are_their_tokens_and_documents_are_as_before(backbone: Path, to
     model = load(backbone, device="cpu")
     queries, texts = [*toy_texts[:6], "the fox the fox", "☃ fox", ""], toy_texts[:40]
     before = encode(model, texts[:6], dtype="float32").toarray()
-    ones, weighted = inference_free(model), inference_free(model, iter(texts))
+    ones, weighted = inference_free(model, weights="ones"), inference_free(model, iter(texts))
     expected = binary(model, queries)
     assert expected.sum(axis=1).max() >= 4
     np.testing.assert_array_equal(encode(ones, queries, role="query").toarray(), expected)
@@ -77,7 +77,7 @@ def test_what_belongs_to_encoded_queries_is_left_behind(
     toy_model.prompts |= {"query": "the rain ", "passage": "a librarian "}
     splade_modules(toy_model)[0][0].auto_model.config.active_terms = {"query": 1, "document": 3}
     documents = encode(toy_model, toy_texts[:5], dtype="float32").toarray()
-    inference_free(toy_model).save_pretrained(str(tmp_path / "model"), create_model_card=False)
+    inference_free(toy_model, weights="ones").save_pretrained(str(tmp_path / "model"), create_model_card=False)
     made = load(tmp_path / "model", device="cpu")
     np.testing.assert_array_equal(encode(made, toy_texts[:5], "query").toarray(), binary(made, toy_texts[:5]))
     found = encode(made, toy_texts[:5], dtype="float32").toarray()
@@ -105,7 +105,7 @@ def test_the_plain_logarithm_if_asked_for(toy_model: SparseEncoder, toy_texts: l
 def test_tokens_without_a_column_are_refused(toy_model: SparseEncoder) -> None:
     toy_model.tokenizer.add_tokens(["entirely-new"])
     with pytest.raises(ModelError, match=r"the (\d+) tokens of the tokenizer are not the first \1 of the \d+ terms"):
-        inference_free(toy_model)
+        inference_free(toy_model, weights="ones")
 
 
 def test_no_text_is_no_corpus(toy_model: SparseEncoder) -> None:

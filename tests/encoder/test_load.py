@@ -10,10 +10,11 @@ from sentence_transformers import SentenceTransformer, SparseEncoder
 from sentence_transformers.base.modules import Router, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling
-from transformers import AutoModel, PreTrainedTokenizerFast
+from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerFast
 
-from vocable.encoder.fuse import POOLINGS, splade_modules
+from vocable.encoder.fuse import splade_modules
 from vocable.encoder.load import load, locate
+from vocable.encoder.poolings import POOLINGS
 from vocable.errors import ArgumentError, ModelError
 
 
@@ -88,7 +89,14 @@ def test_modules_without_a_model_type_count_as_dense(tmp_path: Path) -> None:
 
 def test_an_encoder_without_a_head_is_refused(backbones: dict[str, Path], tmp_path: Path) -> None:
     AutoModel.from_pretrained(backbones["bert"]).save_pretrained(tmp_path)
-    with pytest.raises(ModelError, match=r"no masked-language-model head \(its configuration names BertModel\)"):
+    AutoTokenizer.from_pretrained(backbones["bert"]).save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match=r"no masked-language-model head.*new_head=True\), --new-head"):
+        load(tmp_path)
+    load(tmp_path, new_head=True)
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="no model in this folder"):
         load(tmp_path)
 
 

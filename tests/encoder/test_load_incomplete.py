@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,14 +16,14 @@ from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel
 
-from vocable.encoder.load import add_mlm_head, load, load_checkpoint, load_target
+from tests.by_parts import load_checkpoint
+from vocable.encoder.load import load, load_target
 from vocable.errors import ModelError
 from vocable.training.teachers import load_scoring_model
 
 WEIGHTS = "model.safetensors"
 LOADERS: dict[str, Callable[[Path], object]] = {
     "load": load,
-    "load_checkpoint": load_checkpoint,
     "load_target": load_target,
 }
 
@@ -100,10 +101,10 @@ def test_an_encoder_alone_is_a_target_and_may_lack_its_pooler(backbones: dict[st
     model = load_target(bare).model
     assert model is not None
     assert torch.equal(model.get_input_embeddings().weight, expected)
-    add_mlm_head(str(bare))
+    load(bare, new_head=True)
     lost = "encoder.layer.1.output.dense.weight"
     broken = without(whole, tmp_path / "broken", lost)
-    for loader in (load_target, add_mlm_head):
+    for loader in (load_target, partial(load, new_head=True)):
         with pytest.raises(ModelError, match=f"broken: weights are missing: .*{lost}"):
             loader(str(broken))
 

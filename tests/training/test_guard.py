@@ -11,7 +11,8 @@ import pytest
 import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-from vocable.adapt.rescale import choose_factor, rescale
+from tests.by_parts import rescale
+from vocable.adapt.rescale import choose_factor
 from vocable.cli import main
 from vocable.encoder.load import load
 from vocable.errors import ArgumentError, CollapseError

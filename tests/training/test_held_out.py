@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForMaskedLM, PreTrainedTokenizerFast
 
-from vocable.adapt.expand import expand, frequent_words
+from tests.by_parts import expand
+from vocable.adapt.expand import frequent_words
 from vocable.encoder.fuse import without_logits
 from vocable.encoder.output_vocabulary import output_vocabulary
 from vocable.encoder.terms import splitter

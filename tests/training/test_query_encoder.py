@@ -14,9 +14,8 @@ from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding
 
 from vocable.encoder.encode import encode
 from vocable.encoder.fuse import splade_modules
-from vocable.encoder.inference_free import inference_free
 from vocable.encoder.load import load
-from vocable.encoder.roles import asymmetric, static_embedding
+from vocable.encoder.roles import asymmetric, inference_free, static_embedding
 from vocable.errors import ModelError, RecipeError
 from vocable.training.recipe import Recipe, make_recipe
 from vocable.training.stages import ValidWeights, queries_learn_apart
@@ -96,7 +95,7 @@ def test_trainable_weights_learn_at_a_rate_of_their_own(
 
 
 def test_weights_stay_valid_after_any_step(backbones: dict[str, Path]) -> None:
-    model = inference_free(load(backbones["bert"]), trainable=True)
+    model = inference_free(load(backbones["bert"]), weights="ones", trainable=True)
     weights = table(model).weight
     with torch.no_grad():
         weights[:] = torch.linspace(-1, 1, len(weights))
@@ -109,8 +108,8 @@ def test_weights_stay_valid_after_any_step(backbones: dict[str, Path]) -> None:
 def test_what_learns_apart_from_the_documents(backbones: dict[str, Path]) -> None:
     bert, distilbert = load(backbones["bert"]), load(backbones["distilbert"])
     assert not queries_learn_apart(bert)
-    assert not queries_learn_apart(inference_free(bert))
-    assert queries_learn_apart(inference_free(bert, trainable=True))
+    assert not queries_learn_apart(inference_free(bert, weights="ones"))
+    assert queries_learn_apart(inference_free(bert, weights="ones", trainable=True))
     assert queries_learn_apart(asymmetric(distilbert, bert))
 
 

@@ -9,11 +9,11 @@ import pytest
 from sentence_transformers import SparseEncoder
 from transformers import AutoTokenizer
 
-from vocable.adapt.calibrate import calibrate
-from vocable.adapt.rescale import Choice, choose_factor, rescale
+from tests.by_parts import calibrate, load_checkpoint, rescale
+from vocable.adapt.rescale import Choice, choose_factor
 from vocable.adapt.statistics import measure_start
 from vocable.encoder.head import Activation
-from vocable.encoder.load import load, load_checkpoint
+from vocable.encoder.load import load
 from vocable.tables import short
 from vocable.training.batch_statistics import BatchStatistics, Collapse, CollapseKind
 from vocable.training.guard import advise

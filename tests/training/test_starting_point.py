@@ -11,17 +11,14 @@ import pytest
 import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
+from tests.by_parts import calibrate, expand, load_checkpoint, rescale, transfer
 from vocable.adapt.alignment import align
-from vocable.adapt.calibrate import calibrate
-from vocable.adapt.expand import expand, frequent_words
-from vocable.adapt.rescale import rescale
-from vocable.adapt.transfer import transfer
-from vocable.encoder.load import load_checkpoint
+from vocable.adapt.expand import frequent_words
 from vocable.encoder.output_vocabulary import output_vocabulary
 from vocable.encoder.terms import splitter
 from vocable.errors import ModelError
 from vocable.training.recipe import Recipe, make_recipe
-from vocable.training.stages import starting_point
+from vocable.training.stages import carry_out_stages
 
 
 @pytest.fixture
@@ -36,8 +33,8 @@ def recipe(model: Path, **stages: Any) -> Recipe:
     return make_recipe({"model": str(model), "data": {"examples": ["-"]}, "training": {"steps": 1}, **stages})
 
 
-def test_without_a_stage_the_backbone_is_the_starting_point(backbones: dict[str, Path], tmp_path: Path) -> None:
-    assert starting_point(recipe(backbones["bert"]), tmp_path) == str(backbones["bert"])
+def test_without_a_stage_the_backbone_is_the_carry_out_stages(backbones: dict[str, Path], tmp_path: Path) -> None:
+    assert carry_out_stages(recipe(backbones["bert"]), tmp_path) == str(backbones["bert"])
 
 
 @pytest.mark.parametrize("target", ["bert", "albert"])
@@ -49,7 +46,7 @@ def test_transfer_rescale_and_calibrate_are_the_verbs_in_this_order(
         "rescale": {"factor": 4},
         "calibrate": {"texts": texts, "activation_rate": 0.1},
     }
-    found, tokenizer = load_checkpoint(starting_point(recipe(backbones["roberta"], **stages), tmp_path))
+    found, tokenizer = load_checkpoint(carry_out_stages(recipe(backbones["roberta"], **stages), tmp_path))
     target_model, target_tokenizer = load_checkpoint(backbones[target])
     expected, source = load_checkpoint(backbones["roberta"])
     expected = transfer(expected, source, target_tokenizer, target_model=target_model, init="mean").mlm
@@ -76,7 +73,7 @@ def test_pre_training_knows_the_tokens_that_the_transfer_made(
             "save_every": 6,
         },
     }
-    found = AutoModelForMaskedLM.from_pretrained(starting_point(recipe(backbones["roberta"], **stages), tmp_path))
+    found = AutoModelForMaskedLM.from_pretrained(carry_out_stages(recipe(backbones["roberta"], **stages), tmp_path))
     source = AutoModelForMaskedLM.from_pretrained(backbones["roberta"])
     # The transformer is frozen, and the held-out report tells shared and new tokens apart.
     layer = "roberta.encoder.layer.0.attention.self.query.weight"
@@ -89,7 +86,7 @@ def test_pre_training_knows_the_tokens_that_the_transfer_made(
 
 def test_lower_casing_comes_before_the_rest(backbones: dict[str, Path], texts: str, tmp_path: Path) -> None:
     stages = {"lowercase": True, "calibrate": {"texts": texts, "shift": 0.5}}
-    place = starting_point(recipe(backbones["roberta"], **stages), tmp_path)
+    place = carry_out_stages(recipe(backbones["roberta"], **stages), tmp_path)
     tokenizer = AutoTokenizer.from_pretrained(place)
     assert tokenizer("The Fox")["input_ids"] == tokenizer("the fox")["input_ids"]
     assert len(align(AutoTokenizer.from_pretrained(backbones["roberta"]), tokenizer).new) == 0
@@ -97,12 +94,12 @@ def test_lower_casing_comes_before_the_rest(backbones: dict[str, Path], texts: s
 
 def test_a_finished_starting_point_is_used_as_it_is(backbones: dict[str, Path], texts: str, tmp_path: Path) -> None:
     run = recipe(backbones["bert"], rescale={"factor": 2})
-    place = starting_point(run, tmp_path)
+    place = carry_out_stages(run, tmp_path)
     weights = AutoModelForMaskedLM.from_pretrained(place).get_output_embeddings().weight
     original = AutoModelForMaskedLM.from_pretrained(backbones["bert"]).get_output_embeddings().weight
     np.testing.assert_array_equal(weights.detach() * 2, original.detach())
     (Path(place) / "marker").touch()
-    assert starting_point(run, tmp_path) == place
+    assert carry_out_stages(run, tmp_path) == place
     assert (Path(place) / "marker").exists()
 
 
@@ -112,7 +109,7 @@ def test_a_semantic_transfer_onto_a_tokenizer_alone_is_refused(
     tokenizers["wordpiece"].save_pretrained(tmp_path / "alone")
     run = recipe(backbones["roberta"], transfer={"target": str(tmp_path / "alone")})
     with pytest.raises(ModelError, match="tokenizer alone: use 'subtoken'"):
-        starting_point(run, tmp_path / "work")
+        carry_out_stages(run, tmp_path / "work")
 
 
 def test_words_are_expanded_to_pre_trained_and_calibrated(
@@ -123,7 +120,7 @@ def test_words_are_expanded_to_pre_trained_and_calibrated(
         "expand": {"texts": [texts], "size": 40, "splitter": "whitespace"},
         "calibrate": {"texts": texts, "activation_rate": 0.1},
     }
-    found, tokenizer = load_checkpoint(starting_point(recipe(backbones["roberta"], **stages), tmp_path / "a"))
+    found, tokenizer = load_checkpoint(carry_out_stages(recipe(backbones["roberta"], **stages), tmp_path / "a"))
     source, _ = load_checkpoint(backbones["roberta"])
     words = frequent_words(toy_texts, tokenizer, size=40, split=splitter(tokenizer, "whitespace")).words
     assert any(not word.isalnum() for word in words)
@@ -133,7 +130,7 @@ def test_words_are_expanded_to_pre_trained_and_calibrated(
 
     (tmp_path / "words.txt").write_text("\n".join(words), encoding="utf-8")
     listed: dict[str, Any] = {"expand": {"words": "words.txt"}, "data_folder": str(tmp_path), "pretrain": pretrain}
-    learned, _ = load_checkpoint(starting_point(recipe(backbones["roberta"], **listed), tmp_path / "b"))
+    learned, _ = load_checkpoint(carry_out_stages(recipe(backbones["roberta"], **listed), tmp_path / "b"))
     before, after = output_vocabulary(expected), output_vocabulary(learned)
     assert before is not None
     assert after is not None

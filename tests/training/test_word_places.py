@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 from vocable.adapt.expand import frequent_words
 from vocable.encoder.terms import Word, splitter
 from vocable.errors import DataError
-from vocable.training.windows import GOES_ON, NO_WORD, WordPlaces, write_windows
+from vocable.training.windows import GOES_ON, NO_WORD, WordAlignment, write_windows
 
 FAMILIES = ["wordpiece", "byte-level", "unigram"]
 ODD = ["½ fox½", "don't read-books", "re\u0301sume\u0301 naïve हिन्दी। 中国", "fox  the\tfox", "ﬁne [SEP] fox"]
@@ -62,7 +62,7 @@ def test_words_are_found_by_their_characters(
     split = splitter(tokenizer)
     whole = several = cuts = 0
     for text in [*toy_texts[:25], *(" ".join(rng.sample([*toy_texts, *ODD], 3)) for _ in range(25)), *ODD]:
-        places = WordPlaces(terms, tokenizer, split)
+        places = WordAlignment(terms, tokenizer, split)
         encoded = tokenizer(
             text, truncation=True, max_length=length, return_overflowing_tokens=True, return_offsets_mapping=True
         )
@@ -83,7 +83,7 @@ def test_a_tokenizer_that_cuts_across_words(tokenizers: dict[str, PreTrainedToke
     def halves(text: str) -> list[Word]:  # a splitter that cuts where the tokenizer does not
         return [Word("th", 0, 2), Word("fox", 4, 7)]
 
-    places = WordPlaces(["th", "fox"], tokenizer, halves)
+    places = WordAlignment(["th", "fox"], tokenizer, halves)
     encoded = tokenizer("the fox", return_offsets_mapping=True)
     [found] = places("the fox", [encoded["input_ids"]], [encoded["offset_mapping"]])
     assert found.tolist() == [NO_WORD, NO_WORD, 1, NO_WORD]
@@ -96,7 +96,7 @@ def test_windows_carry_the_words_of_their_tokens(
 ) -> None:
     tokenizer, texts = tokenizers[family], [*toy_texts[:40], "?!", " ".join(toy_texts[:9])]
     terms = frequent_words(toy_texts, tokenizer, size=30).words
-    places = WordPlaces(terms, tokenizer, splitter(tokenizer))
+    places = WordAlignment(terms, tokenizer, splitter(tokenizer))
     windows = write_windows(tmp_path / "a", texts, tokenizer, 24, places)
     plain = write_windows(tmp_path / "b", texts, tokenizer, 24)
     assert plain.counts is plain.words(0) is None
@@ -123,6 +123,6 @@ def test_windows_carry_the_words_of_their_tokens(
 
 def test_a_corpus_without_a_word_is_refused(tokenizers: dict[str, PreTrainedTokenizerFast], tmp_path: Path) -> None:
     tokenizer = tokenizers["wordpiece"]
-    places = WordPlaces(["owl"], tokenizer, splitter(tokenizer))
+    places = WordAlignment(["owl"], tokenizer, splitter(tokenizer))
     with pytest.raises(DataError, match="no text with a word of the output vocabulary"):
         write_windows(tmp_path, ["the fox reads"], tokenizer, 24, places)

@@ -57,7 +57,7 @@ class Surface(NamedTuple):
     kind: str
 
 
-def surfaces(tokenizer: PreTrainedTokenizerBase) -> list[Surface | None]:
+def token_surfaces(tokenizer: PreTrainedTokenizerBase) -> list[Surface | None]:
     """The surface of every token id; None where no token has the id.
 
     Raises:
@@ -143,7 +143,7 @@ def cut(tokenizer: PreTrainedTokenizerBase, units: Sequence[Surface | None]) -> 
     plain = [unit if unit and unit.kind not in ("special", "bytes") else None for unit in units]
     texts = [f" {unit.text}" if unit and unit.initial else unit.text if unit else "" for unit in plain]
     encoded = tokenizer(texts, add_special_tokens=False, truncation=False, verbose=False)["input_ids"] if texts else []
-    pieces = surfaces(tokenizer)
+    pieces = token_surfaces(tokenizer)
     continuations = {piece.text: i for i, piece in enumerate(pieces) if piece and not piece.initial}
     found = []
     for unit, encoded_ids in zip(plain, encoded, strict=True):
@@ -165,7 +165,7 @@ def cut_words(tokenizer: PreTrainedTokenizerBase, words: Sequence[str]) -> list[
 
 def bare_marks(tokenizer: PreTrainedTokenizerBase) -> set[int]:
     """The tokens that spell white space alone, such as the mark of a word's beginning."""
-    return {i for i, unit in enumerate(surfaces(tokenizer)) if unit and not unit.text.strip()}
+    return {i for i, unit in enumerate(token_surfaces(tokenizer)) if unit and not unit.text.strip()}
 
 
 CLASSES = ("word", "continuation", "punctuation", "bytes", "special")
@@ -219,12 +219,14 @@ def align(source: PreTrainedTokenizerBase, target: PreTrainedTokenizerBase) -> A
     """Find each target token's counterpart in the source vocabulary.
 
     Raises:
-        ModelError: a tokenizer whose tokens cannot be read as text (`surfaces`).
+        ModelError: a tokenizer whose tokens cannot be read as text (`token_surfaces`).
     """
-    ids = {_key(surface): i for i, surface in enumerate(surfaces(source)) if surface and surface.kind != "special"}
+    ids = {
+        _key(surface): i for i, surface in enumerate(token_surfaces(source)) if surface and surface.kind != "special"
+    }
     crossing = marks_continuations(source) != marks_continuations(target)
     bare = marks_continuations(target)  # whether a target token is bare when it begins a word, or when it does not
-    target_surfaces = surfaces(target)
+    target_surfaces = token_surfaces(target)
     source_of = np.full(len(target_surfaces), -1, dtype=np.int64)
     for i, surface in enumerate(target_surfaces):
         if surface and surface.kind != "special":

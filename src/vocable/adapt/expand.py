@@ -1,13 +1,11 @@
-"""Whole words as output terms, many more than the tokenizer has tokens: the Expanded-SPLADE of paper 004, appendix B.1.
+"""Whole words as output terms, many more than the tokenizer has tokens: Expanded-SPLADE ("The Pre-Training Study of
+Expanded-SPLADE Models on Web Document Titles", appendix B.1).
 
 The model reads what it read before. Beside its decoder it gets an output vocabulary of words
-(`vocable.encoder.output_vocabulary`), whose rows are made of the decoder's.
+(`vocable.encoder.output_vocabulary`), whose rows are made of the decoder's. The words are the most frequent of a
+corpus, or a list of one's own, and each must be one that the tokenizer can spell.
 
 Letters: v tokens, u words, d size of the decoder's input.
-
-The words of an output vocabulary: the most frequent of a corpus, or a list of one's own.
-
-Paper 004, appendix B.1: the words are the most frequent unigrams, and each must be tokenizable.
 """
 
 from __future__ import annotations
@@ -18,21 +16,29 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
 from scipy.sparse import csr_array, vstack
+from sentence_transformers import SparseEncoder
 from torch import Tensor
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from vocable.adapt.alignment import align, cut_words
 from vocable.adapt.initialization import barycentres, mix, random_rows, subtoken_weights
-from vocable.adapt.transfer import Vocabulary, vocabulary_of, with_output_vocabulary
-from vocable.encoder.load import Target
+from vocable.adapt.transfer import TargetName, Vocabulary, vocabulary_of, with_output_vocabulary
+from vocable.encoder.fuse import copy_with, parts
+from vocable.encoder.load import Target, load_target
 from vocable.encoder.output_vocabulary import OutputVocabulary
-from vocable.encoder.terms import Splitter, normal_form, splitter
+from vocable.encoder.provenance import record
+from vocable.encoder.terms import Splitter, normal_form
+from vocable.encoder.terms import splitter as splitter_of
 from vocable.errors import ArgumentError, DataError, ModelError, check_texts
+
+logger = logging.getLogger(__name__)
+
+Init = Literal["mean", "semantic", "random"]
 
 BATCH = 10_000  # words cut at a time
 SHOWN = 3  # faults that a message names
@@ -83,7 +89,7 @@ def frequent_words(
     for name, value in (("size", size), ("min_count", min_count)):
         if value < 1:
             raise ArgumentError(f"{name} must be at least 1, not {value}")
-    counts = count_unigrams(texts, split or splitter(tokenizer))
+    counts = count_unigrams(texts, split or splitter_of(tokenizer))
     often = [(-count, word) for word, count in counts.items() if count >= min_count]
     words, tokens, passed_over = [], 0, 0
     for word, pieces in _cut(tokenizer, [word for _, word in sorted(often)]):
@@ -131,9 +137,11 @@ def check_words(words: Sequence[str], pieces: Sequence[Sequence[int]], normalize
         normalize: what the tokenizer makes of a word before it cuts it.
 
     Raises:
-        ArgumentError: a word that is empty, there twice, the same as another to the tokenizer, or cannot be spelled;
-            with the numbers of the first few, counted from 1.
+        ArgumentError: no words, or a word that is empty, there twice, the same as another to the tokenizer, or cannot
+            be spelled; with the numbers of the first few, counted from 1.
     """
+    if not words:
+        raise ArgumentError("there are no words to expand to")
     faults = [f"line {number}: {fault}" for number, fault in _faults(words, pieces, normalize)]
     if faults:
         more = f"; and {len(faults) - SHOWN:,} more" if len(faults) > SHOWN else ""
@@ -171,54 +179,71 @@ def _json_string(line: str, place: str, number: int) -> str:
     return word
 
 
-logger = logging.getLogger(__name__)
-
-Init = Literal["mean", "semantic", "random"]
-
-
 def expand(
-    mlm: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    words: Sequence[str],
+    model: SparseEncoder,
+    words: Sequence[str] | Path | None = None,
     *,
+    texts: Iterable[str] | None = None,
+    size: int = 100_000,
+    min_count: int = 1,
+    splitter: str = "words",
     init: Init = "mean",
-    target: Target | None = None,
+    target: TargetName | None = None,
     seed: int = 0,
-) -> PreTrainedModel:
-    """A copy of a masked language model whose output terms are `words`.
+) -> SparseEncoder:
+    """Give a model whole words as output terms.
 
     Args:
-        mlm: the source model; it is left as it is.
-        tokenizer: its tokenizer, which stays that of the result.
-        words: the u terms, as they are to be called; `vocable.adapt.expand` takes them from a corpus or a file.
+        model: from `vocable.load`; it is left as it is, and its tokenizer stays that of the result.
+        words: the u terms, as they are to be called, or the path of a file of them (`read_words`).
+        texts: instead: a corpus, read once, whose most frequent words are the terms (`frequent_words`).
+        size: of texts: how many words, if there are so many.
+        min_count: of texts: words seen less often are left out.
+        splitter: what a word of a text is, a name in `vocable.encoder.terms`; pre-training has to know it, too.
         init: where the rows and biases of words start. "mean": the means of their sub-tokens'. "semantic": as in
             `transfer`, the mean of the source's tokens that are near the word in the embeddings of `target`, for words
             that are one token of the target and several of the source; "mean" for all others. "random": rows from a
             normal with the spread of the decoder's entries, and the mean of its biases.
-        target: a tokenizer and its model that have words as tokens; needed by "semantic" alone.
+        target: a model that has words as tokens, loaded or by its name; needed by "semantic" alone.
         seed: decides the random rows.
 
+    Returns:
+        a new model. Its provenance has the number of words and, of texts, the share of their words that are covered,
+        the mean tokens per word, and how many words were passed over.
+
     Raises:
-        ArgumentError: no such init, no words, or some that cannot be terms (`check_words`).
-        ModelError: `mlm` has no masked-language-model head, or other output terms already; "semantic" without a
-            target's embeddings, or with one that has none of the words.
+        ArgumentError: neither or both of words and texts, no such init, no words, or some that cannot be terms.
+        DataError: the same of a file of words; no text with a word.
+        ModelError: the model has other output terms already; "semantic" without a target's embeddings, or with one
+            that has none of the words.
     """
     check_texts(words, "words")
     if init not in get_args(Init):
         raise ArgumentError(f"init must be one of {', '.join(get_args(Init))}, not {init!r}")
-    if not words:
-        raise ArgumentError("there are no words to expand to")
-    old = vocabulary_of(mlm)
-    pieces = cut_words(tokenizer, words)
-    check_words(words, pieces, normal_form(tokenizer))
+    if (words is None) == (texts is None):
+        raise ArgumentError("expand takes either words, or texts to take the most frequent words of")
+    (mlm, tokenizer, *_), figures = parts(model), dict[str, Any]()
+    old, split = vocabulary_of(mlm), splitter_of(tokenizer, splitter)
+    if texts is not None:
+        found = frequent_words(texts, tokenizer, size=size, min_count=min_count, split=split)
+        figures = found._asdict()
+        words = figures.pop("words")
+    listed = read_words(words) if isinstance(words, Path) else list(words or ())
+    pieces = cut_words(tokenizer, listed)
+    try:
+        check_words(listed, pieces, normal_form(tokenizer))
+    except ArgumentError as error:
+        raise (DataError(str(error), place=str(words)) if isinstance(words, Path) else error) from None
     if init == "random":
-        rows, bias = _random(old, len(words), torch.Generator().manual_seed(seed))
+        rows, bias = _random(old, len(listed), torch.Generator().manual_seed(seed))
     else:
         weights = subtoken_weights(pieces, len(old.decoder))
         if init == "semantic":
-            weights = _semantic(weights, pieces, tokenizer, words, target)
+            weights = _semantic(weights, pieces, tokenizer, listed, None if target is None else load_target(target))
         rows, bias = _mixed(old, weights)
-    return with_output_vocabulary(mlm, OutputVocabulary(words, rows, bias))
+    made = copy_with(model, with_output_vocabulary(mlm, OutputVocabulary(listed, rows, bias)))
+    record(made, "expand", words=len(listed), init=init, splitter=splitter, **figures)
+    return made
 
 
 def _mixed(old: Vocabulary, weights: csr_array) -> tuple[Tensor, Tensor | None]:

@@ -34,7 +34,7 @@ from vocable.adapt.statistics import (
 )
 from vocable.adapt.vocabulary import fragmentation, is_cased, keeps_accents, redundancy
 from vocable.encoder.fuse import plain_decoder, splade_modules
-from vocable.encoder.load import load_checkpoint, load_tokenizer
+from vocable.encoder.load import load, load_tokenizer
 from vocable.encoder.output_vocabulary import output_layer
 from vocable.errors import ArgumentError, ModelError
 from vocable.tables import short
@@ -250,8 +250,8 @@ def _parts(
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """The masked language model and its tokenizer."""
     if isinstance(model, str | Path):
-        mlm, own = load_checkpoint(model)
-    elif isinstance(model, SparseEncoder):
+        model = load(model)
+    if isinstance(model, SparseEncoder):
         pairs = splade_modules(model)
         if not pairs:
             raise ModelError("this SparseEncoder is no SPLADE model: it has no masked-language-model head to inspect")

@@ -11,15 +11,18 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from dataclasses import asdict
+from typing import Any, Literal, NamedTuple
 
 import torch
+from sentence_transformers import SparseEncoder
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vocable.adapt.statistics import BATCH, RULES, Start, measure_start, probe_texts
-from vocable.encoder.fuse import plain_decoder
+from vocable.encoder.fuse import copy_with, parts
 from vocable.encoder.head import Activation
 from vocable.encoder.output_vocabulary import output_layer
+from vocable.encoder.provenance import record
 from vocable.errors import ArgumentError, check_texts
 
 FACTORS = (1, 2, 4, 8, 16, 32)
@@ -40,41 +43,40 @@ class Choice(NamedTuple):
 
 
 def rescale(
-    mlm: PreTrainedModel,
-    factor: float | Literal["auto"],
-    *,
-    tokenizer: PreTrainedTokenizerBase | None = None,
-    texts: Sequence[str] | None = None,
-) -> PreTrainedModel:
+    model: SparseEncoder, factor: float | Literal["auto"], *, texts: Sequence[str] | None = None
+) -> SparseEncoder:
     """Divide the decoder's matrix W [v, d] by `factor`: W' = W / k (Jang et al. 2026, eq. 6). The bias stays.
 
     Where the decoder is tied to the input embeddings, the one matrix is scaled once, for both, and stays tied.
 
     Args:
-        mlm: a masked language model; it is left as it is.
+        model: from `vocable.load`; it is left as it is.
         factor: k. A k below 1 makes the matrix larger, which takes back an earlier rescaling. "auto" is what
-            `choose_factor` finds on the probe texts.
-        tokenizer: for "auto".
+            `choose_factor` finds on the probe texts, with the pooling and the activation of the model.
         texts: probe texts, for "auto"; of many, 128 evenly taken ones of at least 8 words are used.
 
     Returns:
-        a new model of the same class.
+        a new model. Its provenance has the factor and, for "auto", all that were tried.
 
     Raises:
-        ArgumentError: a factor that is not a finite number above 0, or "auto" without tokenizer and texts.
+        ArgumentError: a factor that is not a finite number above 0, or "auto" without texts.
         DataError: fewer than two usable probe texts.
         ModelError: no masked-language-model head, or one that is no plain `Linear`.
     """
     check_texts(texts)
+    figures: dict[str, Any] = {}
     if factor == "auto":
-        if tokenizer is None or texts is None:
-            raise ArgumentError("a factor of auto needs a tokenizer and probe texts")
-        factor = choose_factor(mlm, tokenizer, texts).factor
+        if texts is None:
+            raise ArgumentError("a factor of auto needs texts, to probe with")
+        mlm, tokenizer, pooling, activation = parts(model)
+        choice = choose_factor(mlm, tokenizer, texts, pooling=pooling, activation=activation)
+        factor = choice.factor
+        figures["trials"] = [{"factor": trial.factor, **asdict(trial.start)} for trial in choice.trials]
     if not (math.isfinite(factor) and factor > 0):
         raise ArgumentError(f"a factor must be finite and above 0, not {factor}")
-    plain_decoder(mlm)
-    rescaled = copy.deepcopy(mlm)
-    _divide(rescaled, factor)
+    rescaled = copy_with(model)
+    _divide(parts(rescaled).mlm, factor)
+    record(rescaled, "rescale", factor=factor, **figures)
     return rescaled
 
 
@@ -146,7 +148,7 @@ def best_factor(mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts:
         trials.append(Trial(factor, measure_start(scaled, tokenizer, probe)))
         if trials[-1].start.stable and trials[-1].start.alive(first):
             return factor
-    trials += [Trial(factor, measure_start(rescale(mlm, factor), tokenizer, probe)) for factor in postponed]
+    trials += [Trial(factor, measure_start(_divided(mlm, factor), tokenizer, probe)) for factor in postponed]
     return _chosen(sorted(trials))
 
 
@@ -160,6 +162,12 @@ def _chosen(trials: Sequence[Trial]) -> int:
     alive = [trial for trial in trials if trial.factor == 1 or trial.start.alive(first)]
     best = next((trial for trial in alive if trial.start.stable), None)
     return (best or min(alive, key=lambda trial: trial.start.loss)).factor
+
+
+def _divided(mlm: PreTrainedModel, factor: float) -> PreTrainedModel:
+    divided = copy.deepcopy(mlm)
+    _divide(divided, factor)
+    return divided
 
 
 @torch.no_grad()

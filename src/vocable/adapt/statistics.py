@@ -31,8 +31,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vocable.data import read_texts
-from vocable.encoder.fuse import check_pooling, pack, rows_to_pool, without_logits
+from vocable.encoder.fuse import pack, without_logits
 from vocable.encoder.head import BLOCK, Activation, activate, max_logits
+from vocable.encoder.poolings import POOLINGS, pooling_of, rows_to_pool
 from vocable.errors import ArgumentError, DataError, check_texts
 from vocable.evaluation.cost import spread
 
@@ -359,7 +360,7 @@ def measure_start(
             raise ArgumentError(f"{name} must be finite and above 0, not {value}")
     if batch_size < 2:
         raise ArgumentError(f"batch_size must be at least 2, not {batch_size}")
-    check_pooling(pooling)
+    pooling_of(pooling)
     pairs = halves(texts)
     if len(pairs) < 2:
         raise ArgumentError(f"the probe needs at least two different texts of {PAIR_WORDS} words or more")
@@ -416,6 +417,7 @@ def _pool(
     `vocable.encoder.head` adds the bias to the winner alone; the count needs it at every token.
     """
     hidden, offsets = rows_to_pool(scale * hidden, offsets, pooling)
+    summed = POOLINGS[pooling].reduction == "sum"
     weight, bias = decoder.weight, decoder.bias
     pooled = torch.empty(len(offsets) - 1, len(weight), device=hidden.device)
     above = 0
@@ -425,12 +427,12 @@ def _pool(
         if bias is not None:
             logits += bias[block].float()
         above += int((logits > 0).sum())
-        if pooling == "sum":
+        if summed:
             activate(logits, activation)
         for i, (start, end) in enumerate(pairwise(offsets)):
             rows = logits[start:end]
-            pooled[i, block] = rows.sum(dim=0) if pooling == "sum" else rows.amax(dim=0)
-    vectors = pooled if pooling == "sum" else activate(pooled, activation)
+            pooled[i, block] = rows.sum(dim=0) if summed else rows.amax(dim=0)
+    vectors = pooled if summed else activate(pooled, activation)
     return vectors, torch.tensor([above, len(hidden) * len(weight)])
 
 

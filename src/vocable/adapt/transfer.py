@@ -1,36 +1,32 @@
-"""Move a masked language model onto another vocabulary: the Vocabulary Transfer paper, §4.2.1 and §4.2.2.
+"""Move a model onto another vocabulary ("Why Advanced Encoders Lag on Sparse Retrieval?", §4.2.1 and §4.2.2).
 
 Tokens that both vocabularies have keep their rows, new ones start where the chosen initialization puts them, and the
-output bias takes the target's order on the source's scale. What comes out is an ordinary checkpoint with the target's
-tokenizer, to be adapted by masked language modelling (§4.2.3) and calibrated.
+output bias takes the target's order on the source's scale. What comes out reads with the target's tokenizer, to be
+adapted by masked language modelling (§4.2.3) and calibrated.
 
 Head-only transfer (§6.3, table 6) does the same with the output alone: the model reads what it read before, and its
 terms are the target's tokens.
 
-Letters: v source tokens, v' target tokens, n new tokens, d hidden size.
-
-Put another vocabulary into a masked language model: its matrices, its special ids, its count of positions.
-
-Letters: v' tokens of the new vocabulary, d the size of the embeddings, p positions.
-
-What a token of the target vocabulary was made of: the view of the Vocabulary Transfer paper's table 4.
+Letters: v source tokens, v' target tokens, n new tokens, d size of the embeddings, p positions.
 """
 
 from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Iterable
-from typing import Literal, NamedTuple, get_args
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
+from sentence_transformers import SparseEncoder
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from vocable.adapt.alignment import ROLES, Alignment, align, cut, role_id, surfaces
+from vocable.adapt.alignment import ROLES, Alignment, align, cut, role_id, token_surfaces
 from vocable.adapt.initialization import (
     Init,
     barycentres,
@@ -39,9 +35,10 @@ from vocable.adapt.initialization import (
     subtoken_weights,
     transferred_prior,
 )
-from vocable.encoder.fuse import plain_decoder
-from vocable.encoder.load import Target
+from vocable.encoder.fuse import copy_with, parts, plain_decoder
+from vocable.encoder.load import Target, load_target
 from vocable.encoder.output_vocabulary import OutputVocabulary, give_output_vocabulary, output_vocabulary
+from vocable.encoder.provenance import record
 from vocable.encoder.terms import token_names
 from vocable.errors import ArgumentError, ModelError, check_texts
 
@@ -183,38 +180,28 @@ Bias = Literal["prior", "keep"]
 LOW_OVERLAP = 0.1
 
 
-class Transfer(NamedTuple):
-    """A transferred model with its tokenizer, and how its vocabulary was made."""
-
-    mlm: PreTrainedModel
-    tokenizer: PreTrainedTokenizerBase  # what the model reads with
-    target: PreTrainedTokenizerBase  # what its terms are the tokens of: `tokenizer`, unless only the head was moved
-    alignment: Alignment
-    weights: csr_array | None  # [n, v], what each new token was made of; None where the rows are not a weighted mean
+TargetName: TypeAlias = str | Path | SparseEncoder | PreTrainedTokenizerBase
 
 
 def transfer(
-    mlm: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    target: PreTrainedTokenizerBase,
+    model: SparseEncoder,
+    target: TargetName,
     *,
-    target_model: PreTrainedModel | None = None,
     head_only: bool = False,
     init: Init = "semantic",
     bias: Bias = "prior",
     texts: Iterable[str] | None = None,
     seed: int = 0,
-) -> Transfer:
-    """Give a masked language model the vocabulary of `target`.
+) -> SparseEncoder:
+    """Give a model the vocabulary of `target`.
 
     Embeddings and decoder stay one matrix where they were one; otherwise both are made in the same way.
 
     Args:
-        mlm: the source model; it is left as it is.
-        tokenizer: its tokenizer.
-        target: the tokenizer to move to. The result has a copy with the source's maximum length and model inputs.
-        target_model: a model with this tokenizer; its embeddings make the semantic initialization, its output bias the
-            prior.
+        model: from `vocable.load`; it is left as it is.
+        target: whose vocabulary: a folder, a Hub id, a loaded model, or a tokenizer alone. Of a model, the embeddings
+            make the semantic initialization, the output bias the prior. The result has a copy of the tokenizer, with
+            the source's maximum length and model inputs.
         head_only: replace the output terms alone. Tokenizer and input embeddings stay, and the rows of the decoder
             (tied or not) make those of an output layer of its own: see `vocable.encoder.output_vocabulary`.
         init: where a new token's row starts. "semantic": the mean of shared tokens that are near it in the target's
@@ -227,20 +214,25 @@ def transfer(
         texts: a corpus to count the target's tokens in.
         seed: decides the random rows.
 
+    Returns:
+        a new model. Its provenance has how much of the target's vocabulary was carried over, in all (overlap) and by
+        class of token, and it knows its new tokens (`vocable.new_tokens`).
+
     Raises:
         ArgumentError: no such init or bias; a prior with nothing to take it from.
-        ModelError: `mlm` has no masked-language-model head, or other output terms already; `target` lacks a special
-            token that the model needs, or frames texts otherwise (which head-only does not mind); a semantic
-            initialization without embeddings; no token in common.
+        ModelError: `model` has other output terms already; `target` is not there, lacks a special token that the model
+            needs, or frames texts otherwise (which head-only does not mind); a semantic initialization without
+            embeddings; no token in common.
     """
     check_texts(texts)
     _check_choice("init", init, get_args(Init))
     _check_choice("bias", bias, get_args(Bias))
-    old, onto = vocabulary_of(mlm), Target(target, target_model)
+    mlm, tokenizer, *_ = parts(model)
+    old, onto = vocabulary_of(mlm), load_target(target)
     if not head_only:
-        check_frame(tokenizer, target)
-        warn_of_fixed_padding(mlm, target)
-    alignment = align(tokenizer, target)
+        check_frame(tokenizer, onto.tokenizer)
+        warn_of_fixed_padding(mlm, onto.tokenizer)
+    alignment = align(tokenizer, onto.tokenizer)
     _check_target(onto, alignment, init)
     if alignment.overlap < LOW_OVERLAP:
         message = "only %.1f %% of the target vocabulary is in the model's: most of it has to be learned anew"
@@ -250,14 +242,28 @@ def transfer(
     generator = torch.Generator().manual_seed(seed)
     if head_only:
         rows = initial_rows(old.decoder, init, weights, alignment, generator)
-        layer = OutputVocabulary(token_names(target, len(rows)), rows, moved_bias)
-        return Transfer(with_output_vocabulary(mlm, layer), tokenizer, target, alignment, weights)
-    embeddings = initial_rows(old.embeddings, init, weights, alignment, generator)
-    tied = old.decoder.data_ptr() == old.embeddings.data_ptr()
-    decoder = embeddings if tied else initial_rows(old.decoder, init, weights, alignment, generator)
-    adopted = _adopted(tokenizer, target)
-    moved = with_vocabulary(mlm, Vocabulary(embeddings, decoder, moved_bias), adopted)
-    return Transfer(moved, adopted, adopted, alignment, weights)
+        layer = OutputVocabulary(token_names(onto.tokenizer, len(rows)), rows, moved_bias)
+        moved = copy_with(model, with_output_vocabulary(mlm, layer))
+    else:
+        embeddings = initial_rows(old.embeddings, init, weights, alignment, generator)
+        tied = old.decoder.data_ptr() == old.embeddings.data_ptr()
+        decoder = embeddings if tied else initial_rows(old.decoder, init, weights, alignment, generator)
+        adopted = _adopted(tokenizer, onto.tokenizer)
+        made = with_vocabulary(mlm, Vocabulary(embeddings, decoder, moved_bias), adopted)
+        moved = copy_with(model, made, adopted)
+    record(
+        moved,
+        "transfer",
+        new=alignment.new,
+        target=str(target) if isinstance(target, str | Path) else onto.tokenizer.name_or_path,
+        head_only=head_only,
+        init=init,
+        bias=bias,
+        overlap=alignment.overlap,
+        classes={name: count._asdict() for name, count in alignment.classes.items()},
+        new_tokens=len(alignment.new),
+    )
+    return moved
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
@@ -275,16 +281,21 @@ def _check_target(target: Target, alignment: Alignment, init: Init) -> None:
 
 
 def _weights(
-    init: Init, size: int, source: PreTrainedTokenizerBase, target: Target, alignment: Alignment
+    init: Init,
+    size: int,
+    source: PreTrainedTokenizerBase,
+    target: Target,
+    alignment: Alignment,
+    new: NDArray[np.int64] | None = None,
 ) -> csr_array | None:
-    """The weights [n, v] of source tokens in each new one; None for the initializations that have none."""
+    """The weights [n, v] of source tokens in each `new` one; None for the initializations that have none."""
+    new = alignment.new if new is None else new
     if init == "semantic":
         assert target.model is not None
-        embeddings = target.model.get_input_embeddings().weight.detach()
-        return barycentres(embeddings, alignment, alignment.new, size)
+        return barycentres(target.model.get_input_embeddings().weight.detach(), alignment, new, size)
     if init == "subtoken":
-        units = surfaces(target.tokenizer)
-        return subtoken_weights(cut(source, [units[i] for i in alignment.new]), size)
+        units = token_surfaces(target.tokenizer)
+        return subtoken_weights(cut(source, [units[i] for i in new]), size)
     return None
 
 
@@ -334,29 +345,45 @@ def _array(values: Tensor) -> NDArray[np.float64]:
 
 
 class Neighbours(NamedTuple):
-    """What a target token was made of: the view of the paper's table 4."""
+    """What a target token is made of: the view of the paper's table 4."""
 
     token: str
     subtokens: list[str]  # how the source's tokenizer cuts it
     made_of: list[tuple[str, float]]  # source tokens and their weights, heaviest first; the token itself if shared
 
 
-def neighbours(transferred: Transfer, source: PreTrainedTokenizerBase, word: str, k: int = 5) -> Neighbours:
-    """The `k` heaviest source tokens of `word`, which is a token of the target vocabulary as it is spelled there.
+def neighbours(
+    model: SparseEncoder, target: TargetName, words: Sequence[str], *, init: Init = "semantic", k: int = 5
+) -> list[Neighbours]:
+    """Return the `k` heaviest source tokens that `transfer` would make each of `words` of.
+
+    Args:
+        model: the source.
+        target: as for `transfer`.
+        words: tokens of the target vocabulary, as they are spelled there.
+        init: "semantic" or "subtoken"; the others make no token of others.
+        k: how many source tokens at most.
 
     Raises:
-        ArgumentError: the target vocabulary has no such token, or its row was not made as a weighted mean.
+        ArgumentError: the target vocabulary has no such token, or its row would not be a weighted mean.
+        ModelError: as `transfer` does.
     """
-    target, alignment, weights = transferred.target, transferred.alignment, transferred.weights
-    i = target.get_vocab().get(word)
-    if i is None:
-        raise ArgumentError(f"{word!r} is no token of the target vocabulary")
-    subtokens = source.convert_ids_to_tokens(cut(source, [surfaces(target)[i]])[0])
-    if alignment.source_of[i] >= 0:
-        return Neighbours(word, subtokens, [(source.convert_ids_to_tokens(int(alignment.source_of[i])), 1.0)])
-    if weights is None:
-        raise ArgumentError("only semantic and subtoken make a new token of others")
-    row = weights[[np.searchsorted(alignment.new, i)]]
-    heaviest = np.argsort(-row.data, kind="stable")[:k]
-    names = source.convert_ids_to_tokens(row.indices[heaviest].tolist())
-    return Neighbours(word, subtokens, list(zip(names, row.data[heaviest].tolist(), strict=True)))
+    check_texts(words, "words")
+    (mlm, tokenizer, *_), onto = parts(model), load_target(target)
+    alignment, known = align(tokenizer, onto.tokenizer), onto.tokenizer.get_vocab()
+    _check_target(onto, alignment, init)
+    units, shown = token_surfaces(onto.tokenizer), []
+    for word in words:
+        if (i := known.get(word)) is None:
+            raise ArgumentError(f"{word!r} is no token of the target vocabulary")
+        subtokens = tokenizer.convert_ids_to_tokens(cut(tokenizer, [units[i]])[0])
+        if (source := int(alignment.source_of[i])) >= 0:
+            shown.append(Neighbours(word, subtokens, [(tokenizer.convert_ids_to_tokens(source), 1.0)]))
+            continue
+        row = _weights(init, mlm.config.vocab_size, tokenizer, onto, alignment, np.array([i]))
+        if row is None:
+            raise ArgumentError("only semantic and subtoken make a new token of others")
+        heaviest = np.argsort(-row.data, kind="stable")[:k]
+        names = tokenizer.convert_ids_to_tokens(row.indices[heaviest].tolist())
+        shown.append(Neighbours(word, subtokens, list(zip(names, row.data[heaviest].tolist(), strict=True))))
+    return shown

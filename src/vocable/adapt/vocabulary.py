@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from vocable.adapt.alignment import surfaces
+from vocable.adapt.alignment import token_surfaces
 from vocable.errors import ArgumentError, DataError, ModelError, check_texts
 
 # Words and their counterparts, which a tokenizer that normalizes cannot tell apart.
@@ -54,9 +54,11 @@ def redundancy(tokenizer: PreTrainedTokenizerBase) -> float:
     word. Special tokens and bytes that are no text do not count. It is 0 for an empty vocabulary.
 
     Raises:
-        ModelError: a tokenizer whose tokens cannot be read as text (`surfaces`).
+        ModelError: a tokenizer whose tokens cannot be read as text (`token_surfaces`).
     """
-    kept = [surface.text for surface in surfaces(tokenizer) if surface and surface.kind not in ("special", "bytes")]
+    kept = [
+        surface.text for surface in token_surfaces(tokenizer) if surface and surface.kind not in ("special", "bytes")
+    ]
     return 1 - len({folded(text) for text in kept}) / len(kept) if kept else 0.0
 
 

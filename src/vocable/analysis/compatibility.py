@@ -82,7 +82,7 @@ def coarse_graining(
     token without a text of its own: special ones, single bytes, ids that no token has.
 
     Args:
-        surfaces: of the v tokens, from `vocable.adapt.alignment.surfaces`.
+        surfaces: of the v tokens, from `vocable.adapt.alignment.token_surfaces`.
         normalizers: `case_folding`, `accent_stripping`, `porter_stem`, or any function from surface to surface, applied
             in this order.
         size: v, where the vectors have more terms than the tokenizer has tokens; each of these is a class by itself.

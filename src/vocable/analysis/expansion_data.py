@@ -19,7 +19,7 @@ from bm25s.stopwords import STOPWORDS_EN_PLUS
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
-from vocable.adapt.alignment import Surface, surfaces
+from vocable.adapt.alignment import Surface, token_surfaces
 from vocable.encoder.encode import DType, encode
 from vocable.encoder.fuse import splade_modules
 from vocable.encoder.output_vocabulary import output_vocabulary
@@ -110,7 +110,7 @@ def model_surfaces(model: SparseEncoder) -> list[Surface]:
     names = terms(model)
     if output_vocabulary(transformer.auto_model) is not None:
         return word_surfaces(names)
-    found = surfaces(transformer.tokenizer)[: len(names)]
+    found = token_surfaces(transformer.tokenizer)[: len(names)]
     found += [None] * (len(names) - len(found))
     return [surface or Surface(name, False, "special") for surface, name in zip(found, names, strict=True)]
 

@@ -41,8 +41,7 @@ from vocable.analysis.expanders import measured_expander, open_expander
 from vocable.analysis.expansion_data import Measured, measured_vectors, proper_names, term_kinds
 from vocable.data import Document, read_corpus, read_queries, read_texts
 from vocable.encoder.encode import DType, TextEncoder
-from vocable.encoder.inference_free import Formula
-from vocable.encoder.roles import Role
+from vocable.encoder.roles import Formula, Role
 from vocable.encoder.stream import encode_stream
 from vocable.encoder.terms import Words, own_terms
 from vocable.errors import ArgumentError, DataError, VectorsError

@@ -201,7 +201,7 @@ class InferenceFree(Adapting):
     Example: vocable inference-free vocable-mini --texts pydocs: -o out
     """
 
-    verb: ClassVar[str] = "vocable.encoder.inference_free:inference_free"
+    verb: ClassVar[str] = "vocable.encoder.roles:inference_free"
     next_step: ClassVar[str] = "vocable evaluate {output} --dataset SOURCE, or a recipe with model: {output}"
     texts: Annotated[
         list[str], typer.Option(metavar="SOURCE"), Field(description="Texts whose document frequencies give the IDF.")

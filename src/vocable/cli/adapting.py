@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vocable.cli.options import Json, Output
+from vocable.cli.options import Json, NewHead, Output
 from vocable.cli.output import print_json, print_table
 from vocable.errors import ArgumentError
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-    from vocable.adapt.rescale import Choice
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A masked language model: a folder or a Hub id.")]
 Probe = Annotated[str, typer.Option("--texts", metavar="PLACE", help="Probe texts, best from your own corpus.")]
@@ -47,6 +44,7 @@ def rescale(
     output: Output,
     factor: Annotated[str, typer.Option(metavar="K", help="A number above 0, or auto.")],
     texts: Probe = "pydocs:",
+    new_head: NewHead = False,
     as_json: Json = False,
 ) -> None:
     """Divide a model's output matrix by K.
@@ -56,26 +54,23 @@ def rescale(
     Example: vocable rescale answerdotai/ModernBERT-base -o out --factor auto
     """
     k = _number(factor)
-    from vocable.adapt.provenance import save_adapted
-    from vocable.adapt.rescale import choose_factor
     from vocable.adapt.rescale import rescale as divide
     from vocable.adapt.statistics import probe_texts
-    from vocable.encoder.load import load_checkpoint
+    from vocable.encoder.load import load, save_model
+    from vocable.encoder.provenance import provenance
     from vocable.storage import refuse_taken
 
     refuse_taken(output)
-    mlm, tokenizer = load_checkpoint(model)
-    choice = None
-    if k is None:
-        choice = choose_factor(mlm, tokenizer, probe_texts(texts))
-        k = choice.factor
-    save_adapted(divide(mlm, k), tokenizer, output, source=model)
+    loaded = load(model, new_head=new_head)
+    made = divide(loaded, "auto", texts=probe_texts(texts)) if k is None else divide(loaded, k)
+    save_model(made, output)
+    step = provenance(made)[-1]
+    k, trials = step["factor"], step.get("trials", [])
     if as_json:
-        trials = [] if choice is None else [{"factor": trial.factor} | asdict(trial.start) for trial in choice.trials]
         print_json({"output": str(output), "factor": k, "trials": trials})
         return
-    if choice is not None:
-        print_table(_trials(choice))
+    if trials:
+        print_table(_trials(trials, k))
     print(f"{output}: output matrix divided by {k:g}; next: vocable inspect {output}")
 
 
@@ -89,7 +84,7 @@ def _number(factor: str) -> float | None:
         raise ArgumentError(f"--factor is a number above 0, or auto, not {factor!r}") from error
 
 
-def _trials(choice: Choice) -> Table:
+def _trials(trials: list[dict[str, Any]], chosen: float) -> Table:
     """One row a factor, the chosen one marked."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
@@ -99,14 +94,14 @@ def _trials(choice: Choice) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for column in ("k", "active", "terms", "score", "std", "largest", "own first", "loss", "guessing"):
         table.add_column(column, justify="right", no_wrap=True)
-    for factor, start in choice.trials:
+    for trial in trials:
         table.add_row(
-            f"{'> ' if factor == choice.factor else ''}{factor}",
-            f"{start.pooled_rate:.1%}",
-            f"{start.terms_mean:,.0f}",
-            *map(short, (start.score_mean, start.score_std, start.score_max)),
-            f"{start.accuracy:.0%}",
-            short(start.loss),
-            short(start.chance),
+            f"{'> ' if trial['factor'] == chosen else ''}{trial['factor']}",
+            f"{trial['pooled_rate']:.1%}",
+            f"{trial['terms_mean']:,.0f}",
+            *(short(trial[name]) for name in ("score_mean", "score_std", "score_max")),
+            f"{trial['accuracy']:.0%}",
+            short(trial["loss"]),
+            short(trial["chance"]),
         )
     return table

@@ -168,12 +168,13 @@ def _logits(
 ) -> tuple[LogitStatistics, Recoverability | None]:
     from vocable.analysis.distributions import logit_statistics, recoverability
     from vocable.data import read_texts
-    from vocable.encoder.load import load_checkpoint
+    from vocable.encoder.fuse import parts
+    from vocable.encoder.load import load
 
     texts = list(islice(read_texts(place), limit))
     if not any(text.strip() for text in texts):
         raise DataError("there is no text to measure logits on", place=place)
-    mlm, tokenizer = load_checkpoint(model)
+    mlm, tokenizer, *_ = parts(load(model))
     with progress("logits", len(texts)) as advance:
         found = logit_statistics(mlm, tokenizer, texts, top=top, max_length=max_length, advance=advance)
     if clusters is None:

@@ -37,18 +37,17 @@ def inference_free(
     if (weights == "idf") != (corpus is not None):
         raise ArgumentError("--weights idf needs --corpus PLACE, and --weights ones has none")
     from vocable.data import read_texts
-    from vocable.encoder.inference_free import inference_free as look_queries_up
-    from vocable.encoder.load import load
+    from vocable.encoder.load import load, save_model
+    from vocable.encoder.roles import inference_free as look_queries_up
     from vocable.encoder.roles import static_embedding
-    from vocable.storage import refuse_taken, replacing_folder
+    from vocable.storage import refuse_taken
 
     refuse_taken(output)
     texts = None if corpus is None else read_texts(corpus)  # a place that is not there is known at once
     with progress("texts") as advance:
         counted = None if texts is None else (text for text in texts if advance(1) is None)
-        made = look_queries_up(load(model), counted, formula=formula, trainable=trainable)
-    with replacing_folder(output) as unfinished:
-        made.save_pretrained(str(unfinished))
+        made = look_queries_up(load(model), counted, weights=weights, formula=formula, trainable=trainable)
+    save_model(made, output)
     table = static_embedding(made, "query")
     tokens = 0 if table is None else int((table.weight > 0).sum())
     if as_json:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
-from vocable.cli.options import Json, Output
+from vocable.cli.options import Json, NewHead, Output
 from vocable.cli.output import print_json
-from vocable.errors import ArgumentError, DataError
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
-    from vocable.adapt.expand import FrequentWords
+from vocable.errors import ArgumentError
+from vocable.progress import progress
 
 
 def expand(
@@ -41,6 +37,7 @@ def expand(
         str | None, typer.Option(help="For semantic: a model that has words as tokens, a folder or a Hub id.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Decides the random initialization.")] = 0,
+    new_head: NewHead = False,
     as_json: Json = False,
 ) -> None:
     """Give a model whole words as output terms.
@@ -52,32 +49,30 @@ def expand(
     """
     _check_options(texts, words, size, min_count, init, target)
     from vocable.adapt.expand import expand as widen
-    from vocable.adapt.expand import read_words
-    from vocable.adapt.provenance import save_expanded
-    from vocable.encoder.load import load_checkpoint, load_target
-    from vocable.encoder.output_vocabulary import output_vocabulary
+    from vocable.encoder.load import load, save_model
+    from vocable.encoder.provenance import provenance
     from vocable.storage import refuse_taken
 
     refuse_taken(output)
-    listed = [] if words is None else read_words(words)
-    mlm, tokenizer = load_checkpoint(model)
-    onto = None if target is None else load_target(target)
-    found = _counted(tokenizer, texts, size, min_count, splitter) if texts else None
-    try:
-        made = widen(mlm, tokenizer, found.words if found else listed, init=init, target=onto, seed=seed)
-    except ArgumentError as error:
-        raise (error if words is None else DataError(str(error), place=str(words))) from error
-    figures = {} if found is None else _figures(found)
-    save_expanded(made, tokenizer, output, source=model, init=init, splitter=splitter, figures=figures)
-    layer = output_vocabulary(made)
-    count = 0 if layer is None else len(layer.terms)
+    counts = {name: value for name, value in (("size", size), ("min_count", min_count)) if value is not None}
+    options: dict[str, Any] = {"splitter": splitter, "init": init, "target": target, "seed": seed, **counts}
+    if texts:
+        with progress("texts") as advance:
+            corpus = _counted(texts, advance)  # a place that is not there is known at once
+            made = widen(load(model, new_head=new_head), texts=corpus, **options)
+    else:
+        made = widen(load(model, new_head=new_head), words, **options)
+    save_model(made, output)
+    step = provenance(made)[-1]
+    count = step["words"]
     if as_json:
-        print_json({"output": str(output), "words": count, "init": init, "splitter": splitter, **figures})
+        keys = ("words", "init", "splitter", "covered", "tokens_per_word", "passed_over")
+        print_json({"output": str(output), **{key: step[key] for key in keys if key in step}})
         return
-    if found is not None:
-        print(f"{found.covered:.1%} of the words of the texts, {found.tokens_per_word:.2f} tokens a word")
-        if found.passed_over:
-            print(f"passed over, because the tokenizer cannot spell them: {found.passed_over:,} words")
+    if "covered" in step:
+        print(f"{step['covered']:.1%} of the words of the texts, {step['tokens_per_word']:.2f} tokens per word")
+        if step["passed_over"]:
+            print(f"passed over, because the tokenizer cannot spell them: {step['passed_over']:,} words")
     print(f"{output}: {count:,} words as terms: {init}")
     print("its terms are not its tokens: vocable.load reads it, stock loaders give the model it was made from")
     print(f"next: vocable pretrain {output} TEXTS -o DIR --steps 500 --masking whole-word")
@@ -99,29 +94,8 @@ def _check_options(
         raise ArgumentError("--init semantic and --target go together")
 
 
-def _counted(
-    tokenizer: PreTrainedTokenizerBase, texts: list[str], size: int | None, min_count: int | None, name: str
-) -> FrequentWords:
-    from vocable.adapt.expand import frequent_words
+def _counted(texts: list[str], advance: Callable[[int], object]) -> Iterator[str]:
     from vocable.data import read_texts
-    from vocable.encoder.terms import splitter
-    from vocable.progress import progress
 
-    streams = [read_texts(place) for place in texts]  # a place that is not there is known at once
-    asked = {name: value for name, value in (("size", size), ("min_count", min_count)) if value is not None}
-    with progress("texts") as advance:
-
-        def told(given: Iterable[str]) -> Iterator[str]:
-            for text in given:
-                yield text
-                advance(1)
-
-        return frequent_words(told(chain.from_iterable(streams)), tokenizer, split=splitter(tokenizer, name), **asked)
-
-
-def _figures(found: FrequentWords) -> dict[str, float]:
-    return {
-        "covered": found.covered,
-        "tokens_per_word": found.tokens_per_word,
-        "passed_over": found.passed_over,
-    }
+    streams = [read_texts(place) for place in texts]
+    return (text for text in chain.from_iterable(streams) if advance(1) is None)

@@ -11,6 +11,9 @@ from vocable.errors import ArgumentError
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and nothing else there.")]
 Output = Annotated[Path, typer.Option("-o", "--output", help="Folder for the result; there only when it is whole.")]
+NewHead = Annotated[
+    bool, typer.Option("--new-head", help="Of an encoder without a masked-language-model head: make it a new one.")
+]
 TopK = Annotated[int | None, typer.Option(help="Keep only so many terms of a text, the heaviest.")]
 MinWeight = Annotated[float, typer.Option(help="Drop terms lighter than this.")]
 Mass = Annotated[float | None, typer.Option(help="Keep the fewest terms with this share of a text's weight.")]

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from vocable.cli.options import Json, Output
+from vocable.cli.options import Json, NewHead, Output
 from vocable.cli.output import print_json
+from vocable.encoder.poolings import PoolingName
 from vocable.errors import ArgumentError, DataError, VocableError
 
 if TYPE_CHECKING:
-    from vocable.training.pretrain import Pretrained
     from vocable.training.recipe import PretrainSettings
 
 PROBE_TEXTS = 1000  # read for calibrate, which uses the first 256 that are not empty
@@ -50,6 +50,7 @@ def pretrain(
     ] = None,
     save_every: Annotated[int, typer.Option(help="Steps between checkpoints.")] = 200,
     seed: Annotated[int, typer.Option(help="Decides order, masks and dropout.")] = 0,
+    new_head: NewHead = False,
     as_json: Json = False,
 ) -> None:
     """Adapt a model by masked language modelling.
@@ -77,47 +78,49 @@ def pretrain(
         schedule_steps=schedule_steps,
         save_every=save_every,
     )
-    from vocable.adapt.provenance import new_tokens, save_adapted, splitter_name
     from vocable.data import read_texts
-    from vocable.encoder.load import load_checkpoint, locate
-    from vocable.encoder.terms import splitter
+    from vocable.encoder.load import load, save_model
+    from vocable.encoder.provenance import provenance
     from vocable.storage import finish, refuse_existing, resumable
     from vocable.training.pretrain import KEPT_LOG, LOG
     from vocable.training.pretrain import pretrain as adapt
     from vocable.training.trainer import last_checkpoint
 
     refuse_existing(output)
-    mlm, tokenizer = load_checkpoint(model)
+    loaded = load(model, new_head=new_head)
     streams = [read_texts(place) for place in texts]  # a place that is not there is known at once
-    new, split = new_tokens(locate(model)), splitter(tokenizer, splitter_name(locate(model)))
-    with resumable(output, {"model": model, "seed": seed, **settings.model_dump()}) as work:
+    with resumable(output, {"model": model, "new_head": new_head, "seed": seed, **settings.model_dump()}) as work:
         corpus = (text for stream in streams for text in stream)
         try:
-            adapted = adapt(mlm, tokenizer, corpus, settings, work / "run", new_tokens=new, split=split, seed=seed)
+            adapted = adapt(loaded, corpus, work=work / "run", seed=seed, **settings.model_dump(exclude={"texts"}))
         except VocableError:
             if last_checkpoint(work / "run") is None:  # a mistake to be mended: nothing here to go on from
                 shutil.rmtree(work)
             raise
         shutil.rmtree(work / "whole", ignore_errors=True)
-        save_adapted(adapted.mlm, tokenizer, work / "whole", source=model)
+        save_model(adapted, work / "whole")
         shutil.copy(work / "run" / LOG, work / "whole" / KEPT_LOG)
         finish(work, output, work / "whole")
+    step = provenance(adapted)[-1]
+    counts, held_out = step.get("words"), step["held_out"]
     if as_json:
-        counts = {} if adapted.words is None else {"words": adapted.words._asdict()}
-        print_json({"output": str(output), "steps": steps, "held_out": _held_out(adapted), **counts})
+        words = {} if counts is None else {"words": counts}
+        print_json({"output": str(output), "steps": steps, "held_out": held_out, **words})
         return
     print(
         f"{output}: pre-trained for {steps:,} steps; "
         f"next: vocable calibrate {output} TEXTS -o DIR --activation-rate 0.05"
     )
-    if adapted.words is not None:
-        words, cut, without = adapted.words
-        print(f"words to guess: {words:,}; passed over: {cut:,} that tokens cut across, {without:,} texts without any")
-    for group, before in adapted.before.items():
-        after = adapted.after[group]
+    if counts is not None:
         print(
-            f"held-out tokens, {group} ({before.tokens:,}): loss {before.loss:.3f} -> {after.loss:.3f}, "
-            f"accuracy {before.accuracy:.1%} -> {after.accuracy:.1%}"
+            f"words to guess: {counts['words']:,}; passed over: {counts['cut']:,} that tokens cut across, "
+            f"{counts['without']:,} texts without any"
+        )
+    for group, before in held_out["before"].items():
+        after = held_out["after"][group]
+        print(
+            f"held-out tokens, {group} ({before['tokens']:,}): loss {before['loss']:.3f} -> {after['loss']:.3f}, "
+            f"accuracy {before['accuracy']:.1%} -> {after['accuracy']:.1%}"
         )
 
 
@@ -131,9 +134,9 @@ def calibrate(
         Literal["pooled", "token"], typer.Option(help="Whose terms are counted: a text's or each token's.")
     ] = "pooled",
     pooling: Annotated[
-        Literal["max", "sum", "cls", "mean-before-head"],
-        typer.Option(help="Of the model to be; decides what a text's terms are."),
-    ] = "max",
+        PoolingName | None, typer.Option(help="Of the result; decides what a text's terms are. By default the model's.")
+    ] = None,
+    new_head: NewHead = False,
     as_json: Json = False,
 ) -> None:
     """Choose how much of the vocabulary is active.
@@ -145,42 +148,36 @@ def calibrate(
     if (activation_rate is None) == (shift is None):
         raise ArgumentError("give either --activation-rate or --shift")
     from vocable.adapt.calibrate import calibrate as shift_bias
-    from vocable.adapt.provenance import save_adapted
     from vocable.data import read_texts
-    from vocable.encoder.load import load_checkpoint
+    from vocable.encoder.load import load, save_model
+    from vocable.encoder.provenance import provenance
     from vocable.storage import refuse_taken
 
     refuse_taken(output)
-    mlm, tokenizer = load_checkpoint(model)
+    loaded = load(model, pooling=pooling, new_head=new_head)
     probe = list(islice(read_texts(texts), PROBE_TEXTS))
     if not any(text.strip() for text in probe):
         raise DataError("no text to probe with", place=texts)
-    found = shift_bias(
-        mlm, tokenizer, probe, activation_rate=activation_rate, shift=shift, level=level, pooling=pooling
-    )
-    save_adapted(found.mlm, tokenizer, output, source=model)
+    made = shift_bias(loaded, probe, activation_rate=activation_rate, shift=shift, level=level)
+    save_model(made, output)
+    step = provenance(made)[-1]
+    lowered, before, after = step["shift"], step["before"], step["after"]
     if as_json:
         figures = {
-            f"{name}_{when}": getattr(active, figure)
-            for when, active in (("before", found.before), ("after", found.after))
+            f"{name}_{when}": step[when][figure]
+            for when in ("before", "after")
             for name, figure in (("rate", "share"), ("mean", "mean"), ("p99", "p99"))
         }
-        print_json({"output": str(output), "level": level, "pooling": pooling, "shift": found.shift} | figures)
+        keys = {"level": level, "pooling": step["pooling"], "shift": lowered}
+        print_json({"output": str(output), **keys, **figures})
         return
-    before, after = found.before, found.after
-    moved = f"{'raised' if found.shift < 0 else 'lowered'} by {abs(found.shift):.3f}"
-    print(f"{output}: bias {moved}, active {before.share:.2%} -> {after.share:.2%}")
+    moved = f"{'raised' if lowered < 0 else 'lowered'} by {abs(lowered):.3f}"
+    print(f"{output}: bias {moved}, active {before['share']:.2%} -> {after['share']:.2%}")
+    what = "text" if level == "pooled" else "token"
     print(
-        f"active terms of a {'text' if level == 'pooled' else 'token'}: mean {before.mean:,.1f} -> {after.mean:,.1f}, "
-        f"99th percentile {before.p99:,.0f} -> {after.p99:,.0f}"
+        f"active terms of a {what}: mean {before['mean']:,.1f} -> {after['mean']:,.1f}, "
+        f"99th percentile {before['p99']:,.0f} -> {after['p99']:,.0f}"
     )
-
-
-def _held_out(adapted: Pretrained) -> dict[str, dict[str, dict[str, float]]]:
-    return {
-        when: {group: found._asdict() for group, found in guesses.items()}
-        for when, guesses in (("before", adapted.before), ("after", adapted.after))
-    }
 
 
 def _pretraining(**values: object) -> PretrainSettings:

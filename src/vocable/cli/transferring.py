@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from vocable.cli.options import Json, Output
+from vocable.cli.options import Json, NewHead, Output
 from vocable.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
-    from vocable.adapt.alignment import Alignment
     from vocable.adapt.transfer import Neighbours
 
 
@@ -35,6 +34,7 @@ def transfer(
         list[str] | None, typer.Option(metavar="TOKEN", help="Show what it was made of; may be repeated.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Decides the random initializations.")] = 0,
+    new_head: NewHead = False,
     as_json: Json = False,
 ) -> None:
     """Give a model another vocabulary.
@@ -43,39 +43,29 @@ def transfer(
 
     Example: vocable transfer MODEL --target bert-base-uncased -o out
     """
-    from vocable.adapt.provenance import save_transfer
     from vocable.adapt.transfer import neighbours as made_of
     from vocable.adapt.transfer import transfer as move
     from vocable.data import read_texts
-    from vocable.encoder.load import load_checkpoint, load_target
+    from vocable.encoder.load import load, save_model
+    from vocable.encoder.provenance import provenance
     from vocable.storage import refuse_taken
 
     refuse_taken(output)
     corpus = None if texts is None else read_texts(texts)
-    mlm, tokenizer = load_checkpoint(model)
-    onto = load_target(target)
-    moved = move(
-        mlm,
-        tokenizer,
-        onto.tokenizer,
-        target_model=onto.model,
-        head_only=head_only,
-        init=init,
-        bias=bias,
-        texts=corpus,
-        seed=seed,
-    )
-    shown = [made_of(moved, tokenizer, word) for word in neighbours or ()]
-    save_transfer(moved, output, source=model, target=target, init=init, bias=bias)
-    alignment = moved.alignment
+    loaded = load(model, new_head=new_head)
+    moved = move(loaded, target, head_only=head_only, init=init, bias=bias, texts=corpus, seed=seed)
+    shown = made_of(loaded, target, neighbours, init=init) if neighbours else []
+    save_model(moved, output)
+    step = provenance(moved)[-1]
     if as_json:
-        settings = {"head_only": head_only, "init": init, "bias": bias}
-        print_json({"output": str(output), **settings, **_outline(alignment, shown)})
+        keys = ("head_only", "init", "bias", "overlap", "classes", "new_tokens")
+        figures = {key: step[key] for key in keys} | {"neighbours": [made._asdict() for made in shown]}
+        print_json({"output": str(output), **figures})
         return
-    _print_classes(alignment)
+    _print_classes(step["classes"])
     for made in shown:
         _print_neighbours(made)
-    print(f"\n{output}: {alignment.overlap:.1%} of the target carried over, {len(alignment.new):,} new tokens: {init}")
+    print(f"\n{output}: {step['overlap']:.1%} of the target carried over, {step['new_tokens']:,} new tokens: {init}")
     if head_only:
         print("its terms are not its tokens: vocable.load reads it, stock loaders give the model it was made from")
         print(f"next: vocable calibrate {output} TEXTS -o DIR --activation-rate 0.05")
@@ -83,24 +73,16 @@ def transfer(
         print(f"next: vocable pretrain {output} TEXTS -o DIR --steps 500 --masking overlap-aware")
 
 
-def _outline(alignment: Alignment, shown: list[Neighbours]) -> dict[str, Any]:
-    return {
-        "overlap": alignment.overlap,
-        "classes": {name: count._asdict() for name, count in alignment.classes.items()},
-        "new_tokens": len(alignment.new),
-        "neighbours": [made._asdict() for made in shown],
-    }
-
-
-def _print_classes(alignment: Alignment) -> None:
+def _print_classes(classes: dict[str, dict[str, int]]) -> None:
     from rich.table import Table
 
     table = Table("tokens", box=None)
     for heading in ("shared", "of", "share"):
         table.add_column(heading, justify="right")
-    for name, (matched, total) in alignment.classes.items():
-        if total:
-            table.add_row(name, f"{matched:,}", f"{total:,}", f"{matched / total:.1%}")
+    for name, count in classes.items():
+        if count["total"]:
+            share = count["matched"] / count["total"]
+            table.add_row(name, f"{count['matched']:,}", f"{count['total']:,}", f"{share:.1%}")
     print_table(table)
 
 

@@ -21,9 +21,8 @@ from torch import Tensor
 from transformers.tokenization_utils_base import LARGE_INTEGER
 
 from vocable.encoder.fuse import splade_modules
-from vocable.encoder.inference_free import look_up
 from vocable.encoder.output_vocabulary import output_layer
-from vocable.encoder.roles import PROMPTS, Role, own_prompt, route, static_embedding
+from vocable.encoder.roles import PROMPTS, Role, own_prompt, route, static_embedding, static_lookup
 from vocable.errors import ArgumentError, check_texts
 from vocable.vectors import check_limits, prune
 
@@ -110,7 +109,7 @@ class TextEncoder:
             batch = self._tokens(texts[start : start + LOOKED_UP], special=False)
             if self.max_length is not None:
                 self.truncated += sum(len(ids) > self.max_length for ids in batch)
-            rows.append(look_up(self._static, [ids[: self.max_length] for ids in batch]))
+            rows.append(static_lookup(self._static, [ids[: self.max_length] for ids in batch]))
             advance(len(batch))
         return self._pruned(csr_array(vstack(rows, format="csr")))
 

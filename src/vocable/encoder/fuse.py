@@ -1,4 +1,4 @@
-"""Make a SparseEncoder use the head without logits, and undo it.
+"""Make a SparseEncoder use the head without logits, and undo it; take a model apart and make a changed copy of it.
 
 The decoder is told to hand its input through, so the "logits" of the model are the hidden states before it, and the
 pooling module reads the weight and bias of the decoder, or of the output vocabulary that a model has beside it. Only
@@ -8,25 +8,33 @@ saved folder stay those of the stock model.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from itertools import accumulate, pairwise
-from typing import Any
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 import torch
 from sentence_transformers import SparseEncoder
 from sentence_transformers.base.modules import Router, Transformer
 from sentence_transformers.sparse_encoder.modules import SpladePooling
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from vocable.encoder.head import Pooling, sparse_head
-from vocable.encoder.output_vocabulary import output_layer, pass_on
-from vocable.errors import ArgumentError, ModelError
+from vocable.encoder.head import Activation, sparse_head
+from vocable.encoder.output_vocabulary import OutputVocabularyTransformer, output_layer, output_vocabulary, pass_on
+from vocable.encoder.poolings import POOLINGS, rows_to_pool
+from vocable.errors import ModelError
 
-POOLINGS = ("max", "sum", "cls", "mean-before-head")
-ONE_ROW = ("cls", "mean-before-head")  # a text becomes one row first, and its terms are that row's; unknown to stock
+
+class Parts(NamedTuple):
+    """What a SPLADE model with one encoder is made of."""
+
+    mlm: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    pooling: str
+    activation: Activation
 
 
 def splade_modules(model: SparseEncoder) -> list[tuple[Transformer, SpladePooling]]:
@@ -39,6 +47,41 @@ def splade_modules(model: SparseEncoder) -> list[tuple[Transformer, SpladePoolin
         for chain in chains
         if len(chain) >= 2 and isinstance(chain[0], Transformer) and isinstance(chain[1], SpladePooling)
     ]
+
+
+def parts(model: SparseEncoder) -> Parts:
+    """Return the masked language model of `model`, its tokenizer, its pooling and its activation.
+
+    Raises:
+        ModelError: it is no SPLADE model, or its queries and documents go different ways.
+    """
+    pairs = splade_modules(model)
+    if not pairs:
+        raise ModelError(f"no fill-mask Transformer followed by SpladePooling in {_outline(model)}")
+    if isinstance(model[0], Router):
+        raise ModelError("queries and documents of this model go different ways: take the encoder that it was made of")
+    [(transformer, pooling)] = pairs
+    return Parts(transformer.auto_model, transformer.tokenizer, pooling.pooling_strategy, pooling.activation_function)
+
+
+def copy_with(
+    model: SparseEncoder, mlm: PreTrainedModel | None = None, tokenizer: PreTrainedTokenizerBase | None = None
+) -> SparseEncoder:
+    """Return a fused copy of `model`, in evaluation mode; where they are given, with another `mlm` and `tokenizer`.
+
+    They are taken as they are, not copied. A model with an output vocabulary is saved with its terms from then on.
+    """
+    old, memo = parts(model), {}
+    if mlm is not None:
+        memo[id(old.mlm)] = mlm
+    if tokenizer is not None:
+        memo[id(old.tokenizer)] = tokenizer
+    made = copy.deepcopy(model, memo)
+    transformer = made[0]
+    if output_vocabulary(transformer.auto_model) is not None:
+        transformer.__class__ = OutputVocabularyTransformer
+        transformer.on_model_ready(made)
+    return fuse(made).eval()
 
 
 def fuse(model: SparseEncoder) -> SparseEncoder:
@@ -68,7 +111,7 @@ def unfuse(model: SparseEncoder) -> SparseEncoder:
     """
     pairs = splade_modules(model)
     for _, pooling in pairs:
-        if pooling.pooling_strategy in ONE_ROW:
+        if not POOLINGS[pooling.pooling_strategy].stock:
             name = pooling.pooling_strategy
             raise ModelError(f"the stock SpladePooling has no {name} pooling: choose max or sum before unfusing")
     for transformer, pooling in pairs:
@@ -133,9 +176,8 @@ def _check_bypass(mlm: PreTrainedModel, decoder: nn.Linear) -> None:
 
 
 def _replace_forward(module: nn.Module, forward: Callable[..., Any]) -> None:
-    module.__dict__["forward"] = (
-        forward  # an instance attribute: it hides the class's method, and deleting it undoes it
-    )
+    # An instance attribute: it hides the class's method, and deleting it undoes it.
+    module.__dict__["forward"] = forward
 
 
 def _restore_forward(module: nn.Module) -> None:
@@ -149,8 +191,8 @@ def _hand_through(hidden: Tensor) -> Tensor:
 def _pool(pooling: SpladePooling, layer: nn.Linear, features: dict[str, Any]) -> dict[str, Any]:
     """SpladePooling.forward, from the decoder's inputs in `token_embeddings`: [b, s, d], or flat [1, n, d]."""
     hidden, offsets = rows_to_pool(*pack(features), pooling.pooling_strategy)
-    strategy: Pooling = "sum" if pooling.pooling_strategy == "sum" else "max"
-    pooled = sparse_head(hidden, layer.weight, layer.bias, offsets, strategy, pooling.activation_function)
+    reduction = POOLINGS[pooling.pooling_strategy].reduction
+    pooled = sparse_head(hidden, layer.weight, layer.bias, offsets, reduction, pooling.activation_function)
     pooling.embedding_dimension = pooled.shape[1]
     features["sentence_embedding"] = pooled
     return features
@@ -166,31 +208,18 @@ def pack(features: Mapping[str, Any]) -> tuple[Tensor, list[int]]:
     return (hidden.flatten(0, 1) if offsets[-1] == mask.numel() else hidden[mask]), offsets
 
 
-def check_pooling(name: str) -> None:
-    """Raise `ArgumentError` for what is none of `POOLINGS`."""
-    if name not in POOLINGS:
-        raise ArgumentError(f"pooling is one of {', '.join(POOLINGS)}, not {name!r}")
+@contextmanager
+def every_pooling_allowed() -> Iterator[None]:
+    """Within the context the stock class takes the poolings that exist in the fused head only.
 
-
-def rows_to_pool(hidden: Tensor, offsets: list[int], pooling: str) -> tuple[Tensor, list[int]]:
-    """What a text's terms are pooled from, and the texts' offsets: its tokens, or one row of its own.
-
-    Args:
-        hidden: [n, d], the tokens of all texts one after the other.
-        offsets: b + 1 positions; text i owns the tokens offsets[i] to offsets[i + 1].
-        pooling: one of `POOLINGS`: "cls" leaves the first token [b, d], "mean-before-head" the mean of all [b, d].
-
-    Raises:
-        ArgumentError: a text without a single token, of which there is no such row.
+    Outside plain sentence-transformers refuses a folder with one of them, as it should: its own head would sum.
     """
-    if pooling not in ONE_ROW:
-        return hidden, offsets
-    lengths = [end - start for start, end in pairwise(offsets)]
-    if not all(lengths):
-        raise ArgumentError("a text without a token cannot be pooled")
-    first = pooling == "cls"
-    rows = hidden[offsets[:-1]] if first else torch.stack([tokens.mean(dim=0) for tokens in hidden.split(lengths)])
-    return rows, list(range(len(offsets)))  # texts of one token, whose maximum is that token
+    modes = SpladePooling.SPLADE_POOLING_MODES
+    SpladePooling.SPLADE_POOLING_MODES = tuple(POOLINGS)
+    try:
+        yield
+    finally:
+        SpladePooling.SPLADE_POOLING_MODES = modes
 
 
 def _outline(model: SparseEncoder) -> str:

@@ -24,11 +24,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from vocable.encoder.int8_screening import logits_where, reduce_texts, runs, screening_pays, upper_bounds
+from vocable.encoder.poolings import Reduction
 from vocable.errors import ArgumentError
 
 logger = logging.getLogger(__name__)
 
-Pooling = Literal["max", "sum"]
 Activation = Literal["relu", "log1p_relu"]
 
 # Terms in a block of logits: large enough for the matrix product to run at full speed, small enough that a block of a
@@ -43,7 +43,7 @@ def sparse_head(
     weight: Tensor,
     bias: Tensor | None,
     offsets: Sequence[int],
-    pooling: Pooling = "max",
+    pooling: Reduction = "max",
     activation: Activation = "relu",
 ) -> Tensor:
     """Pool activations over each text's tokens: w_j = max_i (or sum_i) log(1 + ReLU(h_i . W_j + c_j)).

@@ -1,31 +1,27 @@
-"""A name or a path -> a fused SparseEncoder.
+"""Load models: whatever a name stands for, with its errors, as a fused SparseEncoder; and save one.
 
-Masked-language-model checkpoints in and out: what every adaptation starts from and leaves.
-
-They are stock checkpoints, unless the output vocabulary is another than the tokenizer's (`output_vocabulary`).
-
-What to move a model onto: a tokenizer, and the model that goes with it where there is one.
-
-Give an encoder without a masked-language-model head one that starts as close to the identity as it can.
+A name is "vocable-mini" (the built-in model), `package:NAME/FOLDER` of an installed package, a folder, or a Hub id.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import RLock
 from typing import Any, NamedTuple, TypeVar, get_args
 
 import torch
 from huggingface_hub import HfApi, try_to_load_from_cache
-from huggingface_hub.errors import HFValidationError
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
 from safetensors import SafetensorError
 from sentence_transformers import SparseEncoder
+from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sparse_encoder.modules import SpladePooling
 from sentence_transformers.util import fullname, load_file_path
 from torch import nn
@@ -38,27 +34,23 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from vocable.encoder.fuse import POOLINGS, fuse, splade_modules
+from vocable.encoder.fuse import every_pooling_allowed, fuse, parts, splade_modules
 from vocable.encoder.head import Activation
-from vocable.encoder.output_vocabulary import (
-    TERMS,
-    OutputVocabularyTransformer,
-    output_vocabulary,
-    restore_output_vocabulary,
-    weights_expected,
-    write_terms,
-)
+from vocable.encoder.output_vocabulary import TERMS, OutputVocabularyTransformer, output_vocabulary
+from vocable.encoder.poolings import pooling_of
+from vocable.encoder.provenance import read_old_files
 from vocable.errors import ArgumentError, ModelError
-from vocable.storage import refuse_taken, replacing_folder
+from vocable.storage import replacing_folder
 
 logger = logging.getLogger(__name__)
 
 BUILT_IN = "vocable-mini"
 SHOWN = 3  # missing weights that a message names
+NEW_HEAD = "load(..., new_head=True), --new-head, or head: new in a recipe gives it a new one"
 # How the host libraries begin to say, at length, that there is no tokenizer.
 NO_TOKENIZER = ("Unrecognized processing class", "Couldn't instantiate the backend tokenizer")
 
-M = TypeVar("M", bound=nn.Module)
+M = TypeVar("M")
 
 _OPENING = RLock()  # two threads that open models would restore each other's
 
@@ -68,6 +60,7 @@ def load(
     *,
     pooling: str | None = None,
     activation: str | None = None,
+    new_head: bool = False,
     device: str | None = None,
     trust_remote_code: bool = False,
 ) -> SparseEncoder:
@@ -76,10 +69,12 @@ def load(
     A model with an output vocabulary other than its tokenizer's is logged as such (INFO).
 
     Args:
-        name: "vocable-mini" (the built-in model), a folder, or a Hub id: a saved `SparseEncoder`, or a plain
-            masked-language-model checkpoint, which gets max pooling.
+        name: "vocable-mini" (the built-in model), a folder, a Hub id, or `package:NAME/FOLDER`: a saved
+            `SparseEncoder`, or a plain masked-language-model checkpoint, which gets max pooling.
         pooling: "max", "sum", "cls" or "mean-before-head" (docs/head.md) in place of the model's own.
         activation: "relu" for log(1 + ReLU(x)), "log1p_relu" for log(1 + log(1 + ReLU(x))); else the model's own.
+        new_head: make a masked-language-model head for an encoder that has none, in place of one that it may have:
+            its transform is the identity, its decoder tied to the input embeddings, its bias zero.
         device: where to put it; by default CUDA or MPS if there is one.
         trust_remote_code: run code that comes with the model; never without being asked.
 
@@ -89,24 +84,64 @@ def load(
         DataError: the terms of its output vocabulary are damaged.
         ArgumentError: no such pooling or activation.
     """
-    for what, asked, known in (("pooling", pooling, POOLINGS), ("activation", activation, get_args(Activation))):
-        if asked is not None and asked not in known:
-            raise ArgumentError(f"{what} must be one of {', '.join(known)}, not {asked!r}")
-    place = locate(name)
-    _check_sparse(place, trust_remote_code)
+    if pooling is not None:
+        pooling_of(pooling)
+    if activation is not None and activation not in get_args(Activation):
+        raise ArgumentError(f"activation must be one of {', '.join(get_args(Activation))}, not {activation!r}")
+
+    def open_encoder(place: str) -> SparseEncoder:
+        if new_head:
+            mlm = _with_new_head(name, place, trust_remote_code)
+            return sparse_encoder(mlm, AutoTokenizer.from_pretrained(place), device=device)
+        _check_sparse(place)
+        return _open(place, device, trust_remote_code)
+
     with every_pooling_allowed():
-        model = open_whole(name, lambda: _open(place, device, trust_remote_code))
+        model = open_model(name, open_encoder)
     for transformer, module in splade_modules(model):
         module.pooling_strategy = pooling or module.pooling_strategy
         module.activation_function = activation or module.activation_function
         layer = output_vocabulary(transformer.auto_model)
         if layer is not None:
             logger.info("%s has an output vocabulary of its own: %d terms", name, layer.out_features)
-    return fuse(model).eval()
+    model = fuse(model).eval()
+    read_old_files(model, locate(name))
+    return model
+
+
+def sparse_encoder(
+    mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, pooling: str = "max", *, device: str | None = None
+) -> SparseEncoder:
+    """Make a fused sparse encoder of a masked language model and its tokenizer, which it takes as they are."""
+
+    class Given(Transformer):
+        """The host library's module, which opens a model by its name, with one that is open already."""
+
+        def _load_model(self, *args: Any, **settings: Any) -> PreTrainedModel:
+            return mlm
+
+    with TemporaryDirectory() as folder, every_pooling_allowed():
+        mlm.config.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        transformer = Given(folder, transformer_task="fill-mask")
+        pool = SpladePooling(pooling)
+    transformer.__class__ = Transformer if output_vocabulary(mlm) is None else OutputVocabularyTransformer
+    transformer.processor = transformer.input_formatter.processor = tokenizer
+    return fuse(SparseEncoder(modules=[transformer, pool], device=device or str(mlm.device))).eval()
+
+
+def save_model(model: SparseEncoder, output: str | Path) -> None:
+    """Write all of `model` to the folder `output`, whole or not at all.
+
+    Raises:
+        ArgumentError: `output` is there already, or is being made by another command.
+    """
+    with replacing_folder(output) as unfinished:
+        model.save_pretrained(str(unfinished), create_model_card=False)
 
 
 def locate(name: str | Path) -> str:
-    """Where the files of a model are: the built-in one by its name, `package:NAME/FOLDER`, a folder, or a Hub id.
+    """Return where the files of a model are: the folder of a built-in or a package's, a folder, or a Hub id.
 
     Raises:
         ModelError: a package that is not installed, or neither a folder nor a model on the Hub.
@@ -119,27 +154,73 @@ def locate(name: str | Path) -> str:
         if find_spec(package) is None:
             raise ModelError(f"{text}: the package {package} is not installed: pip install {package}")
         return str(files(package).joinpath(folder))
-    if not Path(text).exists():
+    if not text or not Path(text).exists():
         _check_hub(text)
     return text
 
 
-def open_whole(name: str | Path, open_model: Callable[[], M]) -> M:
-    """What `open_model` opens with the host libraries, which make up at random whatever weights are missing.
+def open_model(name: str | Path, open_place: Callable[[str], M]) -> M:
+    """Open a model with the host libraries, which make up at random whatever weights are missing.
+
+    Args:
+        name: as for `load`.
+        open_place: opens the model of a folder or a Hub id.
 
     Raises:
-        ModelError: it cannot be read, or weights or a tokenizer are missing.
+        ModelError: nothing is there, it cannot be read, or weights or a tokenizer are missing.
     """
-    try:
-        with _weights_whole(name):
-            model = open_model()
-    except (OSError, ValueError, HFValidationError, SafetensorError) as error:
-        if str(error).startswith(NO_TOKENIZER):
-            raise ModelError(f"{name}: its tokenizer is missing") from error
-        raise ModelError(f"{name}: {_first_line(error)}") from error
-    for module in model.modules():
+    place = locate(name)
+    if Path(place).is_dir() and not any((Path(place) / file).exists() for file in ("config.json", "modules.json")):
+        raise ModelError(f"{name}: no model in this folder (neither config.json nor modules.json)")
+    with _reading(name), _weights_whole(name):
+        model = open_place(place)
+    for module in model.modules() if isinstance(model, nn.Module) else ():
         check_tokenizer(name, getattr(module, "tokenizer", None))
     return model
+
+
+def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
+    """Load the tokenizer of a name, whatever model is or is not there.
+
+    Raises:
+        ModelError: no tokenizer is there.
+    """
+    place = locate(name)
+    with _reading(name, "no tokenizer could be read here"):
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(place)
+    check_tokenizer(name, tokenizer)
+    return tokenizer
+
+
+class Target(NamedTuple):
+    """A vocabulary to move to."""
+
+    tokenizer: PreTrainedTokenizerBase
+    model: PreTrainedModel | None  # None for a tokenizer alone; without an output layer for an encoder without a head
+
+
+def load_target(target: str | Path | SparseEncoder | PreTrainedTokenizerBase) -> Target:
+    """Return the tokenizer of a name, with its model if there is one, in float32; or the parts of what is loaded.
+
+    Raises:
+        ModelError: no tokenizer is there, or the model beside it is damaged or lacks weights.
+    """
+    if isinstance(target, SparseEncoder):
+        mlm, tokenizer, *_ = parts(target)
+        return Target(tokenizer, mlm)
+    if not isinstance(target, str | Path):
+        return Target(target, None)
+    tokenizer, place = load_tokenizer(target), locate(target)
+    try:
+        model, loading = AutoModelForMaskedLM.from_pretrained(place, dtype="float32", output_loading_info=True)
+        if loading["missing_keys"] and _is_headless(model, loading["missing_keys"]):  # a random head has been made up
+            model, loading = AutoModel.from_pretrained(place, dtype="float32", output_loading_info=True)
+    except SafetensorError as error:
+        raise ModelError(f"{target}: its weights are damaged ({error})") from error
+    except (OSError, ValueError, HFValidationError):  # no configuration, or no weights
+        return Target(tokenizer, None)
+    check_weights(target, model, loading["missing_keys"])
+    return Target(tokenizer, model)
 
 
 def check_tokenizer(name: str | Path, tokenizer: Any) -> None:
@@ -161,12 +242,31 @@ def check_weights(name: str | Path, model: PreTrainedModel, missing: Collection[
     Raises:
         ModelError: there are `missing` parameters; it names the first three.
     """
-    classifies = type(model).__name__.endswith("ForSequenceClassification")
+    kind = type(model).__name__
+    classifies = kind.endswith("ForSequenceClassification")
     parameters = {key for key, _ in model.named_parameters(remove_duplicate=False)}
     lost = sorted(key for key in missing if key in parameters and (classifies or "pooler." not in key))
-    if lost:
-        more = f" and {len(lost) - SHOWN} more" if len(lost) > SHOWN else ""
-        raise ModelError(f"{name}: weights are missing: {', '.join(lost[:SHOWN])}{more}")
+    if not lost:
+        return
+    more = f" and {len(lost) - SHOWN} more" if len(lost) > SHOWN else ""
+    named = f"{', '.join(lost[:SHOWN])}{more}"
+    if kind.endswith("ForMaskedLM") and not any(key.startswith(f"{model.base_model_prefix}.") for key in lost):
+        raise ModelError(f"{name} has no masked-language-model head, or not all of it (no {named}): {NEW_HEAD}")
+    raise ModelError(f"{name}: weights are missing: {named}")
+
+
+@contextmanager
+def _reading(name: str | Path, what: str | None = None) -> Iterator[None]:
+    """Within the context what the host libraries raise becomes a `ModelError` of one line that names the model."""
+    try:
+        yield
+    except json.JSONDecodeError as error:
+        raise ModelError(f"{name}: its configuration is damaged ({error})") from error
+    except (OSError, ValueError, HFValidationError, SafetensorError) as error:
+        if str(error).startswith(NO_TOKENIZER):
+            raise ModelError(f"{name}: its tokenizer is missing") from error
+        reason = _first_line(error)
+        raise ModelError(f"{name}: {reason if what is None else f'{what} ({reason})'}") from error
 
 
 @contextmanager
@@ -191,24 +291,20 @@ def _weights_whole(name: str | Path) -> Iterator[None]:
 
 
 def _open(place: str, device: str | None, trust_remote_code: bool) -> SparseEncoder:
-    """The stock model of a place; its transformer is ours where an output vocabulary lies beside it."""
-    dtype = {"dtype": "float32"}
-    if load_file_path(place, TERMS) is None:
-        return SparseEncoder(place, device=device, trust_remote_code=trust_remote_code, model_kwargs=dtype)
+    """Open the stock model of a place; its transformer is ours where an output vocabulary lies beside it."""
+    dtype, trust = {"dtype": "float32"}, {"trust_remote_code": trust_remote_code}
+    own_terms = load_file_path(place, TERMS) is not None
     if load_file_path(place, "modules.json") is None:
-        trust = {"trust_remote_code": trust_remote_code}
-        transformer = OutputVocabularyTransformer(
+        module = OutputVocabularyTransformer if own_terms else Transformer
+        transformer = module(
             place, transformer_task="fill-mask", model_kwargs=dtype | trust, processor_kwargs=trust, config_kwargs=trust
         )
         return SparseEncoder(modules=[transformer, SpladePooling("max")], device=device)
+    if not own_terms:
+        return SparseEncoder(place, device=device, model_kwargs=dtype, **trust)
     # The host library would import the class by its name, and to do so it would have to trust any other code, too.
-    return SparseEncoder._load_with_module_classes(
-        place,
-        {fullname(OutputVocabularyTransformer): OutputVocabularyTransformer},
-        device=device,
-        trust_remote_code=trust_remote_code,
-        model_kwargs=dtype,
-    )
+    classes = {fullname(OutputVocabularyTransformer): OutputVocabularyTransformer}
+    return SparseEncoder._load_with_module_classes(place, classes, device=device, model_kwargs=dtype, **trust)
 
 
 def _check_hub(name: str) -> None:
@@ -218,156 +314,30 @@ def _check_hub(name: str) -> None:
             HfApi().model_info(name, timeout=10)
     except HFValidationError as error:  # a path
         raise ModelError(f"{name}: no such model folder") from error
-    except Exception as error:  # whatever the transport raises, beside the library's own
+    except RepositoryNotFoundError as error:
+        raise ModelError(f"{name}: no such model folder, and no such model on the Hub") from error
+    except HfHubHTTPError as error:
+        raise ModelError(f"{name}: no such model folder, and the Hub refuses it ({_first_line(error)})") from error
+    except Exception as error:  # whatever the transport raises
         reason = _first_line(error) or type(error).__name__
-        raise ModelError(f"{name}: no such model folder, and not found on the Hub ({reason})") from error
+        raise ModelError(
+            f"{name}: no such model folder, and the Hub cannot be asked: no network? ({reason})"
+        ) from error
 
 
-def _check_sparse(place: str, trust_remote_code: bool) -> None:
-    """Refuse what SparseEncoder would quietly turn into something else: dense models, encoders without a head."""
-    try:
-        saved_as = load_file_path(place, "config_sentence_transformers.json")
-        if load_file_path(place, "modules.json") is not None:
-            kind = "SentenceTransformer"
-            if saved_as is not None:
-                kind = json.loads(Path(saved_as).read_text(encoding="utf-8")).get("model_type", kind)
-            if kind != "SparseEncoder":
-                raise ModelError(f"{place} is a {kind}, not a sparse encoder")
-            return
-        config = AutoConfig.from_pretrained(place, trust_remote_code=trust_remote_code)
-    except json.JSONDecodeError as error:
-        raise ModelError(f"{place}: its configuration is damaged ({error})") from error
-    except (OSError, ValueError, HFValidationError) as error:
-        raise ModelError(f"{place}: no such model folder, and not found on the Hub ({_first_line(error)})") from error
-    architectures = config.architectures or []
-    if not any(architecture.endswith("ForMaskedLM") for architecture in architectures):
-        found = ", ".join(architectures) or "no architecture"
-        raise ModelError(f"{place} has no masked-language-model head (its configuration names {found})")
-
-
-@contextmanager
-def every_pooling_allowed() -> Iterator[None]:
-    """Within the context the stock class takes the poolings that exist in the fused head only.
-
-    Outside plain sentence-transformers refuses a folder with one of them, as it should: its own head would sum.
-    """
-    modes = SpladePooling.SPLADE_POOLING_MODES
-    SpladePooling.SPLADE_POOLING_MODES = POOLINGS
-    try:
-        yield
-    finally:
-        SpladePooling.SPLADE_POOLING_MODES = modes
+def _check_sparse(place: str) -> None:
+    """Refuse a saved model of another kind, which SparseEncoder would quietly turn into something else."""
+    if load_file_path(place, "modules.json") is None:
+        return
+    saved_as, kind = load_file_path(place, "config_sentence_transformers.json"), "SentenceTransformer"
+    if saved_as is not None:
+        kind = json.loads(Path(saved_as).read_text(encoding="utf-8")).get("model_type", kind)
+    if kind != "SparseEncoder":
+        raise ModelError(f"{place} is a {kind}, not a sparse encoder: {NEW_HEAD}")
 
 
 def _first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0]
-
-
-def load_checkpoint(name: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """The masked language model and the tokenizer of a folder, a Hub id, or `package:NAME/FOLDER`, in float32.
-
-    Raises:
-        ModelError: nothing is there, weights or its tokenizer are missing, it has no masked-language-model head, or its
-            output vocabulary is damaged.
-        DataError: the terms of its output vocabulary are.
-    """
-    place = locate(name)
-    try:
-        with weights_expected():
-            mlm, loading = AutoModelForMaskedLM.from_pretrained(place, dtype="float32", output_loading_info=True)
-    except (OSError, ValueError, HFValidationError, SafetensorError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise ModelError(f"{name}: no masked language model could be read here ({reason})") from error
-    body = f"{mlm.base_model_prefix}."
-    check_weights(name, mlm, [key for key in loading["missing_keys"] if key.startswith(body)])
-    if loading["missing_keys"]:  # the host library makes them up, at random
-        missing = ", ".join(sorted(loading["missing_keys"])[:3])
-        raise ModelError(
-            f"{name} has no masked-language-model head, or not all of it (no {missing}): "
-            "a recipe with head: new gives it one (vocable train)"
-        )
-    restore_output_vocabulary(mlm, place)
-    return mlm, load_tokenizer(name)
-
-
-def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
-    """The tokenizer of a folder, a Hub id, or `package:NAME/FOLDER`, whatever model is or is not there.
-
-    Raises:
-        ModelError: no tokenizer is there.
-    """
-    try:
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(locate(name))
-    except (OSError, ValueError, HFValidationError) as error:
-        if str(error).startswith(NO_TOKENIZER):
-            raise ModelError(f"{name}: its tokenizer is missing") from error
-        reason = str(error).strip().partition("\n")[0]
-        raise ModelError(f"{name}: no tokenizer could be read here ({reason})") from error
-    check_tokenizer(name, tokenizer)
-    return tokenizer
-
-
-def save_checkpoint(
-    mlm: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    output: str | Path,
-    *,
-    beside: Mapping[str, bytes] | None = None,
-) -> None:
-    """Write both to the folder `output`, whole or not at all.
-
-    Args:
-        mlm: the model.
-        tokenizer: what goes with it.
-        output: a folder that is not there yet.
-        beside: further files of the folder, {name: content}.
-
-    Raises:
-        ArgumentError: `output` is there already, or is being made by another command.
-    """
-    output = Path(output)
-    refuse_taken(output)
-    with replacing_folder(output) as unfinished:
-        mlm.save_pretrained(unfinished)
-        tokenizer.save_pretrained(unfinished)
-        layer = output_vocabulary(mlm)
-        if layer is not None:
-            write_terms(unfinished / TERMS, layer.terms)
-        for name, content in (beside or {}).items():
-            (unfinished / name).write_bytes(content)
-
-
-class Target(NamedTuple):
-    """A vocabulary to move to."""
-
-    tokenizer: PreTrainedTokenizerBase
-    model: PreTrainedModel | None  # None for a tokenizer alone; without an output layer for an encoder without a head
-
-
-def load_target(name: str | Path) -> Target:
-    """The tokenizer of a folder, a Hub id, or `package:NAME/FOLDER`, with its model if there is one, in float32.
-
-    Raises:
-        ModelError: no tokenizer is there, or the model beside it is damaged or lacks weights.
-    """
-    try:
-        return Target(load_tokenizer(name), _model(name))
-    except SafetensorError as error:
-        raise ModelError(f"{name}: its weights are damaged ({error})") from error
-
-
-def _model(name: str | Path) -> PreTrainedModel | None:
-    place = locate(name)
-    try:
-        model, loading = AutoModelForMaskedLM.from_pretrained(place, dtype="float32", output_loading_info=True)
-        missing = loading["missing_keys"]
-        if missing and _is_headless(model, missing):  # the host library has made a head up, at random
-            model, loading = AutoModel.from_pretrained(place, dtype="float32", output_loading_info=True)
-            missing = loading["missing_keys"]
-    except (OSError, ValueError, HFValidationError):  # no configuration, or no weights
-        return None
-    check_weights(name, model, missing)
-    return model
 
 
 def _is_headless(mlm: PreTrainedModel, missing: Collection[str]) -> bool:
@@ -378,23 +348,22 @@ def _is_headless(mlm: PreTrainedModel, missing: Collection[str]) -> bool:
     return all(id(parameter) in encoder | lost for _, parameter in named)
 
 
-def add_mlm_head(name: str) -> PreTrainedModel:
-    """The encoder `name` with a new head: transform at identity, decoder tied to the input embeddings, bias zero.
+def _with_new_head(name: str | Path, place: str, trust_remote_code: bool) -> PreTrainedModel:
+    """Open an encoder and give it a new head: transform at identity, decoder tied to the input embeddings, bias zero.
 
     A random head would have to be learned before the encoder learns anything; with the identity the decoder compares
     the encoder's output with the embeddings from the first step on.
 
     Raises:
-        ModelError: there is no masked-language-model class for this architecture, or the encoder lacks weights.
+        ModelError: there is no masked-language-model class for this architecture.
     """
-    config = AutoConfig.from_pretrained(name)
+    config = AutoConfig.from_pretrained(place, trust_remote_code=trust_remote_code)
     config.tie_word_embeddings = True
     try:
-        mlm: PreTrainedModel = AutoModelForMaskedLM.from_config(config)
+        mlm: PreTrainedModel = AutoModelForMaskedLM.from_config(config, trust_remote_code=trust_remote_code)
     except ValueError as error:
         raise ModelError(f"{name}: no masked-language-model head is known for {type(config).__name__}") from error
-    encoder, loading = AutoModel.from_pretrained(name, output_loading_info=True)
-    check_weights(name, encoder, loading["missing_keys"])
+    encoder = AutoModel.from_pretrained(place, dtype="float32", trust_remote_code=trust_remote_code)
     mlm.base_model.load_state_dict(encoder.state_dict(), strict=False)  # the encoder's pooler has no place here
     encoder_modules = set(mlm.base_model.modules())
     decoder = mlm.get_output_embeddings()

@@ -22,6 +22,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
@@ -31,7 +32,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, csr_matrix
 
 from vocable.data import BadLines, Example, read_examples
-from vocable.encoder.load import locate, open_whole
+from vocable.encoder.load import open_model
 from vocable.errors import ArgumentError, DataError, check_texts
 from vocable.progress import track
 from vocable.storage import refuse_taken, replacing, replacing_folder
@@ -102,8 +103,7 @@ def text_embeddings(texts: Sequence[str], model: str = LEXICAL) -> Embeddings:
             raise DataError("there is no text with a word to cluster") from error
     from sentence_transformers import SentenceTransformer
 
-    path = locate(model)
-    encoder = open_whole(model, lambda: SentenceTransformer(path, model_kwargs={"dtype": "float32"}))
+    encoder = open_model(model, partial(SentenceTransformer, model_kwargs={"dtype": "float32"}))
     found = encoder.encode(list(texts), normalize_embeddings=True, show_progress_bar=False, convert_to_numpy=True)
     return cast(Embeddings, found)
 

@@ -19,8 +19,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from vocable.encoder.inference_free import Formula
-from vocable.encoder.inference_free import idf as inverse_document_frequency
+from vocable.encoder.roles import Formula
+from vocable.encoder.roles import idf as inverse_document_frequency
 from vocable.encoder.terms import expansion_entries, flags
 from vocable.errors import ArgumentError, VectorsError
 from vocable.search.exact_kernels import compiled

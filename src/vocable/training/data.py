@@ -39,9 +39,8 @@ from vocable.data import (
     read_scores,
 )
 from vocable.data.docstore import IdSet, TextStore, text_store
-from vocable.encoder.inference_free import document_frequencies, idf
 from vocable.encoder.output_vocabulary import output_layer, output_vocabulary
-from vocable.encoder.roles import route
+from vocable.encoder.roles import document_frequencies, idf, route
 from vocable.errors import DataError, ModelError
 from vocable.progress import track
 from vocable.storage import replacing

@@ -30,9 +30,10 @@ from vocable.adapt.statistics import (
     repair_command,
     row_norms,
 )
-from vocable.encoder.fuse import ONE_ROW, splade_modules
+from vocable.encoder.fuse import parts, splade_modules
 from vocable.encoder.head import Activation
 from vocable.encoder.output_vocabulary import output_layer
+from vocable.encoder.poolings import POOLINGS
 from vocable.errors import CollapseError, DataError, ModelError
 from vocable.storage import read_record, write_record
 from vocable.tables import short
@@ -169,7 +170,8 @@ def _tried(recipe: Recipe, model: SparseEncoder, texts: Sequence[str]) -> Iterat
         remedies.append(Remedy(_rescaling(recipe, choice.factor), start, start.stable))  # it was chosen alive
     layer = output_layer(mlm)
     if layer.bias is not None:
-        calibrated = calibrate(mlm, tokenizer, probe, activation_rate=RATE, pooling=way["pooling"]).mlm
+        documents = SparseEncoder(modules=[transformer, pooling], device=str(model.device))
+        calibrated = parts(calibrate(documents, probe, activation_rate=RATE)).mlm
         start = measure_start(calibrated, tokenizer, probe, **way)
         helps = start.stable and start.score_max > 0 and start.alive(choice.trials[0].start)
         remedies.append(Remedy(_calibration(recipe), start, helps))
@@ -218,7 +220,7 @@ def _rescaling(recipe: Recipe, factor: int) -> str:
 
 
 def _calibration(recipe: Recipe) -> str:
-    pooling = ["--pooling", recipe.pooling] if recipe.pooling in ONE_ROW else []
+    pooling = ["--pooling", recipe.pooling] if not POOLINGS[recipe.pooling].stock else []
     command = repair_command("calibrate", recipe.model, "DIR", *pooling, texts="TEXTS")
     return f"calibrate to {RATE:.0%} (`{command}`, or `{REPAIRS['calibrate'][1]}` in the recipe)"
 

@@ -6,15 +6,19 @@ killed and resumed sees exactly what it would have seen.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Any, NamedTuple
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import ValidationError
+from sentence_transformers import SparseEncoder
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import Dataset, SequentialSampler
@@ -30,73 +34,110 @@ from transformers import (
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from vocable.encoder.encode import in_bfloat16
-from vocable.encoder.fuse import without_logits
+from vocable.encoder.fuse import copy_with, parts, without_logits
 from vocable.encoder.output_vocabulary import output_layer, output_vocabulary
-from vocable.encoder.terms import Splitter, splitter
+from vocable.encoder.provenance import new_tokens, record, splitter_name
+from vocable.encoder.terms import splitter
 from vocable.errors import ArgumentError, DataError, ModelError, check_texts
-from vocable.training.mlm import Guesses, HeldOut, MaskedWindows, Masker, collate, hidden_tokens, mean_cross_entropy
+from vocable.training.mlm import HeldOut, MaskedWindows, Masker, collate, hidden_tokens, mean_cross_entropy
 from vocable.training.mlm import split as split_windows
 from vocable.training.recipe import PretrainSettings
 from vocable.training.trainer import ProgressLog, last_checkpoint, set_dropout
-from vocable.training.windows import WordCounts, WordPlaces, write_windows
+from vocable.training.windows import WordAlignment, write_windows
 
 LOG = "log.jsonl"  # in the folder of a run
 KEPT_LOG = "pretrain.jsonl"  # the same beside the finished model
 
 
-class Pretrained(NamedTuple):
-    """The adapted model, and how well it guessed held-out tokens before and after.
-
-    Both are `{"all": ...}`, or `{"shared": ..., "new": ...}` where tokens are new, and empty without held-out windows.
-    Where whole words were masked there are "first sub-word" and "later sub-words", too (`vocable.training.mlm`).
-    """
-
-    mlm: PreTrainedModel
-    before: dict[str, Guesses]
-    after: dict[str, Guesses]
-    words: WordCounts | None = None  # where whole words were masked: how many there were, and what was passed over
-
-
 def pretrain(
-    mlm: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
+    model: SparseEncoder,
     texts: Iterable[str],
-    settings: PretrainSettings,
-    folder: Path,
     *,
-    new_tokens: Sequence[int] | NDArray[np.int64] | None = None,
-    split: Splitter | None = None,
+    work: str | Path | None = None,
     seed: int = 0,
-) -> Pretrained:
-    """Adapt `mlm`, in place, to `texts` by masked language modelling.
+    **settings: Any,
+) -> SparseEncoder:
+    """Adapt a model to `texts` by masked language modelling.
 
-    With `trainable: embeddings` this is the adaptation of paper 001 (section 4.2.3): the transformer is frozen, the
-    word embeddings and the output layer, tied or not, learn. With `masking: whole-word` and a model that `expand` made
-    this is the pre-training of paper 004 (appendix B.2): words of the output vocabulary are hidden and to be guessed.
+    With `trainable="embeddings"` this is the adaptation of "Why Advanced Encoders Lag on Sparse Retrieval?" (§4.2.3):
+    the transformer is frozen, the word embeddings and the output layer, tied or not, learn. With
+    `masking="whole-word"` and a model that `expand` made this is the pre-training of "The Pre-Training Study of
+    Expanded-SPLADE Models on Web Document Titles" (appendix B.2): words of the output vocabulary are hidden and to be
+    guessed.
 
     Args:
-        mlm: a masked language model whose output layer is a plain `Linear`.
-        texts: read once, cut into windows and kept as tokens in `folder`; not read again when a run is resumed.
-        settings: steps, rates and sizes: the `pretrain` part of a recipe.
-        folder: checkpoints, tokens and `log.jsonl`; a run that finds a checkpoint there goes on from it.
-        new_tokens: ids that the model's first vocabulary did not have, for overlap-aware masking and for the report.
-        split: what a word of a text is, for whole-word masking; by default the splitter "words".
+        model: from `vocable.load`, with an output layer that is a plain `Linear`; it is left as it is.
+        texts: read once, cut into windows and kept as tokens in `work`; not read again when a run is resumed.
+        work: a folder for checkpoints, tokens and `log.jsonl`; a run that finds a checkpoint there goes on from it. By
+            default one that is removed at the end.
         seed: decides the order of the texts, the masks, dropout, and which windows are held out.
+        settings: steps, rates and sizes: the keys of a recipe's `pretrain` part (docs/recipes.md), `steps` at least.
+
+    Returns:
+        a new model. Its provenance has the settings that are not the default ones and how well held-out tokens were
+        guessed before and after, of "all" tokens or of "shared" and "new" ones (`vocable.training.mlm.Guesses`), and
+        where whole words were masked the counts of words (`vocable.training.windows.WordCounts`).
 
     Raises:
         ModelError: the tokenizer has no mask token, the output terms are not its tokens and tokens are masked, the
             output layer cannot be bypassed, or has no bias to train.
-        ArgumentError: overlap-aware masking without `new_tokens`, or one that is no token of the model; whole-word
-            masking without an output vocabulary.
+        ArgumentError: a setting that is unknown or out of its range, overlap-aware masking of a model without new
+            tokens, whole-word masking of one without an output vocabulary.
         DataError: there is no text, or not enough of it for so many steps in so few passes.
     """
     check_texts(texts)
-    size = mlm.config.vocab_size
-    new = _is_new(new_tokens, size)
+    checked = _checked(settings)
+    if work is None:
+        with TemporaryDirectory(prefix="vocable-") as folder:
+            return _pretrain(model, texts, checked, Path(folder), seed)
+    return _pretrain(model, texts, checked, Path(work), seed)
+
+
+def _signature() -> Signature:
+    """The signature of `pretrain` with the settings by name, for help and for whoever reads it."""
+    own = [parameter for parameter in signature(pretrain).parameters.values() if parameter.name != "settings"]
+    keys = (
+        Parameter(
+            name,
+            Parameter.KEYWORD_ONLY,
+            default=Parameter.empty if field.is_required() else field.get_default(),
+            annotation=field.annotation,
+        )
+        for name, field in PretrainSettings.model_fields.items()
+        if name != "texts"
+    )
+    return Signature([*own[:2], *keys, *own[2:]], return_annotation=SparseEncoder)
+
+
+setattr(pretrain, "__signature__", _signature())  # noqa: B010  (a function's type has no such attribute)
+
+
+def _checked(settings: dict[str, Any]) -> PretrainSettings:
+    """The settings as the recipe's record; `ArgumentError` names the key that is wrong."""
+    given = {key: value for key, value in settings.items() if not (key == "masking_rate" and value is None)}
+    try:
+        return PretrainSettings.model_validate({**given, "texts": ["-"]})
+    except ValidationError as error:
+        first = error.errors()[0]
+        key, message = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
+        if first["type"] == "unknown_key":
+            raise ArgumentError(f"{first['ctx']['key']}: {message}") from error
+        if first["type"] == "missing":
+            raise ArgumentError(f"pretrain needs {key}") from error
+        raise ArgumentError(f"{key}: {message}, not {first['input']!r}" if key else message) from error
+
+
+def _pretrain(
+    model: SparseEncoder, texts: Iterable[str], settings: PretrainSettings, folder: Path, seed: int
+) -> SparseEncoder:
+    adapted = copy_with(model)
+    mlm, tokenizer, *_ = parts(adapted)
+    size, layer = mlm.config.vocab_size, output_vocabulary(mlm)
+    new = None if layer is not None else _is_new(new_tokens(model), size)
     _check_task(mlm, tokenizer, settings, new)
-    layer, places = output_vocabulary(mlm), None
+    places = None
     if layer is not None:
-        new, places = None, WordPlaces(layer.terms, tokenizer, split or splitter(tokenizer))
+        places = WordAlignment(layer.terms, tokenizer, splitter(tokenizer, splitter_name(model)))
     # Where the trainer would put it: whether bfloat16 is native is asked of the device that is trained on.
     mlm.to(torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu"))
     windows = write_windows(folder / "tokens", texts, tokenizer, settings.max_length, places)
@@ -122,7 +163,13 @@ def pretrain(
         # In bfloat16 the trainer has wrapped the model's forward, and whoever gets the model would compute in it.
         trainer.accelerator.unwrap_model(mlm, keep_fp32_wrapper=False)
         after = held_out.guess(mlm, decoder)
-    return Pretrained(mlm.eval(), before, after, windows.counts)
+    guesses = (("before", before), ("after", after))
+    figures = settings.model_dump(exclude_defaults=True, exclude={"texts"})
+    figures["held_out"] = {when: {group: guess._asdict() for group, guess in found.items()} for when, found in guesses}
+    if windows.counts is not None:
+        figures["words"] = windows.counts._asdict()
+    record(adapted, "pretrain", **figures)
+    return adapted.eval()
 
 
 def _check_task(
@@ -158,16 +205,14 @@ def _check_passes(settings: PretrainSettings, draws: int, windows: int) -> None:
         )
 
 
-def _is_new(tokens: Sequence[int] | NDArray[np.int64] | None, size: int) -> NDArray[np.bool_] | None:
+def _is_new(tokens: NDArray[np.int64] | None, size: int) -> NDArray[np.bool_] | None:
     """[v], True for the given tokens."""
     if tokens is None:
         return None
-    ids = np.asarray(tokens, dtype=np.int64)
-    outside = ids[(ids < 0) | (ids >= size)]
-    if len(outside):
-        raise ArgumentError(f"new token {outside[0]} is none of the model's {size:,}")
+    if tokens.max(initial=-1) >= size:
+        raise ModelError(f"new token {tokens.max()} is none of the model's {size:,}")
     new = np.zeros(size, dtype=np.bool_)
-    new[ids] = True
+    new[tokens] = True
     return new
 
 

@@ -33,6 +33,7 @@ from pydantic import (
 )
 
 from vocable.encoder.encode import DType
+from vocable.encoder.poolings import PoolingName
 from vocable.errors import RecipeError
 from vocable.objectives import Settings
 from vocable.objectives.losses import AnyLoss, InfoNCE, QueueSettings
@@ -371,7 +372,7 @@ class Recipe(Settings):
     variants: dict[Name, Variant] = Field(default={}, exclude=True)
     model: str = Field(description="built-in name, folder, Hub id, or package:NAME/FOLDER")
     head: Literal["own", "new"] = Field(default="own", description="new: give an encoder without a head a new one")
-    pooling: Literal["max", "sum", "cls", "mean-before-head"] = "max"
+    pooling: PoolingName = "max"
     activation: Literal["relu", "log1p_relu"] | None = Field(default=None, description="the model's own by default")
     seed: int = 0
     data_folder: str = Field(default="", description="relative places are looked up here")

@@ -1,58 +1,35 @@
-"""The queries of a recipe, where they do not go through the encoder of the documents.
-
-From a recipe's backbone to the model that the retrieval training starts from (`stages.py`, `query_encoder.py`).
-"""
+"""Stages: what a recipe does before the retrieval training, from its backbone to the model that it starts from."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from sentence_transformers import SparseEncoder
 from sentence_transformers.base.modules import Router
-from transformers import (
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
-    TrainingArguments,
-)
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from vocable.adapt.calibrate import calibrate
-from vocable.adapt.expand import expand, frequent_words, read_words
-from vocable.adapt.provenance import new_tokens, splitter_name
+from vocable.adapt.expand import expand
 from vocable.adapt.rescale import rescale
 from vocable.adapt.transfer import transfer
 from vocable.adapt.vocabulary import lowercased
 from vocable.data import read_texts
-from vocable.encoder.inference_free import inference_free, trainable_tables
-from vocable.encoder.load import (
-    add_mlm_head,
-    load,
-    load_checkpoint,
-    load_target,
-    load_tokenizer,
-    locate,
-    save_checkpoint,
-)
-from vocable.encoder.roles import asymmetric, route
-from vocable.encoder.terms import splitter
-from vocable.storage import partial_of
+from vocable.encoder.fuse import copy_with, parts
+from vocable.encoder.load import load, save_model
+from vocable.encoder.provenance import record
+from vocable.encoder.roles import asymmetric, inference_free, route, trainable_tables
 from vocable.training.pretrain import pretrain
-from vocable.training.recipe import ExpandSettings, QuerySettings, Recipe, TransferSettings
+from vocable.training.recipe import QuerySettings, Recipe
 
 PROBE_TEXTS = 1000  # read at most, of which calibrate and rescale use the first that serve them
 PRETRAIN = "pretrain"  # the folder of pre-training within that of the run
 
 
-def starting_point(recipe: Recipe, work: Path) -> str:
-    """Carry out the stages before the retrieval training, and name the result.
+def carry_out_stages(recipe: Recipe, work: Path) -> str:
+    """Carry out the stages before the retrieval training, and return the name of the result.
 
     Args:
         work: the run's folder. Pre-training goes on from its checkpoints there, and what is finished is used as it is.
@@ -63,96 +40,41 @@ def starting_point(recipe: Recipe, work: Path) -> str:
     Raises:
         DataError, ModelError, ArgumentError: as the verbs of the stages do.
     """
-    adapted = _adapted(recipe, work)
-    if recipe.queries is None:
-        return adapted
-    corpus = None if recipe.queries.corpus is None else recipe.place(recipe.queries.corpus)
-    return with_queries(recipe.queries, adapted, corpus, work / "with-queries")
-
-
-def _adapted(recipe: Recipe, work: Path) -> str:
+    name = recipe.model
     stages = (recipe.lowercase, recipe.transfer, recipe.expand, recipe.rescale, recipe.pretrain, recipe.calibrate)
-    if recipe.head == "own" and not any(stages):
-        return recipe.model
-    adapted = work / "adapted"
-    if not adapted.exists():
-        mlm, tokenizer = _carry_out(recipe, work)
-        save_checkpoint(mlm, tokenizer, adapted)
-    return str(adapted)
+    if recipe.head == "new" or any(stages):
+        name = str(work / "adapted")
+        if not Path(name).exists():
+            save_model(_adapted(recipe, work), name)
+    if recipe.queries is not None:
+        documents, name = name, str(work / "with-queries")
+        if not Path(name).exists():
+            save_model(_with_queries(recipe.queries, load(documents), recipe), name)
+    return name
 
 
-def _carry_out(recipe: Recipe, work: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    mlm, tokenizer = _backbone(recipe)
-    new = new_tokens(locate(recipe.model))
+def _adapted(recipe: Recipe, work: Path) -> SparseEncoder:
+    model = load(recipe.model, pooling=recipe.pooling, activation=recipe.activation, new_head=recipe.head == "new")
     if recipe.lowercase:
-        tokenizer = lowercased(tokenizer)
-    if recipe.transfer is not None:
-        mlm, tokenizer, new = _transferred(mlm, tokenizer, recipe.transfer, recipe)
-    words = splitter_name(locate(recipe.model))
-    if recipe.expand is not None:
-        words = recipe.expand.splitter
-        mlm = _expanded(mlm, tokenizer, recipe.expand, recipe)
-    if recipe.rescale is not None:
-        texts = _probe(recipe, recipe.rescale.texts)
-        mlm = rescale(mlm, recipe.rescale.factor, tokenizer=tokenizer, texts=texts)
-    if recipe.pretrain is not None:
-        learned = _texts(recipe, recipe.pretrain.texts)
-        split, folder = splitter(tokenizer, words), work / PRETRAIN
-        mlm = pretrain(
-            mlm, tokenizer, learned, recipe.pretrain, folder, new_tokens=new, split=split, seed=recipe.seed
-        ).mlm
-    if recipe.calibrate is not None:
-        settings = recipe.calibrate
-        texts = _probe(recipe, settings.texts)
-        mlm = calibrate(
-            mlm,
-            tokenizer,
-            texts,
-            activation_rate=settings.activation_rate,
-            shift=settings.shift,
-            level=settings.level,
-            pooling=recipe.pooling,
-        ).mlm
-    return mlm, tokenizer
-
-
-def _backbone(recipe: Recipe) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    if recipe.head == "own":
-        return load_checkpoint(recipe.model)
-    place = locate(recipe.model)
-    return add_mlm_head(place), load_tokenizer(place)
-
-
-def _transferred(
-    mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, settings: TransferSettings, recipe: Recipe
-) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, NDArray[np.int64]]:
-    """The transferred model, its tokenizer, and which of its terms are new."""
-    target = load_target(settings.target)
-    moved = transfer(
-        mlm,
-        tokenizer,
-        target.tokenizer,
-        target_model=target.model,
-        head_only=settings.head_only,
-        init=settings.init,
-        bias=settings.bias,
-        texts=_texts(recipe, settings.texts) if settings.texts else None,
-        seed=recipe.seed,
-    )
-    return moved.mlm, moved.tokenizer, moved.alignment.new
-
-
-def _expanded(
-    mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, settings: ExpandSettings, recipe: Recipe
-) -> PreTrainedModel:
-    """The model with whole words for output terms."""
-    if settings.words is not None:
-        words = read_words(recipe.place(settings.words))
-    else:
-        split, texts = splitter(tokenizer, settings.splitter), _texts(recipe, settings.texts)
-        words = frequent_words(texts, tokenizer, size=settings.size, min_count=settings.min_count, split=split).words
-    target = None if settings.target is None else load_target(settings.target)
-    return expand(mlm, tokenizer, words, init=settings.init, target=target, seed=recipe.seed)
+        model = copy_with(model, tokenizer=lowercased(parts(model).tokenizer))
+        record(model, "lowercase")
+    if (moving := recipe.transfer) is not None:
+        keys = moving.model_dump(exclude={"texts"})
+        model = transfer(model, **keys, texts=_texts(recipe, moving.texts) if moving.texts else None, seed=recipe.seed)
+    if (words := recipe.expand) is not None:
+        keys = words.model_dump(exclude={"texts", "words"})
+        if words.words is not None:
+            model = expand(model, Path(recipe.place(words.words)), **keys, seed=recipe.seed)
+        else:
+            model = expand(model, texts=_texts(recipe, words.texts), **keys, seed=recipe.seed)
+    if (scale := recipe.rescale) is not None:
+        model = rescale(model, scale.factor, texts=_probe(recipe, scale.texts))
+    if (learning := recipe.pretrain) is not None:
+        keys = learning.model_dump(exclude={"texts"})
+        model = pretrain(model, _texts(recipe, learning.texts), work=work / PRETRAIN, seed=recipe.seed, **keys)
+    if (shifting := recipe.calibrate) is not None:
+        model = calibrate(model, _probe(recipe, shifting.texts), **shifting.model_dump(exclude={"texts"}))
+    return model
 
 
 def _probe(recipe: Recipe, place: str | None) -> list[str]:
@@ -163,32 +85,14 @@ def _texts(recipe: Recipe, places: Sequence[str]) -> Iterator[str]:
     return chain.from_iterable(read_texts(recipe.place(place)) for place in places)
 
 
-PARAMETERS = r"sub_modules\.query\."  # the host library's names of what encodes queries
-
-
-def with_queries(settings: QuerySettings, documents: str, corpus: str | None, folder: Path) -> str:
-    """Make the model of a recipe with such queries in `folder`, and name the folder; what is there is used as it is.
-
-    Args:
-        documents: the model that encodes documents.
-        corpus: the place of the IDF's texts, where it is asked for.
-
-    Raises:
-        ModelError, DataError: what the recipe names cannot be read, or does not fit together.
-    """
-    if not folder.exists():
-        unfinished = partial_of(folder)
-        shutil.rmtree(unfinished, ignore_errors=True)
-        _with_queries(settings, load(documents), corpus).save_pretrained(str(unfinished), create_model_card=False)
-        unfinished.rename(folder)
-    return str(folder)
-
-
-def _with_queries(settings: QuerySettings, documents: SparseEncoder, corpus: str | None) -> SparseEncoder:
+def _with_queries(settings: QuerySettings, documents: SparseEncoder, recipe: Recipe) -> SparseEncoder:
     if settings.model is not None:
         return asymmetric(load(settings.model), documents)
-    texts = None if corpus is None else read_texts(corpus)
-    return inference_free(documents, texts, trainable=settings.trainable)
+    texts = None if settings.corpus is None else read_texts(recipe.place(settings.corpus))
+    return inference_free(documents, texts, weights=settings.weights or "idf", trainable=settings.trainable)
+
+
+PARAMETERS = r"sub_modules\.query\."  # the host library's names of what encodes queries
 
 
 def queries_learn_apart(model: SparseEncoder) -> bool:

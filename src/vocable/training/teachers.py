@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
 
@@ -29,7 +30,7 @@ from transformers import AutoConfig
 
 from vocable.data import Document
 from vocable.encoder.encode import TextEncoder
-from vocable.encoder.load import load, locate, open_whole
+from vocable.encoder.load import load, locate, open_model
 from vocable.encoder.stream import encode_stream
 from vocable.encoder.terms import fingerprint, terms
 from vocable.errors import ModelError
@@ -122,7 +123,7 @@ def load_scoring_model(name: str | Path, kind: ModelKind | None = None) -> Model
         raise ModelError(f"{name}: {str(error).strip().partition(chr(10))[0]}") from error
     if kind == "sparse":
         return load(name)
-    return open_whole(name, lambda: CrossEncoder(place) if kind == "cross" else SentenceTransformer(place))
+    return open_model(name, CrossEncoder if kind == "cross" else SentenceTransformer)
 
 
 def _kind(place: str) -> ModelKind:
@@ -231,8 +232,7 @@ def load_teachers(examples: Dataset, settings: TeacherSettings, folder: Path) ->
 
 
 def _embed(examples: Dataset, name: str, max_length: int, finished: Path) -> None:
-    place = locate(name)
-    model = open_whole(f"teacher {name}", lambda: SentenceTransformer(place, model_kwargs={"dtype": "float32"}))
+    model = open_model(name, partial(SentenceTransformer, model_kwargs={"dtype": "float32"}))
     model.max_seq_length = max_length
     columns = examples.column_names
     unfinished = finished.with_suffix(".partial")

@@ -22,8 +22,8 @@ from sentence_transformers.sparse_encoder import SparseEncoderTrainer, SparseEnc
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from vocable.encoder.encode import in_bfloat16
-from vocable.encoder.fuse import splade_modules
-from vocable.encoder.load import every_pooling_allowed, load
+from vocable.encoder.fuse import every_pooling_allowed, splade_modules
+from vocable.encoder.load import load
 from vocable.encoder.roles import static_embedding
 from vocable.errors import ArgumentError, DataError, RecipeError
 from vocable.storage import finish, finished, resumable
@@ -33,7 +33,14 @@ from vocable.training.data import InOrder, load_training_data
 from vocable.training.guard import Guard, refuse_stopped
 from vocable.training.objective import Objective, make_objective
 from vocable.training.recipe import Recipe, SavedSettings, read_recipe, work_settings
-from vocable.training.stages import PARAMETERS, PRETRAIN, PROBE_TEXTS, ValidWeights, queries_learn_apart, starting_point
+from vocable.training.stages import (
+    PARAMETERS,
+    PRETRAIN,
+    PROBE_TEXTS,
+    ValidWeights,
+    carry_out_stages,
+    queries_learn_apart,
+)
 from vocable.training.trainer import (
     QUEUE_FILE,
     EvaluateDuringTraining,
@@ -143,7 +150,7 @@ def _carry_out(recipe: Recipe, output: Path, resume: bool) -> SparseEncoder:
         with processes.first_alone():
             work = stack.enter_context(resumable(output, **kept, anew=not resume))
             refuse_stopped(work)
-            start = starting_point(recipe, work)
+            start = carry_out_stages(recipe, work)
         _fine_tune(load(start, pooling=recipe.pooling, activation=recipe.activation), recipe, work)
         if processes.is_first():
             shutil.copy(work / LOG, work / "model" / LOG)

@@ -170,7 +170,7 @@ def _mask(
     return Masked(masked, labels)
 
 
-class WordPlaces:
+class WordAlignment:
     """Finds words in texts that are cut into tokens, and counts in `cut` those that it passes over.
 
     A word is whole where tokens of one window have its characters and no other ones but white space. A tokenizer may
@@ -301,7 +301,7 @@ def write_windows(
     texts: Iterable[str],
     tokenizer: PreTrainedTokenizerBase,
     length: int,
-    places: WordPlaces | None = None,
+    places: WordAlignment | None = None,
 ) -> Windows:
     """Cut every text into windows of at most `length` tokens, special tokens included, and write them to `folder`.
 
@@ -340,7 +340,7 @@ def write_windows(
 
 
 def _cut(
-    texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, length: int, places: WordPlaces | None
+    texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, length: int, places: WordAlignment | None
 ) -> Iterator[tuple[list[int], NDArray[np.int64] | None]]:
     """Windows [s] and, with `places`, the words of their tokens [s]."""
     nonempty = (text for text in texts if text.strip())

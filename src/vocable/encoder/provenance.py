@@ -1,0 +1,116 @@
+"""Provenance: what was done to a model, step by step, and which of its terms were new to it.
+
+Both lie in the configuration of its transformer, under `vocable`, so that whatever copies, saves or loads the model
+takes them along:
+
+    {"provenance": [{"verb": "rescale", "factor": 8.0}, ...], "new_tokens": "AAAB..."}
+
+The new tokens are one bit per term (numpy's `packbits`), in base64. Folders of version 0.1 have `transfer.json` and
+`expand.json` instead, which are still read.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sentence_transformers import SparseEncoder
+from sentence_transformers.util import load_file_path
+
+from vocable.encoder.fuse import splade_modules
+from vocable.errors import ModelError
+
+KEY = "vocable"
+OLD_FILES = ("transfer.json", "expand.json")
+
+
+def provenance(model: SparseEncoder) -> list[dict[str, Any]]:
+    """Return the steps that made `model`, in order: the verb of each under "verb", with its settings and figures.
+
+    Of a model with two encoders, the steps of the document encoder.
+    """
+    return [dict(step) for step in _notes(model).get("provenance", [])]
+
+
+def new_tokens(model: SparseEncoder) -> NDArray[np.int64] | None:
+    """Return the ids [n] of the terms that were new to `model` when it was transferred; None for any other model.
+
+    Raises:
+        ModelError: the configuration's list of them is damaged.
+    """
+    packed = _notes(model).get("new_tokens")
+    if packed is None:
+        return None
+    try:
+        bits = np.frombuffer(base64.b64decode(packed, validate=True), dtype=np.uint8)
+    except (binascii.Error, TypeError, ValueError) as error:
+        raise ModelError("the configuration's list of new tokens (vocable.new_tokens) is damaged") from error
+    return np.flatnonzero(np.unpackbits(bits)).astype(np.int64)
+
+
+def record(model: SparseEncoder, verb: str, *, new: NDArray[np.int64] | None = None, **figures: Any) -> None:
+    """Write a step into the provenance of `model`, in place.
+
+    Args:
+        model: a model with one encoder.
+        verb: what was done.
+        new: the ids of the terms that are new to it; None leaves those that it has.
+        figures: settings and figures of the step, as JSON values.
+    """
+    step = json.loads(json.dumps({"verb": verb, **figures}))  # plain values: the same before and after saving
+    notes = {**_notes(model), "provenance": [*provenance(model), step]}
+    if new is not None:
+        notes["new_tokens"] = packed(new)
+    for transformer, _ in splade_modules(model):
+        setattr(transformer.auto_model.config, KEY, notes)
+
+
+def packed(ids: NDArray[np.int64]) -> str:
+    """Write ids as one bit per id, in base64."""
+    flags = np.zeros(int(ids.max(initial=-1)) + 1, dtype=np.bool_)
+    flags[ids] = True
+    return base64.b64encode(np.packbits(flags).tobytes()).decode()
+
+
+def splitter_name(model: SparseEncoder) -> str:
+    """Return the name of the splitter that found the words of an expanded model; "words" for any other model."""
+    names = [step["splitter"] for step in provenance(model) if "splitter" in step]
+    return str(names[-1]) if names else "words"
+
+
+def read_old_files(model: SparseEncoder, source: str) -> None:
+    """Take what the files of version 0.1 beside the model say into its configuration, if it says nothing itself.
+
+    Args:
+        model: what was loaded from `source`.
+        source: a folder or a Hub id.
+
+    Raises:
+        ModelError: such a file is damaged.
+    """
+    if _notes(model):
+        return
+    for name in OLD_FILES:
+        if (path := load_file_path(source, name)) is None:
+            continue
+        try:
+            values = json.loads(Path(path).read_bytes())
+            new = values.pop("new_tokens", None)
+            ids = None if new is None else np.asarray(new, dtype=np.int64)
+            if name == "expand.json" and "splitter" not in values:
+                raise KeyError("splitter")
+            if name == "transfer.json" and ids is None:
+                raise KeyError("new_tokens")
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ModelError(f"{path}: damaged ({error})") from error
+        record(model, name.removesuffix(".json"), new=ids, **values)
+
+
+def _notes(model: SparseEncoder) -> dict[str, Any]:
+    transformer, _ = splade_modules(model)[-1]  # queries come first
+    return getattr(transformer.auto_model.config, KEY, None) or {}

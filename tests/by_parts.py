@@ -1,0 +1,149 @@
+"""The verbs that adapt, for tests that look into a model: a masked language model and its tokenizer go in and out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array
+from sentence_transformers import SparseEncoder
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+import vocable as vo
+from vocable.adapt import transfer as transfers
+from vocable.adapt.alignment import Alignment, align
+from vocable.adapt.statistics import ActiveShare
+from vocable.encoder.fuse import parts
+from vocable.encoder.load import Target, load, save_model, sparse_encoder
+from vocable.encoder.output_vocabulary import pass_on
+from vocable.encoder.provenance import packed
+from vocable.training.mlm import Guesses
+from vocable.training.recipe import PretrainSettings
+from vocable.training.windows import WordCounts
+
+ANY = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"[UNK]": 0}, "[UNK]")), unk_token="[UNK]")
+
+
+def stock(mlm: PreTrainedModel) -> PreTrainedModel:
+    """The model with its own decoder, whose logits are logits again."""
+    if mlm.get_output_embeddings() is not None:
+        mlm.get_output_embeddings().__dict__.pop("forward", None)
+        pass_on(mlm)
+    return mlm
+
+
+@contextmanager
+def encoder_of(mlm: PreTrainedModel, tokenizer: Any = ANY, pooling: str = "max") -> Iterator[SparseEncoder]:
+    """Within the context the model as a sparse encoder; behind it, it is as it was."""
+    training = mlm.training
+    try:
+        yield sparse_encoder(mlm, tokenizer, pooling, device="cpu")
+    finally:
+        stock(mlm).train(training)
+
+
+def load_checkpoint(name: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    mlm, tokenizer, *_ = parts(load(name, device="cpu"))
+    return stock(mlm), tokenizer
+
+
+def save_checkpoint(mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, output: Path) -> None:
+    with encoder_of(mlm, tokenizer) as model:
+        save_model(model, output)
+
+
+def rescale(mlm: PreTrainedModel, factor: Any, *, tokenizer: Any = ANY, texts: Any = None) -> PreTrainedModel:
+    with encoder_of(mlm, tokenizer) as model:
+        return stock(parts(vo.rescale(model, factor, texts=texts)).mlm)
+
+
+class Calibrated(NamedTuple):
+    mlm: PreTrainedModel
+    shift: float
+    before: ActiveShare
+    after: ActiveShare
+
+
+def calibrate(
+    mlm: PreTrainedModel, tokenizer: Any, texts: Sequence[str], *, pooling: str = "max", **options: Any
+) -> Calibrated:
+    with encoder_of(mlm, tokenizer, pooling) as model:
+        made = vo.calibrate(model, texts, **options)
+    step = vo.provenance(made)[-1]
+    shares = (ActiveShare(**step[when]) for when in ("before", "after"))
+    return Calibrated(stock(parts(made).mlm), step["shift"], *shares)
+
+
+class Moved(NamedTuple):
+    mlm: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    target: PreTrainedTokenizerBase
+    alignment: Alignment
+    weights: csr_array | None
+    source: PreTrainedModel
+    onto: Any
+    init: Any
+
+
+def transfer(
+    mlm: PreTrainedModel, tokenizer: Any, target: Any, *, target_model: PreTrainedModel | None = None, **options: Any
+) -> Moved:
+    init = options.get("init", "semantic")
+    with encoder_of(mlm, tokenizer) as model:
+        onto = target if target_model is None else sparse_encoder(target_model, target, device="cpu")
+        try:
+            made = parts(vo.transfer(model, onto, **options))
+        finally:
+            if target_model is not None:
+                stock(target_model)
+    alignment = align(tokenizer, target)
+    weights = transfers._weights(init, mlm.config.vocab_size, tokenizer, Target(target, target_model), alignment)
+    terms = target if options.get("head_only") else made.tokenizer
+    return Moved(stock(made.mlm), made.tokenizer, terms, alignment, weights, mlm, onto, init)
+
+
+def neighbours(moved: Moved, tokenizer: Any, word: str, k: int = 5) -> transfers.Neighbours:
+    with encoder_of(moved.source, tokenizer) as model:
+        return transfers.neighbours(model, moved.onto, [word], init=moved.init, k=k)[0]
+
+
+def expand(mlm: PreTrainedModel, tokenizer: Any, words: Any, *, target: Any = None, **options: Any) -> PreTrainedModel:
+    onto: Any = target
+    if isinstance(target, Target):
+        onto = target.tokenizer if target.model is None else sparse_encoder(target.model, target.tokenizer)
+    with encoder_of(mlm, tokenizer) as model:
+        return stock(parts(vo.expand(model, words, target=onto, **options)).mlm)
+
+
+class Pretrained(NamedTuple):
+    mlm: PreTrainedModel
+    before: dict[str, Guesses]
+    after: dict[str, Guesses]
+    words: WordCounts | None
+
+
+def pretrain(
+    mlm: PreTrainedModel,
+    tokenizer: Any,
+    texts: Iterable[str],
+    settings: PretrainSettings,
+    folder: Path,
+    *,
+    new_tokens: Any = None,
+    seed: int = 0,
+) -> Pretrained:
+    if new_tokens is not None:
+        mlm.config.vocable = {"new_tokens": packed(np.asarray(new_tokens))}
+    with encoder_of(mlm, tokenizer) as model:
+        keys = settings.model_dump(exclude={"texts"})
+        made = vo.pretrain(model, texts, work=folder, seed=seed, **keys)
+    step = vo.provenance(made)[-1]
+    before, after = (
+        {group: Guesses(**guess) for group, guess in step["held_out"][when].items()} for when in ("before", "after")
+    )
+    words = WordCounts(**step["words"]) if "words" in step else None
+    return Pretrained(stock(parts(made).mlm), before, after, words)

@@ -1,0 +1,155 @@
+"""Every verb that adapts leaves its model as it was, and what it makes comes back whole from a folder."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SparseEncoder
+from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+import vocable as vo
+from vocable.encoder.fuse import parts
+from vocable.encoder.load import sparse_encoder
+from vocable.encoder.output_vocabulary import OutputVocabularyTransformer
+from vocable.errors import ArgumentError, ModelError
+
+# Architecture -> the backbone whose vocabulary it moves to: every family is left and reached.
+TARGETS = {"bert": "albert", "roberta": "bert", "albert": "distilbert", "modernbert": "electra", "deberta": "roberta"}
+
+Verb = Callable[[SparseEncoder, list[str], Path], SparseEncoder]
+VERBS: dict[str, Verb] = {
+    "rescale": lambda model, texts, target: vo.rescale(model, 2),
+    "transfer": lambda model, texts, target: vo.transfer(model, target),
+    "head-only": lambda model, texts, target: vo.transfer(model, target, head_only=True),
+    "expand": lambda model, texts, target: vo.expand(model, texts=texts),
+    "pretrain": lambda model, texts, target: vo.pretrain(model, texts, steps=2, batch_size=4, max_length=16),
+    "calibrate": lambda model, texts, target: vo.calibrate(model, texts, activation_rate=0.2),
+    "inference-free": lambda model, texts, target: vo.inference_free(model, texts),
+}
+
+
+def weights(model: SparseEncoder) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def vectors(model: SparseEncoder, texts: list[str]) -> list[np.ndarray]:
+    return [vo.encode(model, texts, role).toarray() for role in ("query", "document")]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_what_a_verb_makes_comes_back_whole(
+    backbone: Path, backbones: dict[str, Path], toy_texts: list[str], tmp_path: Path, verb: str
+) -> None:
+    model = vo.load(backbone, device="cpu")
+    before, texts = weights(model), toy_texts[:3]
+    vectors_before = vectors(model, texts)
+    made = VERBS[verb](model, toy_texts, backbones[TARGETS.get(backbone.name[:-1], "bert")])
+    assert made is not model
+    assert vo.provenance(model) == []
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(np.array_equal(*pair) for pair in zip(vectors(model, texts), vectors_before, strict=True))
+
+    [step] = vo.provenance(made)
+    assert step["verb"] == {"head-only": "transfer"}.get(verb, verb)
+    made.save_pretrained(str(tmp_path / "made"))
+    again = vo.load(tmp_path / "made", device="cpu")
+    assert vo.terms(again) == vo.terms(made)
+    assert vo.provenance(again) == vo.provenance(made)
+    new = vo.new_tokens(made), vo.new_tokens(again)
+    assert (new[0] is None) == (new[1] is None) == (step["verb"] != "transfer")
+    if new[0] is not None:
+        np.testing.assert_array_equal(*new)
+        assert len(new[0]) == step["new_tokens"]
+    assert all(np.array_equal(*pair) for pair in zip(vectors(made, texts), vectors(again, texts), strict=True))
+    if verb in ("rescale", "transfer", "pretrain", "calibrate"):  # its terms are its tokens: transformers reads it, too
+        mlm, tokenizer = (auto.from_pretrained(tmp_path / "made") for auto in (AutoModelForMaskedLM, AutoTokenizer))
+        assert tokenizer.get_vocab() == parts(made).tokenizer.get_vocab()
+        assert all(torch.equal(value, mlm.state_dict()[name]) for name, value in parts(made).mlm.state_dict().items())
+        ties = [m.get_input_embeddings().weight is m.get_output_embeddings().weight for m in (mlm, parts(made).mlm)]
+        assert ties[0] == ties[1]
+
+
+def test_steps_follow_each_other(backbones: dict[str, Path], toy_texts: list[str], tmp_path: Path) -> None:
+    model = vo.load(backbones["roberta"], device="cpu")
+    model = vo.transfer(model, vo.load(backbones["bert"], device="cpu"))
+    new = vo.new_tokens(model)
+    model = vo.pretrain(model, toy_texts, steps=2, batch_size=4, max_length=16, masking="overlap-aware")
+    model = vo.calibrate(model, toy_texts, activation_rate=0.2)
+    model = vo.expand(model, ["fox", "books"])
+    assert [step["verb"] for step in vo.provenance(model)] == ["transfer", "pretrain", "calibrate", "expand"]
+    assert vo.provenance(model)[2]["after"]["share"] == pytest.approx(0.2, abs=0.01)
+    assert vo.terms(model) == ["fox", "books"]
+    np.testing.assert_array_equal(vo.new_tokens(model), new)
+    vo.rescale(model, 2).save_pretrained(str(tmp_path / "made"))
+    again = vo.load(tmp_path / "made", device="cpu")
+    assert vo.terms(again) == ["fox", "books"]
+    assert [step["verb"] for step in vo.provenance(again)][-1] == "rescale"
+    assert set(vo.provenance(model)[1]["held_out"]["before"]) == {"shared", "new"}
+
+
+def test_a_copy_of_a_fused_model_is_a_model_of_its_own(backbones: dict[str, Path], toy_texts: list[str]) -> None:
+    for model in (vo.load(backbones["bert"]), vo.expand(vo.load(backbones["bert"]), ["fox", "books"])):
+        twin, before = copy.deepcopy(model), vectors(model, toy_texts[:3])
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.zero_()
+        assert all(np.array_equal(*pair) for pair in zip(vectors(twin, toy_texts[:3]), before, strict=True))
+
+
+def test_an_expanded_model_knows_how_it_is_saved(backbones: dict[str, Path]) -> None:
+    model = vo.expand(vo.load(backbones["bert"], device="cpu"), ["fox", "books"])
+    assert isinstance(model[0], OutputVocabularyTransformer)
+    decoded = model.decode(model.encode(["the fox"])[0])
+    assert {term for term, _ in decoded} <= {"fox", "books"}
+
+
+def test_what_older_folders_say_is_understood(backbones: dict[str, Path], tmp_path: Path) -> None:
+    model = vo.transfer(vo.load(backbones["roberta"], device="cpu"), backbones["bert"])
+    mlm, tokenizer, *_ = parts(model)
+    new, mlm.config.vocable = vo.new_tokens(model), None
+    assert new is not None
+    mlm.save_pretrained(tmp_path / "old")
+    tokenizer.save_pretrained(tmp_path / "old")
+    values: dict[str, Any] = {"source": "a", "target": "b", "new_tokens": new.tolist()}
+    (tmp_path / "old" / "transfer.json").write_text(json.dumps(values))
+    (tmp_path / "old" / "expand.json").write_text(json.dumps({"splitter": "whitespace"}))
+    again = vo.load(tmp_path / "old", device="cpu")
+    np.testing.assert_array_equal(vo.new_tokens(again), new)
+    assert [step["verb"] for step in vo.provenance(again)] == ["transfer", "expand"]
+    (tmp_path / "old" / "expand.json").write_text("{}")
+    with pytest.raises(ModelError, match=r"expand\.json: damaged"):
+        vo.load(tmp_path / "old", device="cpu")
+
+
+def test_a_model_of_parts_is_the_same_model(backbone: Path, toy_texts: list[str]) -> None:
+    mlm, tokenizer = (auto.from_pretrained(backbone) for auto in (AutoModelForMaskedLM, AutoTokenizer))
+    model = sparse_encoder(mlm, tokenizer)
+    assert parts(model).mlm is mlm
+    assert parts(model).tokenizer is tokenizer
+    loaded = vo.load(backbone, device="cpu")
+    assert np.array_equal(*(vo.encode(one, toy_texts[:4]).toarray() for one in (model, loaded)))
+
+
+def test_models_with_two_encoders_are_not_adapted(backbones: dict[str, Path]) -> None:
+    model = vo.inference_free(vo.load(backbones["bert"], device="cpu"), weights="ones")
+    with pytest.raises(ModelError, match="go different ways"):
+        vo.rescale(model, 2)
+
+
+def test_settings_of_pretraining_are_checked_by_name(backbones: dict[str, Path]) -> None:
+    model = vo.load(backbones["bert"], device="cpu")
+    for settings, message in (
+        ({"steps": 0}, "steps: .* not 0"),
+        ({}, "pretrain needs steps"),
+        ({"steps": 1, "stepz": 1}, "stepz: unknown key; did you mean steps"),
+        ({"steps": 1, "train_bias": True}, "train_bias goes with"),
+    ):
+        with pytest.raises(ArgumentError, match=message):
+            vo.pretrain(model, ["a text"], **settings)
