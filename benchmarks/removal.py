@@ -1,7 +1,7 @@
 """How long it takes to measure what expansion terms are worth, once everything is encoded.
 
     python benchmarks/removal.py                        # 5 thresholds x 11 searches x 10,000 queries, 100,000 documents
-    python benchmarks/removal.py --side document --queries 1000
+    python benchmarks/removal.py --role document --queries 1000
     python benchmarks/removal.py --threads 2
 
 Vectors and judgments are random: what is measured is time, not quality.
@@ -20,7 +20,7 @@ from machine import machine, print_machine
 from scipy.sparse import csr_array
 from search import SIZE, random_vectors
 
-from vocable.analysis.removal import DRAWS, MEASURES, Ablation, removal
+from vocable.analysis.removal import DRAWS, MEASURES, Ablation, remove_wackiest
 from vocable.data import Document, Qrel, Query
 from vocable.evaluation import Dataset
 from vocable.evaluation.retrieval import Encoded
@@ -48,12 +48,12 @@ def own_terms(vectors: csr_array, rng: np.random.Generator) -> csr_array:
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     data = encoded(options.queries, options.documents, rng)
-    own = own_terms(data.queries if options.side == "query" else data.documents, rng)
+    own = own_terms(data.queries if options.role == "query" else data.documents, rng)
     start = time.perf_counter()
-    ablation = Ablation(data, own, options.measures, side=options.side, threads=options.threads)
+    ablation = Ablation(data, own, options.measures, role=options.role, threads=options.threads)
     ablation.values()  # builds the index, and searches and measures with the whole vectors
     ready = time.perf_counter()
-    found = removal(ablation, rng.permutation(SIZE), THRESHOLDS, draws=DRAWS)
+    found = remove_wackiest(ablation, rng.permutation(SIZE), THRESHOLDS, draws=DRAWS)
     end = time.perf_counter()
     searched = [outcome.changed for point in found.points for outcome in (point.wacky, *point.random)]
     return {
@@ -69,7 +69,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--queries", type=int, default=10_000)
     parser.add_argument("--documents", type=int, default=100_000)
-    parser.add_argument("--side", choices=["query", "document"], default="query")
+    parser.add_argument("--role", choices=["query", "document"], default="query")
     parser.add_argument("--measures", nargs="+", default=list(MEASURES))
     parser.add_argument("--threads", type=int, help="of a search; all cores by default")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the lines")

@@ -23,7 +23,7 @@ from machine import machine, print_machine
 from scipy.sparse import csr_array
 from search import SIZE, random_vectors
 
-from vocable.analysis.expansion_data import Measured, word_surfaces
+from vocable.analysis.expansion_data import ExpansionData, word_surfaces
 from vocable.analysis.wackiness import Choices, find
 from vocable.encoder.load import load
 from vocable.encoder.terms import own_terms
@@ -66,10 +66,10 @@ def measure(options: argparse.Namespace) -> dict[str, float]:
     if itself is not None:
         rows = without_itself(rows, itself)
     timed("lexical importance", lambda: lexical_importance(inputs, own, rows, counts))
-    measured = Measured("random", inputs, own, rows, counts, word_surfaces(names), names)
+    data = ExpansionData("random", inputs, own, rows, counts, word_surfaces(names), names)
     choices = Choices(k=options.k)
-    timed("scores and curve", lambda: find(measured, choices, draws=0))
-    timed(f"the same and {options.draws} draws", lambda: find(measured, choices, draws=options.draws))
+    timed("scores and curve", lambda: find(data, choices, draws=0))
+    timed(f"the same and {options.draws} draws", lambda: find(data, choices, draws=options.draws))
     if options.model is not None:
         model = load(options.model, device="cpu")
         text = " ".join(name for name in rng.permutation(["the old fox reads", "sparse vectors", "in 1985"] * 14))

@@ -17,16 +17,15 @@ import numpy as np
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
-from vocable.analysis.expansion_data import measured_vectors
-from vocable.analysis.wackiness import Choices, find, read_scores
+from vocable.analysis.expansion_data import expansion_data
+from vocable.analysis.wackiness import Choices, find, read_wackiest
 from vocable.encoder.load import load
-from vocable.encoder.terms import fingerprint, own_terms, remove_expansions, terms
+from vocable.encoder.terms import own_terms, remove_expansions, terms
 from vocable.evaluation.compare import paired_t_test
 from vocable.evaluation.cost import active_terms, flops
 from vocable.evaluation.dataset import load_dataset
 from vocable.evaluation.quality import JudgedMeasures, parse_measures
 from vocable.evaluation.retrieval import encode_dataset
-from vocable.evaluation.wackiness import ranked
 from vocable.search.exact import ExactIndex
 from vocable.vectors import selected
 
@@ -58,17 +57,18 @@ def measured_rows(model: SparseEncoder, place: str, wackiest: np.ndarray, tops: 
     """A row of the table for each way to prune."""
     encoded = encode_dataset(model, load_dataset(place))
     queries, documents = encoded.dataset.queries, encoded.dataset.documents
-    own = own_terms(model, [one.text for one in queries]), own_terms(model, [one.full for one in documents])
+    texts = [one.text for one in queries], [one.full for one in documents]
+    own = own_terms(model, texts[0]), own_terms(model, texts[1])
     judged = JudgedMeasures(parse_measures([MEASURE]), encoded.dataset)
     full, rows = None, []
-    for name, asked, collection in prunings(encoded.queries, encoded.documents, own, wackiest, tops):
-        index = ExactIndex(collection, encoded.document_ids)
-        ranking = index.search(asked, DEPTH)
+    for name, pruned_queries, collection in prunings(encoded.queries, encoded.documents, own, wackiest, tops):
+        ranking = ExactIndex(collection, encoded.document_ids).search(pruned_queries, DEPTH)
         values = judged.per_query({query.id: dict(ranking.hits(row)) for row, query in enumerate(queries)})
         p = "" if full is None else f"{paired_t_test(full[MEASURE], values[MEASURE]):.3f}"
         full = full or values
-        w_auc = find(measured_vectors(name, model, asked, own[0], index, own[1]), Choices(), draws=0).w_auc
-        cost = [active_terms(asked), active_terms(collection), flops(asked, collection)]
+        vectors = {"vectors": collection, "query_vectors": pruned_queries, "ids": encoded.document_ids}
+        w_auc = find(expansion_data(model, *texts, name=name, **vectors), Choices(), draws=0).w_auc
+        cost = [active_terms(pruned_queries), active_terms(collection), flops(pruned_queries, collection)]
         quality = judged.aggregated(values)[MEASURE]
         rows.append([name, *(f"{value:.2f}" for value in cost), f"{quality:.3f}", p, f"{w_auc:.3f}"])
     return rows
@@ -83,8 +83,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     options = parser.parse_args()
     model = load(options.model, device="cpu")
-    stored = read_scores(options.scores, fingerprint(terms(model)))
-    wackiest = ranked(stored.scores, stored.inputs)
+    wackiest = read_wackiest(options.scores, terms(model))
     found: dict[str, list[list[str]]] = {}
     for place in options.datasets:
         rows = found[place] = measured_rows(model, place, wackiest, options.tops)

@@ -9,12 +9,11 @@ import pytest
 
 from tests.by_parts import load_checkpoint
 from tests.command_line import done, refused, write_beir
-from vocable.analysis.distributions import logit_statistics, postings, term_scores
+from vocable.analysis.distributions import logit_statistics, postings, term_weights
 from vocable.data import Document
 from vocable.encoder.encode import TextEncoder
 from vocable.encoder.load import load
 from vocable.encoder.stream import encode_stream
-from vocable.encoder.terms import terms
 from vocable.vectors import prune, read_vectors
 
 pytestmark = pytest.mark.usefixtures("quiet_libraries")
@@ -48,30 +47,32 @@ def dataset(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_logits_of_a_model(capsys: pytest.CaptureFixture[str], model: str, texts: Path) -> None:
-    printed = json.loads(done(capsys, "logits", model, texts, "--top", "2,5", "--limit", 20, "--clusters", 3, "--json"))
+    printed = json.loads(
+        done(capsys, "logits", model, texts, "--top-k", "2,5", "--limit", 20, "--clusters", 3, "--json")
+    )
     clusters = printed.pop("clusters")
     lines = texts.read_text(encoding="utf-8").splitlines()[:20]
-    assert printed == logit_statistics(*load_checkpoint(model), lines, top=[2, 5]).to_json()
+    assert printed == logit_statistics(*load_checkpoint(model), lines, top_k=[2, 5]).to_json()
     assert (clusters["texts"], clusters["clusters"]) == (20, 3)
-    table = done(capsys, "logits", model, texts, "--top", "2")
+    table = done(capsys, "logits", model, texts, "--top-k", "2")
     for name in ("30 texts", "logit-score-std", "doc-score-avg@2", "doc-score-std@all", "non-neg-terms-avg"):
         assert name in table
 
 
 def test_weights_of_vectors(capsys: pytest.CaptureFixture[str], vectors: Path) -> None:
-    options = ["--vectors", vectors, "--threshold", "2,10", "--prune", "0,4"]
-    expected = term_scores([read_vectors(vectors).matrix], [2, 10], top_k=[None, 4])
-    assert json.loads(done(capsys, "logits", *options, "--json")) == [pytest.approx(one._asdict()) for one in expected]
-    assert "logit-cnt" in done(capsys, "logits", *options)
+    options = [vectors, "--min-count", "2,10", "--top-k", "all,4"]
+    expected = term_weights(read_vectors(vectors).matrix, min_count=[2, 10], top_k=[None, 4]).to_json()
+    assert json.loads(done(capsys, "term-weights", *options, "--json")) == [pytest.approx(one) for one in expected]
+    assert "logit-cnt" in done(capsys, "term-weights", *options)
 
 
 def test_postings_of_vectors(capsys: pytest.CaptureFixture[str], model: str, vectors: Path, tmp_path: Path) -> None:
-    names, expected = terms(load(model)), postings([read_vectors(vectors).matrix], top_k=[None, 4])
-    printed = json.loads(done(capsys, "postings", vectors, "--prune", "0,4", "--json"))
-    assert printed == json.loads(json.dumps([one.to_json(names) for one in expected]))
+    expected = postings(read_vectors(vectors).matrix, top_k=[None, 4], model=model)
+    printed = json.loads(done(capsys, "postings", vectors, "--top-k", "all,4", "--json"))
+    assert printed == json.loads(json.dumps(expected.to_json()))
     table = done(capsys, "postings", vectors, "--longest", 1)
     longest, length = expected[0].longest[0]
-    assert f"longest lists: {names[longest]} {length}" in table
+    assert f"longest lists: {longest} {length}" in table
     assert max(map(len, table.splitlines())) <= 80
 
 
@@ -122,13 +123,14 @@ def test_a_grid_searches_one_encoding_in_many_ways(
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["logits", "m"], "give MODEL and TEXTS, or --vectors VECTORS"),
-        (["logits", "m", "t", "--vectors", "v"], "give MODEL and TEXTS, or --vectors VECTORS"),
-        (["logits", "--vectors", "v", "--prune", "x"], "--prune is numbers with commas between, as 10,100, not 'x'"),
+        (["term-weights", "v", "--top-k", "x"], "--top-k is numbers with commas between, as 10,100, not 'x'"),
         (["postings", "none"], "none: no such file"),
         (["prune", "v", "-o", "o"], "give --top-k, --min-weight, --mass or --wacky"),
-        (["prune", "v", "-o", "o", "--top-k", "3", "--top", "3"], "--top, --texts and --model go with --wacky"),
-        (["prune", "v", "-o", "o", "--wacky", "s"], "--wacky needs --top N, at least 1, and --texts PLACE"),
+        (
+            ["prune", "v", "-o", "o", "--top-k", "3", "--wackiest", "3"],
+            "--wackiest, --texts and --model go with --wacky",
+        ),
+        (["prune", "v", "-o", "o", "--wacky", "s"], "--wacky needs --wackiest N and --texts SOURCE"),
         (["prune", "v", "-o", "o", "--wacky", "s", "--mass", "2"], "mass is a share of the weight"),
         (["evaluate", "m", "--dataset", "d", "--figure", "f.svg"], "--figure goes with --grid"),
         (["evaluate", "m", "--dataset", "d", "--grid", "", "--hybrid"], "--grid goes with models, and without"),

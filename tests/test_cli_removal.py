@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from tests.command_line import done, refused, write_beir
-from vocable.analysis.removal import Ablation, removal
+from vocable.analysis.removal import Ablation, remove_wackiest
 from vocable.analysis.wackiness import read_scores
 from vocable.cli import main
 from vocable.encoder.load import load
+from vocable.encoder.roles import Role
 from vocable.encoder.terms import own_terms, remove_expansions
 from vocable.evaluation import load_dataset
 from vocable.evaluation.retrieval import encode_dataset
@@ -46,26 +47,26 @@ def report(model: str, dataset: str, tmp_path_factory: pytest.TempPathFactory) -
     return output
 
 
-@pytest.mark.parametrize("side", ["query", "document"])
+@pytest.mark.parametrize("role", ["query", "document"])
 def test_figures_are_those_of_the_functions(
-    capsys: pytest.CaptureFixture[str], model: str, dataset: str, report: Path, tmp_path: Path, side: str
+    capsys: pytest.CaptureFixture[str], model: str, dataset: str, report: Path, tmp_path: Path, role: Role
 ) -> None:
-    scores, output = report / "scores.parquet", tmp_path / side
+    scores, output = report / "scores.parquet", tmp_path / role
     printed = done(
-        capsys, "removal", model, dataset, "--scores", scores, "-o", output, *OPTIONS, "--side", side, "--json"
+        capsys, "removal", model, dataset, "--scores", scores, "-o", output, *OPTIONS, "--role", role, "--json"
     )
     found = json.loads(printed)
     encoder = load(model)
     encoded = encode_dataset(encoder, load_dataset(dataset), dtype="float32")
     judged = encoded.dataset
-    texts = [q.text for q in judged.queries] if side == "query" else [d.full for d in judged.documents]
-    ablation = Ablation(encoded, own_terms(encoder, texts), ["RR@10", "R@5"], side=side)  # type: ignore[arg-type]
+    texts = [q.text for q in judged.queries] if role == "query" else [d.full for d in judged.documents]
+    ablation = Ablation(encoded, own_terms(encoder, texts), ["RR@10", "R@5"], role=role)
     stored = read_scores(scores)
-    expected = removal(ablation, ranked(stored.scores, stored.inputs), [2, 5], draws=3)
+    expected = remove_wackiest(ablation, ranked(stored.scores, stored.inputs), [2, 5], draws=3)
     assert found["datasets"] == json.loads(json.dumps([expected.to_json()]))
     assert [point["threshold"] for point in found["datasets"][0]["points"]] == [2, 5]
-    assert side == "document" or expected.points[1].wacky.terms == 5
-    assert found["settings"]["side"] == side
+    assert role == "document" or expected.points[1].wacky.terms == 5
+    assert found["settings"]["role"] == role
 
 
 def test_a_report_is_whole(capsys: pytest.CaptureFixture[str], model: str, dataset: str, report: Path) -> None:
@@ -163,7 +164,7 @@ def test_prune_removes_wacky_expansions(
 ) -> None:
     vectors, out, scores = tmp_path / "vectors", tmp_path / "small", report / "scores.parquet"
     done(capsys, "encode", model, dataset, "-o", vectors, "--role", role, "--shard", "2/3", "--dtype", "float32")
-    wacky = ["--wacky", scores, "--top", 9, "--texts", dataset]
+    wacky = ["--wacky", scores, "--wackiest", 9, "--texts", dataset]
     said = done(capsys, "prune", vectors, "-o", out, *wacky, "--mass", 0.9)
     judged, whole, small = load_dataset(dataset), read_vectors(vectors), read_vectors(out)
     texts = {query.id: query.text for query in judged.queries} | {one.id: one.full for one in judged.documents}
@@ -187,7 +188,7 @@ def test_prune_by_wackiness_refuses_what_does_not_fit(
     vectors, others = tmp_path / "vectors", tmp_path / "others.txt"
     done(capsys, "encode", model, dataset, "-o", vectors)
     others.write_text("The old fox\n", encoding="utf-8")
-    command = ["prune", vectors, "-o", tmp_path / "small", "--wacky", report / "scores.parquet", "--top", 9]
+    command = ["prune", vectors, "-o", tmp_path / "small", "--wacky", report / "scores.parquet", "--wackiest", 9]
     line = refused(capsys, *command, "--texts", others)
     assert "others.txt: has no text 'd0', or not in the order of the vectors" in line
     line = refused(capsys, *command, "--texts", dataset, "--model", backbones["roberta"])

@@ -9,14 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vocable.analysis.expanders import measured_expander, open_expander
-from vocable.analysis.expansion_data import measured_model, measured_vectors
+from vocable.analysis.expanders import open_expander
+from vocable.analysis.expansion_data import expansion_data
 from vocable.analysis.wackiness import Choices, find, read_scores
 from vocable.cli import main
-from vocable.encoder.encode import encode
 from vocable.encoder.load import load
-from vocable.encoder.terms import Words, fingerprint, own_terms, terms
-from vocable.search.exact import ExactIndex
+from vocable.encoder.terms import Words, fingerprint, terms
 
 pytestmark = pytest.mark.usefixtures("quiet_libraries")
 
@@ -87,10 +85,10 @@ def test_a_report_of_two_models_and_rm3(
     choices = Choices(k=4, bins=10)
     models = [load(path, device="cpu") for path in paths]
     measured = [
-        measured_model(name, model, queries, documents, 40, dtype="float32")
+        expansion_data(model, queries, documents, 40, name=name, dtype="float32")
         for name, model in zip(names, models, strict=True)
     ]
-    measured.append(measured_expander("bm25+rm3", open_expander("bm25+rm3", documents), queries, documents, 40))
+    measured.append(expansion_data(open_expander("bm25+rm3", documents), queries, documents, 40, name="bm25+rm3"))
     findings = [find(one, choices, draws=5, seed=3, sensitivity=True) for one in measured]
     for found, finding in zip(printed["models"], findings, strict=True):
         assert flat(found) == pytest.approx(flat(json.loads(json.dumps(finding.to_json()))), abs=1e-6)
@@ -112,10 +110,8 @@ def test_documents_expand_and_do_not_find_themselves(
     assert sorted(path.name for path in output.iterdir()) == sorted([*FILES, "scores.parquet"])
     model = load(backbones["bert"], device="cpu")
     chosen = np.sort(np.random.default_rng(1).choice(40, 15, replace=False))
-    vectors, counts = encode(model, documents, dtype="float32"), own_terms(model, documents)
-    measured = measured_vectors(
-        "bert", model, vectors[chosen], counts[chosen], ExactIndex(vectors), counts, 3, itself=chosen
-    )
+    texts = [documents[row] for row in chosen]
+    measured = expansion_data(model, texts, documents, 3, itself=chosen, dtype="float32")
     assert not (measured.rows == chosen[:, None]).any()
     [found] = printed["models"]
     assert found["w_auc"] == pytest.approx(find(measured, Choices(k=3), draws=0).w_auc, abs=1e-6)
@@ -179,11 +175,11 @@ def test_a_model_without_expansions_has_nothing_to_draw(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["-k", 0], "-k must be at least 1, not 0"),
-        (["--bins", 0], "--bins must be at least 1, not 0"),
-        (["--bootstrap", 1], "--bootstrap needs 2 draws"),
-        (["--bootstrap", -1], "--bootstrap must be at least 0"),
-        (["--limit", 0], "--limit must be at least 1"),
+        (["-k", 0], "k must be at least 1, not 0"),
+        (["--bins", 0], "bins must be at least 1, not 0"),
+        (["--bootstrap", 1], "bootstrap needs 2 draws"),
+        (["--bootstrap", -1], "bootstrap must be at least 0"),
+        (["--limit", 0], "limit must be at least 1"),
         (["--role", "document"], "--role document takes its inputs from --corpus"),
         (["--queries", "none.jsonl"], "none.jsonl"),
         (["--corpus", "none.jsonl"], "none.jsonl"),
@@ -228,15 +224,12 @@ def test_words_of_a_model_are_found_as_the_option_says(
     assert call("expand", backbones["bert"], "--texts", texts, "--size", 30, "-o", words) == 0
     assert call("calibrate", words, texts, "-o", tmp_path / "model", "--activation-rate", 0.3) == 0
     model = load(tmp_path / "model", device="cpu")
-    index = ExactIndex(encode(model, documents, dtype="float32"))
-    vectors = encode(model, queries, role="query", dtype="float32")
     ways: tuple[Words, ...] = ("any", "whitespace")
     found = {}
     for way in ways:
-        options = ["--words", way, "-k", 5, "--bootstrap", 0, "--json"]
+        options = ["--splitter", way, "-k", 5, "--bootstrap", 0, "--json"]
         printed = json.loads(done(capsys, tmp_path / "model", *places, "-o", tmp_path / way, *options))
-        own, counts = (own_terms(model, part, words=way) for part in (queries, documents))
-        measured = measured_vectors("model", model, vectors, own, index, counts, 5)
+        measured = expansion_data(model, queries, documents, 5, splitter=way, dtype="float32")
         found[way] = printed["models"][0]["w_auc"]
         assert found[way] == pytest.approx(find(measured, Choices(k=5), draws=0).w_auc, abs=1e-6)
     assert found["any"] != found["whitespace"]

@@ -15,9 +15,9 @@ from vocable.adapt.rescale import best_factor, choose_factor, rescale
 from vocable.adapt.statistics import measure_start
 from vocable.adapt.transfer import transfer
 from vocable.adapt.vocabulary import count_words, fragmentation, train_vocabulary
-from vocable.analysis.distributions import logit_statistics, recoverability
-from vocable.analysis.expanders import Query2Doc, measured_expander, open_expander
-from vocable.analysis.expansion_data import measured_model, proper_names
+from vocable.analysis.distributions import logit_statistics, logits, recoverability
+from vocable.analysis.expanders import Query2Doc, open_expander
+from vocable.analysis.expansion_data import expansion_data, proper_names
 from vocable.encoder.encode import TextEncoder, encode
 from vocable.encoder.fuse import splade_modules
 from vocable.encoder.roles import document_frequencies, inference_free
@@ -75,14 +75,13 @@ CALLS: dict[str, Call] = {
     "RM3.expand": lambda model: RM3(_bm25(), [TEXT]).expand(TEXT),
     "Collection.search": lambda model: Collection.search(UNUSED, TEXT, UNUSED),
     "Query2Doc.expand": lambda model: Query2Doc(_bm25(), UNUSED).expand(TEXT),
-    "measured_expander": lambda model: measured_expander("rm3", UNUSED, TEXT, [TEXT]),
+    "expansion_data": lambda model: expansion_data(model, TEXT, [TEXT]),
+    "logits": lambda model: logits("none", TEXT),
 }
 NAMED: dict[str, tuple[str, Call]] = {
     "BM25Index.search": ("queries", lambda model: _bm25().search(TEXT)),
     "expand": ("words", lambda model: expand(model, "words")),
-    "measured_model, queries": ("queries", lambda model: measured_model("m", model, TEXT, [TEXT])),
-    "measured_model, documents": ("documents", lambda model: measured_model("m", model, [TEXT], TEXT)),
-    "measured_expander, documents": ("documents", lambda model: measured_expander("rm3", UNUSED, [TEXT], TEXT)),
+    "expansion_data, documents": ("documents", lambda model: expansion_data(model, [TEXT], TEXT)),
     "open_expander": ("documents", lambda model: open_expander("rm3", TEXT, "query")),
 }
 

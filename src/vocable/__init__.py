@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from vocable.adapt.rescale import rescale as rescale
     from vocable.adapt.transfer import transfer as transfer
     from vocable.adapt.vocabulary import train_vocabulary as train_vocabulary
+    from vocable.analysis.distributions import logits as logits
+    from vocable.analysis.distributions import postings as postings
+    from vocable.analysis.distributions import term_weights as term_weights
+    from vocable.analysis.removal import removal as removal
+    from vocable.analysis.wackiness_report import wackiness as wackiness
     from vocable.data import read_corpus as read_corpus
     from vocable.data import read_examples as read_examples
     from vocable.data import read_judgments as read_judgments
@@ -99,10 +104,12 @@ _HOMES = {
     "inference_free": "vocable.encoder.roles",
     "inspect": "vocable.adapt.inspection",
     "load": "vocable.encoder.load",
+    "logits": "vocable.analysis.distributions",
     "make_testset": "vocable.evaluation.testsets",
     "new_tokens": "vocable.encoder.provenance",
     "mine": "vocable.training.mine",
     "open_index": "vocable.search.collection",
+    "postings": "vocable.analysis.distributions",
     "pretrain": "vocable.training.pretrain",
     "provenance": "vocable.encoder.provenance",
     "prune": "vocable.vectors",
@@ -110,18 +117,21 @@ _HOMES = {
     "read_examples": "vocable.data",
     "read_judgments": "vocable.data",
     "read_queries": "vocable.data",
-    "read_texts": "vocable.data",
     "read_recipe": "vocable.training.recipe",
+    "read_texts": "vocable.data",
     "recipes": "vocable.training.recipe_yaml",
     "reciprocal_rank": "vocable.search.fusion",
+    "removal": "vocable.analysis.removal",
     "rescale": "vocable.adapt.rescale",
     "search": "vocable.search.answers",
     "teacher_scores": "vocable.training.mine",
+    "term_weights": "vocable.analysis.distributions",
     "terms": "vocable.encoder.terms",
     "train": "vocable.training.train",
     "train_vocabulary": "vocable.adapt.vocabulary",
     "transfer": "vocable.adapt.transfer",
     "unfuse": "vocable.encoder.fuse",
+    "wackiness": "vocable.analysis.wackiness_report",
     "weighted": "vocable.search.fusion",
 }
 

@@ -131,6 +131,18 @@ class Tabular:
         return self.table().html()
 
 
+class Tabled:
+    """A result that is printed as the tables and lines that its `table()` gives."""
+
+    def table(self) -> Table | Sequence[Table | str]:
+        """Return the tables, and lines between them."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        shown = self.table()
+        return str(shown) if isinstance(shown, Table) else "\n".join(map(str, shown))
+
+
 def _natural_width(table: Table) -> int:
     """The columns of a terminal that a table takes when nothing in it is cut or wrapped."""
     return Console(file=StringIO(), width=100 * WIDTH).measure(table.rich()).maximum

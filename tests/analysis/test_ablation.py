@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from scipy.stats import ttest_rel
 
-from vocable.analysis.removal import Ablation, Side
+from vocable.analysis.removal import Ablation
 from vocable.data import Document, Qrel, Query
+from vocable.encoder.roles import Role
 from vocable.encoder.terms import remove_expansions
 from vocable.errors import ArgumentError, VectorsError
 from vocable.evaluation import Dataset
@@ -49,18 +50,18 @@ def brute_force(encoded: Encoded, queries: csr_array, documents: csr_array) -> d
     return values
 
 
-@pytest.mark.parametrize("side", ["query", "document"])
+@pytest.mark.parametrize("role", ["query", "document"])
 @given(seed=st.integers(0, 1000), count=st.integers(0, V))
 @settings(max_examples=25, deadline=None)
-def test_values_are_those_of_brute_force(side: Side, seed: int, count: int) -> None:
+def test_values_are_those_of_brute_force(role: Role, seed: int, count: int) -> None:
     encoded, own_queries, own_documents = toy(seed)
-    own = own_queries if side == "query" else own_documents
+    own = own_queries if role == "query" else own_documents
     terms = np.random.default_rng(seed).choice(V, count, replace=False)
-    ablation = Ablation(encoded, own, MEASURES, side=side, threads=1)
+    ablation = Ablation(encoded, own, MEASURES, role=role, threads=1)
     queries, documents = encoded.queries, encoded.documents
     full = brute_force(encoded, queries, documents)
-    left = remove_expansions(queries if side == "query" else documents, own, terms)
-    pruned = brute_force(encoded, *((left, documents) if side == "query" else (queries, left)))
+    left = remove_expansions(queries if role == "query" else documents, own, terms)
+    pruned = brute_force(encoded, *((left, documents) if role == "query" else (queries, left)))
     outcome = ablation.without(terms)
     for name in MEASURES:
         assert ablation.values()[name] == pytest.approx(np.mean(list(full[name].values())), abs=1e-6)
@@ -70,11 +71,11 @@ def test_values_are_those_of_brute_force(side: Side, seed: int, count: int) -> N
         assert outcome.p[name] == pytest.approx(ttest_rel(first, second).pvalue if different else 1.0, abs=1e-5)
 
 
-@pytest.mark.parametrize("side", ["query", "document"])
-def test_what_is_removed_is_counted(side: Side) -> None:
+@pytest.mark.parametrize("role", ["query", "document"])
+def test_what_is_removed_is_counted(role: Role) -> None:
     encoded, own_queries, own_documents = toy()
-    own, vectors = (own_queries, encoded.queries) if side == "query" else (own_documents, encoded.documents)
-    ablation = Ablation(encoded, own, MEASURES, side=side)
+    own, vectors = (own_queries, encoded.queries) if role == "query" else (own_documents, encoded.documents)
+    ablation = Ablation(encoded, own, MEASURES, role=role)
     is_expansion = (vectors.toarray() > 0) & (own.toarray() == 0)
     assert ablation.candidates.tolist() == np.flatnonzero(is_expansion.any(axis=0)).tolist()
     terms = ablation.candidates[:2]
@@ -82,7 +83,7 @@ def test_what_is_removed_is_counted(side: Side) -> None:
     outcome = ablation.without(np.concatenate([terms, missing]))
     assert outcome.terms == 2
     assert outcome.share == pytest.approx(is_expansion[:, terms].sum() / is_expansion.sum())
-    touched = is_expansion[:, terms] if side == "query" else encoded.queries.toarray()[:, terms] > 0
+    touched = is_expansion[:, terms] if role == "query" else encoded.queries.toarray()[:, terms] > 0
     assert 0 < outcome.changed == touched.any(axis=1).sum() < Q
     nothing = ablation.without(np.empty(0, dtype=np.int64))
     assert (nothing.terms, nothing.share, nothing.changed) == (0, 0, 0)
@@ -103,8 +104,8 @@ def test_a_query_that_is_left_with_nothing_counts_zero() -> None:
 def test_mistakes_are_said() -> None:
     encoded, own, _ = toy()
     with pytest.raises(VectorsError, match="not of one text"):
-        Ablation(encoded, own, side="document")
-    with pytest.raises(ArgumentError, match="side must be query or document, not 'both'"):
-        Ablation(encoded, own, side="both")  # type: ignore[arg-type]
+        Ablation(encoded, own, role="document")
+    with pytest.raises(ArgumentError, match="role must be query or document, not 'both'"):
+        Ablation(encoded, own, role="both")  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="unknown measure"):
         Ablation(encoded, own, ["nDGC@10"])

@@ -15,9 +15,7 @@ DOCUMENTS = ["The old fox reads books .", "", "A librarian indexes posting lists
 
 def test_the_document_and_its_queries(seq2seq: Path) -> None:
     generator = load_generator(seq2seq, "seq2seq")
-    done: list[int] = []
-    expander = DocT5Query(DOCUMENTS, generator, samples=3, seed=7, advance=done.append)
-    assert sum(done) == 2  # a document that comes twice is expanded once, an empty one never
+    expander = DocT5Query(DOCUMENTS, generator, samples=3, seed=7)
     asked = [DOCUMENTS[0], DOCUMENTS[2]]
     guessed = generate(generator, asked, samples=3, new_tokens=NEW_TOKENS, top_k=TOP_K, max_length=LONGEST, seed=7)
     expanded = [" ".join([DOCUMENTS[0], *guessed[0]]), "", " ".join([DOCUMENTS[2], *guessed[1]])]
@@ -29,8 +27,7 @@ def test_the_document_and_its_queries(seq2seq: Path) -> None:
     one, other = expander.index.search(queries, 4), plain.search(queries, 4)
     np.testing.assert_array_equal(one.rows, other.rows)
     np.testing.assert_array_equal(one.scores, other.scores)
-    vectors = expander.expand([DOCUMENTS[2], ""], done.append)
-    assert sum(done) == 4
+    vectors = expander.expand([DOCUMENTS[2], ""])
     found = {word: vectors[0, column] for word, column in expander.vocabulary.items() if vectors[0, column]}
     assert found == Counter(plain.words([expanded[2]])[0])
     assert vectors[[1]].nnz == 0

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from transformers.utils import logging as transformers_logging
 
-from vocable.analysis.expanders import DocT5Query, Expander, Query2Doc, load_generator, measured_expander, open_expander
+from vocable.analysis.expanders import DocT5Query, Expander, Query2Doc, load_generator, open_expander
+from vocable.analysis.expansion_data import expansion_data
 from vocable.cli import main
 from vocable.encoder.roles import Role
 from vocable.errors import ArgumentError, ModelError
@@ -48,9 +49,7 @@ def reference(expander: Expander, texts: list[str], documents: list[str], k: int
 
 def test_feedback_is_measured() -> None:
     expander = open_expander("bm25+rm3", DOCUMENTS)
-    done: list[int] = []
-    measured = measured_expander("RM3", expander, QUERIES, DOCUMENTS, 3, advance=done.append)
-    assert sum(done) == 4
+    measured = expansion_data(expander, QUERIES, DOCUMENTS, 3, name="RM3")
     assert measured.name == "RM3"
     assert measured.rows.shape == (4, 3)
     assert (measured.vectors != RM3(BM25Index(DOCUMENTS), DOCUMENTS).expand(QUERIES)).nnz == 0
@@ -66,7 +65,7 @@ def test_a_written_passage_is_measured_also_in_words_that_no_document_has(causal
     documents = toy_texts[:20]
     expander = Query2Doc(BM25Index(documents), load_generator(causal, "causal"), new_tokens=60)
     queries = ["old fox", "zebra books", *toy_texts[:4]]
-    measured = measured_expander("Query2Doc", expander, queries, documents, 5)
+    measured = expansion_data(expander, queries, documents, 5)
     found = wackiness(measured.vectors, measured.own, measured.rows, measured.counts)
     scores = {name: score for name, score in zip(measured.terms, found.scores, strict=True) if not np.isnan(score)}
     assert scores == pytest.approx(reference(expander, queries, documents, 5))
@@ -82,7 +81,7 @@ def test_documents_that_are_expanded_do_not_retrieve_themselves(seq2seq: Path, t
     expander = DocT5Query(documents, load_generator(seq2seq, "seq2seq"), samples=2)
     rows = np.array([5, 2])
     texts = [documents[row] for row in rows]
-    measured = measured_expander("docT5query", expander, texts, documents, 3, itself=rows)
+    measured = expansion_data(expander, texts, documents, 3, itself=rows)
     everything = expander.index.search(expander.expand(texts), 8).rows
     assert [row in found for row, found in zip(rows, everything, strict=True)] == [True, True]
     for row, found, others in zip(rows, everything, measured.rows, strict=True):
@@ -95,11 +94,7 @@ def test_documents_that_are_expanded_do_not_retrieve_themselves(seq2seq: Path, t
 
 def test_by_name(causal: Path, seq2seq: Path) -> None:
     assert isinstance(open_expander(f"query2doc:{causal}", DOCUMENTS), Query2Doc)
-    done: list[int] = []
-    assert isinstance(
-        open_expander(f"doct5query:{seq2seq}", DOCUMENTS[:2], "document", advance=done.append), DocT5Query
-    )
-    assert sum(done) == 2
+    assert isinstance(open_expander(f"doct5query:{seq2seq}", DOCUMENTS[:2], "document"), DocT5Query)
     message = "'bm25' is not an expander: choose bm25+rm3, query2doc:MODEL or doct5query:MODEL"
     with pytest.raises(ArgumentError, match=re.escape(message)):
         open_expander("bm25", DOCUMENTS)
@@ -108,7 +103,7 @@ def test_by_name(causal: Path, seq2seq: Path) -> None:
     with pytest.raises(ModelError, match="no such model folder"):
         open_expander("query2doc:/no/such/folder", DOCUMENTS)
     with pytest.raises(ArgumentError, match="k must be at least 1, not 0"):
-        measured_expander("RM3", open_expander("bm25+rm3", DOCUMENTS), QUERIES, DOCUMENTS, 0)
+        expansion_data(open_expander("bm25+rm3", DOCUMENTS), QUERIES, DOCUMENTS, 0)
 
 
 def test_by_the_command(
@@ -131,7 +126,7 @@ def test_by_the_command(
         role: Role = "document" if expected is documents else "query"
         expander = open_expander(model["name"], documents, role)
         itself = np.arange(len(documents)) if role == "document" else None
-        measured = measured_expander(model["name"], expander, expected, documents, 100, itself=itself)
+        measured = expansion_data(expander, expected, documents, 100, itself=itself)
         scores = wackiness(measured.vectors, measured.own, measured.rows, measured.counts).scores
         assert model["scored_terms"] == np.count_nonzero(~np.isnan(scores)) > 0
         assert model["expansions"] > 0

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.analysis.conftest import POSITIONS
-from vocable.analysis.expanders import Generator, Kind, generate, load_generator
+from vocable.analysis.expanders import Generator, Task, generate, load_generator
 from vocable.errors import ArgumentError, ModelError
 
 PROMPTS = ["The old fox reads books", "A librarian", "Every compiler forgets twelve queries at night . See chapter 7"]
@@ -32,19 +32,17 @@ def reference(generator: Generator, prompt: str, new_tokens: int) -> str:
 
 
 @pytest.mark.parametrize("kind", ["causal", "seq2seq"])
-def test_only_the_likeliest_token_is_greedy_decoding(kind: Kind, request: pytest.FixtureRequest) -> None:
+def test_only_the_likeliest_token_is_greedy_decoding(kind: Task, request: pytest.FixtureRequest) -> None:
     # Prompts of several lengths in one batch: padding must not change what is written.
     generator = load_generator(request.getfixturevalue(kind), kind)
-    done: list[int] = []
-    written = generate(generator, PROMPTS, new_tokens=12, samples=2, top_k=1, advance=done.append)
+    written = generate(generator, PROMPTS, new_tokens=12, samples=2, top_k=1)
     expected = [reference(generator, prompt, 12) for prompt in PROMPTS]
     assert written == [[text, text] for text in expected]
     assert len(set(expected)) == 3  # the prompts matter
-    assert sum(done) == 3
 
 
 @pytest.mark.parametrize("kind", ["causal", "seq2seq"])
-def test_the_seed_decides(kind: Kind, request: pytest.FixtureRequest) -> None:
+def test_the_seed_decides(kind: Task, request: pytest.FixtureRequest) -> None:
     generator = load_generator(request.getfixturevalue(kind), kind)
     torch.manual_seed(5)
     expected = torch.rand(1)
@@ -58,10 +56,8 @@ def test_the_seed_decides(kind: Kind, request: pytest.FixtureRequest) -> None:
 
 def test_many_prompts_are_written_in_batches(causal: Path) -> None:
     generator = load_generator(causal, "causal")
-    done: list[int] = []
     prompts = [" ".join(["fox"] * (1 + i % 7)) for i in range(9)]
-    written = generate(generator, prompts, new_tokens=3, samples=20, top_k=1, advance=done.append)
-    assert done == [3, 3, 3]
+    written = generate(generator, prompts, new_tokens=3, samples=20, top_k=1)
     assert [texts[0] for texts in written] == [reference(generator, prompt, 3) for prompt in prompts]
 
 

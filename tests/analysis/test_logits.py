@@ -52,10 +52,9 @@ def test_the_stream_is_the_direct_computation(
     texts = toy_texts[:36]  # more than a batch
     mlm, tokenizer = load_checkpoint(backbones[architecture])
     mlm.get_output_embeddings().bias.data += SHIFT
-    done: list[int] = []
-    found = logit_statistics(mlm, tokenizer, iter(["", *texts, " "]), top=[3, 10], max_length=64, advance=done.append)
+    found = logit_statistics(mlm, tokenizer, iter(["", *texts, " "]), top_k=[3, 10], max_length=64)
     expected = direct(backbones[architecture], texts, [3, 10])
-    assert (found.texts, found.terms, sum(done)) == (36, mlm.get_output_embeddings().out_features, 36)
+    assert (found.texts, found.terms) == (36, mlm.get_output_embeddings().out_features)
     for name, value in expected.items():
         assert getattr(found, name) == pytest.approx(value, rel=1e-5, abs=1e-5), name
     assert "forward" not in mlm.get_output_embeddings().__dict__  # the model is as it was
@@ -66,7 +65,7 @@ def test_the_terms_are_those_of_an_output_vocabulary(backbones: dict[str, Path],
     torch.manual_seed(0)
     layer = OutputVocabulary([f"w{i}" for i in range(7)], torch.randn(7, 32), torch.randn(7))
     give_output_vocabulary(mlm, layer)
-    found = logit_statistics(mlm, tokenizer, toy_texts[:5], top=[2], max_length=64)
+    found = logit_statistics(mlm, tokenizer, toy_texts[:5], top_k=[2], max_length=64)
     expected = direct(backbones["bert"], toy_texts[:5], [2], layer)
     assert found.terms == 7
     assert found.logit_score_std == pytest.approx(expected["logit_score_std"], rel=1e-5)
@@ -75,7 +74,7 @@ def test_the_terms_are_those_of_an_output_vocabulary(backbones: dict[str, Path],
 
 def test_texts_are_cut_at_the_length(backbones: dict[str, Path]) -> None:
     mlm, tokenizer = load_checkpoint(backbones["bert"])
-    found = logit_statistics(mlm, tokenizer, ["fox " * 30, "owl"], top=[], max_length=6)
+    found = logit_statistics(mlm, tokenizer, ["fox " * 30, "owl"], top_k=[], max_length=6)
     assert (found.texts, found.tokens) == (2, 6 + len(tokenizer("owl")["input_ids"]))
     assert list(found.doc_score_avg) == ["all"]
 
@@ -84,9 +83,9 @@ def test_what_cannot_be_measured_is_refused(backbones: dict[str, Path]) -> None:
     mlm, tokenizer = load_checkpoint(backbones["bert"])
     for top in ([0], [10_000]):
         with pytest.raises(ArgumentError, match="a number of largest logits lies between 1 and"):
-            logit_statistics(mlm, tokenizer, ["fox"], top=top)
+            logit_statistics(mlm, tokenizer, ["fox"], top_k=top)
     with pytest.raises(DataError, match="there is no text to measure"):
-        logit_statistics(mlm, tokenizer, ["", "  "], top=[1])
+        logit_statistics(mlm, tokenizer, ["", "  "], top_k=[1])
 
 
 @given(st.lists(st.lists(st.floats(-50, 50), max_size=6), min_size=1, max_size=8), st.sampled_from([0.0, -1000.0]))

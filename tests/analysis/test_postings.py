@@ -64,25 +64,27 @@ def test_an_index_has_the_figures_of_its_vectors(tmp_path: Path) -> None:
     ExactIndex(matrix, ["b", "a", "c"], META).save(tmp_path / "index")
     expected = postings([matrix], top_k=[None, 1])
     for place in (shards, single, tmp_path / "index"):
-        stored = stored_parts(place)
-        assert stored.meta == META
-        assert postings(stored.parts, top_k=[None, 1]) == expected
+        assert stored_parts(place).meta == META
+        assert list(postings(place, top_k=[None, 1])) == list(expected)
     assert expected[0].longest == ((5, 3), (0, 1), (1, 1), (2, 1))
     assert [one.postings for one in expected] == [6, 3]
 
 
 def test_what_cannot_be_measured_is_refused(tmp_path: Path) -> None:
     with pytest.raises(VectorsError, match="the folder holds no vectors"):
-        stored_parts(tmp_path)
+        postings(tmp_path)
     with pytest.raises(VectorsError, match="no such file"):
-        stored_parts(tmp_path / "none")
+        postings(tmp_path / "none")
     with pytest.raises(VectorsError, match="there are no vectors"):
         postings([])
     with pytest.raises(ArgumentError, match="longest must be 0 or more"):
         postings([], longest=-1)
 
 
-def test_names_are_put_where_they_are_known() -> None:
-    [found] = postings([csr_array(np.array([[0.0, 1.0]], dtype=np.float32))])
-    assert found.to_json(["fox", "owl"])["longest"] == [{"term": "owl", "length": 1}]
-    assert found.to_json()["longest"] == [{"term": 1, "length": 1}]
+def test_several_shards_are_measured_as_one(tmp_path: Path) -> None:
+    matrix = csr_array(np.array([[1, 2, 0, 0, 0, 3], [0, 0, 1, 0, 0, 1]], dtype=np.float32))
+    for number in range(2):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        write_vectors(folder / "part-00000.parquet", [f"d{number}"], matrix[[number]], META)
+    assert list(postings([tmp_path / "0", tmp_path / "1"])) == list(postings(matrix))

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgba
 
-from vocable.analysis.figures import save_figure
+from vocable.analysis.figures import WACKY, removal_figure, save_figure
 from vocable.analysis.removal import Outcome, Point, Removal
-from vocable.analysis.removal_report import WACKY, removal_figure
 from vocable.errors import ArgumentError
 
 
@@ -17,9 +16,9 @@ def outcome(value: float) -> Outcome:
 
 
 def removed(dataset: str) -> Removal:
-    random = tuple(map(outcome, (0.5, 0.6, 0.7)))
-    points = Point(5, outcome(0.55), random), Point(1000, outcome(0.2), random)
-    return Removal(dataset, "query", 7, {"RR@10": 0.8, "R@10": 0.4}, points)
+    random, full = tuple(map(outcome, (0.5, 0.6, 0.7))), {"RR@10": 0.8, "R@10": 0.4}
+    points = Point.of(5, outcome(0.55), random, full), Point.of(1000, outcome(0.2), random, full)
+    return Removal(dataset, "query", 7, full, points)
 
 
 def test_there_is_a_panel_for_each_dataset_and_measure() -> None:

@@ -12,7 +12,7 @@ import pytest
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
-from vocable.analysis.expansion_data import Measured, measured_model, word_surfaces
+from vocable.analysis.expansion_data import ExpansionData, expansion_data, word_surfaces
 from vocable.analysis.figures import wackiness_curves
 from vocable.analysis.wackiness import (
     Choices,
@@ -20,12 +20,10 @@ from vocable.analysis.wackiness import (
     area,
     bootstrap,
     curve,
-    deepest,
     find,
-    other_choices,
     read_scores,
 )
-from vocable.analysis.wackiness_report import scores_meta, sensitivity_table, table, wackiest_table, write_report
+from vocable.analysis.wackiness_report import areas_table, sensitivity_table, wackiest_table, write_report
 from vocable.encoder.encode import encode
 from vocable.encoder.terms import fingerprint, own_terms, special_columns, terms
 from vocable.errors import ArgumentError, MissingExtraError
@@ -34,7 +32,7 @@ from vocable.search.exact import ExactIndex
 
 
 @pytest.fixture
-def measured() -> Measured:
+def measured() -> ExpansionData:
     """20 inputs, 60 documents and 50 terms, of which a document has the more, the higher the column."""
     rng = np.random.default_rng(0)
 
@@ -45,13 +43,13 @@ def measured() -> Measured:
     counts = csr_array(np.floor(rng.random((60, 50)) * np.arange(50) / 10))
     words = [f"w{column}" for column in range(50)]
     rows = ExactIndex(documents).search(vectors, 50).rows
-    return Measured("random", vectors, own, rows, counts, word_surfaces(words), words, np.array([1, 5]))
+    return ExpansionData("random", vectors, own, rows, counts, word_surfaces(words), words, np.array([1, 5]))
 
 
 def test_a_model_is_measured_by_its_own_ranking(toy_model: SparseEncoder, toy_texts: list[str]) -> None:
     documents = sorted(set(toy_texts))[:60]
     queries = [text[:20] for text in documents[::7]]
-    found = measured_model("toy", toy_model, queries, documents, k=5)
+    found = expansion_data(toy_model, queries, documents, k=5)
     asked, stored = encode(toy_model, queries, role="query"), encode(toy_model, documents)
     np.testing.assert_array_equal(found.rows, ExactIndex(stored).search(asked, 5).rows)
     assert (found.vectors != asked).nnz == 0
@@ -60,10 +58,10 @@ def test_a_model_is_measured_by_its_own_ranking(toy_model: SparseEncoder, toy_te
     assert list(found.terms) == terms(toy_model)
     np.testing.assert_array_equal(found.special, special_columns(toy_model))
     with pytest.raises(ArgumentError, match="k must be at least 1, not 0"):
-        measured_model("toy", toy_model, queries, documents, k=0)
+        expansion_data(toy_model, queries, documents, k=0)
 
 
-def test_a_finding_is_the_steps_one_by_one(measured: Measured) -> None:
+def test_a_finding_is_the_steps_one_by_one(measured: ExpansionData) -> None:
     choices = Choices(k=5, bins=10)
     found = find(measured, choices, draws=8, seed=2, sensitivity=True)
     arrays = measured.vectors, measured.own, measured.rows[:, :5], measured.counts
@@ -84,26 +82,25 @@ def test_a_finding_is_the_steps_one_by_one(measured: Measured) -> None:
         "bins = 1": area(curve(scores, 1)),
         "bins = 100": area(curve(scores, 100)),
         "no special tokens": area(curve(wackiness(*arrays, special=measured.special).scores, 10)),
-        "whole vocabulary": area(curve(scores, 10, vocabulary=True)),
+        "whole vocabulary": area(curve(scores, 10, whole_vocabulary=True)),
     }
     without = find(measured, choices, draws=0)
     assert (without.std, without.w_auc, without.sensitivity) == (None, found.w_auc, ())
 
 
-def test_the_bootstrap_is_its_standard_deviation(measured: Measured) -> None:
+def test_the_bootstrap_is_its_standard_deviation(measured: ExpansionData) -> None:
     importance = lexical_importance(measured.vectors, measured.own, measured.rows, measured.counts)
     found = find(measured, Choices(k=50), draws=8, seed=2)
     assert found.std == pytest.approx(bootstrap(importance, 8, seed=2).std(ddof=1))
 
 
 def test_other_choices_differ_in_one() -> None:
-    choices = Choices(k=3, idf="bm25", special=False, vocabulary=True)
-    others = other_choices(choices)
+    choices = Choices(k=3, idf="bm25", special=False, whole_vocabulary=True)
+    others = choices.others()
     assert list(others)[:5] == ["k = 1", "k = 30", "idf = log", "bins = 10", "bins = 1000"]
     assert list(others)[5:] == ["special tokens", "scored terms only"]
     for other in others.values():
         assert sum(vars(other)[name] != value for name, value in vars(choices).items()) == 1
-    assert deepest(choices) == 30
 
 
 def by_hand(name: str, scores: list[float], **others: object) -> Finding:
@@ -111,7 +108,7 @@ def by_hand(name: str, scores: list[float], **others: object) -> Finding:
     words = ["the", "Mira", "б", "1985", ",", "fox"]
     values = np.where(np.array(scores) < 0, np.nan, scores)
     inputs = np.where(np.isnan(values), 0, 3)
-    measured = Measured(
+    measured = ExpansionData(
         name,
         csr_array(np.array([[1.0] * 6])),
         csr_array(np.zeros((1, 6))),
@@ -138,7 +135,7 @@ def test_tables_put_models_side_by_side() -> None:
         ["number", "1985", "1985"],
         ["other word", "", "fox"],
     ]
-    rows = table([found.to_json() for found in (none, one, two)]).rows
+    rows = areas_table([found.to_json() for found in (none, one, two)]).rows
     assert [row[0] for row in rows] == ["two", "one", "none"]
     assert rows[0][1] == f"{two.w_auc:.3f}"
     assert rows[1][1:] == [f"{one.w_auc:.3f} ± 0.012", "4 of 6", "6.0", "6.0"]
@@ -147,26 +144,32 @@ def test_tables_put_models_side_by_side() -> None:
     assert sensitivity_table(judged).rows == [["as chosen", f"{one.w_auc:.3f}", "–"], ["k = 1", "0.250", "–"]]
 
 
+def shaped(name: str, heights: list[float]) -> Finding:
+    """A finding with this curve."""
+    values = np.array(heights)
+    return replace(by_hand(name, [1.0] * 6), curve=values, w_auc=area(values))
+
+
 def test_curves_are_drawn_from_the_least_wacky_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    curves = {"high": np.array([1.0, 1.0, 0.8]), "low": np.array([1.0, 0.2, 0.0]), "none": np.full(3, np.nan)}
-    [axes] = wackiness_curves(curves).axes
+    curves = {"high": [1.0, 1.0, 0.8], "low": [1.0, 0.2, 0.0], "none": [np.nan] * 3}
+    drawn = [shaped(name, heights) for name, heights in curves.items()]
+    [axes] = wackiness_curves(drawn).axes
     assert [line.get_label() for line in axes.get_lines()] == ["low (0.350)", "high (0.950)"]
     for line, name in zip(axes.get_lines(), ("low", "high"), strict=True):
         np.testing.assert_allclose(line.get_xydata(), np.column_stack([[0, 50, 100], curves[name]]))
-    [point] = wackiness_curves({"one": np.array([0.5])}).axes[0].get_lines()
+    [point] = wackiness_curves([shaped("one", [0.5])]).axes[0].get_lines()
     assert point.get_xydata().tolist() == [[50, 0.5]]
     with pytest.raises(ArgumentError, match="nothing to draw: no term is an expansion"):
-        wackiness_curves({"none": np.full(3, np.nan)})
+        wackiness_curves(drawn[2:])
     monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
     with pytest.raises(MissingExtraError, match=r"vocable\[figures\]"):
-        wackiness_curves(curves)
+        wackiness_curves(drawn)
 
 
 def test_the_files_of_a_report(tmp_path: Path) -> None:
     findings = [by_hand("one", [0.5, 1.0, 0.9, 0.0, -1, -1]), by_hand("a/two:b", [-1, 0.3, -1, 0.2, 0.1, 0.0])]
-    choices = Choices()
-    metas = [scores_meta(found, choices, model=found.name, role="query", queries="q", corpus="c") for found in findings]
-    write_report(tmp_path, findings, metas, {"k": 100, "corpus": "<c>"})
+    settings = {"models": ["m", "n"], "role": "query", "queries": "q", "corpus": "<c>"}
+    write_report(tmp_path, findings, Choices(), settings)
     names = ["curves.png", "curves.svg", "index.html", "results.json", "scores-a_two_b.parquet", "scores-one.parquet"]
     assert sorted(path.name for path in tmp_path.iterdir()) == names
     for found, name in zip(findings, names[5:3:-1], strict=True):
@@ -174,7 +177,7 @@ def test_the_files_of_a_report(tmp_path: Path) -> None:
         np.testing.assert_array_equal(scores, found.wackiness.scores)
         assert meta.w_auc == found.w_auc
     results = json.loads((tmp_path / "results.json").read_text())
-    assert results == {"settings": {"k": 100, "corpus": "<c>"}, "models": [one.to_json() for one in findings]}
+    assert results == {"settings": settings, "models": [one.to_json() for one in findings]}
     [first, _] = results["models"]
     assert [entry["term"] for entry in first["wackiest"]] == ["Mira", "б", "the", "1985"]
     assert all(a >= b for a, b in pairwise(first["curve"]))

@@ -7,9 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vocable.analysis.removal import read_wacky_terms
-from vocable.analysis.wackiness import ScoresMeta, write_scores
-from vocable.encoder.terms import fingerprint
+from vocable.analysis.wackiness import Choices, Finding, read_wacky_terms, write_scores
 from vocable.errors import ArgumentError, VectorsError
 from vocable.evaluation.wackiness import Wackiness
 
@@ -21,8 +19,8 @@ def scores(tmp_path: Path) -> Path:
     """c first, then e, which expands more than a; d has no score."""
     values = np.array([0.9, 0.1, 1.0, np.nan, 0.9])
     found = Wackiness(values, 1 - values, np.array([1, 1, 3, 0, 2]))
-    meta = ScoresMeta("toy", fingerprint(NAMES), 5, "query", 10, "log", "q", "c", 0.7)
-    write_scores(tmp_path / "scores.parquet", found, NAMES, ["other word"] * 5, meta)
+    finding = Finding("toy", NAMES, ["other word"] * 5, found, np.array([]), 0.7, None, 0.0, 0.0)
+    write_scores(tmp_path / "scores.parquet", finding, Choices(), model="toy")
     return tmp_path / "scores.parquet"
 
 

@@ -1,72 +1,51 @@
-"""How long the postings lists of an index are, and how evenly ("The Pre-Training Study of Expanded-SPLADE Models on Web
-Document Titles", tables 3 and 9, appendix H).
+"""Distributions: logits of a masked language model before it learns to retrieve, weights of a term over texts, and
+lengths of postings lists (Kim et al. 2026, sections 4.1.1, appendices E, G, H and I, tables 3, 8 and 9).
 
-Shapes: n texts, v terms.
-
-Means and variances of many terms at once, added up block by block (Chan, Golub and LeVeque 1979).
-
-Shapes: v terms.
-
-What the logits of a masked language model look like before it learns to retrieve ("The Pre-Training Study of
-Expanded-SPLADE Models on Web Document Titles", section 4.1.1 and appendix E).
-
-The statistics are over all tokens of a sample of texts and all v terms. A text's logits are n x v numbers, so a block
-of tokens is computed at a time and only sums are kept.
-
-Letters: b texts of a batch, n tokens of all texts together, d size of the decoder's input, v output terms.
-
-How well the logits of a masked language model tell apart what a dense model tells apart ("The Pre-Training Study of
-Expanded-SPLADE Models on Web Document Titles", appendix I).
-
-The paper sketches the measure in two footnotes. Our reading of it:
-
-    vectors        each text's largest logit of every term, before any activation: pre-trained models may have next to
-                   no logit above 0; each term less its mean over the texts, since a common offset says nothing
-    clusters       k-means over the vectors scaled to length 1, and over a dense model's embeddings, which are the truth
-    recoverability the adjusted Rand index of the two: 1 for the same clusters, 0 for chance
-    variance       within the true clusters, of a term's logit, mean over the terms; and its share of the variance over
-                   all texts, which does not depend on the scale of the logits
-
-Of two models that recover clusters equally well, the one with more variance within them has more left to be trained.
-
-Shapes: m texts, v terms.
-
-How much the weights of a term differ between the texts that have it ("The Pre-Training Study of Expanded-SPLADE
-Models on Web Document Titles", appendix G, table 8).
-
-Shapes: v terms, n texts of a part.
+Letters: n tokens of all texts together (of logits) or texts (of vectors), b texts of a batch, m texts that are
+clustered, d size of the decoder's input, v output terms.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from itertools import islice
+from dataclasses import asdict, dataclass, replace
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
+from sentence_transformers import SparseEncoder
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from vocable.encoder.fuse import pack, without_logits
+from vocable.analysis.expansion_data import load_model
+from vocable.encoder.fuse import pack, parts, without_logits
 from vocable.encoder.head import max_logits
-from vocable.errors import ArgumentError, DataError, VectorsError, check_texts
+from vocable.encoder.stream import model_name
+from vocable.encoder.terms import fingerprint, terms
+from vocable.errors import ArgumentError, DataError, ModelError, VectorsError, check_texts
 from vocable.evaluation.testsets import LEXICAL, cluster, text_embeddings
+from vocable.progress import track
 from vocable.search.collection import open_index
-from vocable.search.exact import ExactIndex
-from vocable.storage import HEADER, SETTINGS
+from vocable.search.index import load_index
+from vocable.storage import HEADER
+from vocable.tables import NONE, Table, Tabled
 from vocable.vectors import VectorsMeta, prune, read_shards
 
 Floats = NDArray[np.float64]
+Vectors: TypeAlias = "str | os.PathLike[str] | csr_array | Sequence[str | os.PathLike[str] | csr_array]"
+R = TypeVar("R", bound="TermWeights | Postings")
+M = TypeVar("M", bound="Moments | _Counts")
 
 
 class Moments:
-    """Of each of v terms: how many values there were, their mean, and their squared deviations from it; float64 [v].
+    """Count, mean and squared deviations of the values of each of v terms, float64 [v], added up block by block.
+
+    The formula for merging is that of Chan et al. 1979.
 
     >>> moments = Moments(1)
     >>> moments.add(2, [3.0], [2.0])  # 2 and 4
@@ -90,22 +69,43 @@ class Moments:
         self.mean += apart * share
         self.counts += more
 
+    def add_vectors(self, part: csr_array) -> None:
+        """Merge the weights of vectors [n, v] in."""
+        v, weights = part.shape[1], part.data.astype(np.float64)
+        counts = np.bincount(part.indices, minlength=v)
+        mean = np.bincount(part.indices, weights, minlength=v) / np.maximum(counts, 1)
+        self.add(counts, mean, np.bincount(part.indices, (weights - mean[part.indices]) ** 2, minlength=v))
+
     def std(self) -> Floats:
-        """The standard deviation of all values, [v] (divided by their number); 0 where there are none."""
+        """Return the standard deviation of all values, [v] (divided by their number); 0 where there are none."""
         found: Floats = np.sqrt(self._squares / np.maximum(self.counts, 1))
         return found
 
 
 BATCH = 32  # texts
 VALUES = 1 << 24  # logits of a block: 64 MiB
-MAX_LENGTH = 128  # tokens of a text
-TOP = (10, 100)
 ALL = "all"
 
 
+class Recoverability(NamedTuple):
+    """How well clusters of logits are those of an embedding model (Kim et al. 2026, appendix I).
+
+    `recoverability` is the adjusted Rand index of the two: 1 for the same clusters, 0 for chance. `inner_variance` is
+    that of a term's logit within the true clusters, mean over the terms, and `inner_share` its share of the variance
+    over all texts, which does not depend on the scale of the logits. Of two models that recover clusters equally well,
+    the one with more variance within them has more left to be trained.
+    """
+
+    texts: int
+    clusters: int
+    recoverability: float
+    inner_variance: float
+    inner_share: float
+
+
 @dataclass(frozen=True)
-class LogitStatistics:
-    """Statistics of logits by the paper's names (tables 6 and 7).
+class LogitStatistics(Tabled):
+    """Statistics of logits by the paper's names (Kim et al. 2026, tables 6 and 7).
 
     `logit_score_std` is the standard deviation of a term's logit over all tokens, averaged over the terms.
     `doc_score_avg` and `doc_score_std` have, by k, the mean and the standard deviation of a token's k largest logits,
@@ -121,10 +121,64 @@ class LogitStatistics:
     doc_score_std: dict[str, float]
     non_neg_terms_avg: float
     non_neg_terms_std: float
+    clusters: Recoverability | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The statistics as JSON values."""
-        return asdict(self)
+        """Return the statistics as JSON values."""
+        values = {name: value for name, value in vars(self).items() if name != "clusters"}
+        return values if self.clusters is None else values | {"clusters": self.clusters._asdict()}
+
+    def table(self) -> Table:
+        """Return a table with a row for each statistic."""
+        rows = [["logit-score-std", f"{self.logit_score_std:.4f}"]]
+        rows += [[f"doc-score-avg@{k}", f"{value:.4f}"] for k, value in self.doc_score_avg.items()]
+        rows += [[f"doc-score-std@{k}", f"{value:.4f}"] for k, value in self.doc_score_std.items()]
+        rows += [["non-neg-terms-avg", f"{self.non_neg_terms_avg:,.1f}"]]
+        rows += [["non-neg-terms-std", f"{self.non_neg_terms_std:,.1f}"]]
+        if self.clusters is not None:
+            rows += [[f"recoverability of {self.clusters.clusters} clusters", f"{self.clusters.recoverability:.4f}"]]
+            rows += [["variance within clusters", f"{self.clusters.inner_variance:.4f}"]]
+            rows += [["its share of all variance", f"{self.clusters.inner_share:.4f}"]]
+        title = f"{self.texts:,} texts, {self.tokens:,} tokens, {self.terms:,} terms"
+        return Table(title, ["statistic", "value"], rows)
+
+
+def logits(
+    model: str | SparseEncoder,
+    texts: Iterable[str],
+    *,
+    top_k: Sequence[int] = (10, 100),
+    limit: int | None = 8000,
+    max_length: int = 128,
+    clusters: int | None = None,
+    embedding: str = LEXICAL,
+) -> LogitStatistics:
+    """Measure the logits of a masked language model: how much they vary, how large the best are, how many not negative.
+
+    Args:
+        model: a folder, a Hub id, or a model from `vocable.load`.
+        texts: read once.
+        top_k: the k of the averages over a token's k largest logits.
+        limit: texts at most; None for all.
+        max_length: tokens of a text, at most.
+        clusters: also measure how well the logits tell so many groups of texts apart (`recoverability`).
+        embedding: what makes the groups, as in `vocable.evaluation.testsets.text_embeddings`.
+
+    Raises:
+        ArgumentError: a number out of its range.
+        DataError: there is no text.
+        ModelError: the model or the embedding model cannot be loaded.
+    """
+    check_texts(texts)
+    chosen = list(islice(texts, limit))
+    if not any(text.strip() for text in chosen):
+        raise DataError("there is no text to measure logits on")
+    mlm, tokenizer, *_ = parts(load_model(model))
+    found = logit_statistics(mlm, tokenizer, chosen, top_k=top_k, max_length=max_length)
+    if clusters is None:
+        return found
+    groups = recoverability(mlm, tokenizer, chosen, clusters, embedding=embedding, max_length=max_length)
+    return replace(found, clusters=groups)
 
 
 def logit_statistics(
@@ -132,22 +186,22 @@ def logit_statistics(
     tokenizer: PreTrainedTokenizerBase,
     texts: Iterable[str],
     *,
-    top: Sequence[int] = TOP,
-    max_length: int = MAX_LENGTH,
-    advance: Callable[[int], object] = lambda done: None,
+    top_k: Sequence[int] = (10, 100),
+    max_length: int = 128,
 ) -> LogitStatistics:
     """Measure the logits of a masked language model over its output terms, on texts that are not masked.
 
-    All standard deviations are those of a population. Special tokens are tokens like others, since SPLADE pools over
-    them, too. The paper leaves all of this open, as well as how tokens are averaged.
+    The statistics are over all tokens and all v terms. A text's logits are n x v numbers, so a block of tokens is
+    computed at a time and only sums are kept. All standard deviations are those of a population. Special tokens are
+    tokens like others, since SPLADE pools over them, too. The paper leaves all of this open, as well as how tokens are
+    averaged.
 
     Args:
         mlm: in evaluation mode; with or without an output vocabulary of its own.
         tokenizer: of the model.
         texts: read once; those without a word are passed over.
-        top: the k of the averages over a token's k largest logits.
+        top_k: the k of the averages over a token's k largest logits.
         max_length: tokens of a text, at most.
-        advance: called with the number of texts of every batch.
 
     Raises:
         ArgumentError: a k that is not between 1 and v.
@@ -155,42 +209,45 @@ def logit_statistics(
     """
     check_texts(texts)
     with torch.inference_mode(), without_logits(mlm) as layer:
-        v, largest = layer.weight.shape[0], max(top, default=1)
-        if min(top, default=1) < 1 or largest > v:
-            raise ArgumentError(f"a number of largest logits lies between 1 and {v}, the terms, not {list(top)}")
-        terms, non_negative = Moments(v), _LogitCounts()
-        scores, count = np.zeros(2 * len(top) + 2), 0
-        for hidden, offsets in token_states(mlm, tokenizer, texts, max_length):
+        v, largest = layer.weight.shape[0], max(top_k, default=1)
+        if min(top_k, default=1) < 1 or largest > v:
+            raise ArgumentError(
+                f"top_k: a number of largest logits lies between 1 and {v}, the terms, not {list(top_k)}"
+            )
+        terms, scores, count = Moments(v), np.zeros(2 * len(top_k) + 2), 0
+        tokens = total = squares = 0  # of numbers of logits that are not negative; sums of whole numbers are exact
+        for hidden, offsets in token_states(mlm, tokenizer, track(texts, "logits"), max_length):
             of_tokens = []
             for block in _blocks(hidden, layer):
                 variance, mean = torch.var_mean(block, dim=0, correction=0)
                 terms.add(len(block), mean.cpu().numpy(), variance.double().cpu().numpy() * len(block))
-                non_negative.add((block >= 0).sum(dim=1).tolist())
-                of_tokens.append(_token_scores(block, top))
+                numbers = (block >= 0).sum(dim=1).tolist()
+                tokens, total = tokens + len(numbers), total + sum(numbers)
+                squares += sum(number * number for number in numbers)
+                of_tokens.append(_token_scores(block, top_k))
             of_texts = np.add.reduceat(np.concatenate(of_tokens), offsets[:-1]) / np.diff(offsets)[:, None]
             scores += of_texts.sum(axis=0)
             count += len(of_texts)
-            advance(len(of_texts))
     if not count:
         raise DataError("there is no text to measure logits on")
     averages, deviations = (scores / count).reshape(-1, 2).T.tolist()
-    names = [*map(str, top), ALL]
+    names = [*map(str, top_k), ALL]
     return LogitStatistics(
         texts=count,
-        tokens=non_negative.count,
+        tokens=tokens,
         terms=v,
         logit_score_std=float(terms.std().mean()),
         doc_score_avg=dict(zip(names, averages, strict=True)),
         doc_score_std=dict(zip(names, deviations, strict=True)),
-        non_neg_terms_avg=non_negative.mean(),
-        non_neg_terms_std=non_negative.std(),
+        non_neg_terms_avg=total / tokens,
+        non_neg_terms_std=float(np.sqrt((tokens * squares - total**2) / tokens**2)),
     )
 
 
 def token_states(
     mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], max_length: int
 ) -> Iterator[tuple[Tensor, list[int]]]:
-    """The decoder's inputs [n, d] of batch after batch of texts and their b + 1 offsets, within `without_logits`."""
+    """Yield the decoder's inputs [n, d] of each batch of texts, and their b + 1 offsets, within `without_logits`."""
     waiting = (text for text in texts if text.strip())
     cut = {"truncation": True, "max_length": min(max_length, tokenizer.model_max_length)}
     while batch := list(islice(waiting, BATCH)):
@@ -216,58 +273,32 @@ def _token_scores(block: Tensor, top: Sequence[int]) -> NDArray[np.float64]:
     return found
 
 
-class _LogitCounts:
-    """Mean and standard deviation of whole numbers, from sums that are exact."""
-
-    def __init__(self) -> None:
-        self.count = self._sum = self._squares = 0
-
-    def add(self, numbers: Sequence[int]) -> None:
-        self.count += len(numbers)
-        self._sum += sum(numbers)
-        self._squares += sum(number * number for number in numbers)
-
-    def mean(self) -> float:
-        return self._sum / self.count
-
-    def std(self) -> float:
-        return float(np.sqrt((self.count * self._squares - self._sum**2) / self.count**2))
-
-
-class Recoverability(NamedTuple):
-    """The measure: see the module."""
-
-    texts: int
-    clusters: int
-    recoverability: float
-    inner_variance: float
-    inner_share: float
-
-
 def recoverability(
     mlm: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     texts: Sequence[str],
     clusters: int,
     *,
-    truth: str = LEXICAL,
-    max_length: int = MAX_LENGTH,
+    embedding: str = LEXICAL,
+    max_length: int = 128,
     seed: int = 0,
-    advance: Callable[[int], object] = lambda done: None,
 ) -> Recoverability:
     """Compare the clusters of a model's pooled logits with those of an embedding model.
 
-    The pooled logits are held, m x v numbers of 4 bytes: a thousand texts of 100,000 terms take 0.4 GB, twice.
+    The paper sketches the measure in two footnotes. Our reading of it: a text's vector has the largest logit of every
+    term, before any activation, since pre-trained models may have next to no logit above 0; each term less its mean
+    over the texts, since a common offset says nothing. k-means runs over these vectors scaled to length 1, and over the
+    embeddings, whose clusters are the truth. The vectors are held, m x v numbers of 4 bytes: a thousand texts of
+    100,000 terms take 0.4 GB, twice.
 
     Args:
         mlm: in evaluation mode.
         tokenizer: of the model.
         texts: m of them; repeated ones and those without a word are left out.
         clusters: how many.
-        truth: the embedding model, as in `vocable.evaluation.testsets.text_embeddings`.
+        embedding: the embedding model, as in `vocable.evaluation.testsets.text_embeddings`.
         max_length: tokens of a text, at most.
         seed: of k-means.
-        advance: called with the number of texts of every batch.
 
     Raises:
         ArgumentError: fewer clusters than 2, or more than different texts.
@@ -276,17 +307,16 @@ def recoverability(
     """
     check_texts(texts)
     usable = [text for text in dict.fromkeys(texts) if text.strip()]
-    true = cluster(text_embeddings(usable, truth), clusters, seed)
+    true = cluster(text_embeddings(usable, embedding), clusters, seed)
     pooled = []
     with torch.inference_mode(), without_logits(mlm) as layer:
-        for hidden, offsets in token_states(mlm, tokenizer, usable, max_length):
+        for hidden, offsets in token_states(mlm, tokenizer, track(usable, "clusters"), max_length):
             pooled.append(max_logits(hidden, layer.weight, layer.bias, offsets).cpu().numpy())
-            advance(len(offsets) - 1)
     return compare_clusters(np.concatenate(pooled), true, seed)
 
 
 def compare_clusters(logits: NDArray[np.float32], true: NDArray[np.int64], seed: int = 0) -> Recoverability:
-    """The measure of pooled `logits` [m, v], given the `true` cluster of each text [m]."""
+    """Return the measure of pooled `logits` [m, v], given the `true` cluster of each text [m]."""
     from sklearn.metrics import adjusted_rand_score
 
     count = len(np.unique(true))
@@ -308,70 +338,86 @@ def _coordinates(rows: NDArray[np.float32]) -> NDArray[np.float64]:
     return points
 
 
-class TermScores(NamedTuple):
+class Measurements(Tabled, Generic[R]):
+    """What a verb has measured: a sequence of records that knows its JSON values and its tables."""
+
+    def __init__(self, records: Sequence[R], tables: Sequence[Table | str]) -> None:
+        self._records, self._tables = list(records), list(tables)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __getitem__(self, position: int) -> R:
+        return self._records[position]
+
+    def __repr__(self) -> str:
+        return f"Measurements({self._records})"
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Return the records as JSON values."""
+        return [one.to_json() for one in self._records]
+
+    def table(self) -> list[Table | str]:
+        """Return the tables, and lines to print below them."""
+        return self._tables
+
+
+@dataclass(frozen=True)
+class TermWeights:
     """`logit_score_std`: the standard deviation of a term's weights, averaged over the `logit_cnt` terms that at least
-    `threshold` texts have, when `top_k` terms of each text are kept (None: all). None where there is no such term.
+    `min_count` texts have, when `top_k` terms of each text are kept (None: all). None where there is no such term.
     """
 
     top_k: int | None
-    threshold: int
+    min_count: int
     logit_cnt: int
     logit_score_std: float | None
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the figures as JSON values."""
+        return asdict(self)
 
-def term_scores(
-    parts: Iterable[csr_array], thresholds: Sequence[int] = (1,), *, top_k: Sequence[int | None] = (None,)
-) -> list[TermScores]:
-    """Measure the spread of each term's weights over encoded texts.
+
+def term_weights(
+    vectors: Vectors, *, min_count: Sequence[int] = (1,), top_k: Sequence[int | None] = (None,)
+) -> Measurements[TermWeights]:
+    """Measure how much the weights of a term differ between the texts that have it (Kim et al. 2026, appendix G).
 
     A text in which a term is not active says nothing about the term. Standard deviations are those of a population.
 
     Args:
-        parts: csr_array [n, v] each, read once and one at a time; the shards of a corpus, say.
-        thresholds: numbers of texts.
-        top_k: numbers of terms to keep of a text, each measured apart.
+        vectors: what `vocable encode` or `vocable index` wrote, a folder or several shards; or csr_array [n, v].
+        min_count: numbers of texts that a term must be in, each measured apart.
+        top_k: numbers of terms to keep of a text, each measured apart; None for all.
 
     Returns:
-        for each `top_k` in turn, its figures at each threshold.
+        for each `top_k` in turn, its figures at each `min_count`.
 
     Raises:
-        ArgumentError: a threshold below 1, or a top_k.
-        VectorsError: there is no part, or parts are of different vocabularies.
+        ArgumentError: a min_count below 1, or a top_k.
+        VectorsError: there is nothing to measure, or it is of different vocabularies, or damaged.
 
     >>> texts = csr_array(np.array([[1.0, 5.0], [3.0, 0.0]], dtype=np.float32))
-    >>> [(found.logit_cnt, found.logit_score_std) for found in term_scores([texts], [1, 2])]
+    >>> [(found.logit_cnt, found.logit_score_std) for found in term_weights(texts, min_count=[1, 2])]
     [(2, 0.5), (1, 1.0)]
     """
-    if min(thresholds, default=1) < 1:
-        raise ArgumentError(f"a threshold is a number of texts, 1 or more, not {min(thresholds)}")
-    gathered: list[Moments] = []
-    for part in parts:
-        v = part.shape[1]
-        gathered = gathered or [Moments(v) for _ in top_k]
-        if len(gathered[0].counts) != v:
-            raise VectorsError(f"vectors of {len(gathered[0].counts)} terms and of {v}: of different vocabularies")
-        for moments, k in zip(gathered, top_k, strict=True):
-            _add(moments, prune(part, k))
-    if not gathered:
-        raise VectorsError("there are no vectors to measure")
-    return [_at(moments, k, least) for moments, k in zip(gathered, top_k, strict=True) for least in thresholds]
+    if min(min_count, default=1) < 1:
+        raise ArgumentError(f"min_count is a number of texts, 1 or more, not {min(min_count)}")
+    records = []
+    for moments, k in zip(_gather(stored_parts(vectors).parts, Moments, top_k), top_k, strict=True):
+        for least in min_count:
+            often = moments.counts >= least
+            count = int(often.sum())
+            records.append(TermWeights(k, least, count, float(moments.std()[often].mean()) if count else None))
+    rows = [
+        [_kept(k), f"{least:,}", f"{count:,}", NONE if std is None else f"{std:.4f}"]
+        for k, least, count, std in (vars(one).values() for one in records)
+    ]
+    return Measurements(records, [Table("", ["kept", "min count", "logit-cnt", "logit-score-std"], rows)])
 
 
-def _add(moments: Moments, part: csr_array) -> None:
-    v, weights = part.shape[1], part.data.astype(np.float64)
-    counts = np.bincount(part.indices, minlength=v)
-    mean = np.bincount(part.indices, weights, minlength=v) / np.maximum(counts, 1)
-    moments.add(counts, mean, np.bincount(part.indices, (weights - mean[part.indices]) ** 2, minlength=v))
-
-
-def _at(moments: Moments, top_k: int | None, threshold: int) -> TermScores:
-    often = moments.counts >= threshold
-    found = int(often.sum())
-    return TermScores(top_k, threshold, found, float(moments.std()[often].mean()) if found else None)
-
-
-PERCENTILES = (50, 90, 99, 100)
 LONGEST = 20
+PERCENTILES = (50, 90, 99, 100)
 POSTING, TERM = 8, 8  # bytes of a posting (document and weight), and of a term's offset
 
 
@@ -393,7 +439,7 @@ class Postings:
 
     `all_terms` is over the v terms, `used_terms` over those that some text has. `l0` is of the number of terms of a
     text: "mean", "std" and percentiles ("p50", ...). `bytes` counts 8 for a posting and 8 for a term. `longest` are
-    the longest lists with their terms.
+    the longest lists with their terms, or their columns where the terms are not known.
     """
 
     top_k: int | None
@@ -403,106 +449,156 @@ class Postings:
     all_terms: Lengths
     used_terms: Lengths
     l0: dict[str, float]
-    longest: tuple[tuple[int, int], ...]
+    longest: tuple[tuple[str | int, int], ...]
 
-    def to_json(self, names: Sequence[str] | None = None) -> dict[str, Any]:
-        """The figures as JSON values, with the `names` of the v terms where they are known."""
-        longest = [{"term": term if names is None else names[term], "length": length} for term, length in self.longest]
+    def to_json(self) -> dict[str, Any]:
+        """Return the figures as JSON values."""
+        longest = [{"term": term, "length": length} for term, length in self.longest]
         lengths = {"all_terms": self.all_terms._asdict(), "used_terms": self.used_terms._asdict()}
-        return asdict(self) | lengths | {"longest": longest}
+        return vars(self) | lengths | {"longest": longest}
+
+
+def postings(
+    vectors: Vectors,
+    *,
+    top_k: Sequence[int | None] = (None,),
+    longest: int = LONGEST,
+    model: str | SparseEncoder | None = None,
+) -> Measurements[Postings]:
+    """Measure the postings lists that vectors make: how long they are, and how evenly (Kim et al. 2026, appendix H).
+
+    Args:
+        vectors: what `vocable encode` or `vocable index` wrote, a folder or several shards; or csr_array [n, v].
+        top_k: numbers of terms to keep of a text, each measured apart; None for all.
+        longest: how many of the longest lists to name; of lists of one length those of the lower terms.
+        model: whose words the terms are, if it is not where it was when it made the vectors.
+
+    Raises:
+        ArgumentError: a top_k below 1, `longest` below 0, or vectors of another vocabulary than the model's.
+        ModelError: the given model cannot be loaded.
+        VectorsError: there is nothing to measure, or it is of different vocabularies, or damaged.
+
+    >>> texts = csr_array(np.array([[1.0, 5.0, 0.0], [3.0, 0.0, 0.0]], dtype=np.float32))
+    >>> [found] = postings(texts)
+    >>> found.all_terms.mean, found.used_terms.mean, found.longest
+    (1.0, 1.5, ((0, 2), (1, 1)))
+    """
+    if longest < 0:
+        raise ArgumentError(f"longest must be 0 or more, not {longest}")
+    stored = stored_parts(vectors)
+    names = _names(stored.meta, model)
+    counts = _gather(stored.parts, _Counts, top_k)
+    records = [one.figures(k, longest, names) for one, k in zip(counts, top_k, strict=True)]
+    lengths, sizes = [], []
+    for one in records:
+        for which, spread in (("all", one.all_terms), ("used", one.used_terms)):
+            figures = [f"{value:,.2f}" for value in (spread.mean, spread.variance, spread.std)]
+            lengths.append([_kept(one.top_k), which, f"{spread.terms:,}", *figures, f"{spread.gini:.3f}"])
+        l0 = [f"{value:,.{0 if name.startswith('p') else 2}f}" for name, value in one.l0.items()]
+        sizes.append([_kept(one.top_k), *l0, f"{one.postings:,}", f"{one.bytes / 1e6:,.2f}"])
+    percentiles = [f"p{share}" for share in PERCENTILES]
+    header = ["kept", "L0 mean", "L0 std", *percentiles, "postings", "index MB"]
+    named = [f"{f'<{term}>' if isinstance(term, int) else term} {length:,}" for term, length in records[0].longest]
+    return Measurements(
+        records,
+        [
+            Table("length of a postings list", ["kept", "terms", "number", "mean", "var", "std", "gini"], lengths),
+            Table(f"terms per text, {records[0].texts:,} texts", header, sizes),
+            f"longest lists: {', '.join(named) or 'none'}",
+        ],
+    )
 
 
 class StoredParts(NamedTuple):
-    """Vectors on disk, a part [n, v] at a time, and what made them (None where the index does not say)."""
+    """Vectors, a part [n, v] at a time, and what made them (None where nothing says so)."""
 
-    parts: Iterator[csr_array]
+    parts: Iterable[csr_array]
     meta: VectorsMeta | None
 
 
-def stored_parts(place: str | os.PathLike[str]) -> StoredParts:
-    """The vectors of a place: a file or folder of `vocable encode`, of `vocable index`, or a saved `ExactIndex`.
+def stored_parts(vectors: Vectors) -> StoredParts:
+    """Open vectors: folders of `vocable encode`, of `vocable index`, a saved `ExactIndex`, or a matrix.
 
     Shards are read one at a time; an index, which is stored by term, is one part.
 
     Raises:
         VectorsError: there is nothing of the kind, or it is damaged.
     """
-    folder = Path(place)
-    if (folder / SETTINGS).is_file() and (folder / "postings").is_dir():
-        index = open_index(folder).postings
-    elif (folder / HEADER).is_file():
-        index = ExactIndex.load(folder)
-    else:
-        shards = read_shards(folder)
-        first = next(shards)
-        return StoredParts(_matrices(first.matrix, shards), first.meta)
-    return StoredParts(iter([index.get()]), index.meta)
-
-
-def postings(
-    parts: Iterable[csr_array], *, top_k: Sequence[int | None] = (None,), longest: int = LONGEST
-) -> list[Postings]:
-    """Measure the postings lists that vectors make.
-
-    Args:
-        parts: csr_array [n, v] each, read once and one at a time.
-        top_k: numbers of terms to keep of a text, each measured apart.
-        longest: how many of the longest lists to name; of lists of one length those of the lower terms.
-
-    Raises:
-        ArgumentError: a top_k below 1, or `longest` below 0.
-        VectorsError: there is no part, or parts are of different vocabularies.
-
-    >>> texts = csr_array(np.array([[1.0, 5.0, 0.0], [3.0, 0.0, 0.0]], dtype=np.float32))
-    >>> [found] = postings([texts])
-    >>> found.all_terms.mean, found.used_terms.mean, found.longest
-    (1.0, 1.5, ((0, 2), (1, 1)))
-    """
-    if longest < 0:
-        raise ArgumentError(f"longest must be 0 or more, not {longest}")
-    counts: list[_Counts] = []
-    for part in parts:
-        counts = counts or [_Counts(part.shape[1]) for _ in top_k]
-        if len(counts[0].lengths) != part.shape[1]:
-            raise VectorsError(f"vectors of {len(counts[0].lengths)} terms and of {part.shape[1]}")
-        for one, k in zip(counts, top_k, strict=True):
-            one.add(prune(part, k))
-    if not counts:
+    given = [vectors] if isinstance(vectors, str | os.PathLike | csr_array) else list(vectors)
+    if not given:
         raise VectorsError("there are no vectors to measure")
-    return [one.figures(k, longest) for one, k in zip(counts, top_k, strict=True)]
+    if isinstance(given[0], csr_array):
+        return StoredParts(given, None)
+    folder = Path(given[0])
+    if (folder / HEADER).is_file() or (folder / "postings").is_dir():
+        index = open_index(folder).postings if (folder / "postings").is_dir() else load_index(folder)
+        return StoredParts([index.get()], getattr(index, "meta", None))
+    shards = read_shards(given)
+    first = next(shards)
+    return StoredParts(chain([first.matrix], (shard.matrix for shard in shards)), first.meta)
+
+
+def _gather(parts: Iterable[csr_array], kind: Callable[[int], M], top_k: Sequence[int | None]) -> list[M]:
+    """For each `top_k`, what a `kind` has gathered over all parts."""
+    gathered: list[M] = []
+    for part in track(parts, "shards"):
+        gathered = gathered or [kind(part.shape[1]) for _ in top_k]
+        if len(gathered[0].counts) != part.shape[1]:
+            raise VectorsError(
+                f"vectors of {len(gathered[0].counts)} terms and of {part.shape[1]}: of different vocabularies"
+            )
+        for one, k in zip(gathered, top_k, strict=True):
+            one.add_vectors(prune(part, k))
+    return gathered
+
+
+def _kept(top_k: int | None) -> str:
+    return ALL if top_k is None else str(top_k)
+
+
+def _names(meta: VectorsMeta | None, model: str | SparseEncoder | None) -> list[str] | None:
+    """The words of the terms; None where the model that made the vectors is not at hand."""
+    if model is None and meta is None:
+        return None
+    try:
+        names = terms(load_model(model or (meta.model if meta else "")))
+    except ModelError:
+        if model is not None:
+            raise
+        return None
+    if meta is not None and fingerprint(names) != meta.vocabulary:
+        if model is not None:
+            raise ArgumentError(f"model {model_name(model)}: the vectors are of another vocabulary")
+        return None
+    return names
 
 
 class _Counts:
-    """How many texts have each term, int64 [v], and how many texts have 0, 1, 2, ... terms."""
+    """How many texts have each term, `counts` int64 [v], and how many texts have 0, 1, 2, ... terms."""
 
     def __init__(self, v: int) -> None:
-        self.lengths, self._texts = np.zeros(v, np.int64), np.zeros(1, np.int64)
+        self.counts, self._texts = np.zeros(v, np.int64), np.zeros(1, np.int64)
 
-    def add(self, part: csr_array) -> None:
-        self.lengths += np.bincount(part.indices, minlength=len(self.lengths))
+    def add_vectors(self, part: csr_array) -> None:
+        self.counts += np.bincount(part.indices, minlength=len(self.counts))
         texts = np.bincount(np.diff(part.indptr), minlength=len(self._texts))
         texts[: len(self._texts)] += self._texts
         self._texts = texts
 
-    def figures(self, top_k: int | None, longest: int) -> Postings:
-        order = np.argsort(-self.lengths, kind="stable")[:longest]
-        total, v = int(self.lengths.sum()), len(self.lengths)
+    def figures(self, top_k: int | None, longest: int, names: Sequence[str] | None) -> Postings:
+        order = np.argsort(-self.counts, kind="stable")[:longest].tolist()
+        lists = [(term if names is None else names[term], int(self.counts[term])) for term in order]
+        total = int(self.counts.sum())
         return Postings(
             top_k=top_k,
             texts=int(self._texts.sum()),
             postings=total,
-            bytes=POSTING * total + TERM * (v + 1),
-            all_terms=_spread(self.lengths),
-            used_terms=_spread(self.lengths[self.lengths > 0]),
+            bytes=POSTING * total + TERM * (len(self.counts) + 1),
+            all_terms=_spread(self.counts),
+            used_terms=_spread(self.counts[self.counts > 0]),
             l0=_l0(self._texts),
-            longest=tuple((int(term), int(self.lengths[term])) for term in order if self.lengths[term]),
+            longest=tuple((term, length) for term, length in lists if length),
         )
-
-
-def _matrices(first: csr_array, others: Iterable[Any]) -> Iterator[csr_array]:
-    yield first
-    for shard in others:
-        yield shard.matrix
 
 
 def _spread(lengths: NDArray[np.int64]) -> Lengths:
@@ -513,7 +609,7 @@ def _spread(lengths: NDArray[np.int64]) -> Lengths:
 
 
 def gini(lengths: NDArray[np.int64]) -> float:
-    """The Gini coefficient of numbers that are not negative: the mean difference of two of them over twice their mean.
+    """Return the Gini coefficient of numbers >= 0: the mean difference of two of them over twice their mean.
 
     >>> gini(np.array([1, 1, 1])), gini(np.array([0, 0, 0, 8]))
     (0.0, 0.75)

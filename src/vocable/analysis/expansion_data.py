@@ -1,13 +1,11 @@
-"""What an output term is: a proper name, a stop word, a piece of a word ... ("Understanding Wacky Weights: A Dissection
-of SPLADE's Learned Term Importance", table 3, groups the wackiest terms of a model like this by eye).
-
-What the measure of wackiness needs of an expander: a model's vectors of inputs, and what they retrieve.
+"""What an expander does to texts: its vectors of the inputs, what these retrieve, and of what kind its terms are.
 
 Letters: m inputs, n documents of the collection, v terms, k retrieved documents.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import unicodedata
 from collections import Counter
@@ -20,16 +18,20 @@ from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
 from vocable.adapt.alignment import Surface, token_surfaces
+from vocable.analysis.expanders import Expander
 from vocable.encoder.encode import DType, encode
 from vocable.encoder.fuse import splade_modules
+from vocable.encoder.load import load
 from vocable.encoder.output_vocabulary import output_vocabulary
-from vocable.encoder.terms import own_terms, special_columns, terms
-from vocable.errors import check_texts
-from vocable.evaluation.wackiness import check_depth, without_itself
+from vocable.encoder.terms import Words, fingerprint, own_terms, special_columns, terms
+from vocable.errors import ArgumentError, VectorsError, check_texts
+from vocable.evaluation.wackiness import without_itself
+from vocable.search.bm25 import count_words
 from vocable.search.exact import ExactIndex
+from vocable.vectors import Sources, read_vectors
 
 
-class Measured(NamedTuple):
+class ExpansionData(NamedTuple):
     """An expander at work on m inputs and n documents; the arguments of `vocable.evaluation.wackiness.wackiness`."""
 
     name: str
@@ -42,70 +44,101 @@ class Measured(NamedTuple):
     special: np.ndarray = np.empty(0, dtype=np.int64)  # columns of special tokens
 
 
-def measured_model(
-    name: str,
-    model: SparseEncoder,
-    queries: Sequence[str],
+def expansion_data(
+    expander: SparseEncoder | Expander,
+    texts: Sequence[str],
     documents: Sequence[str],
     k: int = 100,
     *,
-    dtype: DType = "auto",
-) -> Measured:
-    """Encode queries and documents with a model from `vocable.load`, and search exactly; `dtype` is that of `encode`.
-
-    Raises:
-        ArgumentError: k below 1.
-    """
-    check_texts(queries, "queries")
-    check_texts(documents, "documents")
-    check_depth(k)
-    counts, found = own_terms(model, documents), encode(model, documents, dtype=dtype)
-    vectors = encode(model, queries, role="query", dtype=dtype)
-    return measured_vectors(name, model, vectors, own_terms(model, queries), ExactIndex(found), counts, k)
-
-
-def measured_vectors(
-    name: str,
-    model: SparseEncoder,
-    vectors: csr_array,
-    own: csr_array,
-    index: ExactIndex,
-    counts: csr_array,
-    k: int = 100,
-    *,
+    name: str = "",
     itself: np.ndarray | None = None,
-) -> Measured:
-    """The same from what is encoded already.
+    vectors: csr_array | None = None,
+    query_vectors: csr_array | None = None,
+    ids: Sequence[str] | None = None,
+    splitter: Words = "any",
+    dtype: DType = "auto",
+) -> ExpansionData:
+    """Expand m inputs and search the n documents with them, exactly.
 
     Args:
-        name: of the model, as it is to be called.
-        model: whose terms the vectors have.
-        vectors: [m, v], the inputs.
-        own: [m, v], their own terms.
-        index: the n documents.
-        counts: [n, v], the documents' own terms.
+        expander: a model from `vocable.load`, or what `vocable.analysis.expanders.open_expander` made of the documents.
+        texts: the inputs.
+        documents: the collection.
         k: documents that an input retrieves.
+        name: what the expander is called.
         itself: [m], for inputs that are documents of the collection, the row of each: it is not among the k that it
             retrieves. (Its expansions do not stand in it, so that it could only take the place of another.)
+        vectors, query_vectors: of a model, the documents [n, v] and queries [m, v] where they are encoded already.
+        ids: of the documents, which decide the order of equal scores; by default the rows do.
+        splitter: which words of a text are terms, as `own_terms` says it of its `words`.
+        dtype: as in `vocable.encode`.
 
     Raises:
-        ArgumentError: k below 1.
+        ArgumentError: k below 1, or texts that the expander cannot expand.
         VectorsError: the shapes do not fit together.
     """
-    check_depth(k)
-    rows = index.search(vectors, k if itself is None else k + 1).rows
+    check_texts(texts)
+    check_texts(documents, "documents")
+    if k < 1:
+        raise ArgumentError(f"k must be at least 1, not {k}")
+    deep = k if itself is None else k + 1
+
+    def others(rows: np.ndarray) -> np.ndarray:
+        return rows if itself is None else without_itself(rows, itself)
+
+    if not isinstance(expander, SparseEncoder):
+        expanded = expander.expand(texts)
+        own, counts = (count_words(expander.index.words(part), expander.vocabulary) for part in (texts, documents))
+        known = expanded[:, : len(expander.index.vocabulary)]  # no document has the words that follow
+        words = list(expander.vocabulary)
+        rows = others(expander.index.search(known, deep).rows)
+        return ExpansionData(name, expanded, own, rows, counts, word_surfaces(words), words)
+    collection = encode(expander, documents, dtype=dtype) if vectors is None else vectors
+    counts = own_terms(expander, documents, words=splitter)
     if itself is not None:
-        rows = without_itself(rows, itself)
-    return Measured(name, vectors, own, rows, counts, model_surfaces(model), terms(model), special_columns(model))
+        inputs, own = collection[itself], counts[itself]
+    else:
+        inputs = encode(expander, texts, role="query", dtype=dtype) if query_vectors is None else query_vectors
+        own = own_terms(expander, texts, words=splitter)
+    rows = others(ExactIndex(collection, ids).search(inputs, deep).rows)
+    marks = model_surfaces(expander), terms(expander), special_columns(expander)
+    return ExpansionData(name, inputs, own, rows, counts, *marks)
+
+
+def stored_vectors(sources: Sources, model: SparseEncoder, ids: Sequence[str]) -> csr_array:
+    """Read the vectors [n, v] of the texts with these n ids, by row, from folders or shards of `vocable encode`.
+
+    Raises:
+        VectorsError: they are damaged, of another vocabulary than the model's, or miss a text.
+    """
+    stored, named = read_vectors(sources), ", ".join(as_setting(sources))
+    if stored.meta.vocabulary != fingerprint(terms(model)):
+        raise VectorsError(f"{named}: the vectors are of {stored.meta.model}, which has another vocabulary")
+    rows = {name: row for row, name in enumerate(stored.ids)}
+    missing = next((name for name in ids if name not in rows), None)
+    if missing is not None:
+        raise VectorsError(f"{named}: there is no vector of the text {missing!r}")
+    return stored.matrix[[rows[name] for name in ids]]
+
+
+def as_setting(sources: Sources | None) -> list[str]:
+    """Return the paths as JSON values."""
+    paths = [sources] if isinstance(sources, str | os.PathLike) else sources or []
+    return [os.fspath(path) for path in paths]
+
+
+def load_model(model: str | SparseEncoder) -> SparseEncoder:
+    """Return the model, loaded if it is a name."""
+    return load(model) if isinstance(model, str) else model
 
 
 def word_surfaces(words: Sequence[str]) -> list[Surface]:
-    """The surfaces of terms that are words."""
+    """Return the surfaces of terms that are words."""
     return [Surface(word, True, "word" if any(map(str.isalnum, word)) else "punctuation") for word in words]
 
 
 def model_surfaces(model: SparseEncoder) -> list[Surface]:
-    """What each of the v output terms of `model` stands for in a text; a column without a token is a special one."""
+    """Return what each of the v output terms stands for in a text; a column without a token is a special one."""
     [(transformer, _), *_] = splade_modules(model)
     names = terms(model)
     if output_vocabulary(transformer.auto_model) is not None:
@@ -132,7 +165,7 @@ WORD = re.compile(r"[^\W\d_]{2,}")
 
 
 def term_kind(surface: Surface, names: Collection[str] = ()) -> str:
-    """The kind of a term, the first of these that it is.
+    """Return the kind of a term, the first of these that it is (Polyakov et al. 2026, table 3, by eye).
 
     | kind | what is one |
     |:--|:--|
@@ -173,12 +206,12 @@ def term_kind(surface: Surface, names: Collection[str] = ()) -> str:
 
 
 def term_kinds(surfaces: Sequence[Surface], names: Collection[str] = ()) -> list[str]:
-    """The kind of each of v terms, by column."""
+    """Return the kind of each of v terms, by column."""
     return [term_kind(surface, names) for surface in surfaces]
 
 
 def proper_names(texts: Iterable[str], *, share: float = 0.8, least: int = 3) -> set[str]:
-    """The words, in lower case, that texts write with a capital letter where others have none.
+    """Return the words, in lower case, that texts write with a capital letter where others have none.
 
     A word counts where it is not the first of its sentence, and where at least half of the sentence's other words begin
     with a small letter: headings and texts in capitals say nothing. It is a proper name if it counts `least` times and

@@ -1,8 +1,6 @@
-"""Figures of trained runs, drawn with matplotlib (`pip install 'vocable[figures]'`).
-
-A function that draws returns the matplotlib `Figure`, which `save_figure` writes to a file.
-
-The figure of Normalized Wackiness Curves, drawn with matplotlib (`pip install 'vocable[figures]'`).
+"""Figures, drawn with matplotlib (`pip install 'vocable[figures]'`): quality against FLOPS, Normalized Wackiness
+Curves, and what is left without the wackiest terms. A function that draws returns a matplotlib `Figure`, which
+`save_figure` writes to a file.
 """
 
 from __future__ import annotations
@@ -16,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from vocable.analysis.wackiness import area
 from vocable.errors import ArgumentError, require_extra
 from vocable.evaluation.grid import COLUMNS, GridPoint, Setting, swept
 from vocable.storage import replacing
@@ -26,11 +23,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from vocable.analysis.removal import Removal
+    from vocable.analysis.wackiness import Finding
+
 FORMATS = (".png", ".svg")
 ACROSS = 3  # panels beside each other
 PANEL = (5.0, 4.0)  # inches
 MARKERS = "osD^vPX*"
 VARIANTS = ("minimum_match", "rescore")  # settings that are no pruning
+SIZE = (7.0, 4.5)  # inches
+STYLES = ("-", "--", "-.", ":")
+WACKY, RANDOM, WHOLE = "C3", "C0", "0.3"  # colours
 
 
 class Panel(NamedTuple):
@@ -66,8 +69,7 @@ def check_figure(path: str | Path) -> None:
 
 
 def effectiveness_against_flops(results: Mapping[str, RunResult]) -> Figure:
-    """Draw each measure against FLOPS, one curve a variant and one point a swept value ("Rescaling MLM-Head for Neural
-    Sparse Retrieval", figure 2).
+    """Draw each measure against FLOPS, one curve a variant and one point a swept value (Jang et al. 2026, figure 2).
 
     Each dataset has a panel, and their mean stands in front of several. Points of a curve are joined in the order of
     the sweep. FLOPS is logarithmic, so that a run without any shared term has no place and is left out.
@@ -89,9 +91,9 @@ def effectiveness_against_flops(results: Mapping[str, RunResult]) -> Figure:
 
 
 def pruning_against_flops(points: Sequence[GridPoint]) -> Figure:
-    """Draw each measure against FLOPS, one curve a system and one point a pruning ("The Pre-Training Study of
-    Expanded-SPLADE Models on Web Document Titles", figure 1). A threshold on matches, or a second step, makes another
-    curve. Points of a curve are joined by FLOPS.
+    """Draw each measure against FLOPS, one curve per system and one point per pruning (Kim et al. 2026, figure 1).
+
+    A threshold on matches, or a second step, makes another curve. Points of a curve are joined by FLOPS.
 
     Args:
         points: what `vocable.evaluation.grid.search_grid` gives. Those without FLOPS have no place and are left out.
@@ -130,7 +132,7 @@ def save_figure(figure: Figure, path: str | Path) -> None:
 
 
 def curves(results: Mapping[str, RunResult], panel: Panel) -> dict[str, list[Point]]:
-    """The points of each curve of a panel, in the order of the results."""
+    """Return the points of each curve of a panel, in the order of the results."""
     found: dict[str, list[Point]] = defaultdict(list)
     for result in results.values():
         pairs = [(_value(result, dataset, FLOPS), _value(result, dataset, panel.measure)) for dataset in panel.datasets]
@@ -155,13 +157,9 @@ def _panels(results: Mapping[str, RunResult]) -> Iterator[Panel]:
 
 def _figure(panels: Sequence[tuple[Panel, Mapping[str, Sequence[Point]]]], labels: str) -> Figure:
     """The panels with their curves, beside and below each other; `labels` says what is written at the points."""
-    from matplotlib.figure import Figure
-
-    columns = min(ACROSS, len(panels))
-    rows = -(-len(panels) // columns)
-    figure = Figure(figsize=(PANEL[0] * columns, PANEL[1] * rows), layout="constrained")
-    for number, (panel, found) in enumerate(panels, start=1):
-        _draw(figure.add_subplot(rows, columns, number), panel, found)
+    figure = _panels_figure(len(panels), ACROSS)
+    for axes, (panel, found) in zip(figure.axes, panels, strict=True):
+        _draw(axes, panel, found)
     handles, names = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, names, title=f"labels: {labels}", loc="outside lower center", ncols=4, frameon=False)
     return figure
@@ -197,17 +195,11 @@ def _draw(axes: Axes, panel: Panel, found: Mapping[str, Sequence[Point]]) -> Non
     axes.grid(alpha=0.3, which="both")
 
 
-SIZE = (7.0, 4.5)  # inches
-STYLES = ("-", "--", "-.", ":")
-
-
-def wackiness_curves(curves: Mapping[str, np.ndarray]) -> Figure:
-    """Draw the curve of each model ("Understanding Wacky Weights: A Dissection of SPLADE's Learned Term Importance",
-    figure 4), the least wacky model first in the legend. `vocable.analysis.figures.save_figure` writes it to a file.
+def wackiness_curves(findings: Sequence[Finding]) -> Figure:
+    """Draw the curve of each expander, the least wacky first in the legend (Polyakov et al. 2026, figure 4).
 
     Args:
-        curves: by the model's name, what `vocable.analysis.wackiness.curve` gives; one of nan alone (a model
-            that expands nothing) has no place.
+        findings: from `vocable.analysis.wackiness.find`; one that expands nothing has no place.
 
     Raises:
         ArgumentError: there is nothing to draw.
@@ -216,18 +208,80 @@ def wackiness_curves(curves: Mapping[str, np.ndarray]) -> Figure:
     require_extra("matplotlib", "figures")
     from matplotlib.figure import Figure
 
-    shown = {name: heights for name, heights in curves.items() if not np.isnan(heights).any()}
+    shown = [one for one in findings if not np.isnan(one.w_auc)]
     if not shown:
         raise ArgumentError("nothing to draw: no term is an expansion")
     figure = Figure(figsize=SIZE, layout="constrained")
     axes = figure.add_subplot()
-    for number, (name, heights) in enumerate(sorted(shown.items(), key=lambda pair: area(pair[1]))):
-        places = np.linspace(0, 100, len(heights)) if len(heights) > 1 else np.array([50.0])
-        style, marker = STYLES[number // 10 % len(STYLES)], "" if len(heights) > 1 else "o"
-        axes.plot(places, heights, style, marker=marker, color=f"C{number}", label=f"{name} ({area(heights):.3f})")
+    for number, one in enumerate(sorted(shown, key=lambda one: one.w_auc)):
+        places = np.linspace(0, 100, len(one.curve)) if len(one.curve) > 1 else np.array([50.0])
+        style, marker = STYLES[number // 10 % len(STYLES)], "" if len(one.curve) > 1 else "o"
+        axes.plot(places, one.curve, style, marker=marker, color=f"C{number}", label=f"{one.name} ({one.w_auc:.3f})")
     axes.set_xlabel("terms that are expansions, wackiest first (%)")
     axes.set_ylabel("mean Wackiness Score")
     axes.set_ylim(-0.02, 1.02)
     axes.grid(alpha=0.3)
     axes.legend(title="W-AUC", frameon=False, loc="lower left")
+    return figure
+
+
+def removal_figure(removals: Sequence[Removal]) -> Figure:
+    """Draw each measure against the number of removed terms (Polyakov et al. 2026, figures 2 and 3).
+
+    Each dataset and measure has a panel. The line is without the wackiest terms, its marker filled where the value lies
+    outside the band: mean and 95 % interval without as many random terms.
+
+    Args:
+        removals: from `vocable.analysis.removal.remove_wackiest`, with one list of measures.
+
+    Raises:
+        ArgumentError: there are none.
+        MissingExtraError: matplotlib is not installed.
+    """
+    require_extra("matplotlib", "figures")
+    from matplotlib.ticker import NullLocator
+
+    if not removals:
+        raise ArgumentError("nothing to draw: there is no removal")
+    measures = list(removals[0].full)
+    panels = [(one, measure) for one in removals for measure in measures]
+    columns = len(measures) if 1 < len(measures) <= ACROSS else ACROSS
+    figure = _panels_figure(len(panels), columns)
+    for axes, (removal, measure) in zip(figure.axes, panels, strict=True):
+        thresholds = [point.threshold for point in removal.points]
+        found = [point.measures[measure] for point in removal.points]
+        bands, values = [one.random for one in found], [one.wacky for one in found]
+        lows, highs = [band.low for band in bands], [band.high for band in bands]
+        axes.axhline(removal.full[measure], color=WHOLE, linestyle=":", label="nothing removed")
+        axes.fill_between(
+            thresholds, lows, highs, color=RANDOM, alpha=0.2, linewidth=0, label="95 % of random removals"
+        )
+        axes.plot(thresholds, [band.mean for band in bands], color=RANDOM, linestyle="--", label="random terms, mean")
+        axes.plot(thresholds, values, color=WACKY, label="wackiest terms (filled: outside the 95 %)")
+        for threshold, one in zip(thresholds, found, strict=True):
+            face = "white" if one.wacky_is == "inside" else WACKY
+            axes.plot([threshold], [one.wacky], marker="o", color=WACKY, markerfacecolor=face)
+        axes.set_xscale("log")
+        removed = [(point.threshold, point.wacky.terms) for point in removal.points]  # a dataset may have fewer
+        ticks = [f"{most:,}" + ("" if terms == most else f"\n({terms:,} here)") for most, terms in removed]
+        axes.set_xticks(thresholds, ticks)
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.set_xlabel(f"terms removed from {removal.role} expansions")
+        axes.set_ylabel(measure)
+        axes.set_title(Path(removal.dataset).name, parse_math=False)
+        axes.grid(alpha=0.3)
+    handles, names = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=2, frameon=False)
+    return figure
+
+
+def _panels_figure(count: int, columns: int) -> Figure:
+    """A figure with `count` empty panels, `columns` of them beside each other at most."""
+    from matplotlib.figure import Figure
+
+    columns = min(columns, count)
+    rows = -(-count // columns)
+    figure = Figure(figsize=(PANEL[0] * columns, PANEL[1] * rows), layout="constrained")
+    for number in range(1, count + 1):
+        figure.add_subplot(rows, columns, number)
     return figure

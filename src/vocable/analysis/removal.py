@@ -1,81 +1,80 @@
-"""What the wackiest expansion terms are worth: search without them, and without as many random ones.
+"""The verb `removal`: what the wackiest expansion terms are worth (Polyakov et al. 2026, sections 4.1 and 5.1).
 
-"Understanding Wacky Weights: A Dissection of SPLADE's Learned Term Importance", sections 4.1 and 5.1. A term is removed
-where it is an expansion, never where it stands in the text itself.
+A dataset is searched without some of its expansion terms, and without as many random ones, again and again, with
+nothing encoded again: vectors lose entries, and only the queries that this touches are searched and measured again. A
+term is removed where it is an expansion, never where it stands in the text itself. `wacky_pruner` does so for `prune`.
 
-Which terms to call wacky: the share of the scored terms that come first in the ranking of stored scores.
+FOLDER/index.html           everything on one page
+FOLDER/results.json         every figure, each draw's included
+FOLDER/removal.md           the tables
+FOLDER/removal.png, .svg    the figure
+FOLDER/scores.parquet       the wackiness of the terms, where it was measured here
 
-A dataset that can be searched without some of its expansion terms, again and again, with nothing encoded again.
-
-Vectors lose entries, and only the queries that this touches are searched and measured again.
-
-Letters: m vectors of the side that loses terms, e entries of theirs, q queries, n documents, v output vocabulary.
-
-The steps between a model, a dataset and its removals, each of which is kept on disk until all are done.
-
-Pruning by wackiness: a model's wackiest expansion terms leave stored vectors.
+Letters: m vectors of the role that loses terms, e entries of theirs, q queries, n documents, v output vocabulary.
 """
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from itertools import product
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 from ir_measures import Measure
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
-from vocable.analysis.expansion_data import measured_vectors, proper_names
-from vocable.analysis.wackiness import Choices, find, read_scores, write_scores
-from vocable.analysis.wackiness_report import scores_meta
-from vocable.data import Document
+from vocable.analysis.expansion_data import (
+    as_setting,
+    expansion_data,
+    load_model,
+    proper_names,
+    stored_vectors,
+)
+from vocable.analysis.figures import removal_figure
+from vocable.analysis.report import PAGE, RESULTS, Section, drawing, settings_section, write_page
+from vocable.analysis.wackiness import Choices, find, read_wackiest, write_scores
+from vocable.data import Document, read_corpus, read_queries
+from vocable.encoder.encode import DType
+from vocable.encoder.roles import Role
+from vocable.encoder.stream import checksum, model_name
 from vocable.encoder.terms import expansion_entries, fingerprint, flags, own_terms, remove_expansions, terms
-from vocable.errors import ArgumentError, DataError
+from vocable.errors import ArgumentError, DataError, require_extra
 from vocable.evaluation.compare import paired_t_test
+from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.quality import JudgedMeasures, depth, parse_measures
-from vocable.evaluation.retrieval import Encoded
-from vocable.evaluation.wackiness import ranked
+from vocable.evaluation.retrieval import Encoded, encode_dataset
+from vocable.progress import track
 from vocable.search.exact import ExactIndex
 from vocable.search.ranking import Ranking
-from vocable.storage import read_record, write_record
-from vocable.vectors import as_vectors, selected
+from vocable.storage import fingerprint as inputs_fingerprint
+from vocable.storage import finish, finished, read_record, replacing, resumable, write_record
+from vocable.tables import NONE, Table, Tabled, p_value
+from vocable.vectors import Sources, read_shards, selected
 
-SHARE = 0.1  # our reading: the score says which of two terms is the wackier, and nowhere where wacky begins
-
-
-def read_wacky_terms(path: str | os.PathLike[str], names: Sequence[str], share: float = SHARE) -> frozenset[str]:
-    """The wackiest terms of a file of scores, as `vocable.search.explain` marks them.
-
-    Args:
-        path: what `write_scores` wrote.
-        names: the v terms of the model that is explained, by column.
-        share: of the terms that have a score, rounded up.
-
-    Raises:
-        ArgumentError: a share that is not above 0 and at most 1.
-        VectorsError: no file of scores, or they are of another vocabulary.
-    """
-    if not 0 < share <= 1:
-        raise ArgumentError(f"the share of wacky terms must be above 0 and at most 1, not {share}")
-    stored = read_scores(path, fingerprint(list(names)))
-    columns = ranked(stored.scores, stored.inputs)
-    return frozenset(names[column] for column in columns[: math.ceil(share * len(columns) - 1e-9)].tolist())
-
-
-Side = Literal["query", "document"]
 PerQuery = Mapping[str, Mapping[str, float]]  # {measure: {query id: value}}
 
 MEASURES = ("nDCG@10", "R@100")
 DEPTH = 1000  # results of a query where a measure has no cutoff
+THRESHOLDS = (10, 100, 1000, 10_000)
+DRAWS = 10
+SCORES = "scores.parquet"
+EXPLANATION = (
+    "Of the wackiest terms, those that expand a text of the dataset are removed wherever they do (terms), never where "
+    "they stand in the text itself; entries is the share of all expansions that goes with them. p is of the paired "
+    "t-test of the queries' values against those with nothing removed. random is the mean over draws of as many of the "
+    "dataset's expansion terms, and the interval mean ± 2 standard deviations; the last column says where the value "
+    "without the wackiest terms lies. In the figure a filled marker lies outside."
+)
 
 
-class Outcome(NamedTuple):
+@dataclass(frozen=True)
+class Outcome:
     """A search without some terms.
 
     `terms` is how many of them were expansions here, `share` the share of the expansion entries that went with them,
@@ -102,7 +101,7 @@ class Ablation:
         own: csr_array,
         measures: Sequence[str | Measure] = MEASURES,
         *,
-        side: Side = "query",
+        role: Role = "query",
         threads: int | None = None,
     ) -> None:
         """Make ready for removals.
@@ -112,76 +111,67 @@ class Ablation:
             own: [m, v] the terms that stand in the texts, from `vocable.encoder.terms.own_terms`.
             measures: ir_measures names. A query gets as many results as the deepest of them looks at, 1000 where one
                 has no cutoff.
-            side: which vectors lose terms; m is q for queries and n for documents, whose index is then built anew for
+            role: which vectors lose terms; m is q for queries and n for documents, whose index is then built anew for
                 every removal.
             threads: of a search, all cores unless given.
 
         Raises:
-            ArgumentError: an unknown measure or side.
+            ArgumentError: an unknown measure or role.
             VectorsError: `own` is not of the shape of the vectors.
         """
-        if side not in ("query", "document"):
-            raise ArgumentError(f"side must be query or document, not {side!r}")
+        if role not in ("query", "document"):
+            raise ArgumentError(f"role must be query or document, not {role!r}")
         parsed = parse_measures(measures)
-        self.encoded, self.side = encoded, side
-        self._vectors = as_vectors(encoded.queries if side == "query" else encoded.documents)
+        self.encoded, self.role = encoded, role
+        self._vectors = encoded.queries if role == "query" else encoded.documents
         self._is_expansion = expansion_entries(self._vectors, own)
         self.candidates = np.unique(self._vectors.indices[self._is_expansion]).astype(np.int64)
         self._judged_measures = JudgedMeasures(parsed, encoded.dataset)
-        self._k = max(depth(measure) or DEPTH for measure in parsed.values())
-        self._threads, self._query_ids = threads, encoded.query_ids
-        self._document_ids = np.array(encoded.document_ids, dtype=object)
+        self._k, self._threads = max(depth(measure) or DEPTH for measure in parsed.values()), threads
+        self._query_ids, self._document_ids = encoded.query_ids, np.array(encoded.document_ids, dtype=object)
 
     @cached_property
     def full(self) -> PerQuery:
         """The values of the whole vectors."""
-        return self._measured(self._index, self.encoded.queries, np.arange(len(self._query_ids)))
+        return self._measure(self._index, self.encoded.queries, np.arange(len(self._query_ids)))
 
     def values(self) -> dict[str, float]:
-        """The figure of each measure for the whole vectors."""
+        """Return the figure of each measure for the whole vectors."""
         return self._judged_measures.aggregated(self.full)
 
     def without(self, terms: np.ndarray) -> Outcome:
         """Search without the expansions that are one of `terms` (columns, each once)."""
-        chosen = flags(terms, self._vectors.shape[1])
-        gone = self._is_expansion & chosen[self._vectors.indices]
-        changed, queries, index = self._left(gone)
-        again = self._measured(index, queries, changed) if len(changed) else {}
+        mask = flags(terms, self._vectors.shape[1])
+        gone = self._is_expansion & mask[self._vectors.indices]
+        queries, index = self.encoded.queries, self._index
+        if self.role == "query":
+            changed = _rows_with(self._vectors, gone)
+            left = selected(self._vectors, ~gone)[changed]
+        else:  # a document that lost a term gives another score only to a query that has the term
+            lost = flags(self._vectors.indices[gone], self._vectors.shape[1])
+            changed = _rows_with(queries, lost[queries.indices])
+            left = queries[changed]
+            if len(changed):
+                index = ExactIndex(selected(self._vectors, ~gone), self.encoded.document_ids)
+        again = self._measure(index, left, changed) if len(changed) else {}
         per_query = {name: {**values, **again.get(name, {})} for name, values in self.full.items()}
         return Outcome(
-            terms=int(chosen[self.candidates].sum()),
+            terms=int(mask[self.candidates].sum()),
             share=float(gone.sum() / max(1, self._is_expansion.sum())),
             changed=len(changed),
             values=self._judged_measures.aggregated(per_query),
             p={name: paired_t_test(self.full[name], values) for name, values in per_query.items()},
         )
 
-    def _left(self, gone: np.ndarray) -> tuple[np.ndarray, csr_array, ExactIndex]:
-        """The rows of the queries that have to be searched again, their vectors, and the index.
-
-        `gone` is one bool an entry: whether it is removed.
-        """
-        queries = self.encoded.queries
-        if self.side == "query":
-            changed = _rows_with(self._vectors, gone)
-            return changed, selected(self._vectors, ~gone)[changed], self._index
-        # A document that lost a term gives another score only to a query that has the term.
-        lost = flags(self._vectors.indices[gone], self._vectors.shape[1])
-        changed = _rows_with(queries, lost[queries.indices])
-        index = ExactIndex(selected(self._vectors, ~gone), self.encoded.document_ids) if len(changed) else self._index
-        return changed, queries[changed], index
-
     @cached_property
     def _index(self) -> ExactIndex:
         return ExactIndex(self.encoded.documents, self.encoded.document_ids)
 
-    def _measured(self, index: ExactIndex, queries: csr_array, rows: np.ndarray) -> PerQuery:
+    def _measure(self, index: ExactIndex, queries: csr_array, rows: np.ndarray) -> PerQuery:
         """The values of the queries in `rows`, whose vectors are `queries`."""
         ranking = index.search(queries, self._k, threads=self._threads)
-        return self._judged_measures.per_query(dict(zip(self._ids(rows), self._answers(ranking), strict=True)))
-
-    def _ids(self, rows: np.ndarray) -> list[str]:
-        return [self._query_ids[row] for row in rows.tolist()]
+        ids = [self._query_ids[row] for row in rows.tolist()]
+        return self._judged_measures.per_query(dict(zip(ids, self._answers(ranking), strict=True)))
 
     def _answers(self, ranking: Ranking) -> list[dict[str, float]]:
         """The hits of each query as {document id: score}; a record for each of millions of hits would take longer."""
@@ -200,71 +190,64 @@ def _rows_with(matrix: csr_array, entries: np.ndarray) -> np.ndarray:
     return np.flatnonzero(counts)
 
 
-THRESHOLDS = (10, 100, 1000, 10_000)
-DRAWS = 10
-
-
-class Band(NamedTuple):
-    """The 95 % interval of a measure under random removal: `mean` - 2 `std` to `mean` + 2 `std`."""
+@dataclass(frozen=True)
+class Band:
+    """The 95 % interval of a measure under random removal: `mean` - 2 `std` to `mean` + 2 `std` (of a sample)."""
 
     mean: float
     std: float
+    low: float
+    high: float
 
-    @property
-    def low(self) -> float:
-        """The lower end."""
-        return self.mean - 2 * self.std
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Band:
+        """Return the interval of the draws' values.
 
-    @property
-    def high(self) -> float:
-        """The upper end."""
-        return self.mean + 2 * self.std
+        >>> Band.of([0.4, 0.6]).mean
+        0.5
+        """
+        mean, std = float(np.mean(values)), float(np.std(values, ddof=1))
+        return cls(mean, std, mean - 2 * std, mean + 2 * std)
 
     def side_of(self, value: float) -> str:
-        """Where a value lies: "below", "inside" or "above"; a difference that rounding can make is none.
+        """Return where a value lies: "below", "inside" or "above"; a difference that rounding can make is none.
 
-        >>> Band(0.5, 0.01).side_of(0.47), Band(0.5, 0.01).side_of(0.52), Band(0.5, 0.0).side_of(0.5)
-        ('below', 'inside', 'inside')
+        >>> Band.of([0.5, 0.5]).side_of(0.5), Band.of([0.4, 0.6]).side_of(0.9)
+        ('inside', 'above')
         """
         return "below" if value < self.low - 1e-12 else "above" if value > self.high + 1e-12 else "inside"
 
 
 @dataclass(frozen=True)
+class Measured:
+    """A measure without the wackiest terms: its value, what this is more than that of the whole vectors, p of the
+    paired t-test against these, and where it lies beside the interval of the random draws.
+    """
+
+    wacky: float
+    difference: float
+    p: float
+    wacky_is: str
+    random: Band
+
+
+@dataclass(frozen=True)
 class Point:
-    """The removal of the `threshold` wackiest terms, beside draws of as many random ones."""
+    """The removal of the `threshold` wackiest terms, beside draws of as many random ones, by measure and whole."""
 
     threshold: int
+    measures: dict[str, Measured]
     wacky: Outcome
     random: tuple[Outcome, ...]
 
-    def band(self, measure: str) -> Band:
-        """The interval of the draws; the standard deviation is that of a sample."""
-        values = np.array([outcome.values[measure] for outcome in self.random])
-        return Band(float(values.mean()), float(values.std(ddof=1)))
-
-    @property
-    def random_share(self) -> float:
-        """The share of the expansion entries that the draws remove, their mean."""
-        return float(np.mean([outcome.share for outcome in self.random]))
-
-    def to_json(self, full: Mapping[str, float]) -> dict[str, Any]:
-        """The point as JSON values; `full` are those of the whole vectors."""
+    @classmethod
+    def of(cls, threshold: int, wacky: Outcome, random: Sequence[Outcome], full: Mapping[str, float]) -> Point:
+        """Compare the outcomes; `full` are the values of the whole vectors."""
         measures = {}
-        for name, value in self.wacky.values.items():
-            band = self.band(name)
-            found = {
-                "wacky": value,
-                "difference": value - full[name],
-                "p": self.wacky.p[name],
-                "wacky_is": band.side_of(value),
-            }
-            measures[name] = found | {"random": {**band._asdict(), "low": band.low, "high": band.high}}
-        return {
-            "threshold": self.threshold,
-            "measures": measures,
-            "wacky": self.wacky._asdict(),
-            "random": [outcome._asdict() for outcome in self.random],
-        }
+        for name, value in wacky.values.items():
+            band = Band.of([outcome.values[name] for outcome in random])
+            measures[name] = Measured(value, value - full[name], wacky.p[name], band.side_of(value), band)
+        return cls(threshold, measures, wacky, tuple(random))
 
 
 @dataclass(frozen=True)
@@ -272,37 +255,163 @@ class Removal:
     """Removals on one dataset: `full` are the values of the whole vectors, `points` by rising threshold."""
 
     dataset: str
-    side: Side
+    role: Role
     queries: int
     full: dict[str, float]
     points: tuple[Point, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """The removals as JSON values."""
-        return vars(self) | {"points": [point.to_json(self.full) for point in self.points]}
+        """Return the removals as JSON values."""
+        return asdict(self)
 
-    @classmethod
-    def from_json(cls, values: Any) -> Removal:
-        """The removals that `to_json` wrote; raises `DataError` if it is something else."""
-        try:
-            points = [
-                Point(one["threshold"], Outcome(**one["wacky"]), tuple(Outcome(**draw) for draw in one["random"]))
-                for one in values["points"]
-            ]
-            return cls(values["dataset"], values["side"], values["queries"], values["full"], tuple(points))
-        except (KeyError, TypeError) as error:
-            raise DataError(f"not a removal as JSON: {error!r}") from error
+    def tables(self) -> list[Table]:
+        """Return a table for each measure, with a row for nothing removed and one for each threshold."""
+        title = f"{self.dataset}, {self.queries} queries, {self.role} expansions"
+        header = ["removed", "terms", "entries", "random entries", "", "p", "random", "interval", "wacky is"]
+        grids = []
+        for measure, value in self.full.items():
+            rows = [["0", "0", "0.0%", "0.0%", f"{value:.4f}", *[NONE] * 4]]
+            for point in self.points:
+                found, random = point.measures[measure], float(np.mean([outcome.share for outcome in point.random]))
+                cells = [f"{point.threshold:,}", f"{point.wacky.terms:,}", f"{point.wacky.share:.1%}", f"{random:.1%}"]
+                cells += [f"{found.wacky:.4f}", p_value(found.p), f"{found.random.mean:.4f}"]
+                rows.append([*cells, f"{found.random.low:.4f}–{found.random.high:.4f}", found.wacky_is])
+            grids.append(Table(title, [name or measure for name in header], rows))
+        return grids
+
+
+@dataclass(frozen=True)
+class RemovalReport(Tabled):
+    """A report in the folder `output`: how it was measured, and the removals on each dataset."""
+
+    settings: dict[str, Any]
+    datasets: list[Removal]
+    output: Path = Path()
+
+    @property
+    def report(self) -> Path:
+        """The page with everything."""
+        return self.output / PAGE
+
+    def table(self) -> list[Table | str]:
+        """Return a table for each dataset and measure, and where the rest is."""
+        return [*self._tables(), f"{self.report}: all of it on one page"]
+
+    def _tables(self) -> list[Table]:
+        return [grid for one in self.datasets for grid in one.tables()]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as JSON values."""
+        return {"settings": self.settings, "datasets": [one.to_json() for one in self.datasets]}
+
+    def write(self, folder: Path) -> None:
+        """Write the files of the report into a folder that is there.
+
+        Raises:
+            ArgumentError: there are no removals.
+            MissingExtraError: matplotlib is not installed.
+        """
+        figure = drawing(removal_figure(self.datasets), folder, "removal", "Measures against removed terms")
+        write_record(folder / RESULTS, self.to_json())
+        tables = [f"{grid.title}\n\n{grid.markdown()}" for grid in self._tables()]
+        with replacing(folder / "removal.md") as file:
+            file.write("\n\n".join(tables).encode() + b"\n")
+        sections = [Section("What the wackiest expansion terms are worth", [figure, EXPLANATION])]
+        sections += [Section(one.dataset, one.tables()) for one in self.datasets]
+        write_page(folder, "Removal of expansion terms", [*sections, settings_section(self.settings)])
 
 
 def removal(
+    model: str | SparseEncoder,
+    datasets: str | Sequence[str],
+    output: str | os.PathLike[str],
+    *,
+    scores: str | os.PathLike[str] | None = None,
+    thresholds: Sequence[int] = THRESHOLDS,
+    measures: Sequence[str] | None = None,
+    draws: int = DRAWS,
+    role: Role = "query",
+    seed: int = 0,
+    dtype: DType = "auto",
+    max_length: int | None = None,
+    vectors: Sources | None = None,
+    query_vectors: Sources | None = None,
+) -> RemovalReport:
+    """Remove the wackiest expansions and as many random ones, measure what is lost, and write a report.
+
+    Repeated with the same arguments it goes on where it was stopped.
+
+    Args:
+        model: a folder, a Hub id, or a model from `vocable.load`.
+        datasets: sources of documents, queries and judgments together, as "beir:DIR".
+        output: folder of the report; there only when it is whole.
+        scores: what `vocable wackiness` wrote for the model; by default they are measured on the first dataset.
+        thresholds: numbers of terms to remove.
+        measures: ir_measures names; by default nDCG@10 and R@100.
+        draws: how often random terms are drawn for each threshold, twice at least.
+        role: whose expansions are removed.
+        seed: of the draws.
+        dtype: number type of the encoder, as in `vocable.encode`.
+        max_length: tokens of a text, in place of the model's own length.
+        vectors, query_vectors: of one dataset, what `vocable encode` wrote of its documents and queries, folders or
+            shards; by default both are encoded here.
+
+    Raises:
+        ArgumentError: an argument out of its range, or the output is there and something else.
+        DataError: a dataset cannot be read.
+        ModelError: the model cannot be loaded.
+        VectorsError: scores or stored vectors are of another vocabulary, or damaged.
+        MissingExtraError: matplotlib is not installed.
+    """
+    output, measures = Path(output), list(measures or MEASURES)
+    sources = [datasets] if isinstance(datasets, str) else list(datasets)
+    check_plan(thresholds, draws)
+    parse_measures(measures)
+    require_extra("matplotlib", "figures")
+    if bool(vectors) != bool(query_vectors) or (vectors and len(sources) > 1):
+        raise ArgumentError("vectors and query_vectors go together, and are of one dataset")
+    for source in sources:
+        load_dataset(source, documents=False)  # the last one's mistake is not to be found after hours on the others
+    encoder, name = load_model(model), model_name(model)
+    names = terms(encoder)
+    ranking = None if scores is None else zlib.crc32(read_wackiest(scores, names).tobytes())
+    settings: dict[str, Any] = {"model": name, "weights": checksum(encoder), "datasets": sources}
+    settings |= {"scores": scores and str(scores), "ranking": ranking, "role": role, "measures": measures}
+    settings |= {"dtype": dtype, "max_length": max_length, "thresholds": sorted(set(thresholds)), "draws": draws}
+    settings |= {"seed": seed, "vectors": as_setting(vectors), "query_vectors": as_setting(query_vectors)}
+    settings["inputs"] = inputs_fingerprint(*sources, *settings["vectors"], *settings["query_vectors"])
+    if not finished(output, settings):
+        with resumable(output, settings) as work:
+            whole, found = work / "whole", []
+            whole.mkdir(exist_ok=True)
+            file = Path(scores or whole / SCORES)
+            for number, source in enumerate(sources):
+                dataset = load_dataset(source)
+                if vectors and query_vectors:
+                    queries = stored_vectors(query_vectors, encoder, [query.id for query in dataset.queries])
+                    documents = stored_vectors(vectors, encoder, [one.id for one in dataset.documents])
+                    encoded = Encoded(dataset, queries, documents, 0.0)
+                else:
+                    options: dict[str, Any] = {"name": name, "dtype": dtype, "max_length": max_length}
+                    encoded = encode_dataset(encoder, dataset, keep=work / "vectors" / str(number), **options)
+                if not file.exists():
+                    score_dataset(file, encoder, name, encoded, role)
+                ablation = Ablation(encoded, own_terms(encoder, _texts(dataset, role)), measures, role=role)
+                plan: dict[str, Any] = {"draws": draws, "seed": seed, "folder": work / "searches" / str(number)}
+                found.append(remove_wackiest(ablation, read_wackiest(file, names), thresholds, **plan))
+            RemovalReport(settings, found).write(whole)
+            finish(work, output, whole)
+    return replace(read_record(output / RESULTS, RemovalReport), output=output)
+
+
+def remove_wackiest(
     ablation: Ablation,
     wackiest: np.ndarray,
     thresholds: Sequence[int] = THRESHOLDS,
     *,
     draws: int = DRAWS,
     seed: int = 0,
-    remember: Callable[[str, Callable[[], Outcome]], Outcome] = lambda name, work: work(),
-    advance: Callable[[int], object] = lambda done: None,
+    folder: Path | None = None,
 ) -> Removal:
     """Remove the wackiest expansion terms, and as many random ones, and measure each.
 
@@ -315,25 +424,33 @@ def removal(
         thresholds: numbers of terms to remove.
         draws: how often random terms are drawn for each threshold, twice at least.
         seed: of the draws. Each has its own stream, so that it does not depend on the others.
-        remember: called with the name of a search and what carries it out; may give what an earlier call has found.
-        advance: called with 1 after every search.
+        folder: keeps each search as a file; what an earlier call with the same arguments has found there is not
+            searched again.
 
     Raises:
         ArgumentError: a threshold or the number of draws is out of its range.
+        VectorsError: a file in the folder is damaged.
     """
     check_plan(thresholds, draws)
-    points = []
-    for threshold in sorted(set(thresholds)):
+    ordered, outcomes = sorted(set(thresholds)), []
+    for threshold, number in track([*product(ordered, range(draws + 1))], "search"):
         chosen = np.intersect1d(wackiest[:threshold], ablation.candidates)
-        outcomes = []
-        for number in range(draws + 1):
-            name = f"{threshold}-{f'random-{number}' if number else 'wacky'}"
-            terms = _drawn(ablation.candidates, len(chosen), [seed, threshold, number]) if number else chosen
-            outcomes.append(remember(name, lambda terms=terms: ablation.without(terms)))  # type: ignore[misc]
-            advance(1)
-        points.append(Point(threshold, outcomes[0], tuple(outcomes[1:])))
-    queries = len(ablation.encoded.query_ids)
-    return Removal(ablation.encoded.dataset.name, ablation.side, queries, ablation.values(), tuple(points))
+        if number:
+            rng = np.random.default_rng([seed, threshold, number])
+            chosen = rng.choice(ablation.candidates, len(chosen), replace=False)
+        file = folder and folder / f"{threshold}-{f'random-{number}' if number else 'wacky'}.json"
+        if file is None or not file.exists():
+            outcome = ablation.without(chosen)
+            if file is not None:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                write_record(file, outcome)
+        else:
+            outcome = read_record(file, Outcome)
+        outcomes.append(outcome)
+    rows = [outcomes[start : start + draws + 1] for start in range(0, len(outcomes), draws + 1)]
+    full, encoded = ablation.values(), ablation.encoded
+    points = [Point.of(threshold, row[0], row[1:], full) for threshold, row in zip(ordered, rows, strict=True)]
+    return Removal(encoded.dataset.name, ablation.role, len(encoded.query_ids), full, tuple(points))
 
 
 def check_plan(thresholds: Sequence[int], draws: int) -> None:
@@ -344,67 +461,34 @@ def check_plan(thresholds: Sequence[int], draws: int) -> None:
         raise ArgumentError(f"draws must be at least 2, for a standard deviation, not {draws}")
 
 
-def _drawn(candidates: np.ndarray, count: int, seed: list[int]) -> np.ndarray:
-    return np.random.default_rng(seed).choice(candidates, count, replace=False)
-
-
-def texts_of(encoded: Encoded, side: Side) -> list[str]:
+def _texts(dataset: Dataset, role: Role) -> list[str]:
     """The texts of the queries or of the documents, by row."""
-    if side == "query":
-        return [query.text for query in encoded.dataset.queries]
-    return [document.full for document in encoded.dataset.documents]
+    return [one.text for one in dataset.queries] if role == "query" else [one.full for one in dataset.documents]
 
 
-def score_dataset(path: Path, model: SparseEncoder, name: str, encoded: Encoded, side: Side) -> None:
-    """Measure the wackiness of the expansions on one side of a dataset, and write the scores to `path`.
+def score_dataset(path: Path, model: SparseEncoder, name: str, encoded: Encoded, role: Role) -> None:
+    """Measure the wackiness of the expansions of one role in a dataset, and write the scores to `path`.
 
     Args:
         path: the file, as of `vocable.analysis.wackiness.write_scores`.
         model: from `vocable.load`.
         name: of the model, written down with the scores.
         encoded: the dataset.
-        side: whose expansions; a document is a query that does not find itself.
+        role: whose expansions; a document is a query that does not find itself.
     """
-    choices, documents = Choices(), texts_of(encoded, "document")
-    counts, index = own_terms(model, documents), ExactIndex(encoded.documents, encoded.document_ids)
-    if side == "query":
-        own = own_terms(model, texts_of(encoded, side))
-        measured = measured_vectors(name, model, encoded.queries, own, index, counts, choices.k)
-    else:
-        itself = np.arange(len(documents))
-        measured = measured_vectors(name, model, encoded.documents, counts, index, counts, choices.k, itself=itself)
-    found = find(measured, choices, names=proper_names(documents), draws=0)
-    place = encoded.dataset.name
-    meta = scores_meta(found, choices, model=name, role=side, queries=place, corpus=place)
-    write_scores(path, found.wackiness, found.terms, found.kinds, meta)
-
-
-def read_wackiest(path: Path, model: SparseEncoder) -> np.ndarray:
-    """The columns of the scored terms, the wackiest first; raises `VectorsError` if the scores are not of the model."""
-    stored = read_scores(path, fingerprint(terms(model)))
-    return ranked(stored.scores, stored.inputs)
-
-
-def remembered(folder: Path) -> Callable[[str, Callable[[], Outcome]], Outcome]:
-    """What `vocable.analysis.removal.removal` calls to keep each search in `folder`, and to find it there again.
-
-    What it gives raises `VectorsError` if a file is damaged.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-
-    def remember(name: str, work: Callable[[], Outcome]) -> Outcome:
-        path = folder / f"{name}.json"
-        if not path.exists():
-            write_record(path, work())
-        return read_record(path, Outcome)
-
-    return remember
+    choices, dataset, documents = Choices(), encoded.dataset, _texts(encoded.dataset, "document")
+    itself = np.arange(len(documents)) if role == "document" else None
+    vectors: dict[str, Any] = {"vectors": encoded.documents, "query_vectors": encoded.queries}
+    options: dict[str, Any] = {"name": name, "ids": encoded.document_ids, "itself": itself, **vectors}
+    data = expansion_data(model, _texts(dataset, role), documents, choices.k, **options)
+    finding = find(data, choices, names=proper_names(documents), draws=0)
+    write_scores(path, finding, choices, model=name, role=role, queries=dataset.name, corpus=dataset.name)
 
 
 def wacky_pruner(
     model: SparseEncoder, wackiest: np.ndarray, documents: Iterable[Document], place: str
 ) -> Callable[[Sequence[str], csr_array], csr_array]:
-    """What `vocable.prune` calls to remove terms where they are expansions, never from the text's own.
+    """Return what `vocable.prune` calls to remove terms where they are expansions.
 
     Args:
         model: that made the vectors.
@@ -419,15 +503,44 @@ def wacky_pruner(
     """
     stream = iter(documents)
 
-    def without_wacky(ids: Sequence[str], matrix: csr_array) -> csr_array:
-        own = own_terms(model, [_text(name, stream, place) for name in ids])
-        return remove_expansions(matrix, own, wackiest)
+    def text_of(name: str) -> str:
+        for document in stream:
+            if document.id == name:
+                return document.full
+        raise DataError(f"has no text {name!r}, or not in the order of the vectors", place=place)
 
-    return without_wacky
+    return lambda ids, matrix: remove_expansions(matrix, own_terms(model, [text_of(name) for name in ids]), wackiest)
 
 
-def _text(name: str, stream: Iterator[Document], place: str) -> str:
-    for document in stream:
-        if document.id == name:
-            return document.full
-    raise DataError(f"has no text {name!r}, or not in the order of the vectors", place=place)
+def open_wacky_pruner(
+    vectors: str | os.PathLike[str],
+    scores: str | os.PathLike[str],
+    *,
+    wackiest: int,
+    texts: str,
+    model: str | SparseEncoder | None = None,
+) -> Callable[[Sequence[str], csr_array], csr_array]:
+    """Return the `wacky_pruner` of stored vectors.
+
+    Args:
+        vectors: what `vocable encode` wrote.
+        scores: what `vocable wackiness` wrote.
+        wackiest: how many terms to remove.
+        texts: source of what was encoded, whose own terms stay.
+        model: that made the vectors, if it has moved.
+
+    Raises:
+        ArgumentError: no term is to be removed, or the vectors are of another vocabulary than the model.
+        VectorsError: the scores are.
+    """
+    if wackiest < 1:
+        raise ArgumentError(f"wackiest must be at least 1, not {wackiest}")
+    meta = next(read_shards(vectors)).meta
+    encoder = load_model(model or meta.model)
+    names = terms(encoder)
+    if fingerprint(names) != meta.vocabulary:
+        raise ArgumentError(f"model {model_name(model or meta.model)}: the vectors are of another vocabulary")
+    documents = read_corpus(texts)
+    if meta.role == "query":
+        documents = (Document(query.id, query.text) for query in read_queries(texts))
+    return wacky_pruner(encoder, read_wackiest(scores, names)[:wackiest], documents, texts)

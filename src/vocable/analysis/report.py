@@ -1,14 +1,21 @@
-"""One HTML page with everything: text, tables and figures, in a single file that needs no other and runs no code."""
+"""Reports: one HTML page with text, tables and figures, in a single file that needs no other and runs no code."""
 
 from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from vocable.analysis.figures import save_figure
+from vocable.storage import replacing
 from vocable.tables import NONE, Table
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+RESULTS, PAGE = "results.json", "index.html"
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
 table { border-collapse: collapse; margin: 0.5rem 0 1.5rem; }
@@ -41,14 +48,27 @@ class Section(NamedTuple):
     parts: Sequence[str | Table | Words | Drawing]
 
 
+def drawing(figure: Figure, folder: Path, name: str, shows: str) -> Drawing:
+    """Write a figure into the folder as NAME.png and NAME.svg, and return it for a page."""
+    for ending in ("png", "svg"):
+        save_figure(figure, folder / f"{name}.{ending}")
+    return Drawing((folder / f"{name}.svg").read_text(encoding="utf-8"), shows)
+
+
 def settings_section(settings: Mapping[str, Any]) -> Section:
-    """How something was measured, from JSON values."""
+    """Return a section that says how something was measured, from JSON values."""
     rows = [[name, _shown(value)] for name, value in settings.items()]
     return Section("Settings", [Words(Table("", ["setting", "value"], rows))])
 
 
+def write_page(folder: Path, title: str, sections: Sequence[Section]) -> None:
+    """Write the page into the folder, whole or not at all."""
+    with replacing(folder / PAGE) as file:
+        file.write(page(title, sections).encode())
+
+
 def page(title: str, sections: Sequence[Section]) -> str:
-    """The page. Every text in it is shown as it is, never read as HTML.
+    """Return the page. Every text in it is shown as it is, never read as HTML.
 
     >>> "<td>&lt;b&gt;</td>" in page("terms", [Section("wacky", ["one term", Table("", ["term"], [["<b>"]])])])
     True
@@ -61,7 +81,7 @@ def page(title: str, sections: Sequence[Section]) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A setting as a reader has it.
+    """Return a setting as a reader has it.
 
     >>> _shown(["a", "b"]), _shown(True), _shown(None), _shown(100)
     ('a, b', 'yes', '–', '100')
@@ -77,16 +97,9 @@ def _part(part: str | Table | Words | Drawing) -> str:
     if isinstance(part, str):
         return f"<p>{escape(part)}</p>"
     if isinstance(part, Words):
-        return _table(part.grid, ' class="words"')
+        return f'<div class="wide words">{part.grid.html()}</div>'
     if isinstance(part, Drawing):
         # As an image: the ids within one drawing cannot meet those of another, and a script in it would not run.
         data = b64encode(part.svg.encode()).decode()
         return f'<img alt="{escape(part.shows)}" src="data:image/svg+xml;base64,{data}">'
-    return _table(part)
-
-
-def _table(grid: Table, kind: str = "") -> str:
-    caption = f"<caption>{escape(grid.title)}</caption>" if grid.title else ""
-    header = "".join(f"<th>{escape(cell)}</th>" for cell in grid.header)
-    rows = "\n".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in grid.rows)
-    return f'<div class="wide"><table{kind}>{caption}<tr>{header}</tr>\n{rows}</table></div>'
+    return f'<div class="wide">{part.html()}</div>'

@@ -1,41 +1,330 @@
-"""What is found about the wackiness of several expanders, as tables and as a folder of files ("Understanding Wacky
-Weights: A Dissection of SPLADE's Learned Term Importance", tables 2 and 3, figure 4).
+"""The verb `wackiness`: how wacky the expansions of models are (Polyakov et al. 2026, tables 2 and 3, figure 4).
 
 FOLDER/index.html            everything on one page
 FOLDER/results.json          the figures, the curves and the wackiest terms
 FOLDER/curves.png, .svg      the curves of all expanders
 FOLDER/scores.parquet        the score of every term (scores-NAME.parquet each, where there are several expanders)
 
-How wacky a model is, in its own card: one table in the README.md of its folder, and nothing else there is touched.
-
-The table stands between two comments that markdown does not show. A measurement takes the place of an earlier one of
-the same inputs, collection and choices; those of others stay.
+Letters: m inputs, n documents of the collection.
 """
 
 from __future__ import annotations
 
+import logging
 import math
+import os
 import re
+import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, zip_longest
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
-from vocable.analysis.expansion_data import KINDS
-from vocable.analysis.figures import save_figure, wackiness_curves
-from vocable.analysis.report import Drawing, Section, Words, page, settings_section
-from vocable.analysis.wackiness import WACKIEST, Choices, Finding, ScoresMeta, known, write_scores
-from vocable.encoder.terms import fingerprint
-from vocable.errors import ModelError
-from vocable.storage import replacing, write_record
-from vocable.tables import NONE, Table
+import numpy as np
+from huggingface_hub import EvalResult, ModelCard
+from scipy.sparse import csr_array
+from sentence_transformers import SparseEncoder
 
-RESULTS, PAGE, CURVES = "results.json", "index.html", "curves"
+from vocable.analysis.expanders import expander_class, open_expander
+from vocable.analysis.expansion_data import (
+    KINDS,
+    ExpansionData,
+    as_setting,
+    expansion_data,
+    load_model,
+    proper_names,
+    stored_vectors,
+)
+from vocable.analysis.figures import wackiness_curves
+from vocable.analysis.report import PAGE, RESULTS, Section, Words, drawing, settings_section, write_page
+from vocable.analysis.wackiness import WACKIEST, Choices, Finding, find, known, write_scores
+from vocable.data import Document, read_corpus, read_queries, read_texts
+from vocable.encoder.encode import DType, TextEncoder
+from vocable.encoder.roles import Formula, Role
+from vocable.encoder.stream import checksum, encode_stream, model_name
+from vocable.encoder.terms import Words as Splitter
+from vocable.errors import ArgumentError, DataError, ModelError, require_extra
+from vocable.storage import fingerprint as inputs_fingerprint
+from vocable.storage import finish, finished, read_record, replacing, resumable, write_record
+from vocable.tables import NONE, Table, Tabled
+from vocable.vectors import Sources, read_vectors
+
+logger = logging.getLogger(__name__)
+CARD = "README.md"
 
 
-def table(models: Sequence[Mapping[str, Any]]) -> Table:
-    """W-AUC of each expander, the least wacky first (the paper's table 2), and how much it expands.
+@dataclass(frozen=True)
+class WackinessReport(Tabled):
+    """A report in the folder `output`: how it was measured, and the findings as JSON values, by expander."""
 
-    `models` are findings as JSON values, as they stand in a report.
+    settings: dict[str, Any]
+    models: list[dict[str, Any]]
+    output: Path = Path()
+
+    @property
+    def report(self) -> Path:
+        """The page with everything."""
+        return self.output / PAGE
+
+    def table(self) -> list[Table | str]:
+        """Return W-AUC of each expander, and where the rest is."""
+        return [areas_table(self.models), f"{self.report}: curves, the wackiest terms, and how they were measured"]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as JSON values."""
+        return {"output": str(self.output), "settings": self.settings, "models": self.models}
+
+
+class Inputs(NamedTuple):
+    """m inputs and n documents, and the proper names that texts write (`vocable.analysis.expansion_data`).
+
+    `itself` [m] is the row that each input is among the documents, None of queries.
+    """
+
+    texts: list[str]
+    ids: list[str]
+    documents: list[Document]
+    itself: np.ndarray | None
+    names: set[str]
+
+
+def wackiness(
+    models: str | SparseEncoder | Sequence[str | SparseEncoder],
+    corpus: str,
+    output: str | os.PathLike[str],
+    *,
+    queries: str | None = None,
+    role: Role = "query",
+    limit: int | None = None,
+    k: int = 100,
+    idf: Formula = "log",
+    special: bool = True,
+    splitter: Splitter = "any",
+    bins: int = 100,
+    whole_vocabulary: bool = False,
+    bootstrap: int = 100,
+    seed: int = 0,
+    names: str | None = None,
+    sensitivity: bool = False,
+    card: bool = False,
+    dtype: DType = "auto",
+    max_length: int | None = None,
+    vectors: Sources | None = None,
+    query_vectors: Sources | None = None,
+) -> WackinessReport:
+    """Measure how little the expansion terms of models have to do with what they find, and write a report.
+
+    Repeated with the same arguments it goes on where it was stopped, and does not encode again what was encoded.
+
+    Args:
+        models: folders, Hub ids, or models from `vocable.load`; "bm25+rm3", "query2doc:MODEL" or "doct5query:MODEL".
+        corpus: source of the collection, which is searched; of the role "document", the inputs are of it.
+        output: folder of the report; there only when it is whole.
+        queries: source of the inputs, of the role "query".
+        role: what is expanded.
+        limit: inputs at most, drawn at random; None for all.
+        k: documents that an input retrieves.
+        idf: "log" is log(n / df); "bm25" is BM25's, which is never 0.
+        special: special tokens such as [CLS] can be expansions.
+        splitter: where terms are words, not tokens: which words of a text are terms.
+        bins: points of the curve.
+        whole_vocabulary: the bins are of all terms, not of those that have a score.
+        bootstrap: draws of the inputs, for the standard deviation; 0 for none.
+        seed: decides what is drawn.
+        names: source of more texts whose capitals say which words are names.
+        sensitivity: also measure with one choice another at a time.
+        card: also write the result into the models' cards, README.md in their folders.
+        dtype: number type of the encoder, as in `vocable.encode`.
+        max_length: tokens of a text, in place of the model's own length.
+        vectors, query_vectors: of one model, what `vocable encode` wrote of the collection and of the queries, a folder
+            or several shards; by default they are encoded here.
+
+    Raises:
+        ArgumentError: an argument out of its range, or the output is there and something else.
+        DataError: there are no documents or no queries, or texts cannot be read.
+        ModelError: a model cannot be loaded.
+        VectorsError: stored vectors are of another vocabulary, or miss a text.
+        MissingExtraError: matplotlib is not installed.
+    """
+    output, choices = Path(output), Choices(k, idf, special, bins, whole_vocabulary)
+    chosen = [models] if isinstance(models, str | SparseEncoder) else list(models)
+    called = [model_name(one) for one in chosen]
+    require_extra("matplotlib", "figures")  # missed before the work, not after it
+    for name, value, least in (("k", k, 1), ("bins", bins, 1), ("bootstrap", bootstrap, 0)):
+        if value < least:
+            raise ArgumentError(f"{name} must be at least {least}, not {value}")
+    if bootstrap == 1:  # has no standard deviation
+        raise ArgumentError("bootstrap needs 2 draws at least, or 0 for none")
+    for name in called if card else ():
+        if not Path(name).is_dir():
+            raise ArgumentError(f"card: it is written into the folder of a model, and {name} is none")
+    if len(set(called)) < len(called):
+        raise ArgumentError(f"the same model twice: {' '.join(called)}")
+    expanders = [expander_class(name, role) for name in called]
+    if (vectors or query_vectors) and (len(called) > 1 or expanders[0] is not None):
+        raise ArgumentError("vectors and query_vectors are of one model: name no other one")
+    opened = [None if known else load_model(one) for one, known in zip(chosen, expanders, strict=True)]
+    stored: dict[Role, Sources | None] = {"document": vectors, "query": query_vectors}
+    settings: dict[str, Any] = {
+        "models": called,
+        "weights": ["" if one is None else checksum(one) for one in opened],
+        **vars(choices),
+        "bootstrap": bootstrap,
+        "seed": seed,
+        "sensitivity": sensitivity,
+        "splitter": splitter,
+        "dtype": dtype,
+        "max_length": max_length,
+        "queries": queries,
+        "corpus": corpus,
+        "names": names,
+        "role": role,
+        "limit": limit,
+        "vectors": as_setting(vectors),
+        "query_vectors": as_setting(query_vectors),
+    }
+    sources = [source for source in (corpus, queries, names) if source is not None]
+    settings["inputs"] = inputs_fingerprint(*sources, *settings["vectors"], *settings["query_vectors"])
+    if not finished(output, settings):
+        inputs = read_inputs(queries, corpus, role, names=names, limit=limit, seed=seed)
+        short = [name if known else Path(name).name for name, known in zip(called, expanders, strict=True)]
+        titles = short if len(set(short)) == len(short) else called
+        options: dict[str, Any] = {"splitter": splitter, "dtype": dtype, "max_length": max_length, "stored": stored}
+        options["k"] = max(other.k for other in choices.others().values()) if sensitivity else k
+        drawn: dict[str, Any] = {"draws": bootstrap, "seed": seed, "sensitivity": sensitivity}
+        with resumable(output, settings) as work:
+            findings = []
+            for number, (name, title, model) in enumerate(zip(called, titles, opened, strict=True)):
+                data = _expand(title, name, model, inputs, work / f"{number:02d}", **options)
+                findings.append(find(data, choices, names=inputs.names, **drawn))
+            write_report(work / "whole", findings, choices, settings)
+            finish(work, output, work / "whole")
+    report = replace(read_record(output / RESULTS, WackinessReport), output=output)
+    for name, finding in zip(called if card else (), report.models if card else (), strict=True):
+        write_card(name, finding, report.settings)
+    return report
+
+
+def read_inputs(
+    queries: str | None,
+    corpus: str,
+    role: Role = "query",
+    *,
+    names: str | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+) -> Inputs:
+    """Read the collection and the inputs, or draw `limit` of these at random, which stay in their order.
+
+    Arguments and errors are those of `wackiness`.
+    """
+    if (queries is None) == (role == "query"):
+        raise ArgumentError("--role query needs --queries, and --role document takes its inputs from --corpus")
+    if limit is not None and limit < 1:
+        raise ArgumentError(f"limit must be at least 1, not {limit}")
+    documents = list(read_corpus(corpus))
+    if not documents:
+        raise DataError("there are no documents", place=corpus)
+    pairs = [(one.id, one.full) for one in documents] if queries is None else list(read_queries(queries))
+    if not pairs:
+        raise DataError("there are no queries", place=queries)
+    rows = np.arange(len(pairs))
+    if limit is not None and limit < len(pairs):
+        rows = np.sort(np.random.default_rng(seed).choice(len(pairs), limit, replace=False))
+    ids, texts = [pairs[row][0] for row in rows], [pairs[row][1] for row in rows]
+    named = proper_names(chain((one.full for one in documents), read_texts(names) if names else ()))
+    return Inputs(texts, ids, documents, rows if queries is None else None, named)
+
+
+def _expand(
+    title: str,
+    name: str,
+    model: SparseEncoder | None,
+    inputs: Inputs,
+    work: Path,
+    *,
+    k: int,
+    splitter: Splitter,
+    dtype: DType,
+    max_length: int | None,
+    stored: Mapping[Role, Sources | None],
+) -> ExpansionData:
+    """Expand the inputs with a model, whose vectors are kept in `work`; without one, with the expander of the name."""
+    ids, documents = [one.id for one in inputs.documents], [one.full for one in inputs.documents]
+    options: dict[str, Any] = {"name": title, "itself": inputs.itself}
+    if model is None:
+        opened = open_expander(name, documents, "query" if inputs.itself is None else "document")
+        return expansion_data(opened, inputs.texts, documents, k, **options)
+
+    def vectors(role: Role, texts: Sequence[Document]) -> csr_array:
+        if (sources := stored[role]) is not None:
+            return stored_vectors(sources, model, [text.id for text in texts])
+        encoder, folder = TextEncoder(model, role, dtype=dtype, max_length=max_length), work / role
+        done = encode_stream(encoder, texts, folder, model=name, title=title, total=len(texts))
+        if done.truncated:
+            message = "%s: %d of %d %s texts were cut at %d tokens"
+            logger.warning(message, title, done.truncated, done.texts, role, encoder.max_length)
+        return read_vectors(folder).matrix
+
+    options |= {"vectors": vectors("document", inputs.documents), "ids": ids, "splitter": splitter}
+    if inputs.itself is None:
+        options["query_vectors"] = vectors("query", list(map(Document, inputs.ids, inputs.texts)))
+    return expansion_data(model, inputs.texts, documents, k, **options)
+
+
+def write_report(folder: Path, findings: Sequence[Finding], choices: Choices, settings: Mapping[str, Any]) -> None:
+    """Write the files of a report.
+
+    Args:
+        folder: for the files; what is there is replaced.
+        findings: one or more.
+        choices: with which they were found.
+        settings: JSON values that say how they were measured, among them "models", "role", "queries" and "corpus".
+
+    Raises:
+        ArgumentError: nothing is expanded by any of them.
+        MissingExtraError: matplotlib is not installed.
+    """
+    shutil.rmtree(folder, ignore_errors=True)  # of a call that was killed while it wrote
+    folder.mkdir(parents=True)
+    curves = drawing(wackiness_curves(findings), folder, "curves", "Normalized Wackiness Curves")
+    about = {"role": settings["role"], "queries": settings["queries"] or "", "corpus": settings["corpus"]}
+    for one, model in zip(findings, settings["models"], strict=True):
+        suffix = "-" + re.sub(r"[^\w.+-]", "_", one.name) if len(findings) > 1 else ""
+        write_scores(folder / f"scores{suffix}.parquet", one, choices, model=model, **about)
+    found = WackinessReport(dict(settings), [one.to_json() for one in findings])
+    write_record(folder / RESULTS, {"settings": found.settings, "models": found.models})
+    sections = [
+        Section(
+            "Area under the curve",
+            [
+                areas_table(found.models),
+                "W-AUC is the area under the Normalized Wackiness Curve; a lower one means fewer wacky terms. After ± "
+                "stands its standard deviation when the inputs are drawn again. Scored terms are those that expand "
+                "some input; L0 and expansions are means of the terms of an input.",
+            ],
+        ),
+        Section("Curves", [curves]),
+        Section(
+            f"The {WACKIEST} wackiest terms",
+            [
+                Words(wackiest_table(findings)),
+                "Grouped by kind, each group from the wackiest on. Of equal scores the term that expands more inputs "
+                "comes first.",
+            ],
+        ),
+    ]
+    if findings[0].sensitivity:
+        note = "W-AUC with one choice another than in the settings below."
+        sections.append(Section("Sensitivity", [sensitivity_table(findings), note]))
+    write_page(folder, "Wackiness", [*sections, settings_section(settings)])
+
+
+def areas_table(models: Sequence[Mapping[str, Any]]) -> Table:
+    """Return W-AUC of each expander, the least wacky first (table 2 of the paper), and how much it expands.
+
+    `models` are findings as JSON values.
     """
     rows = [
         [
@@ -51,118 +340,30 @@ def table(models: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def wackiest_table(findings: Sequence[Finding]) -> Table:
-    """The wackiest terms of each expander side by side, grouped by kind (the paper's table 3)."""
+    """Return the wackiest terms of each expander side by side, grouped by kind (table 3 of the paper)."""
     rows: list[list[str]] = []
     for kind in KINDS:
         lists = [[one.terms[column] for column in one.wackiest if one.kinds[column] == kind] for one in findings]
-        for place in range(max(map(len, lists), default=0)):
-            rows.append(["" if place else kind, *(those[place] if place < len(those) else "" for those in lists)])
+        for row, terms in enumerate(zip_longest(*lists, fillvalue="")):
+            rows.append(["" if row else kind, *terms])
     return Table("", ["kind", *(one.name for one in findings)], rows)
 
 
 def sensitivity_table(findings: Sequence[Finding]) -> Table:
-    """W-AUC of each expander as it is measured, and with one choice another."""
+    """Return W-AUC of each expander as it is measured, and with one choice another."""
     columns = [{"as chosen": one.w_auc, **dict(one.sensitivity)} for one in findings]
     rows = [[choice, *(_number(known(column[choice])) for column in columns)] for choice in columns[0]]
     return Table("", ["choice", *(one.name for one in findings)], rows)
-
-
-def write_report(
-    folder: Path, findings: Sequence[Finding], metas: Sequence[ScoresMeta], settings: Mapping[str, Any]
-) -> None:
-    """Write the files of a report into a folder that is there.
-
-    Args:
-        folder: for the files.
-        findings: one or more.
-        metas: what each of their scores are of, from `scores_meta`.
-        settings: JSON values that say how they were measured.
-
-    Raises:
-        ArgumentError: nothing is expanded by any of them.
-        MissingExtraError: matplotlib is not installed.
-    """
-    drawn = wackiness_curves({one.name: one.curve for one in findings})
-    for ending in ("png", "svg"):
-        save_figure(drawn, folder / f"{CURVES}.{ending}")
-    for one, meta in zip(findings, metas, strict=True):
-        path = folder / (f"scores-{_file_name(one.name)}.parquet" if len(findings) > 1 else "scores.parquet")
-        write_scores(path, one.wackiness, one.terms, one.kinds, meta)
-    write_record(folder / RESULTS, {"settings": dict(settings), "models": [one.to_json() for one in findings]})
-    drawing = Drawing((folder / f"{CURVES}.svg").read_text(encoding="utf-8"), "Normalized Wackiness Curves")
-    with replacing(folder / PAGE) as file:
-        file.write(page("Wackiness", _sections(findings, settings, drawing)).encode())
-
-
-def scores_meta(finding: Finding, choices: Choices, *, model: str, role: str, queries: str, corpus: str) -> ScoresMeta:
-    """What the stored scores of a finding say of themselves."""
-    terms = list(finding.terms)
-    return ScoresMeta(
-        model=model,
-        vocabulary=fingerprint(terms),
-        size=len(terms),
-        role=role,
-        k=choices.k,
-        idf=choices.idf,
-        queries=queries,
-        corpus=corpus,
-        w_auc=finding.w_auc,
-    )
-
-
-def _sections(findings: Sequence[Finding], settings: Mapping[str, Any], drawing: Drawing) -> list[Section]:
-    sections = [
-        Section(
-            "Area under the curve",
-            [
-                table([one.to_json() for one in findings]),
-                "W-AUC is the area under the Normalized Wackiness Curve; a lower one means fewer wacky terms. After ± "
-                "stands its standard deviation when the inputs are drawn again. Scored terms are those that expand "
-                "some input; L0 and expansions are means of the terms of an input.",
-            ],
-        ),
-        Section("Curves", [drawing]),
-        Section(
-            f"The {WACKIEST} wackiest terms",
-            [
-                Words(wackiest_table(findings)),
-                "Grouped by kind, each group from the wackiest on. Of equal scores the term that expands more inputs "
-                "comes first.",
-            ],
-        ),
-    ]
-    if findings[0].sensitivity:
-        note = "W-AUC with one choice another than in the settings below."
-        sections.append(Section("Sensitivity", [sensitivity_table(findings), note]))
-    return [*sections, settings_section(settings)]
-
-
-def _file_name(name: str) -> str:
-    """A name without what a file's name cannot have.
-
-    >>> _file_name("query2doc:some/model")
-    'query2doc_some_model'
-    """
-    return re.sub(r"[^\w.+-]", "_", name)
 
 
 def _number(value: float | None) -> str:
     return NONE if value is None else f"{value:.3f}"
 
 
-CARD = "README.md"
-BEGIN, END = "<!-- wackiness -->", "<!-- end of wackiness -->"
-HEADER = ["inputs", "collection", "measured with", "scored terms", "W-AUC", "±"]
-IDENTITY = 3  # the columns that say what was measured
-ABOUT = (
-    "How little the terms that the model adds to a text have to do with what it finds by them (`vocable wackiness`): "
-    "W-AUC is the area under the Normalized Wackiness Curve, from 0 to 1, and lower is less wacky; ± is its standard "
-    "deviation when the inputs are drawn again."
-)
+def write_card(folder: str | Path, finding: Mapping[str, Any], settings: Mapping[str, Any]) -> Path:
+    """Write a measurement as evaluation results into the card of the model in `folder`, which gets one if it has none.
 
-
-def write_wackiness(folder: str | Path, finding: Mapping[str, Any], settings: Mapping[str, Any]) -> Path:
-    """Write a measurement into the card of the model in `folder`, which gets a card if it has none.
+    A measurement takes the place of an earlier one of the same inputs, collection and choices; all else stays.
 
     Args:
         folder: of the model.
@@ -173,72 +374,49 @@ def write_wackiness(folder: str | Path, finding: Mapping[str, Any], settings: Ma
         the card.
 
     Raises:
-        ModelError: there is no such folder, or its card is not UTF-8.
+        ModelError: there is no such folder, or its card cannot be read.
     """
-    card = Path(folder) / CARD
-    if not card.parent.is_dir():
+    path = Path(folder) / CARD
+    if not path.parent.is_dir():
         raise ModelError(f"{folder}: no folder of a model, whose card could be written")
-    try:
-        text = card.read_bytes().decode() if card.exists() else ""
-    except UnicodeDecodeError as error:
-        raise ModelError(f"{card}: not UTF-8") from error
-    text = with_row(text, _row(finding, settings))
-    with replacing(card) as file:
-        file.write(text.encode())
-    return card
-
-
-def with_row(card: str, row: list[str]) -> str:
-    """The text of a card with the row in its table of wackiness; a table is appended where there is none."""
-    begin = card.rfind(BEGIN)
-    end = card.find(END, begin) if begin >= 0 else -1
-    rows = _read_rows(card[begin:end]) if end >= 0 else []
-    places = {tuple(old[:IDENTITY]): number for number, old in enumerate(rows)}
-    place = places.get(tuple(row[:IDENTITY]), len(rows))
-    rows[place : place + 1] = [row]
-    section = "\n".join([BEGIN, "## Wackiness", "", ABOUT, "", Table("", HEADER, rows).markdown(), "", END])
-    if end >= 0:
-        return card[:begin] + section + card[end + len(END) :]
-    return (card.rstrip("\n") + "\n\n" if card.strip() else "") + section + "\n"
-
-
-def _read_rows(section: str) -> list[list[str]]:
-    """The cells of the table in a section, without its header."""
-    lines = [line for line in section.splitlines() if line.startswith("|")]
-    cells = ([cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines[2:])
-    return [[cell.replace("\\|", "|") for cell in row] for row in cells if len(row) == len(HEADER)]
-
-
-def _row(finding: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
-    inputs = "documents" if settings["role"] == "document" else f"queries of {_called(settings['queries'])}"
+    inputs = "documents" if settings["role"] == "document" else f"queries of {_short(settings['queries'])}"
     if settings["limit"] is not None:
         inputs = f"{settings['limit']:,} {inputs}"
-    return [
-        inputs,
-        _called(settings["corpus"]),
-        _choices(settings),
-        f"{finding['scored_terms']:,}",
-        *(NONE if finding[key] is None else f"{finding[key]:.3f}" for key in ("w_auc", "std")),
+    choices = {key: settings[key] for key in ("k", "idf", "bins", "whole_vocabulary", "special", "splitter")}
+    measures = {"w_auc": "W-AUC", "std": "W-AUC, standard deviation", "scored_terms": "scored terms"}
+    results = [
+        EvalResult(
+            task_type="sparse-retrieval",
+            task_name="wackiness",
+            dataset_type=_short(settings["corpus"]),
+            dataset_name=_short(settings["corpus"]),
+            dataset_config=inputs,
+            metric_type=key,
+            metric_name=name,
+            metric_value=finding[key],
+            metric_args=choices,
+        )
+        for key, name in measures.items()
+        if finding[key] is not None
     ]
+    try:
+        card = ModelCard(path.read_bytes().decode() if path.exists() else "")
+        data: Any = card.data
+    except ValueError as error:  # not UTF-8, too
+        raise ModelError(f"{path}: cannot be read: {error}") from error
+    others = [old for old in data.eval_results or [] if not any(new.is_equal_except_value(old) for new in results)]
+    data.model_name = data.model_name or Path(folder).resolve().name
+    data.eval_results = [*others, *results]
+    with replacing(path) as file:
+        file.write(str(card).encode())
+    return path
 
 
-def _choices(settings: Mapping[str, Any]) -> str:
-    """The choices on which W-AUC depends; those that are seldom another only where they are."""
-    parts = [f"k = {settings['k']}", f"IDF {settings['idf']}", f"{settings['bins']} bins"]
-    if settings["vocabulary"]:
-        parts.append("whole vocabulary")
-    if not settings["special"]:
-        parts.append("no special tokens")
-    if settings["words"] != "any":
-        parts.append(f"words {settings['words']}")
-    return ", ".join(parts)
+def _short(source: str) -> str:
+    """Return what a source is called by somebody who has other folders.
 
-
-def _called(place: str) -> str:
-    """What a place is called by somebody who has other folders.
-
-    >>> _called("beir:data/scifact"), _called("data/queries.jsonl"), _called("ir_datasets:msmarco/dev")
+    >>> _short("beir:data/scifact"), _short("data/queries.jsonl"), _short("ir_datasets:msmarco/dev")
     ('scifact', 'queries.jsonl', 'ir_datasets:msmarco/dev')
     """
-    scheme, colon, rest = place.partition(":")
-    return place if colon and scheme not in ("beir", "file") else PurePath(rest or place).name
+    scheme, colon, rest = source.partition(":")
+    return source if colon and scheme not in ("beir", "file") else PurePath(rest or source).name

@@ -197,4 +197,4 @@ class Removal(Command):
 
 
 COMMANDS: list[type[Command]] = []
-OLD = [analyzing.logits, analyzing.postings, wackiness.wackiness, removal.removal]
+OLD = [analyzing.logits, analyzing.term_weights, analyzing.postings, wackiness.wackiness, removal.removal]

@@ -222,7 +222,7 @@ def _wacky_terms(scores: Path | None, share: float | None, model: Any) -> Any:
             raise ArgumentError("--wacky-share is of the scores in --wacky FILE: give both")
         return None
     names = imported("vocable.encoder.terms:terms")(model)
-    return imported("vocable.analysis.removal:read_wacky_terms")(scores, names, **({"share": share} if share else {}))
+    return imported("vocable.analysis.wackiness:read_wacky_terms")(scores, names, **({"share": share} if share else {}))
 
 
 class Evaluate(Command):
