@@ -73,12 +73,12 @@ CALLS: dict[str, Call] = {
     "BM25Index.query_vectors": lambda model: _bm25().query_vectors(TEXT),
     "RM3": lambda model: RM3(_bm25(), TEXT),
     "RM3.expand": lambda model: RM3(_bm25(), [TEXT]).expand(TEXT),
-    "Collection.search": lambda model: Collection.search(UNUSED, TEXT, UNUSED),
     "Query2Doc.expand": lambda model: Query2Doc(_bm25(), UNUSED).expand(TEXT),
     "expansion_data": lambda model: expansion_data(model, TEXT, [TEXT]),
     "logits": lambda model: logits("none", TEXT),
 }
 NAMED: dict[str, tuple[str, Call]] = {
+    "Collection.search": ("queries", lambda model: Collection.search(UNUSED, TEXT, UNUSED)),
     "BM25Index.search": ("queries", lambda model: _bm25().search(TEXT)),
     "expand": ("words", lambda model: expand(model, "words")),
     "expansion_data, documents": ("documents", lambda model: expansion_data(model, [TEXT], TEXT)),

@@ -196,16 +196,8 @@ def logit_statistics(
     tokens like others, since SPLADE pools over them, too. The paper leaves all of this open, as well as how tokens are
     averaged.
 
-    Args:
-        mlm: in evaluation mode; with or without an output vocabulary of its own.
-        tokenizer: of the model.
-        texts: read once; those without a word are passed over.
-        top_k: the k of the averages over a token's k largest logits.
-        max_length: tokens of a text, at most.
-
-    Raises:
-        ArgumentError: a k that is not between 1 and v.
-        DataError: there is no text.
+    `mlm` is in evaluation mode; it may have an output vocabulary of its own. Texts without a word are passed over. The
+    other arguments, and the errors, are those of `logits`.
     """
     check_texts(texts)
     with torch.inference_mode(), without_logits(mlm) as layer:
@@ -291,14 +283,8 @@ def recoverability(
     embeddings, whose clusters are the truth. The vectors are held, m x v numbers of 4 bytes: a thousand texts of
     100,000 terms take 0.4 GB, twice.
 
-    Args:
-        mlm: in evaluation mode.
-        tokenizer: of the model.
-        texts: m of them; repeated ones and those without a word are left out.
-        clusters: how many.
-        embedding: the embedding model, as in `vocable.evaluation.testsets.text_embeddings`.
-        max_length: tokens of a text, at most.
-        seed: of k-means.
+    Repeated texts and those without a word are left out; `seed` is that of k-means. The other arguments are those of
+    `logits`.
 
     Raises:
         ArgumentError: fewer clusters than 2, or more than different texts.
