@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.sparse import csr_array
 
-from vocable.analysis.distributions import gini, postings, stored_parts
+from vocable.analysis.distributions import gini, postings
+from vocable.analysis.expansion_data import stored_parts
 from vocable.errors import ArgumentError, VectorsError
 from vocable.search.exact import ExactIndex
 from vocable.vectors import VectorsMeta, prune, write_vectors

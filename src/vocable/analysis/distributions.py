@@ -7,12 +7,10 @@ clustered, d size of the decoder's input, v output terms.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import chain, islice
-from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from itertools import islice
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -22,7 +20,7 @@ from sentence_transformers import SparseEncoder
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from vocable.analysis.expansion_data import load_model
+from vocable.analysis.expansion_data import Vectors, load_model, stored_parts
 from vocable.encoder.fuse import pack, parts, without_logits
 from vocable.encoder.head import max_logits
 from vocable.encoder.stream import model_name
@@ -30,14 +28,10 @@ from vocable.encoder.terms import fingerprint, terms
 from vocable.errors import ArgumentError, DataError, ModelError, VectorsError, check_texts
 from vocable.evaluation.testsets import LEXICAL, cluster, text_embeddings
 from vocable.progress import track
-from vocable.search.collection import open_index
-from vocable.search.index import load_index
-from vocable.storage import HEADER
 from vocable.tables import NONE, Table, Tabled
-from vocable.vectors import VectorsMeta, prune, read_shards
+from vocable.vectors import VectorsMeta, prune
 
 Floats = NDArray[np.float64]
-Vectors: TypeAlias = "str | os.PathLike[str] | csr_array | Sequence[str | os.PathLike[str] | csr_array]"
 R = TypeVar("R", bound="TermWeights | Postings")
 M = TypeVar("M", bound="Moments | _Counts")
 
@@ -493,35 +487,6 @@ def postings(
             f"longest lists: {', '.join(named) or 'none'}",
         ],
     )
-
-
-class StoredParts(NamedTuple):
-    """Vectors, a part [n, v] at a time, and what made them (None where nothing says so)."""
-
-    parts: Iterable[csr_array]
-    meta: VectorsMeta | None
-
-
-def stored_parts(vectors: Vectors) -> StoredParts:
-    """Open vectors: folders of `vocable encode`, of `vocable index`, a saved `ExactIndex`, or a matrix.
-
-    Shards are read one at a time; an index, which is stored by term, is one part.
-
-    Raises:
-        VectorsError: there is nothing of the kind, or it is damaged.
-    """
-    given = [vectors] if isinstance(vectors, str | os.PathLike | csr_array) else list(vectors)
-    if not given:
-        raise VectorsError("there are no vectors to measure")
-    if isinstance(given[0], csr_array):
-        return StoredParts(given, None)
-    folder = Path(given[0])
-    if (folder / HEADER).is_file() or (folder / "postings").is_dir():
-        index = open_index(folder).postings if (folder / "postings").is_dir() else load_index(folder)
-        return StoredParts([index.get()], getattr(index, "meta", None))
-    shards = read_shards(given)
-    first = next(shards)
-    return StoredParts(chain([first.matrix], (shard.matrix for shard in shards)), first.meta)
 
 
 def _gather(parts: Iterable[csr_array], kind: Callable[[int], M], top_k: Sequence[int | None]) -> list[M]:

@@ -10,7 +10,9 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from typing import NamedTuple
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from bm25s.stopwords import STOPWORDS_EN_PLUS
@@ -27,8 +29,13 @@ from vocable.encoder.terms import Words, fingerprint, own_terms, special_columns
 from vocable.errors import ArgumentError, VectorsError, check_texts
 from vocable.evaluation.wackiness import without_itself
 from vocable.search.bm25 import count_words
+from vocable.search.collection import open_index
 from vocable.search.exact import ExactIndex
-from vocable.vectors import Sources, read_vectors
+from vocable.search.index import load_index
+from vocable.storage import HEADER
+from vocable.vectors import Sources, VectorsMeta, read_shards, read_vectors
+
+Vectors: TypeAlias = "str | os.PathLike[str] | csr_array | Sequence[str | os.PathLike[str] | csr_array]"
 
 
 class ExpansionData(NamedTuple):
@@ -125,6 +132,35 @@ def as_setting(sources: Sources | None) -> list[str]:
     """Return the paths as JSON values."""
     paths = [sources] if isinstance(sources, str | os.PathLike) else sources or []
     return [os.fspath(path) for path in paths]
+
+
+class StoredParts(NamedTuple):
+    """Vectors, a part [n, v] at a time, and what made them (None where nothing says so)."""
+
+    parts: Iterable[csr_array]
+    meta: VectorsMeta | None
+
+
+def stored_parts(vectors: Vectors) -> StoredParts:
+    """Open vectors: folders of `vocable encode`, of `vocable index`, a saved `ExactIndex`, or a matrix.
+
+    Shards are read one at a time; an index, which is stored by term, is one part.
+
+    Raises:
+        VectorsError: there is nothing of the kind, or it is damaged.
+    """
+    given = [vectors] if isinstance(vectors, str | os.PathLike | csr_array) else list(vectors)
+    if not given:
+        raise VectorsError("there are no vectors to measure")
+    if isinstance(given[0], csr_array):
+        return StoredParts(given, None)
+    folder = Path(given[0])
+    if (folder / HEADER).is_file() or (folder / "postings").is_dir():
+        index = open_index(folder).postings if (folder / "postings").is_dir() else load_index(folder)
+        return StoredParts([index.get()], getattr(index, "meta", None))
+    shards = read_shards(given)
+    first = next(shards)
+    return StoredParts(chain([first.matrix], (shard.matrix for shard in shards)), first.meta)
 
 
 def load_model(model: str | SparseEncoder) -> SparseEncoder:
