@@ -16,7 +16,7 @@ from vocable.encoder.output_vocabulary import output_vocabulary
 from vocable.encoder.terms import splitter
 from vocable.training.mlm import MASKS, PARTS, HeldOut, Masker, split
 from vocable.training.recipe import PretrainSettings
-from vocable.training.windows import IGNORED, Part, WordPlaces, whole_words, write_windows
+from vocable.training.windows import IGNORED, Part, WordAlignment, whole_words, write_windows
 
 
 @given(windows=st.integers(1, 500), asked=st.integers(0, 100), seed=st.integers(0, 5))
@@ -85,7 +85,7 @@ def test_words_are_guessed_whole_by_their_beginning_and_by_what_follows(
     mlm = expand(AutoModelForMaskedLM.from_pretrained(backbones[architecture]), tokenizer, words)
     layer = output_vocabulary(mlm)
     assert layer is not None
-    places = WordPlaces(words, tokenizer, splitter(tokenizer))
+    places = WordAlignment(words, tokenizer, splitter(tokenizer))
     windows, rows = write_windows(tmp_path, toy_texts, tokenizer, 32, places), np.arange(0, 120, 3)
     settings = PretrainSettings(texts=["-"], steps=1, masking="whole-word")
     masker = Masker(tokenizer, settings, mlm.config.vocab_size)
