@@ -13,13 +13,13 @@ import json
 import os
 import shutil
 import stat
-import tempfile
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar, overload
+from typing import Any, BinaryIO, TypeVar, cast, overload
+from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
@@ -65,10 +65,9 @@ class Ids(Sequence[str]):
     @overload
     def __getitem__(self, position: slice) -> Ids: ...
     def __getitem__(self, position: int | slice) -> str | Ids:
-        if isinstance(position, slice):
-            return Ids(self.array[position])
-        text: str = self.array[int(position)].as_py()
-        return text
+        return (
+            Ids(self.array[position]) if isinstance(position, slice) else cast(str, self.array[int(position)].as_py())
+        )
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.array.to_pylist())
@@ -89,12 +88,10 @@ class Ids(Sequence[str]):
 def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open a file that takes the place of `path` only when the block ends without an error.
 
-    It is written beside `path` as `.NAME.part`, forced to disk, then renamed: whoever opens `path` sees the old file or
-    the whole new one. A file that is replaced leaves its mode to the new one, and of a link the target is replaced.
+    It is written as `.NAME.part`, forced to disk and renamed. A file that is replaced leaves its mode to the new one,
+    and of a link the target is replaced.
     """
-    target = Path(path)
-    if target.is_symlink():
-        target = target.resolve()
+    target = Path(path).resolve() if Path(path).is_symlink() else Path(path)
     part = target.with_name(f".{target.name}.part")
     try:
         with part.open("wb") as file:
@@ -124,34 +121,24 @@ def refuse_existing(output: Path) -> None:
 def replacing_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Make a folder that is at `path` only when the block ends without an error.
 
-    The block is given an empty folder beside `path`, `.NAME.RANDOM.part`, which is nobody else's. It is forced to disk
-    with all that is in it, then renamed; after an error it is removed. Parents are made where they are missing.
+    The block is given an empty folder beside `path`, `.NAME.RANDOM.part`, which is forced to disk and renamed, or
+    removed after an error. Parents are made where they are missing.
 
     Raises:
-        ArgumentError: something is at `path` already, another command's work on it is unfinished, or it has no name
-            of its own, as ".".
+        ArgumentError: as `refuse_taken`.
     """
     target = Path(path)
     refuse_taken(target)
     target.parent.mkdir(parents=True, exist_ok=True)
-    part = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
+    part = target.with_name(f".{target.name}.{uuid4().hex}.part")
+    part.mkdir()
     try:
-        part.chmod(_mode_of_new(part))
         yield part
         _force_all_to_disk(part)
         part.replace(target)
         _force_to_disk(target.parent)
     finally:
         shutil.rmtree(part, ignore_errors=True)
-
-
-def _mode_of_new(parent: Path) -> int:
-    """The mode of a new folder in `parent`; asking for the umask would set it, for all threads."""
-    probe = parent / "mode"
-    probe.mkdir()
-    mode = stat.S_IMODE(probe.stat().st_mode)
-    probe.rmdir()
-    return mode
 
 
 def _force_to_disk(path: Path) -> None:
@@ -165,12 +152,8 @@ def _force_to_disk(path: Path) -> None:
 
 def _force_all_to_disk(path: Path) -> None:
     """The same for a file, or for a folder with all that is in it."""
-    for folder, _, files in os.walk(path):
-        for name in files:
-            _force_to_disk(Path(folder, name))
-        _force_to_disk(Path(folder))
-    if path.is_file():
-        _force_to_disk(path)
+    for inner in (*path.rglob("*"), path):
+        _force_to_disk(inner)
 
 
 def save_arrays(
@@ -181,7 +164,7 @@ def save_arrays(
     `kind` says what the folder is. Raises `VectorsError` if something other than such a folder stands in its place.
     """
     target = Path(folder)
-    if target.exists() and not _replaceable(target):
+    if _exists(target) and not (target / HEADER).is_file():
         raise VectorsError(f"{target}: exists and is not an index; it is left as it is")
     part, old = target.with_name(f".{target.name}.part"), target.with_name(f".{target.name}.old")
     for leftover in (part, old):  # of a run that was killed
@@ -211,11 +194,9 @@ def load_arrays(
 
     `verify` reads every byte once and compares the checksums; without it only types, shapes and lengths are checked.
     """
-    place = Path(folder)
-    header = read_header(place, kind)
-    arrays = {}
+    header, arrays = read_header(Path(folder), kind), {}
     for name, described in header.pop("arrays").items():
-        file = place / f"{name}.npy"
+        file = Path(folder, f"{name}.npy")
         try:
             array = np.asarray(np.load(file, mmap_mode="r", allow_pickle=False))
         except (OSError, ValueError, EOFError) as error:
@@ -228,13 +209,13 @@ def load_arrays(
     return arrays, header
 
 
-def read_header(place: Path, kind: str | None = None) -> dict[str, Any]:
-    """The header of the folder of arrays at `place`, which is of this `kind` if one is given."""
-    file = place / HEADER
+def read_header(folder: Path, kind: str | None = None) -> dict[str, Any]:
+    """The header of the folder of arrays, which is of this `kind` if one is given."""
+    file = folder / HEADER
     try:
         header: dict[str, Any] = json.loads(file.read_bytes())
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise VectorsError(f"{place}: not an index (no {HEADER})") from error
+        raise VectorsError(f"{folder}: not an index (no {HEADER})") from error
     except (OSError, ValueError) as error:
         raise VectorsError(f"{file}: cut short or damaged: {error}") from error
     arrays = header.get("arrays") if isinstance(header, dict) else None
@@ -242,12 +223,8 @@ def read_header(place: Path, kind: str | None = None) -> dict[str, Any]:
         raise VectorsError(f"{file}: does not describe an index")
     if header.get("kind") != (kind or header.get("kind")) or header.get("format") != FORMAT:
         found = f"kind {header.get('kind')!r}, format {header.get('format')}"
-        raise VectorsError(f"{place}: expected an index of kind {kind!r}, format {FORMAT}, not {found}")
+        raise VectorsError(f"{folder}: expected an index of kind {kind!r}, format {FORMAT}, not {found}")
     return header
-
-
-def _replaceable(target: Path) -> bool:
-    return target.is_dir() and ((target / HEADER).is_file() or not any(target.iterdir()))
 
 
 def _checksum(array: np.ndarray) -> int:
@@ -326,8 +303,7 @@ def fingerprint(*sources: str | os.PathLike[str]) -> str:
     entries = []
     for source in sources:
         path = Path(str(source).removeprefix("beir:"))
-        files = sorted(path.rglob("*")) if path.is_dir() else [path]
-        for file in files:
+        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
             if file.is_file():
                 state = file.stat()
                 entries.append(f"{file.relative_to(path)} {state.st_size} {state.st_mtime_ns}")
@@ -345,16 +321,12 @@ def resumable(
 ) -> Iterator[Path]:
     """Give the folder `OUTPUT.partial` to work in: a new one, or the one in which the same work was begun.
 
-    It is this process' alone while the block runs, and stays after an error or a kill, so that the same call goes on
-    with it; a folder in which nothing has been done is removed. `finish` moves the result to its place.
-
-    Of a group of processes that `torchrun` started, the first owns the folder; the others are given it unlocked and
-    unchecked.
+    It is this process' alone while the block runs, and stays after an error or a kill; one in which nothing has been
+    done is removed. Of processes that `torchrun` started, all but the first are given it unlocked and unchecked.
 
     Args:
         output: the file or folder to make.
-        settings: all that decides the result, as JSON values; they are kept in the folder and compared with.
-        name: of the settings' file.
+        settings: all that decides the result, as JSON values, kept in the folder under `name`.
         upgrade: turns settings of an older version into what they mean today, before they are compared.
         anew: throw away what was done with whatever settings under this `name`.
 
@@ -362,7 +334,7 @@ def resumable(
         ArgumentError: the output exists; the folder is in use, was made with other settings or is something else.
         VectorsError: its settings cannot be read.
     """
-    target, settings = Path(output), _plain(settings)
+    target = Path(output)
     work = partial_of(target)
     if os.environ.get("RANK", "0") != "0":
         yield work
@@ -374,7 +346,7 @@ def resumable(
         if anew and (work / name).exists():
             _clear(work, last=name)
         if not _begun(work, settings, name, upgrade):
-            write_record(work / name, settings)
+            write_record(work / name, dict(settings))
         try:
             yield work
         finally:
@@ -413,7 +385,7 @@ def finished(
         ArgumentError: it is something else, or was made with other settings.
         VectorsError: its settings cannot be read.
     """
-    target, settings = Path(output), _plain(settings)
+    target = Path(output)
     if not _exists(target):
         return False
     if not (target / name).is_file():
@@ -428,15 +400,9 @@ def finished(
     return True
 
 
-def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as they are when they are read back: lists for tuples."""
-    plain: dict[str, Any] = json.loads(json.dumps(dict(settings)))
-    return plain
-
-
 def _begun(
     folder: Path,
-    settings: dict[str, Any],
+    settings: Mapping[str, Any],
     name: str,
     upgrade: Callable[[dict[str, Any]], dict[str, Any]],
     anew: bool = False,
@@ -450,9 +416,9 @@ def _begun(
     if anew:
         return True
     before = upgrade(read_record(folder / name, dict[str, Any]))
+    settings = json.loads(json.dumps(dict(settings)))  # as they are when they are read back: lists for tuples
     others = {key for key in settings.keys() | before.keys() if before.get(key) != settings.get(key)}
-    if INPUTS not in before:
-        others.discard(INPUTS)
+    others -= {INPUTS} - before.keys()
     if others == {INPUTS}:
         raise ArgumentError(f"{folder} was made from inputs that have changed since: {ANOTHER}")
     if others:
@@ -491,14 +457,11 @@ def _take_lock(work: Path) -> int:
             raise ArgumentError(f"{work} is in use by {holder}: wait for it, or name another output") from error
         except OSError:  # a file system without locks
             pass
-        try:
-            same = os.path.samestat(os.fstat(descriptor), (work / LOCK).stat())
-        except FileNotFoundError:
-            same = False
-        if same:
-            os.ftruncate(descriptor, 0)
-            os.write(descriptor, f"process {os.getpid()} since {time.strftime('%H:%M:%S')}".encode())
-            return descriptor
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), (work / LOCK).stat()):
+                os.ftruncate(descriptor, 0)
+                os.write(descriptor, f"process {os.getpid()} since {time.strftime('%H:%M:%S')}".encode())
+                return descriptor
         os.close(descriptor)  # the lock of work that has just been finished
 
 
@@ -528,11 +491,6 @@ def read_record(path: str | os.PathLike[str], kind: type[T], *, error: type[Voca
 
 def write_record(path: str | os.PathLike[str], record: Any) -> None:
     """Write a pydantic model, dataclass, named tuple or dict as a JSON file that `read_record` reads."""
-    with replacing(path) as file:
-        file.write(record_bytes(record))
-
-
-def record_bytes(record: Any) -> bytes:
-    """Return what `write_record` writes."""
     values = record._asdict() if hasattr(record, "_asdict") else record
-    return json.dumps(to_jsonable_python(values), indent=2, ensure_ascii=False).encode()
+    with replacing(path) as file:
+        file.write(json.dumps(to_jsonable_python(values), indent=2, ensure_ascii=False).encode())

@@ -1,4 +1,4 @@
-"""The verbs: a place in, a stream of records out."""
+"""Read the records of a place, as a stream."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def read_corpus(place: Place, *, bad: BadLines | None = None) -> Iterator[Docume
     Raises:
         DataError: for a place that is not there (at once), for a bad line or damaged file (when reading gets there).
     """
-    return _records(resolve(os.fspath(place), DOCUMENT), DOCUMENT, bad or BadLines())
+    return _read(place, DOCUMENT, bad)
 
 
 def read_queries(place: Place, *, bad: BadLines | None = None) -> Iterator[Query]:
@@ -52,12 +52,12 @@ def read_queries(place: Place, *, bad: BadLines | None = None) -> Iterator[Query
 
     A BEIR folder's query file holds the queries of all splits: of `beir:DIR#train`, only those that the split judges.
     """
-    return _records(resolve(os.fspath(place), QUERY), QUERY, bad or BadLines())
+    return _read(place, QUERY, bad)
 
 
 def read_judgments(place: Place, *, bad: BadLines | None = None) -> Iterator[Qrel]:
     """The judgments of a place; arguments and errors are those of `read_corpus`."""
-    return _records(resolve(os.fspath(place), JUDGMENT), JUDGMENT, bad or BadLines())
+    return _read(place, JUDGMENT, bad)
 
 
 def read_examples(place: Place, *, bad: BadLines | None = None) -> Iterator[Example]:
@@ -73,8 +73,7 @@ def read_examples(place: Place, *, bad: BadLines | None = None) -> Iterator[Exam
         return (example._replace(source=source.name) for example in _records(source, EXAMPLE, tolerance))
     if split is None and scheme != "ir_datasets":
         name = f"{name.removesuffix('#')}#train"
-    sources = {kind.name: resolve(name, kind) for kind in (DOCUMENT, QUERY, JUDGMENT)}
-    return _joined(sources, tolerance)
+    return _joined(resolve(name, DOCUMENT), resolve(name, QUERY), resolve(name, JUDGMENT), tolerance)
 
 
 def read_texts(place: Place, *, bad: BadLines | None = None) -> Iterator[str]:
@@ -84,7 +83,7 @@ def read_texts(place: Place, *, bad: BadLines | None = None) -> Iterator[str]:
     """
     if parse_place(os.fspath(place))[0] in JOINED:
         return (document.full for document in read_corpus(place, bad=bad))
-    return _records(resolve(os.fspath(place), PLAIN_TEXT), PLAIN_TEXT, bad or BadLines())
+    return _read(place, PLAIN_TEXT, bad)
 
 
 def read_mined_negatives(place: Place, *, bad: BadLines | None = None) -> Iterator[MinedNegatives]:
@@ -92,7 +91,7 @@ def read_mined_negatives(place: Place, *, bad: BadLines | None = None) -> Iterat
 
     Arguments and errors are those of `read_corpus`.
     """
-    return _records(resolve(os.fspath(place), MINED), MINED, bad or BadLines())
+    return _read(place, MINED, bad)
 
 
 def read_scores(place: Place, *, bad: BadLines | None = None) -> Iterator[ScoredDoc]:
@@ -107,16 +106,21 @@ def read_scores(place: Place, *, bad: BadLines | None = None) -> Iterator[Scored
             "lines together",
             place=os.fspath(place),
         )
-    return _records(resolve(os.fspath(place), SCORED), SCORED, bad or BadLines())
+    return _read(place, SCORED, bad)
+
+
+def _read(place: Place, kind: Kind[T], bad: BadLines | None) -> Iterator[T]:
+    return _records(resolve(os.fspath(place), kind), kind, bad or BadLines())
 
 
 def _records(source: Source, kind: Kind[T], bad: BadLines) -> Iterator[T]:
     """The source's records; what is wrong with a line goes to `bad`."""
-    seen = IdSet()
-    judged = _judged_queries(source, bad)
+    ids, judged = IdSet(), None
+    if source.judged_in is not None:  # whoever reads the judgments themselves counts their bad lines
+        judged = {judgment.query_id for judgment in _read(source.judged_in, JUDGMENT, BadLines(bad.limit))}
     for number, item in source.items():
         try:
-            record = _record(number, item, source, kind, seen)
+            record = _record(number, item, source, kind, ids)
         except MalformedError as error:
             bad.add(str(error), place=source.place, line=number)
             continue
@@ -124,7 +128,7 @@ def _records(source: Source, kind: Kind[T], bad: BadLines) -> Iterator[T]:
             yield record
 
 
-def _record(number: int, item: Any, source: Source, kind: Kind[T], seen: IdSet) -> T | None:
+def _record(number: int, item: Any, source: Source, kind: Kind[T], ids: IdSet) -> T | None:
     """One record, or None where there is nothing to read."""
     try:
         row = source.parse(number, item)
@@ -134,21 +138,13 @@ def _record(number: int, item: Any, source: Source, kind: Kind[T], seen: IdSet) 
     except MalformedError as error:
         raise MalformedError(f"{error}; expected {source.expected}") from error
     key = kind.key(record)
-    if key is not None and not seen.add(key):
+    if key is not None and not ids.add(key):
         raise MalformedError(kind.repeated(record))
     return record
 
 
-def _judged_queries(source: Source, bad: BadLines) -> set[str] | None:
-    if source.judged_in is None:
-        return None
-    tolerance = BadLines(bad.limit)  # whoever reads the judgments themselves counts their bad lines
-    return {judgment.query_id for judgment in _records(resolve(source.judged_in, JUDGMENT), JUDGMENT, tolerance)}
-
-
-def _joined(sources: dict[str, Source], bad: BadLines) -> Iterator[Example]:
+def _joined(corpus: Source, queries: Source, judgments: Source, bad: BadLines) -> Iterator[Example]:
     """Judged pairs as examples; judgments and queries are held, the corpus streams by."""
-    corpus, queries, judgments = sources[DOCUMENT.name], sources[QUERY.name], sources[JUDGMENT.name]
     asking: defaultdict[str, list[str]] = defaultdict(list)
     for judgment in _records(judgments, JUDGMENT, bad):
         if judgment.relevance > 0:

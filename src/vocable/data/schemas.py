@@ -1,12 +1,7 @@
-"""From a raw item to a row: a mapping from column names to values.
+"""The records that are read, how many bad lines are tolerated, and how a raw item becomes a row and a row a record.
 
-Each parser takes an item and its number and returns a row, or None where there is nothing (an empty line, a header).
-
-The small named records that move between the parts.
-
-Lines that cannot be used: how one is signalled inside this package, and how many a user tolerates.
-
-The kinds of record, each as one table entry: its columns, its layout in files, and how a row becomes one.
+A row is a mapping from column names to values. Each parser takes an item and its number and returns a row, or None
+where there is nothing (an empty line, a header).
 """
 
 from __future__ import annotations
@@ -89,8 +84,7 @@ class MalformedError(ValueError):
 class BadLines:
     """Counts bad lines and tolerates up to `limit` of them.
 
-    `count` is how many there were so far, `first` the message of the first one (None as long as there is none). One
-    object can serve several reads; its limit is then that of all of them together.
+    `count` is how many there were so far, in all reads that it serves, `first` the message of the first one, or None.
 
     >>> bad = BadLines(limit=1)
     >>> bad.add("no id", place="corpus.jsonl", line=7)
@@ -141,19 +135,20 @@ MINED_DOCUMENT = ("pid", "doc_id", "corpus-id")
 class Kind(Generic[T]):
     """What is particular to one kind of record.
 
-    `key` gives what must not repeat and `repeated` says that it did. `names`, `columns`, `rest` and `spaces` are as in
-    `TableRow`. `texts` are the further extensions of a plain text file, `lines` whether such a file has one text a line
-    (otherwise it is a table). `fields` and `layout` say what is expected of a row and of a table's line, for messages.
+    `key` gives what must not repeat, None if all may, and `repeated` says that it did. `names`, `columns`, `rest` and
+    `spaces` are as in `TableRow`. `texts` are the further extensions of a plain text file, `lines` whether such a file
+    has one text a line (otherwise it is a table). `fields` and `layout` say what is expected of a row and of a table's
+    line, for messages.
     """
 
     name: str
     record: Callable[[Row], T]
-    key: Callable[[T], str | None]
-    repeated: Callable[[T], str]
     names: frozenset[str]
     columns: Mapping[int, tuple[str, ...]]
     fields: str
     layout: str
+    key: Callable[[Any], str | None] = lambda record: None
+    repeated: Callable[[Any], str] = lambda record: f"the id {record.id!r} is there already"
     texts: tuple[str, ...] = ()
     lines: bool = False
     rest: str | None = None
@@ -179,20 +174,13 @@ def _identifier(row: Row, names: tuple[str, ...]) -> str:
     return value
 
 
-def _text(row: Row, names: tuple[str, ...]) -> str:
+def _text(row: Row, names: tuple[str, ...], *, required: bool = False) -> str:
     value = _first(row, names)
-    if value is None:
-        return ""
-    if not isinstance(value, str):
+    if value is not None and not isinstance(value, str):
         raise MalformedError(f'"{names[0]}" is a {type(value).__name__}')
-    return value
-
-
-def _required_text(row: Row, names: tuple[str, ...]) -> str:
-    value = _text(row, names)
-    if not value.strip():
-        raise MalformedError(f'an empty "{names[0]}"' if _first(row, names) is not None else f"no {_either(names[:2])}")
-    return value
+    if required and not (value or "").strip():
+        raise MalformedError(f"no {_either(names[:2])}" if value is None else f'an empty "{names[0]}"')
+    return value or ""
 
 
 def _first(row: Row, names: tuple[str, ...]) -> Any:
@@ -211,24 +199,17 @@ def _document(row: Row) -> Document:
 
 
 def _query(row: Row) -> Query:
-    return Query(_identifier(row, QUERY_ID), _required_text(row, TEXT))
+    return Query(_identifier(row, QUERY_ID), _text(row, TEXT, required=True))
 
 
 def _judgment(row: Row) -> Qrel:
-    return Qrel(_identifier(row, JUDGED_QUERY), _identifier(row, JUDGED_DOCUMENT), _relevance(row))
-
-
-def _relevance(row: Row) -> int:
-    value = _first(row, RELEVANCE)
+    query, document, value = _identifier(row, JUDGED_QUERY), _identifier(row, JUDGED_DOCUMENT), _first(row, RELEVANCE)
     if value is None or isinstance(value, bool):
         raise MalformedError("no relevance")
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = float("nan")
-    if not number.is_integer():
-        raise MalformedError(f"the relevance is {value!r}, not a whole number")
-    return int(number)
+    with suppress(TypeError, ValueError):
+        if float(value).is_integer():
+            return Qrel(query, document, int(float(value)))
+    raise MalformedError(f"the relevance is {value!r}, not a whole number")
 
 
 def _example(row: Row) -> Example:
@@ -240,23 +221,23 @@ def _example(row: Row) -> Example:
     if not isinstance(negatives, list | tuple):
         raise MalformedError(f'"negatives" is a {type(negatives).__name__}')
     return Example(
-        _required_text(row, ASKED),
-        _required_text(row, ("positive",)),
-        tuple(_required_text({"negative": negative}, ("negative",)) for negative in negatives),
+        _text(row, ASKED, required=True),
+        _text(row, ("positive",), required=True),
+        tuple(_text({"negative": negative}, ("negative",), required=True) for negative in negatives),
         scores=_scores(row, 1 + len(negatives)),
     )
 
 
 def _scores(row: Row, texts: int) -> tuple[float, ...]:
     """The teacher's scores of a positive and its negatives, `texts` together; none at all will do."""
-    values = _first(row, ("scores",))
+    values = row.get("scores")
     if values is None:
         return ()
     if not isinstance(values, list | tuple):
         raise MalformedError(f'"scores" is a {type(values).__name__}')
     if values and len(values) != texts:
         raise MalformedError(f"there are {len(values)} scores where positive and negatives are {texts}")
-    return tuple(_number(value) for value in values)
+    return tuple(map(_number, values))
 
 
 def _number(value: Any) -> float:
@@ -302,7 +283,6 @@ DOCUMENT = Kind(
     name="document",
     record=_document,
     key=lambda document: document.id,
-    repeated=lambda document: f"the id {document.id!r} is there already",
     names=frozenset({*DOCUMENT_ID, *TEXT, "title", "url"}),
     columns={2: ("id", "text"), 3: ("id", "title", "text"), 4: ("id", "url", "title", "text")},
     fields='"_id" or "id", "text" or "contents", and perhaps "title"',
@@ -314,7 +294,6 @@ QUERY = Kind(
     name="query",
     record=_query,
     key=lambda query: query.id,
-    repeated=lambda query: f"the id {query.id!r} is there already",
     names=frozenset({*QUERY_ID, *TEXT}),
     columns={2: ("id", "text")},
     fields='"_id" or "id", and "text"',
@@ -337,8 +316,6 @@ JUDGMENT = Kind(
 EXAMPLE = Kind(
     name="example",
     record=_example,
-    key=lambda example: None,
-    repeated=lambda example: "",
     names=frozenset({*ASKED, "positive", *NEGATIVES, *NUMBERED, "scores"}),
     columns={2: ("query", "positive")},
     fields='"query" or "anchor", "positive", and perhaps "negatives" and "scores"',
@@ -348,8 +325,6 @@ EXAMPLE = Kind(
 PLAIN_TEXT = Kind(
     name="text",
     record=_any_text,
-    key=lambda text: None,
-    repeated=lambda text: "",
     names=frozenset({*DOCUMENT_ID, *TEXT, "title", "url", *EXAMPLE.names}),
     columns=DOCUMENT.columns,
     fields='"text", "contents" or "positive"',
@@ -370,8 +345,6 @@ MINED = Kind(
 SCORED = Kind(
     name="score",
     record=_scored_document,
-    key=lambda scored: None,
-    repeated=lambda scored: "",
     names=frozenset({*MINED_QUERY, *MINED_DOCUMENT, "score"}),
     columns={3: ("qid", "pid", "score")},
     fields='"qid", "pid" and "score"',
@@ -382,11 +355,6 @@ SCORED = Kind(
 Row = Mapping[str, Any]
 Parser = Callable[[int, Any], Row | None]
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-
-
-def mapping_row(number: int, item: Row) -> Row:
-    """A row that is one already."""
-    return item
 
 
 def json_row(number: int, raw: bytes) -> Row | None:
@@ -406,8 +374,11 @@ def json_row(number: int, raw: bytes) -> Row | None:
         raise MalformedError(f"not JSON that can be read ({error})") from error
     if not isinstance(row, dict):
         raise MalformedError(f"a JSON {type(row).__name__}")
-    if "\\ud" in line or "\\uD" in line:
-        _refuse_half_characters(row)
+    if "\\ud" in line or "\\uD" in line:  # perhaps half of a surrogate pair, which no tokenizer or Parquet file takes
+        try:
+            json.dumps(row, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            raise MalformedError("half of a surrogate pair, which is not a character") from error
     return row
 
 
@@ -449,17 +420,11 @@ class TableRow:
         if not line.strip(" "):
             return None
         fields = line.split(self.separator)
-        if number == 1 and self._is_header(fields):
-            self.columns, self.rest = {len(fields): tuple(field.lower() for field in fields)}, None
+        names = tuple(field.lower() for field in fields) if number == 1 else ()
+        if len(set(names)) == len(fields) > 1 and self.names.issuperset(names):
+            self.columns, self.rest = {len(fields): names}, None
             self.separator = "\t" if "\t" in line else self.separator
             return None
-        return self._named(fields)
-
-    def _is_header(self, fields: list[str]) -> bool:
-        lowered = {field.lower() for field in fields}
-        return len(lowered) == len(fields) > 1 and lowered <= self.names
-
-    def _named(self, fields: list[str]) -> Row:
         widest = max(self.columns)
         if self.rest is not None and len(fields) > widest:
             return dict(zip(self.columns[widest], fields, strict=False)) | {self.rest: fields[widest:]}
@@ -483,11 +448,3 @@ def decode(number: int, raw: bytes) -> str:
         return raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
     except UnicodeDecodeError as error:
         raise MalformedError(f"not UTF-8 (byte {error.start + 1} is 0x{raw[error.start]:02x})") from error
-
-
-def _refuse_half_characters(row: Row) -> None:
-    """JSON can write half of a surrogate pair, which no tokenizer, Parquet file or terminal takes."""
-    try:
-        json.dumps(row, ensure_ascii=False).encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise MalformedError("half of a surrogate pair, which is not a character") from error

@@ -1,7 +1,4 @@
-"""From a place (one string) to a source: numbered raw items and how to read one.
-
-From a file to numbered raw items: lines as bytes, or the rows of a Parquet file.
-"""
+"""From a place (one string) to a source: numbered raw items (lines as bytes, rows of Parquet) and how to read one."""
 
 from __future__ import annotations
 
@@ -10,14 +7,14 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeVar, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from vocable.data.schemas import DOCUMENT, JUDGMENT, QUERY, Kind, Parser, Row, mapping_row
+from vocable.data.schemas import DOCUMENT, JUDGMENT, QUERY, Kind, Parser, Row
 from vocable.errors import DataError, require_extra
 
 T = TypeVar("T")
@@ -26,70 +23,54 @@ BUFFER = 1 << 18  # bytes
 ROWS = 1024  # Parquet rows turned into Python objects at a time
 
 
-def split_extension(path: Path) -> tuple[str, str]:
-    """The format's extension and the compression's, both lower-case.
-
-    >>> split_extension(Path("corpus.TSV.gz")), split_extension(Path("corpus"))
-    (('.tsv', '.gz'), ('', ''))
-    """
-    compression = path.suffix.lower() if path.suffix.lower() in COMPRESSION else ""
-    inner = path.with_suffix("") if compression else path
-    return inner.suffix.lower(), compression
-
-
-def file_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file, decompressed, each with its number from 1 and its line end."""
-    with _opened(path) as stream:
-        yield from enumerate(stream, start=1)
+def _parquet_rows(path: Path, columns: Iterable[str]) -> Iterator[Row]:
+    """The rows of a Parquet file; of its columns only those named."""
+    with _opened(path) as stream, tempfile.TemporaryFile() if _packed(path) else nullcontext(stream) as file:
+        if file is not stream:  # Parquet is read from its end: a compressed file is unpacked, on disk, first
+            shutil.copyfileobj(stream, file, BUFFER)
+            file.seek(0)
+        with pq.ParquetFile(file) as table:
+            present = [name for name in table.schema_arrow.names if name in set(columns)]
+            for batch in table.iter_batches(batch_size=ROWS, columns=present):
+                yield from batch.to_pylist()
 
 
-def stdin_lines() -> Iterator[tuple[int, bytes]]:
-    """The lines of standard input."""
-    yield from enumerate(sys.stdin.buffer, start=1)
+def _guarded(start: Callable[[], Iterable[Any]], place: str) -> Callable[[], Iterator[tuple[int, Any]]]:
+    """What starts the items, numbered from 1; what goes wrong while they are fetched becomes a `DataError`."""
 
+    def numbered() -> Iterator[tuple[int, Any]]:
+        number = 0
+        try:
+            for number, item in enumerate(start(), start=1):
+                yield number, item
+        except (OSError, EOFError, ValueError, pa.ArrowException) as error:
+            reason = " ".join(str(error).split()) or type(error).__name__
+            reached = f" beyond line {number}" if number else ""
+            raise DataError(f"cannot be read{reached}: {reason}", place=place) from error
 
-def parquet_rows(path: Path, columns: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The rows of a Parquet file, numbered from 1; of its columns only those named."""
-    with _opened(path) as stream, _seekable(stream, path) as file, pq.ParquetFile(file) as table:
-        wanted = [name for name in table.schema_arrow.names if name in set(columns)]
-        batches = table.iter_batches(batch_size=ROWS, columns=wanted)
-        yield from enumerate((row for batch in batches for row in batch.to_pylist()), start=1)
-
-
-def guarded(items: Iterable[tuple[int, T]], place: str) -> Iterator[tuple[int, T]]:
-    """The same items; what goes wrong while they are fetched becomes a `DataError` that says how far it got."""
-    number = 0
-    try:
-        for number, item in items:
-            yield number, item
-    except (OSError, EOFError, ValueError, pa.ArrowException) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        reached = f" beyond line {number}" if number else ""
-        raise DataError(f"cannot be read{reached}: {reason}", place=place) from error
+    return numbered
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
-    compression = COMPRESSION.get(path.suffix.lower())
-    if compression is None:
+    """The file's content, decompressed."""
+    if not _packed(path):
         with path.open("rb", buffering=BUFFER) as plain:
             yield plain
     else:
         # Arrow's decompressors notice a stream that was cut short, and go on to a file's further members or frames.
+        compression = COMPRESSION[path.suffix.lower()]
         with pa.input_stream(str(path), compression=compression, buffer_size=BUFFER) as raw:
             yield cast(BinaryIO, io.BufferedReader(raw, BUFFER))
 
 
-@contextmanager
-def _seekable(stream: BinaryIO, path: Path) -> Iterator[BinaryIO]:
-    """Parquet is read from its end: a compressed file is unpacked beside memory, on disk, first."""
-    if path.suffix.lower() not in COMPRESSION:
-        yield stream
-        return
-    with tempfile.TemporaryFile() as unpacked:
-        shutil.copyfileobj(stream, unpacked, BUFFER)
-        unpacked.seek(0)
-        yield cast(BinaryIO, unpacked)
+def _packed(path: Path) -> bool:
+    return path.suffix.lower() in COMPRESSION
+
+
+def _file_lines(path: Path) -> Iterator[bytes]:
+    with _opened(path) as stream:
+        yield from stream
 
 
 DEFAULT_SPLIT = "test"
@@ -123,7 +104,7 @@ def resolve(place: str, kind: Kind[Any]) -> Source:
     if scheme is not None:
         return SCHEMES[scheme](name, split, kind)
     if place == "-":
-        return Source("-", "stdin", lambda: guarded(stdin_lines(), "-"), *kind.parsers()[".jsonl"])
+        return Source("-", "stdin", _guarded(lambda: sys.stdin.buffer, "-"), *kind.parsers()[".jsonl"])
     return _file(Path(place), kind)
 
 
@@ -148,49 +129,43 @@ def _file(path: Path, kind: Kind[Any]) -> Source:
     if not path.exists():
         places = ", ".join([*(f"{scheme}:…" for scheme in SCHEMES), "-"])
         raise DataError(f"no such file (a place is a path or one of {places})", place=place)
-    extension, _ = split_extension(path)
+    extension = (path.with_suffix("") if _packed(path) else path).suffix.lower()
     stem = path.name.partition(".")[0] or path.name
     if extension == ".parquet":
-        expected = f"columns {kind.fields}"
-        return Source(place, stem, lambda: guarded(parquet_rows(path, kind.names), place), mapping_row, expected)
+        rows = _guarded(lambda: _parquet_rows(path, kind.names), place)
+        return Source(place, stem, rows, _as_it_is, f"columns {kind.fields}")
     parsers = kind.parsers()
     if extension not in parsers:
         known = ", ".join([*parsers, ".parquet"])
         raise DataError(f"{kind.name} files end in {known}, and may add .gz or .zst", place=place)
-    return Source(place, stem, lambda: guarded(file_lines(path), place), *parsers[extension])
+    return Source(place, stem, _guarded(lambda: _file_lines(path), place), *parsers[extension])
 
 
 def _beir(name: str, split: str | None, kind: Kind[Any]) -> Source:
     folder = Path(name)
     if not folder.is_dir():
         raise DataError("no such folder", place=f"beir:{name}")
-    if kind is DOCUMENT:
-        return _file(_required(folder, "corpus"), kind)._replace(name=folder.name)
-    judgments = _beir_judgments(folder, split, required=kind is JUDGMENT)
+    judgments = None if kind is DOCUMENT else _beir_judgments(folder, split, required=kind is JUDGMENT)
     if kind is JUDGMENT:
         return _file(Path(judgments or ""), kind)
-    return _file(_required(folder, "queries"), kind)._replace(judged_in=judgments)
+    stem = "corpus" if kind is DOCUMENT else "queries"
+    if (found := _find(folder, stem)) is None:
+        raise DataError(f"no {stem}.jsonl, .tsv or .parquet (.gz, .zst)", place=f"beir:{folder}")
+    source = _file(found, kind)
+    return source._replace(name=folder.name) if kind is DOCUMENT else source._replace(judged_in=judgments)
 
 
 def _beir_judgments(folder: Path, split: str | None, *, required: bool) -> str | None:
     """The file of a split's judgments; None when the folder has no judgments at all and none are asked for."""
-    wanted = split or DEFAULT_SPLIT
-    stems = [f"qrels/{wanted}", f"qrels.{wanted}", *(["qrels"] if wanted == DEFAULT_SPLIT else [])]
-    found = next(filter(None, (_find(folder, stem) for stem in stems)), None)
-    if found is not None:
+    name = split or DEFAULT_SPLIT
+    stems = [f"qrels/{name}", f"qrels.{name}", *(["qrels"] if name == DEFAULT_SPLIT else [])]
+    if (found := next(filter(None, (_find(folder, stem) for stem in stems)), None)) is not None:
         return str(found)
     others = sorted(path.relative_to(folder).as_posix() for path in [*folder.glob("qrels.*"), *folder.glob("qrels/*")])
     if not (others or required or split):
         return None
     there = f"there is {', '.join(others)}" if others else "there are no judgments"
-    raise DataError(f"no judgments for the split {wanted!r}, {there}", place=f"beir:{folder}")
-
-
-def _required(folder: Path, stem: str) -> Path:
-    found = _find(folder, stem)
-    if found is None:
-        raise DataError(f"no {stem}.jsonl, .tsv or .parquet (.gz, .zst)", place=f"beir:{folder}")
-    return found
+    raise DataError(f"no judgments for the split {name!r}, {there}", place=f"beir:{folder}")
 
 
 def _find(folder: Path, stem: str) -> Path | None:
@@ -256,11 +231,11 @@ def _pydocs(name: str, split: str | None, kind: Kind[Any]) -> Source:
 
 def _rows(place: str, name: str, start: Callable[[], Iterable[Row]], kind: Kind[Any]) -> Source:
     """A source whose items are rows already."""
+    return Source(place, name, _guarded(start, place), _as_it_is, kind.fields)
 
-    def numbered() -> Iterator[tuple[int, Row]]:
-        yield from enumerate(start(), start=1)
 
-    return Source(place, name, lambda: guarded(numbered(), place), mapping_row, kind.fields)
+def _as_it_is(number: int, row: Row) -> Row:
+    return row
 
 
 SCHEMES: dict[str, Callable[[str, str | None, Kind[Any]], Source]] = {
