@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from sentence_transformers import SparseEncoder
 from transformers import AutoModel, AutoTokenizer
 
+import vocable as vo
 from tests.by_parts import load_checkpoint, rescale
 from vocable.adapt.alignment import align
 from vocable.adapt.inspection import Inspection, inspect
@@ -61,6 +63,14 @@ def test_names_models_and_sparse_encoders_give_the_same(
     assert inspect(toy_model, texts=texts) == named
 
 
+def test_what_was_done_to_a_model_is_shown(toy_model: SparseEncoder, texts: list[str]) -> None:
+    adapted = vo.calibrate(vo.rescale(toy_model, 2), texts, shift=-1.0)
+    found = inspect(adapted, texts=texts)
+    assert found.to_json()["provenance"] == vo.provenance(adapted)
+    assert [step["verb"] for step in found.provenance] == ["rescale", "calibrate"]
+    assert re.search(r"^provenance +rescale, factor 2$", str(found), re.MULTILINE)
+
+
 def test_texts_of_a_place(backbones: dict[str, Path], texts: list[str], tmp_path: Path) -> None:
     place = tmp_path / "probe.txt"
     place.write_text("\n".join(["too short", *texts]), encoding="utf-8")
@@ -100,7 +110,7 @@ def test_json_has_all_of_it(found: Inspection) -> None:
 def test_a_model_without_a_head_is_told_the_way_out(backbones: dict[str, Path], tmp_path: Path) -> None:
     AutoModel.from_pretrained(backbones["bert"]).save_pretrained(tmp_path)
     AutoTokenizer.from_pretrained(backbones["bert"]).save_pretrained(tmp_path)
-    with pytest.raises(ModelError, match=r"has no masked-language-model head, .* with head: new gives it one"):
+    with pytest.raises(ModelError, match=r"has no masked-language-model head, .* or head: new in a recipe gives it a new one"):
         inspect(tmp_path)
 
 

@@ -162,7 +162,7 @@ def test_short_and_repeated_texts_make_no_pair() -> None:
         (None, {"temperature": 0}, "temperature must be finite and above 0, not 0"),
         (None, {"scale": float("nan")}, "scale must be finite and above 0, not nan"),
         (None, {"batch_size": 1}, "batch_size must be at least 2, not 1"),
-        (None, {"pooling": "mean"}, "pooling is one of max, sum, cls, mean-before-head, not 'mean'"),
+        (None, {"pooling": "mean"}, "pooling must be one of max, sum, cls, mean-before-head, not 'mean'"),
         (["", "\n"], {}, "at least two different texts of 8 words or more"),
         (["one two three four five six seven eight"] * 2, {}, "at least two different texts of 8 words or more"),
     ],

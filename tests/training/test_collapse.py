@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import cycle, islice
 from typing import Any
 
@@ -15,7 +16,17 @@ from hypothesis import strategies as st
 from vocable.training.batch_statistics import BatchStatistics, Collapse, CollapseDetector, CollapseKind
 from vocable.training.recipe import TrainingSettings
 
-HEALTHY = BatchStatistics(40.0, 120.0, 0.0, 0.0, 25.0, 1.2, math.log(32), 30_522, True)
+HEALTHY = BatchStatistics(
+    query_terms=40.0,
+    document_terms=120.0,
+    empty_queries=0.0,
+    empty_documents=0.0,
+    score=25.0,
+    loss=1.2,
+    chance=math.log(32),
+    terms=30_522,
+    finite=True,
+)
 SETTINGS = TrainingSettings(steps=300, warmup_share=0.1)
 
 
@@ -26,7 +37,7 @@ def watched(batches: Iterable[BatchStatistics], settings: TrainingSettings = SET
 
 
 def batches(count: int, **changes: Any) -> list[BatchStatistics]:
-    return [HEALTHY._replace(**changes)] * count
+    return [replace(HEALTHY, **changes)] * count
 
 
 @pytest.mark.parametrize(
@@ -58,7 +69,7 @@ def test_each_rule_is_met_after_its_steps(changes: dict[str, Any], kind: Collaps
 
 @pytest.mark.parametrize("side", ["query_terms", "document_terms"])
 def test_a_steady_fall_towards_no_term_is_met(side: str) -> None:
-    falling = [HEALTHY._replace(**{side: 60 * 0.97**step}) for step in range(300)]
+    falling = [replace(HEALTHY, **{side: 60 * 0.97**step}) for step in range(300)]
     found = watched(falling)
     assert found is not None
     assert found.kind is CollapseKind.SHRINKING
@@ -74,7 +85,7 @@ def test_a_steady_fall_towards_no_term_is_met(side: str) -> None:
 )
 def test_a_run_within_the_bounds_passes(losses: list[float], terms: list[float], empty: float) -> None:
     seen = [
-        HEALTHY._replace(loss=loss, query_terms=count, document_terms=count, empty_queries=empty)
+        replace(HEALTHY, loss=loss, query_terms=count, document_terms=count, empty_queries=empty)
         for loss, count in islice(zip(cycle(losses), cycle(terms), strict=False), 300)
     ]
     assume(any(abs(loss - math.log(32)) > 0.01 for loss in losses))  # not the loss of guessing, again and again
@@ -87,7 +98,7 @@ def test_starts_that_have_come_down_pass() -> None:
     queries = [10_700, 10_700, 9_200, 6_810, 5_170, 3_780, 2_630, 2_220, 1_860, 1_370, 1_480, 1_120, 1_100]
     documents = [15_200, 15_300, 13_700, 11_000, 8_030, 5_350, 3_800, 3_790, 2_710, 2_020, 1_770, 1_360, 1_230]
     start = [
-        HEALTHY._replace(loss=ratio * math.log(32), query_terms=float(asked), document_terms=float(given_))
+        replace(HEALTHY, loss=ratio * math.log(32), query_terms=float(asked), document_terms=float(given_))
         for ratio, asked, given_ in zip(ratios, queries, documents, strict=True)
     ]
     assert watched([*start, *batches(287)]) is None
@@ -120,7 +131,7 @@ def test_the_first_batch_is_remembered() -> None:
 @given(st.integers(1, 59), st.floats(0.9, 1.0))
 def test_a_watch_goes_on_where_it_was(kept: int, fall: float) -> None:
     """From what a checkpoint holds: only such states are kept in which no condition holds."""
-    run = [HEALTHY._replace(query_terms=8 * fall**step) for step in range(60)]
+    run = [replace(HEALTHY, query_terms=8 * fall**step) for step in range(60)]
     detector = CollapseDetector(SETTINGS)
     found = [detector.see(step, batch) for step, batch in enumerate(run[:kept], start=1)]
     if detector.uneasy or any(found):

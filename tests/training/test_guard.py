@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ def spoil(monkeypatch: pytest.MonkeyPatch) -> Any:
             seen.append(self.newest)
             if len(seen) >= first:
                 assert self.newest is not None
-                self.newest = self.newest._replace(**figures)
+                self.newest = replace(self.newest, **figures)
 
         monkeypatch.setattr(Monitor, "see", spoiled)
 

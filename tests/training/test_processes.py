@@ -133,7 +133,7 @@ def test_two_processes_do_what_one_does(
     said = [process.communicate(timeout=300) for process in two]
     assert [process.returncode for process in two] == [0, 0], said
     assert said == [
-        (f"{tmp_path / 'two'}: trained; measure it: vocable evaluate {tmp_path / 'two'} --dataset PLACE\n", ""),
+        (f"written: {tmp_path / 'two'}\nnext: vocable evaluate {tmp_path / 'two'} --dataset SOURCE\n", ""),
         ("", ""),
     ]
     whole = gradients(str(backbones["bert"]), columns, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,17 @@ from vocable.training.batch_statistics import BatchStatistics, Collapse, Collaps
 from vocable.training.guard import advise
 from vocable.training.recipe import make_recipe
 
-LOUD = BatchStatistics(300.0, 300.0, 0.0, 0.0, 9e5, 9e4, math.log(8), 360, True)
+LOUD = BatchStatistics(
+    query_terms=300.0,
+    document_terms=300.0,
+    empty_queries=0.0,
+    empty_documents=0.0,
+    score=9e5,
+    loss=9e4,
+    chance=math.log(8),
+    terms=360,
+    finite=True,
+)
 
 
 @pytest.mark.parametrize(
@@ -59,11 +70,11 @@ def test_texts_that_are_all_alike(toy_model: SparseEncoder, pooling: str, option
     recipe = make_recipe(
         {"model": "m", "pooling": pooling, "data": {"examples": ["p.jsonl"]}, "training": {"steps": 200}}
     )
-    alike = LOUD._replace(query_terms=9.0, document_terms=9.0, score=3.0, loss=math.log(8))
+    alike = replace(LOUD, query_terms=9.0, document_terms=9.0, score=3.0, loss=math.log(8))
     said = advise(Collapse(CollapseKind.ALIKE, 112, alike, alike), recipe, toy_model, [])
     assert said.startswith("so it was at the first step: pre-train the model, at a lower rate")
     assert f"vocable calibrate m TEXTS --activation-rate {option} -o DIR`" in said
-    later = advise(Collapse(CollapseKind.ALIKE, 112, alike, alike._replace(loss=1.0)), recipe, toy_model, [])
+    later = advise(Collapse(CollapseKind.ALIKE, 112, alike, replace(alike, loss=1.0)), recipe, toy_model, [])
     assert later == "so it was not at the first step: lower training.learning_rate from 2e-05 to 2e-06"
 
 

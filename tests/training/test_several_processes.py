@@ -13,6 +13,7 @@ from vocable.encoder.load import load
 # What each of them does: argv[1] is a recipe, argv[2] a folder for the outputs and for what each has to say.
 SCRIPT = """
 import json, sys
+from dataclasses import replace
 from pathlib import Path
 
 from vocable.cli import silence
@@ -38,7 +39,7 @@ def spoil(who):  # one process alone sees figures of a collapse
     def see(self, *arguments):
         seen(self, *arguments)
         if rank == who:
-            self.newest = self.newest._replace(loss=1e6)
+            self.newest = replace(self.newest, loss=1e6)
 
     Monitor.see = see
 
@@ -55,8 +56,8 @@ def reason(call, *arguments, **options):
         return f"{type(error).__name__}: {error}"
 
 
-seen, evaluate = Monitor.see, variants.evaluate
-variants.evaluate = counted
+seen, evaluate_system = Monitor.see, variants.evaluate_system
+variants.evaluate_system = counted
 for who in (0, 0, 1):  # the second time it is the folder that says so
     spoil(who)
     said.append(reason(train, read_recipe(recipe), folder / f"spoiled-{who}"))

@@ -151,7 +151,7 @@ def test_a_regularizer_can_be_swept(
     assert main(["train", name, "--variants", variant, *map(str, options)]) == 0
     last = key.rpartition(".")[2]
     runs = [f"{variant}-{last}-{value}" for value in ("0.001", "0.1")]
-    assert [*json.loads(capsys.readouterr().out)] == runs
+    assert [*json.loads(capsys.readouterr().out)["runs"]] == runs
     assert figure.stat().st_size > 0
     for run, weight in zip(runs, (0.001, 0.1), strict=True):
         values = json.loads((tmp_path / "out" / run / "recipe.json").read_text(encoding="utf-8"))

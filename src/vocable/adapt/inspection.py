@@ -1,13 +1,12 @@
-"""Inspect a backbone before training: its head, its vocabulary, where a training would start, and what to repair.
+"""Inspect a backbone before training: head (Jang et al. 2026), vocabulary (Geng and Yang 2026), start, and repairs.
 
-The figures are those that Jang et al. 2026 (head) and Geng and Yang 2026 (vocabulary) find at the root of failed
-trainings; what they mean is in the table of rules of `vocable.adapt.statistics`, which the training's guard uses, too.
+The rules that judge the figures are in `vocable.adapt.statistics`; the training's guard uses the same ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from io import StringIO
 from pathlib import Path
@@ -36,6 +35,7 @@ from vocable.adapt.vocabulary import fragmentation, is_cased, keeps_accents, red
 from vocable.encoder.fuse import plain_decoder, splade_modules
 from vocable.encoder.load import load, load_tokenizer
 from vocable.encoder.output_vocabulary import output_layer
+from vocable.encoder.provenance import provenance
 from vocable.errors import ArgumentError, ModelError
 from vocable.tables import short
 
@@ -60,44 +60,22 @@ def findings(inspection: Inspection) -> Iterator[Finding]:
     The vocabulary comes first, because a transfer makes the head anew; scale and bias come after it. The start that was
     measured says whether something is wrong with the scale; the norm of the head says which of the two repairs it is.
     """
-    head = inspection.head
+    head, vocabulary, overlap = inspection.head, inspection.vocabulary, inspection.overlap
+    rate = inspection.start.pooled_rate
     if not head.own_terms:  # the tokenizer then only reads
-        yield from _of_vocabulary(inspection)
+        if vocabulary.cased and RULES["redundant"].beyond(vocabulary.redundancy):
+            yield _finding(inspection, "redundant", vocabulary.redundancy)
+        if overlap is not None and overlap.share < RULES["overlap"].threshold:
+            yield _finding(inspection, "overlap", overlap.share)
     if inspection.start.stable:
-        yield from _of_activation(inspection)
+        if RULES["dense"].beyond(rate):
+            yield _finding(inspection, "dense", rate)
+        if rate < RULES["too_sparse"].threshold:
+            yield _finding(inspection, "too_sparse", rate)
     elif RULES["long_rows"].beyond(head.norm_mean) and inspection.factor > 1:
         yield _finding(inspection, "long_rows", head.norm_mean)
     else:  # the head is not too large, or cannot be made smaller: too many terms are active
         yield _finding(inspection, "unstable", inspection.start.loss)
-
-
-def in_words(listed: Sequence[Finding]) -> str:
-    """The findings as lines of at most 80 columns; their commands, which are to be copied, are never broken."""
-    if not listed:
-        return "Nothing to repair: ready to be trained."
-    lines = []
-    for number, finding in enumerate(listed, start=1):
-        lines += wrap(f"{number}. {finding.text}", WIDTH, subsequent_indent="   ")
-        lines += wrap(f"({finding.source})", WIDTH, initial_indent="   ", subsequent_indent="   ")
-        if finding.command is not None:
-            lines.append(f"   {finding.command}")
-    return "\n".join(lines)
-
-
-def _of_vocabulary(inspection: Inspection) -> Iterator[Finding]:
-    vocabulary, overlap = inspection.vocabulary, inspection.overlap
-    if vocabulary.cased and RULES["redundant"].beyond(vocabulary.redundancy):
-        yield _finding(inspection, "redundant", vocabulary.redundancy)
-    if overlap is not None and overlap.share < RULES["overlap"].threshold:
-        yield _finding(inspection, "overlap", overlap.share)
-
-
-def _of_activation(inspection: Inspection) -> Iterator[Finding]:
-    rate = inspection.start.pooled_rate
-    if RULES["dense"].beyond(rate):
-        yield _finding(inspection, "dense", rate)
-    if rate < RULES["too_sparse"].threshold:
-        yield _finding(inspection, "too_sparse", rate)
 
 
 def _finding(inspection: Inspection, name: str, figure: float) -> Finding:
@@ -167,6 +145,7 @@ class Inspection:
     start: Start
     factor: int  # the best rescaling by `choose_factor`; 1, without a trial, where the start is stable
     probe: str  # where the probe texts came from, as the next command has to call it
+    provenance: list[dict[str, Any]] = field(default_factory=list)  # as `vocable.provenance`
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
@@ -195,8 +174,16 @@ class Inspection:
 
     @property
     def verdict(self) -> str:
-        """The findings in words, with their commands."""
-        return in_words(self.findings)
+        """The findings as lines of at most 80 columns; their commands, which are to be copied, are never broken."""
+        if not self.findings:
+            return "Nothing to repair: ready to be trained."
+        lines = []
+        for number, finding in enumerate(self.findings, start=1):
+            lines += wrap(f"{number}. {finding.text}", WIDTH, subsequent_indent="   ")
+            lines += wrap(f"({finding.source})", WIDTH, initial_indent="   ", subsequent_indent="   ")
+            if finding.command is not None:
+                lines.append(f"   {finding.command}")
+        return "\n".join(lines)
 
     def __str__(self) -> str:
         console = Console(file=StringIO(), width=WIDTH)
@@ -228,39 +215,45 @@ def inspect(
         ArgumentError: a model without its tokenizer.
         DataError: fewer than two usable probe texts, or a place that cannot be read.
     """
-    mlm, tokenizer = _parts(model, tokenizer)
-    vocabulary = load_tokenizer(target) if isinstance(target, str | Path) else target
+    name = str(model) if isinstance(model, str | Path) else None
+    if isinstance(model, str | Path):
+        model = load(model)
+    steps: list[dict[str, Any]] = []
+    if isinstance(model, SparseEncoder):
+        if not (pairs := splade_modules(model)):
+            raise ModelError("this SparseEncoder is no SPLADE model: it has no masked-language-model head to inspect")
+        mlm, own, steps = pairs[0][0].auto_model, pairs[0][0].tokenizer, provenance(model)
+        tokenizer = tokenizer or own
+    else:
+        mlm = model
+    if tokenizer is None:
+        raise ArgumentError("a model that is given as an object needs its tokenizer: inspect(mlm, tokenizer=...)")
+    overlap = None
+    if target is not None:
+        other = load_tokenizer(target) if isinstance(target, str | Path) else target
+        alignment = align(tokenizer, other)
+        called = str(target) if isinstance(target, str | Path) else other.name_or_path or "TARGET"
+        overlap = Overlap(called, alignment.overlap, alignment.classes)
     probe = probe_texts(texts)
     start = measure_start(mlm, tokenizer, probe)
     return Inspection(
-        name=str(model) if isinstance(model, str | Path) else mlm.name_or_path or "MODEL",
+        name=name or mlm.name_or_path or "MODEL",
         architecture=type(mlm).__name__,
         parameters=mlm.num_parameters(),
         head=_head(mlm),
-        vocabulary=_vocabulary(tokenizer, probe),
-        overlap=None if vocabulary is None else _overlap(tokenizer, vocabulary, target),
+        vocabulary=Vocabulary(
+            size=len(tokenizer),
+            cased=is_cased(tokenizer),
+            accents=keeps_accents(tokenizer),
+            redundancy=redundancy(tokenizer),
+            tokens_per_word=fragmentation(tokenizer, probe).tokens_per_word,
+        ),
+        overlap=overlap,
         start=start,
         factor=best_factor(mlm, tokenizer, probe, start),
         probe=str(texts) if isinstance(texts, str | Path) else "TEXTS",
+        provenance=steps,
     )
-
-
-def _parts(
-    model: str | Path | PreTrainedModel | SparseEncoder, tokenizer: PreTrainedTokenizerBase | None
-) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """The masked language model and its tokenizer."""
-    if isinstance(model, str | Path):
-        model = load(model)
-    if isinstance(model, SparseEncoder):
-        pairs = splade_modules(model)
-        if not pairs:
-            raise ModelError("this SparseEncoder is no SPLADE model: it has no masked-language-model head to inspect")
-        mlm, own = pairs[0][0].auto_model, pairs[0][0].tokenizer
-    elif tokenizer is None:
-        raise ArgumentError("a model that is given as an object needs its tokenizer: inspect(mlm, tokenizer=...)")
-    else:
-        mlm, own = model, tokenizer
-    return mlm, tokenizer or own
 
 
 def _head(mlm: PreTrainedModel) -> Head:
@@ -280,26 +273,13 @@ def _head(mlm: PreTrainedModel) -> Head:
     )
 
 
-def _vocabulary(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> Vocabulary:
-    return Vocabulary(
-        size=len(tokenizer),
-        cased=is_cased(tokenizer),
-        accents=keeps_accents(tokenizer),
-        redundancy=redundancy(tokenizer),
-        tokens_per_word=fragmentation(tokenizer, texts).tokens_per_word,
-    )
-
-
-def _overlap(tokenizer: PreTrainedTokenizerBase, target: PreTrainedTokenizerBase, given: object) -> Overlap:
-    alignment = align(tokenizer, target)
-    name = str(given) if isinstance(given, str | Path) else target.name_or_path or "TARGET"
-    return Overlap(name, alignment.overlap, alignment.classes)
-
-
 def _lines(found: Inspection) -> Iterator[tuple[str, str]]:
     """Label and value of each line of the table, without the verdict."""
     head, vocabulary, start = found.head, found.vocabulary, found.start
     ties = "terms of its own" if head.own_terms else "tied to the input embeddings" if head.tied else "not tied"
+    for i, step in enumerate(found.provenance):
+        figures = [f"{key} {value}" for key, value in step.items() if isinstance(value, str | int | float)]
+        yield ("" if i else "provenance"), ", ".join(figures).removeprefix("verb ")
     yield "parameters", f"{found.parameters:,}"
     yield "head", f"{head.terms:,} x {head.dimensions}, {ties}, {'with' if head.biased else 'without'} bias"
     yield "row norms", f"mean {head.norm_mean:.3f}, max {head.norm_max:.3f}, std {head.norm_std:.3f}"
@@ -315,9 +295,7 @@ def _lines(found: Inspection) -> Iterator[tuple[str, str]]:
     yield "probe", f"{start.pairs} pairs of half texts from {found.probe}, {start.batch} per batch"
     yield "active", f"{start.pooled_rate:.2%} of the terms in a text, {start.token_rate:.2%} in a token"
     yield "", f"{start.terms_mean:,.0f} terms per text, 99th percentile {start.terms_p99:,.0f}"
-    yield (
-        "scores",
-        f"own document {short(start.positive_mean)}, any {short(start.score_mean)} ± {short(start.score_std)}",
-    )
+    any_score = f"{short(start.score_mean)} ± {short(start.score_std)}"
+    yield "scores", f"own document {short(start.positive_mean)}, any {any_score}"
     yield "", f"largest {short(start.score_max)}; own document first {start.accuracy:.0%}"
     yield "loss", f"{start.loss:,.2f}, that of guessing {start.chance:.2f}"

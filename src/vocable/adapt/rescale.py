@@ -1,9 +1,7 @@
-"""Scale the output matrix down before training: W' = W / k (Jang et al. 2026).
+"""Scale the output matrix down before training, W' = W / k, so that scores do not start in the thousands.
 
-SPLADE takes the logits x = H W^T + c as they are, and its score is a dot product without normalization. Backbones whose
-decoder has long rows therefore start with scores in the thousands, and some of them never recover (table 2).
-
-The best k differs between backbones of the same norm, so `choose_factor` reads it off the start of training instead.
+Jang et al. 2026, table 2. The best k differs between backbones of the same norm: `choose_factor` reads it off the start
+of a training.
 """
 
 from __future__ import annotations
@@ -56,7 +54,7 @@ def rescale(
         texts: probe texts, for "auto"; of many, 128 evenly taken ones of at least 8 words are used.
 
     Returns:
-        a new model. Its provenance has the factor and, for "auto", all that were tried.
+        a new model, with the factor and, for "auto", all that were tried in its provenance.
 
     Raises:
         ArgumentError: a factor that is not a finite number above 0, or "auto" without texts.
@@ -91,16 +89,14 @@ def choose_factor(
 ) -> Choice:
     """Find the k of 1, 2, 4, 8, 16, 32 that a SPLADE training would start well from.
 
-    Each is really applied and measured: a tied matrix also feeds the encoder, and where position embeddings are added
-    to word embeddings (BERT, RoBERTa), a large k drowns the words. The rule:
+    Each is applied and measured, because a tied matrix also feeds the encoder. The rule:
 
     1. k is alive if at least 0.1 % of the terms are active in a text, and if the share of queries that find their own
        document first is at most 10 points below that at k = 1, which itself counts as alive.
     2. k is stable if the starting loss is at most 2.5 log(batch).
     3. The smallest k that is alive and stable; if none is stable, the alive one with the smallest loss.
 
-    The smallest, because what is too large is worse than what is too small: the paper's RoBERTa gains from 2 and 4, and
-    is lost at 16. A dead start has a loss of exactly log(batch), which is why stable alone is not enough.
+    A dead start has a loss of exactly log(batch), which is why stable alone is not enough.
 
     Args:
         mlm: a masked language model; it is left as it is.
@@ -142,19 +138,19 @@ def best_factor(mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts:
     for factor in FACTORS[1:]:
         _divide(scaled, 2)
         # The larger the factor, the more stable: after one that passes this look, it would tell nothing.
-        if len(trials) == 1 and _too_unstable(measure_start(scaled, tokenizer, probe[:BATCH]), first):
-            postponed.append(factor)
-            continue
+        if len(trials) == 1:
+            batch = measure_start(scaled, tokenizer, probe[:BATCH])
+            if RULES["unstable"].beyond(batch.loss * batch.pairs, first.chance * first.pairs):
+                postponed.append(factor)
+                continue
         trials.append(Trial(factor, measure_start(scaled, tokenizer, probe)))
         if trials[-1].start.stable and trials[-1].start.alive(first):
             return factor
-    trials += [Trial(factor, measure_start(_divided(mlm, factor), tokenizer, probe)) for factor in postponed]
+    for factor in postponed:
+        scaled = copy.deepcopy(mlm)
+        _divide(scaled, factor)
+        trials.append(Trial(factor, measure_start(scaled, tokenizer, probe)))
     return _chosen(sorted(trials))
-
-
-def _too_unstable(batch: Start, first: Start) -> bool:
-    """Whether the loss of one batch is too large even for a start whose other batches have none."""
-    return batch.loss * batch.pairs > RULES["unstable"].threshold * first.chance * first.pairs
 
 
 def _chosen(trials: Sequence[Trial]) -> int:
@@ -162,12 +158,6 @@ def _chosen(trials: Sequence[Trial]) -> int:
     alive = [trial for trial in trials if trial.factor == 1 or trial.start.alive(first)]
     best = next((trial for trial in alive if trial.start.stable), None)
     return (best or min(alive, key=lambda trial: trial.start.loss)).factor
-
-
-def _divided(mlm: PreTrainedModel, factor: float) -> PreTrainedModel:
-    divided = copy.deepcopy(mlm)
-    _divide(divided, factor)
-    return divided
 
 
 @torch.no_grad()

@@ -1,14 +1,10 @@
 """Statistics of a backbone before and while it is trained, and the one table of rules that judges them.
 
-`measure_start` looks at what the first step of a SPLADE training would see. Nothing is trained and no label is needed:
-each probe text is cut in two, and the first half asks for the second among the second halves of its batch. Activations
-are log(1 + ReLU(x)) and pooling is max, unless said otherwise; scores are dot products and the loss is InfoNCE over
-in-batch negatives. A loss near log(batch) is that of guessing. Far above it the scores are so large that the softmax
-sees one negative only: the scale mismatch of Jang et al. 2026, section 3.2 and figure 4.
-
-`row_norms` and `anisotropy` are the statistics of their table 1, for an output matrix W [v, d]. `probe_logits` gives
-the logits of probe texts, pooled [b, v] or token by token: n x v numbers for n tokens, which are computed a block at a
-time, as often as needed, and never held together.
+`measure_start` measures what the first step of a SPLADE training would see, without training or labels: each probe text
+is cut in two, and the first half asks for the second among those of its batch. A loss near log(batch) is that of
+guessing; far above it is the scale mismatch of Jang et al. 2026, section 3.2 and figure 4. `row_norms` and `anisotropy`
+are the statistics of their table 1. `probe_logits` gives the logits of probe texts, pooled [b, v] or token by token
+[n, v], which are computed in blocks and never held together.
 
 Letters: b pairs of a batch, n tokens of all texts of a batch, d size of the decoder's input, v output terms.
 """
@@ -18,7 +14,6 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, islice, pairwise
@@ -135,13 +130,11 @@ def row_norms(weight: Tensor) -> Tensor:
 def anisotropy(weight: Tensor) -> float:
     """The mean cosine of two different rows of `weight` [v, d]; rows of zeros have no direction and are left out.
 
-    Exact, and without the v x v cosines: the squared length of the sum of the v unit vectors is the sum over all pairs,
-    of which v are pairs of a row with itself.
+    It is 0 where there are fewer than two rows. The squared length of the sum of the unit vectors is the sum over all
+    pairs, of which v are pairs of a row with itself.
 
     >>> anisotropy(torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.0, 5.0]]))  # cosines 0, 0 and 1
     0.3333333333333333
-
-    It is 0 where there are fewer than two rows.
     """
     norms = row_norms(weight)
     rows = int((norms > 0).sum())
@@ -291,11 +284,24 @@ class Pair(NamedTuple):
     document: str
 
 
-@dataclass(frozen=True)
-class Start:
+@dataclass(frozen=True, kw_only=True)
+class BatchLoss:
+    """The loss of batches before or while a model is trained."""
+
+    loss: float  # InfoNCE
+    chance: float  # the loss of guessing, log of the number of documents in a batch
+
+    @property
+    def stable(self) -> bool:
+        """Whether the loss is near enough to that of guessing, or below it, to learn from."""
+        return self.loss <= RULES["unstable"].threshold * self.chance
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start(BatchLoss):
     """The start of a training on `pairs` pairs in batches of `batch`.
 
-    Rates, terms and texts are those of the documents, scores those of every query with every document of its batch.
+    Rates and terms are those of the documents, scores those of every query with every document of its batch.
     """
 
     pairs: int
@@ -309,13 +315,6 @@ class Start:
     score_std: float
     score_max: float
     accuracy: float  # share of queries whose own document has the highest score
-    loss: float  # InfoNCE
-    chance: float  # log(batch), the loss of guessing
-
-    @property
-    def stable(self) -> bool:
-        """Whether the loss is near enough to that of guessing, or below it, to learn from."""
-        return self.loss <= RULES["unstable"].threshold * self.chance
 
     def alive(self, first: Start) -> bool:
         """Return whether texts have terms left, and are told apart about as well as at a `first` start."""
@@ -365,17 +364,39 @@ def measure_start(
     if len(pairs) < 2:
         raise ArgumentError(f"the probe needs at least two different texts of {PAIR_WORDS} words or more")
     pairs = pairs[: len(pairs) - len(pairs) % batch_size or len(pairs)]
-    scores, terms, rates = [], [], []
-    with _evaluating(mlm), without_logits(mlm) as decoder:
-        pool = partial(_pool, decoder, scale=scale, pooling=pooling, activation=activation)
-        for first in range(0, len(pairs), batch_size):
-            queries, documents = zip(*pairs[first : first + batch_size], strict=True)
-            query_vectors, _ = pool(*_encode(mlm, tokenizer, queries, max_length))
-            document_vectors, rate = pool(*_encode(mlm, tokenizer, documents, max_length))
-            scores.append(query_vectors @ document_vectors.T)
-            terms.append((document_vectors > 0).sum(dim=1))
-            rates.append(rate)
-    return _summary(torch.stack(scores), torch.cat(terms), torch.stack(rates), len(decoder.weight), temperature)
+    scores, terms, above, logits = [], [], 0, 0
+    training = mlm.training
+    mlm.eval()
+    try:
+        with without_logits(mlm) as decoder:
+            encode = partial(_vectors, mlm, decoder, tokenizer, max_length, scale, pooling, activation)
+            for first in range(0, len(pairs), batch_size):
+                queries, documents = zip(*pairs[first : first + batch_size], strict=True)
+                query_vectors, _, _ = encode(queries)
+                document_vectors, positive, size = encode(documents)
+                scores.append(query_vectors @ document_vectors.T)
+                terms.append((document_vectors > 0).sum(dim=1))
+                above, logits = above + positive, logits + size
+    finally:
+        mlm.train(training)
+    every, counts = torch.stack(scores).double().cpu(), torch.cat(terms).double().cpu()
+    batches, b, _ = every.shape
+    own = torch.arange(b).expand(batches, b)
+    return Start(
+        pairs=batches * b,
+        batch=b,
+        token_rate=above / logits,
+        pooled_rate=float(counts.mean()) / len(decoder.weight),
+        terms_mean=float(counts.mean()),
+        terms_p99=float(counts.quantile(0.99)),
+        positive_mean=float(every.diagonal(dim1=1, dim2=2).mean()),
+        score_mean=float(every.mean()),
+        score_std=float(every.std(correction=0)),
+        score_max=float(every.max()),
+        accuracy=float((every.argmax(dim=2) == own).double().mean()),
+        loss=float(nn.functional.cross_entropy((every / temperature).flatten(0, 1), own.flatten())),
+        chance=math.log(b),
+    )
 
 
 def halves(texts: Sequence[str]) -> list[Pair]:
@@ -392,30 +413,31 @@ def halves(texts: Sequence[str]) -> list[Pair]:
     ]
 
 
-def _encode(
-    mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], max_length: int
-) -> tuple[Tensor, list[int]]:
-    """The decoder's inputs [n, d] of the tokens of texts, and the b + 1 offsets of the texts."""
-    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-    tokens: dict[int, Tensor] = {}
-    for first in range(0, len(order), TOGETHER):
-        rows = order[first : first + TOGETHER]
-        inputs = tokenizer(
-            [texts[i] for i in rows], padding=True, truncation=True, max_length=max_length, return_tensors="pt"
-        ).to(mlm.device)
-        hidden, offsets = pack({"token_embeddings": mlm(**inputs).logits, **inputs})
-        tokens |= {i: hidden[start:end] for i, (start, end) in zip(rows, pairwise(offsets), strict=True)}
-    found = [tokens[i] for i in range(len(texts))]
-    return torch.cat(found), [0, *accumulate(map(len, found))]
-
-
-def _pool(
-    decoder: nn.Linear, hidden: Tensor, offsets: list[int], *, scale: float, pooling: str, activation: Activation
-) -> tuple[Tensor, Tensor]:
-    """Sparse vectors [b, v] of texts, and how many of the [n, v] logits are above zero with how many there are [2].
+def _vectors(
+    mlm: PreTrainedModel,
+    decoder: nn.Linear,
+    tokenizer: PreTrainedTokenizerBase,
+    max_length: int,
+    scale: float,
+    pooling: str,
+    activation: Activation,
+    texts: Sequence[str],
+) -> tuple[Tensor, int, int]:
+    """Return sparse vectors [b, v] of texts, how many of the [n, v] logits are above zero, and how many there are.
 
     `vocable.encoder.head` adds the bias to the winner alone; the count needs it at every token.
     """
+    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+    tokens: dict[int, Tensor] = {}
+    for first in range(0, len(order), TOGETHER):
+        chosen = order[first : first + TOGETHER]
+        inputs = tokenizer(
+            [texts[i] for i in chosen], padding=True, truncation=True, max_length=max_length, return_tensors="pt"
+        ).to(mlm.device)
+        packed, ends = pack({"token_embeddings": mlm(**inputs).logits, **inputs})
+        tokens |= {i: packed[start:end] for i, (start, end) in zip(chosen, pairwise(ends), strict=True)}
+    found = [tokens[i] for i in range(len(texts))]
+    hidden, offsets = torch.cat(found), [0, *accumulate(map(len, found))]
     hidden, offsets = rows_to_pool(scale * hidden, offsets, pooling)
     summed = POOLINGS[pooling].reduction == "sum"
     weight, bias = decoder.weight, decoder.bias
@@ -433,43 +455,7 @@ def _pool(
             rows = logits[start:end]
             pooled[i, block] = rows.sum(dim=0) if summed else rows.amax(dim=0)
     vectors = pooled if summed else activate(pooled, activation)
-    return vectors, torch.tensor([above, len(hidden) * len(weight)])
-
-
-def _summary(scores: Tensor, terms: Tensor, rates: Tensor, v: int, temperature: float) -> Start:
-    """The record, from scores [batches, b, b], active terms [pairs], and counts of logits [batches, 2]."""
-    batches, b, _ = scores.shape
-    scores = scores.double().cpu()
-    own = torch.arange(b).expand(batches, b)
-    loss = nn.functional.cross_entropy((scores / temperature).flatten(0, 1), own.flatten())
-    above, logits = rates.sum(dim=0).tolist()
-    counts = terms.double().cpu()
-    return Start(
-        pairs=batches * b,
-        batch=b,
-        token_rate=above / logits,
-        pooled_rate=float(counts.mean()) / v,
-        terms_mean=float(counts.mean()),
-        terms_p99=float(counts.quantile(0.99)),
-        positive_mean=float(scores.diagonal(dim1=1, dim2=2).mean()),
-        score_mean=float(scores.mean()),
-        score_std=float(scores.std(correction=0)),
-        score_max=float(scores.max()),
-        accuracy=float((scores.argmax(dim=2) == own).double().mean()),
-        loss=float(loss),
-        chance=math.log(b),
-    )
-
-
-@contextmanager
-def _evaluating(mlm: PreTrainedModel) -> Iterator[None]:
-    """Without dropout, and back to how it was."""
-    training = mlm.training
-    mlm.eval()
-    try:
-        yield
-    finally:
-        mlm.train(training)
+    return vectors, above, len(hidden) * len(weight)
 
 
 BUILT_IN = "pydocs:"  # at hand everywhere; English about programming, no substitute for the texts to be searched

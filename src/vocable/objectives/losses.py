@@ -153,7 +153,6 @@ def margin_mse(scores: Tensor, teacher_scores: Tensor) -> Tensor:
     Raises:
         ArgumentError: there is no negative, or the two are not of one shape.
 
-    >>> import torch
     >>> scores, taught = torch.tensor([[5.0, 3.0, 1.0]]), torch.tensor([[9.0, 6.0, 6.0]])
     >>> float(margin_mse(scores, taught))  # margins 2 and 4 where 3 and 3 are taught
     1.0
@@ -167,8 +166,7 @@ def margin_mse(scores: Tensor, teacher_scores: Tensor) -> Tensor:
 def kl(scores: Tensor, teacher_scores: Tensor, *, temperature: float = 1.0, teacher_temperature: float = 1.0) -> Tensor:
     """Return KL(softmax(t / T) || softmax(s / tau)), the mean over queries.
 
-    The host library's SparseDistillKLDivLoss multiplies the same value by tau squared. Here a loss's weight is left to
-    the recipe.
+    The host library's SparseDistillKLDivLoss multiplies the same value by tau squared.
 
     Args:
         scores: [b, k] the student's scores s of each query's k candidates.
@@ -176,7 +174,6 @@ def kl(scores: Tensor, teacher_scores: Tensor, *, temperature: float = 1.0, teac
         temperature: tau, what the student's scores are divided by.
         teacher_temperature: T, what the teacher's are divided by: of the order of the differences that matter to it.
 
-    >>> import torch
     >>> same = torch.tensor([[2.0, 1.0, 0.0]])
     >>> round(float(kl(same, same)), 6)
     0.0
@@ -198,20 +195,16 @@ ABSENT = 1e-8  # the share of a vector's weight that a term without weight count
 def alignment(student: Tensor, teacher: Tensor, *, kind: Divergence = "mse") -> Tensor:
     """Return how far the student's vectors are from the teacher's (SAP of Geng and Yang 2026, after arXiv 2510.00671).
 
-    Their table 6 gives no formula, and both kinds are this project's reading. The code published with arXiv 2510.00671
-    takes mean squared error over the terms that either has active, and of the pooled logits before the activation.
+    Their table 6 gives no formula: both kinds are this project's reading (the code of arXiv 2510.00671 takes mean
+    squared error of the pooled logits, over the terms that either has active).
 
-    - `mse`: the mean of squared differences over all pairs of a text and a term that both have active. What only one of
-      them has counts nothing: the regularizers take from the student what it has too much. Without a common term the
-      loss is 0.
+    - `mse`: the mean of squared differences over the terms of a text that both have active; 0 without a common term.
     - `kl`: KL(teacher || student) of the vectors normalized to sum 1, the mean over texts. A term that the student
-      lacks counts as a share of 1e-8, because the divergence would be infinite. A text for which the teacher has no
-      term counts 0.
+      lacks counts as a share of 1e-8; a text for which the teacher has no term counts 0.
 
     Args:
         student: [m, v] m texts over v terms, no weight negative.
         teacher: [m, v] the teacher's vectors of the same texts, over the same terms.
-        kind: one of the two above.
 
     Raises:
         ArgumentError: the two are not of one shape, or the kind is unknown.
@@ -228,15 +221,11 @@ def alignment(student: Tensor, teacher: Tensor, *, kind: Divergence = "mse") -> 
         shared = (student > 0) & (teacher > 0)
         return ((student - teacher).square() * shared).sum() / shared.sum().clamp(min=1)
     if kind == "kl":
-        target, shares = _shares(teacher), _shares(student)
+        sums = [vectors.sum(dim=1, keepdim=True) for vectors in (teacher, student)]
+        sums = [torch.where(each > 0, each, 1) for each in sums]
+        target, shares = teacher / sums[0], student / sums[1]
         return torch.xlogy(target, target).sub(target * shares.clamp(min=ABSENT).log()).sum(dim=1).mean()
     raise ArgumentError(f"alignment is mse or kl, not {kind}")
-
-
-def _shares(vectors: Tensor) -> Tensor:
-    """Each row over its sum; a row of zeros stays one."""
-    sums = vectors.sum(dim=1, keepdim=True)
-    return vectors / torch.where(sums > 0, sums, 1)
 
 
 def ensemble(scores: Sequence[Tensor]) -> Tensor:
@@ -260,15 +249,12 @@ def ensemble(scores: Sequence[Tensor]) -> Tensor:
 def top_k_mask(vectors: Tensor, k: int) -> Tensor:
     """Return the vectors with all but the k heaviest terms of each set to 0 (arXiv 2112.09628).
 
-    Of terms that weigh the same at the k-th place, those with the lower ids are kept. Gradients go to the kept terms
-    alone. What is not finite is not masked: it makes the result not finite.
+    Of terms that weigh the same at the k-th place, those with the lower ids are kept. What is not finite makes the
+    result not finite.
 
     Args:
         vectors: [m, v] m texts over v terms, no weight negative.
         k: how many terms are kept. A text with fewer active ones is left as it is.
-
-    Returns:
-        [m, v]
 
     Raises:
         ArgumentError: k is not positive.

@@ -52,8 +52,7 @@ def ramp(step: int, total_steps: int, *, shape: Shape = "quadratic", share: floa
 def flops(vectors: Tensor, *, threshold: int = 0, term_weights: Tensor | None = None) -> Tensor:
     """Return sum_j (mean_i w_j(i))^2 (Paria et al. 2020, arXiv 2004.05665; Kim et al. 2026, eq. 3).
 
-    The mean is over all texts given. Where a batch is spread over devices, its vectors are to be gathered first: the
-    mean of the devices' own penalties is another number, never a smaller one.
+    The vectors of a batch that is spread over devices have to be gathered first.
 
     Args:
         vectors: [m, v] m texts over v terms.
@@ -62,7 +61,6 @@ def flops(vectors: Tensor, *, threshold: int = 0, term_weights: Tensor | None = 
         term_weights: [v] what each term's weights are multiplied by: inverse document frequencies (arXiv 2504.14839),
             or g of `vocable.objectives.regularizers.df_weights`.
 
-    >>> import torch
     >>> vectors = torch.tensor([[2.0, 0.0, 0.0], [2.0, 4.0, 1.0]])
     >>> float(flops(vectors))  # 2^2 + 2^2 + 0.5^2
     8.25
@@ -82,8 +80,7 @@ def flops(vectors: Tensor, *, threshold: int = 0, term_weights: Tensor | None = 
 def df_weights(frequencies: Tensor, *, alpha: float = 0.1, beta: float = 10.0) -> Tensor:
     """Return g = 1 / (1 + (x^{log_alpha 2} - 1)^beta), the term weights of DF-FLOPS (arXiv 2505.15070).
 
-    The penalty is `flops(vectors, term_weights=df_weights(frequencies))`. A term of no document costs nothing, one of
-    every document as much as in FLOPS.
+    A term of no document costs nothing, one of every document as much as in FLOPS.
 
     Args:
         frequencies: [v] x, for each of v terms the share of documents that it is active in.
@@ -96,7 +93,6 @@ def df_weights(frequencies: Tensor, *, alpha: float = 0.1, beta: float = 10.0) -
     Raises:
         ArgumentError: frequencies are not shares, or alpha or beta is out of its range.
 
-    >>> import torch
     >>> df_weights(torch.tensor([0.0, 0.05, 0.1, 0.2, 1.0])).round(decimals=3)
     tensor([0.0000, 0.0220, 0.5000, 0.9910, 1.0000])
     """
@@ -111,13 +107,10 @@ def df_weights(frequencies: Tensor, *, alpha: float = 0.1, beta: float = 10.0) -
 def joint_flops(queries: Tensor, documents: Tensor) -> Tensor:
     """Return sum_j mean_q w_j(q) · mean_d w_j(d), the mean score of all pairs (Kim et al. 2026, eq. 4).
 
-    As in `vocable.objectives.regularizers.flops`, the means are over all texts given.
-
     Args:
         queries: [b, v] b queries over v terms.
         documents: [n, v] n documents.
 
-    >>> import torch
     >>> float(joint_flops(torch.tensor([[1.0, 0.0], [3.0, 2.0]]), torch.tensor([[4.0, 0.0]])))
     8.0
     """
@@ -125,14 +118,11 @@ def joint_flops(queries: Tensor, documents: Tensor) -> Tensor:
 
 
 def l1(vectors: Tensor) -> Tensor:
-    """Return mean_i sum_j w_j(i), which makes a common term as cheap as a rare one.
-
-    Polyakov et al. 2026, section 3.1.
+    """Return mean_i sum_j w_j(i) (Polyakov et al. 2026, section 3.1).
 
     Args:
         vectors: [m, v] m texts over v terms, no weight negative.
 
-    >>> import torch
     >>> float(l1(torch.tensor([[2.0, 0.0], [1.0, 4.0]])))
     3.5
     """
@@ -142,18 +132,12 @@ def l1(vectors: Tensor) -> Tensor:
 def overlap_distance(queries: Tensor, documents: Tensor) -> Tensor:
     """Return 1 - sum_j min(a_j(q), a_j(d)) / sum_j max(a_j(q), a_j(d)), a = 1 - e^-w, the mean over pairs.
 
-    Kim et al. 2026, appendix J.3.
-
-    The paper asks for a penalty that has a query and its positive share many terms of medium weight, so that a search
-    can ask for a share of the query's terms, and names the Jaccard distance. That it is taken of a, how far a term is
-    active at all, is our reading: a rises from 0 to 1 and counts a term of weight 4 hardly more than one of weight 2.
-    With weights of 0 and infinity only, this is the Jaccard distance of two sets.
+    Kim et al. 2026, appendix J.3, name the Jaccard distance; that it is taken of a is this project's reading. With
+    weights of 0 and infinity only, it is the Jaccard distance of two sets. The distance of a pair without a term is 1.
 
     Args:
         queries: [b, v] b queries over v terms, no weight negative.
         documents: [b, v] document i is query i's positive.
-
-    A pair without a term shares nothing: its distance is 1.
 
     >>> inf = float("inf")
     >>> float(overlap_distance(torch.tensor([[inf, inf, inf, 0.0]]), torch.tensor([[0.0, inf, inf, inf]])))  # 1 - 2 / 4
@@ -199,11 +183,7 @@ class AnyFlops(OneSide):
     threshold: int = Field(default=0, ge=0, description="texts with so many active terms or fewer are left in peace")
 
     def penalty(self, vectors: Tensor, statistic: Tensor | None) -> Tensor:
-        return flops(vectors, threshold=self.threshold, term_weights=self.term_weights(statistic))
-
-    def term_weights(self, statistic: Tensor | None) -> Tensor | None:
-        """Return what each term's weights are multiplied by [v]; None for nothing."""
-        return statistic
+        return flops(vectors, threshold=self.threshold, term_weights=statistic)
 
 
 class Flops(AnyFlops):
@@ -227,8 +207,8 @@ class DFFlops(AnyFlops):
     name: Literal["df_flops"] = "df_flops"
     needs = "document_frequencies"
 
-    def term_weights(self, statistic: Tensor | None) -> Tensor | None:
-        return None if statistic is None else df_weights(statistic)
+    def penalty(self, vectors: Tensor, statistic: Tensor | None) -> Tensor:
+        return super().penalty(vectors, None if statistic is None else df_weights(statistic))
 
 
 class IDFFlops(AnyFlops):

@@ -1,7 +1,6 @@
 """Batch statistics of a training, and the detector that tells from them when it has collapsed.
 
-A rule (`vocable.adapt.statistics.RULES`) is a condition and the number of steps running in which it must hold, so that
-one odd batch decides nothing. docs/training.md gives the reason for every figure.
+The rules are in `vocable.adapt.statistics.RULES`; docs/training.md gives the reason for every figure.
 
 Letters: b queries, n documents, the first b of them the positives, v terms.
 """
@@ -11,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter, deque
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from vocable.adapt.statistics import RULES, Rule
+from vocable.adapt.statistics import RULES, BatchLoss
 from vocable.objectives.losses import info_nce
 from vocable.training.recipe import TrainingSettings
 
@@ -37,11 +37,6 @@ class CollapseKind(StrEnum):
     EMPTY = "dead vectors"
     SHRINKING = "shrinking vectors"
     ALIKE = "texts that are all alike"
-
-    @property
-    def rule(self) -> Rule:
-        """The rule that tells it."""
-        return RULES[self.name.lower()]
 
 
 class Collapse(NamedTuple):
@@ -73,7 +68,7 @@ class CollapseDetector:
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint has to keep, as JSON values; one is written only while no rule's condition holds."""
-        return {"first": None if self._first is None else self._first._asdict(), "terms": [*map(list, self._terms)]}
+        return {"first": None if self._first is None else asdict(self._first), "terms": [*map(list, self._terms)]}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from what `state` gave."""
@@ -94,14 +89,20 @@ class CollapseDetector:
         self._terms.append((batch.query_terms, batch.document_terms))
         holding = set(self._conditions(step, batch))
         self._running = Counter({kind: self._running[kind] + 1 for kind in holding})
-        met = [kind for kind in CollapseKind if self._running[kind] >= kind.rule.patience]
+        met = [kind for kind in CollapseKind if self._running[kind] >= RULES[kind.name.lower()].patience]
         return Collapse(met[0], step, batch, self._first) if met else None
 
     def _conditions(self, step: int, batch: BatchStatistics) -> Sequence[CollapseKind]:
         """The kinds whose condition holds."""
         if not batch.finite:
             return [CollapseKind.NON_FINITE]
-        unstable, shares = is_unstable(batch), active_shares(batch)
+        unstable = not batch.stable
+        shares = (batch.query_terms / batch.terms, batch.document_terms / batch.terms)
+        shrinking = False
+        if len(self._terms) == 2 * WINDOW:
+            halves = [(fmean(side[:WINDOW]), fmean(side[WINDOW:])) for side in zip(*self._terms, strict=True)]
+            limit = RULES["shrinking"].threshold
+            shrinking = any(now < limit and now <= FALL * before for before, now in halves)
         conditions = {
             CollapseKind.HOPELESS: RULES["hopeless"].beyond(batch.loss, batch.chance),
             CollapseKind.DENSE_COLLAPSE: unstable and RULES["dense_collapse"].beyond(max(shares)),
@@ -111,49 +112,31 @@ class CollapseDetector:
                 for share, (penalized, ramp) in zip(shares, self._sides, strict=True)
             ),
             CollapseKind.EMPTY: max(batch.empty_queries, batch.empty_documents) >= RULES["empty"].threshold,
-            CollapseKind.SHRINKING: self._shrinking(),
-            CollapseKind.ALIKE: are_alike(batch) and step > self._warm,
+            CollapseKind.SHRINKING: shrinking,
+            CollapseKind.ALIKE: batch.alike and step > self._warm,
         }
         return [kind for kind, holds in conditions.items() if holds]
-
-    def _shrinking(self) -> bool:
-        if len(self._terms) < 2 * WINDOW:
-            return False
-        sides = zip(*self._terms, strict=True)
-        halves = [(fmean(side[:WINDOW]), fmean(side[WINDOW:])) for side in sides]
-        return any(now < RULES["shrinking"].threshold and now <= FALL * before for before, now in halves)
-
-
-def is_unstable(batch: BatchStatistics) -> bool:
-    """Whether the loss is too far above that of guessing to learn from."""
-    return RULES["unstable"].beyond(batch.loss, batch.chance)
-
-
-def are_alike(batch: BatchStatistics) -> bool:
-    """Whether scores say nothing of which document is whose: the loss is that of guessing."""
-    return abs(batch.loss - batch.chance) <= RULES["alike"].threshold * batch.chance
-
-
-def active_shares(batch: BatchStatistics) -> tuple[float, float]:
-    """The share of the terms that is active in a query, and in a document."""
-    return batch.query_terms / batch.terms, batch.document_terms / batch.terms
 
 
 LOGGED = ("query_terms", "document_terms", "score")
 
 
-class BatchStatistics(NamedTuple):
-    """What a batch looks like: b queries, n documents, v terms."""
+@dataclass(frozen=True, kw_only=True)
+class BatchStatistics(BatchLoss):
+    """What a batch looks like."""
 
     query_terms: float  # active terms of a query, mean
     document_terms: float
     empty_queries: float  # share of the queries without an active term
     empty_documents: float
     score: float  # of a query with its own document, mean
-    loss: float  # InfoNCE
-    chance: float  # log(n), the loss of guessing
     terms: int  # v
     finite: bool  # whether these and the losses trained on are
+
+    @property
+    def alike(self) -> bool:
+        """Whether scores say nothing of which document is whose: the loss is that of guessing."""
+        return abs(self.loss - self.chance) <= RULES["alike"].threshold * self.chance
 
 
 class Monitor:
@@ -161,8 +144,6 @@ class Monitor:
 
     Args:
         temperature, cosine: of the InfoNCE in `BatchStatistics`, which is looked at whatever the losses trained on are.
-
-    Letters: b queries, n documents, the first b of them the positives, v terms.
     """
 
     def __init__(self, *, temperature: float = 1.0, cosine: bool = False) -> None:
@@ -200,12 +181,7 @@ class Monitor:
         self._weights = weights or {}
 
     def figures(self) -> dict[str, float]:
-        """Means since the last call, and the penalties' weights of the last batch.
-
-        query_terms and document_terms are active terms of a text, score is the mean score of a query's positive. Where
-        there are several losses, each has its own figure.
-        """
-        means = {name: total / self._batches for name, total in self._sums.items()}
-        found = means | self._weights
+        """Return means since the last call, with those of several losses, and the newest weights of the penalties."""
+        found = {name: total / self._batches for name, total in self._sums.items()} | self._weights
         self._sums, self._batches, self._weights = {}, 0, {}
         return found

@@ -1,8 +1,7 @@
 """The guard of a retrieval training: it stops a run that has collapsed, and says why and what to do.
 
-Where scores are too large from the start, the repairs are tried on the spot: each is applied to a copy of the model,
-and the start of a training is measured anew (`vocable.adapt.statistics`), pooled as the run pools. Elsewhere the cause
-follows from the figures.
+Where scores are too large from the start, each repair is applied to a copy of the model, whose start is measured anew
+(`vocable.adapt.statistics`). Elsewhere the cause follows from the figures.
 """
 
 from __future__ import annotations
@@ -10,8 +9,9 @@ from __future__ import annotations
 import logging
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple
 
 from sentence_transformers import SparseEncoder
 from torch import nn
@@ -31,7 +31,6 @@ from vocable.adapt.statistics import (
     row_norms,
 )
 from vocable.encoder.fuse import parts, splade_modules
-from vocable.encoder.head import Activation
 from vocable.encoder.output_vocabulary import output_layer
 from vocable.encoder.poolings import POOLINGS
 from vocable.errors import CollapseError, DataError, ModelError
@@ -43,8 +42,6 @@ from vocable.training.batch_statistics import (
     CollapseDetector,
     CollapseKind,
     Monitor,
-    are_alike,
-    is_unstable,
 )
 from vocable.training.recipe import Recipe
 from vocable.training.trainer import last_checkpoint
@@ -68,14 +65,6 @@ class Remedy(NamedTuple):
             return self.text
         loss, guess = short(self.start.loss), short(self.start.chance)
         return f"{self.text}, after which the loss starts at {loss} (guessing {guess})"
-
-
-class _Way(TypedDict):
-    """How the run makes scores of texts."""
-
-    temperature: float
-    pooling: str
-    activation: Activation
 
 
 def describe(collapse: Collapse, recipe: Recipe) -> str:
@@ -111,17 +100,19 @@ def advise(collapse: Collapse, recipe: Recipe, model: SparseEncoder, texts: Sequ
     """
     first = collapse.first
     if not first.finite:
-        return f"so it was at the first step: look at the model, `vocable inspect {_model(recipe)}`"
+        return f"so it was at the first step: look at the model, `vocable inspect {shlex.quote(recipe.model)}`"
     if collapse.kind in (CollapseKind.EMPTY, CollapseKind.SHRINKING):
         if max(first.empty_queries, first.empty_documents) >= RULES["empty"].threshold:
-            return _for_the_empty(recipe)
+            factor = _factor(recipe)
+            less = f", or rescale less (`rescale.factor: {factor / 2:g}` in the recipe)" if factor > 1 else ""
+            return f"so it was at the first step, the output bias is too low: {_calibration(recipe)}{less}"
         return _with_another_penalty(recipe, _side(collapse, recipe), stronger=False)
     if collapse.kind is CollapseKind.DENSE:
         return f"{_with_another_penalty(recipe, _side(collapse, recipe), stronger=True)}, or {_calibration(recipe)}"
-    if collapse.kind is CollapseKind.ALIKE and are_alike(first):
+    if collapse.kind is CollapseKind.ALIKE and first.alike:
         again = "pre-train the model, at a lower rate if it was pre-trained"
         return f"so it was at the first step: {again}, or {_calibration(recipe)}"
-    if is_unstable(first):
+    if not first.stable:
         return _for_the_unstable(collapse, recipe, model, texts)
     rate = recipe.training.learning_rate
     return f"so it was not at the first step: lower training.learning_rate from {rate:g} to {rate / MILDER:g}"
@@ -156,7 +147,7 @@ def _tried(recipe: Recipe, model: SparseEncoder, texts: Sequence[str]) -> Iterat
     transformer, pooling = splade_modules(model)[-1]
     mlm, tokenizer = transformer.auto_model, transformer.tokenizer
     probe = probe_texts(texts)[:PROBE]
-    way: _Way = {
+    way: Any = {
         "temperature": recipe.training.yardstick.temperature,
         "pooling": pooling.pooling_strategy,
         "activation": pooling.activation_function,
@@ -177,12 +168,6 @@ def _tried(recipe: Recipe, model: SparseEncoder, texts: Sequence[str]) -> Iterat
         remedies.append(Remedy(_calibration(recipe), start, helps))
     long = float(row_norms(layer.weight).mean()) > RULES["long_rows"].threshold
     yield from remedies if long else reversed(remedies)
-
-
-def _for_the_empty(recipe: Recipe) -> str:
-    factor = _factor(recipe)
-    less = f", or rescale less (`rescale.factor: {factor / 2:g}` in the recipe)" if factor > 1 else ""
-    return f"so it was at the first step, the output bias is too low: {_calibration(recipe)}{less}"
 
 
 def _with_another_penalty(recipe: Recipe, side: Side, *, stronger: bool) -> str:
@@ -230,10 +215,6 @@ def _factor(recipe: Recipe) -> float:
     return 1.0 if recipe.rescale is None or recipe.rescale.factor == "auto" else recipe.rescale.factor
 
 
-def _model(recipe: Recipe) -> str:
-    return shlex.quote(recipe.model)
-
-
 logger = logging.getLogger(__name__)
 
 STOPPED = "stopped.json"  # in the folder of the run
@@ -242,11 +223,8 @@ STOPPED = "stopped.json"  # in the folder of the run
 class Guard(TrainerCallback, ExportableState):
     """Watches every step and, by `training.guard`, stops the trainer or warns once.
 
-    What it has seen is kept in the checkpoints, so that a run which was killed is judged as a whole. Of several
-    processes, all see what the first one sees, and stop at the same step.
-
-    While something looks wrong no checkpoint is written, so that the last one is from before the trouble. The host's
-    own callbacks decide about checkpoints: this one has to come after them.
+    What it has seen is kept in the checkpoints. Of several processes, all see what the first one sees. While something
+    looks wrong no checkpoint is written; this callback has to come after the host's own, which decide about them.
 
     Args:
         recipe: of the run.
@@ -291,7 +269,7 @@ class Guard(TrainerCallback, ExportableState):
         batch = self._monitor.newest
         if self._detector is None or batch is None:
             return
-        batch = processes.from_first(batch._replace(finite=batch.finite and self._gradient_is_finite))
+        batch = processes.from_first(replace(batch, finite=batch.finite and self._gradient_is_finite))
         collapse = self._detector.see(state.global_step, batch)
         if self._detector.uneasy:
             control.should_save = False
@@ -310,17 +288,15 @@ class Guard(TrainerCallback, ExportableState):
             return
         with processes.first_alone():
             if processes.is_first():
-                reason = f"stopped at {self._message(self._collapse)}{self._kept()}"
+                checkpoint = last_checkpoint(self._work / "train")
+                kept = "" if checkpoint is None else f"; the last good checkpoint is {checkpoint}"
+                reason = f"stopped at {self._message(self._collapse)}{kept}"
                 write_record(self._work / STOPPED, {"reason": reason})
             refuse_stopped(self._work)
 
     def _message(self, collapse: Collapse) -> str:
         advice = advise(collapse, self._recipe, self._model, self._texts)
         return f"step {collapse.step}, {collapse.kind}: {describe(collapse, self._recipe)}; {advice}"
-
-    def _kept(self) -> str:
-        checkpoint = last_checkpoint(self._work / "train")
-        return "" if checkpoint is None else f"; the last good checkpoint is {checkpoint}"
 
 
 def refuse_stopped(work: Path) -> None:

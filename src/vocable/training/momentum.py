@@ -1,10 +1,8 @@
 """A queue of documents from earlier batches, encoded by a copy of the encoder that follows it slowly (MoCo).
 
-Vectors of the encoder itself are out of date as soon as it has learned from their batch. Those of a copy whose weights
-move by a thousandth a step towards the encoder's have hardly changed while they are in the queue (arXiv 1911.05722;
-Kim et al. 2026, J.4). What they leave open is our reading: the documents of a batch are compared as they are, with
-gradients, and the queue's are negatives on top of them; all documents of a batch go into the queue, negatives, too; a
-query's own positive, when it comes round again, is none of its negatives.
+After arXiv 1911.05722 and Kim et al. 2026, J.4. What they leave open is this project's reading: the queue's documents
+are negatives on top of those of the batch; all documents of a batch go into the queue, negatives, too; a query's own
+positive, when it comes round again, is none of its negatives.
 
 Letters: b queries of a batch, n documents, m documents in the queue, v terms.
 """
@@ -13,6 +11,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from hashlib import blake2b
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -55,16 +54,12 @@ class Momentum(CachedLossMixin):
 
     def read(self, columns: Sequence[dict[str, Any]]) -> Documents:
         """Encode the documents of a batch, given as tokens, one dictionary a column: those of all processes."""
-        read = [self._read(column) for column in columns]
-        vectors = read[0].vectors
-        for column in read[1:]:
-            vectors = join(vectors, column.vectors)
-        return Documents(torch.cat([column.texts for column in read]), vectors)
-
-    def _read(self, column: dict[str, Any]) -> Documents:
-        parts = [part for part, _ in self.embed_minibatch_iter(column, with_grad=False, copy_random_state=False)]
-        texts = fingerprints(column).to(self._queue.texts.device)
-        return Documents(processes.gathered(texts), pack(processes.gathered(torch.cat(parts)), self._settings.terms))
+        texts, vectors = [], []
+        for column in columns:
+            parts = [part for part, _ in self.embed_minibatch_iter(column, with_grad=False, copy_random_state=False)]
+            texts.append(processes.gathered(fingerprints(column).to(self._queue.texts.device)))
+            vectors.append(pack(processes.gathered(torch.cat(parts)), self._settings.terms))
+        return Documents(torch.cat(texts), reduce(join, vectors))
 
     def negatives(self, positives: Tensor) -> Queue:
         """The documents in the queue, for queries with these positives, by their texts [b]."""

@@ -1,15 +1,8 @@
 """A training run as one typed recipe, read from YAML: what it starts from, what it learns from, and how.
 
 A key belongs to the class of its section here, or to the loss or regularizer that has it (`vocable.objectives`). Before
-any training a recipe may change its backbone, in this order:
-
-    lowercase    the tokenizer lower-cases its input and keeps its vocabulary
-    transfer     the model moves to another tokenizer's vocabulary, as a whole or with its output alone
-    expand       the output terms become whole words, of texts or a list
-    rescale      the output matrix is divided by a factor
-
-Then come `pretrain`, `calibrate` and `training`, so that pre-training adapts the embeddings that the transfer made, and
-the bias is calibrated last, on the logits that the retrieval training will see.
+any training a recipe may change its backbone, in this order: `lowercase`, `transfer`, `expand`, `rescale`, `pretrain`
+and, on the logits that the retrieval training will see, `calibrate`.
 """
 
 from __future__ import annotations
@@ -52,12 +45,9 @@ class HardNegatives(Settings):
     systems: list[str] | None = Field(default=None, min_length=1, description="whose negatives; null for all systems")
 
 
-def _which(given: Any) -> str:
-    return "place" if isinstance(given, str) else "hard_negatives"
-
-
 Source = Annotated[
-    Annotated[str, Tag("place")] | Annotated[HardNegatives, Tag("hard_negatives")], Discriminator(_which)
+    Annotated[str, Tag("place")] | Annotated[HardNegatives, Tag("hard_negatives")],
+    Discriminator(lambda given: "place" if isinstance(given, str) else "hard_negatives"),
 ]
 
 
@@ -101,10 +91,6 @@ class ExpandSettings(Settings):
     def _texts_or_words(self) -> ExpandSettings:
         if bool(self.texts) == (self.words is not None):
             raise ValueError("give either texts, to take the most frequent words of, or words, a file of them")
-        return self
-
-    @model_validator(mode="after")
-    def _semantic_looks_at_a_target(self) -> ExpandSettings:
         if (self.init == "semantic") != (self.target is not None):
             raise ValueError("init semantic and target go together")
         return self
@@ -173,13 +159,26 @@ class TopKSettings(Settings):
         return self
 
 
-class TrainingSettings(Settings):
-    """How the retrieval training goes: by default InfoNCE over in-batch and hard negatives, with FLOPS."""
+class OptimizerSettings(Settings):
+    """What pre-training and retrieval training have in common."""
 
     steps: PositiveInt
+    batch_size: PositiveInt = 32
+    gradient_accumulation: PositiveInt = 1
+    learning_rate: float = Field(default=2e-5, gt=0)
+    weight_decay: float = Field(default=0.01, ge=0)
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    warmup_share: float = Field(default=0.06, ge=0, lt=1, description="of the steps, in which the rate rises")
+    dtype: DType = Field(default="auto", description="of products: auto is bfloat16 where native, else float32")
+    log_every: PositiveInt = 10
+    save_every: PositiveInt = 200
+
+
+class TrainingSettings(OptimizerSettings):
+    """How the retrieval training goes: by default InfoNCE over in-batch and hard negatives, with FLOPS."""
+
     batch_size: int = Field(default=32, ge=2, description="what a loss sees, on all devices together")
     micro_batch: PositiveInt | None = Field(default=None, description="what fits in memory at once; null for all")
-    gradient_accumulation: PositiveInt = 1
     query_length: PositiveInt = 64
     document_length: PositiveInt = 128
     losses: list[AnyLoss] = Field(default=[InfoNCE()], min_length=1)
@@ -187,17 +186,10 @@ class TrainingSettings(Settings):
     sparse_teacher: str | None = Field(default=None, description="of alignment: a model with the same output terms")
     top_k: TopKSettings | None = None
     regularizers: Regularizers = Regularizers()
-    learning_rate: float = Field(default=2e-5, gt=0)
-    weight_decay: float = Field(default=0.01, ge=0)
-    dropout: float = Field(default=0.0, ge=0, lt=1)
-    warmup_share: float = Field(default=0.06, ge=0, lt=1)
-    dtype: DType = Field(default="auto", description="of products: auto is bfloat16 where native, else float32")
     # YAML reads a bare `off` as false.
     guard: Annotated[
         Literal["stop", "warn", "off"], BeforeValidator(lambda given: "off" if given is False else given)
     ] = "stop"
-    log_every: PositiveInt = 10
-    save_every: PositiveInt = 200
 
     @model_validator(mode="after")
     def _whole_micro_batches(self) -> TrainingSettings:
@@ -206,14 +198,10 @@ class TrainingSettings(Settings):
         return self
 
     @model_validator(mode="after")
-    def _each_loss_once(self) -> TrainingSettings:
+    def _losses_and_teacher(self) -> TrainingSettings:
         names = [loss.name for loss in self.losses]
         if len(set(names)) < len(names):
             raise ValueError("each of losses can be there once")
-        return self
-
-    @model_validator(mode="after")
-    def _sparse_teacher_of_a_loss(self) -> TrainingSettings:
         losses = [loss.name for loss in self.losses if loss.needs == "teacher_vectors"]
         if losses and self.sparse_teacher is None:
             raise ValueError(f"the loss {losses[0]} needs sparse_teacher, the model whose vectors are aligned with")
@@ -237,13 +225,10 @@ class TrainingSettings(Settings):
         return next((found for loss in self.losses if (found := loss.yardstick()) is not None), InfoNCE())
 
 
-class PretrainSettings(Settings):
+class PretrainSettings(OptimizerSettings):
     """Masked language modelling before the retrieval training."""
 
     texts: list[str] = Field(min_length=1, description="places whose texts the model learns from")
-    steps: PositiveInt
-    batch_size: PositiveInt = 32
-    gradient_accumulation: PositiveInt = 1
     max_length: int = Field(default=128, ge=8, description="tokens of a window, special tokens included")
     masking: Literal["uniform", "overlap-aware", "whole-word"] = "uniform"
     masking_rate: float = Field(
@@ -266,14 +251,6 @@ class PretrainSettings(Settings):
     schedule_steps: PositiveInt | None = Field(
         default=None, description="steps in which the rate would fall to 0, if not those of the run: more of them"
     )
-    weight_decay: float = Field(default=0.01, ge=0)
-    dropout: float = Field(default=0.0, ge=0, lt=1)
-    warmup_share: float = Field(
-        default=0.06, ge=0, lt=1, description="share of the steps of the schedule in which the rate rises"
-    )
-    dtype: DType = Field(default="auto", description="of products: auto is bfloat16 where native, else float32")
-    log_every: PositiveInt = 10
-    save_every: PositiveInt = 200
 
     @field_validator("schedule_steps")
     @classmethod
@@ -389,13 +366,9 @@ class Recipe(Settings):
     saved: SavedSettings = SavedSettings()
 
     @model_validator(mode="after")
-    def _one_output_vocabulary(self) -> Recipe:
+    def _parts_fit_together(self) -> Recipe:
         if self.expand is not None and self.transfer is not None and self.transfer.head_only:
             raise ValueError("transfer.head_only and expand both replace the output terms: leave one of them out")
-        return self
-
-    @model_validator(mode="after")
-    def _topics_and_teachers(self) -> Recipe:
         teacher = self.training.teacher
         if self.data.topical and (teacher is None or not teacher.models):
             raise ValueError("data.topical needs training.teacher.models: a dense teacher says what is near")
@@ -475,7 +448,7 @@ def make_recipe(
 
 
 class WorkSettings(TypedDict):
-    """How `vocable.storage.resumable` and `finished` are told which recipe makes an output."""
+    """The arguments with which `vocable.storage.resumable` and `finished` know a recipe's output."""
 
     settings: dict[str, Any]
     name: str
