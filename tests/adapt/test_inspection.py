@@ -110,7 +110,9 @@ def test_json_has_all_of_it(found: Inspection) -> None:
 def test_a_model_without_a_head_is_told_the_way_out(backbones: dict[str, Path], tmp_path: Path) -> None:
     AutoModel.from_pretrained(backbones["bert"]).save_pretrained(tmp_path)
     AutoTokenizer.from_pretrained(backbones["bert"]).save_pretrained(tmp_path)
-    with pytest.raises(ModelError, match=r"has no masked-language-model head, .* or head: new in a recipe gives it a new one"):
+    with pytest.raises(
+        ModelError, match=r"has no masked-language-model head, .* or head: new in a recipe gives it a new one"
+    ):
         inspect(tmp_path)
 
 
