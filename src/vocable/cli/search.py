@@ -229,7 +229,7 @@ class Evaluate(Command):
     """Measure the quality and cost of models and runs.
 
     With several, each is tested against the first (paired t-test). With --grid
-    a model encodes once and is searched in many ways (see docs/pruning.md).
+    a model encodes once and is searched in many ways (see docs/search.md).
 
     Example: vocable evaluate vocable-mini --dataset beir:scifact --bm25
     """

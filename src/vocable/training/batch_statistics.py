@@ -1,6 +1,6 @@
 """Batch statistics of a training, and the detector that tells from them when it has collapsed.
 
-The rules are in `vocable.adapt.statistics.RULES`; docs/training.md gives the reason for every figure.
+The rules are in `vocable.adapt.statistics.RULES`; docs/guard.md gives the reason for every figure.
 
 Letters: b queries, n documents, the first b of them the positives, v terms.
 """
