@@ -154,8 +154,13 @@ def read_vectors(path: Sources) -> StoredVectors:
     first = shards[0]
     if len(shards) == 1:
         return first
-    ids = Ids(pa.concat_arrays([shard.ids.array for shard in shards]))
-    return StoredVectors(ids, _stack([shard.matrix for shard in shards], first.meta.size), first.meta)
+    ids, matrices = Ids(pa.concat_arrays([shard.ids.array for shard in shards])), [shard.matrix for shard in shards]
+    # A single copy of each array; SciPy's vstack makes several.
+    lengths = np.concatenate([np.diff(matrix.indptr) for matrix in matrices])
+    indptr = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    data = np.concatenate([matrix.data for matrix in matrices])
+    indices = np.concatenate([matrix.indices for matrix in matrices])
+    return StoredVectors(ids, _matrix(data, indices, indptr, first.meta.size), first.meta)
 
 
 def read_shards(path: Sources) -> Iterator[StoredVectors]:
@@ -178,14 +183,6 @@ def read_shards(path: Sources) -> Iterator[StoredVectors]:
         yield shard
 
 
-def _stack(matrices: list[csr_array], size: int) -> csr_array:
-    """Matrices [n_i, v] one below the other: a single copy of each array."""
-    lengths = np.concatenate([np.diff(matrix.indptr) for matrix in matrices])
-    indptr = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-    data = np.concatenate([matrix.data for matrix in matrices])
-    return _matrix(data, np.concatenate([matrix.indices for matrix in matrices]), indptr, size)
-
-
 def _read_file(path: Path) -> StoredVectors:
     try:
         # Read through the file's name, but not memory-mapped: a later truncation must not become a crash.
@@ -196,30 +193,25 @@ def _read_file(path: Path) -> StoredVectors:
         raise VectorsError(f"{path}: no such file") from error
     except (pa.ArrowException, OSError, ValueError) as error:
         raise VectorsError(f"{path}: not a whole file of vectors (cut short or damaged): {error}") from error
-    meta = _read_meta(table.schema, str(path))
-    if not table.schema.equals(SCHEMA) or any(column.null_count for column in table.columns):
-        raise VectorsError(f"{path}: expected the columns id, indices and values, without nulls")
-    ids, indices, values = (column.combine_chunks() for column in table.columns)
-    indptr = indices.offsets.to_numpy()
-    if not np.array_equal(indptr, values.offsets.to_numpy()):
-        raise VectorsError(f"{path}: a row has not as many indices as values")
-    arrays = values.values.to_numpy(), indices.values.to_numpy(), indptr
-    _check_entries(path, *arrays, meta.size)
-    return StoredVectors(Ids(ids.cast(pa.large_string())), _matrix(*arrays, meta.size), meta)
-
-
-def _read_meta(schema: pa.Schema, place: str) -> VectorsMeta:
-    text = (schema.metadata or {}).get(METADATA_KEY)
+    text = (table.schema.metadata or {}).get(METADATA_KEY)
     if text is None:
-        raise VectorsError(f"{place}: a Parquet file, but not one of vectors")
+        raise VectorsError(f"{path}: a Parquet file, but not one of vectors")
     try:
         values = json.loads(text)
     except ValueError as error:
-        raise VectorsError(f"{place}: its metadata is damaged: {error}") from error
-    meta = VectorsMeta.from_dict(values, place)
+        raise VectorsError(f"{path}: its metadata is damaged: {error}") from error
+    meta = VectorsMeta.from_dict(values, str(path))
     if values.get("format") != FORMAT:
-        raise VectorsError(f"{place}: stored in format {values.get('format')}; this version reads format {FORMAT}")
-    return meta
+        raise VectorsError(f"{path}: stored in format {values.get('format')}; this version reads format {FORMAT}")
+    if not table.schema.equals(SCHEMA) or any(column.null_count for column in table.columns):
+        raise VectorsError(f"{path}: expected the columns id, indices and values, without nulls")
+    ids, indices, weights = (column.combine_chunks() for column in table.columns)
+    indptr = indices.offsets.to_numpy()
+    if not np.array_equal(indptr, weights.offsets.to_numpy()):
+        raise VectorsError(f"{path}: a row has not as many indices as values")
+    arrays = weights.values.to_numpy(), indices.values.to_numpy(), indptr
+    _check_entries(path, *arrays, meta.size)
+    return StoredVectors(Ids(ids.cast(pa.large_string())), _matrix(*arrays, meta.size), meta)
 
 
 def _check_entries(path: Path, data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, size: int) -> None:

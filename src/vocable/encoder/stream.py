@@ -10,7 +10,7 @@ import os
 import time
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -131,11 +131,6 @@ def encode_corpus(
         model, role, top_k=top_k, min_weight=min_weight, mass=mass, dtype=dtype, max_length=max_length
     )
     done = encode_stream(encoder, documents, output, model=name or model_name(model), source=str(corpus), shard=part)
-    return summary(done, encoder, bad)
-
-
-def summary(done: StreamProgress, encoder: TextEncoder, bad: BadLines) -> EncodedCorpus:
-    """Return the result of a finished stream."""
     counts = done.texts, done.seconds, done.truncated, done.empty
     return EncodedCorpus(*counts, encoder.max_length, bad.count, bad.first or "")
 
@@ -167,14 +162,8 @@ def model_name(model: SparseEncoder | str | os.PathLike[str]) -> str:
 def describe(encoder: TextEncoder, name: str) -> VectorsMeta:
     """Return what made the vectors of `encoder`: enough to refuse vectors of another vocabulary or model."""
     names = terms(encoder.model)
-    return VectorsMeta(
-        vocabulary=fingerprint(names),
-        model=name,
-        pooling=encoder.pooling,
-        role=encoder.role,
-        max_length=encoder.max_length or 0,
-        size=len(names),
-    )
+    length = encoder.max_length or 0
+    return VectorsMeta(fingerprint(names), name, encoder.pooling, encoder.role, length, size=len(names))
 
 
 def encode_stream(
@@ -217,7 +206,9 @@ def encode_stream(
     with resumable(folder, settings) as work, progress(title, total) as advance:
         done = read_progress(work)
         stream = islice(documents, shard[0] - 1, None, shard[1])
-        _skip(stream, done, work)
+        newest = deque(islice(stream, done.texts), maxlen=1)
+        if done.texts and (not newest or newest[0].id != done.last_id):
+            raise VectorsError(f"{work} was begun with other documents: {ANOTHER}")
         advance(done.texts)
         # Without documents there is still one part, an empty one: a shard of a small corpus is readable, too.
         while (part := list(islice(stream, PART_SIZE))) or not done.parts:
@@ -259,13 +250,6 @@ def checksum(model: nn.Module) -> str:
     return f"{total:08x}"
 
 
-def _skip(stream: Iterator[Document], done: StreamProgress, work: Path) -> None:
-    """Pass over what is done already, and make sure that it is what was done."""
-    newest = deque(islice(stream, done.texts), maxlen=1)
-    if done.texts and (not newest or newest[0].id != done.last_id):
-        raise VectorsError(f"{work} was begun with other documents: {ANOTHER}")
-
-
 def _encode_part(
     encoder: TextEncoder,
     part: list[Document],
@@ -280,7 +264,9 @@ def _encode_part(
     name = f"part-{done.parts:05d}"
     write_vectors(work / f"{name}.parquet", [document.id for document in part], vectors, meta)
     if keep_texts:
-        _write_texts(work / f"{name}.arrow", part)
+        columns = {"id": [d.id for d in part], "title": [d.title for d in part], "text": [d.text for d in part]}
+        with replacing(work / f"{name}.arrow") as file, ipc.new_file(file, TEXT_SCHEMA) as writer:
+            writer.write_table(pa.table(columns, schema=TEXT_SCHEMA))
     done.parts += 1
     done.texts += len(part)
     done.truncated += encoder.truncated - truncated
@@ -288,9 +274,3 @@ def _encode_part(
     done.seconds += time.perf_counter() - started
     done.last_id = part[-1].id if part else ""
     write_record(work / PROGRESS, done)
-
-
-def _write_texts(path: Path, part: list[Document]) -> None:
-    columns = {"id": [d.id for d in part], "title": [d.title for d in part], "text": [d.text for d in part]}
-    with replacing(path) as file, ipc.new_file(file, TEXT_SCHEMA) as writer:
-        writer.write_table(pa.table(columns, schema=TEXT_SCHEMA))

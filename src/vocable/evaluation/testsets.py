@@ -172,9 +172,7 @@ class Chosen(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """What was chosen from a log. `further` are rows of the queries that distractors come from, and `distractors` rows
-    of documents that answer no chosen query.
-    """
+    """What was chosen from a log: `distractors` are rows of documents, `further` of the queries they come from."""
 
     log: Log
     chosen: list[Chosen]
@@ -200,10 +198,10 @@ def choose(log: Log, choice: Choice, *, embedding: str = LEXICAL, seed: int = 0)
     """Choose the queries, positives, negatives and distractors of a test collection.
 
     Args:
-        log: from `vocable.evaluation.testsets.read_log`.
+        log: from `read_log`.
         choice: what the collection is to be like.
-        embedding: what clusters the queries, as in `vocable.evaluation.testsets.text_embeddings`.
-        seed: decides clusters and draws: the same log, choice and seed give the same collection.
+        embedding: what clusters the queries, as in `text_embeddings`.
+        seed: decides clusters and draws.
 
     Raises:
         ArgumentError: more clusters than queries.
@@ -212,8 +210,14 @@ def choose(log: Log, choice: Choice, *, embedding: str = LEXICAL, seed: int = 0)
     """
     groups = cluster(text_embeddings(log.queries, embedding), choice.clusters, seed)
     rng = np.random.default_rng(seed)
-    chosen = _hard(log, choice, groups, rng) if choice.kind == "hard" else _plain(log, choice, groups, rng)
-    further = _further(choice, groups, {one.query for one in chosen}, rng)
+    if choice.kind == "hard":
+        chosen = _hard(log, choice, groups, rng)
+    else:
+        rows = _from_all(range(len(log.queries)), choice.queries, groups, rng)
+        chosen = [Chosen(query, _best(log, query, None), (), None) for query in rows]
+    taken = {one.query for one in chosen}
+    others = _members((query for query in range(len(groups)) if query not in taken), groups)
+    further = [query for some in others.values() for query in rng.permutation(some)[: choice.distractors].tolist()]
     judged = {row for one in chosen for row in (*log.answers[one.query], *one.negatives)}
     distractors = {document for query in further for document in log.answers[query]} - judged
     return Selection(log, chosen, further, sorted(distractors))
@@ -229,7 +233,11 @@ def words(text: str) -> set[str]:
 
 
 def _hard(log: Log, choice: Choice, groups: NDArray[np.int64], rng: np.random.Generator) -> list[Chosen]:
-    holding = _postings(log)
+    rows: dict[str, list[int]] = defaultdict(list)
+    for row, text in enumerate(log.documents):
+        for word in words(text):
+            rows[word].append(row)
+    holding = {word: np.array(some, dtype=np.int64) for word, some in rows.items()}
     owners: list[set[int]] = [set() for _ in log.documents]  # the clusters whose queries a document answers
     for query, answers in enumerate(log.answers):
         for document in answers:
@@ -242,7 +250,7 @@ def _hard(log: Log, choice: Choice, groups: NDArray[np.int64], rng: np.random.Ge
         if negatives:
             best = max(len(asked & words(log.documents[document])) for document in log.answers[query])
             level = LEVELS[min(2, 3 * best // len(asked))]
-            by_level[level][query] = Chosen(query, _positives(log, query, choice), tuple(negatives), level)
+            by_level[level][query] = Chosen(query, _best(log, query, choice.positives), tuple(negatives), level)
     return _balanced(by_level, choice.queries, groups, rng)
 
 
@@ -260,21 +268,9 @@ def _balanced(
     return [found[query] for found in by_level.values() for query in _from_all(list(found), each, groups, rng)]
 
 
-def _plain(log: Log, choice: Choice, groups: NDArray[np.int64], rng: np.random.Generator) -> list[Chosen]:
-    rows = _from_all(range(len(log.queries)), choice.queries, groups, rng)
-    return [Chosen(query, _positives(log, query, choice), (), None) for query in rows]
-
-
-def _further(choice: Choice, groups: NDArray[np.int64], taken: set[int], rng: np.random.Generator) -> list[int]:
-    """So many further queries of every cluster, whose documents are to distract."""
-    others = _members((query for query in range(len(groups)) if query not in taken), groups)
-    return [query for some in others.values() for query in rng.permutation(some)[: choice.distractors].tolist()]
-
-
-def _positives(log: Log, query: int, choice: Choice) -> tuple[int, ...]:
+def _best(log: Log, query: int, limit: int | None) -> tuple[int, ...]:
     """The answers with the highest labels, the earlier in the log first where they are alike."""
     answers = log.answers[query]
-    limit = choice.positives if choice.kind == "hard" else None
     return tuple(sorted(answers, key=lambda document: (-answers[document], document))[:limit])
 
 
@@ -296,25 +292,13 @@ def _members(queries: Iterable[int], groups: NDArray[np.int64]) -> dict[int, lis
     return dict(sorted(found.items()))
 
 
-def _postings(log: Log) -> dict[str, NDArray[np.int64]]:
-    """The documents that hold each word."""
-    holding: dict[str, list[int]] = defaultdict(list)
-    for row, text in enumerate(log.documents):
-        for word in words(text):
-            holding[word].append(row)
-    return {word: np.array(rows, dtype=np.int64) for word, rows in holding.items()}
-
-
 def _near(asked: set[str], holding: dict[str, NDArray[np.int64]], share: float) -> list[int]:
     """The documents that hold at least that share of the words: those with most of them first, then as in the log."""
     lists = [holding[word] for word in asked if word in holding]
-    if not lists:
-        return []
-    rows, counts = np.unique(np.concatenate(lists), return_counts=True)
+    rows, counts = np.unique(np.concatenate([np.empty(0, dtype=np.int64), *lists]), return_counts=True)
     enough = counts >= share * len(asked) - 1e-9
-    order = np.argsort(-counts[enough], kind="stable")
-    found: list[int] = rows[enough][order].tolist()
-    return found
+    near: list[int] = rows[enough][np.argsort(-counts[enough], kind="stable")].tolist()
+    return near
 
 
 def write_beir(selection: Selection, output: str | Path) -> None:

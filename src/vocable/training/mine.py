@@ -14,9 +14,9 @@ from __future__ import annotations
 import math
 import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
-from itertools import accumulate, islice, pairwise
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -180,8 +180,7 @@ def mine(
     Args:
         model: from `vocable.load`.
         examples: their source.
-        output: the file; there only when it is whole. Work in progress is kept in `output` + ".partial"; the same call
-            goes on with it.
+        output: the file; there only when it is whole. The same call goes on with work that was killed.
         corpus: source of the documents; the examples' own positives if neither it nor `index` is given.
         index: a folder that `vocable index` made, in place of `corpus`.
         negatives: how many per example.
@@ -224,14 +223,7 @@ def mine(
 
 
 class Miner:
-    """Finds the negatives of some examples in a row.
-
-    Args:
-        collection: what is searched.
-        rule: which hits are taken.
-        answers: hashes of query and positive, of all examples.
-        scored: the examples get scores.
-    """
+    """Finds the negatives of some examples in a row; `answers` are the hashes of query and positive of all examples."""
 
     def __init__(
         self, model: SparseEncoder, collection: Collection, rule: NegativeRule, answers: set[int], *, scored: bool
@@ -244,31 +236,24 @@ class Miner:
         """Return the examples with negatives; those that have too few are left out."""
         queries = [example.query for example in examples]
         ranking = self._collection.postings.search(self._queries.encode(queries), self._rule.last)
-        own = self._own_scores(examples)
-        mined = [
-            self._mined(example, score, rows, scores)
-            for example, score, rows, scores in zip(examples, own, ranking.rows, ranking.scores, strict=True)
-        ]
+        own = np.zeros(len(examples), dtype=np.float32)
+        if self._scored or self._rule.margin is not None or self._rule.relative_margin is not None:
+            own = self._scorer(queries, [example.positive for example in examples])  # they need not be in the index
+        hits = zip(examples, own, ranking.rows, ranking.scores, strict=True)
+        mined = [self._mined(example, float(score), rows, scores) for example, score, rows, scores in hits]
         return [example for example in mined if len(example.negatives) == self._rule.count]
-
-    def _own_scores(self, examples: list[Example]) -> NDArray[np.float32]:
-        """The model's scores [b] of the positives, encoded anew: they need not be in the index."""
-        if not self._scored and self._rule.margin is None and self._rule.relative_margin is None:
-            return np.zeros(len(examples), dtype=np.float32)
-        return self._scorer([example.query for example in examples], [example.positive for example in examples])
 
     def _mined(self, example: Example, own: float, rows: NDArray[np.int32], scores: NDArray[np.float32]) -> Example:
         """The example with the negatives among its hits: `rows` and `scores` [k]."""
-        bound, taken = self._rule.bound(float(own)), dict[str, float]()
+        bound, taken = self._rule.bound(own), dict[str, float]()
         for row, score in zip(rows[self._rule.first - 1 :].tolist(), scores[self._rule.first - 1 :], strict=True):
             if row < 0 or len(taken) == self._rule.count:
                 break
             document = self._collection.document(row)
-            # Examples may have been made without the titles.
-            texts = (document.full, document.text)
+            texts = (document.full, document.text)  # examples may have been made without the titles
             if score < bound and not any(_answer(example.query, text) in self._answers for text in texts):
                 taken.setdefault(document.full, float(score))
-        all_scores = (float(own), *taken.values()) if self._scored else ()
+        all_scores = (own, *taken.values()) if self._scored else ()
         return Example(example.query, example.positive, tuple(taken), scores=all_scores)
 
 
@@ -278,18 +263,12 @@ def _answer(query: str, text: str) -> int:
 
 
 def _build(encoder: TextEncoder, examples: str, corpus: str | None, folder: Path) -> Collection:
-    """The index of the corpus, or of the examples' positives."""
-    documents = _positives(examples) if corpus is None else read_corpus(corpus)
+    """The index of the corpus, or of the examples' distinct positives, numbered."""
+    positives = filter(IdSet().add, (example.positive for example in read_examples(examples)))
+    numbered = (Document(str(number), text) for number, text in enumerate(positives))
+    documents = numbered if corpus is None else read_corpus(corpus)
     build_collection(encoder, documents, folder, model="", source=corpus or examples)
     return open_index(folder)
-
-
-def _positives(examples: str) -> Iterator[Document]:
-    """Every distinct positive, numbered."""
-    seen = IdSet()
-    texts = (example.positive for example in read_examples(examples))
-    for number, text in enumerate(filter(seen.add, texts)):
-        yield Document(str(number), text)
 
 
 def teacher_scores(
@@ -307,8 +286,7 @@ def teacher_scores(
         model: a cross-encoder with one label, whose scores are taken as they leave its head, or a dense or sparse
             bi-encoder of the host library: opened, or its folder or Hub id.
         examples: their source.
-        output: the file; there only when it is whole. Work in progress is kept in `output` + ".partial"; the same call
-            goes on with it.
+        output: the file; there only when it is whole. The same call goes on with work that was killed.
         kind: what a model that is given by its name is, if its files do not say so.
 
     Raises:
@@ -323,10 +301,10 @@ def teacher_scores(
     settings = {"examples": source, "weights": checksum(model), "kind": type(scorer).__name__}
     settings["inputs"] = fingerprint(source)
 
-    def prepare(work: Path) -> Callable[[list[Example]], list[Example]]:
-        return lambda chunk: _scored(chunk, scorer)
+    def change(examples: list[Example]) -> list[Example]:
+        return _scored(examples, scorer)
 
-    return rewrite(lambda: read_examples(source), output, settings, prepare, title="teacher scores")
+    return rewrite(lambda: read_examples(source), output, settings, lambda work: change, title="teacher scores")
 
 
 def _scored(examples: list[Example], scorer: Scorer) -> list[Example]:
@@ -335,8 +313,8 @@ def _scored(examples: list[Example], scorer: Scorer) -> list[Example]:
     scores = scorer(queries, [text for texts in documents for text in texts])
     if not np.isfinite(scores).all():
         raise ModelError("the model gives scores that are not finite")
-    bounds = accumulate(map(len, documents), initial=0)
+    left = iter(scores.tolist())
     return [
-        example._replace(scores=tuple(scores[start:end].tolist()))
-        for example, (start, end) in zip(examples, pairwise(bounds), strict=True)
+        example._replace(scores=tuple(islice(left, len(texts))))
+        for example, texts in zip(examples, documents, strict=True)
     ]
