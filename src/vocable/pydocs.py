@@ -6,16 +6,12 @@ in Python are parsed, never imported, so that nothing of theirs runs; those writ
 docstring that is a signature and nothing more is left out.
 
 The known-item test asks for a document by its own first sentence. Its documents are the same ones under the same ids,
-but
-
-- a document that gives a query keeps only the rest of its text, in the training split and in the test split alike, so
-  that the query does not stand in the document it asks for, and what is left out says nothing about the split;
-- no document has a title: a dotted name repeats words of the sentence.
+but without titles, since a dotted name repeats words of the sentence, and those that give a query, of whichever split,
+keep only the rest of their text.
 
 A docstring gives a query when its first sentence has at least 3 words and the rest at least 8, and when no other
-docstring has the same sentence or the same rest: two answers to one question, or one question on both sides of the
-split, would make the figures wrong. A hash of the name decides the split, so that it is the same in every version of
-Python.
+docstring has the same sentence or the same rest, so that a question has one answer and one split. A hash of the name
+decides the split: it is the same in every version of Python.
 """
 
 from __future__ import annotations
@@ -158,24 +154,17 @@ def _parsed() -> Iterator[Named]:
     for path in sorted(root.rglob("*.py")):
         parts = path.relative_to(root).with_suffix("").parts
         if parts[0] in sys.stdlib_module_names and _is_public(parts[0]) and not LEFT_OUT.intersection(parts):
-            yield from _of_file(path, parts)
-
-
-def _of_file(path: Path, parts: tuple[str, ...]) -> Iterator[Named]:
-    """One file's docstrings.
-
-    What a private module of a package defines counts as the package's: `pathlib._local.Path` is `pathlib.Path`.
-    """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # strings with invalid escapes
-            tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError):
-        return
-    name = ".".join(part for part in parts if _is_public(part))
-    if parts[-1] == "__init__" or all(map(_is_public, parts)):
-        yield from _of_node(name, tree)
-    yield from _of_body(name, tree.body)
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # strings with invalid escapes
+                    tree = ast.parse(path.read_bytes())
+            except (OSError, SyntaxError, ValueError):
+                continue
+            # What a private module of a package defines is the package's: `pathlib._local.Path` is `pathlib.Path`.
+            name = ".".join(filter(_is_public, parts))
+            if parts[-1] == "__init__" or all(map(_is_public, parts)):
+                yield from _of_node(name, tree)
+            yield from _of_body(name, tree.body)
 
 
 def _of_body(prefix: str, body: Iterable[ast.stmt]) -> Iterator[Named]:

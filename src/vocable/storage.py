@@ -1,10 +1,7 @@
 """Files and folders that are whole or absent, work that resumes, and folders of memory-mapped arrays.
 
-replacing, replacing_folder         write a file or folder beside its place, force it to disk, rename it
-resumable, finish, finished         long work in OUTPUT.partial: locked, with its settings, going on after a kill
-read_record, write_record           JSON files checked by pydantic
-save_arrays, load_arrays            a folder of NAME.npy files and index.json, which gives the type, shape and
-                                    checksum of each; raises `VectorsError` for whatever cannot be trusted
+Long work is done in OUTPUT.partial, which is locked and holds its settings. A folder of arrays has NAME.npy files and
+index.json, which gives the type, shape and checksum of each.
 """
 
 from __future__ import annotations

@@ -40,18 +40,14 @@ class IdSet:
         if key in self._recent or any(_contains(run, key) for run in self._runs):
             return False
         self._recent.add(key)
-        if len(self._recent) >= RECENT:
-            self._settle()
+        if len(self._recent) >= RECENT:  # to the arrays, joining those that have become too alike in length
+            self._runs.append(array("q", self._recent))
+            self._recent.clear()
+            while len(self._runs) > 1 and len(self._runs[-2]) < GROWTH * len(self._runs[-1]):
+                last = self._runs.pop()
+                self._runs[-1].extend(last)
+            np.frombuffer(self._runs[-1], dtype=np.int64).sort()  # in place: no second copy of the largest array
         return True
-
-    def _settle(self) -> None:
-        """Move the small set into the arrays, joining those that have become too alike in length."""
-        self._runs.append(array("q", self._recent))
-        self._recent.clear()
-        while len(self._runs) > 1 and len(self._runs[-2]) < GROWTH * len(self._runs[-1]):
-            last = self._runs.pop()
-            self._runs[-1].extend(last)
-        np.frombuffer(self._runs[-1], dtype=np.int64).sort()  # in place: no second copy of the largest array
 
 
 def _contains(run: array[int], key: int) -> bool:

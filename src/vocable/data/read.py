@@ -6,7 +6,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from vocable.data.docstore import IdSet
 from vocable.data.schemas import (
@@ -66,14 +66,14 @@ def read_examples(place: Place, *, bad: BadLines | None = None) -> Iterator[Exam
     A place with judgments instead of examples (`beir:`, `ir_datasets:`, `pydocs:`) gives one for each pair judged above
     0, in the corpus' order, with the document's title and text as the positive. Its split is `train` unless named.
     """
-    name, tolerance = os.fspath(place), bad or BadLines()
+    name = os.fspath(place)
     scheme, _, split = parse_place(name)
     if scheme not in JOINED:
         source = resolve(name, EXAMPLE)
-        return (example._replace(source=source.name) for example in _records(source, EXAMPLE, tolerance))
+        return (example._replace(source=source.name) for example in _records(source, EXAMPLE, bad or BadLines()))
     if split is None and scheme != "ir_datasets":
         name = f"{name.removesuffix('#')}#train"
-    return _joined(resolve(name, DOCUMENT), resolve(name, QUERY), resolve(name, JUDGMENT), tolerance)
+    return _joined(resolve(name, DOCUMENT), resolve(name, QUERY), resolve(name, JUDGMENT), bad or BadLines())
 
 
 def read_texts(place: Place, *, bad: BadLines | None = None) -> Iterator[str]:
@@ -120,27 +120,18 @@ def _records(source: Source, kind: Kind[T], bad: BadLines) -> Iterator[T]:
         judged = {judgment.query_id for judgment in _read(source.judged_in, JUDGMENT, BadLines(bad.limit))}
     for number, item in source.items():
         try:
-            record = _record(number, item, source, kind, ids)
+            row = source.parse(number, item)
+            record = None if row is None else kind.record(row)
         except MalformedError as error:
-            bad.add(str(error), place=source.place, line=number)
+            bad.add(f"{error}; expected {source.expected}", place=source.place, line=number)
             continue
-        if record is not None and (judged is None or kind.key(record) in judged):
+        if record is None:
+            continue
+        key = kind.key(record)
+        if key is not None and not ids.add(key):
+            bad.add(kind.repeated(record), place=source.place, line=number)
+        elif judged is None or key in judged:
             yield record
-
-
-def _record(number: int, item: Any, source: Source, kind: Kind[T], ids: IdSet) -> T | None:
-    """One record, or None where there is nothing to read."""
-    try:
-        row = source.parse(number, item)
-        if row is None:
-            return None
-        record = kind.record(row)
-    except MalformedError as error:
-        raise MalformedError(f"{error}; expected {source.expected}") from error
-    key = kind.key(record)
-    if key is not None and not ids.add(key):
-        raise MalformedError(kind.repeated(record))
-    return record
 
 
 def _joined(corpus: Source, queries: Source, judgments: Source, bad: BadLines) -> Iterator[Example]:

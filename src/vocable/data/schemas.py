@@ -206,7 +206,7 @@ def _judgment(row: Row) -> Qrel:
     query, document, value = _identifier(row, JUDGED_QUERY), _identifier(row, JUDGED_DOCUMENT), _first(row, RELEVANCE)
     if value is None or isinstance(value, bool):
         raise MalformedError("no relevance")
-    with suppress(TypeError, ValueError):
+    with suppress(TypeError, ValueError, OverflowError):
         if float(value).is_integer():
             return Qrel(query, document, int(float(value)))
     raise MalformedError(f"the relevance is {value!r}, not a whole number")
@@ -251,11 +251,10 @@ def _number(value: Any) -> float:
 
 
 def _mined_negatives(row: Row) -> MinedNegatives:
-    systems = row.get("neg")
-    if not isinstance(systems, Mapping):
+    if not isinstance(row.get("neg"), Mapping):
         raise MalformedError('no "neg", the ids of each system')
-    found = {name: _identifiers(ids) for name, ids in systems.items() if ids is not None}
-    return MinedNegatives(_identifier(row, MINED_QUERY), _identifiers(row.get("pos")), found)
+    systems = {name: _identifiers(ids) for name, ids in row["neg"].items() if ids is not None}
+    return MinedNegatives(_identifier(row, MINED_QUERY), _identifiers(row.get("pos")), systems)
 
 
 def _identifiers(values: Any) -> tuple[str, ...]:
