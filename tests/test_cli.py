@@ -75,7 +75,7 @@ def test_every_verb_has_an_example_that_parses(capsys: pytest.CaptureFixture[str
         (["encode"], "vocable: Missing argument"),
         (["encode", "m", "c", "-o", "o", "--role", "author"], "'author' is not one of 'query', 'document'."),
         (["encode", "m", "c", "-o", "o", "--top-k", "many"], "vocable: Invalid value for '--top-k': "),
-        (["encode", "m", "c", "-o", "o", "--shard", "3"], "vocable: c: no such file"),
+        (["encode", "m", "c", "-o", "o", "--shard", "3"], "vocable: shard is i/m, as 3/8 for the third of eight, not '3'"),
         (["encode", "m", "c", "-o", "o", "--skip-bad", "-1"], "vocable: Invalid value for '--skip-bad'"),
         (["encode", "m", "none.jsonl", "-o", "o"], "vocable: none.jsonl: no such file (a place is a path or one of"),
         (["search", "i"], "vocable: give queries, - for stdin, or --queries SOURCE: one of the three"),
@@ -97,7 +97,7 @@ def test_every_verb_has_an_example_that_parses(capsys: pytest.CaptureFixture[str
             "vocable: give variant for one, or variants for several, not both",
         ),
         (["train", "mlm-head-rescaling", "-o", "o", "--variant", "bert-k1"], "vocable: this recipe needs MS MARCO"),
-        (["pretrain", "m", "t", "-o", "o", "--steps", "0"], "vocable: --steps: Input should be greater than 0, not 0"),
+        (["pretrain", "m", "t", "-o", "o", "--steps", "0"], "vocable: Invalid value for '--steps'"),
         (["pretrain", "m", "t", "-o", ".", "--steps", "1"], "vocable: . "),
         (["calibrate", "m", "t", "-o", "o"], "vocable: give either --activation-rate or --shift"),
     ],
@@ -122,7 +122,7 @@ def test_a_missing_model_is_one_line(capsys: pytest.CaptureFixture[str], tmp_pat
     assert main(["explain", f"{tmp_path}/none", "a query"]) == 2
     assert error_line(capsys) == f"vocable: {tmp_path}/none: no such model folder"
     assert main(["explain", "no-such-model", "a query"]) == 2
-    assert "no-such-model: no such model folder, and not found on the Hub" in error_line(capsys)
+    assert error_line(capsys).startswith("vocable: no-such-model: no such model folder, and ")
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(

@@ -36,8 +36,8 @@ def test_one_command_makes_it_and_every_verb_takes_it(
     capsys: pytest.CaptureFixture[str], backbones: dict[str, Path], corpus: Path, tmp_path: Path
 ) -> None:
     place, made, index = f"beir:{corpus}", tmp_path / "made", tmp_path / "index"
-    text = run(capsys, "inference-free", backbones["modernbert"], "--corpus", place, "-o", made)
-    assert "tokens have a weight, and no encoder reads a query\nnext: vocable evaluate" in text
+    text = run(capsys, "inference-free", backbones["modernbert"], "--texts", place, "-o", made)
+    assert "tokens have a weight, and no encoder reads a query\nwritten: " in text
     assert {path.name for path in tmp_path.iterdir()} == {"corpus", "made"}
     query = "the old fox reads books"
     stock = SparseEncoder(str(made), device="cpu")
@@ -64,7 +64,7 @@ def test_binary_queries_learnable_if_asked(
     command = ["inference-free", backbones["bert"], "--weights", "ones", "--trainable", "-o", tmp_path / "made"]
     found = json.loads(run(capsys, *command, "--json"))
     table = SparseEncoder(str(tmp_path / "made"), device="cpu")[0].sub_modules["query"][0]
-    assert (found["trainable"], found["corpus"], found["formula"]) == (True, None, None)
+    assert (found["trainable"], found["texts"], found["formula"]) == (True, [], None)
     assert found["tokens"] == len(table.tokenizer) - len(table.tokenizer.all_special_ids)
     assert set(np.unique(table.weight.detach().numpy())) == {0, 1}
     assert table.weight.requires_grad
@@ -73,9 +73,9 @@ def test_binary_queries_learnable_if_asked(
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ([], "--weights idf needs --corpus PLACE, and --weights ones has none"),
-        (["--weights", "ones", "--corpus", "x.jsonl"], "--weights idf needs --corpus PLACE, and --weights ones"),
-        (["--corpus", "none.jsonl"], "none.jsonl: no such file"),
+        ([], "--weights idf needs --texts SOURCE, and --weights ones has none"),
+        (["--weights", "ones", "--texts", "x.jsonl"], "--weights idf needs --texts SOURCE, and --weights ones"),
+        (["--texts", "none.jsonl"], "none.jsonl: no such file"),
     ],
 )
 def test_mistakes_are_one_line_and_leave_nothing(

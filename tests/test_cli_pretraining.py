@@ -52,7 +52,7 @@ def test_a_transferred_model_stays_one(
     losses = [line["held_out_loss_new"] for line in kept if "held_out_loss_new" in line]
     assert losses[-1] == pytest.approx(values["held_out"]["after"]["new"]["loss"])
     again = run(capsys, "pretrain", adapted, corpus, "-o", tmp_path / "further", *options)
-    assert [line.partition(" (")[0] for line in again.splitlines()[1:]] == [
+    assert [line.partition(" (")[0] for line in again.splitlines()[1:3]] == [
         "held-out tokens, shared",
         "held-out tokens, new",
     ]
@@ -112,19 +112,22 @@ def test_a_probe_of_empty_lines_is_named(
 
 def test_vocabulary_writes_a_tokenizer(capsys: pytest.CaptureFixture[str], corpus: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    assert run(capsys, "vocabulary", corpus, "-o", out, "--size", 120).startswith(f"{out}: 120 tokens, ")
+    lines = run(capsys, "vocabulary", corpus, "-o", out, "--size", 120).splitlines()
+    assert lines[3].split()[0] == "120"
+    assert lines[4] == f"written: {out}"
     assert len(AutoTokenizer.from_pretrained(out)) == 120
     assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.jsonl", "out"]
     assert "is already there" in run(capsys, "vocabulary", corpus, "-o", out, "--size", 120, status=2)
 
 
 def test_vocabulary_compares_sizes(capsys: pytest.CaptureFixture[str], corpus: Path, tmp_path: Path) -> None:
-    rows = json.loads(run(capsys, "vocabulary", corpus, "--sizes", "100,140", "--json"))
+    rows = json.loads(run(capsys, "vocabulary", corpus, "--size", "100,140", "--json"))
     assert [row["size"] for row in rows] == [100, 140]
     assert rows[1]["tokens_per_word"] < rows[0]["tokens_per_word"]
-    table = run(capsys, "vocabulary", corpus, "--sizes", "100,140").splitlines()
-    assert table[0].split() == ["size", "tokens/word", "rare", "tokens"]
-    assert [line.split()[:2] for line in table[1:]] == [
+    table = run(capsys, "vocabulary", corpus, "--size", "100", "--size", "140").splitlines()
+    assert table[0].split() == ["rare"]
+    assert table[1].split() == ["size", "tokens/word", "tokens"]
+    assert [line.split()[:2] for line in table[3:]] == [
         [str(row["size"]), f"{row['tokens_per_word']:.3f}"] for row in rows
     ]
     one = json.loads(
@@ -137,12 +140,12 @@ def test_vocabulary_compares_sizes(capsys: pytest.CaptureFixture[str], corpus: P
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ([], "give either --size with -o, or --sizes"),
-        (["--size", "100"], "give either --size with -o, or --sizes"),
-        (["--size", "100", "--sizes", "100", "-o", "o"], "give either --size with -o, or --sizes"),
-        (["--sizes", "100", "-o", "o"], "give either --size with -o, or --sizes"),
-        (["--sizes", "100,x"], "--sizes is numbers with commas between, as 10,100, not '100,x'"),
+        ([], "Missing option '--size'"),
+        (["--size", "100,200", "-o", "o"], "give one size with output, or several to compare"),
+        (["--size", "100,x"], "--size: numbers with commas between, as 10,100, not ['100,x']"),
     ],
 )
-def test_impossible_vocabularies_are_refused(capsys: pytest.CaptureFixture[str], options: list[str], line: str) -> None:
-    assert run(capsys, "vocabulary", "texts.txt", *options, status=2) == f"vocable: {line}"
+def test_impossible_vocabularies_are_refused(
+    capsys: pytest.CaptureFixture[str], corpus: Path, options: list[str], line: str
+) -> None:
+    assert run(capsys, "vocabulary", corpus, *options, status=2).startswith(f"vocable: {line}")

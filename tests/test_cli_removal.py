@@ -121,7 +121,7 @@ def test_a_repeated_command_goes_on(
     ("options", "line"),
     [
         (["--thresholds", "0"], "thresholds must be numbers of terms of at least 1"),
-        (["--thresholds", "ten"], "--thresholds is numbers with commas between"),
+        (["--thresholds", "ten"], "--thresholds: numbers with commas between"),
         (["--draws", "1"], "draws must be at least 2"),
         (["-m", "nDGC@10"], "unknown measure 'nDGC@10'"),
         (["--scores", "none.parquet"], "none.parquet: no such file"),
@@ -174,7 +174,7 @@ def test_prune_removes_wacky_expansions(
     np.testing.assert_array_equal(small.matrix.toarray(), expected.toarray())
     assert 0 < small.matrix.nnz < prune(whole.matrix, mass=0.9).nnz
     assert (small.ids, small.meta) == (whole.ids, whole.meta)
-    assert said == f"{out}: {small.matrix.nnz:,} of {whole.matrix.nnz:,} postings kept\n"
+    assert said == f"{small.matrix.nnz:,} of {whole.matrix.nnz:,} postings kept\nwritten: {out}\n"
 
 
 def test_prune_by_wackiness_refuses_what_does_not_fit(

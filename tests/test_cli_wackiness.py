@@ -163,7 +163,7 @@ def test_a_model_without_expansions_has_nothing_to_draw(
     capsys: pytest.CaptureFixture[str], backbones: dict[str, Path], places: list[str], tmp_path: Path
 ) -> None:
     model, output = tmp_path / "inference-free", tmp_path / "report"
-    assert call("inference-free", backbones["bert"], "--corpus", places[3], "-o", model) == 0
+    assert call("inference-free", backbones["bert"], "--texts", places[3], "-o", model) == 0
     assert "no term is an expansion" in refused(capsys, model, *places, "-o", output)
     assert not output.exists()
     printed = json.loads(done(capsys, model, "bm25+rm3", *places, "-o", tmp_path / "both", "--json"))
@@ -175,11 +175,11 @@ def test_a_model_without_expansions_has_nothing_to_draw(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["-k", 0], "k must be at least 1, not 0"),
-        (["--bins", 0], "bins must be at least 1, not 0"),
+        (["-k", 0], "Invalid value for '-k'"),
+        (["--bins", 0], "Invalid value for '--bins'"),
         (["--bootstrap", 1], "bootstrap needs 2 draws"),
-        (["--bootstrap", -1], "bootstrap must be at least 0"),
-        (["--limit", 0], "limit must be at least 1"),
+        (["--bootstrap", -1], "Invalid value for '--bootstrap'"),
+        (["--limit", 0], "Invalid value for '--limit'"),
         (["--role", "document"], "--role document takes its inputs from --corpus"),
         (["--queries", "none.jsonl"], "none.jsonl"),
         (["--corpus", "none.jsonl"], "none.jsonl"),

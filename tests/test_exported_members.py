@@ -54,6 +54,7 @@ NAMES = [
     "train_vocabulary",
     "transfer",
     "unfuse",
+    "vocabulary",
     "wackiness",
     "weighted",
 ]

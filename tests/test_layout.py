@@ -10,6 +10,7 @@ import pytest
 
 import vocable
 from vocable.cli import COMMANDS
+from vocable.cli.adapt import Adapting
 
 ROOT = Path(vocable.__file__).parent
 # A part imports from the levels below it and from its own.
@@ -51,14 +52,23 @@ def test_imports_run_one_way(path: Path) -> None:
 # What a command has and its function has not, or the other way round, and why.
 LOADING = {"model", "device", "new_head", "pooling", "activation"}  # a name and how to load it: a model in Python
 PRINTED = {"as_json", "markdown"}
+ADAPTING = {name for name, one in COMMANDS.items() if issubclass(one, Adapting)}
 ONLY_COMMAND = {
-    "encode": {"corpus", "output", "shard", "skip_bad"},  # the function takes texts that are in memory
+    **{name: {"output"} for name in ADAPTING},  # the function returns the model, which the command saves
+    "transfer": {"output", "neighbours"},  # of a function of its own
+    "index": {"vectors"},  # further shards, in Python a list of them is the model
     "search": {"query", "wacky_share"},
     "explain": {"wacky_share"},
-    "index": {"vectors"},  # further shards, in Python a list of them is the model
+    "prune": {"wacky", "wackiest", "texts"},  # one function in Python
     "train": {"set"},  # overrides
 }
-ONLY_FUNCTION = {"encode": {"texts", "model"}, "train": {"overrides"}}
+ONLY_FUNCTION = {
+    "encode": {"name"},  # the command has it from MODEL
+    "inspect": {"tokenizer"},
+    "pretrain": {"work"},  # beside the output
+    "prune": {"then"},
+    "train": {"overrides"},
+}
 
 
 @pytest.mark.parametrize("name", COMMANDS)

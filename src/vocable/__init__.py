@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from vocable.adapt.rescale import rescale as rescale
     from vocable.adapt.transfer import transfer as transfer
     from vocable.adapt.vocabulary import train_vocabulary as train_vocabulary
+    from vocable.adapt.vocabulary import vocabulary as vocabulary
     from vocable.analysis.distributions import logits as logits
     from vocable.analysis.distributions import postings as postings
     from vocable.analysis.distributions import term_weights as term_weights
@@ -34,13 +35,13 @@ if TYPE_CHECKING:
     from vocable.data import read_queries as read_queries
     from vocable.data import read_texts as read_texts
     from vocable.demo import demo as demo
-    from vocable.encoder.encode import encode as encode
     from vocable.encoder.fuse import fuse as fuse
     from vocable.encoder.fuse import unfuse as unfuse
     from vocable.encoder.load import load as load
     from vocable.encoder.provenance import new_tokens as new_tokens
     from vocable.encoder.provenance import provenance as provenance
     from vocable.encoder.roles import inference_free as inference_free
+    from vocable.encoder.stream import encode as encode
     from vocable.encoder.terms import terms as terms
     from vocable.evaluation import evaluate as evaluate
     from vocable.evaluation.compare import compare as compare
@@ -95,7 +96,7 @@ _HOMES = {
     "calibrate": "vocable.adapt.calibrate",
     "compare": "vocable.evaluation",
     "demo": "vocable.demo",
-    "encode": "vocable.encoder.encode",
+    "encode": "vocable.encoder.stream",
     "evaluate": "vocable.evaluation",
     "expand": "vocable.adapt.expand",
     "explain": "vocable.search.explain:explain_texts",
@@ -106,8 +107,8 @@ _HOMES = {
     "load": "vocable.encoder.load",
     "logits": "vocable.analysis.distributions",
     "make_testset": "vocable.evaluation.testsets",
-    "new_tokens": "vocable.encoder.provenance",
     "mine": "vocable.training.mine",
+    "new_tokens": "vocable.encoder.provenance",
     "open_index": "vocable.search.collection",
     "postings": "vocable.analysis.distributions",
     "pretrain": "vocable.training.pretrain",
@@ -131,6 +132,7 @@ _HOMES = {
     "train_vocabulary": "vocable.adapt.vocabulary",
     "transfer": "vocable.adapt.transfer",
     "unfuse": "vocable.encoder.fuse",
+    "vocabulary": "vocable.adapt.vocabulary",
     "wackiness": "vocable.analysis.wackiness_report",
     "weighted": "vocable.search.fusion",
 }

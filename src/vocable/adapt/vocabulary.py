@@ -18,11 +18,14 @@ Lower-case a tokenizer's input, not its vocabulary: paper 001's "+ lowercase inp
 from __future__ import annotations
 
 import copy
+import os
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
-from typing import Literal, NamedTuple, get_args
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +34,9 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from vocable.adapt.alignment import token_surfaces
 from vocable.errors import ArgumentError, DataError, ModelError, check_texts
+from vocable.progress import track
+from vocable.storage import refuse_taken, replacing_folder
+from vocable.tables import Table, Tabular
 
 # Words and their counterparts, which a tokenizer that normalizes cannot tell apart.
 CASES = [(word, word.lower()) for word in ("The", "London", "USA", "A", "B", "Q", "Z")]
@@ -132,6 +138,57 @@ class Fragmentation(NamedTuple):
     tokens: int  # that they are cut into, special ones left out
     tokens_per_word: float
     rare: float  # share of the vocabulary's ordinary tokens that the corpus has fewer than RARE times
+
+
+@dataclass(frozen=True)
+class Vocabularies(Tabular):
+    """How vocabularies of several sizes cut the corpus that they were trained on."""
+
+    cuts: tuple[Fragmentation, ...]
+
+    def table(self) -> Table:
+        """Return a row for each size."""
+        rows = [[f"{one.size:,}", f"{one.tokens_per_word:.3f}", f"{one.rare:.1%}"] for one in self.cuts]
+        return Table("", ["size", "tokens/word", "rare tokens"], rows)
+
+    def to_json(self) -> dict[str, Any] | list[dict[str, Any]]:
+        """Return the figures of one vocabulary as JSON values, of several a list."""
+        values = [one._asdict() for one in self.cuts]
+        return values if len(values) > 1 else values[0]
+
+
+def vocabulary(
+    texts: Iterable[str],
+    size: int | Sequence[int],
+    *,
+    model: Kind = "wordpiece",
+    output: str | os.PathLike[str] | None = None,
+) -> Vocabularies:
+    """Train a vocabulary on texts and save its tokenizer, or compare vocabularies of several sizes.
+
+    Args:
+        texts: the corpus, read once; its distinct words are held.
+        size: tokens, special ones included, as in `train_vocabulary`; of several, each is trained.
+        model: as in `train_vocabulary`.
+        output: folder for the tokenizer of the one size; there only when it is whole.
+
+    Raises:
+        ArgumentError: as `train_vocabulary` does, several sizes with an output, or something is at `output` already.
+        DataError: as `train_vocabulary` does.
+    """
+    sizes = [size] if isinstance(size, int) else list(size)
+    if not sizes or (output is not None and len(sizes) > 1):
+        raise ArgumentError("give one size with output, or several to compare, of which nothing is written")
+    check_texts(texts)
+    if output is not None:
+        refuse_taken(Path(output))
+    words = count_words(track(texts, "texts"))
+    tokenizers = [train_vocabulary(words, one, model=model) for one in sizes]
+    found = Vocabularies(tuple(fragmentation(tokenizer, words) for tokenizer in tokenizers))
+    if output is not None:
+        with replacing_folder(output) as unfinished:
+            tokenizers[0].save_pretrained(unfinished)
+    return found
 
 
 def train_vocabulary(texts: Corpus, size: int, *, model: Kind = "wordpiece") -> PreTrainedTokenizerFast:

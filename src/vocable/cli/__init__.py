@@ -31,7 +31,6 @@ from vocable.errors import ArgumentError, VocableError
 
 GROUPS = {"search": search, "train": train, "adapt": adapt, "analyze": analyze}
 RENAMED = {"score": "teacher-scores", "sample": "make-testset"}
-OLD_RESUMABLE = ("encode", "index", "mine", "pretrain", "removal", "score", "train", "wackiness")
 GRACE = 10.0  # seconds that a process leaves the first one for saying what is wrong
 QUIET = {
     "TRANSFORMERS_VERBOSITY": "critical",
@@ -55,8 +54,6 @@ COMMANDS = {command_name(one): one for group in GROUPS.values() for one in group
 for title, group in GROUPS.items():
     for declared in group.COMMANDS:
         app.command(command_name(declared), rich_help_panel=title.capitalize())(command(declared))
-    for old in group.OLD:
-        app.command(rich_help_panel=title.capitalize())(old)
 
 
 def _print_version(requested: bool) -> None:
@@ -81,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not _is_first():
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for the rest of the process
     try:
-        if words and words[0] in RENAMED and RENAMED[words[0]] in COMMANDS:
+        if words and words[0] in RENAMED:
             raise ArgumentError(f"{words[0]} is now called {RENAMED[words[0]]}: vocable {RENAMED[words[0]]} --help")
         group = get_command(app)
         with group.make_context("vocable", words or ["--help"]) as context:
@@ -93,9 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except typer.Exit as done:  # after --help, for one
         return done.exit_code
     except (KeyboardInterrupt, typer.Abort):
-        resumable = bool(words) and (
-            words[0] in OLD_RESUMABLE or (words[0] in COMMANDS and COMMANDS[words[0]].resumable)
-        )
+        resumable = bool(words) and words[0] in COMMANDS and COMMANDS[words[0]].resumable
         return _fail(f"interrupted{'; the same command goes on from here' if resumable else ''}", 130)
     except (VocableError, typer.TyperException, OSError) as error:
         return _fail(_reason(error), 2)

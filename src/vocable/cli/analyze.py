@@ -6,11 +6,21 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import typer
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from vocable.cli import analyzing, removal, wackiness
-from vocable.cli.declare import Command, DType, MaxLength, Measures, Model, Output, Seed, Texts, texts_of
-from vocable.errors import ArgumentError
+from vocable.cli.declare import (
+    Command,
+    DType,
+    MaxLength,
+    Measures,
+    Model,
+    Numbers,
+    Output,
+    Seed,
+    Texts,
+    numbers,
+    texts_of,
+)
 
 Stored = Annotated[
     list[str], typer.Argument(metavar="VECTORS"), Field(description="What vocable encode or index wrote.")
@@ -25,18 +35,20 @@ QueryVectors = Annotated[
     typer.Option(metavar="VECTORS"),
     Field(description="The queries, encoded already; may be repeated."),
 ]
+
+
+def _kept(words: list[str]) -> list[int | None]:
+    """The numbers of terms to keep; None for all."""
+    parts = [part.strip() for word in words for part in word.split(",")]
+    return [None if part == "all" else numbers([part])[0] for part in parts]
+
+
 Kept = Annotated[
     list[str],
-    typer.Option("--top-k", metavar="K"),
-    Field(description="Terms kept per text, or all; may be repeated, each measured apart."),
+    typer.Option("--top-k", metavar="K,K..."),
+    AfterValidator(_kept),
+    Field(description="Terms kept per text, or all; each number is measured apart."),
 ]
-
-
-def _numbers(words: list[str]) -> list[int | None]:
-    """The numbers of terms to keep; None for all."""
-    if not all(word == "all" or word.isdecimal() for word in words):
-        raise ArgumentError(f"--top-k: numbers, or all, not {' '.join(words)}")
-    return [None if word == "all" else int(word) for word in words]
 
 
 class Logits(Command):
@@ -51,9 +63,7 @@ class Logits(Command):
     verb: ClassVar[str] = "vocable.analysis.distributions:logits"
     model: Model
     texts: Texts
-    top_k: Annotated[
-        list[int], typer.Option(metavar="K"), Field(description="Numbers of a token's largest logits.")
-    ] = [10, 100]
+    top_k: Annotated[Numbers, Field(description="Numbers of a token's largest logits.")] = ["10", "100"]
     limit: Annotated[int, Field(ge=1, description="Texts to read.")] = 8000
     max_length: Annotated[int, Field(ge=1, description="Tokens per text.")] = 128
     clusters: Annotated[
@@ -67,21 +77,15 @@ class Logits(Command):
 
 
 class TermWeights(Command):
-    """Measure how much the weights of a term differ between texts.
+    """Measure how a term's weights differ between texts.
 
-    Example: vocable term-weights vectors --min-count 2 --min-count 10
+    Example: vocable term-weights vectors --min-count 2,10
     """
 
     verb: ClassVar[str] = "vocable.analysis.distributions:term_weights"
     vectors: Stored
-    min_count: Annotated[
-        list[int], typer.Option(metavar="N"), Field(description="Texts that a term must be in; may be repeated.")
-    ] = [1]
+    min_count: Annotated[Numbers, Field(description="Texts that a term must be in.")] = ["1"]
     top_k: Kept = ["all"]
-
-    def arguments(self) -> dict[str, Any]:
-        """The fields, with None for all terms."""
-        return super().arguments() | {"top_k": _numbers(self.top_k)}
 
 
 class Postings(Command):
@@ -90,7 +94,7 @@ class Postings(Command):
     Their lengths, over all terms and over those that are used, the longest ones,
     and how many terms a text has.
 
-    Example: vocable postings vectors --top-k all --top-k 20 --top-k 10
+    Example: vocable postings vectors --top-k all,20,10
     """
 
     verb: ClassVar[str] = "vocable.analysis.distributions:postings"
@@ -98,10 +102,6 @@ class Postings(Command):
     top_k: Kept = ["all"]
     longest: Annotated[int, Field(ge=0, description="Longest lists to name.")] = 20
     model: Annotated[str | None, Field(description="Whose words the terms are, if it has moved.")] = None
-
-    def arguments(self) -> dict[str, Any]:
-        """The fields, with None for all terms."""
-        return super().arguments() | {"top_k": _numbers(self.top_k)}
 
 
 class Wackiness(Command):
@@ -180,12 +180,7 @@ class Removal(Command):
     scores: Annotated[
         Path | None, Field(description="What vocable wackiness wrote; by default made on the first dataset.")
     ] = None
-    count: Annotated[list[int], typer.Option(metavar="N"), Field(description="Terms to remove; may be repeated.")] = [
-        10,
-        100,
-        1000,
-        10000,
-    ]
+    thresholds: Annotated[Numbers, Field(description="Numbers of terms to remove.")] = ["10", "100", "1000", "10000"]
     measures: Measures = None
     draws: Annotated[int, Field(ge=1, description="How often random terms are drawn.")] = 10
     role: Annotated[Literal["query", "document"], Field(description="Whose expansions are removed.")] = "query"
@@ -196,5 +191,4 @@ class Removal(Command):
     query_vectors: QueryVectors = None
 
 
-COMMANDS: list[type[Command]] = []
-OLD = [analyzing.logits, analyzing.term_weights, analyzing.postings, wackiness.wackiness, removal.removal]
+COMMANDS: list[type[Command]] = [Logits, TermWeights, Postings, Wackiness, Removal]

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import typer
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 from typer.core import TyperGroup
 from typer.models import ArgumentInfo, OptionInfo, ParameterInfo
 
-from vocable.cli.output import print_json, show, to_json
+from vocable.cli.output import print_json, show
 from vocable.errors import ArgumentError
 
 JSON = "as_json"  # last in the help of a command
@@ -32,7 +32,9 @@ JSON = "as_json"  # last in the help of a command
 class Command(BaseModel):
     """The settings of one command; `call` does what it says."""
 
-    model_config = ConfigDict(extra="forbid", defer_build=True, frozen=True, protected_namespaces=())
+    model_config = ConfigDict(
+        extra="forbid", defer_build=True, frozen=True, validate_default=True, protected_namespaces=()
+    )
 
     verb: ClassVar[str] = ""  # "vocable.analysis.removal:removal"
     resumable: ClassVar[bool] = False  # whether the same command goes on where it was killed
@@ -55,15 +57,24 @@ class Command(BaseModel):
         """Print the result, where it was written, and what may come next."""
         output = getattr(self, "output", None)
         if self.as_json:
-            values, written = to_json(result), {} if output is None else {"output": str(output)}
+            values = result.to_json() if hasattr(result, "to_json") else result
+            written = {} if output is None else {"output": str(output)}
             print_json(written | (values or {}) if isinstance(values, dict | None) else values)
             return
-        show(result)
+        show(self.text(result))
         files = [str(getattr(self, name)) for name in self.writes if getattr(self, name, None) is not None]
         if files and not getattr(self, "markdown", False):
             print(f"written: {', '.join(files)}")
-            if self.next_step:
-                print(f"next: {self.next_step.format(output=output)}")
+            if following := self.following():
+                print(f"next: {following.format(output=output)}")
+
+    def text(self, result: Any) -> Any:
+        """What `show` prints of the result, where it is not JSON."""
+        return result
+
+    def following(self) -> str:
+        """What may be done with {output}; "" for nothing."""
+        return self.next_step
 
 
 def imported(name: str) -> Any:
@@ -161,7 +172,20 @@ class Groups(TyperGroup):
                 formatter.write_dl(rows, col_max=max(map(len, self.commands)))
 
 
+def numbers(words: list[str]) -> list[int]:
+    """The numbers of an option that may be repeated, and has commas between.
+
+    >>> numbers(["5,20", "10"])
+    [5, 20, 10]
+    """
+    parts = [part.strip() for word in words for part in word.split(",")]
+    if not all(part.isdecimal() for part in parts):
+        raise ValueError("numbers with commas between, as 10,100")
+    return [int(part) for part in parts]
+
+
 # Fields that several commands have, with one meaning.
+Numbers = Annotated[list[str], typer.Option(metavar="N,N..."), AfterValidator(numbers)]
 Model = Annotated[str, typer.Argument(metavar="MODEL"), Field(description="vocable-mini, a folder, or a Hub id.")]
 Texts = Annotated[
     list[str], typer.Argument(metavar="TEXTS"), Field(description="Sources of texts, such as a file or pydocs:.")
@@ -199,7 +223,7 @@ class Loading(Command):
     def arguments(self) -> dict[str, Any]:
         """The loaded model, a stream of the texts, and the other fields."""
         given = super().arguments()
-        if "texts" in given:  # first: a source that is not there is known at once
+        if isinstance(given.get("texts"), list):  # first: a source that is not there is known at once
             given["texts"] = texts_of(given["texts"])
         options = {name: given.pop(name) for name in ("new_head", "pooling", "activation", "device")}
         named = {name: value for name, value in options.items() if value}

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import typer
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from vocable.cli import analyzing
 from vocable.cli.declare import (
     Command,
     Device,
@@ -57,11 +57,11 @@ class Encode(Command):
     Example: vocable encode vocable-mini corpus.jsonl -o vectors
     """
 
-    verb: ClassVar[str] = "vocable.encoder.stream:encode_corpus"
+    verb: ClassVar[str] = "vocable.encoder.stream:encode"
     resumable: ClassVar[bool] = True
     next_step: ClassVar[str] = "vocable index {output} CORPUS -o INDEX"
     model: Model
-    corpus: Corpus
+    texts: Corpus
     output: Output
     role: Role = "document"
     shard: Annotated[str, Field(description="3/8: the third of eight parts of the corpus.")] = "1/1"
@@ -75,12 +75,12 @@ class Encode(Command):
 
     def arguments(self) -> dict[str, Any]:
         """The loaded model, and the other fields."""
-        given = super().arguments()
+        stream, given = import_module("vocable.encoder.stream"), super().arguments()
+        given["shard"] = stream.parse_shard(self.shard)
         read = "read_corpus" if self.role == "document" else "read_queries"
-        imported(f"vocable.data:{read}")(self.corpus)  # what is not there is known before the model is read
-        name = imported("vocable.encoder.stream:model_name")(self.model)
+        imported(f"vocable.data:{read}")(self.texts)  # what is not there is known before the model is read
         model = imported("vocable.encoder.load:load")(given.pop("model"), device=given.pop("device"))
-        return {"model": model, "name": name, **given}
+        return {"model": model, "name": stream.model_name(self.model), **given}
 
 
 class Index(Command):
@@ -322,22 +322,25 @@ class Prune(Command):
     ] = None
     model: Annotated[str | None, Field(description="With --wacky: what encoded it, if it has moved.")] = None
 
-    def call(self) -> Any:
-        """Prune the shards one after the other."""
-        limits: dict[str, Any] = {"top_k": self.top_k, "min_weight": self.min_weight, "mass": self.mass}
+    @model_validator(mode="after")
+    def _check(self) -> Prune:
         if self.wacky is not None:
-            imported("vocable.storage:refuse_taken")(self.output)
             if self.wackiest is None or self.texts is None:
-                raise ArgumentError("--wacky needs --wackiest N and --texts SOURCE")
-            options = {"wackiest": self.wackiest, "texts": self.texts, "model": self.model}
-            pruner = imported("vocable.analysis.removal:open_wacky_pruner")
-            limits["then"] = pruner(self.vectors, self.wacky, **options)
+                raise ValueError("--wacky needs --wackiest N and --texts SOURCE")
         elif any(value is not None for value in (self.wackiest, self.texts, self.model)):
-            raise ArgumentError("--wackiest, --texts and --model go with --wacky")
+            raise ValueError("--wackiest, --texts and --model go with --wacky")
         elif self.top_k is None and self.mass is None and not self.min_weight:
-            raise ArgumentError("give --top-k, --min-weight, --mass or --wacky")
-        return imported(self.verb)(self.vectors, output=self.output, **limits)
+            raise ValueError("give --top-k, --min-weight, --mass or --wacky")
+        return self
+
+    def arguments(self) -> dict[str, Any]:
+        """The fields, the wacky terms as a function that removes them."""
+        given = super().arguments()
+        wacky = {name: given.pop(name) for name in ("wackiest", "texts", "model")}
+        if (scores := given.pop("wacky")) is not None:
+            imported("vocable.storage:refuse_taken")(self.output)  # before the texts are read
+            given["then"] = imported("vocable.analysis.removal:open_wacky_pruner")(self.vectors, scores, **wacky)
+        return given
 
 
-COMMANDS: list[type[Command]] = [Encode, Index, Search, Explain, Evaluate, Compare]
-OLD = [analyzing.prune]
+COMMANDS: list[type[Command]] = [Encode, Index, Search, Explain, Evaluate, Compare, Prune]

@@ -184,4 +184,3 @@ class Demo(Command):
 
 
 COMMANDS: list[type[Command]] = [Demo, Train, Recipes, Mine, TeacherScores, MakeTestset]
-OLD: list[Any] = []

@@ -10,21 +10,23 @@ import os
 import time
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast, overload
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.ipc as ipc
 import torch
+from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 from torch import nn
 
 from vocable.data import BadLines, Document, read_corpus, read_queries
 from vocable.encoder.encode import DType, TextEncoder
+from vocable.encoder.encode import encode as encode_texts
 from vocable.encoder.fuse import splade_modules
 from vocable.encoder.load import BUILT_IN
 from vocable.encoder.roles import Role
@@ -55,7 +57,7 @@ class StreamProgress:
 
 
 class EncodedCorpus(NamedTuple):
-    """What `encode_corpus` and `vocable.index` did.
+    """What `vocable.encode`, with an output, and `vocable.index` did.
 
     `truncated` texts were longer than `max_length` tokens (None: the model has no limit), `empty` ones have no active
     term. Of `bad_lines` bad lines that were left out in this run, `first_bad` is the first.
@@ -90,12 +92,25 @@ class EncodedCorpus(NamedTuple):
         return "\n".join(lines)
 
 
-def encode_corpus(
+@overload
+def encode(
     model: SparseEncoder,
-    corpus: str | Path,
-    output: str | Path,
-    *,
+    texts: Sequence[str],
     role: Role = "document",
+    *,
+    top_k: int | None = None,
+    min_weight: float = 0.0,
+    mass: float | None = None,
+    dtype: DType = "auto",
+    max_length: int | None = None,
+) -> csr_array: ...
+@overload
+def encode(
+    model: SparseEncoder,
+    texts: str | Path,
+    role: Role = "document",
+    *,
+    output: str | Path,
     shard: str | tuple[int, int] = "1/1",
     top_k: int | None = None,
     min_weight: float = 0.0,
@@ -104,33 +119,63 @@ def encode_corpus(
     max_length: int | None = None,
     skip_bad: int = 0,
     name: str | None = None,
-) -> EncodedCorpus:
-    """Encode a corpus, or queries, into Parquet files of vectors; a killed call goes on when it is repeated.
+) -> EncodedCorpus: ...
+def encode(
+    model: SparseEncoder,
+    texts: Sequence[str] | str | Path,
+    role: Role = "document",
+    *,
+    output: str | Path | None = None,
+    shard: str | tuple[int, int] = "1/1",
+    top_k: int | None = None,
+    min_weight: float = 0.0,
+    mass: float | None = None,
+    dtype: DType = "auto",
+    max_length: int | None = None,
+    skip_bad: int = 0,
+    name: str | None = None,
+) -> csr_array | EncodedCorpus:
+    """Encode texts, in memory or into Parquet files of vectors; a killed call with an output goes on when repeated.
 
     Args:
-        model: from `vocable.load`.
-        corpus: the source of the documents, or of queries where that is the role (`vocable.data` lists the sources).
-        output: the folder; there only when it is whole. One that the same call has made is left as it is.
-        role, top_k, min_weight, mass, dtype, max_length: as in `vocable.encode`.
-        shard: "i/m" encodes every m-th text from the i-th on, for sharing a corpus among m machines.
-        skip_bad: how many bad lines are tolerated, and left out.
-        name: of the model, written down with the vectors; by default where it was loaded from.
+        model: from `vocable.load`; it is not changed.
+        texts: a list; with `output`, the source of the documents, or of queries where that is the role
+            (`vocable.data` lists the sources).
+        role: "query" or "document": chooses the model's prompt, `Router` route and length.
+        output: the folder for the vectors; there only when it is whole. One that the same call has made is left as it
+            is.
+        shard: with `output`, "i/m" encodes every m-th text from the i-th on, to share a corpus among m machines.
+        top_k: keep only the k heaviest terms of a text; by default what the model's configuration has for the role
+            under `active_terms`, or its `max_active_dims`, if it has either.
+        min_weight: drop lighter terms.
+        mass: keep only the fewest terms that together have this share of the text's total weight.
+        dtype: "auto" computes in bfloat16 where the device has it natively, in float32 elsewhere.
+        max_length: tokens of a text, in place of the model's own length for the role; longer texts are cut and counted.
+        skip_bad: with `output`, how many bad lines are tolerated, and left out.
+        name: with `output`, of the model, written down with the vectors; by default where it was loaded from.
+
+    Returns:
+        [b, v] csr_array of float32 weights > 0, indices sorted; with `output`, the counts of texts.
 
     Raises:
         ArgumentError: an argument out of its range, or the output was made otherwise.
         DataError: a source that cannot be read, or a bad line too many.
         VectorsError: the work in progress was made from other texts, or is damaged.
     """
+    limits: dict[str, Any] = {"top_k": top_k, "min_weight": min_weight, "mass": mass}
+    limits |= {"dtype": dtype, "max_length": max_length}
+    if output is None:
+        return encode_texts(model, cast(Sequence[str], texts), role, **limits)
+    if not isinstance(texts, str | Path):
+        raise ArgumentError("with output, texts is the source of the texts: a file or another place")
     part, bad = parse_shard(shard) if isinstance(shard, str) else shard, BadLines(skip_bad)
     documents = (
-        read_corpus(corpus, bad=bad)
+        read_corpus(texts, bad=bad)
         if role == "document"
-        else (Document(query.id, query.text) for query in read_queries(corpus, bad=bad))
+        else (Document(query.id, query.text) for query in read_queries(texts, bad=bad))
     )
-    encoder = TextEncoder(
-        model, role, top_k=top_k, min_weight=min_weight, mass=mass, dtype=dtype, max_length=max_length
-    )
-    done = encode_stream(encoder, documents, output, model=name or model_name(model), source=str(corpus), shard=part)
+    encoder = TextEncoder(model, role, **limits)
+    done = encode_stream(encoder, documents, output, model=name or model_name(model), source=str(texts), shard=part)
     counts = done.texts, done.seconds, done.truncated, done.empty
     return EncodedCorpus(*counts, encoder.max_length, bad.count, bad.first or "")
 

@@ -61,6 +61,9 @@ class Explanation(Tabular):
             parts[origin].append(f"{match.term} {match.share:.0%}")
         return [f"{origin}: {', '.join(those)}" for origin, those in parts.items() if those] or ["no shared term"]
 
+    def __str__(self) -> str:
+        return super().__str__() if self.matches else f"score {self.score:g}: no shared term"
+
     def table(self, limit: int | None = None) -> Table:
         """The `limit` weightiest terms, all of them by default."""
         headers = ["term", "query", "document", "score", "share", "in query", "in document"]
