@@ -75,7 +75,10 @@ def test_every_verb_has_an_example_that_parses(capsys: pytest.CaptureFixture[str
         (["encode"], "vocable: Missing argument"),
         (["encode", "m", "c", "-o", "o", "--role", "author"], "'author' is not one of 'query', 'document'."),
         (["encode", "m", "c", "-o", "o", "--top-k", "many"], "vocable: Invalid value for '--top-k': "),
-        (["encode", "m", "c", "-o", "o", "--shard", "3"], "vocable: shard is i/m, as 3/8 for the third of eight, not '3'"),
+        (
+            ["encode", "m", "c", "-o", "o", "--shard", "3"],
+            "vocable: shard is i/m, as 3/8 for the third of eight, not '3'",
+        ),
         (["encode", "m", "c", "-o", "o", "--skip-bad", "-1"], "vocable: Invalid value for '--skip-bad'"),
         (["encode", "m", "none.jsonl", "-o", "o"], "vocable: none.jsonl: no such file (a place is a path or one of"),
         (["search", "i"], "vocable: give queries, - for stdin, or --queries SOURCE: one of the three"),
