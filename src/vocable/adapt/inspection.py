@@ -57,8 +57,8 @@ class Finding:
 def findings(inspection: Inspection) -> Iterator[Finding]:
     """Yield the findings of an inspection, in the order of the repairs; none when the model is ready.
 
-    The vocabulary comes first, because a transfer makes the head anew; scale and bias come after it. The start that was
-    measured says whether something is wrong with the scale; the norm of the head says which of the two repairs it is.
+    The vocabulary comes first, because a transfer makes the head anew. The start says whether something is wrong with
+    the scale; the norm of the head says which of the two repairs it is.
     """
     head, vocabulary, overlap = inspection.head, inspection.vocabulary, inspection.overlap
     rate = inspection.start.pooled_rate

@@ -100,9 +100,7 @@ def choose_factor(
 
     Args:
         mlm: a masked language model; it is left as it is.
-        texts: probe texts; of many, 128 evenly taken ones of at least 8 words are used.
-        temperature: of InfoNCE.
-        pooling, activation: of the training, as `measure_start` takes them.
+        texts, temperature, pooling, activation: as for `probe_texts` and `measure_start`.
 
     Raises:
         DataError: fewer than two such texts.
@@ -121,8 +119,8 @@ def choose_factor(
 def best_factor(mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], first: Start) -> int:
     """The factor of `choose_factor`, with no more measured than decides about it.
 
-    The first factor that is alive and stable is the one. Of a factor that is far from it, the first batch is enough to
-    know that it is not stable, since no batch has a loss below 0; all of it is measured only if no factor is stable.
+    Of a factor that is far from stable, the first batch tells, since no batch has a loss below 0; all of it is measured
+    only if no factor is stable.
 
     Args:
         first: the start at k = 1 on these texts.

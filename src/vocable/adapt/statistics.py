@@ -183,23 +183,20 @@ class TokenLogits:
         self._hidden, self._weight, self._bias = hidden, weight, bias
 
     def above(self, threshold: float) -> ActiveShare:
-        """What is active if zero lies at `threshold`."""
+        """As `PooledLogits.above`."""
         counts = torch.zeros(len(self._hidden), dtype=torch.int64)
         for first, block in self._blocks():
             counts[first : first + len(block)] += (block > threshold).sum(dim=1).cpu()
         return _activation(counts, len(self._weight))
 
     def threshold(self, share: float) -> float:
-        """The lowest logit that at most a `share` in [0, 1) of all are strictly above: exact, in two passes.
-
-        The bits of a float32, read as an integer (with those of negative numbers turned around), stand in the order of
-        the numbers. The first pass finds the upper half of the wanted number's bits, the second the lower.
-        """
+        """As `PooledLogits.threshold`, exact in two passes: one for the upper half of the number's bits, one for the lower."""
         size = len(self._hidden) * len(self._weight)
         rank = size - int(share * size) - 1  # counted from 0, from below
         upper, rank = self._half_of_rank(rank, None)
         lower, _ = self._half_of_rank(rank, upper)
-        return _float_of((upper - HALF // 2) * HALF + lower)
+        key = torch.tensor([(upper - HALF // 2) * HALF + lower], dtype=torch.int32)
+        return float(_keys(key.view(torch.float32)).view(torch.float32))
 
     def _half_of_rank(self, rank: int, upper: int | None) -> tuple[int, int]:
         """The upper half of the key with this rank, or given it the lower, and its rank among keys that share it."""
@@ -231,14 +228,11 @@ def probe_logits(
     max_length: int,
     pooling: str = "max",
 ) -> PooledLogits | TokenLogits:
-    """The logits of every term on `texts`, cut at `max_length` tokens, before any activation.
-
-    Padding is left out; special tokens are tokens like others, since SPLADE pools over them, too.
+    """Return the logits of every term on `texts`, cut at `max_length` tokens, of special tokens, too.
 
     Args:
         mlm: a masked language model whose decoder has a bias, in evaluation mode.
-        pooling: how the tokens of a text become its terms, for the level "pooled". A sum of activations is above zero
-            where their largest is.
+        pooling: how the tokens of a text become its terms, for the level "pooled".
     """
     rows = []
     with without_logits(mlm) as decoder:
@@ -256,20 +250,15 @@ def probe_logits(
 
 
 def _activation(counts: Tensor, size: int) -> ActiveShare:
-    """Of the active terms of each row [r], out of v."""
+    """Return the statistics of the active terms of each row [r], out of v."""
     found = counts.cpu().numpy()
     return ActiveShare(float(found.mean() / size), float(found.mean()), float(np.percentile(found, 99)))
 
 
 def _keys(values: Tensor) -> Tensor:
-    """int32 keys that stand in the order of the float32 values."""
+    """Return int32 keys that stand in the order of the float32 values; applied to keys, the values again."""
     bits = values.view(torch.int32)
     return bits ^ ((bits >> 31) & 0x7FFFFFFF)
-
-
-def _float_of(key: int) -> float:
-    """The float32 with this key."""
-    return float(_keys(torch.tensor([key], dtype=torch.int32).view(torch.float32)).view(torch.float32))
 
 
 PAIR_WORDS = 8  # a shorter text makes no pair: its halves would share their topic by chance alone
@@ -342,10 +331,9 @@ def measure_start(
         texts: probe texts, each counted once; those of fewer than 8 words are passed over.
         temperature: of InfoNCE.
         max_length: tokens of a half text.
-        batch_size: pairs of a batch; with fewer pairs there is one batch of all, with more the last, shorter one is
-            left out, so that log(batch) is the same for all.
-        scale: what the decoder's matrix is multiplied by, x = scale H W^T + c, the input embeddings staying as they
-            are. `vocable.adapt.rescale` changes both where they are tied.
+        batch_size: pairs of a batch; with fewer pairs there is one batch of all, with more a last, shorter one is left
+            out.
+        scale: what the decoder's matrix is multiplied by, x = scale H W^T + c; `rescale` changes tied embeddings, too.
         pooling: "max", "sum", "cls" or "mean-before-head".
         activation: "relu" for log(1 + ReLU(x)), "log1p_relu" for log(1 + log(1 + ReLU(x))).
 

@@ -1,10 +1,8 @@
 """Training data: the examples of a run, their teachers' scores, and inverse document frequencies.
 
-The examples are one data set per source, on disk, drawn in the shares that the recipe asks for. Hard negatives may be
-texts or ids; of ids only the texts that are needed are read. With `topical` a batch is made of examples that are near
-each other, so that their negatives are hard ones: topic-aware sampling as in TAS-B (Hofstätter et al. 2021), with one
-topic per batch. Instead of k-means, whose topics are of any size, the examples are halved again and again along their
-principal direction until each part is one batch.
+The examples are one data set per source, on disk, drawn in the shares that the recipe asks for. With `topical` a batch
+has examples that are near each other: topic-aware sampling as in TAS-B (Hofstätter et al. 2021). Instead of k-means,
+whose topics are of any size, the examples are halved along their principal direction until each part is one batch.
 """
 
 from __future__ import annotations
@@ -85,9 +83,9 @@ def load_examples(
     drawn = {}
     for name, source, examples, share in zip(names, sources, first, shares, strict=True):
         count = max(1, round(draws * share / batch_size)) * batch_size
-        rows = _draw(len(examples), count, rng)
+        passes = -(-count // len(examples))
+        rows = np.concatenate([rng.permutation(len(examples)) for _ in range(passes)])[:count]
         if settings.sampling == "random":
-            passes = -(-count // len(examples))
             others = [_on_disk(source, settings, scored, seed, number, cache) for number in range(1, passes)]
             rows += np.arange(count) // len(examples) * len(examples)
             examples = concatenate_datasets([examples, *others])
@@ -137,8 +135,13 @@ def _rows(
         if example is None or len(example.negatives) < negatives:
             passed_over += 1
             continue
+        if scored and not example.scores:
+            remedy = "name training.teacher, or score them first (vocable teacher-scores)"
+            raise DataError(f"its examples carry no scores to learn from: {remedy}", place=place)
         taken += 1
-        yield _row(example, place, scored)
+        columns = {f"negative_{i}": text for i, text in enumerate(example.negatives, start=1)}
+        label = {"label": list(example.scores)} if scored else {}
+        yield {"query": example.query, "positive": example.positive, **columns, **label}
     if not taken:
         raise DataError("no example" + (f" has {negatives} usable negatives" if passed_over else ""), place=place)
     if (passed_over or chooser.dropped) and (draw is None or draw[1] == 0):
@@ -160,21 +163,6 @@ def _chosen(place: str, chooser: Chooser, negatives: int, margin: float | None) 
         yield example._replace(negatives=tuple(candidate.name for candidate in chosen), scores=scores)
 
 
-def _row(example: Example, place: str, scored: bool) -> dict[str, Any]:
-    if scored and not example.scores:
-        remedy = "name training.teacher, or score them first (vocable teacher-scores)"
-        raise DataError(f"its examples carry no scores to learn from: {remedy}", place=place)
-    columns = {f"negative_{i}": text for i, text in enumerate(example.negatives, start=1)}
-    label = {"label": list(example.scores)} if scored else {}
-    return {"query": example.query, "positive": example.positive, **columns, **label}
-
-
-def _draw(size: int, draws: int, rng: np.random.Generator) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """`draws` rows of `size`: whole passes in new orders, then a part of one."""
-    passes = [rng.permutation(size) for _ in range(-(-draws // size))]
-    return np.concatenate(passes)[:draws]
-
-
 class Candidate(NamedTuple):
     """A negative, by its text or id, and its teacher's score if there is one."""
 
@@ -187,11 +175,9 @@ class Chooser:
 
     Args:
         count: how many.
-        margin: a negative whose score is above the positive's less `margin` is left out, since it may be an answer
-            that nobody has judged; None takes all.
+        margin: a negative whose score is above the positive's less `margin` is left out, and counted in `dropped`;
+            None takes all.
         rng: the systems and the negatives of each are taken in random order; None takes them as they stand.
-
-    `dropped` counts what the margin left out. Of the systems' other candidates as few as possible are looked at.
     """
 
     def __init__(self, count: int, margin: float | None = None, rng: np.random.Generator | None = None) -> None:
@@ -217,62 +203,42 @@ class Chooser:
         """
         chosen: dict[str, Candidate] = {}
         dropped: set[str] = set()
-        turns = deque(iter(system) for system in self._in_order(systems))
+        if self._rng is not None:
+            rng = self._rng
+            shuffled = [[system[i] for i in rng.permutation(len(system))] for system in systems]
+            systems = [shuffled[i] for i in rng.permutation(len(shuffled))]
+        turns = deque(iter(system) for system in systems)
         while turns and len(chosen) < self._count:
             system = turns.popleft()
-            taken = self._next(system, positive, usable, chosen, dropped)
-            if taken is not None:
-                chosen[taken.name] = taken
-                turns.append(system)
+            for candidate in system:
+                if candidate.name in chosen or candidate.name in dropped:
+                    continue
+                if self._too_good(candidate, positive):
+                    dropped.add(candidate.name)
+                elif usable(candidate.name):
+                    chosen[candidate.name] = candidate
+                    turns.append(system)
+                    break
         self.dropped += len(dropped)
         return list(chosen.values())
-
-    def _next(
-        self,
-        system: Iterator[Candidate],
-        positive: float | None,
-        usable: Callable[[str], bool],
-        chosen: dict[str, Candidate],
-        dropped: set[str],
-    ) -> Candidate | None:
-        for candidate in system:
-            if candidate.name in chosen or candidate.name in dropped:
-                continue
-            if self._too_good(candidate, positive):
-                dropped.add(candidate.name)
-            elif usable(candidate.name):
-                return candidate
-        return None
 
     def _too_good(self, candidate: Candidate, positive: float | None) -> bool:
         if self._margin is None or candidate.score is None or positive is None:
             return False
         return candidate.score > positive - self._margin
 
-    def _in_order(self, systems: Sequence[Sequence[Candidate]]) -> list[Sequence[Candidate]]:
-        if self._rng is None:
-            return list(systems)
-        rng = self._rng
-        shuffled = [[system[i] for i in rng.permutation(len(system))] for system in systems]
-        return [shuffled[i] for i in rng.permutation(len(shuffled))]
-
 
 def read_hard_negatives(source: HardNegatives, chooser: Chooser, cache: Path) -> Iterator[Example | None]:
     """One example for each query and positive of `source`, with the negatives that `chooser` takes.
 
     None stands for one whose query or positive has no text, or no score where there are scores. A positive of the
-    query is never its negative.
-
-    Args:
-        source: where ids, texts and scores are.
-        chooser: its names are the ids of documents.
-        cache: folder for the texts and scores by id, made once.
+    query is never its negative. `cache` is the folder for the texts and scores by id, made once.
 
     Raises:
         DataError: a place that cannot be read, scores of a query that do not stand together, or a system that no query
             has.
     """
-    corpus = _store(cache, "corpus", source.corpus, _documents)
+    corpus = _store(cache, "corpus", source.corpus, lambda place: ((one.id, one.full) for one in read_corpus(place)))
     queries = _store(cache, "queries", source.queries, read_queries)
     scores = None if source.scores is None else _store(cache, "scores", source.scores, _scores)
     name, unseen = Path(source.file).name.partition(".")[0], set(source.systems or ())
@@ -310,12 +276,7 @@ def _candidates(
 def _store(cache: Path, kind: str, place: str, read: Callable[[str], Iterable[tuple[str, str]]]) -> TextStore:
     """The texts of a place by id, shared by the sources that name it."""
     digest = blake2b(place.encode(), digest_size=4).hexdigest()
-
     return text_store(cache / f"{kind}-{digest}", lambda: track(read(place), kind))
-
-
-def _documents(place: str) -> Iterator[tuple[str, str]]:
-    return ((document.id, document.full) for document in read_corpus(place))
 
 
 def _scores(place: str) -> Iterator[tuple[str, str]]:
@@ -325,21 +286,6 @@ def _scores(place: str) -> Iterator[tuple[str, str]]:
         if not seen.add(query):
             raise DataError(f"the scores of query {query!r} do not stand together: sort by query", place=place)
         yield query, json.dumps({row.doc_id: row.score for row in rows})
-
-
-def by_topic(examples: DatasetDict, embeddings: NDArray[np.floating[Any]], batch_size: int, seed: int) -> DatasetDict:
-    """Each source in batches of examples that are near each other, by the sum of query and positive.
-
-    Args:
-        examples: with labels, their rows in `embeddings`.
-        embeddings: [m, 2 + c, d] of the query, positive and c negatives of m examples.
-    """
-    rng = np.random.default_rng(seed)
-    ordered = {}
-    for name, source in examples.items():
-        pairs = embeddings[np.array(source["label"])][:, :2].sum(axis=1)
-        ordered[name] = source.select(topical_order(pairs, batch_size, rng))
-    return DatasetDict(ordered)
 
 
 def topical_order(
@@ -359,21 +305,15 @@ def topical_order(
         if len(part) <= batch_size:
             batches.append(rng.permutation(part))
             continue
-        ranked = part[np.argsort(_along_principal_direction(embeddings[part].astype(np.float32)), kind="stable")]
+        vectors = embeddings[part].astype(np.float32)
+        centred = vectors - vectors.mean(axis=0)
+        direction = np.linalg.eigh(centred.T @ centred)[1][:, -1]  # in which the vectors vary most
+        ranked = part[np.argsort(centred @ direction, kind="stable")]
         half = -(-len(ranked) // (2 * batch_size)) * batch_size  # whole batches on one side
         parts += [ranked[:half], ranked[half:]]
     whole = [batch for batch in batches if len(batch) == batch_size]
     rest = [batch for batch in batches if len(batch) < batch_size]
     return np.concatenate([whole[i] for i in rng.permutation(len(whole))] + rest)
-
-
-def _along_principal_direction(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Each vector's coordinate [n] along the direction in which the vectors vary most."""
-    centred = vectors - vectors.mean(axis=0)
-    covariance = centred.T @ centred
-    direction: NDArray[np.float32] = np.linalg.eigh(covariance)[1][:, -1]
-    coordinates: NDArray[np.float32] = centred @ direction
-    return coordinates
 
 
 class InOrder(DefaultBatchSampler):
@@ -403,28 +343,7 @@ def load_training_data(recipe: Recipe, model: SparseEncoder, folder: Path) -> Tr
         DataError, ModelError: what the recipe names cannot be read, or examples without the scores that a loss needs.
     """
     settings = recipe.training
-    examples = _load(recipe, folder)
-    together = concatenate_datasets(list(examples.values()))
-    texts = together.select_columns([column for column in together.column_names if column != "label"])
-    if settings.needs_scores or settings.sparse_teacher is not None or recipe.data.topical:
-        examples = _numbered(examples)
-    teacher: Teacher | None = None
-    if settings.teacher is not None:
-        teacher, dense = load_teachers(texts, settings.teacher, folder)
-        if recipe.data.topical:
-            examples = by_topic(examples, dense[0].embeddings, settings.batch_size, recipe.seed)
-    elif settings.needs_scores:
-        teacher = OwnScores(together)
-    sparse_teacher = None
-    if settings.sparse_teacher is not None:
-        sparse_teacher = load_sparse_teacher(settings.sparse_teacher, model, texts, folder / "sparse-teacher")
-    weights = _idf(model, texts, folder) if settings.regularizers.needing("idf") else None
-    return TrainingData(examples, teacher, sparse_teacher, weights)
-
-
-def _load(recipe: Recipe, folder: Path) -> DatasetDict:
-    settings = recipe.training
-    return load_examples(
+    examples = load_examples(
         [located(source, recipe.place) for source in recipe.data.examples],
         recipe.data,
         draws=settings.steps * settings.batch_size * settings.gradient_accumulation,
@@ -433,6 +352,25 @@ def _load(recipe: Recipe, folder: Path) -> DatasetDict:
         cache=folder,
         scored=settings.needs_scores and settings.teacher is None,
     )
+    together = concatenate_datasets(list(examples.values()))
+    texts = together.select_columns([column for column in together.column_names if column != "label"])
+    if settings.needs_scores or settings.sparse_teacher is not None or recipe.data.topical:
+        examples = _numbered(examples)
+    teacher: Teacher | None = None
+    if settings.teacher is not None:
+        teacher, dense = load_teachers(texts, settings.teacher, folder)
+        if recipe.data.topical:
+            rng = np.random.default_rng(recipe.seed)
+            for name, source in examples.items():  # near by the sum of query and positive
+                pairs = dense[0].embeddings[np.array(source["label"])][:, :2].sum(axis=1)
+                examples[name] = source.select(topical_order(pairs, settings.batch_size, rng))
+    elif settings.needs_scores:
+        teacher = OwnScores(together)
+    sparse_teacher = None
+    if settings.sparse_teacher is not None:
+        sparse_teacher = load_sparse_teacher(settings.sparse_teacher, model, texts, folder / "sparse-teacher")
+    weights = _idf(model, texts, folder) if settings.regularizers.needing("idf") else None
+    return TrainingData(examples, teacher, sparse_teacher, weights)
 
 
 def _numbered(examples: DatasetDict) -> DatasetDict:

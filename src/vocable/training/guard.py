@@ -54,7 +54,7 @@ MILDER = 10  # what a rate or a weight is divided by, or multiplied
 
 
 class Remedy(NamedTuple):
-    """A repair in words, and the start of a training after it, where it could be tried."""
+    """A repair in words, with the start after it, where it could be tried."""
 
     text: str
     start: Start | None = None
@@ -84,14 +84,6 @@ def describe(collapse: Collapse, recipe: Recipe) -> str:
 
 def advise(collapse: Collapse, recipe: Recipe, model: SparseEncoder, texts: Sequence[str]) -> str:
     """The likely cause of a collapse and its repair.
-
-    1. Numbers that were not finite at the first step: the model itself.
-    2. Scores that were too large at the first step: rescale or calibrate, whichever is found to help.
-    3. Scores that have become too large, or numbers that are no longer finite: the learning rate.
-    4. Vectors that stay dense: the penalty is too weak.
-    5. Vectors that were empty at the first step: the bias is too low, or the rescaling too strong.
-    6. Vectors that have become empty: the penalty is too strong.
-    7. Texts that were all alike at the first step: the pre-training, or terms that all texts have.
 
     Args:
         recipe: what the run was told.
@@ -136,9 +128,7 @@ def _for_the_unstable(collapse: Collapse, recipe: Recipe, model: SparseEncoder, 
 
 
 def _tried(recipe: Recipe, model: SparseEncoder, texts: Sequence[str]) -> Iterator[Remedy]:
-    """Rescaling and calibration, tried; a head of long rows is rescaled first, any other calibrated.
-
-    Nothing, if the texts start stably without any repair: then the trial says nothing about the run.
+    """Yield rescaling and calibration, tried, for a head of long rows in this order; nothing for texts that start stably.
 
     Raises:
         DataError: fewer than two texts of 8 words.

@@ -92,7 +92,7 @@ class Momentum(CachedLossMixin):
 
 
 def fingerprints(column: Mapping[str, Any]) -> Tensor:
-    """A number for each text of a column of tokens: [b] int64, the same wherever the tokens are the same."""
+    """Return a number for each text of a column of tokens: [b] int64, the same wherever the tokens are the same."""
     tokens, offsets = without_padding({**column, "token_embeddings": column["input_ids"]})
     ids = tokens.cpu().numpy()
     digests = (blake2b(ids[start:end].tobytes(), digest_size=8).digest() for start, end in pairwise(offsets))

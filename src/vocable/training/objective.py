@@ -36,10 +36,9 @@ REFRESH = 100  # steps between two estimates (arXiv 2505.15070)
 
 
 class DocumentFrequencies(nn.Module):
-    """The share of documents in which each term is active, estimated from the documents trained on.
+    """The share of documents in which each term is active, estimated anew every `REFRESH` steps of the training.
 
-    The estimate holds for `REFRESH` steps and is then replaced by that of the documents seen in the meantime. Until the
-    first of them is whole, it is that of the documents seen so far.
+    Until the first estimate is whole, it is that of the documents seen so far.
     """
 
     seen: Tensor  # [v], documents since the last estimate in which a term was active
@@ -202,33 +201,25 @@ class WeightedLosses:
         rows = np.empty(0, dtype=np.int64) if labels is None else labels.cpu().numpy()
         scores = nothing if self._teacher is None else self._teacher.scores(rows).to(queries.device)
         vectors = nothing if self._sparse_teacher is None else self._sparse_teacher.vectors(rows).to(queries.device)
-        batches = [Batch(*view, scores, vectors, queue) for view in self._views(queries, documents)]
+        views = [(queries, documents)]
+        if (k := self._top_k) is not None:
+            masked = (
+                queries if k.query is None else top_k_mask(queries, k.query),
+                documents if k.document is None else top_k_mask(documents, k.document),
+            )
+            views = [masked, *views] if k.full else [masked]
+        batches = [Batch(*view, scores, vectors, queue) for view in views]
         return {
             loss.name: loss.weight * torch.stack([loss.value(batch) for batch in batches]).sum()
             for loss in self._losses
         }
-
-    def _views(self, queries: Tensor, documents: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Return the vectors on which the losses are taken: full, masked, or both."""
-        full = (queries, documents)
-        if self._top_k is None:
-            return [full]
-        k = self._top_k
-        masked = (
-            queries if k.query is None else top_k_mask(queries, k.query),
-            documents if k.document is None else top_k_mask(documents, k.document),
-        )
-        return [masked, full] if k.full else [masked]
 
 
 LOSSES = "base_loss"
 
 
 class Objective(nn.Module):
-    """The loss of `SparseEncoderTrainer` over a batch as a whole.
-
-    The host library's `SpladeLoss` shows its regularizers one side at a time, and those of one device. This one has the
-    queries and documents of all devices before it when it computes losses and penalties.
+    """The loss of `SparseEncoderTrainer` over the queries and documents of all devices.
 
     Args:
         model: gives the vectors.
@@ -295,11 +286,7 @@ class Objective(nn.Module):
 
 
 class CachedObjective(CachedLossMixin, Objective):
-    """The same with gradient caching (arXiv 2101.06983): only `micro_batch` texts at a time need memory.
-
-    The vectors are computed without gradients, then the loss and its gradient with respect to them, then the vectors
-    again, micro batch by micro batch, this time with gradients and the same dropout.
-    """
+    """The same with gradient caching (arXiv 2101.06983): only `micro_batch` texts at a time need memory."""
 
     forward_cached: Any  # of the mixin
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from textwrap import fill
+from textwrap import fill, indent
 from typing import Any
 
 import yaml
@@ -19,8 +19,6 @@ from vocable.errors import RecipeError
 # libyaml, where PyYAML was built with it, is ten times as fast.
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 OWN_KEYS = ("about", "needs", "variants")  # what is said of one recipe, not of those that stand on it
-
-
 WIDTH = 80  # of a terminal
 
 
@@ -50,10 +48,7 @@ class RecipeList(dict[str, ShippedRecipe]):
         for name, recipe in self.items():
             lines.append(fill(f"{name}{' *' if recipe.needs else ''}: {recipe.about}", WIDTH, subsequent_indent="  "))
             if names := ", ".join(recipe.variants):
-                indent = "    "
-                lines.append(
-                    fill(names, WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
-                )
+                lines.append(indent(fill(names, WIDTH - 4, break_on_hyphens=False), "    "))
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
@@ -112,7 +107,14 @@ def read_values(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
     """
     if path in above:
         raise RecipeError(f"{path}: base: a recipe cannot stand on itself")
-    values = _mapping(path)
+    try:
+        values = yaml.load(path.read_text(encoding="utf-8"), Loader=LOADER)
+    except OSError as error:
+        raise RecipeError(f"{path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise RecipeError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(values, dict):
+        raise RecipeError(f"{path}: a recipe is a mapping of keys, this is {type(values).__name__}")
     base = values.pop("base", None)
     if base is None:
         return values
@@ -123,7 +125,7 @@ def read_values(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
 
 
 def line_of(path: Path, keys: Sequence[str | int]) -> int | None:
-    """Return the line of a recipe's file, counted from 1, in which a key stands; None if it is in none, or a base's."""
+    """Return the line of a recipe's file, from 1, in which a key stands; None if it is in none, or a base's."""
     node = yaml.compose(path.read_text(encoding="utf-8"), Loader=LOADER)
     line = None
     for key in keys:
@@ -193,18 +195,6 @@ def _key_or_position(part: Any, name: str, above: str, where: str) -> str | int:
     return int(name)
 
 
-def _mapping(path: Path) -> dict[str, Any]:
-    try:
-        values = yaml.load(path.read_text(encoding="utf-8"), Loader=LOADER)
-    except OSError as error:
-        raise RecipeError(f"{path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise RecipeError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(values, dict):
-        raise RecipeError(f"{path}: a recipe is a mapping of keys, this is {type(values).__name__}")
-    return values
-
-
 def _laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """Return both together, key by key where both have a part; elsewhere the one above counts."""
     both = dict(below)
@@ -216,9 +206,7 @@ def _laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, 
 
 def scalar(value: Any) -> Any:
     """Return a value from YAML 1.1, which reads 2e-5 as a string, since it has no point: people mean the number."""
-    if isinstance(value, str):
-        try:
-            return float(value)
-        except ValueError:
-            return value
-    return value
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value

@@ -1,8 +1,6 @@
-"""Teachers: models that score pairs of texts, and what scores the queries of a batch with its documents.
+"""Teachers: models that score pairs of texts (`make_scorer`), and teachers of a training, by their scores or vectors.
 
-Cross-encoders, and dense or sparse bi-encoders, score pairs (`make_scorer`). In a training, dense bi-encoders, BM25,
-several together or the scores that the examples carry are learned from, or a sparse encoder's vectors. Embeddings and
-vectors of all examples are made once, before the training.
+Embeddings and vectors of all examples are made once, before the training.
 
 Letters: p pairs, m examples of a run, b of a batch, c negatives of each, n = b (1 + c) documents, v terms.
 """
@@ -12,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
@@ -92,10 +90,8 @@ class SparseScorer:
     def __call__(self, queries: Sequence[str], texts: Sequence[str]) -> NDArray[np.float32]:
         """The scores [p] of p queries, each with its text."""
         (distinct_queries, query_rows), (distinct_texts, text_rows) = _distinct(queries), _distinct(texts)
-        products = self._queries.encode(distinct_queries)[query_rows].multiply(
-            self._texts.encode(distinct_texts)[text_rows]
-        )
-        scores: NDArray[np.float32] = products.sum(axis=1)
+        encoded, others = self._queries.encode(distinct_queries), self._texts.encode(distinct_texts)
+        scores: NDArray[np.float32] = encoded[query_rows].multiply(others[text_rows]).sum(axis=1)
         return scores
 
 
@@ -255,36 +251,26 @@ def _embed(examples: Dataset, name: str, max_length: int, finished: Path) -> Non
     os.replace(unfinished, finished)
 
 
-class SparseRows:
-    """The rows of a sparse matrix [m, v] whose arrays lie on disk.
+class SparseTeacher:
+    """A sparse encoder, by its vectors of m examples: of each column a matrix [m, v] whose arrays lie on disk.
 
     Args:
-        folder: of indptr.npy [m + 1], indices.npy and values.npy.
+        folders: of each column, with indptr.npy [m + 1], indices.npy and values.npy.
+        v: output terms.
     """
 
-    def __init__(self, folder: Path, v: int) -> None:
-        self._indptr, self._indices, self._values = (
-            np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("indptr", "indices", "values")
-        )
+    def __init__(self, folders: Sequence[Path], v: int) -> None:
+        names = ("indptr", "indices", "values")
+        self._columns = [[np.load(folder / f"{name}.npy", mmap_mode="r") for name in names] for folder in folders]
         self._v = v
-
-    def __getitem__(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Rows [b] in full: [b, v]."""
-        full = np.zeros((len(rows), self._v), dtype=np.float32)
-        for vector, start, end in zip(full, self._indptr[rows], self._indptr[rows + 1], strict=True):
-            vector[self._indices[start:end]] = self._values[start:end]
-        return full
-
-
-class SparseTeacher:
-    """A sparse encoder, by its vectors of m examples, one matrix [m, v] a column."""
-
-    def __init__(self, columns: list[SparseRows]) -> None:
-        self._columns = columns
 
     def vectors(self, rows: NDArray[np.int64]) -> Tensor:
         """Of the b examples in `rows`: the vectors [c b, v] of their queries, then of their documents by column."""
-        return torch.from_numpy(np.concatenate([column[rows] for column in self._columns]))
+        full = np.zeros((len(self._columns), len(rows), self._v), dtype=np.float32)
+        for column, (indptr, indices, values) in zip(full, self._columns, strict=True):
+            for vector, start, end in zip(column, indptr[rows], indptr[rows + 1], strict=True):
+                vector[indices[start:end]] = values[start:end]
+        return torch.from_numpy(full.reshape(-1, self._v))
 
 
 def load_sparse_teacher(name: str, student: SparseEncoder, examples: Dataset, folder: Path) -> SparseTeacher:
@@ -306,22 +292,15 @@ def load_sparse_teacher(name: str, student: SparseEncoder, examples: Dataset, fo
             f"({len(terms(student))}): alignment compares vectors term by term"
         )
     encoders = {role: TextEncoder(teacher, role) for role in ("query", "document")}
-    columns = []
-    for column in examples.column_names:
-        finished = folder / column
+    folders = [folder / column for column in examples.column_names]
+    for column, finished in zip(examples.column_names, folders, strict=True):
         if not finished.exists():
-            encoder = encoders["query" if column == "query" else "document"]
-            texts, parts = _documents(examples, column), folder / "parts"
+            encoder, parts = encoders["query" if column == "query" else "document"], folder / "parts"
+            texts = (Document(str(row), text) for row, text in enumerate(examples[column]))
             title = f"sparse teacher: {column}"
             encode_stream(encoder, texts, parts, model=name, source=column, title=title, total=len(examples))
             _lay_open(parts, finished)
-        columns.append(SparseRows(finished, len(names)))
-    return SparseTeacher(columns)
-
-
-def _documents(examples: Dataset, column: str) -> Iterator[Document]:
-    for row, text in enumerate(examples[column]):
-        yield Document(str(row), text)
+    return SparseTeacher(folders, len(names))
 
 
 def _lay_open(parts: Path, finished: Path) -> None:

@@ -118,7 +118,9 @@ def train(
         return _carry_out(recipe, Path(output), resume)
     if not several:
         return _carry_out(read_recipe(recipe, overrides, variant), Path(output), resume)
-    names = [variant] if variant is not None else _names(variants)
+    some = [variants] if isinstance(variants, str) else variants or []
+    listed = [name.strip() for one in some for name in one.split(",")]
+    names = [variant] if variant is not None else None if listed == ["all"] else listed
     figures: Any = None
     if figure is not None:
         figures = import_module("vocable.analysis.figures")
@@ -131,15 +133,8 @@ def train(
     return results
 
 
-def _names(variants: Sequence[str] | str | None) -> list[str] | None:
-    """Return the names of variants, given in a list or with commas between; None for all."""
-    some = [variants] if isinstance(variants, str) else variants or []
-    names = [name.strip() for one in some for name in one.split(",")]
-    return None if names == ["all"] else names
-
-
 def _carry_out(recipe: Recipe, output: Path, resume: bool) -> SparseEncoder:
-    """Train one model."""
+    """Train one model, or load what this recipe made in `output`."""
     recipe.check_needs()
     kept = work_settings(recipe)
     if finished(output, **kept):

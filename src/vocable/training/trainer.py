@@ -35,10 +35,7 @@ QUEUE_FILE = "momentum.safetensors"  # in a checkpoint, of the queue
 
 
 def last_checkpoint(folder: Path, then: str | None = None) -> str | None:
-    """The newest whole checkpoint of the host trainer in `folder`; None if there is none.
-
-    The trainer writes into a checkpoint's folder under its final name, so that a kill can leave half of one behind. Its
-    state is written last: a checkpoint that has it, readable, is whole.
+    """Return the newest whole checkpoint of the host trainer in `folder`: one with its state, which is written last.
 
     Args:
         then: a file that we write after it, all at once, where there is one.
@@ -83,17 +80,13 @@ class ProgressLog(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        self._forget_after(state.global_step)
-        self._progress.start()
-        self._task = self._progress.add_task("", total=state.max_steps, completed=state.global_step, figures="")
-
-    def _forget_after(self, step: int) -> None:
-        """Drop what a killed run logged after the checkpoint that this one goes on from: it comes again."""
-        if self._log_file.exists():
+        if self._log_file.exists():  # what a killed run logged after its last checkpoint comes again
             lines = self._log_file.read_text(encoding="utf-8").splitlines(keepends=True)
-            kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= step]
+            kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= state.global_step]
             with replacing(self._log_file) as file:
                 file.write("".join(kept).encode())
+        self._progress.start()
+        self._task = self._progress.add_task("", total=state.max_steps, completed=state.global_step, figures="")
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self._progress.update(self._task, completed=state.global_step)
@@ -164,11 +157,7 @@ class EvaluateDuringTraining(TrainerCallback):
 
 
 class ObjectiveState(TrainerCallback, ExportableState):
-    """Tells the objective which step it is, and keeps its state in the checkpoints.
-
-    The trainer writes the state of its callbacks into `trainer_state.json`, the file that is written last: a checkpoint
-    that is whole has it.
-    """
+    """Tells the objective which step it is, and keeps its state in the checkpoints, in `trainer_state.json`."""
 
     def __init__(self, objective: Objective) -> None:
         self._objective = objective
@@ -217,11 +206,7 @@ def _file(args: TrainingArguments, state: TrainerState) -> Path:
 
 
 class MeasureWackiness(TrainerCallback):
-    """Measures before the first step, then every so many steps; between two measurements the scores stay.
-
-    The penalties keep them, in checkpoints, too, and what is measured depends on nothing but the model: a run that goes
-    on from a checkpoint has the scores that it would have had.
-    """
+    """Measures wackiness before the first step, then every so many steps; the penalties keep it in checkpoints."""
 
     def __init__(self, penalties: Penalties, settings: Mapping[str, OneSide], examples: DatasetDict, seed: int) -> None:
         self._penalties = penalties
@@ -243,22 +228,15 @@ class MeasureWackiness(TrainerCallback):
             return
         for side, part in self._settings.items():
             if state.global_step % part.every == 0:
-                self._measure(model, side)
-
-    def _measure(self, model: SparseEncoder, side: str) -> None:
-        kept = self._penalties.wackiness(side)
-        if processes.is_first():
-            kept.copy_(self._samples[side].scores(model))
-            model.train()
-        processes.take_over(kept)
+                kept = self._penalties.wackiness(side)
+                if processes.is_first():
+                    kept.copy_(self._samples[side].scores(model))
+                    model.train()
+                processes.take_over(kept)
 
 
 def set_dropout(model: nn.Module, rate: float) -> None:
-    """Set every dropout layer of `model` to `rate`, in place.
-
-    Short runs that see each text once do not overfit, and without dropout attention takes the fused kernel: on two
-    cores a step of a small encoder takes half the time.
-    """
+    """Set every dropout layer of `model` to `rate`, in place; at 0, attention takes the fused kernel."""
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = rate

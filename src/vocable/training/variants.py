@@ -1,15 +1,14 @@
 """The variants of a recipe and sweeps over a key: which runs they are, their figures, and those that a paper prints.
 
 Each run is left in OUTPUT/NAME, and OUTPUT/results.json has the figures of those that are done. The same call goes on
-after a kill: what is done is passed over, what was begun goes on from its checkpoint. A sweep makes several runs of
-each variant, one per value of a key.
+after a kill. A sweep makes several runs of each variant, one per value of a key.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -37,11 +36,6 @@ class Sweep(NamedTuple):
 
     key: str
     values: tuple[Any, ...]
-
-    @property
-    def overrides(self) -> Iterator[str]:
-        """Each value as `vocable.training.recipe.read_recipe` takes it."""
-        return (f"{self.key}={json.dumps(value)}" for value in self.values)
 
 
 def read_sweep(text: str) -> Sweep:
@@ -139,7 +133,9 @@ def train_planned(
         recipe.check_needs()
         finished(output / name, **work_settings(recipe))
     processes.join()
-    results = processes.by_first(lambda: _read_results(output))
+    path = output / RESULTS
+    read = partial(read_record, path, dict[str, RunResult], error=RecipeError)
+    results: dict[str, RunResult] = processes.by_first(lambda: read() if path.exists() else {})
     for name, (recipe, result) in plan.items():
         done = finished(output / name, **work_settings(recipe))
         model = None if done else carry_out(recipe, output / name)
@@ -147,7 +143,7 @@ def train_planned(
             measured = processes.by_first(partial(_measured, model or load(output / name), recipe))
             results[name] = replace(result, measured=measured)
             if processes.is_first():
-                write_record(output / RESULTS, results)
+                write_record(path, results)
     return TrainingResults({name: results[name] for name in plan})
 
 
@@ -180,11 +176,11 @@ def plan_runs(
             for name, variant in variants.items()
         }
     plan: dict[str, PlannedRun] = {}
-    key, values = swept = read_sweep(sweep)
+    key, values = read_sweep(sweep)
     chosen: list[str | None] = [*variants]
     for name in chosen or [None]:
-        for value, override in zip(values, swept.overrides, strict=True):
-            recipe = read_recipe(path, [*overrides, override], name)
+        for value in values:
+            recipe = read_recipe(path, [*overrides, f"{key}={json.dumps(value)}"], name)
             if recipe.evaluation is None:
                 raise RecipeError(f"{path}: a sweep compares runs: name the datasets of evaluation")
             run = run_name(name, key, value)
@@ -208,11 +204,6 @@ def _cell(value: float | None, key: str) -> str:
     if value is None:
         return NONE
     return short(value) if key.endswith(FLOPS) else f"{value:.4f}"
-
-
-def _read_results(output: Path) -> dict[str, RunResult]:
-    path = output / RESULTS
-    return read_record(path, dict[str, RunResult], error=RecipeError) if path.exists() else {}
 
 
 def _measured(model: SparseEncoder, recipe: Recipe) -> dict[str, float]:
