@@ -190,7 +190,7 @@ class TokenLogits:
         return _activation(counts, len(self._weight))
 
     def threshold(self, share: float) -> float:
-        """As `PooledLogits.threshold`, exact in two passes: one for the upper half of the number's bits, one for the lower."""
+        """As `PooledLogits.threshold`, in two passes: for the upper half of the number's bits, then the lower."""
         size = len(self._hidden) * len(self._weight)
         rank = size - int(share * size) - 1  # counted from 0, from below
         upper, rank = self._half_of_rank(rank, None)

@@ -10,7 +10,7 @@ on.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, ClassVar, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import torch
 from pydantic import Field, PositiveInt
@@ -287,17 +287,8 @@ class Batch(NamedTuple):
         """Return the scores of the same candidates, the positive first: the student's and the teacher's."""
         if self.teacher_scores.shape[1] == len(self.documents):  # more than 1 + c: a batch has two examples at least
             return positive_first(self.queries @ self.documents.T), positive_first(self.teacher_scores)
-        return own_scores(self.queries, self.documents), self.teacher_scores
-
-
-def own_scores(queries: Tensor, documents: Tensor) -> Tensor:
-    """Return each query's [b, v] scores of the 1 + c documents of its own example [n, v]: [b, 1 + c], positive first.
-
-    >>> own_scores(torch.tensor([[1.0], [2.0]]), torch.tensor([[1.0], [2.0], [3.0], [4.0]]))
-    tensor([[1., 3.],
-            [4., 8.]])
-    """
-    return torch.einsum("bv,cbv->bc", queries, documents.unflatten(0, (-1, len(queries))))
+        candidates = self.documents.unflatten(0, (-1, len(self.queries)))
+        return torch.einsum("bv,cbv->bc", self.queries, candidates), self.teacher_scores
 
 
 def positive_first(scores: Tensor) -> Tensor:
@@ -347,14 +338,8 @@ class InfoNCE(Loss):
     queue: QueueSettings | None = Field(default=None, description="further negatives, from earlier batches")
 
     def value(self, batch: Batch) -> Tensor:
-        return info_nce(
-            batch.queries,
-            batch.documents,
-            temperature=self.temperature,
-            margin=self.margin,
-            cosine=self.cosine,
-            queue=batch.queue,
-        )
+        settings: Any = self.model_dump(include={"temperature", "margin", "cosine"})
+        return info_nce(batch.queries, batch.documents, **settings, queue=batch.queue)
 
     def yardstick(self) -> InfoNCE:
         return InfoNCE(temperature=self.temperature, cosine=self.cosine)

@@ -128,7 +128,7 @@ def _for_the_unstable(collapse: Collapse, recipe: Recipe, model: SparseEncoder, 
 
 
 def _tried(recipe: Recipe, model: SparseEncoder, texts: Sequence[str]) -> Iterator[Remedy]:
-    """Yield rescaling and calibration, tried, for a head of long rows in this order; nothing for texts that start stably.
+    """Yield rescaling and calibration, tried, the likelier repair first; nothing for texts that start stably.
 
     Raises:
         DataError: fewer than two texts of 8 words.

@@ -167,12 +167,8 @@ class Penalties(nn.Module):
 class WeightedLosses:
     """The losses of a recipe on the vectors of a batch, each times its weight.
 
-    Args:
-        losses: each with its weight.
-        top_k: the losses are taken on the heaviest terms and, if it says so, on all, and the two are added
-            (arXiv 2112.09628).
-        teacher: gives the scores that losses need.
-        sparse_teacher: gives the vectors that losses need.
+    With `top_k` they are taken on the heaviest terms and, if it says so, on all, and the two are added (arXiv
+    2112.09628). The teachers give the scores and the vectors that losses need.
     """
 
     def __init__(
@@ -222,10 +218,8 @@ class Objective(nn.Module):
     """The loss of `SparseEncoderTrainer` over the queries and documents of all devices.
 
     Args:
-        model: gives the vectors.
-        losses: of their vectors.
-        penalties: what their terms cost.
-        monitor: looks on.
+        model, losses, penalties: give the vectors, and what is computed from them.
+        monitor: sees every batch.
         description: of the recipe, for the model card.
         momentum: keeps documents of earlier batches, which are negatives of the ranking losses.
     """
@@ -281,7 +275,7 @@ class Objective(nn.Module):
         return {LOSSES: torch.stack(list(losses.values())).sum(), **penalties}
 
     def get_config_dict(self) -> dict[str, Any]:
-        """What the model card says of the loss."""
+        """Return what the model card says of the loss."""
         return self._description
 
 

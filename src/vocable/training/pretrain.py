@@ -71,7 +71,7 @@ def pretrain(
         work: a folder for checkpoints, tokens and `log.jsonl`; a run that finds a checkpoint there goes on from it. By
             default one that is removed at the end.
         seed: decides the order of the texts, the masks, dropout, and which windows are held out.
-        settings: steps, rates and sizes: the keys of a recipe's `pretrain` part (docs/recipe-keys.md), `steps` at least.
+        settings: the keys of a recipe's `pretrain` part (docs/recipe-keys.md), `steps` at least.
 
     Returns:
         a new model. Its provenance has the settings that are not the default ones and how well held-out tokens were

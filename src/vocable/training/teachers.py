@@ -96,7 +96,7 @@ class SparseScorer:
 
 
 def make_scorer(model: Model) -> Scorer:
-    """What scores pairs with a loaded model."""
+    """Return what scores pairs with a loaded model."""
     if isinstance(model, CrossEncoder):
         return CrossScorer(model)
     return SparseScorer(model) if isinstance(model, SparseEncoder) else DenseScorer(model)
@@ -138,7 +138,7 @@ def _kind(place: str) -> ModelKind:
 
 
 def _distinct(texts: Sequence[str]) -> tuple[list[str], list[int]]:
-    """The distinct texts, and the place among them of every text."""
+    """Return the distinct texts, and the place among them of every text."""
     places = {text: i for i, text in enumerate(dict.fromkeys(texts))}
     return list(places), [places[text] for text in texts]
 
@@ -208,11 +208,11 @@ def load_teachers(examples: Dataset, settings: TeacherSettings, folder: Path) ->
 
     Args:
         examples: columns query, positive, negative_1, ...
-        settings: who teaches.
+        settings: their names.
         folder: keeps the embeddings (float16, memory-mapped); what a killed run left there is used.
 
     Returns:
-        who is to be learned from, and the dense teachers among them.
+        all teachers as one, and the dense ones among them.
 
     Raises:
         ModelError: a teacher cannot be read.

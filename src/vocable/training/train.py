@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, overload
 
 import torch
-from datasets import DatasetDict
 from sentence_transformers import SparseEncoder
 from sentence_transformers.base.sampler import BatchSamplers
 from sentence_transformers.sparse_encoder import SparseEncoderTrainer, SparseEncoderTrainingArguments
@@ -31,7 +30,7 @@ from vocable.training import pretrain, processes
 from vocable.training.batch_statistics import Monitor
 from vocable.training.data import InOrder, load_training_data
 from vocable.training.guard import Guard, refuse_stopped
-from vocable.training.objective import Objective, make_objective
+from vocable.training.objective import make_objective
 from vocable.training.recipe import Recipe, SavedSettings, read_recipe, work_settings
 from vocable.training.stages import (
     PARAMETERS,
@@ -140,7 +139,14 @@ def _carry_out(recipe: Recipe, output: Path, resume: bool) -> SparseEncoder:
     if finished(output, **kept):
         return load(output)
     processes.join()
-    _check_split(recipe)
+    settings, shares = recipe.training, processes.count()
+    if settings.batch_size % shares:
+        size = settings.batch_size
+        raise RecipeError(f"training.batch_size: {size} examples cannot be shared equally by {shares} processes")
+    own_encoder = recipe.queries is not None and (recipe.queries.model is not None or recipe.queries.trainable)
+    if shares > 1 and settings.micro_batch is not None and own_encoder:
+        # The last micro batch, one of documents, has the gradients exchanged, and those of queries would be left out.
+        raise RecipeError("training.micro_batch and queries that learn apart from documents need a single process")
     with ExitStack() as stack:
         with processes.first_alone():
             work = stack.enter_context(resumable(output, **kept, anew=not resume))
@@ -156,17 +162,6 @@ def _carry_out(recipe: Recipe, output: Path, resume: bool) -> SparseEncoder:
     return load(output)
 
 
-def _check_split(recipe: Recipe) -> None:
-    settings, parts = recipe.training, processes.count()
-    if settings.batch_size % parts:
-        size = settings.batch_size
-        raise RecipeError(f"training.batch_size: {size} examples cannot be shared equally by {parts} processes")
-    own_encoder = recipe.queries is not None and (recipe.queries.model is not None or recipe.queries.trainable)
-    if parts > 1 and settings.micro_batch is not None and own_encoder:
-        # The last micro batch, one of documents, has the gradients exchanged, and those of queries would be left out.
-        raise RecipeError("training.micro_batch and queries that learn apart from documents need a single process")
-
-
 def _fine_tune(model: SparseEncoder, recipe: Recipe, work: Path) -> None:
     """Train the model in place, from the last checkpoint in `work` on; the first process leaves it in work/model."""
     settings = recipe.training
@@ -177,7 +172,16 @@ def _fine_tune(model: SparseEncoder, recipe: Recipe, work: Path) -> None:
     model.model_card_data.generate_widget_examples = False  # they would be encoded anew at every checkpoint
     monitor = Monitor(temperature=settings.yardstick.temperature, cosine=settings.yardstick.cosine)
     objective = make_objective(model, settings, data, monitor)
-    trainer = _trainer(model, objective, recipe, data.examples, work / "train")
+    columns = [column for column in next(iter(data.examples.values())).column_names if column != "label"]
+    trainer = SparseEncoderTrainer(
+        model,
+        _arguments(model, recipe, columns, work / "train"),
+        train_dataset=data.examples,
+        loss=objective,
+        callbacks=[ObjectiveState(objective), ValidWeights()],
+    )
+    for callback in (PrinterCallback, ProgressCallback):
+        trainer.remove_callback(callback)
     texts = next(iter(data.examples.values()))[:PROBE_TEXTS]["positive"]
     if measured := settings.regularizers.needing("wackiness"):
         trainer.add_callback(MeasureWackiness(objective.penalties, measured, data.examples, recipe.seed))
@@ -200,20 +204,14 @@ def _fine_tune(model: SparseEncoder, recipe: Recipe, work: Path) -> None:
         _save(model, recipe.saved, work / "model")
 
 
-def _trainer(
-    model: SparseEncoder, objective: Objective, recipe: Recipe, examples: DatasetDict, folder: Path
-) -> SparseEncoderTrainer:
-    columns = [column for column in next(iter(examples.values())).column_names if column != "label"]
-    trainer = SparseEncoderTrainer(
-        model,
-        _arguments(model, recipe, columns, folder),
-        train_dataset=examples,
-        loss=objective,
-        callbacks=[ObjectiveState(objective), ValidWeights()],
-    )
-    for callback in (PrinterCallback, ProgressCallback):
-        trainer.remove_callback(callback)
-    return trainer
+def _save(model: SparseEncoder, saved: SavedSettings, folder: Path) -> None:
+    _set_lengths(model, saved.query_length, saved.document_length)
+    limits = {"query": saved.query_terms, "document": saved.document_terms}
+    for transformer, _ in splade_modules(model):
+        if any(limits.values()):
+            transformer.auto_model.config.active_terms = {role: k for role, k in limits.items() if k is not None}
+        transformer.to(getattr(torch, saved.dtype))  # a table of weights is small, and stays exact
+    model.save_pretrained(str(folder))
 
 
 def _arguments(
@@ -254,17 +252,6 @@ def _arguments(
     )
     arguments._n_gpu = min(arguments.n_gpu, 1)  # one process never spreads over several GPUs: torchrun does that
     return arguments
-
-
-def _save(model: SparseEncoder, saved: SavedSettings, folder: Path) -> None:
-    _set_lengths(model, saved.query_length, saved.document_length)
-    limits = {"query": saved.query_terms, "document": saved.document_terms}
-    if any(limits.values()):
-        for transformer, _ in splade_modules(model):
-            transformer.auto_model.config.active_terms = {role: k for role, k in limits.items() if k is not None}
-    for transformer, _ in splade_modules(model):  # a table of weights is small, and stays exact
-        transformer.to(getattr(torch, saved.dtype))
-    model.save_pretrained(str(folder))
 
 
 def _set_lengths(model: SparseEncoder, query: int, document: int) -> None:
