@@ -45,8 +45,9 @@ def spoil(who):  # one process alone sees figures of a collapse
 
 
 def counted(*arguments, **options):
+    evaluation = evaluate_system(*arguments, **options)
     measured.append(Path(arguments[1]).name)
-    return evaluate_system(*arguments, **options)
+    return evaluation
 
 
 def reason(call, *arguments, **options):
