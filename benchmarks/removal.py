@@ -41,14 +41,14 @@ def encoded(queries: int, documents: int, rng: np.random.Generator) -> Encoded:
     return Encoded(Dataset("random", corpus, asked, judgments), *vectors, 0.0)
 
 
-def own_terms(vectors: csr_array, rng: np.random.Generator) -> csr_array:
+def input_terms(vectors: csr_array, rng: np.random.Generator) -> csr_array:
     return selected(vectors, rng.random(vectors.nnz) < OWN)
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     data = encoded(options.queries, options.documents, rng)
-    own = own_terms(data.queries if options.role == "query" else data.documents, rng)
+    own = input_terms(data.queries if options.role == "query" else data.documents, rng)
     start = time.perf_counter()
     ablation = Ablation(data, own, options.measures, role=options.role, threads=options.threads)
     ablation.values()  # builds the index, and searches and measures with the whole vectors

@@ -5,7 +5,7 @@
     python benchmarks/wackiness.py --threads 2 --json
 
 Vectors and the texts' own terms are random: what is measured is time. Encoding is left out, and so is the tokenizing of
-the texts, which `own_terms` does; `--model` adds that for texts of about 100 words.
+the texts, which `input_terms` does; `--model` adds that for texts of about 100 words.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from search import SIZE, random_vectors
 from vocable.analysis.expansion_data import ExpansionData, word_surfaces
 from vocable.analysis.wackiness import Choices, find
 from vocable.encoder.load import load
-from vocable.encoder.terms import own_terms
+from vocable.encoder.terms import input_terms
 from vocable.evaluation.wackiness import lexical_importance, without_itself
 from vocable.search.exact import ExactIndex
 from vocable.vectors import selected
@@ -74,7 +74,7 @@ def measure(options: argparse.Namespace) -> dict[str, float]:
         model = load(options.model, device="cpu")
         text = " ".join(name for name in rng.permutation(["the old fox reads", "sparse vectors", "in 1985"] * 14))
         texts = [text] * options.documents
-        timed("own terms of the documents", lambda: own_terms(model, texts))
+        timed("own terms of the documents", lambda: input_terms(model, texts))
     return seconds | {"peak MiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
 
 

@@ -20,7 +20,7 @@ from sentence_transformers import SparseEncoder
 from vocable.analysis.expansion_data import expansion_data
 from vocable.analysis.wackiness import Choices, find, read_wackiest
 from vocable.encoder.load import load
-from vocable.encoder.terms import own_terms, remove_expansions, terms
+from vocable.encoder.terms import input_terms, remove_expansions, terms
 from vocable.evaluation.compare import paired_t_test
 from vocable.evaluation.cost import active_terms, flops
 from vocable.evaluation.dataset import load_dataset
@@ -58,7 +58,7 @@ def measured_rows(model: SparseEncoder, place: str, wackiest: np.ndarray, tops: 
     encoded = encode_dataset(model, load_dataset(place))
     queries, documents = encoded.dataset.queries, encoded.dataset.documents
     texts = [one.text for one in queries], [one.full for one in documents]
-    own = own_terms(model, texts[0]), own_terms(model, texts[1])
+    own = input_terms(model, texts[0]), input_terms(model, texts[1])
     judged = JudgedMeasures(parse_measures([MEASURE]), encoded.dataset)
     full, rows = None, []
     for name, pruned_queries, collection in prunings(encoded.queries, encoded.documents, own, wackiest, tops):

@@ -14,7 +14,7 @@ from vocable.analysis.wackiness import read_scores
 from vocable.cli import main
 from vocable.encoder.load import load
 from vocable.encoder.roles import Role
-from vocable.encoder.terms import own_terms, remove_expansions
+from vocable.encoder.terms import input_terms, remove_expansions
 from vocable.evaluation import load_dataset
 from vocable.evaluation.retrieval import encode_dataset
 from vocable.evaluation.wackiness import ranked
@@ -60,7 +60,7 @@ def test_figures_are_those_of_the_functions(
     encoded = encode_dataset(encoder, load_dataset(dataset), dtype="float32")
     judged = encoded.dataset
     texts = [q.text for q in judged.queries] if role == "query" else [d.full for d in judged.documents]
-    ablation = Ablation(encoded, own_terms(encoder, texts), ["RR@10", "R@5"], role=role)
+    ablation = Ablation(encoded, input_terms(encoder, texts), ["RR@10", "R@5"], role=role)
     stored = read_scores(scores)
     expected = remove_wackiest(ablation, ranked(stored.scores, stored.inputs), [2, 5], draws=3)
     assert found["datasets"] == json.loads(json.dumps([expected.to_json()]))
@@ -168,7 +168,7 @@ def test_prune_removes_wacky_expansions(
     said = done(capsys, "prune", vectors, "-o", out, *wacky, "--mass", 0.9)
     judged, whole, small = load_dataset(dataset), read_vectors(vectors), read_vectors(out)
     texts = {query.id: query.text for query in judged.queries} | {one.id: one.full for one in judged.documents}
-    own = own_terms(load(model), [texts[name] for name in whole.ids])
+    own = input_terms(load(model), [texts[name] for name in whole.ids])
     stored = read_scores(scores)
     expected = remove_expansions(prune(whole.matrix, mass=0.9), own, ranked(stored.scores, stored.inputs)[:9])
     np.testing.assert_array_equal(small.matrix.toarray(), expected.toarray())

@@ -14,7 +14,7 @@ from tests.command_line import done, refused
 from vocable.analysis.wackiness import read_scores
 from vocable.cli import main
 from vocable.encoder.load import load
-from vocable.encoder.terms import own_terms, terms
+from vocable.encoder.terms import input_terms, terms
 from vocable.evaluation.wackiness import ranked
 
 pytestmark = pytest.mark.usefixtures("quiet_libraries")
@@ -54,7 +54,7 @@ def wackiest(model: Path, report: Path, share: float) -> set[str]:
 
 def standing(model: Path, text: str) -> set[str]:
     encoder = load(model)
-    return {terms(encoder)[column] for column in own_terms(encoder, [text]).indices}
+    return {terms(encoder)[column] for column in input_terms(encoder, [text]).indices}
 
 
 def test_explain_marks_wacky_terms(capsys: pytest.CaptureFixture[str], model: Path, report: Path) -> None:

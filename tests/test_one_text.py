@@ -9,7 +9,7 @@ import pytest
 from sentence_transformers import SparseEncoder
 
 from vocable.adapt.calibrate import calibrate
-from vocable.adapt.expand import count_unigrams, expand, frequent_words
+from vocable.adapt.expand import expand, frequent_words
 from vocable.adapt.initialization import log_counts
 from vocable.adapt.rescale import best_factor, choose_factor, rescale
 from vocable.adapt.statistics import measure_start
@@ -21,7 +21,7 @@ from vocable.analysis.expansion_data import expansion_data, proper_names
 from vocable.encoder.encode import TextEncoder, encode
 from vocable.encoder.fuse import splade_modules
 from vocable.encoder.roles import document_frequencies, inference_free
-from vocable.encoder.terms import own_terms
+from vocable.encoder.terms import input_terms
 from vocable.errors import ArgumentError, check_texts
 from vocable.evaluation.grid import parse_grid
 from vocable.evaluation.testsets import text_embeddings
@@ -48,7 +48,7 @@ def _bm25() -> BM25Index:
 CALLS: dict[str, Call] = {
     "encode": lambda model: encode(model, TEXT),
     "TextEncoder.encode": lambda model: TextEncoder(model).encode(TEXT),
-    "own_terms": lambda model: own_terms(model, TEXT),
+    "input_terms": lambda model: input_terms(model, TEXT),
     "inference_free": lambda model: inference_free(model, TEXT),
     "document_frequencies": lambda model: document_frequencies(TEXT, model.tokenizer),
     "calibrate": lambda model: calibrate(model, TEXT, activation_rate=0.1),
@@ -60,7 +60,6 @@ CALLS: dict[str, Call] = {
     "log_counts": lambda model: log_counts(model.tokenizer, TEXT),
     "pretrain": lambda model: pretrain(model, TEXT, steps=1),
     "frequent_words": lambda model: frequent_words(TEXT, model.tokenizer),
-    "count_unigrams": lambda model: count_unigrams(TEXT, UNUSED),
     "fragmentation": lambda model: fragmentation(model.tokenizer, TEXT),
     "count_words": lambda model: count_words(TEXT),
     "train_vocabulary": lambda model: train_vocabulary(TEXT, 100),

@@ -66,8 +66,8 @@ def test_a_file_has_a_word_a_line(tmp_path: Path, name: str, content: bytes, exp
     ("name", "content", "message"),
     [
         ("a.txt", b"fox\n\xff\n", r"a\.txt:2: not UTF-8$"),
-        ("a.jsonl", b'"fox"\n7\n', r"a\.jsonl:2: a word in a \.jsonl file is a JSON string, in quotes$"),
-        ("a.jsonl", b"fox\n", r"a\.jsonl:1: a word"),
+        ("a.jsonl", b'"fox"\n7\n', r"a\.jsonl:2: a term is a JSON string, in quotes$"),
+        ("a.jsonl", b"fox\n", r"a\.jsonl:1: a term"),
         (None, b"", r"a\.txt: No such file"),
     ],
 )

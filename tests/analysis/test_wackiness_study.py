@@ -25,7 +25,7 @@ from vocable.analysis.wackiness import (
 )
 from vocable.analysis.wackiness_report import areas_table, sensitivity_table, wackiest_table, write_report
 from vocable.encoder.encode import encode
-from vocable.encoder.terms import fingerprint, own_terms, special_columns, terms
+from vocable.encoder.terms import fingerprint, input_terms, special_columns, terms
 from vocable.errors import ArgumentError, MissingExtraError
 from vocable.evaluation.wackiness import lexical_importance, wackiness
 from vocable.search.exact import ExactIndex
@@ -53,8 +53,8 @@ def test_a_model_is_measured_by_its_own_ranking(toy_model: SparseEncoder, toy_te
     asked, stored = encode(toy_model, queries, role="query"), encode(toy_model, documents)
     np.testing.assert_array_equal(found.rows, ExactIndex(stored).search(asked, 5).rows)
     assert (found.vectors != asked).nnz == 0
-    assert (found.own != own_terms(toy_model, queries)).nnz == 0
-    assert (found.counts != own_terms(toy_model, documents)).nnz == 0
+    assert (found.own != input_terms(toy_model, queries)).nnz == 0
+    assert (found.counts != input_terms(toy_model, documents)).nnz == 0
     assert list(found.terms) == terms(toy_model)
     np.testing.assert_array_equal(found.special, special_columns(toy_model))
     with pytest.raises(ArgumentError, match="k must be at least 1, not 0"):

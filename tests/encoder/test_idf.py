@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
-from vocable.encoder import roles as module
+from vocable.encoder import terms as module
 from vocable.encoder.roles import document_frequencies, idf
 from vocable.errors import ArgumentError
 

@@ -133,14 +133,14 @@ def test_head_gives_the_same_with_and_without(
 def test_weights_cast_for_a_single_call_are_not_screened(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(screen, "_fast_integers", lambda: True)
     hidden, weight = torch.ones(3, 4).bfloat16(), torch.ones(5, 4).bfloat16()
-    assert screen.screening_pays(hidden, weight)
+    assert screen.int8_is_faster(hidden, weight)
     with torch.autocast("cpu", torch.bfloat16):
-        assert not screen.screening_pays(hidden, weight)
+        assert not screen.int8_is_faster(hidden, weight)
 
 
 def test_a_single_column_is_not_screened(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(screen, "_fast_integers", lambda: True)
-    assert [screen.screening_pays(torch.ones(3, d), torch.ones(5, d)) for d in (1, 2)] == [False, True]
+    assert [screen.int8_is_faster(torch.ones(3, d), torch.ones(5, d)) for d in (1, 2)] == [False, True]
 
 
 def test_a_dense_result_is_computed_whole(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,8 @@
-"""Which tokens of two vocabularies are the same unit.
+"""Which tokens of two vocabularies are the same unit, and how the one tokenizer cuts the tokens of the other.
 
-Two tokens are the same unit when they have the same text (bytes decoded, case kept) and both begin a word or neither
-does: `Ġfoo`, `▁foo` and `foo` of WordPiece; `foo` of byte-level BPE, `foo` of SentencePiece and `##foo`. Two classes
-need a rule of their own.
+A token's surface is what it stands for in a text, without the spelling of its tokenizer's family: each entry of
+`FAMILIES` tells how one family is recognized and read. Two tokens are the same unit when they have the same text (case
+kept) and both begin a word or neither does. Two classes need a rule of their own:
 
 Punctuation. WordPiece tokenizers split at every mark, so their bare `,` says nothing about a space before it. Between
 WordPiece and the other families a bare single character that is no letter or digit is therefore the bare one of the
@@ -11,14 +11,6 @@ other side, its spaced one (`Ġ,`) only where there is no other.
 Special tokens are the same when they have the same role, whatever they are called: [CLS] is <s>, [SEP] is </s>. A
 vocabulary's overlap does not count them: with this reading the overlaps with bert-base-uncased that the Vocabulary
 Transfer paper prints (§5.2 and §6.4: 56.4, 59.6 and 60.9 %) come out.
-
-What each token of a vocabulary stands for in a text, whichever family the tokenizer belongs to.
-
-Three families spell the same unit in three ways: WordPiece marks what continues a word (`##ing`), byte-level BPE and
-SentencePiece mark what begins one (`Ġthe`, `▁the`), and byte-level BPE writes the bytes of UTF-8 as printable
-characters (`cafÃ©` for café). A surface is the unit without the spelling.
-
-How the source's tokenizer would cut a token of another vocabulary.
 """
 
 from __future__ import annotations
@@ -33,6 +25,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
+from vocable.encoder.terms import backend_of
 from vocable.errors import ModelError
 
 SPACE_MARK = "▁"  # U+2581, SentencePiece's space
@@ -64,7 +57,7 @@ def token_surfaces(tokenizer: PreTrainedTokenizerBase) -> list[Surface | None]:
         ModelError: a tokenizer without a backend of the `tokenizers` library, or one whose tokens do not tell where
             words begin.
     """
-    read = _reader(tokenizer)
+    family, model = _family(tokenizer)
     special = set(tokenizer.all_special_ids)
     added = tokenizer.added_tokens_decoder
     found: list[Surface | None] = [None] * (1 + max(tokenizer.get_vocab().values(), default=-1))
@@ -74,35 +67,8 @@ def token_surfaces(tokenizer: PreTrainedTokenizerBase) -> list[Surface | None]:
         elif i in added:  # stands for itself, whatever the family's spelling
             found[i] = _surface(token.removeprefix(" "), token.startswith(" "))
         else:
-            found[i] = read(token)
+            found[i] = family.read(token, model)
     return found
-
-
-def marks_continuations(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Whether the vocabulary is of WordPiece's kind, which marks what continues a word instead of what begins one."""
-    return bool(getattr(_backend(tokenizer).model, "continuing_subword_prefix", None))
-
-
-def _backend(tokenizer: PreTrainedTokenizerBase) -> Any:
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None:
-        raise ModelError(f"{type(tokenizer).__name__} is not made with the tokenizers library: save it as a fast one")
-    return backend
-
-
-def _reader(tokenizer: PreTrainedTokenizerBase) -> Callable[[str], Surface]:
-    """How a token of this tokenizer's family is read."""
-    backend = _backend(tokenizer)
-    prefix = getattr(backend.model, "continuing_subword_prefix", None)
-    if prefix:
-        return lambda token: _surface(token.removeprefix(prefix), not token.startswith(prefix))
-    described = json.loads(backend.to_str())
-    steps = json.dumps([described[step] for step in ("normalizer", "pre_tokenizer", "decoder")], ensure_ascii=False)
-    if '"ByteLevel"' in steps:
-        return _byte_level
-    if SPACE_MARK in steps:
-        return _sentencepiece
-    raise ModelError(f"the tokens of this {described['model']['type']} tokenizer do not tell where words begin")
 
 
 def _surface(text: str, initial: bool) -> Surface:
@@ -111,13 +77,18 @@ def _surface(text: str, initial: bool) -> Surface:
     return Surface(text, initial, "word" if initial else "continuation")
 
 
-def _byte_level(token: str) -> Surface:
+def _wordpiece(token: str, model: dict[str, Any]) -> Surface:
+    text = token.removeprefix(model["continuing_subword_prefix"])
+    return _surface(text, text == token)
+
+
+def _byte_level(token: str, model: dict[str, Any]) -> Surface:
     if not BYTE_OF.keys() >= set(token):  # never made by merges: stands for itself
         return _surface(token, False)
     return _bytes_surface(bytes(BYTE_OF[character] for character in token))
 
 
-def _sentencepiece(token: str) -> Surface:
+def _sentencepiece(token: str, model: dict[str, Any]) -> Surface:
     fallback = BYTE_FALLBACK.fullmatch(token)
     if fallback:
         return _bytes_surface(bytes([int(fallback[1], 16)]))
@@ -132,6 +103,33 @@ def _bytes_surface(spelled: bytes) -> Surface:
         return _surface(spelled.decode(), initial)
     except UnicodeDecodeError:
         return Surface("".join(SPELLED[byte] for byte in spelled), initial, "bytes")
+
+
+class Family(NamedTuple):
+    """A family of tokenizers: how to recognize it, and how its tokens spell words."""
+
+    name: str
+    # Of a tokenizer's model, as its file describes it, and of its other steps as JSON.
+    recognizes: Callable[[dict[str, Any], str], bool]
+    read: Callable[[str, dict[str, Any]], Surface]  # of a token that is neither special nor added, and the model
+    marks_continuations: bool = False  # marks what continues a word instead of what begins one
+
+
+FAMILIES = (  # the first that recognizes a tokenizer
+    Family("WordPiece", lambda model, steps: bool(model.get("continuing_subword_prefix")), _wordpiece, True),
+    Family("byte-level BPE", lambda model, steps: '"ByteLevel"' in steps, _byte_level),
+    Family("SentencePiece", lambda model, steps: SPACE_MARK in steps, _sentencepiece),
+)
+
+
+def _family(tokenizer: PreTrainedTokenizerBase) -> tuple[Family, dict[str, Any]]:
+    """The family of a tokenizer, and the description of its model."""
+    described = json.loads(backend_of(tokenizer).to_str())
+    steps = json.dumps([described[step] for step in ("normalizer", "pre_tokenizer", "decoder")], ensure_ascii=False)
+    for family in FAMILIES:
+        if family.recognizes(described["model"], steps):
+            return family, described["model"]
+    raise ModelError(f"the tokens of this {described['model']['type']} tokenizer do not tell where words begin")
 
 
 def cut(tokenizer: PreTrainedTokenizerBase, units: Sequence[Surface | None]) -> list[list[int]]:
@@ -224,8 +222,8 @@ def align(source: PreTrainedTokenizerBase, target: PreTrainedTokenizerBase) -> A
     ids = {
         _key(surface): i for i, surface in enumerate(token_surfaces(source)) if surface and surface.kind != "special"
     }
-    crossing = marks_continuations(source) != marks_continuations(target)
-    bare = marks_continuations(target)  # whether a target token is bare when it begins a word, or when it does not
+    bare = _family(target)[0].marks_continuations  # whether a target token that begins a word is the bare one
+    crossing = _family(source)[0].marks_continuations != bare
     target_surfaces = token_surfaces(target)
     source_of = np.full(len(target_surfaces), -1, dtype=np.int64)
     for i, surface in enumerate(target_surfaces):

@@ -1,20 +1,17 @@
-"""Whole words as output terms, many more than the tokenizer has tokens: Expanded-SPLADE ("The Pre-Training Study of
-Expanded-SPLADE Models on Web Document Titles", appendix B.1).
+"""Whole words as output terms, beside the decoder: Expanded-SPLADE, as in appendix B.1 of the paper of that name.
 
-The model reads what it read before. Beside its decoder it gets an output vocabulary of words
-(`vocable.encoder.output_vocabulary`), whose rows are made of the decoder's. The words are the most frequent of a
-corpus, or a list of one's own, and each must be one that the tokenizer can spell.
+The model reads what it read before. The rows of the words are made of the decoder's; the words are the most frequent of
+a corpus, or a list of one's own, and each must be one that the tokenizer can spell.
 
 Letters: v tokens, u words, d size of the decoder's input.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -22,15 +19,14 @@ import numpy as np
 import torch
 from scipy.sparse import csr_array, vstack
 from sentence_transformers import SparseEncoder
-from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from vocable.adapt.alignment import align, cut_words
 from vocable.adapt.initialization import barycentres, mix, random_rows, subtoken_weights
-from vocable.adapt.transfer import TargetName, Vocabulary, vocabulary_of, with_output_vocabulary
+from vocable.adapt.transfer import TargetName, vocabulary_of, with_output_vocabulary
 from vocable.encoder.fuse import copy_with, parts
 from vocable.encoder.load import Target, load_target
-from vocable.encoder.output_vocabulary import OutputVocabulary
+from vocable.encoder.output_vocabulary import OutputVocabulary, json_string
 from vocable.encoder.provenance import record
 from vocable.encoder.terms import Splitter, normal_form
 from vocable.encoder.terms import splitter as splitter_of
@@ -51,15 +47,6 @@ class FrequentWords(NamedTuple):
     covered: float  # share of the corpus' words, counted with repetition, that are among them
     tokens_per_word: float  # mean over their occurrences in the corpus
     passed_over: int  # different words, frequent enough, that the tokenizer cannot spell
-
-
-def count_unigrams(texts: Iterable[str], split: Splitter) -> Counter[str]:
-    """How often the texts, which are read once, have each word of the splitter; the distinct words are held."""
-    check_texts(texts)
-    counts: Counter[str] = Counter()
-    for text in texts:
-        counts.update(word.text for word in split(text))
-    return counts
 
 
 def frequent_words(
@@ -89,10 +76,13 @@ def frequent_words(
     for name, value in (("size", size), ("min_count", min_count)):
         if value < 1:
             raise ArgumentError(f"{name} must be at least 1, not {value}")
-    counts = count_unigrams(texts, split or splitter_of(tokenizer))
+    check_texts(texts)
+    split = split or splitter_of(tokenizer)
+    counts = Counter(word.text for text in texts for word in split(text))
     often = [(-count, word) for word, count in counts.items() if count >= min_count]
-    words, tokens, passed_over = [], 0, 0
-    for word, pieces in _cut(tokenizer, [word for _, word in sorted(often)]):
+    sorted_words, words, tokens, passed_over = [word for _, word in sorted(often)], list[str](), 0, 0
+    batches = (sorted_words[start : start + BATCH] for start in range(0, len(sorted_words), BATCH))
+    for word, pieces in chain.from_iterable(zip(batch, cut_words(tokenizer, batch), strict=True) for batch in batches):
         if not pieces:
             passed_over += 1
             continue
@@ -125,20 +115,15 @@ def read_words(path: str | Path) -> list[str]:
     lines = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if text else []
     if Path(path).suffix != ".jsonl":
         return lines
-    return [_json_string(line, place, number) for number, line in enumerate(lines, start=1)]
+    return [json_string(line, place, number) for number, line in enumerate(lines, start=1)]
 
 
 def check_words(words: Sequence[str], pieces: Sequence[Sequence[int]], normalize: Callable[[str], str]) -> None:
-    """Refuse words that cannot be terms.
-
-    Args:
-        words: all of them.
-        pieces: the tokens that spell each.
-        normalize: what the tokenizer makes of a word before it cuts it.
+    """Refuse words that cannot be terms, of which `pieces` are the tokens that spell each.
 
     Raises:
-        ArgumentError: no words, or a word that is empty, there twice, the same as another to the tokenizer, or cannot
-            be spelled; with the numbers of the first few, counted from 1.
+        ArgumentError: no words, or a word that is empty, there twice, the same as another when it is normalized, or
+            cannot be spelled; with the numbers of the first few, counted from 1.
     """
     if not words:
         raise ArgumentError("there are no words to expand to")
@@ -160,23 +145,6 @@ def _faults(
         elif (before := first.setdefault(normalize(word), number)) != number:
             same = "" if words[before - 1] == word else f" to the tokenizer, as {words[before - 1]!r},"
             yield number, f"{word!r} is there already{same} in line {before}"
-
-
-def _cut(tokenizer: PreTrainedTokenizerBase, words: Iterable[str]) -> Iterator[tuple[str, list[int]]]:
-    """Words with their tokens, cut only as far as they are asked for."""
-    rest = iter(words)
-    while batch := list(islice(rest, BATCH)):
-        yield from zip(batch, cut_words(tokenizer, batch), strict=True)
-
-
-def _json_string(line: str, place: str, number: int) -> str:
-    try:
-        word = json.loads(line)
-    except ValueError:
-        word = None
-    if not isinstance(word, str):
-        raise DataError("a word in a .jsonl file is a JSON string, in quotes", place=place, line=number)
-    return word
 
 
 def expand(
@@ -235,26 +203,17 @@ def expand(
     except ArgumentError as error:
         raise (DataError(str(error), place=str(words)) if isinstance(words, Path) else error) from None
     if init == "random":
-        rows, bias = _random(old, len(listed), torch.Generator().manual_seed(seed))
+        rows = random_rows(old.decoder, len(listed), torch.Generator().manual_seed(seed))
+        bias = None if old.bias is None else old.bias.float().mean().to(old.bias).expand(len(listed))
     else:
         weights = subtoken_weights(pieces, len(old.decoder))
         if init == "semantic":
             weights = _semantic(weights, pieces, tokenizer, listed, None if target is None else load_target(target))
-        rows, bias = _mixed(old, weights)
+        rows = mix(weights, old.decoder).to(old.decoder)
+        bias = None if old.bias is None else mix(weights, old.bias[:, None])[:, 0].to(old.bias)
     made = copy_with(model, with_output_vocabulary(mlm, OutputVocabulary(listed, rows, bias)))
     record(made, "expand", words=len(listed), init=init, splitter=splitter, **figures)
     return made
-
-
-def _mixed(old: Vocabulary, weights: csr_array) -> tuple[Tensor, Tensor | None]:
-    """Rows [u, d] and biases [u] from the weights [u, v] of the source's tokens."""
-    rows = mix(weights, old.decoder).to(old.decoder)
-    return rows, None if old.bias is None else mix(weights, old.bias[:, None])[:, 0].to(old.bias)
-
-
-def _random(old: Vocabulary, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor | None]:
-    bias = None if old.bias is None else old.bias.float().mean().to(old.bias).expand(count)
-    return random_rows(old.decoder, count, generator), bias
 
 
 def _semantic(

@@ -1,19 +1,15 @@
-"""Where the rows of new tokens start: the initializations of the Vocabulary Transfer paper (§4.2.2, §6.2.1).
+"""Where the rows and biases of another vocabulary start: the initializations of the Vocabulary Transfer paper (§4.2.2).
 
-Semantic and sub-token initialization make a row as a weighted mean of source rows, so they give the weights and `mix`
-applies them, to the embeddings and, where it is a matrix of its own, to the decoder.
+Semantic and sub-token initialization make a row as a weighted mean of source rows: they give the weights, and `mix`
+applies them to the embeddings and to a decoder of its own. The output bias takes the source's scale (eq. 10).
 
 Letters: v source tokens, v' target tokens, n new tokens, a anchors, d hidden size, d' the target model's.
-
-The output bias of another vocabulary: how frequent its tokens are, on the source's scale.
-
-Letters: v source tokens, v' target tokens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import accumulate, chain, islice
+from itertools import accumulate, chain
 from typing import Literal
 
 import numpy as np
@@ -25,6 +21,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from vocable.adapt.alignment import Alignment
+from vocable.encoder.terms import token_ids
 from vocable.errors import ArgumentError, check_texts
 
 Init = Literal["semantic", "subtoken", "mean", "random-new", "random-all"]
@@ -122,9 +119,6 @@ def random_rows(rows: Tensor, count: int, generator: torch.Generator) -> Tensor:
     return (torch.randn(count, rows.shape[1], generator=generator) * rows.float().std().cpu()).to(rows)
 
 
-BATCH = 1000  # texts tokenized at a time
-
-
 def transferred_prior(source: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.float64]:
     """b' = mean(b_src) + std(b_src) (b_tgt - mean(b_tgt)) / std(b_tgt): the Vocabulary Transfer paper's eq. 10.
 
@@ -156,10 +150,8 @@ def log_counts(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> NDAr
     """
     check_texts(texts)
     counts = np.zeros(1 + max(tokenizer.get_vocab().values()), dtype=np.int64)
-    stream = iter(texts)
-    while batch := list(islice(stream, BATCH)):
-        for ids in tokenizer(batch, add_special_tokens=False)["input_ids"]:
-            np.add.at(counts, ids, 1)
+    for ids in token_ids(tokenizer, texts):
+        np.add.at(counts, ids, 1)
     if not counts.any():
         raise ArgumentError("the texts for the output bias have not a single token")
     return np.log(counts + 1.0)

@@ -1,11 +1,9 @@
 """Move a model onto another vocabulary ("Why Advanced Encoders Lag on Sparse Retrieval?", §4.2.1 and §4.2.2).
 
 Tokens that both vocabularies have keep their rows, new ones start where the chosen initialization puts them, and the
-output bias takes the target's order on the source's scale. What comes out reads with the target's tokenizer, to be
-adapted by masked language modelling (§4.2.3) and calibrated.
-
-Head-only transfer (§6.3, table 6) does the same with the output alone: the model reads what it read before, and its
-terms are the target's tokens.
+output bias takes the target's order on the source's scale. The result reads with the target's tokenizer, to be adapted
+by masked language modelling (§4.2.3) and calibrated. Head-only transfer (§6.3, table 6) does the same with the output
+alone: the model reads what it read before, and its terms are the target's tokens.
 
 Letters: v source tokens, v' target tokens, n new tokens, d size of the embeddings, p positions.
 """
@@ -24,7 +22,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 from torch import Tensor, nn
-from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vocable.adapt.alignment import ROLES, Alignment, align, cut, role_id, token_surfaces
 from vocable.adapt.initialization import (
@@ -58,11 +56,7 @@ class Vocabulary(NamedTuple):
 
 
 def vocabulary_of(mlm: PreTrainedModel) -> Vocabulary:
-    """The matrices of a masked language model, as they are, not copied.
-
-    Raises:
-        ModelError: it has no masked-language-model head, none that is a plain `Linear`, or other output terms already.
-    """
+    """Return the matrices of a masked language model, not copied; `ModelError` if its output terms are its own."""
     decoder = plain_decoder(mlm)
     if output_vocabulary(mlm) is not None:
         raise ModelError("the model has an output vocabulary of its own: take the one that it was made from")
@@ -70,7 +64,7 @@ def vocabulary_of(mlm: PreTrainedModel) -> Vocabulary:
     return Vocabulary(mlm.get_input_embeddings().weight.detach(), decoder.weight.detach(), bias)
 
 
-def with_vocabulary(
+def _with_vocabulary(
     mlm: PreTrainedModel, vocabulary: Vocabulary, tokenizer: PreTrainedTokenizerBase
 ) -> PreTrainedModel:
     """A copy of `mlm` with another vocabulary, made as the host library makes a model that it loads.
@@ -78,7 +72,12 @@ def with_vocabulary(
     Everything outside the vocabulary stays as it is. Models that count positions from their padding token on (RoBERTa
     and its kin) get their position embeddings moved with it: the first token still meets the row that it met before.
     """
-    config = _config(mlm.config, tokenizer, len(vocabulary.embeddings))
+    config = copy.deepcopy(mlm.config)
+    config.vocab_size = len(vocabulary.embeddings)
+    ids = {role: role_id(tokenizer, role) for role in ROLES}
+    for name, found in {**ids, "bos": ids["cls"], "eos": ids["sep"]}.items():
+        if getattr(config, f"{name}_token_id", None) is not None:
+            setattr(config, f"{name}_token_id", found)
     replaced = {
         old.data_ptr(): new
         for old, new in zip(vocabulary_of(mlm), vocabulary, strict=True)
@@ -107,12 +106,8 @@ def with_output_vocabulary(mlm: PreTrainedModel, layer: OutputVocabulary) -> Pre
     return made
 
 
-def check_frame(source: PreTrainedTokenizerBase, target: PreTrainedTokenizerBase) -> None:
-    """Make sure that the target's tokenizer frames a text as the source's does.
-
-    Raises:
-        ModelError: it lacks a special token, or its template puts others around a text.
-    """
+def _check_frame(source: PreTrainedTokenizerBase, target: PreTrainedTokenizerBase) -> None:
+    """Make sure that the target's tokenizer frames a text as the source's does, with the special tokens it needs."""
     lacking = [role for role in FRAME if role_id(source, role) is not None and role_id(target, role) is None]
     if lacking:
         raise ModelError(f"the target tokenizer has no {', '.join(lacking)} token, which the model needs: add it first")
@@ -122,16 +117,6 @@ def check_frame(source: PreTrainedTokenizerBase, target: PreTrainedTokenizerBase
         raise ModelError(f"the target tokenizer frames a text as {found}, the model's as {had}: give it that template")
 
 
-def warn_of_fixed_padding(mlm: PreTrainedModel, target: PreTrainedTokenizerBase) -> None:
-    """Say when the host library's code fixes a padding id that is another token of the target."""
-    fixed = FIXED_PADDING.get(mlm.config.model_type)
-    if fixed is not None and target.pad_token_id != fixed:
-        message = (
-            "%s takes token %d, now %r, for padding whatever its configuration says: texts with it lose their order"
-        )
-        logger.warning(message, type(mlm).__name__, fixed, target.convert_ids_to_tokens(fixed))
-
-
 def _frame(tokenizer: PreTrainedTokenizerBase) -> list[str | None]:
     """The roles of what the template puts around the text "a"; "text" for the tokens of the text."""
     bare = tokenizer("a", add_special_tokens=False)["input_ids"]
@@ -139,17 +124,6 @@ def _frame(tokenizer: PreTrainedTokenizerBase) -> list[str | None]:
     roles = {role_id(tokenizer, role): role for role in ROLES}
     start = next((i for i in range(len(framed)) if framed[i : i + len(bare)] == bare), 0)
     return [*map(roles.get, framed[:start]), "text", *map(roles.get, framed[start + len(bare) :])]
-
-
-def _config(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase, size: int) -> PreTrainedConfig:
-    """The configuration with the new vocabulary's size, and its ids for every role that had one."""
-    config = copy.deepcopy(config)
-    config.vocab_size = size
-    ids = {role: role_id(tokenizer, role) for role in ROLES}
-    for name, found in {**ids, "bos": ids["cls"], "eos": ids["sep"]}.items():
-        if getattr(config, f"{name}_token_id", None) is not None:
-            setattr(config, f"{name}_token_id", found)
-    return config
 
 
 def _positions_from_padding(mlm: PreTrainedModel) -> Tensor | None:
@@ -225,13 +199,19 @@ def transfer(
             embeddings; no token in common.
     """
     check_texts(texts)
-    _check_choice("init", init, get_args(Init))
-    _check_choice("bias", bias, get_args(Bias))
+    for name, value, choices in (("init", init, get_args(Init)), ("bias", bias, get_args(Bias))):
+        if value not in choices:
+            raise ArgumentError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
     mlm, tokenizer, *_ = parts(model)
     old, onto = vocabulary_of(mlm), load_target(target)
     if not head_only:
-        check_frame(tokenizer, onto.tokenizer)
-        warn_of_fixed_padding(mlm, onto.tokenizer)
+        _check_frame(tokenizer, onto.tokenizer)
+        fixed = FIXED_PADDING.get(mlm.config.model_type)
+        if fixed is not None and onto.tokenizer.pad_token_id != fixed:
+            message = (
+                "%s takes token %d, now %r, for padding whatever its configuration says: texts with it lose their order"
+            )
+            logger.warning(message, type(mlm).__name__, fixed, onto.tokenizer.convert_ids_to_tokens(fixed))
     alignment = align(tokenizer, onto.tokenizer)
     _check_target(onto, alignment, init)
     if alignment.overlap < LOW_OVERLAP:
@@ -248,8 +228,11 @@ def transfer(
         embeddings = initial_rows(old.embeddings, init, weights, alignment, generator)
         tied = old.decoder.data_ptr() == old.embeddings.data_ptr()
         decoder = embeddings if tied else initial_rows(old.decoder, init, weights, alignment, generator)
-        adopted = _adopted(tokenizer, onto.tokenizer)
-        made = with_vocabulary(mlm, Vocabulary(embeddings, decoder, moved_bias), adopted)
+        adopted = copy.deepcopy(onto.tokenizer)
+        adopted.model_max_length = tokenizer.model_max_length
+        adopted.model_input_names = list(tokenizer.model_input_names)
+        adopted.init_kwargs["model_input_names"] = adopted.model_input_names  # they are saved from there only
+        made = _with_vocabulary(mlm, Vocabulary(embeddings, decoder, moved_bias), adopted)
         moved = copy_with(model, made, adopted)
     record(
         moved,
@@ -264,11 +247,6 @@ def transfer(
         new_tokens=len(alignment.new),
     )
     return moved
-
-
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ArgumentError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
 
 
 def _check_target(target: Target, alignment: Alignment, init: Init) -> None:
@@ -325,15 +303,6 @@ def _prior(target: Target, texts: Iterable[str] | None) -> NDArray[np.float64]:
     if head is None or head.bias is None:
         raise ArgumentError("bias='prior' needs a target model with an output bias, or texts to count; or use 'keep'")
     return _array(head.bias.detach())
-
-
-def _adopted(source: PreTrainedTokenizerBase, target: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """A copy of the target's tokenizer for the source's model: its maximum length, the inputs that it takes."""
-    adopted = copy.deepcopy(target)
-    adopted.model_max_length = source.model_max_length
-    adopted.model_input_names = list(source.model_input_names)
-    adopted.init_kwargs["model_input_names"] = adopted.model_input_names  # they are saved from there only
-    return adopted
 
 
 def _ids(tokenizer: PreTrainedTokenizerBase) -> NDArray[np.int64]:

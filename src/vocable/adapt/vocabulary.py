@@ -1,29 +1,22 @@
-"""A normalized vocabulary trained on a corpus, and what it does to that corpus.
+"""Normalized vocabularies: trained on a corpus, what they do to it, and what of a text's surface a vocabulary keeps.
 
-Paper 001 (section 6.6) trains byte-pair encodings of 10k to 50k tokens on lower-cased text without accents, for
-`transfer` to move a model onto. WordPiece vocabularies are learned here in the same way: the library's trainer merges
-pairs for them, too, and drops the merges.
+"Why Advanced Encoders Lag on Sparse Retrieval?" finds the cause in vocabularies that keep upper case and accents: one
+word is then several terms ("Token", "token", "Ġtoken"), which do not match each other (§1). It trains byte-pair
+encodings of 10k to 50k tokens on lower-cased text without accents, for `transfer` to move a model onto (§6.6).
+WordPiece vocabularies are learned in the same way: the library's trainer merges pairs for them, too.
 
-A corpus is texts, read once, or a Counter of texts. Both kinds of vocabulary are learned from counted words, so that a
-corpus that is needed several times can be counted first: `count_words` streams it, and holds its distinct words.
-
-How much of a text's surface a vocabulary keeps: upper case, accents, and tokens that repeat each other.
-
-"Why Advanced Encoders Lag on Sparse Retrieval?" (paper 001, §1) finds the cause in vocabularies that keep all of it:
-one word is then several terms ("Token", "token", "Ġtoken"), which do not match each other in a sparse vector.
-
-Lower-case a tokenizer's input, not its vocabulary: paper 001's "+ lowercase input" rows (tables 2, 7 and 8).
+A corpus is texts, read once, or a Counter of texts. Vocabularies are learned from counted words, so that a corpus that
+is needed several times can be counted first: `count_words` streams it, and holds its distinct words.
 """
 
 from __future__ import annotations
 
 import copy
 import os
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import tee
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -33,7 +26,8 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from vocable.adapt.alignment import token_surfaces
-from vocable.errors import ArgumentError, DataError, ModelError, check_texts
+from vocable.encoder.terms import backend_of, token_ids, without_accents
+from vocable.errors import ArgumentError, DataError, check_texts
 from vocable.progress import track
 from vocable.storage import refuse_taken, replacing_folder
 from vocable.tables import Table, Tabular
@@ -69,22 +63,8 @@ def redundancy(tokenizer: PreTrainedTokenizerBase) -> float:
 
 
 def folded(text: str) -> str:
-    """The text in lower case and without accents.
-
-    >>> folded("Ångström")
-    'angstrom'
-    """
+    """Return the text in lower case and without accents."""
     return without_accents(text.lower())
-
-
-def without_accents(text: str) -> str:
-    """The text without combining marks, as BERT's uncased tokenizer takes them away.
-
-    >>> without_accents("Ångström")
-    'Angstrom'
-    """
-    decomposed = unicodedata.normalize("NFD", text)
-    return "".join(character for character in decomposed if unicodedata.category(character) != "Mn")
 
 
 def _tells_apart(tokenizer: PreTrainedTokenizerBase, pairs: list[tuple[str, str]]) -> bool:
@@ -93,14 +73,12 @@ def _tells_apart(tokenizer: PreTrainedTokenizerBase, pairs: list[tuple[str, str]
 
 
 def lowercased(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """A copy of `tokenizer` that lower-cases a text before anything else.
+    """Return a copy of `tokenizer` that lower-cases a text before anything else ("+ lowercase input", tables 2, 7, 8).
 
     Raises:
         ModelError: a tokenizer without a backend of the `tokenizers` library.
     """
-    if getattr(tokenizer, "backend_tokenizer", None) is None:
-        raise ModelError(f"{type(tokenizer).__name__} is not made with the tokenizers library: save it as a fast one")
-    backend = copy.deepcopy(tokenizer.backend_tokenizer)
+    backend = copy.deepcopy(backend_of(tokenizer))
     before = [] if backend.normalizer is None else [backend.normalizer]
     backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *before])
     # Not the tokenizer's own class: when it is loaded, a BertTokenizer makes its normalizer anew.
@@ -113,7 +91,7 @@ def lowercased(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
     )
 
 
-Kind = Literal["wordpiece", "bpe"]
+Algorithm = Literal["wordpiece", "bpe"]
 Corpus = Iterable[str] | Mapping[str, int]
 
 SPECIAL = {
@@ -161,7 +139,7 @@ def vocabulary(
     texts: Iterable[str],
     size: int | Sequence[int],
     *,
-    model: Kind = "wordpiece",
+    model: Algorithm = "wordpiece",
     output: str | os.PathLike[str] | None = None,
 ) -> Vocabularies:
     """Train a vocabulary on texts and save its tokenizer, or compare vocabularies of several sizes.
@@ -191,11 +169,11 @@ def vocabulary(
     return found
 
 
-def train_vocabulary(texts: Corpus, size: int, *, model: Kind = "wordpiece") -> PreTrainedTokenizerFast:
+def train_vocabulary(texts: Corpus, size: int, *, model: Algorithm = "wordpiece") -> PreTrainedTokenizerFast:
     """Learn a vocabulary of `size` tokens from a corpus: lower-case, without accents, cut as BERT cuts.
 
-    The result is the same in every process and for every order of the texts. Special tokens, their template and
-    the cutting at white space and punctuation are BERT's.
+    The result is the same in every process and for every order of the texts. Special tokens, template and cutting are
+    BERT's.
 
     Args:
         texts: the corpus, as `count_words` takes it.
@@ -208,7 +186,7 @@ def train_vocabulary(texts: Corpus, size: int, *, model: Kind = "wordpiece") -> 
         ArgumentError: an unknown model, or a size that does not even hold the characters.
         DataError: the corpus has no text, or not enough for so many tokens.
     """
-    if model not in get_args(Kind):
+    if model not in get_args(Algorithm):
         raise ArgumentError(f"model is wordpiece or bpe, not {model!r}")
     words = _cut_words(count_words(texts))
     if not words:
@@ -230,11 +208,10 @@ def train_vocabulary(texts: Corpus, size: int, *, model: Kind = "wordpiece") -> 
 
 
 def fragmentation(tokenizer: PreTrainedTokenizerBase, texts: Corpus) -> Fragmentation:
-    """How many tokens a word of the corpus is cut into (table 9 of paper 001), and how many tokens are rare in it.
+    """Return how many tokens a word of the corpus is cut into (table 9), and how many tokens are rare in it.
 
-    The paper does not say what a word is: a run of characters that are no white space is our reading, the same for
-    every tokenizer. The count of such words will do for a vocabulary of `train_vocabulary`, which cuts there in any
-    case; other tokenizers are to be given whole texts.
+    A word is a run of characters that are no white space, which is our reading. Counted words will do for a vocabulary
+    of `train_vocabulary`, which cuts there in any case; other tokenizers are to be given whole texts.
 
     Raises:
         DataError: the corpus has no text.
@@ -242,14 +219,10 @@ def fragmentation(tokenizer: PreTrainedTokenizerBase, texts: Corpus) -> Fragment
     size = len(tokenizer)
     counts: NDArray[np.float64] = np.zeros(size)
     words = 0
-    counted = _counted(texts)
-    while batch := list(islice(counted, BATCH)):
-        encoded = tokenizer(
-            [text for text, _ in batch], add_special_tokens=False, return_attention_mask=False, verbose=False
-        )
-        for (text, times), ids in zip(batch, encoded["input_ids"], strict=True):
-            np.add.at(counts, np.asarray(ids, dtype=np.int64), times)
-            words += times * len(text.split())
+    pairs, ahead = tee(_counted(texts))
+    for (text, times), ids in zip(pairs, token_ids(tokenizer, (text for text, _ in ahead)), strict=True):
+        np.add.at(counts, np.asarray(ids, dtype=np.int64), times)
+        words += times * len(text.split())
     if not words:
         raise DataError("the corpus has no text to cut into tokens")
     ordinary = np.ones(size, dtype=np.bool_)
@@ -296,9 +269,8 @@ def _repeated(words: Mapping[str, int]) -> Iterator[str]:
 def _wordpiece(words: Mapping[str, int], size: int) -> Tokenizer:
     """A tokenizer with the vocabulary that the library's trainer learns, the same in every process.
 
-    The trainer breaks ties between pairs by the numbers of their tokens, and numbers continuations of one character
-    as it meets them while it walks through a hash table. Numbered beforehand, as if they were special, they leave
-    nothing to chance. The tokenizer is made anew from the vocabulary, in which they are not special.
+    The trainer breaks ties by the numbers of tokens, and numbers continuations of one character in the order of a hash
+    table. Numbered beforehand, as if they were special, they leave nothing to chance.
     """
     characters: Counter[str] = Counter()
     for word, times in words.items():

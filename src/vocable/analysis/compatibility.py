@@ -33,7 +33,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import Bounds, brentq, minimize
 from scipy.sparse import csr_array
 
-from vocable.adapt.vocabulary import without_accents
+from vocable.encoder.terms import without_accents
 from vocable.errors import ArgumentError, VectorsError
 from vocable.vectors import as_vectors
 

@@ -25,7 +25,7 @@ from vocable.encoder.encode import DType, encode
 from vocable.encoder.fuse import splade_modules
 from vocable.encoder.load import load
 from vocable.encoder.output_vocabulary import output_vocabulary
-from vocable.encoder.terms import Words, fingerprint, own_terms, special_columns, terms
+from vocable.encoder.terms import Words, fingerprint, input_terms, special_columns, terms
 from vocable.errors import ArgumentError, VectorsError, check_texts
 from vocable.evaluation.wackiness import without_itself
 from vocable.search.bm25 import count_words
@@ -77,7 +77,7 @@ def expansion_data(
             retrieves. (Its expansions do not stand in it, so that it could only take the place of another.)
         vectors, query_vectors: of a model, the documents [n, v] and queries [m, v] where they are encoded already.
         ids: of the documents, which decide the order of equal scores; by default the rows do.
-        splitter: which words of a text are terms, as `own_terms` says it of its `words`.
+        splitter: which words of a text are terms, as `input_terms` says it of its `words`.
         dtype: as in `vocable.encode`.
 
     Raises:
@@ -101,12 +101,12 @@ def expansion_data(
         rows = others(expander.index.search(known, deep).rows)
         return ExpansionData(name, expanded, own, rows, counts, word_surfaces(words), words)
     collection = encode(expander, documents, dtype=dtype) if vectors is None else vectors
-    counts = own_terms(expander, documents, words=splitter)
+    counts = input_terms(expander, documents, words=splitter)
     if itself is not None:
         inputs, own = collection[itself], counts[itself]
     else:
         inputs = encode(expander, texts, role="query", dtype=dtype) if query_vectors is None else query_vectors
-        own = own_terms(expander, texts, words=splitter)
+        own = input_terms(expander, texts, words=splitter)
     rows = others(ExactIndex(collection, ids).search(inputs, deep).rows)
     marks = model_surfaces(expander), terms(expander), special_columns(expander)
     return ExpansionData(name, inputs, own, rows, counts, *marks)

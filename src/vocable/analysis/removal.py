@@ -43,7 +43,7 @@ from vocable.data import Document, read_corpus, read_queries
 from vocable.encoder.encode import DType
 from vocable.encoder.roles import Role
 from vocable.encoder.stream import checksum, model_name
-from vocable.encoder.terms import expansion_entries, fingerprint, flags, own_terms, remove_expansions, terms
+from vocable.encoder.terms import expansion_entries, fingerprint, flags, input_terms, remove_expansions, terms
 from vocable.errors import ArgumentError, DataError, require_extra
 from vocable.evaluation.compare import paired_t_test
 from vocable.evaluation.dataset import Dataset, load_dataset
@@ -108,7 +108,7 @@ class Ablation:
 
         Args:
             encoded: vectors and judgments, from `vocable.evaluation.retrieval.encode_dataset`.
-            own: [m, v] the terms that stand in the texts, from `vocable.encoder.terms.own_terms`.
+            own: [m, v] the terms that stand in the texts, from `vocable.encoder.terms.input_terms`.
             measures: ir_measures names. A query gets as many results as the deepest of them looks at, 1000 where one
                 has no cutoff.
             role: which vectors lose terms; m is q for queries and n for documents, whose index is then built anew for
@@ -396,7 +396,7 @@ def removal(
                     encoded = encode_dataset(encoder, dataset, keep=work / "vectors" / str(number), **options)
                 if not file.exists():
                     score_dataset(file, encoder, name, encoded, role)
-                ablation = Ablation(encoded, own_terms(encoder, _texts(dataset, role)), measures, role=role)
+                ablation = Ablation(encoded, input_terms(encoder, _texts(dataset, role)), measures, role=role)
                 plan: dict[str, Any] = {"draws": draws, "seed": seed, "folder": work / "searches" / str(number)}
                 found.append(remove_wackiest(ablation, read_wackiest(file, names), thresholds, **plan))
             RemovalReport(settings, found).write(whole)
@@ -509,7 +509,7 @@ def wacky_pruner(
                 return document.full
         raise DataError(f"has no text {name!r}, or not in the order of the vectors", place=place)
 
-    return lambda ids, matrix: remove_expansions(matrix, own_terms(model, [text_of(name) for name in ids]), wackiest)
+    return lambda ids, matrix: remove_expansions(matrix, input_terms(model, [text_of(name) for name in ids]), wackiest)
 
 
 def open_wacky_pruner(

@@ -1,7 +1,4 @@
-"""Texts -> csr_array: sorted by length, batched by tokens, without the logits and without COO.
-
-Which number type to compute in.
-"""
+"""Encode texts as a csr_array: sorted by length, in batches of so many tokens, without ever making the logits."""
 
 from __future__ import annotations
 
@@ -17,6 +14,7 @@ from scipy.sparse import csr_array, vstack
 from sentence_transformers import SparseEncoder
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sparse_encoder.modules import SpladePooling
+from sentence_transformers.util import batch_to_device
 from torch import Tensor
 from transformers.tokenization_utils_base import LARGE_INTEGER
 
@@ -26,7 +24,13 @@ from vocable.encoder.roles import PROMPTS, Role, own_prompt, route, static_embed
 from vocable.errors import ArgumentError, check_texts
 from vocable.vectors import check_limits, prune
 
+logger = logging.getLogger(__name__)
+
 DType = Literal["auto", "float32", "bfloat16"]
+
+# Tokens of a batch, padding included: on a processor a batch should stay in the cache, a GPU wants to be filled.
+BATCH_TOKENS = {"cpu": 1024, "cuda": 32768}
+LOOKED_UP = 1024  # texts at a time where no encoder runs
 
 
 def native_bfloat16(device: torch.device) -> bool:
@@ -42,14 +46,6 @@ def native_bfloat16(device: torch.device) -> bool:
 def in_bfloat16(dtype: DType, device: torch.device) -> bool:
     """Whether to compute in bfloat16: "auto" does where `device` has it natively."""
     return dtype == "bfloat16" or (dtype == "auto" and native_bfloat16(device))
-
-
-logger = logging.getLogger(__name__)
-
-
-# Tokens of a batch, padding included: on a processor a batch should stay in the cache, a GPU wants to be filled.
-BATCH_TOKENS = {"cpu": 1024, "cuda": 32768}
-LOOKED_UP = 1024  # texts at a time where no encoder runs
 
 
 class TextEncoder:
@@ -72,15 +68,27 @@ class TextEncoder:
         dtype: DType = "auto",
         max_length: int | None = None,
     ) -> None:
-        _check(role, dtype, max_length)
+        if role not in PROMPTS:
+            raise ArgumentError(f"role must be query or document, not {role!r}")
+        if dtype not in get_args(DType):
+            raise ArgumentError(f"dtype must be one of {', '.join(get_args(DType))}, not {dtype!r}")
+        if max_length is not None and max_length < 1:
+            raise ArgumentError(f"max_length must be at least 1, not {max_length}")
         check_limits(top_k, min_weight, mass)
         self.role, self.min_weight, self.mass = role, min_weight, mass
-        self.top_k = top_k or _own_top_k(model, role)
+        if not top_k:
+            first: Any = route(model, role)[0]
+            if not isinstance(first, Transformer):  # a table has no configuration: the document encoder's says it
+                [(first, _), *_] = splade_modules(model)
+            limits = getattr(first.auto_model.config, "active_terms", None) or {}
+            top_k = limits.get(role, model.max_active_dims)
+        self.top_k = top_k
         self._static = static_embedding(model, role)
         self.model = _in_dtype(model, dtype) if self._static is None else model.eval()
         self.prompt = own_prompt(model, role)
         self.max_length = _max_length(model, role, max_length)
-        self.pooling = _pooling(model, role)
+        poolings = [module.pooling_strategy for module in route(model, role) if isinstance(module, SpladePooling)]
+        self.pooling: str = poolings[0] if poolings else "static"
         self.truncated = 0
         self._batch_tokens = BATCH_TOKENS.get(model.device.type, BATCH_TOKENS["cuda"])
 
@@ -88,10 +96,15 @@ class TextEncoder:
         """Encode b texts into [b, v]; `advance` is called with the number of texts done after every batch."""
         check_texts(texts)
         if not texts:
-            return csr_array((0, _output_size(self.model)), dtype=np.float32)
+            # The model's own get_embedding_dimension gives the hidden size until something has been encoded.
+            [(transformer, _), *_] = splade_modules(self.model)
+            return csr_array((0, output_layer(transformer.auto_model).out_features), dtype=np.float32)
         if self._static is not None:
             return self._look_up(texts, advance)
-        lengths = self._token_counts(texts)
+        if isinstance(route(self.model, self.role)[0], Transformer):
+            lengths = np.array([len(ids) for ids in self._tokens(texts, special=True)])
+        else:  # no tokens are known, hence no length
+            lengths = np.array([len(text) for text in texts])
         if self.max_length is not None:
             self.truncated += int((lengths > self.max_length).sum())
             lengths = np.minimum(lengths, self.max_length)
@@ -111,26 +124,15 @@ class TextEncoder:
                 self.truncated += sum(len(ids) > self.max_length for ids in batch)
             rows.append(static_lookup(self._static, [ids[: self.max_length] for ids in batch]))
             advance(len(batch))
-        return self._pruned(csr_array(vstack(rows, format="csr")))
+        return prune(csr_array(vstack(rows, format="csr")), self.top_k, self.min_weight, self.mass)
 
     @torch.inference_mode()
     def _encode_batch(self, texts: list[str]) -> csr_array:
         options = {} if self.max_length is None else {"max_length": self.max_length}
         features = self.model.preprocess(texts, prompt=self.prompt, task=self.role, **options)
-        features = {
-            key: value.to(self.model.device) if isinstance(value, Tensor) else value for key, value in features.items()
-        }
+        features = batch_to_device(features, self.model.device)
         pooled = self.model(features, task=self.role)["sentence_embedding"]
-        return self._pruned(_to_csr(pooled))
-
-    def _pruned(self, vectors: csr_array) -> csr_array:
-        return prune(vectors, self.top_k, self.min_weight, self.mass)
-
-    def _token_counts(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """Tokens of each text before it is cut; characters where the route has no transformer, hence no length."""
-        if not isinstance(route(self.model, self.role)[0], Transformer):
-            return np.array([len(text) for text in texts])
-        return np.array([len(ids) for ids in self._tokens(texts, special=True)])
+        return prune(_to_csr(pooled), self.top_k, self.min_weight, self.mass)
 
     def _tokens(self, texts: Sequence[str], *, special: bool) -> list[list[int]]:
         """The token ids of each text and its prompt, not cut; `special` for those that the tokenizer puts around."""
@@ -181,15 +183,6 @@ def encode(
     return vectors
 
 
-def _check(role: str, dtype: str, max_length: int | None) -> None:
-    if role not in PROMPTS:
-        raise ArgumentError(f"role must be query or document, not {role!r}")
-    if dtype not in get_args(DType):
-        raise ArgumentError(f"dtype must be one of {', '.join(get_args(DType))}, not {dtype!r}")
-    if max_length is not None and max_length < 1:
-        raise ArgumentError(f"max_length must be at least 1, not {max_length}")
-
-
 def _in_dtype(model: SparseEncoder, dtype: DType) -> SparseEncoder:
     """The model itself, or a copy in another type: casting it back and forth would lose its weights."""
     wanted = torch.bfloat16 if in_bfloat16(dtype, model.device) else torch.float32
@@ -212,28 +205,6 @@ def _max_length(model: SparseEncoder, role: Role, override: int | None) -> int |
         return override
     own: int | None = first.query_length if role == "query" else first.document_length
     return own or first.max_seq_length
-
-
-def _pooling(model: SparseEncoder, role: Role) -> str:
-    """The pooling's name, "static" for a route that looks weights up."""
-    poolings = [module.pooling_strategy for module in route(model, role) if isinstance(module, SpladePooling)]
-    return poolings[0] if poolings else "static"
-
-
-def _own_top_k(model: SparseEncoder, role: Role) -> int | None:
-    """How many terms of a text the model itself wants kept."""
-    first: Any = route(model, role)[0]
-    if not isinstance(first, Transformer):  # a table has no configuration: the document encoder's says it
-        [(first, _), *_] = splade_modules(model)
-    limits = getattr(first.auto_model.config, "active_terms", None) or {}
-    own: int | None = limits.get(role, model.max_active_dims)
-    return own
-
-
-def _output_size(model: SparseEncoder) -> int:
-    # The model's own get_embedding_dimension gives the hidden size until something has been encoded.
-    [(transformer, _), *_] = splade_modules(model)
-    return output_layer(transformer.auto_model).out_features
 
 
 def _batches(order: NDArray[np.int64], lengths: NDArray[np.int64], budget: int) -> list[NDArray[np.int64]]:

@@ -9,7 +9,7 @@ saved folder stay those of the stock model.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from itertools import accumulate
@@ -87,8 +87,7 @@ def copy_with(
 def fuse(model: SparseEncoder) -> SparseEncoder:
     """Replace the head of `model`, in place, by the one that never builds the logits; returns the model.
 
-    Outputs and gradients stay those of the stock model (up to the order of additions); outputs are float32 whatever the
-    model's type. Fusing twice changes nothing.
+    Outputs, always float32, and gradients stay those of the stock model, up to the order of additions.
 
     Raises:
         ModelError: the model has no fill-mask Transformer followed by SpladePooling, or its decoder cannot be bypassed.
@@ -98,8 +97,9 @@ def fuse(model: SparseEncoder) -> SparseEncoder:
         raise ModelError(f"no fill-mask Transformer followed by SpladePooling in {_outline(model)}")
     for transformer, pooling in pairs:
         decoder = plain_decoder(transformer.auto_model)
-        _replace_forward(pooling, partial(_pool, pooling, output_layer(transformer.auto_model)))
-        _replace_forward(decoder, _hand_through)
+        # Instance attributes: they hide the class's methods, and deleting them undoes it.
+        pooling.__dict__["forward"] = partial(_pool, pooling, output_layer(transformer.auto_model))
+        decoder.__dict__["forward"] = _hand_through
     return model
 
 
@@ -116,7 +116,7 @@ def unfuse(model: SparseEncoder) -> SparseEncoder:
             raise ModelError(f"the stock SpladePooling has no {name} pooling: choose max or sum before unfusing")
     for transformer, pooling in pairs:
         for module in (transformer.auto_model.get_output_embeddings(), pooling):
-            _restore_forward(module)
+            module.__dict__.pop("forward", None)
         pass_on(transformer.auto_model)
     return model
 
@@ -126,14 +126,13 @@ def without_logits(mlm: PreTrainedModel) -> Iterator[nn.Linear]:
     """Within the context the `logits` of `mlm` are its decoder's inputs [b, s, d]; yields the layer of the terms."""
     decoder = plain_decoder(mlm)
     before = decoder.__dict__.get("forward")  # of a fused model, or one with an output vocabulary, and to stay so
-    _replace_forward(decoder, _hand_through)
+    decoder.__dict__["forward"] = _hand_through
     try:
         yield output_layer(mlm)
     finally:
-        if before is None:
-            _restore_forward(decoder)
-        else:
-            _replace_forward(decoder, before)
+        del decoder.__dict__["forward"]
+        if before is not None:
+            decoder.__dict__["forward"] = before
 
 
 def plain_decoder(mlm: PreTrainedModel) -> nn.Linear:
@@ -160,28 +159,17 @@ def plain_decoder(mlm: PreTrainedModel) -> nn.Linear:
 @torch.no_grad()
 def _check_bypass(mlm: PreTrainedModel, decoder: nn.Linear) -> None:
     """Compare the logits of two tokens with the decoder applied by hand: some architectures scale or cap them."""
-    training = mlm.training
+    training, inputs = mlm.training, list[Tensor]()
     mlm.eval()
     ids = torch.tensor([[1, 2]], device=decoder.weight.device)
-    mask = torch.ones_like(ids)
-    inputs: list[Tensor] = []
     handle = decoder.register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
     try:
-        logits = mlm(input_ids=ids, attention_mask=mask).logits
+        logits = mlm(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
     finally:
         handle.remove()
         mlm.train(training)
     if not inputs or not torch.equal(decoder(inputs[0]).view(-1), logits.view(-1)):
         raise ModelError(f"{type(mlm).__name__} changes its logits after the output layer: its head cannot be bypassed")
-
-
-def _replace_forward(module: nn.Module, forward: Callable[..., Any]) -> None:
-    # An instance attribute: it hides the class's method, and deleting it undoes it.
-    module.__dict__["forward"] = forward
-
-
-def _restore_forward(module: nn.Module) -> None:
-    module.__dict__.pop("forward", None)
 
 
 def _hand_through(hidden: Tensor) -> Tensor:
@@ -210,10 +198,7 @@ def pack(features: Mapping[str, Any]) -> tuple[Tensor, list[int]]:
 
 @contextmanager
 def every_pooling_allowed() -> Iterator[None]:
-    """Within the context the stock class takes the poolings that exist in the fused head only.
-
-    Outside plain sentence-transformers refuses a folder with one of them, as it should: its own head would sum.
-    """
+    """Within the context the stock class takes the poolings of the fused head, too; elsewhere it refuses a folder."""
     modes = SpladePooling.SPLADE_POOLING_MODES
     SpladePooling.SPLADE_POOLING_MODES = tuple(POOLINGS)
     try:

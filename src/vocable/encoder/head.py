@@ -6,7 +6,7 @@ just the winning token of every *active* term: it recomputes those few dot produ
 pooling recomputes a block of logits in the backward pass.
 
 On CUDA, Triton's kernels do the same (`head_triton.py`). Where a processor has fast 8-bit integers, they first find the
-few terms that can be active at all (`screen.py`).
+few terms that can be active at all (`int8_screening.py`).
 
 Letters: b texts, n tokens of all texts together (packed, no padding), d size of the decoder's input, v output terms.
 """
@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from vocable.encoder.int8_screening import logits_where, reduce_texts, runs, screening_pays, upper_bounds
+from vocable.encoder.int8_screening import int8_is_faster, logits_where, reduce_texts, runs, upper_bounds
 from vocable.encoder.poolings import Reduction
 from vocable.errors import ArgumentError
 
@@ -73,9 +73,12 @@ def sparse_head(
     if torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
         hidden, weight = hidden.to(dtype), weight.to(dtype)
-    max_pool, sum_pool = _pools(hidden, weight)
-    pool = max_pool if pooling == "max" else sum_pool
-    pooled: Tensor = pool.apply(hidden, weight, bias, tuple(offsets), activation)
+    pools: tuple[Any, Any] = _MaxPool, _SumPool
+    if _triton_serves(hidden.device, hidden.dtype, weight.dtype):
+        from vocable.encoder import head_triton
+
+        pools = head_triton.MaxPool, head_triton.SumPool
+    pooled: Tensor = pools[pooling == "sum"].apply(hidden, weight, bias, tuple(offsets), activation)
     return pooled
 
 
@@ -90,15 +93,6 @@ def max_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Seq
         reduce_texts(torch.amax, hidden @ weight[block].T, texts, best[:, block])
     # The same bias for every token: adding it to the winner alone gives the same maximum.
     return best.float() if bias is None else best.float() + bias.float()
-
-
-def _pools(hidden: Tensor, weight: Tensor) -> tuple[Any, Any]:
-    """The functions of max and sum pooling for such numbers."""
-    if _triton_serves(hidden.device, hidden.dtype, weight.dtype):
-        from vocable.encoder import head_triton
-
-        return head_triton.MaxPool, head_triton.SumPool
-    return _MaxPool, _SumPool
 
 
 @cache  # so that every kind of input is decided, and logged, once
@@ -131,7 +125,7 @@ def _triton_version() -> tuple[int, ...]:
 
 def _positive_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Sequence[int]) -> Tensor:
     """`max_logits` where they are positive; whatever is not above zero may stand for those that are not."""
-    if screening_pays(hidden, weight):
+    if int8_is_faster(hidden, weight):
         # Not a number counts as possible: let it be seen.
         possible = (upper_bounds(hidden, weight, bias, offsets) <= 0).logical_not_()
         if possible.count_nonzero() <= SCREENED * possible.numel():

@@ -16,12 +16,11 @@ from tempfile import TemporaryDirectory
 from threading import RLock
 from typing import Any, NamedTuple, TypeVar, get_args
 
-import torch
 from huggingface_hub import HfApi, try_to_load_from_cache
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
 from safetensors import SafetensorError
 from sentence_transformers import SparseEncoder
-from sentence_transformers.base.modules import Transformer
+from sentence_transformers.base.modules import Router, Transformer
 from sentence_transformers.sparse_encoder.modules import SpladePooling
 from sentence_transformers.util import fullname, load_file_path
 from torch import nn
@@ -124,24 +123,24 @@ def sparse_encoder(
         mlm.config.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
         transformer = Given(folder, transformer_task="fill-mask")
-        pool = SpladePooling(pooling)
+        pool = SpladePooling(pooling_of(pooling).name)
     transformer.__class__ = Transformer if output_vocabulary(mlm) is None else OutputVocabularyTransformer
     transformer.processor = transformer.input_formatter.processor = tokenizer
     return fuse(SparseEncoder(modules=[transformer, pool], device=device or str(mlm.device))).eval()
 
 
 def save_model(model: SparseEncoder, output: str | Path) -> None:
-    """Write all of `model` to the folder `output`, whole or not at all.
+    """Write all of `model` to the folder `output`, whole or not at all; with a model card if it has two roles.
 
     Raises:
         ArgumentError: `output` is there already, or is being made by another command.
     """
-    with replacing_folder(output) as unfinished:
-        model.save_pretrained(str(unfinished), create_model_card=False)
+    with replacing_folder(output) as folder:
+        model.save_pretrained(str(folder), create_model_card=isinstance(model[0], Router))
 
 
 def locate(name: str | Path) -> str:
-    """Return where the files of a model are: the folder of a built-in or a package's, a folder, or a Hub id.
+    """Return where the files of a model are: a folder or a Hub id.
 
     Raises:
         ModelError: a package that is not installed, or neither a folder nor a model on the Hub.
@@ -162,9 +161,7 @@ def locate(name: str | Path) -> str:
 def open_model(name: str | Path, open_place: Callable[[str], M]) -> M:
     """Open a model with the host libraries, which make up at random whatever weights are missing.
 
-    Args:
-        name: as for `load`.
-        open_place: opens the model of a folder or a Hub id.
+    `name` is as for `load`; `open_place` opens the model of a folder or a Hub id.
 
     Raises:
         ModelError: nothing is there, it cannot be read, or weights or a tokenizer are missing.
@@ -175,7 +172,7 @@ def open_model(name: str | Path, open_place: Callable[[str], M]) -> M:
     with _reading(name), _weights_whole(name):
         model = open_place(place)
     for module in model.modules() if isinstance(model, nn.Module) else ():
-        check_tokenizer(name, getattr(module, "tokenizer", None))
+        _check_tokenizer(name, getattr(module, "tokenizer", None))
     return model
 
 
@@ -188,7 +185,7 @@ def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
     place = locate(name)
     with _reading(name, "no tokenizer could be read here"):
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(place)
-    check_tokenizer(name, tokenizer)
+    _check_tokenizer(name, tokenizer)
     return tokenizer
 
 
@@ -219,28 +216,22 @@ def load_target(target: str | Path | SparseEncoder | PreTrainedTokenizerBase) ->
         raise ModelError(f"{target}: its weights are damaged ({error})") from error
     except (OSError, ValueError, HFValidationError):  # no configuration, or no weights
         return Target(tokenizer, None)
-    check_weights(target, model, loading["missing_keys"])
+    _check_weights(target, model, loading["missing_keys"])
     return Target(tokenizer, model)
 
 
-def check_tokenizer(name: str | Path, tokenizer: Any) -> None:
-    """Refuse what transformers makes up for a folder without a tokenizer: one that knows nothing but special tokens.
-
-    Raises:
-        ModelError: it is such a one.
-    """
-    known = isinstance(tokenizer, PreTrainedTokenizerBase)
-    if known and set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
+def _check_tokenizer(name: str | Path, tokenizer: Any) -> None:
+    """Refuse what transformers makes up for a folder without a tokenizer: one that knows nothing but special tokens."""
+    if isinstance(tokenizer, PreTrainedTokenizerBase) and set(tokenizer.get_vocab()) <= set(
+        tokenizer.all_special_tokens
+    ):
         raise ModelError(f"{name}: its tokenizer is missing")
 
 
-def check_weights(name: str | Path, model: PreTrainedModel, missing: Collection[str]) -> None:
-    """Refuse a model of which transformers has made weights up.
+def _check_weights(name: str | Path, model: PreTrainedModel, missing: Collection[str]) -> None:
+    """Refuse a model of which transformers has made up weights; the `ModelError` names the first three.
 
     A pooler that only a classification would use may be missing, as may what is no parameter.
-
-    Raises:
-        ModelError: there are `missing` parameters; it names the first three.
     """
     kind = type(model).__name__
     classifies = kind.endswith("ForSequenceClassification")
@@ -248,8 +239,7 @@ def check_weights(name: str | Path, model: PreTrainedModel, missing: Collection[
     lost = sorted(key for key in missing if key in parameters and (classifies or "pooler." not in key))
     if not lost:
         return
-    more = f" and {len(lost) - SHOWN} more" if len(lost) > SHOWN else ""
-    named = f"{', '.join(lost[:SHOWN])}{more}"
+    named = ", ".join(lost[:SHOWN]) + (f" and {len(lost) - SHOWN} more" if len(lost) > SHOWN else "")
     if kind.endswith("ForMaskedLM") and not any(key.startswith(f"{model.base_model_prefix}.") for key in lost):
         raise ModelError(f"{name} has no masked-language-model head, or not all of it (no {named}): {NEW_HEAD}")
     raise ModelError(f"{name}: weights are missing: {named}")
@@ -271,16 +261,13 @@ def _reading(name: str | Path, what: str | None = None) -> Iterator[None]:
 
 @contextmanager
 def _weights_whole(name: str | Path) -> Iterator[None]:
-    """Within the context whatever model of transformers is opened is checked, also by sentence-transformers.
-
-    That library does not pass on what transformers says about missing weights.
-    """
+    """Within the context every model that is opened is checked: sentence-transformers does not report lost weights."""
     with _OPENING:
         stock = PreTrainedModel.__dict__["from_pretrained"]
 
         def checked(cls: Any, /, *args: Any, output_loading_info: bool = False, **settings: Any) -> Any:
             model, loading = stock.__func__(cls, *args, output_loading_info=True, **settings)
-            check_weights(name, model, loading["missing_keys"])
+            _check_weights(name, model, loading["missing_keys"])
             return (model, loading) if output_loading_info else model
 
         PreTrainedModel.from_pretrained = classmethod(checked)
@@ -349,14 +336,7 @@ def _is_headless(mlm: PreTrainedModel, missing: Collection[str]) -> bool:
 
 
 def _with_new_head(name: str | Path, place: str, trust_remote_code: bool) -> PreTrainedModel:
-    """Open an encoder and give it a new head: transform at identity, decoder tied to the input embeddings, bias zero.
-
-    A random head would have to be learned before the encoder learns anything; with the identity the decoder compares
-    the encoder's output with the embeddings from the first step on.
-
-    Raises:
-        ModelError: there is no masked-language-model class for this architecture.
-    """
+    """Open an encoder with a new head: transform at identity, decoder tied to the input embeddings, bias zero."""
     config = AutoConfig.from_pretrained(place, trust_remote_code=trust_remote_code)
     config.tie_word_embeddings = True
     try:
@@ -369,15 +349,10 @@ def _with_new_head(name: str | Path, place: str, trust_remote_code: bool) -> Pre
     decoder = mlm.get_output_embeddings()
     for module in mlm.modules():
         if isinstance(module, nn.Linear) and module is not decoder and module not in encoder_modules:
-            _make_identity(module)
+            nn.init.eye_(module.weight)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
     if decoder.bias is not None:
         nn.init.zeros_(decoder.bias)
     mlm.tie_weights()
     return mlm
-
-
-def _make_identity(linear: nn.Linear) -> None:
-    with torch.no_grad():
-        nn.init.eye_(linear.weight)
-        if linear.bias is not None:
-            nn.init.zeros_(linear.bias)

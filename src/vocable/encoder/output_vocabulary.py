@@ -1,17 +1,13 @@
 """Output terms that are not the tokenizer's tokens: a layer beside a model's own decoder, and how it is saved.
 
-The layer is a `Linear` of its own, registered in the masked language model as `output_vocabulary`. The decoder passes
-its input on to it, so the model's `logits` [b, s, v'] are those of the layer's terms. No weight of the model is
-replaced, and none is untied: the host libraries save, load, move and train the layer like any other parameter.
+The layer is registered in the masked language model as `output_vocabulary`. The decoder passes its input on to it, so
+the `logits` [b, s, v'] are those of the layer's terms; no weight of the model is replaced or untied. A saved model has
 
-On disk it is two things more in an ordinary checkpoint folder:
-
-    model.safetensors          also holds output_vocabulary.weight and output_vocabulary.bias
+    model.safetensors          also output_vocabulary.weight and output_vocabulary.bias
     output_vocabulary.jsonl    the v' terms, one JSON string a line, in the order of the rows
 
-That the weights lie among the model's is what makes stock loaders speak up: transformers loads the model with its own
-decoder and reports `output_vocabulary.*` as unexpected. A saved `SparseEncoder` names the module below, which
-sentence-transformers refuses to load unless it is told to trust code from outside.
+transformers reports these weights as unexpected; of a saved `SparseEncoder` sentence-transformers refuses the module
+below unless it is told to trust code from outside.
 
 Letters: b texts, s tokens, d size of the decoder's input, v' terms.
 """
@@ -21,7 +17,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -85,12 +80,9 @@ def pass_on(mlm: PreTrainedModel) -> None:
 
 
 def restore_output_vocabulary(mlm: PreTrainedModel, place: str, **where: Any) -> None:
-    """Give `mlm` the output vocabulary that is saved beside it, if there is one.
+    """Give `mlm` the output vocabulary that is saved at `place`, a folder or a Hub id, if there is one.
 
-    Args:
-        mlm: what was loaded from `place`.
-        place: a folder or a Hub id.
-        where: subfolder, token, revision and the like, as `load_file_path` takes them.
+    `where` is subfolder, token, revision and the like, as `load_file_path` takes them.
 
     Raises:
         ModelError: the terms are there, but their weights are not, or are not as many.
@@ -124,13 +116,14 @@ def read_terms(path: str | Path) -> list[str]:
     """
     place = str(path)
     lines = Path(path).read_bytes().removesuffix(b"\n").split(b"\n")
-    terms = [_term(line, place, number) for number, line in enumerate(lines, start=1)]
+    terms = [json_string(line, place, number) for number, line in enumerate(lines, start=1)]
     for number, fault in _faults(terms):
         raise DataError(fault, place=place, line=number)
     return terms
 
 
-def _term(line: bytes, place: str, number: int) -> str:
+def json_string(line: str | bytes, place: str, number: int) -> str:
+    """Return the term in a line of JSON; raises `DataError` with the line's number where it is something else."""
     try:
         term = json.loads(line)
     except ValueError:
@@ -154,8 +147,12 @@ class OutputVocabularyTransformer(Transformer):
     """The host library's fill-mask `Transformer`, with the output vocabulary that is saved beside the model."""
 
     def __init__(self, model_name_or_path: str, **settings: Any) -> None:
-        with weights_expected():
+        logger = logging.getLogger("transformers.modeling_utils")
+        logger.addFilter(_has_more_to_say)
+        try:
             super().__init__(model_name_or_path, **settings)
+        finally:
+            logger.removeFilter(_has_more_to_say)
         given = settings.get("model_kwargs") or {}
         where = {key: given[key] for key in ("subfolder", "token", "revision", "local_files_only") if key in given}
         restore_output_vocabulary(self.auto_model, model_name_or_path, **where)
@@ -184,17 +181,7 @@ class _Terms:
         return [self._terms[i] for i in ids]
 
 
-@contextmanager
-def weights_expected() -> Iterator[None]:
-    """Within the context transformers does not report the weights of an output vocabulary as unexpected."""
-    logger = logging.getLogger("transformers.modeling_utils")
-    logger.addFilter(_has_more_to_say)
-    try:
-        yield
-    finally:
-        logger.removeFilter(_has_more_to_say)
-
-
 def _has_more_to_say(record: logging.LogRecord) -> bool:
+    """Leave out what transformers logs about the weights of an output vocabulary, which it does not expect."""
     report = record.getMessage()
     return f"{LAYER}." not in report or any(word in report for word in ("MISSING", "MISMATCH", "CONVERSION"))

@@ -40,10 +40,6 @@ class Pooling:
         return self.one_row is None
 
 
-def _first_tokens(hidden: Tensor, offsets: list[int]) -> Tensor:
-    return hidden[offsets[:-1]]
-
-
 def _means(hidden: Tensor, offsets: list[int]) -> Tensor:
     from torch import stack
 
@@ -55,7 +51,7 @@ POOLINGS = {
     for pooling in (
         Pooling("max", "max"),
         Pooling("sum", "sum"),
-        Pooling("cls", "max", _first_tokens),
+        Pooling("cls", "max", lambda hidden, offsets: hidden[offsets[:-1]]),
         Pooling("mean-before-head", "max", _means),
     )
 }
@@ -74,15 +70,10 @@ def pooling_of(name: str) -> Pooling:
 
 
 def rows_to_pool(hidden: Tensor, offsets: list[int], pooling: str) -> tuple[Tensor, list[int]]:
-    """Return the rows that a text's terms are pooled from, and the texts' offsets: its tokens, or one row of its own.
-
-    Args:
-        hidden: [n, d], the tokens of all texts one after the other.
-        offsets: b + 1 positions; text i owns the tokens offsets[i] to offsets[i + 1].
-        pooling: a name in `POOLINGS`.
+    """Return the rows [., d] that the texts' terms are pooled from, of `hidden` [n, d], and the texts' b + 1 offsets.
 
     Raises:
-        ArgumentError: a text without a single token, of which there is no such row.
+        ArgumentError: a text without a single token, of which there is no row.
     """
     one_row = POOLINGS[pooling].one_row
     if one_row is None:

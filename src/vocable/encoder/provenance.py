@@ -54,13 +54,9 @@ def new_tokens(model: SparseEncoder) -> NDArray[np.int64] | None:
 
 
 def record(model: SparseEncoder, verb: str, *, new: NDArray[np.int64] | None = None, **figures: Any) -> None:
-    """Write a step into the provenance of `model`, in place.
+    """Write the step `verb` with its figures (JSON values) into the provenance of `model`, in place.
 
-    Args:
-        model: a model with one encoder.
-        verb: what was done.
-        new: the ids of the terms that are new to it; None leaves those that it has.
-        figures: settings and figures of the step, as JSON values.
+    `new` are the ids of the terms that are new to it; None leaves those that it has.
     """
     step = json.loads(json.dumps({"verb": verb, **figures}))  # plain values: the same before and after saving
     notes = {**_notes(model), "provenance": [*provenance(model), step]}
@@ -84,11 +80,7 @@ def splitter_name(model: SparseEncoder) -> str:
 
 
 def read_old_files(model: SparseEncoder, source: str) -> None:
-    """Take what the files of version 0.1 beside the model say into its configuration, if it says nothing itself.
-
-    Args:
-        model: what was loaded from `source`.
-        source: a folder or a Hub id.
+    """Take what the files of version 0.1 at `source` say into the model's configuration, if it says nothing itself.
 
     Raises:
         ModelError: such a file is damaged.

@@ -1,10 +1,9 @@
 """Roles: which of a model's modules encode queries and documents, and models whose two encoders are not the same.
 
-`asymmetric` puts two encoders into one model. `inference_free` replaces the encoder of queries by a table: a query is
-its distinct tokens, each with a weight that is looked up, and the score of a query q and a document d is the sum of
-weight_t w_t(d) over the tokens t of q. With weights of 1 queries are binary, as in SPLADE-doc (Formal et al. 2021,
-arXiv 2109.10086); IDF enters as in Geng et al. (2024, arXiv 2411.04403); and a training can move the weights. Both are
-stock sentence-transformers models with a `Router`, saved and loaded as such.
+`asymmetric` puts two encoders into one model. `inference_free` replaces the encoder of queries by a table: the score of
+a query q and a document d is the sum of weight_t w_t(d) over the distinct tokens t of q. With weights of 1 queries are
+binary, as in SPLADE-doc (Formal et al. 2021, arXiv 2109.10086); IDF enters as in Geng et al. (2024, arXiv 2411.04403).
+Both are stock sentence-transformers models with a `Router`.
 
 Letters: b texts, v terms, n documents.
 """
@@ -13,7 +12,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Sequence
-from itertools import accumulate, islice
+from itertools import accumulate
 from typing import Any, Literal
 
 import numpy as np
@@ -29,14 +28,13 @@ from transformers import PreTrainedTokenizerBase
 from vocable.encoder.fuse import fuse, splade_modules
 from vocable.encoder.output_vocabulary import output_layer, output_vocabulary
 from vocable.encoder.provenance import record
-from vocable.encoder.terms import terms
+from vocable.encoder.terms import terms, token_ids
 from vocable.errors import ArgumentError, ModelError, check_texts
 
 Role = Literal["query", "document"]
 Formula = Literal["bm25", "log"]
 
 PROMPTS = {"query": ("query",), "document": ("document", "passage", "corpus")}
-BATCH = 1000  # texts tokenized at a time
 
 
 def route(model: SparseEncoder, role: Role) -> Sequence[nn.Module]:
@@ -58,11 +56,9 @@ def static_embedding(model: SparseEncoder, role: Role) -> SparseStaticEmbedding 
 
 
 def asymmetric(queries: SparseEncoder, documents: SparseEncoder) -> SparseEncoder:
-    """A model that encodes queries as `queries` does and documents as `documents` does; both are left as they are.
+    """Return a model that encodes queries as `queries` does and documents as `documents` does, which stay as they are.
 
-    Args:
-        queries: a model from `vocable.load`. Of an asymmetric one, the way of its queries is taken.
-        documents: likewise.
+    Of an asymmetric model the encoder of the role is taken.
 
     Raises:
         ModelError: they have not the same terms, or one has an output vocabulary of its own.
@@ -102,23 +98,17 @@ def refuse_output_vocabulary(model: SparseEncoder) -> None:
 def document_frequencies(
     texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, *, size: int | None = None
 ) -> tuple[NDArray[np.int64], int]:
-    """In how many texts each token occurs, and how many texts there are.
+    """Return in how many of `texts`, which are read once, each token occurs, int64 [v], and how many texts there are.
 
-    Args:
-        texts: read once, in a stream; counted to their ends, however long the model reads.
-        tokenizer: the document encoder's. The special tokens that it puts around a text are not counted.
-        size: v, for a head that is wider than the tokenizer; by default the highest id and one.
-
-    Returns:
-        int64 [v], and n.
+    Texts are counted to their ends, without the special tokens around them. `size` is v for a head that is wider than
+    the tokenizer; by default the highest id and one.
     """
     check_texts(texts)
     counts = np.zeros(size or 1 + max(tokenizer.get_vocab().values()), dtype=np.int64)
-    documents, stream = 0, iter(texts)
-    while batch := list(islice(stream, BATCH)):
-        documents += len(batch)
-        for ids in tokenizer(batch, add_special_tokens=False, verbose=False)["input_ids"]:
-            counts[np.unique(np.asarray(ids, dtype=np.int64))] += 1
+    documents = 0
+    for ids in token_ids(tokenizer, texts):
+        documents += 1
+        counts[np.unique(np.asarray(ids, dtype=np.int64))] += 1
     return counts, documents
 
 
@@ -155,15 +145,7 @@ def idf(frequencies: NDArray[np.int64], documents: int, *, formula: Formula = "b
 
 
 def static_lookup(static: SparseStaticEmbedding, tokens: Sequence[Sequence[int]]) -> csr_array:
-    """The vectors that `static` gives texts, without the b x v matrices by which it does.
-
-    Args:
-        static: the table, its weights [v].
-        tokens: the token ids of each of b texts. How often a token occurs does not count.
-
-    Returns:
-        [b, v] csr_array of float32 weights > 0, indices sorted.
-    """
+    """The vectors, float32 [b, v], that `static` gives b texts of these token ids, without its b x v matrices."""
     weights = static.weight.detach().float().cpu().numpy()
     columns = [np.unique(np.asarray(ids, dtype=np.int32)) for ids in tokens]
     columns = [found[weights[found] > 0] for found in columns]
@@ -208,7 +190,16 @@ def inference_free(
     if not isinstance(transformer, Transformer):
         raise ModelError("the model has no document encoder whose terms could be looked up")
     tokenizer = copy.deepcopy(transformer.tokenizer)  # with a length of its own
-    _fit_head(transformer, tokenizer)
+    # A stock table of weights has as many columns as its tokenizer has tokens: cut the head to them.
+    mlm, size = transformer.auto_model, len(tokenizer)
+    columns = output_layer(mlm).out_features
+    if columns < size or max(tokenizer.get_vocab().values()) >= size:
+        raise ModelError(
+            f"the {size:,} tokens of the tokenizer are not the first {size:,} of the {columns:,} terms: "
+            "queries cannot be looked up"
+        )
+    if columns > size:
+        mlm.resize_token_embeddings(size)
     values, counted = np.ones(len(tokenizer), dtype=np.float32), None
     if texts is not None:
         frequencies, counted = document_frequencies(texts, tokenizer)
@@ -217,29 +208,12 @@ def inference_free(
         values = idf(frequencies, counted, formula=formula)
     values[tokenizer.all_special_ids] = 0
     queries = SparseStaticEmbedding(tokenizer, torch.from_numpy(values), frozen=not trainable)
-    limits = getattr(transformer.auto_model.config, "active_terms", None) or {}
-    transformer.auto_model.config.active_terms = {role: k for role, k in limits.items() if role != "query"}
+    limits = getattr(mlm.config, "active_terms", None) or {}
+    mlm.config.active_terms = {role: k for role, k in limits.items() if role != "query"}
     made = routed([queries], documents, model, {"document": own_prompt(model, "document")})
     figures: dict[str, Any] = {} if counted is None else {"formula": formula, "documents": counted}
     record(made, "inference-free", weights=weights, trainable=trainable, **figures)
     return made
-
-
-def _fit_head(transformer: Transformer, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Cut the head to the tokens, in place: a stock table of weights has as many columns as its tokenizer has tokens.
-
-    Raises:
-        ModelError: the tokens' ids have gaps, or some have no column.
-    """
-    mlm, tokens = transformer.auto_model, len(tokenizer)
-    columns = output_layer(mlm).out_features
-    if columns < tokens or max(tokenizer.get_vocab().values()) >= tokens:
-        raise ModelError(
-            f"the {tokens:,} tokens of the tokenizer are not the first {tokens:,} of the {columns:,} terms: "
-            "queries cannot be looked up"
-        )
-    if columns > tokens:
-        mlm.resize_token_embeddings(tokens)
 
 
 def trainable_tables(model: SparseEncoder) -> list[SparseStaticEmbedding]:

@@ -1,24 +1,15 @@
-"""The names of a model's output terms: the one place that knows which vocabulary the vectors speak.
+"""The output terms of a model: their names, the words of a text, and which terms stand in a text.
 
-The words of a text, as a tokenizer's normalization leaves them, and where they stand in it.
+A splitter finds the words of a text and normalizes each as the model's tokenizer normalizes a text, so that two
+spellings are one word if the model reads them as one:
 
     words         letters, digits, marks and underscores in a row
     whitespace    whatever stands between white space
 
-A word is normalized as the model's tokenizer normalizes a text (an uncased one lower-cases it), so that two spellings
-are one word if the model reads them as one. Any function that gives the same may take their place, in Python. It
-cannot be named in a recipe, on the command line or in a model's folder: to import what a name says is to run it.
+The terms that stand in a text are its tokens; of a model with an output vocabulary of its own they are looked for among
+its words. Every other term of its vector is an expansion.
 
-Which output terms stand in a text itself, and how often: what is left of its vector is the model's expansion.
-
-Where the output terms are the tokenizer's tokens, they are the tokens of the text. An output vocabulary of a model's
-own has no tokenizer: there a term is looked for among the words of the text.
-
-Letters: m texts, v output terms.
-
-The entries of vectors that are expansions: terms that the text itself does not have.
-
-Letters: m vectors, e entries of theirs, v output vocabulary.
+Letters: m texts or vectors, v output terms, e entries of the vectors.
 """
 
 from __future__ import annotations
@@ -29,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b
+from itertools import islice
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -63,6 +55,21 @@ def fingerprint(names: list[str]) -> str:
     return blake2b("\n".join(names).encode(), digest_size=8).hexdigest()
 
 
+def token_ids(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> Iterator[list[int]]:
+    """Yield the tokens of each text to its end, however long the model reads, without special tokens around them."""
+    stream = iter(texts)
+    while batch := list(islice(stream, BATCH)):
+        yield from tokenizer(batch, add_special_tokens=False, return_attention_mask=False, verbose=False)["input_ids"]
+
+
+def backend_of(tokenizer: PreTrainedTokenizerBase) -> Any:
+    """Return the tokenizer of the `tokenizers` library in `tokenizer`; raises `ModelError` where there is none."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        raise ModelError(f"{type(tokenizer).__name__} is not made with the tokenizers library: save it as a fast one")
+    return backend
+
+
 class Word(NamedTuple):
     """A normalized word and the characters of the text that it is: `text[start:end]`."""
 
@@ -85,7 +92,7 @@ def splitter(tokenizer: PreTrainedTokenizerBase, name: str = "words") -> Splitte
     """
     if name not in PATTERNS:
         raise ArgumentError(f"splitter must be one of {', '.join(PATTERNS)}, not {name!r}")
-    normalizer = _backend_normalizer(tokenizer)
+    normalizer = backend_of(tokenizer).normalizer
     cutter = pre_tokenizers.Split(Regex(PATTERNS[name]), "removed", invert=True)
 
     def split(text: str) -> list[Word]:
@@ -99,24 +106,12 @@ def splitter(tokenizer: PreTrainedTokenizerBase, name: str = "words") -> Splitte
 
 
 def normal_form(tokenizer: PreTrainedTokenizerBase) -> Callable[[str], str]:
-    """What the tokenizer's normalization makes of a word: words with the same form are one to the model.
-
-    Raises:
-        ModelError: a tokenizer without a backend of the `tokenizers` library.
-    """
-    normalizer = _backend_normalizer(tokenizer)
+    """Return what the tokenizer's normalization makes of a word: words with the same form are one to the model."""
+    normalizer = backend_of(tokenizer).normalizer
     return (lambda word: word) if normalizer is None else normalizer.normalize_str
 
 
-def _backend_normalizer(tokenizer: PreTrainedTokenizerBase) -> Any:
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None:
-        raise ModelError(f"{type(tokenizer).__name__} is not made with the tokenizers library: save it as a fast one")
-    return backend.normalizer
-
-
 Words = Literal["any", "words", "whitespace"]
-Columns = Callable[[Sequence[str]], list[Counter[int]]]
 
 BATCH = 1000  # texts tokenized at a time
 WORD_MARKS = ("", "Ġ", "▁")  # in front of a term that begins a word, by tokenizer family
@@ -124,12 +119,11 @@ SPELLED = (re.compile(r"\w+|[^\w\s]"), re.compile(r"\S+"))
 REMEMBERED = 1 << 20  # words whose terms are looked up once
 
 
-def own_terms(
+def input_terms(
     model: SparseEncoder,
     texts: Sequence[str],
     *,
     words: Words = "any",
-    advance: Callable[[int], object] = lambda done: None,
 ) -> csr_array:
     """How often each output term of `model` stands in each text, also beyond the length at which the model cuts it.
 
@@ -143,7 +137,6 @@ def own_terms(
             "any": the words and marks of the text, as they are spelled, as the model's tokenizer normalizes them, in
             lower case, and without accents; a term counts once at each place where any of these is the term. "words"
             or "whitespace": only what that splitter (`vocable.encoder.terms`) finds.
-        advance: called with the number of texts done after every batch.
 
     Returns:
         [m, v] csr_array of float32 counts.
@@ -157,17 +150,14 @@ def own_terms(
         raise ArgumentError(f"words must be one of {', '.join(get_args(Words))}, not {words!r}")
     [(transformer, _), *_] = splade_modules(model)
     tokenizer, layer = transformer.tokenizer, output_vocabulary(transformer.auto_model)
-    count = _count_tokens(tokenizer) if layer is None else _count_words(tokenizer, layer, words)
+    counters = _count_tokens(tokenizer, texts) if layer is None else _count_words(tokenizer, layer, words, texts)
     size = output_layer(transformer.auto_model).out_features
     lengths, columns, counts = [0], [np.empty(0, np.int32)], [np.empty(0, np.float32)]
-    for start in range(0, len(texts), BATCH):
-        batch = texts[start : start + BATCH]
-        for found in count(batch):
-            known = sorted(column for column in found if column < size)
-            lengths.append(len(known))
-            columns.append(np.array(known, dtype=np.int32))
-            counts.append(np.array([found[column] for column in known], dtype=np.float32))
-        advance(len(batch))
+    for counter in counters:
+        known = sorted(column for column in counter if column < size)
+        lengths.append(len(known))
+        columns.append(np.array(known, dtype=np.int32))
+        counts.append(np.array([counter[column] for column in known], dtype=np.float32))
     parts = np.concatenate(counts), np.concatenate(columns), np.cumsum(lengths)
     return as_vectors(csr_array(parts, shape=(len(texts), size)))
 
@@ -180,32 +170,26 @@ def special_columns(model: SparseEncoder) -> np.ndarray:
     return np.sort(np.array(transformer.tokenizer.all_special_ids, dtype=np.int64))
 
 
-def _count_tokens(tokenizer: PreTrainedTokenizerBase) -> Columns:
+def _count_tokens(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> Iterator[Counter[int]]:
     around = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
-
-    def count(texts: Sequence[str]) -> list[Counter[int]]:
-        batch = tokenizer(list(texts), add_special_tokens=False, return_attention_mask=False, verbose=False)
-        return [Counter(token for token in ids if token not in around) for ids in batch["input_ids"]]
-
-    return count
+    return (Counter(token for token in ids if token not in around) for ids in token_ids(tokenizer, texts))
 
 
-def _count_words(tokenizer: PreTrainedTokenizerBase, layer: OutputVocabulary, words: Words) -> Columns:
-    columns_of = _by_spelling(layer) if words == "any" else _by_normal_form(tokenizer, layer)
+def _count_words(
+    tokenizer: PreTrainedTokenizerBase, layer: OutputVocabulary, words: Words, texts: Iterable[str]
+) -> Iterator[Counter[int]]:
+    if words == "any":
+        columns_of = _by_spelling(layer)
+    else:
+        normalize = normal_form(tokenizer)
+        columns = {normalize(term): (column,) for column, term in enumerate(layer.terms)}
+        columns_of = lambda word: columns.get(word, ())  # noqa: E731
     split = [splitter(tokenizer, name) for name in PATTERNS if words in ("any", name)]
     patterns = SPELLED if words == "any" else ()
-
-    def places(text: str) -> Iterator[tuple[int, str]]:
-        for pattern in patterns:
-            yield from ((match.start(), match[0]) for match in pattern.finditer(text))
-        for cut in split:
-            yield from ((start, word) for word, start, _ in cut(text))
-
-    def count(texts: Sequence[str]) -> list[Counter[int]]:
-        found = ({(start, column) for start, word in places(text) for column in columns_of(word)} for text in texts)
-        return [Counter(column for _, column in pairs) for pairs in found]
-
-    return count
+    for text in texts:
+        places = [(match.start(), match[0]) for pattern in patterns for match in pattern.finditer(text)]
+        places += [(start, word) for cut in split for word, start, _ in cut(text)]
+        yield Counter(column for _, column in {(start, i) for start, word in places for i in columns_of(word)})
 
 
 def _by_spelling(layer: OutputVocabulary) -> Callable[[str], tuple[int, ...]]:
@@ -214,20 +198,18 @@ def _by_spelling(layer: OutputVocabulary) -> Callable[[str], tuple[int, ...]]:
 
     @lru_cache(REMEMBERED)
     def columns_of(word: str) -> tuple[int, ...]:
-        forms = {word, word.lower(), _without_accents(word.lower())}
+        forms = {word, word.lower(), without_accents(word.lower())}
         return tuple(column_of[mark + form] for form in forms for mark in WORD_MARKS if mark + form in column_of)
 
     return columns_of
 
 
-def _by_normal_form(tokenizer: PreTrainedTokenizerBase, layer: OutputVocabulary) -> Callable[[str], tuple[int, ...]]:
-    """The column of the term that a normalized word is."""
-    normalize = normal_form(tokenizer)
-    columns = {normalize(term): (column,) for column, term in enumerate(layer.terms)}
-    return lambda word: columns.get(word, ())
+def without_accents(text: str) -> str:
+    """Return the text without combining marks, as BERT's uncased tokenizer takes them away.
 
-
-def _without_accents(text: str) -> str:
+    >>> without_accents("Ångström")
+    'Angstrom'
+    """
     decomposed = unicodedata.normalize("NFD", text)
     return "".join(character for character in decomposed if unicodedata.category(character) != "Mn")
 
@@ -255,17 +237,13 @@ def expansion_entries(vectors: csr_array, own: csr_array) -> np.ndarray:
     vectors, own = as_vectors(vectors), as_vectors(own, "the texts' own terms")
     if vectors.shape != own.shape:
         raise VectorsError(f"vectors of shape {vectors.shape} and own terms of shape {own.shape} are not of one text")
-    places, standing = _places(vectors), _places(own)
+    # The number of each entry's cell, counted row by row, in ascending order.
+    places, standing = (
+        np.repeat(np.arange(part.shape[0], dtype=np.int64), np.diff(part.indptr)) * part.shape[1] + part.indices
+        for part in (vectors, own)
+    )
     at = np.minimum(np.searchsorted(standing, places), max(0, len(standing) - 1))
     return standing[at] != places if len(standing) else np.ones(len(places), dtype=bool)
-
-
-def _places(matrix: csr_array) -> np.ndarray:
-    """The number of each entry's cell, counted row by row, int64 in ascending order."""
-    m, v = matrix.shape
-    rows = np.repeat(np.arange(m, dtype=np.int64), np.diff(matrix.indptr))
-    places: np.ndarray = rows * v + matrix.indices
-    return places
 
 
 def flags(terms: np.ndarray, size: int) -> np.ndarray:

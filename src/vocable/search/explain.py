@@ -20,7 +20,7 @@ from vocable.encoder.encode import encode
 from vocable.encoder.fuse import splade_modules
 from vocable.encoder.output_vocabulary import output_vocabulary
 from vocable.encoder.roles import Role
-from vocable.encoder.terms import own_terms, terms
+from vocable.encoder.terms import input_terms, terms
 from vocable.errors import ArgumentError, VectorsError
 from vocable.tables import Table, Tabular
 
@@ -237,7 +237,7 @@ def text_terms(model: SparseEncoder, text: str) -> set[str]:
     They are those that `vocable.encoder.terms` counts.
     """
     [(transformer, _), *_] = splade_modules(model)
-    columns, layer = own_terms(model, [text]).indices.tolist(), output_vocabulary(transformer.auto_model)
+    columns, layer = input_terms(model, [text]).indices.tolist(), output_vocabulary(transformer.auto_model)
     if layer is None:
         return set(transformer.tokenizer.convert_ids_to_tokens(columns))
     return {layer.terms[column] for column in columns}

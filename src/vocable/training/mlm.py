@@ -1,19 +1,14 @@
-"""Windows kept apart from the training, and how well a model guesses their hidden tokens.
+"""The task of masked language modelling: masked batches, the loss of hidden tokens, and how well they are guessed.
 
-Which windows and which masks is a function of the seed, and tokens are masked uniformly however the training masks:
-runs on the same corpus can be compared, and so can one run before, meanwhile and after. Where whole words are masked,
-they are here, too, and there are two sets more (paper 004, section 3.2): of words of several sub-tokens only the first
-is hidden, or only the later ones, of the same words.
+The cross-entropy over many output terms makes the logits of a block of hidden tokens at a time, and takes at once what
+the backward pass needs of it: nothing but the gradients is held beside one block.
 
-Cross-entropy over the output terms, for some hundred hidden tokens and any number of terms.
+Which windows are held out, and their masks, is a function of the seed: runs on the same corpus can be compared, and one
+run before and after. Their tokens are masked uniformly however the training masks. Where whole words are masked, they
+are here, too, and of words of several sub-tokens once only the first and once only the later ones ("The Pre-Training
+Study of Expanded-SPLADE Models on Web Document Titles", §3.2).
 
-With 100,000 terms the logits of a large batch's hidden tokens are gigabytes, and so are their softmax and their
-gradient. Here they are made for a block of tokens at a time, and what the backward pass needs of a block is taken at
-once: beside one block nothing is held but the gradients themselves.
-
-Letters: m hidden tokens, d size of the decoder's input, v output terms.
-
-The task of masked language modelling: batches of masked windows, and what the decoder gets of hidden tokens.
+Letters: m hidden tokens, d size of the decoder's input, v output terms, s tokens of a text.
 """
 
 from __future__ import annotations
@@ -128,33 +123,30 @@ class Masker:
         new: NDArray[np.bool_] | None = None,
     ) -> None:
         self._settings, self._new = settings, new
-        self._common: dict[str, Any] = {
-            "rate": settings.masking_rate,
-            "mask_id": tokenizer.mask_token_id,
-            "size": size,
-        }
+        self._common: Any = {"rate": settings.masking_rate, "mask_id": tokenizer.mask_token_id, "size": size}
         self._special = np.array(sorted(set(tokenizer.all_special_ids)))
 
     def __call__(
-        self, ids: NDArray[np.int64], rng: np.random.Generator, words: NDArray[np.int64] | None = None
+        self,
+        ids: NDArray[np.int64],
+        rng: np.random.Generator,
+        words: NDArray[np.int64] | None = None,
+        part: Part = "all",
     ) -> Masked:
-        """Hide tokens of a window [s]; `words` [s] says which word each belongs to, where whole words are masked."""
+        """Hide tokens of a window [s]; `words` [s] says which word each belongs to, where whole words are masked.
+
+        With a `part`, of words of several sub-tokens only the first or the later ones: what is left helps to guess.
+        """
         if words is not None:
-            return whole_words(ids, words, rng, **self._common)
+            return whole_words(ids, words, rng, part=part, **self._common)
         if self._settings.masking == "uniform" or self._new is None:
             return self.uniform(ids, rng)
         weight = self._settings.new_token_weight
         return overlap_aware(ids, np.isin(ids, self._special), self._new[ids], rng, weight=weight, **self._common)
 
     def uniform(self, ids: NDArray[np.int64], rng: np.random.Generator) -> Masked:
-        """Hidden without regard to what is new: for texts by which ways of masking are compared."""
+        """Hide tokens without regard to what is new: for texts by which ways of masking are compared."""
         return uniform(ids, np.isin(ids, self._special), rng, **self._common)
-
-    def part_of_words(
-        self, ids: NDArray[np.int64], rng: np.random.Generator, words: NDArray[np.int64], part: Part
-    ) -> Masked:
-        """Of words of several sub-tokens only the first, or only the later ones: what is left helps to guess."""
-        return whole_words(ids, words, rng, part=part, **self._common)
 
 
 class MaskedWindows(Dataset[Masked]):
@@ -221,12 +213,7 @@ class Guesses(NamedTuple):
 
 
 def split(windows: int, held_out: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The numbers of the windows to learn from, and of those kept apart, both ascending.
-
-    Args:
-        windows: how many there are.
-        held_out: how many to keep apart; a tenth of all is the most.
-    """
+    """Return the numbers of the windows to learn from, and of `held_out`, at most a tenth, kept apart; ascending."""
     order = np.random.default_rng((seed, 0, 0, CHOICE)).permutation(windows)
     count = min(held_out, windows // LARGEST_SHARE)
     return np.sort(order[count:]), np.sort(order[:count])
@@ -261,7 +248,7 @@ class HeldOut:
                 continue
             self._sets["all"].append(masker(ids, rng, words))
             for name, part in PART_SETS.items():
-                masked = masker.part_of_words(ids, np.random.default_rng((seed, 0, i, PARTS)), words, part)
+                masked = masker(ids, np.random.default_rng((seed, 0, i, PARTS)), words, part)
                 if (masked.labels != IGNORED).any():
                     self._sets[name].append(masked)
         self._new = None if new is None or not new.any() else torch.from_numpy(new)

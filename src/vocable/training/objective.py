@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from vocable.encoder.encode import TextEncoder
 from vocable.encoder.roles import Role
-from vocable.encoder.terms import own_terms, terms
+from vocable.encoder.terms import input_terms, terms
 from vocable.evaluation.wackiness import wackiness, without_itself
 from vocable.objectives.losses import AnyLoss, Batch, Queue, top_k_mask
 from vocable.objectives.regularizers import OneSide, Regularizers, Statistic
@@ -91,14 +91,14 @@ class Sample:
     def scores(self, model: SparseEncoder) -> Tensor:
         """The Wackiness Scores [v] by this model as it is; 0 for a term that is nobody's expansion."""
         documents = TextEncoder(model).encode(self._documents)
-        counts = own_terms(model, self._documents)
+        counts = input_terms(model, self._documents)
         index = ExactIndex(documents)
         if self._queries is None:
             rows = without_itself(index.search(documents, self._k + 1).rows, np.arange(len(self._documents)))
             found = wackiness(documents, counts, rows, counts)
         else:
             queries = TextEncoder(model, "query").encode(self._queries)
-            found = wackiness(queries, own_terms(model, self._queries), index.search(queries, self._k).rows, counts)
+            found = wackiness(queries, input_terms(model, self._queries), index.search(queries, self._k).rows, counts)
         return torch.from_numpy(np.nan_to_num(found.scores, nan=0.0)).float()
 
 

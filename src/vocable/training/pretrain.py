@@ -7,7 +7,7 @@ killed and resumed sees exactly what it would have seen.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -87,10 +87,8 @@ def pretrain(
     """
     check_texts(texts)
     checked = _checked(settings)
-    if work is None:
-        with TemporaryDirectory(prefix="vocable-") as folder:
-            return _pretrain(model, texts, checked, Path(folder), seed)
-    return _pretrain(model, texts, checked, Path(work), seed)
+    with nullcontext(work) if work is not None else TemporaryDirectory(prefix="vocable-") as folder:
+        return _pretrain(model, texts, checked, Path(folder), seed)
 
 
 def _signature() -> Signature:
@@ -144,7 +142,12 @@ def _pretrain(
     learned, kept_apart = split_windows(len(windows), settings.held_out, seed)
     masker, padding = Masker(tokenizer, settings, size, new), tokenizer.pad_token_id
     draws = settings.steps * settings.batch_size * settings.gradient_accumulation
-    _check_passes(settings, draws, len(learned))
+    if settings.passes is not None and draws > (limit := settings.passes * len(learned)):
+        enough = limit // (settings.batch_size * settings.gradient_accumulation)
+        raise DataError(
+            f"{settings.steps:,} steps see {draws:,} texts, and in {settings.passes} pass(es) the corpus has "
+            f"{limit:,}, enough for {enough:,} steps: add texts, or allow more passes"
+        )
     schedule = MaskedWindows(windows, learned, masker, draws, seed)
     held_out = HeldOut(windows, kept_apart, masker, new=new, padding=padding, seed=seed, dtype=settings.dtype)
     set_dropout(mlm, settings.dropout)
@@ -181,10 +184,10 @@ def _check_task(
     """Make sure that what is masked can be guessed."""
     if tokenizer.mask_token_id is None:
         raise ModelError("the tokenizer has no mask token")
-    own_terms = output_vocabulary(mlm) is not None
-    if own_terms and settings.masking != "whole-word":
+    layer = output_vocabulary(mlm)
+    if layer is not None and settings.masking != "whole-word":
         raise ModelError("this model's output terms are not its tokens: pre-train it with masking whole-word")
-    if settings.masking == "whole-word" and not own_terms:
+    if settings.masking == "whole-word" and layer is None:
         raise ArgumentError(
             "whole-word masking needs an output vocabulary of words: pre-train a model that `vocable expand` made"
         )
@@ -192,16 +195,6 @@ def _check_task(
         raise ArgumentError(
             "overlap-aware masking needs to know the new tokens: pre-train a model that `vocable transfer` made, "
             "or mask uniformly"
-        )
-
-
-def _check_passes(settings: PretrainSettings, draws: int, windows: int) -> None:
-    """Make sure that the data last for the run, where they may be seen only so often."""
-    if settings.passes is not None and draws > settings.passes * windows:
-        enough = settings.passes * windows // (settings.batch_size * settings.gradient_accumulation)
-        raise DataError(
-            f"{settings.steps:,} steps see {draws:,} texts, and in {settings.passes} pass(es) the corpus has "
-            f"{settings.passes * windows:,}, enough for {enough:,} steps: add texts, or allow more passes"
         )
 
 

@@ -1,9 +1,4 @@
-"""A corpus as token windows on disk: written once in one pass, then read at random without being held in memory.
-
-Which tokens a masked language model has to guess.
-
-Where the words of an output vocabulary stand among the tokens of a text: found by their characters.
-"""
+"""A corpus as token windows on disk, the words of an output vocabulary among their tokens, and which tokens to mask."""
 
 from __future__ import annotations
 
@@ -71,8 +66,8 @@ def overlap_aware(
 ) -> Masked:
     """Choose new tokens `weight` times as often as shared ones, and as many tokens of the text as `uniform` does.
 
-    The overlap-aware masking of paper 001 (section 4.2.3). It gives the weights 1 and lambda; that the rate of every
-    text stays the same is our reading.
+    The overlap-aware masking of "Why Advanced Encoders Lag on Sparse Retrieval?" (§4.2.3), which gives the weights 1
+    and lambda; that the rate of every text stays the same is our reading.
 
     Args:
         ids, special, mask_id, size: as in `uniform`.
@@ -82,6 +77,21 @@ def overlap_aware(
             rest, so that a text of new tokens only is masked as often as any other.
     """
     return _mask(ids, _overlap_aware_probabilities(special, new, rate, weight), rng, mask_id, size)
+
+
+def _overlap_aware_probabilities(
+    special: NDArray[np.bool_], new: NDArray[np.bool_], rate: float, weight: float
+) -> NDArray[np.float64]:
+    """min(1, c) for shared and min(1, c weight) for new tokens [s], c such that their mean is `rate`; special: 0."""
+    tokens, of_new = int((~special).sum()), int((new & ~special).sum())
+    of_shared = tokens - of_new
+    # How many of either kind are chosen on average; what one kind has no room for goes to the other.
+    chosen = rate * tokens
+    chosen_new = min(of_new, chosen * weight * of_new / max(weight * of_new + of_shared, 1e-9))
+    chosen_shared = min(of_shared, chosen - chosen_new)
+    chosen_new = chosen - chosen_shared
+    probabilities = np.where(new, chosen_new / max(of_new, 1), chosen_shared / max(of_shared, 1))
+    return np.where(special, 0.0, probabilities)
 
 
 def whole_words(
@@ -96,9 +106,9 @@ def whole_words(
 ) -> Masked:
     """Choose floor(rate n) of the n words of a text, but at least one; every hidden token has the label of its word.
 
-    The masking of paper 004 (appendix B.2): the number of words is fixed, no coin is thrown for each. Of the chosen
-    words 80 % become [MASK], 10 % random tokens, 10 % stay. That this is drawn once for a word and done to all of its
-    sub-tokens is our reading.
+    The masking of "The Pre-Training Study of Expanded-SPLADE Models" (appendix B.2): the number of words is fixed. Of
+    the chosen words 80 % become [MASK], 10 % random tokens, 10 % stay; that this is drawn once for a word and done to
+    all of its sub-tokens is our reading.
 
     Args:
         ids: [s] token ids.
@@ -117,7 +127,9 @@ def whole_words(
     candidates = np.flatnonzero(lengths > (0 if part == "all" else 1))
     if not len(candidates):
         return Masked(ids, np.full(len(ids), IGNORED))
-    chosen = rng.choice(candidates, size=words_to_hide(len(candidates), rate), replace=False)
+    # 0.15 of 100 is a little less than 15 in binary, in some order or other
+    count = max(1, int(rate * len(candidates) + 1e-9))
+    chosen = rng.choice(candidates, size=count, replace=False)
     fate = np.full(len(begins), np.inf)  # of those that are not chosen
     fate[chosen] = rng.random(len(chosen))
     hidden = (words != NO_WORD) & np.isfinite(fate[place])
@@ -128,30 +140,6 @@ def whole_words(
     random = rng.integers(size, size=len(ids))
     masked = np.where(hidden & (fate[place] >= 0.8) & (fate[place] < 0.9), random, masked)
     return Masked(masked, labels)
-
-
-def words_to_hide(words: int, rate: float) -> int:
-    """How many of the words of a text are hidden: floor(rate * words), at least one.
-
-    >>> [words_to_hide(n, 0.15) for n in (1, 13, 14, 20, 100)]
-    [1, 1, 2, 3, 15]
-    """
-    return max(1, int(rate * words + 1e-9))  # 0.15 of 100 is a little less than 15 in binary, in some order or other
-
-
-def _overlap_aware_probabilities(
-    special: NDArray[np.bool_], new: NDArray[np.bool_], rate: float, weight: float
-) -> NDArray[np.float64]:
-    """min(1, c) for shared and min(1, c weight) for new tokens [s], c such that their mean is `rate`; special: 0."""
-    tokens, of_new = int((~special).sum()), int((new & ~special).sum())
-    of_shared = tokens - of_new
-    # How many of either kind are chosen on average; what one kind has no room for goes to the other.
-    chosen = rate * tokens
-    chosen_new = min(of_new, chosen * weight * of_new / max(weight * of_new + of_shared, 1e-9))
-    chosen_shared = min(of_shared, chosen - chosen_new)
-    chosen_new = chosen - chosen_shared
-    probabilities = np.where(new, chosen_new / max(of_new, 1), chosen_shared / max(of_shared, 1))
-    return np.where(special, 0.0, probabilities)
 
 
 def _mask(
@@ -173,9 +161,8 @@ def _mask(
 class WordAlignment:
     """Finds words in texts that are cut into tokens, and counts in `cut` those that it passes over.
 
-    A word is whole where tokens of one window have its characters and no other ones but white space. A tokenizer may
-    cut across words (a token for "don't", or for the end of one word and the beginning of the next), and a window may
-    end within one: such words are passed over.
+    A word is whole where tokens of one window have its characters and no other ones but white space. Where a token or
+    the edge of a window cuts across a word, it is passed over.
 
     Args:
         terms: the words, by their numbers. Of two that are the same to the tokenizer the first counts.
@@ -215,11 +202,22 @@ class WordAlignment:
         numbers = np.array([self._number.get(word, -1) for word, _, _ in words], dtype=np.int64)
         spans = np.array([(start, end) for _, start, end in words], dtype=np.int64).reshape(-1, 2)
         window = np.repeat(np.arange(len(windows)), lengths)
-        tokens, starts, ends = self._spelling(text, windows, offsets)
+        # The tokens [t] that spell something, and their characters from [t] to [t]. White space in front of a token's
+        # first character does not count: some tokenizers make it part of the token.
+        ids = np.concatenate([np.asarray(window, dtype=np.int64) for window in windows])
+        places = np.concatenate([np.asarray(pairs, dtype=np.int64).reshape(-1, 2) for pairs in offsets])
+        ink = np.array([*(not character.isspace() for character in text), True])
+        following = np.where(ink, np.arange(len(ink)), len(text))  # the next character that is no white space
+        following = np.minimum.accumulate(following[::-1])[::-1]
+        starts, ends = following[places[:, 0]], places[:, 1]
+        tokens = np.flatnonzero((starts < ends) & ~np.isin(ids, self._marks))
+        starts, ends = starts[tokens], ends[tokens]
         # The tokens of a word are those from the first that reaches into it to the last that begins before its end.
         low = np.searchsorted(ends, spans[:, 0], side="right")
         high = np.searchsorted(starts, spans[:, 1], side="left") - 1
-        whole = (low <= high) & _apart(spans)
+        apart = np.ones(len(spans) + 1, dtype=np.bool_)  # before each word, and after the last: "½" becomes two words
+        apart[1:-1] = spans[1:, 0] >= spans[:-1, 1]
+        whole = (low <= high) & apart[:-1] & apart[1:]
         low, high = np.where(whole, low, 0), np.where(whole, high, 0)
         if len(tokens):
             whole &= (starts[low] >= spans[:, 0]) & (ends[high] <= spans[:, 1])
@@ -230,30 +228,6 @@ class WordAlignment:
             found[begin] = numbers[place]
         self.cut += int((~whole & (numbers >= 0)).sum())
         return np.split(found, np.cumsum(lengths)[:-1])
-
-    def _spelling(
-        self, text: str, windows: Sequence[Sequence[int]], offsets: Sequence[Sequence[tuple[int, int]]]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """The places [t] of the tokens that spell something, and their characters, from [t] and to [t].
-
-        White space in front of a token's first character does not count: some tokenizers make it part of the token.
-        """
-        ids = np.concatenate([np.asarray(window, dtype=np.int64) for window in windows])
-        places = np.concatenate([np.asarray(pairs, dtype=np.int64).reshape(-1, 2) for pairs in offsets])
-        ink = np.array([*(not character.isspace() for character in text), True])
-        following = np.where(ink, np.arange(len(ink)), len(text))  # the next character that is no white space
-        following = np.minimum.accumulate(following[::-1])[::-1]
-        starts, ends = following[places[:, 0]], places[:, 1]
-        tokens = np.flatnonzero((starts < ends) & ~np.isin(ids, self._marks))
-        return tokens, starts[tokens], ends[tokens]
-
-
-def _apart(spans: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which words [w] share no character with a neighbour: normalization makes two words of "½"."""
-    apart = np.ones(len(spans) + 1, dtype=np.bool_)  # before each word, and after the last
-    apart[1:-1] = spans[1:, 0] >= spans[:-1, 1]
-    found: NDArray[np.bool_] = apart[:-1] & apart[1:]
-    return found
 
 
 SHORTEST = 16  # a shorter tail of a longer text says too little to learn from

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 
 from vocable.encoder.fuse import fuse
 from vocable.encoder.output_vocabulary import OutputVocabulary, give_output_vocabulary
-from vocable.encoder.terms import own_terms, special_columns, terms
+from vocable.encoder.terms import input_terms, special_columns, terms
 from vocable.errors import ArgumentError
 
 WORDS = ["the", "The", "naive", "u.s.", ".", "Ġowl", "fox", "言葉", "##ing", "night"]
@@ -28,7 +28,7 @@ def with_words(folder: Path, words: list[str]) -> SparseEncoder:
 
 
 def named(model: SparseEncoder, text: str, **options: str) -> dict[str, float]:
-    counts, names = own_terms(model, [text], **options), terms(model)  # type: ignore[arg-type]
+    counts, names = input_terms(model, [text], **options), terms(model)  # type: ignore[arg-type]
     return {names[column]: count for column, count in zip(counts.indices, counts.data, strict=True)}
 
 
@@ -36,7 +36,7 @@ def test_tokens_are_counted_as_the_tokenizer_cuts_the_text(backbone: Path, toy_t
     model = fuse(SparseEncoder(str(backbone), device="cpu")).eval()
     tokenizer = model[0].tokenizer
     texts = [*toy_texts[:5], "", "fox " * 200 + "compiler"]  # the last is far longer than the model reads
-    counts = own_terms(model, texts)
+    counts = input_terms(model, texts)
     assert counts.shape == (len(texts), len(terms(model)))
     assert (counts.dtype, counts.indices.dtype) == (np.float32, np.int32)
     assert counts.has_canonical_format
@@ -59,7 +59,7 @@ def test_special_tokens_never_count_and_unknown_ones_do(
 
 def test_columns_that_no_token_has_are_no_terms_of_a_text(backbones: dict[str, Path]) -> None:
     model = fuse(SparseEncoder(str(backbones["modernbert"]), device="cpu")).eval()
-    counts = own_terms(model, ["The old fox"])
+    counts = input_terms(model, ["The old fox"])
     assert counts.shape[1] > len(model[0].tokenizer)
     assert counts.indices.max() < len(model[0].tokenizer)
 
@@ -69,7 +69,7 @@ def test_words_are_counted_in_any_spelling(backbones: dict[str, Path]) -> None:
     text = "The naïve Owl, U.S. the fox FOX. 言葉"
     # The full stops are the two of U.S. and that after FOX; "The" is both "the" and "The".
     assert named(model, text) == {"the": 2, "The": 1, "naive": 1, "u.s.": 1, ".": 3, "Ġowl": 1, "fox": 2, "言葉": 1}
-    assert own_terms(model, ["", "no one"]).nnz == 0
+    assert input_terms(model, ["", "no one"]).nnz == 0
     assert len(special_columns(model)) == 0
 
 
@@ -84,15 +84,13 @@ def test_words_are_counted_as_a_splitter_finds_them(backbones: dict[str, Path]) 
 def test_texts_are_counted_in_batches(
     toy_model: SparseEncoder, toy_texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = own_terms(toy_model, toy_texts[:10])
-    done: list[int] = []
+    whole = input_terms(toy_model, toy_texts[:10])
     monkeypatch.setattr("vocable.encoder.terms.BATCH", 4)
-    parts = own_terms(toy_model, toy_texts[:10], advance=done.append)
-    assert done == [4, 4, 2]
+    parts = input_terms(toy_model, toy_texts[:10])
     assert (parts != whole).nnz == 0
-    assert own_terms(toy_model, []).shape == (0, whole.shape[1])
+    assert input_terms(toy_model, []).shape == (0, whole.shape[1])
 
 
 def test_no_such_words(toy_model: SparseEncoder) -> None:
     with pytest.raises(ArgumentError, match="words must be one of any, words, whitespace, not 'all'"):
-        own_terms(toy_model, ["fox"], words="all")  # type: ignore[arg-type]
+        input_terms(toy_model, ["fox"], words="all")  # type: ignore[arg-type]
