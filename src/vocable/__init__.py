@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from vocable.analysis.distributions import logits as logits
     from vocable.analysis.distributions import postings as postings
     from vocable.analysis.distributions import term_weights as term_weights
+    from vocable.analysis.evaluate import evaluate as evaluate
     from vocable.analysis.removal import removal as removal
     from vocable.analysis.wackiness_report import wackiness as wackiness
     from vocable.data import read_corpus as read_corpus
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from vocable.encoder.roles import inference_free as inference_free
     from vocable.encoder.stream import encode as encode
     from vocable.encoder.terms import terms as terms
-    from vocable.evaluation import evaluate as evaluate
     from vocable.evaluation.compare import compare as compare
     from vocable.evaluation.testsets import make_testset as make_testset
     from vocable.search.answers import search as search
@@ -97,7 +97,7 @@ _HOMES = {
     "compare": "vocable.evaluation",
     "demo": "vocable.demo",
     "encode": "vocable.encoder.stream",
-    "evaluate": "vocable.evaluation",
+    "evaluate": "vocable.analysis.evaluate",
     "expand": "vocable.adapt.expand",
     "explain": "vocable.search.explain:explain_texts",
     "fuse": "vocable.encoder.fuse",

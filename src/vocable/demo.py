@@ -1,4 +1,4 @@
-"""The whole road on a real corpus in a few minutes: index, search, explain, compare, fine-tune, measure."""
+"""A demonstration on a real corpus in a few minutes: index, search, explain, compare, fine-tune, measure."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rich.markup import escape
 from sentence_transformers import SparseEncoder
 
 from vocable import pydocs
-from vocable.data import Document, read_corpus
+from vocable.data import Document
 from vocable.encoder.encode import TextEncoder
 from vocable.encoder.load import BUILT_IN, load
 from vocable.encoder.terms import terms
 from vocable.evaluation import Comparison, Dataset, Evaluation, compare, evaluate_run, retrieve
 from vocable.evaluation.retrieval import retrieve_lexically
-from vocable.search.collection import Collection, build_collection, open_index
+from vocable.search.collection import Collection, index, open_index
 from vocable.search.explain import expansion_of_text, explain_texts
 from vocable.search.fusion import weighted
 from vocable.training.recipe import read_recipe
@@ -39,17 +39,16 @@ WIDTH = 79  # columns
 
 
 def demo(output: str | Path = "vocable-demo") -> None:
-    """Tell the story on standard output; the index and the fine-tuned model stay in `output`.
-
-    What an earlier run left there is used again, so that a second run is quick.
-    """
+    """Print what each step finds; the index and the fine-tuned model stay in `output`, for a second run as well."""
     folder, console = Path(output), Console()
     with _step(console, f"1  Load the built-in model, {BUILT_IN}"):
         model = load(BUILT_IN)
         parameters = sum(parameter.numel() for parameter in model.parameters())
         console.print(f"   {parameters / 1e6:.0f} million parameters, {len(terms(model)):,} output terms")
     with _step(console, "2  Encode and index the documentation of this Python"):
-        collection = _index(model, folder / "index")
+        if not (folder / "index").exists():
+            index(BUILT_IN, "pydocs:", folder / "index", bm25=True)
+        collection = open_index(folder / "index")
         console.print(f"   {len(collection.texts):,} docstrings in {folder / 'index'}")
     with _step(console, "3  Ask five questions"):
         _ask(console, model, collection)
@@ -57,13 +56,24 @@ def demo(output: str | Path = "vocable-demo") -> None:
     with _step(console, f"4  Compare with BM25: find {len(dataset.documents):,} docstrings by their first sentence"):
         lexical, learned, hybrid = _systems(model, dataset, "model")
     with _step(console, "5  Fine-tune for a minute on other docstrings, and measure again"):
-        tuned_model = _fine_tune(folder / "model")
+        if (folder / "model").exists():
+            tuned_model = load(folder / "model")
+        else:
+            recipe = read_recipe(str(files("vocable") / "recipes" / "pydocs.yaml"))
+            tuned_model = train(recipe, folder / "model")
         _, tuned, tuned_hybrid = _systems(tuned_model, dataset, "fine-tuned")
     systems = compare([lexical, learned, tuned, hybrid, tuned_hybrid])
     console.print(systems.table().rich())
     for line in verdict(systems):
         console.print(f"   {line}")
-    _next(console, folder)
+    console.print("\n[bold]Next[/bold]")
+    for command, what in (
+        (f'vocable search {folder / "index"} "your own question" --explain', "search this index"),
+        (f"vocable index {BUILT_IN} my-documents.jsonl -o my-index", "index your own documents"),
+        (f'vocable search {folder / "index"} "your own question" --hybrid', "together with BM25"),
+        ("vocable recipes pydocs", "the recipe of the fine-tuning"),
+    ):
+        console.print(f"   {command}\n      [dim]{what}[/dim]")
 
 
 def known_items() -> Dataset:
@@ -95,14 +105,6 @@ def _change(what: str, before: Evaluation, after: Evaluation) -> str:
     return f"{what} {word} {abs(difference):.3f} {MEASURE} over {before.name} (p = {p:.2g}{sure})"
 
 
-def _index(model: SparseEncoder, folder: Path) -> Collection:
-    if not folder.exists():
-        encoder = TextEncoder(model, "document")
-        documents, total = read_corpus("pydocs:"), len(pydocs.documents())
-        build_collection(encoder, documents, folder, model=BUILT_IN, source="pydocs:", bm25=True, total=total)
-    return open_index(folder)
-
-
 def _ask(console: Console, model: SparseEncoder, collection: Collection) -> None:
     encoder, special = TextEncoder(model, "query"), set(model.tokenizer.all_special_tokens)
     for question in QUESTIONS:
@@ -112,21 +114,15 @@ def _ask(console: Console, model: SparseEncoder, collection: Collection) -> None
         heaviest = expansion_of_text(model, question, "query", k=40).terms
         added = [term.term for term in heaviest if not term.in_text and term.term not in special]
         console.print(f"   the model added: {escape(', '.join(added[:8]))}")
-        for place, row in enumerate(ranking.rows[0][ranking.rows[0] >= 0]):
-            document = collection.document(int(row))
-            console.print(f"   {place + 1}. [cyan]{escape(document.id)}[/cyan]  {escape(_snippet(document))}")
-            if place == 0:
-                console.print(f"      because of {escape(_because(model, question, document))}", style="dim")
-
-
-def _snippet(document: Document) -> str:
-    """The document's beginning, as much of it as fits behind its name."""
-    return shorten(document.text, max(20, WIDTH - len("   1. ") - len(document.id) - 2), placeholder="…")
-
-
-def _because(model: SparseEncoder, question: str, document: Document) -> str:
-    matches = explain_texts(model, question, document.full).matches[:4]
-    return ", ".join(f"{m.term} {m.share:.0%}{'' if m.in_query else ' (added)'}" for m in matches)
+        for rank, row in enumerate(ranking.rows[0][ranking.rows[0] >= 0].tolist(), start=1):
+            document = collection.document(row)
+            room = max(20, WIDTH - len("   1. ") - len(document.id) - 2)
+            beginning = shorten(document.text, room, placeholder="…")
+            console.print(f"   {rank}. [cyan]{escape(document.id)}[/cyan]  {escape(beginning)}")
+            if rank == 1:
+                matches = explain_texts(model, question, document.full).matches[:4]
+                shares = (f"{match.term} {match.share:.0%}{'' if match.in_query else ' (added)'}" for match in matches)
+                console.print(f"      because of {escape(', '.join(shares))}", style="dim")
 
 
 def _systems(model: SparseEncoder, dataset: Dataset, name: str) -> tuple[Evaluation, Evaluation, Evaluation]:
@@ -140,24 +136,6 @@ def _systems(model: SparseEncoder, dataset: Dataset, name: str) -> tuple[Evaluat
         evaluate_run(name, learned.to_run(), dataset, [MEASURE], cost=learned.cost),
         evaluate_run(f"BM25 + {name}", both.to_run(ids), dataset, [MEASURE]),
     )
-
-
-def _fine_tune(output: Path) -> SparseEncoder:
-    if output.exists():
-        return load(output)
-    recipe = read_recipe(str(files("vocable") / "recipes" / "pydocs.yaml"))
-    return train(recipe, output)
-
-
-def _next(console: Console, folder: Path) -> None:
-    console.print("\n[bold]Next[/bold]")
-    for command, what in (
-        (f'vocable search {folder / "index"} "your own question" --explain', "search this index"),
-        (f"vocable index {BUILT_IN} my-documents.jsonl -o my-index", "index your own documents"),
-        (f'vocable search {folder / "index"} "your own question" --hybrid', "together with BM25"),
-        ("vocable recipes pydocs", "what the fine-tuning was told"),
-    ):
-        console.print(f"   {command}\n      [dim]{what}[/dim]")
 
 
 @contextmanager

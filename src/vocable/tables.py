@@ -1,4 +1,4 @@
-"""The one table of the product: text for a terminal, markdown, HTML in a notebook; how its numbers are written."""
+"""Tables as text for a terminal, markdown and HTML, and how their numbers are written."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ WIDTH = 80  # columns of a terminal
 class Table(NamedTuple):
     """A header and rows of as many cells; the first column has names, the others numbers.
 
-    `groups` are the sizes of the groups of columns, after the first, that stay together where the table is too wide for
-    the terminal and is printed in parts; unless given, each column is one.
+    `groups` are the numbers of columns, after the first, that stay together where a wide table is printed in parts.
     """
 
     title: str
@@ -36,9 +35,9 @@ class Table(NamedTuple):
         |:--|--:|
         | a\\|b | 0.5 |
         """
-        rule = "|:--|" + "--:|" * (len(self.header) - 1)
-        header, *rows = ("| " + " | ".join(map(_escaped, row)) + " |" for row in [self.header, *self.rows])
-        return "\n".join([header, rule, *rows])
+        lines = [[" ".join(cell.split()).replace("|", "\\|") for cell in row] for row in [self.header, *self.rows]]
+        header, *rows = (f"| {' | '.join(cells)} |" for cells in lines)
+        return "\n".join([header, "|:--|" + "--:|" * (len(self.header) - 1), *rows])
 
     def rich(self) -> RichTable:
         """A rich table, narrow enough for a terminal of 80 columns with two measures and all costs."""
@@ -83,9 +82,6 @@ class Table(NamedTuple):
         return self.text()
 
     def _repr_html_(self) -> str:
-        return self.html()
-
-    def html(self) -> str:
         """The table as an HTML element, its title as the caption."""
         head = "".join(f"<th>{escape(cell)}</th>" for cell in self.header)
         body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows)
@@ -94,41 +90,24 @@ class Table(NamedTuple):
 
     def _parts(self, width: int) -> Iterator[Table]:
         """The table itself, or where it is too wide the first column with as many groups of columns as fit."""
-        if _natural_width(self) <= width:
+        if self._fits(width):
             yield self
             return
-        chosen: list[int] = []
-        title, start = self.title, 1
+        title, start, stop = self.title, 1, 1
         for size in self.groups or [1] * (len(self.header) - 1):
-            group = list(range(start, start + size))
-            start += size
-            if chosen and _natural_width(self._columns("", [*chosen, *group])) > width:
-                yield self._columns(title, chosen)
-                chosen, title = [], ""
-            chosen += group
-        yield self._columns(title, chosen)
+            if stop > start and not self._columns("", start, stop + size)._fits(width):
+                yield self._columns(title, start, stop)
+                title, start = "", stop
+            stop += size
+        yield self._columns(title, start, stop)
 
-    def _columns(self, title: str, columns: Sequence[int]) -> Table:
-        header, *rows = ([row[0], *(row[column] for column in columns)] for row in [self.header, *self.rows])
+    def _fits(self, width: int) -> bool:
+        """Whether nothing is cut or wrapped in so many columns of a terminal."""
+        return Console(file=StringIO(), width=100 * WIDTH).measure(self.rich()).maximum <= width
+
+    def _columns(self, title: str, start: int, stop: int) -> Table:
+        header, *rows = ([row[0], *row[start:stop]] for row in [self.header, *self.rows])
         return Table(title, header, rows)
-
-
-class Tabular:
-    """A result that is shown as a table: as text, as markdown, and as HTML in a notebook."""
-
-    def table(self) -> Table:
-        """The result as a table."""
-        raise NotImplementedError
-
-    def markdown(self) -> str:
-        """The table in markdown."""
-        return self.table().markdown()
-
-    def __str__(self) -> str:
-        return self.table().text()
-
-    def _repr_html_(self) -> str:
-        return self.table().html()
 
 
 class Tabled:
@@ -143,13 +122,19 @@ class Tabled:
         return str(shown) if isinstance(shown, Table) else "\n".join(map(str, shown))
 
 
-def _natural_width(table: Table) -> int:
-    """The columns of a terminal that a table takes when nothing in it is cut or wrapped."""
-    return Console(file=StringIO(), width=100 * WIDTH).measure(table.rich()).maximum
+class Tabular(Tabled):
+    """A result that is one table: as text, as markdown, and as HTML in a notebook."""
 
+    def table(self) -> Table:
+        """Return the table."""
+        raise NotImplementedError
 
-def _escaped(cell: str) -> str:
-    return " ".join(cell.split()).replace("|", "\\|")
+    def markdown(self) -> str:
+        """Return the table in markdown."""
+        return self.table().markdown()
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
 
 
 def shortened(text: str, width: int) -> str:

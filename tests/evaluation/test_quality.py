@@ -15,8 +15,8 @@ from vocable.errors import ArgumentError, DataError
 from vocable.evaluation import (
     Cost,
     Dataset,
-    Evaluation,
     active_terms,
+    compare,
     evaluate_run,
     evaluate_system,
     flops,
@@ -25,6 +25,7 @@ from vocable.evaluation import (
     retrieve,
 )
 from vocable.evaluation.quality import side_by_side
+from vocable.evaluation.retrieval import encode_dataset
 from vocable.search.bm25 import BM25Index
 from vocable.search.fusion import reciprocal_rank
 from vocable.vectors import prune
@@ -206,11 +207,12 @@ def test_a_model_is_its_exact_ranking_and_its_cost(toy_model: SparseEncoder) -> 
 
 
 def test_top_k_prunes_queries_and_documents(toy_model: SparseEncoder) -> None:
-    whole = retrieve(toy_model, DATASET, dtype="float32")
-    pruned = retrieve(toy_model, DATASET, query_top_k=2, document_top_k=3, dtype="float32")
+    whole = encode_dataset(toy_model, DATASET, dtype="float32")
+    pruned = encode_dataset(toy_model, DATASET, query_top_k=2, document_top_k=3, dtype="float32")
     assert abs(pruned.queries - prune(whole.queries, top_k=2)).max() < 1e-6
     assert abs(pruned.documents - prune(whole.documents, top_k=3)).max() < 1e-6
-    assert (pruned.cost.query_terms, pruned.cost.document_terms) == (2, 3)
+    cost = retrieve(toy_model, DATASET, query_top_k=2, document_top_k=3, dtype="float32").cost
+    assert (cost.query_terms, cost.document_terms) == (2, 3)
 
 
 def test_baseline_and_hybrid_come_through_the_same_door(toy_model: SparseEncoder) -> None:
@@ -250,20 +252,23 @@ def test_a_model_needs_documents(toy_model: SparseEncoder) -> None:
         evaluate_system(toy_model, Dataset("toy", [], QUERIES, JUDGMENTS), ["AP"])
 
 
-def test_json_there_and_back() -> None:
+def test_json_there_and_back(tmp_path: Path) -> None:
     cost = Cost(query_terms=3.5, flops=0.25, index_bytes=1000)
     for given in (cost, None):
         result = evaluate_run("system", RUN, DATASET, ["nDCG@10", "R@1"], cost=given)
         written = json.loads(json.dumps(result.to_json()))
         assert written["per_query"]["R@1"] == {"q1": 0, "q2": 0.5, "q4": 0}
         assert (written["queries"], written["unjudged"]) == (3, 1)
-        assert Evaluation.from_json(written) == result
+        for values in (written, [written]):
+            (tmp_path / "result.json").write_text(json.dumps(values), encoding="utf-8")
+            assert compare([tmp_path / "result.json"])[0] == result
 
 
-@pytest.mark.parametrize("values", [[], {"name": "x"}, {"cost": {"colour": 1}}])
-def test_other_json_is_refused(values: object) -> None:
-    with pytest.raises(DataError, match="not an evaluation as JSON"):
-        Evaluation.from_json(values)
+@pytest.mark.parametrize("values", [[[]], {"name": "x"}, {"cost": {"colour": 1}}])
+def test_other_json_is_refused(values: object, tmp_path: Path) -> None:
+    (tmp_path / "result.json").write_text(json.dumps(values), encoding="utf-8")
+    with pytest.raises(DataError, match=r"result\.json: not an evaluation as JSON"):
+        compare([tmp_path / "result.json"])
 
 
 def test_tables_show_quality_and_cost() -> None:

@@ -238,11 +238,13 @@ def test_parts_of_different_indexes_do_not_make_one() -> None:
     )
     for name in ("starts", "documents", "weights", "order"):
         with pytest.raises(VectorsError, match="do not fit together"):
-            ExactIndex.from_arrays(small.arrays() | {name: large.arrays()[name]}, small.header())
+            ExactIndex.from_arrays(small.arrays() | {name: large.arrays()[name]}, small.header(), "index")
         with pytest.raises(VectorsError, match="not complete"):
-            ExactIndex.from_arrays({key: array for key, array in small.arrays().items() if key != name}, small.header())
+            ExactIndex.from_arrays(
+                {key: array for key, array in small.arrays().items() if key != name}, small.header(), "index"
+            )
     with pytest.raises(VectorsError, match="not complete"):
-        ExactIndex.from_arrays(small.arrays(), {"shape": [2]})
+        ExactIndex.from_arrays(small.arrays(), {"shape": [2]}, "index")
 
 
 @pytest.mark.parametrize("ids", [None, ["c", "a", "d", "b"]])

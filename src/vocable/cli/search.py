@@ -234,7 +234,7 @@ class Evaluate(Command):
     Example: vocable evaluate vocable-mini --dataset beir:scifact --bm25
     """
 
-    verb: ClassVar[str] = "vocable.evaluation.systems:evaluate"
+    verb: ClassVar[str] = "vocable.analysis.evaluate:evaluate"
     writes: ClassVar[tuple[str, ...]] = ("figure", "per_query", "output")
     systems: Annotated[
         list[str],

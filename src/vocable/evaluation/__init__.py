@@ -1,11 +1,10 @@
 """Quality and cost of retrievers, side by side.
 
-evaluate(systems, dataset, measures)            Comparison, or a SearchGrid
 evaluate_system(model_or_run, dataset)          Evaluation
 evaluate_run(name, run, dataset, measures)      Evaluation, whatever made the run
 compare(evaluations)                            Comparison, with paired t-tests against the first
-load_dataset(place)                             Dataset(documents, queries, judgments)
-retrieve(model, dataset)                        Retrieval: ranking, vectors and Cost
+load_dataset(source)                            Dataset(documents, queries, judgments)
+retrieve(model, dataset)                        Retrieval: ranking and Cost
 """
 
 from vocable.evaluation.compare import Comparison, compare, paired_t_test
@@ -13,7 +12,6 @@ from vocable.evaluation.cost import Cost, activation_rates, active_terms, flops,
 from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.quality import Evaluation, evaluate_run, evaluate_system, parse_measures
 from vocable.evaluation.retrieval import Retrieval, retrieve
-from vocable.evaluation.systems import evaluate
 
 __all__ = [
     "Comparison",
@@ -24,7 +22,6 @@ __all__ = [
     "activation_rates",
     "active_terms",
     "compare",
-    "evaluate",
     "evaluate_run",
     "evaluate_system",
     "flops",

@@ -1,20 +1,25 @@
-"""Is one system better than another? Evaluations side by side, with a paired test against the first."""
+"""Evaluations side by side, with a paired test of each against the first."""
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import BeforeValidator, TypeAdapter, ValidationError
 from scipy.stats import t as student_t
 
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.quality import Evaluation, side_by_side
-from vocable.tables import Table, Tabular
+from vocable.tables import Table, Tabular, counted
+
+# What `vocable evaluate` writes is a list, what `Evaluation.to_json` gives one.
+STORED = TypeAdapter(
+    Annotated[list[Evaluation], BeforeValidator(lambda values: values if isinstance(values, list) else [values])]
+)
 
 
 @dataclass(frozen=True)
@@ -70,27 +75,21 @@ def compare(results: Sequence[Evaluation | str | os.PathLike[str]]) -> Compariso
         if set(other.values) != set(baseline.values):
             both = f"{baseline.name} has {', '.join(baseline.values)}; {other.name} has {', '.join(other.values)}"
             raise ArgumentError(f"evaluations with different measures cannot be compared: {both}")
-    return Comparison(
-        tuple(evaluations),
-        tuple(
-            {
-                measure: paired_t_test(baseline.per_query[measure], other.per_query[measure])
-                for measure in baseline.values
-            }
-            for other in others
-        ),
-    )
+    p_values = [
+        {name: paired_t_test(baseline.per_query[name], other.per_query[name]) for name in baseline.values}
+        for other in others
+    ]
+    return Comparison(tuple(evaluations), tuple(p_values))
 
 
 def _read(path: Path) -> list[Evaluation]:
     try:
-        values = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise DataError(f"not JSON: {error}", place=str(path)) from error
-    try:
-        return [Evaluation.from_json(value) for value in (values if isinstance(values, list) else [values])]
-    except DataError as error:
-        raise DataError(str(error), place=str(path)) from error
+        return STORED.validate_json(path.read_bytes())
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        what = "not JSON" if first["type"] == "json_invalid" else "not an evaluation as JSON"
+        field = "".join(f"{part}: " for part in first["loc"])
+        raise DataError(f"{what}: {field}{first['msg']}", place=str(path)) from error
 
 
 def paired_t_test(first: Mapping[str, float], second: Mapping[str, float]) -> float:
@@ -108,7 +107,7 @@ def paired_t_test(first: Mapping[str, float], second: Mapping[str, float]) -> fl
     apart = sorted(first.keys() ^ second.keys())
     if apart:
         some = ", ".join(apart[:3]) + (", ..." if len(apart) > 3 else "")
-        count = f"{len(apart)} quer{'y is' if len(apart) == 1 else 'ies are'}"
+        count = counted(len(apart), "query is", "queries are")
         raise ArgumentError(f"a paired test needs the same queries: {count} in only one of the two ({some})")
     differences = np.array([first[query] - second[query] for query in first], dtype=np.float64)
     n = len(differences)

@@ -23,22 +23,16 @@ TIMED_QUERIES = 1000  # of more queries than that, as many are timed, evenly spr
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of a retriever; what was not measured, or has no meaning for it, is None.
+    """The cost of a retriever; what was not measured, or has no meaning for it, is None."""
 
-    `query_terms` and `document_terms` are mean numbers of active terms; `flops` the mean number of terms that a query
-    and a document share; `index_bytes` the size of the index; `documents_per_second` the speed of encoding;
-    `search_p50_ms` and `search_p95_ms` the time, in milliseconds, of one query on one thread, once it is encoded;
-    `matched` the share of the documents that have enough terms of a query to be scored, mean over the queries.
-    """
-
-    query_terms: float | None = None
+    query_terms: float | None = None  # mean number of active terms
     document_terms: float | None = None
-    flops: float | None = None
+    flops: float | None = None  # mean number of terms that a query and a document share
     index_bytes: int | None = None
-    documents_per_second: float | None = None
-    search_p50_ms: float | None = None
+    documents_per_second: float | None = None  # of encoding
+    search_p50_ms: float | None = None  # of one query on one thread, once it is encoded
     search_p95_ms: float | None = None
-    matched: float | None = None
+    matched: float | None = None  # share of the documents with enough terms of a query to be scored, mean over queries
 
 
 # The columns of a `Cost`: what stands above, and how its value is printed.
@@ -56,12 +50,15 @@ COST_COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
 
 def cost_columns(costs: Sequence[Cost | None]) -> tuple[list[str], list[list[str]]]:
     """The header and the cells, one list for each of `costs`, of the columns in which any of them has a value."""
-    shown = [name for name in COST_COLUMNS if any(getattr(cost, name, None) is not None for cost in costs)]
-    rows = []
-    for cost in costs:
-        values = [(getattr(cost, name, None), COST_COLUMNS[name][1]) for name in shown]
-        rows.append([NONE if value is None else text(value) for value, text in values])
-    return [COST_COLUMNS[name][0] for name in shown], rows
+    header: list[str] = []
+    rows: list[list[str]] = [[] for _ in costs]
+    for name, (title, text) in COST_COLUMNS.items():
+        values = [getattr(cost, name, None) for cost in costs]
+        if any(value is not None for value in values):
+            header.append(title)
+            for row, value in zip(rows, values, strict=True):
+                row.append(NONE if value is None else text(value))
+    return header, rows
 
 
 def active_terms(vectors: csr_array) -> float:
@@ -76,8 +73,7 @@ def active_terms(vectors: csr_array) -> float:
 def flops(queries: csr_array, documents: csr_array) -> float:
     """The number of terms that one of `queries` [q, v] and one of `documents` [n, v] share, on average over all pairs.
 
-    This is `sum_t p_q(t) p_d(t)` with p(t) the share of vectors in which term t is active (Formal et al. 2021): the
-    multiplications of a score, and the postings that a search reads over q times n.
+    This is `sum_t p_q(t) p_d(t)` with p(t) the share of vectors in which term t is active (Formal et al. 2021).
 
     >>> queries = csr_array(np.array([[1.0, 1.0, 0.0]]))
     >>> flops(queries, csr_array(np.array([[1.0, 2.0, 0.0], [0.0, 5.0, 7.0]])))
@@ -101,8 +97,8 @@ def activation_rates(vectors: csr_array) -> NDArray[np.float64]:
 def search_latency(search: Callable[[T], object], queries: Sequence[T]) -> tuple[float, float]:
     """The 50th and 95th percentile, in milliseconds, of `search(query)`, called for one query at a time.
 
-    The first call is made twice and timed once: it may have to compile, or to read from disk. How many threads a call
-    uses is for `search` to say. Of more than 1,000 queries 1,000 are timed.
+    The first call is made twice and timed once: it may have to compile, or to read from disk. Of more than 1,000
+    queries 1,000 are timed.
 
     Raises:
         ArgumentError: there are no queries.

@@ -38,8 +38,8 @@ class Dataset:
         Raises:
             DataError: no query has a judgment.
         """
-        about = {judgment.query_id for judgment in self.judgments}
-        queries = [query for query in self.queries if query.id in about]
+        with_judgment = {judgment.query_id for judgment in self.judgments}
+        queries = [query for query in self.queries if query.id in with_judgment]
         if not queries:
             message = f"none of the {len(self.queries)} queries has a judgment"
             raise DataError(message, place=self.name)
@@ -49,20 +49,20 @@ class Dataset:
         return Dataset(self.name, self.documents, queries, judgments, unjudged)
 
 
-def load_dataset(place: str | os.PathLike[str], *, documents: bool = True, bad: BadLines | None = None) -> Dataset:
+def load_dataset(source: str | os.PathLike[str], *, documents: bool = True, bad: BadLines | None = None) -> Dataset:
     """Read the judged part of a test collection: "beir:DIR", "beir:DIR#train", "ir_datasets:NAME", "pydocs:#test".
 
     Args:
-        place: where all three, documents, queries and judgments, are; `vocable.data` lists the kinds.
+        source: where all three, documents, queries and judgments, are; `vocable.data` lists the kinds.
         documents: False leaves the documents unread, which is enough to evaluate a run.
         bad: tolerates and counts bad lines; without it the first one raises.
 
     Raises:
         DataError: one of the three is not there or malformed, or no query has a judgment.
     """
-    name = os.fspath(place)
+    name = os.fspath(source)
     if Path(name).exists():
-        asked = f"write beir:{name}" if Path(name).is_dir() else "give beir:DIR, ir_datasets:NAME or pydocs:#test"
-        raise DataError(f"a dataset is documents, queries and judgments together: {asked}", place=name)
+        instead = f"write beir:{name}" if Path(name).is_dir() else "give beir:DIR, ir_datasets:NAME or pydocs:#test"
+        raise DataError(f"a dataset is documents, queries and judgments together: {instead}", place=name)
     corpus = list(read_corpus(name, bad=bad)) if documents else []
     return Dataset(name, corpus, list(read_queries(name, bad=bad)), list(read_judgments(name, bad=bad))).judged()

@@ -1,9 +1,6 @@
 """Many ways to search with one encoding: pruned queries and documents, a threshold on the terms that match, two steps.
 
-This is what "The Pre-Training Study of Expanded-SPLADE Models on Web Document Titles" tabulates (table 2) and draws
-(figure 1), and the variants of its appendix J. A dataset is encoded once and pruned as often as asked.
-
-Letters: q queries, n documents, v output vocabulary.
+Kim et al. 2026 tabulate and draw them (table 2, figure 1, appendix J).
 """
 
 from __future__ import annotations
@@ -14,7 +11,6 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from ir_measures import Measure
-from scipy.sparse import csr_array
 
 from vocable.errors import ArgumentError, check_texts
 from vocable.evaluation.cost import Cost, active_terms, flops
@@ -57,23 +53,15 @@ class Setting:
 
     def __post_init__(self) -> None:
         """Raise `ArgumentError` for a value out of its range."""
-        for role in ("query", "document"):
-            top_k, mass, least = self._limits(role)
-            check_limits(top_k or None, least, mass)
+        for top_k, least, mass in (self.limits("query"), self.limits("document")):
+            check_limits(top_k, least, mass)
         if not 0 <= self.minimum_match <= 1:
             raise ArgumentError(f"minimum_match is a share between 0 and 1, not {self.minimum_match}")
 
-    def pruned(self, vectors: csr_array, role: str) -> csr_array:
-        """`vectors` [n, v] with the limits for the role, "query" or "document"."""
-        top_k, mass, least = self._limits(role)
-        return prune(vectors, top_k or None, least, mass if mass != 1 else None)
-
-    def documents(self) -> tuple[int, float, float]:
-        """What decides the index."""
-        return self._limits("document")
-
-    def _limits(self, role: str) -> tuple[int, float, float]:
-        return getattr(self, f"{role}_top_k"), getattr(self, f"{role}_mass"), getattr(self, f"{role}_min_weight")
+    def limits(self, role: str) -> tuple[int | None, float, float | None]:
+        """top_k, min_weight and mass for `vocable.prune` of the role's vectors, "query" or "document"."""
+        top_k, mass = getattr(self, f"{role}_top_k"), getattr(self, f"{role}_mass")
+        return top_k or None, getattr(self, f"{role}_min_weight"), None if mass == 1 else mass
 
 
 class GridPoint(NamedTuple):
@@ -85,13 +73,8 @@ class GridPoint(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         """The point as JSON values, without the single queries."""
-        values = self.evaluation.to_json()
-        return {
-            "system": self.system,
-            "setting": None if self.setting is None else vars(self.setting),
-            "values": values["values"],
-            "cost": values["cost"],
-        }
+        values, setting = self.evaluation.to_json(), None if self.setting is None else vars(self.setting)
+        return {"system": self.system, "setting": setting, "values": values["values"], "cost": values["cost"]}
 
 
 def parse_grid(texts: Sequence[str]) -> list[Setting]:
@@ -118,15 +101,9 @@ def search_grid(
 ) -> list[GridPoint]:
     """Search an encoded dataset in each of the ways, and measure quality and cost.
 
-    FLOPS is that of the vectors which are searched (eq. 1 of the paper): a threshold on matches does not change it, and
-    of two steps it is the first one's, since the second reads no postings but `rescore` whole documents a query.
-
-    Args:
-        name: of the system.
-        encoded: from `vocable.evaluation.retrieval.encode_dataset`.
-        settings: from `parse_grid`; those that prune documents alike share an index.
-        measures: ir_measures names.
-        k: results of a search; no measure may look deeper.
+    FLOPS is that of the vectors which are searched (Kim et al. 2026, eq. 1): of two steps it is the first one's, since the
+    second reads no postings but `rescore` whole documents per query. `k` is the number of results of a search; no
+    measure may look deeper.
 
     Raises:
         ArgumentError: an argument or a setting out of its range.
@@ -134,21 +111,24 @@ def search_grid(
     check_depth(settings, measures, k)
     points: dict[Setting, GridPoint] = {}
     with progress("search", total=len(settings)) as advance:
-        for limits in dict.fromkeys(setting.documents() for setting in settings):
-            alike = [setting for setting in settings if setting.documents() == limits]
-            documents = alike[0].pruned(encoded.documents, "document")
+        for limits in dict.fromkeys(setting.limits("document") for setting in settings):
+            documents = prune(encoded.documents, *limits)
             index = ExactIndex(documents, encoded.document_ids)
-            for setting in alike:
-                queries = setting.pruned(encoded.queries, "query")
+            for setting in (one for one in settings if one.limits("document") == limits):
+                queries = prune(encoded.queries, *setting.limits("query"))
                 ranking = index.search(queries, setting.rescore or k, minimum_match=setting.minimum_match)
                 if setting.rescore:
                     ranking = rescore(ranking, encoded.queries, encoded.documents, k)
-                cost = _cost(queries, documents, index, setting)
-                label = f"{name} {as_text(setting)}".strip()
-                run = ranking.to_run(encoded.query_ids)
-                points[setting] = GridPoint(
-                    name, setting, evaluate_run(label, run, encoded.dataset, measures, cost=cost)
+                matches = index.matched(queries, minimum_match=setting.minimum_match)
+                cost = Cost(
+                    query_terms=active_terms(queries),
+                    document_terms=active_terms(documents),
+                    flops=flops(queries, documents),
+                    matched=float(matches.mean() / max(1, len(index))),
                 )
+                label, run = f"{name} {as_text(setting)}".strip(), ranking.to_run(encoded.query_ids)
+                evaluation = evaluate_run(label, run, encoded.dataset, measures, cost=cost)
+                points[setting] = GridPoint(name, setting, evaluation)
                 advance(1)
     return [points[setting] for setting in settings]
 
@@ -175,24 +155,23 @@ class SearchGrid(Tabular):
         """What is swept, mean numbers of terms, FLOPS, matched documents and the measures."""
         shown, first = swept(self.points), self.points[0].evaluation
         several = len({point.system for point in self.points}) > 1
-        header = [*(["system"] if several else []), *(COLUMNS[name] for name in shown)]
-        rows = []
+        header, rows = ["system"] * several + [COLUMNS[name] for name in shown], []
         for point in self.points:
             cost = point.evaluation.cost or Cost()
             setting = [NONE if point.setting is None else f"{getattr(point.setting, name):g}" for name in shown]
             costs = [cost.query_terms, cost.document_terms, cost.flops, cost.matched]
             cells = [NONE if value is None else f"{value:.4g}" for value in costs]
             values = [f"{value:.4f}" for value in point.evaluation.values.values()]
-            rows.append([*([point.system] if several else []), *setting, *cells, *values])
-        title = f"{first.dataset}, {first.queries} queries"
-        return Table(title, [*header, "L0_q", "L0_d", "FLOPS", "matched", *first.values], rows)
+            rows.append([point.system] * several + setting + cells + values)
+        header += ["L0_q", "L0_d", "FLOPS", "matched", *first.values]
+        return Table(f"{first.dataset}, {first.queries} queries", header, rows)
 
 
 def swept(points: Sequence[GridPoint]) -> list[str]:
     """The names of what any of the settings has another value for than a plain search; top_k if there is none."""
     plain, settings = Setting(), [point.setting for point in points if point.setting is not None]
-    found = [name for name in COLUMNS if any(getattr(one, name) != getattr(plain, name) for one in settings)]
-    return found or ["query_top_k", "document_top_k"]
+    names = [name for name in COLUMNS if any(getattr(one, name) != getattr(plain, name) for one in settings)]
+    return names or ["query_top_k", "document_top_k"]
 
 
 def as_text(setting: Setting) -> str:
@@ -203,16 +182,6 @@ def as_text(setting: Setting) -> str:
     """
     plain = Setting()
     return " ".join(f"{n}={getattr(setting, n)}" for n in COLUMNS if getattr(setting, n) != getattr(plain, n))
-
-
-def _cost(queries: csr_array, documents: csr_array, index: ExactIndex, setting: Setting) -> Cost:
-    matches = index.matched(queries, minimum_match=setting.minimum_match)
-    return Cost(
-        query_terms=active_terms(queries),
-        document_terms=active_terms(documents),
-        flops=flops(queries, documents),
-        matched=float(matches.mean() / max(1, len(index))),
-    )
 
 
 def _choices(word: str) -> Iterator[tuple[str, Any]]:

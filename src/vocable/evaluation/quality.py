@@ -1,9 +1,4 @@
-"""How good a ranking is, through ir_measures; what it cost stands beside it.
-
-Measures by their ir_measures names, checked before anything slow begins.
-
-Measures of one dataset, for any number of runs: the judgments are taken in once.
-"""
+"""How good a ranking is, by measures with their ir_measures names; what it cost stands beside it."""
 
 from __future__ import annotations
 
@@ -22,7 +17,7 @@ from ir_measures.measures import registry
 from sentence_transformers import SparseEncoder
 
 from vocable.encoder.encode import DType
-from vocable.encoder.fuse import splade_modules
+from vocable.encoder.stream import model_name
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.cost import Cost, cost_columns
 from vocable.evaluation.dataset import Dataset, load_dataset
@@ -55,36 +50,24 @@ def depth(measure: Measure) -> int:
 def _parse(name: str) -> Measure:
     try:
         measure = ir_measures.parse_measure(name)
-        _check_cutoff(measure)
+        cutoff = measure.params.get("cutoff", 1)
+        if type(cutoff) is not int or cutoff < 1:  # trec_eval ends the whole process at a cutoff of 0
+            raise ValueError(f"the cutoff must be a whole number of at least 1, not {cutoff!r}")
         ir_measures.evaluator([measure], [Qrel("q", "d", 1)])  # finds the software, and validates the parameters
     except NameError as error:
-        raise ArgumentError(f"unknown measure {name!r}: did you mean {_near(name)}?") from error
-    except (AssertionError, KeyError, TypeError, ValueError) as error:
-        raise ArgumentError(f"measure {name!r}: {_reason(error)}") from error
+        base, at, depth = name.partition("@")
+        by_lower = {known.lower(): known for known in reversed(registry)}  # the first of two: ir_measures documents it
+        near = get_close_matches(re.sub(r"[\W\d]+$", "", base).lower(), by_lower, n=4, cutoff=0.4)
+        names = [by_lower[word] for word in near] or ["nDCG", "R", "RR", "AP"]
+        meant = ", ".join(f"{known}{at}{depth}" for known in names)
+        raise ArgumentError(f"unknown measure {name!r}: did you mean {meant}?") from error
+    except KeyError as error:
+        raise ArgumentError(f"measure {name!r}: it has no parameter {error}") from error
+    except (AssertionError, TypeError, ValueError) as error:
+        lacking = "cutoff=<object" in str(error)
+        reason = "it needs a cutoff, as in R@1000" if lacking else " ".join(str(error).split())
+        raise ArgumentError(f"measure {name!r}: {reason}") from error
     return measure
-
-
-def _check_cutoff(measure: Measure) -> None:
-    """trec_eval ends the whole process at a cutoff of 0."""
-    cutoff = measure.params.get("cutoff", 1)
-    if type(cutoff) is not int or cutoff < 1:
-        raise ValueError(f"the cutoff must be a whole number of at least 1, not {cutoff!r}")
-
-
-def _near(name: str) -> str:
-    base, at, cutoff = name.partition("@")
-    by_lower = {known.lower(): known for known in reversed(registry)}  # of two the first, which ir_measures documents
-    words = re.sub(r"[\W\d]+$", "", base).lower()
-    near = [by_lower[word] for word in get_close_matches(words, by_lower, n=4, cutoff=0.4)] or ["nDCG", "R", "RR", "AP"]
-    return ", ".join(f"{known}{at}{cutoff}" for known in near)
-
-
-def _reason(error: BaseException) -> str:
-    if isinstance(error, KeyError):
-        return f"it has no parameter {error}"
-    if "cutoff=<object" in str(error):
-        return "it needs a cutoff, as in R@1000"
-    return " ".join(str(error).split())
 
 
 class JudgedMeasures:
@@ -112,30 +95,29 @@ class JudgedMeasures:
         >>> JudgedMeasures({"nDCG@10": nDCG @ 10}, toy).per_query({"q1": {"d": 2.0}, "q2": {}})
         {'nDCG@10': {'q1': 1.0, 'q2': 0.0}}
         """
-        found: dict[Measure, dict[str, float]] = {measure: {} for measure in self.measures.values()}
+        values: dict[Measure, dict[str, float]] = {measure: {} for measure in self.measures.values()}
         try:
             for metric in self._evaluator.iter_calc(answers):
-                found[metric.measure][metric.query_id] = float(metric.value)
+                values[metric.measure][metric.query_id] = float(metric.value)
         except (ArithmeticError, OSError, SubprocessError, ValueError) as error:
             raise self._impossible(error) from error
         return {
-            name: {query: found[measure].get(query, measure.DEFAULT) for query in answers}
+            name: {query: values[measure].get(query, measure.DEFAULT) for query in answers}
             for name, measure in self.measures.items()
         }
 
     def aggregated(self, per_query: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
         """The one figure of each measure for all the queries that `per_query` gives it, for most their mean."""
-        return {name: _aggregated(self.measures[name], values) for name, values in per_query.items()}
+        figures = {}
+        for name, values in per_query.items():
+            aggregator = self.measures[name].aggregator()
+            for value in values.values():
+                aggregator.add(value)
+            figures[name] = float(aggregator.result())
+        return figures
 
     def _impossible(self, error: Exception) -> ArgumentError:
         return ArgumentError(f"{', '.join(self.measures)} cannot be computed for {self._dataset}: {error}")
-
-
-def _aggregated(measure: Measure, per_query: Mapping[str, float]) -> float:
-    aggregator = measure.aggregator()
-    for value in per_query.values():
-        aggregator.add(value)
-    return float(aggregator.result())
 
 
 DEFAULT_MEASURES = ("nDCG@10", "R@1000", "RR@10")
@@ -167,25 +149,6 @@ class Evaluation(Tabular):
         """The evaluation as JSON values."""
         return asdict(self) | {"queries": self.queries}
 
-    @classmethod
-    def from_json(cls, values: Any) -> Evaluation:
-        """The evaluation that `to_json` wrote; raises `DataError` if it is something else."""
-        try:
-            cost = values["cost"]
-            return cls(
-                name=str(values["name"]),
-                dataset=str(values["dataset"]),
-                values={name: float(value) for name, value in values["values"].items()},
-                per_query={
-                    name: {query: float(value) for query, value in found.items()}
-                    for name, found in values["per_query"].items()
-                },
-                cost=None if cost is None else Cost(**cost),
-                unjudged=int(values["unjudged"]),
-            )
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise DataError(f"not an evaluation as JSON: {error!r}") from error
-
     def table(self) -> Table:
         """Quality and cost in one row."""
         return side_by_side([self])
@@ -205,9 +168,8 @@ def evaluate_system(
     """Evaluate a model, or a run that anything made, on a dataset.
 
     Args:
-        model_or_run: a model from `vocable.load` (queries and documents are encoded, the search is exact, its cost is
-            measured), the path of a TREC run, or its hits.
-        dataset: a place such as "beir:DIR" or "pydocs:#test", or a `Dataset`.
+        model_or_run: a model from `vocable.load`, which is searched exactly, the path of a TREC run, or its hits.
+        dataset: a source such as "beir:DIR" or "pydocs:#test", or a `Dataset`.
         measures: ir_measures names.
         name: what to call the system; by default the model's or the file's name.
         k: results of a model's search; no measure may look deeper.
@@ -223,20 +185,15 @@ def evaluate_system(
     if not isinstance(model_or_run, SparseEncoder):
         if query_top_k is not None or document_top_k is not None:
             raise ArgumentError("top_k belongs to the search that makes a run; a finished run cannot be pruned")
-        return evaluate_run(name or _run_name(model_or_run), model_or_run, dataset, measures)
+        name = name or (Path(model_or_run).stem if isinstance(model_or_run, str | os.PathLike) else "run")
+        return evaluate_run(name, model_or_run, dataset, measures)
     deepest = max(parsed, key=lambda measure: depth(parsed[measure]))
     if depth(parsed[deepest]) > k:
         raise ArgumentError(f"{deepest} looks at more than the k = {k} results of the search")
     collection = dataset if isinstance(dataset, Dataset) else load_dataset(dataset)
-    found = retrieve(
-        model_or_run,
-        collection,
-        k=k,
-        query_top_k=query_top_k,
-        document_top_k=document_top_k,
-        dtype=dtype,
-    )
-    return evaluate_run(name or _model_name(model_or_run), found.to_run(), collection, measures, cost=found.cost)
+    found = retrieve(model_or_run, collection, k=k, query_top_k=query_top_k, document_top_k=document_top_k, dtype=dtype)
+    name = name or Path(model_name(model_or_run)).name
+    return evaluate_run(name, found.to_run(), collection, measures, cost=found.cost)
 
 
 def evaluate_run(
@@ -249,8 +206,8 @@ def evaluate_run(
 ) -> Evaluation:
     """Evaluate a run, whatever made it: `evaluate_system` for models, lexical baselines and hybrids alike ends here.
 
-    Queries that are not judged are left out. Hits are ordered by their scores, equal ones as the software behind the
-    measure does it: trec_eval, which computes most, by descending document id.
+    Queries that are not judged are left out. Equal scores are ordered as the software behind the measure does it:
+    trec_eval, which computes most, by descending document id.
 
     Raises:
         ArgumentError: an unknown measure, or one that cannot be computed for this dataset.
@@ -285,18 +242,14 @@ def side_by_side(evaluations: Sequence[Evaluation], p_values: Sequence[Mapping[s
     return Table(title, header + names, [row + cells for row, cells in zip(rows, costs, strict=True)], groups)
 
 
-def _hits(run: Run) -> list[ScoredDoc]:
-    if not isinstance(run, str | os.PathLike):
-        return list(run)
-    if not Path(run).is_file():
-        raise DataError("no such run file (a model is given as vocable.load(name))", place=os.fspath(run))
-    return read_trec(run)
-
-
 def _answers(name: str, run: Run, judged: Dataset) -> dict[str, dict[str, float]]:
     """{query id: {document id: score}} of the judged queries."""
     answers: dict[str, dict[str, float]] = {query.id: {} for query in judged.queries}
-    hits = _hits(run)
+    if isinstance(run, str | os.PathLike):
+        if not Path(run).is_file():
+            raise DataError("no such run file (a model is given as vocable.load(name))", place=os.fspath(run))
+        run = read_trec(run)
+    hits = list(run)
     for query, document, score in hits:
         answer = answers.get(query)
         if answer is None:
@@ -307,12 +260,3 @@ def _answers(name: str, run: Run, judged: Dataset) -> dict[str, dict[str, float]
     if hits and not any(answers.values()):
         raise DataError(f"{name}: the run has none of the {len(answers)} judged queries", place=judged.name)
     return answers
-
-
-def _run_name(run: Run) -> str:
-    return Path(run).stem if isinstance(run, str | os.PathLike) else "run"
-
-
-def _model_name(model: SparseEncoder) -> str:
-    names = [transformer.auto_model.name_or_path for transformer, _ in splade_modules(model)]
-    return Path(names[0]).name if names and names[0] else "model"

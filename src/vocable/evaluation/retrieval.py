@@ -31,15 +31,10 @@ SHOWN = 10  # results of a search whose time is measured: what somebody who wait
 
 
 class Retrieval(NamedTuple):
-    """`ranking` [q, k] of the judged queries `query_ids`, the vectors it came from, and its cost.
-
-    `queries` are csr_array [q, v], `documents` csr_array [n, v].
-    """
+    """A `ranking` [q, k] of the judged queries `query_ids`, and what it cost."""
 
     ranking: Ranking
     query_ids: list[str]
-    queries: csr_array
-    documents: csr_array
     cost: Cost
 
     def to_run(self) -> list[ScoredDoc]:
@@ -75,20 +70,7 @@ def retrieve(
     document_top_k: int | None = None,
     dtype: DType = "auto",
 ) -> Retrieval:
-    """Encode the judged queries and all documents of `dataset` with `model`, and search exactly.
-
-    Args:
-        model: from `vocable.load`.
-        dataset: from `load_dataset`.
-        k: results of a query.
-        query_top_k: keep only so many terms of a query.
-        document_top_k: keep only so many terms of a document.
-        dtype: as in `vocable.encode`.
-
-    Raises:
-        DataError: no documents, or no judged queries.
-        ArgumentError: an argument out of its range.
-    """
+    """Encode `dataset` as `encode_dataset` does, and search exactly; `k` results of a query."""
     if k < 1:
         raise ArgumentError(f"k must be at least 1, not {k}")
     encoded = encode_dataset(model, dataset, query_top_k=query_top_k, document_top_k=document_top_k, dtype=dtype)
@@ -97,10 +79,19 @@ def retrieve(
 
 def retrieve_encoded(encoded: Encoded, *, k: int = 1000) -> Retrieval:
     """Search the vectors of a dataset exactly; `k` results of a query."""
-    index = ExactIndex(encoded.documents, encoded.document_ids)
-    cost = _cost(encoded.queries, encoded.documents, index, rate=encoded.documents_per_second)
-    ranking = index.search(encoded.queries, k)
-    return Retrieval(ranking, encoded.query_ids, encoded.queries, encoded.documents, cost)
+    queries, index = encoded.queries, ExactIndex(encoded.documents, encoded.document_ids)
+    singles = [queries[[row]] for row in spread(queries.shape[0])]
+    p50, p95 = search_latency(lambda query: index.search(query, k=SHOWN, threads=1), singles)
+    cost = Cost(
+        query_terms=active_terms(queries),
+        document_terms=active_terms(encoded.documents),
+        flops=flops(queries, encoded.documents),
+        index_bytes=index.nbytes,
+        documents_per_second=encoded.documents_per_second,
+        search_p50_ms=p50,
+        search_p95_ms=p95,
+    )
+    return Retrieval(index.search(queries, k), encoded.query_ids, cost)
 
 
 def encode_dataset(
@@ -120,8 +111,7 @@ def encode_dataset(
     Args:
         model: from `vocable.load`.
         dataset: from `load_dataset`.
-        keep: a folder for the vectors, `queries` and `documents`: what is whole there is read, and a killed call goes
-            on when it is repeated.
+        keep: a folder for the vectors: what is whole there is read, and a killed call goes on when it is repeated.
         name: of the model, written down with the vectors that are kept.
         title: of the progress bar.
         query_top_k: keep only so many terms of a query.
@@ -150,10 +140,9 @@ def encode_dataset(
                 seconds = perf_counter() - start
             else:
                 keep.mkdir(parents=True, exist_ok=True)
-                place = keep / ("queries" if role == "query" else "documents")
-                done = encode_stream(encoder, documents, place, model=name, source=judged.name)
-                matrices.append(read_vectors(place).matrix)
-                seconds = done.seconds
+                folder = keep / ("queries" if role == "query" else "documents")
+                seconds = encode_stream(encoder, documents, folder, model=name, source=judged.name).seconds
+                matrices.append(read_vectors(folder).matrix)
             if encoder.truncated:
                 message = "%d of %d %s texts were cut at %d tokens"
                 logger.warning(message, encoder.truncated, len(documents), encoder.role, encoder.max_length)
@@ -164,7 +153,7 @@ def encode_dataset(
 def stored_dataset(
     source: Sources, dataset: Dataset, *, dtype: DType = "auto", max_length: int | None = None
 ) -> Encoded:
-    """The dataset with document vectors that are stored; the model that they name encodes the judged queries.
+    """The dataset with stored document vectors; the model that they name encodes the judged queries.
 
     Raises:
         DataError: no judged queries.
@@ -183,35 +172,10 @@ def stored_dataset(
     return Encoded(judged, queries, documents, None)
 
 
-def _cost(queries: csr_array, documents: csr_array, index: ExactIndex, rate: float | None) -> Cost:
-    singles = [queries[[row]] for row in spread(queries.shape[0])]
-    p50, p95 = search_latency(lambda query: index.search(query, k=SHOWN, threads=1), singles)
-    return Cost(
-        query_terms=active_terms(queries),
-        document_terms=active_terms(documents),
-        flops=flops(queries, documents),
-        index_bytes=index.nbytes,
-        documents_per_second=rate,
-        search_p50_ms=p50,
-        search_p95_ms=p95,
-    )
+def retrieve_lexically(dataset: Dataset, *, k: int = 1000, rm3: bool = False) -> Retrieval:
+    """Index the documents of `dataset` with BM25 and search for its judged queries; the terms are stemmed words.
 
-
-class LexicalRetrieval(NamedTuple):
-    """A `ranking` [q, k] of the judged queries `query_ids`, and its cost, with stemmed words as terms."""
-
-    ranking: Ranking
-    query_ids: list[str]
-    cost: Cost
-
-
-def retrieve_lexically(dataset: Dataset, *, k: int = 1000, rm3: bool = False) -> LexicalRetrieval:
-    """Index the documents of `dataset` with BM25 and search for its judged queries.
-
-    Args:
-        dataset: from `load_dataset`.
-        k: results of a query.
-        rm3: expand the queries by feedback (`vocable.search.bm25`), which the time of a search then includes.
+    With `rm3` the queries are expanded by feedback (`vocable.search.bm25`), which the time of a search then includes.
 
     Raises:
         DataError: no documents, or no judged queries.
@@ -235,4 +199,4 @@ def retrieve_lexically(dataset: Dataset, *, k: int = 1000, rm3: bool = False) ->
         search_p50_ms=p50,
         search_p95_ms=p95,
     )
-    return LexicalRetrieval(index.search(queries, k), [query.id for query in judged.queries], cost)
+    return Retrieval(index.search(queries, k), [query.id for query in judged.queries], cost)

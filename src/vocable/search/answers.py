@@ -20,16 +20,13 @@ from vocable.progress import progress
 from vocable.search.collection import Collection, open_index
 from vocable.search.explain import Explanation, explain, text_terms
 from vocable.search.ranking import Ranking
-from vocable.tables import WIDTH, shortened
+from vocable.tables import WIDTH, counted, shortened
 
 INDENT = 14  # columns of rank and score
 
 
 class Hit(NamedTuple):
-    """A document that was found; `explanation` is there where it was asked for.
-
-    A hit of a hybrid search has a fused score, while its explanation is of the model's own score.
-    """
+    """A document of an answer; of a hybrid search `score` is fused, while `explanation` is of the model's own score."""
 
     rank: int
     score: float
@@ -99,12 +96,16 @@ class Answers(Sequence[Answer]):
         hits = []
         for position, row in enumerate(rows[rows >= 0].tolist()):
             document = self.collection.document(row)
-            why = None if stored is None else self._explain(number, document, stored[[position]])
+            why = None
+            if stored is not None:
+                model, query = self.collection.loaded_model, self.queries[number].text
+                tokens = text_terms(model, query), text_terms(model, document.full)
+                why = explain(self.vectors[[number]], stored[[position]], terms(model), *tokens, self.wacky)
             hits.append(Hit(position + 1, float(scores[position]), document, why))
         return Answer(self.queries[number], tuple(hits))
 
     def __repr__(self) -> str:
-        return f"Answers({len(self)} quer{'y' if len(self) == 1 else 'ies'}, k={self.ranking.rows.shape[1]})"
+        return f"Answers({counted(len(self), 'query', 'queries')}, k={self.ranking.rows.shape[1]})"
 
     def __str__(self) -> str:
         if len(self) == 1:
@@ -114,12 +115,6 @@ class Answers(Sequence[Answer]):
     def to_json(self) -> list[dict[str, Any]]:
         """The answers as JSON values."""
         return [answer.to_json() for answer in self]
-
-    def _explain(self, number: int, document: Document, stored: csr_array) -> Explanation:
-        model = self.collection.loaded_model
-        query, names = self.queries[number].text, terms(model)
-        tokens = text_terms(model, query), text_terms(model, document.full)
-        return explain(self.vectors[[number]], stored, names, *tokens, self.wacky)
 
 
 def search(

@@ -1,34 +1,26 @@
-"""The lexical baseline: BM25 weights by bm25s, searched as the sparse vectors that they are.
+"""The lexical baselines: BM25 weights by bm25s, searched as the sparse vectors that they are, and RM3.
 
 bm25s computes the weight of every term in every document when it indexes, so that a score is a dot product with the
-counts of the query's terms. `ExactIndex` searches them: ties by id, threads and memory-mapping are as for a model, and
-so is the time a query takes.
+counts of the query's terms.
 
-Shapes: n documents, q queries, v stemmed terms, k results.
-
-RM3: a query is expanded with the words of the documents that BM25 finds first (pseudo-relevance feedback).
-
-"Relevance-Based Language Models" (Lavrenko and Croft 2001) estimates what word a relevant document would use next;
-"UMass at TREC 2004: Novelty and HARD" (Abdul-Jaleel et al. 2004) mixes that with the query. For a query Q, the
-`fb_docs` first documents D that BM25 finds for it, and a word w,
+RM3 expands a query with the words of the documents that BM25 finds first (Lavrenko and Croft 2001; Abdul-Jaleel et al.
+2004). For a query Q, the `fb_docs` first documents D that BM25 finds for it, and a word w,
 
     RM1(w)      = sum over D of P(w|D) score(Q, D) / sum over D of score(Q, D),   P(w|D) = tf(w, D) / |D|
     weight(w|Q) = a tf(w, Q) / |Q| + (1 - a) RM1'(w),                             a = `original_query_weight`
 
 where RM1' is RM1 of its `fb_terms` most probable words, made to sum to 1 again, and |D| and |Q| count stemmed words.
-The paper weighs a document by the probability that it gives the query; BM25's score stands for it here, as in Anserini,
-whose defaults (10 documents, 10 words, a = 0.5) these are. Anserini also drops words that more than a tenth of the
-documents have, and cuts each document to its most frequent words before it counts; here stop words alone are dropped.
+BM25's score stands for the probability that a document gives the query, as in Anserini, whose defaults these are;
+Anserini also drops words that a tenth of the documents have, and cuts each document to its most frequent ones.
 
 Shapes: n documents, q queries, v stemmed words, k results.
 """
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import bm25s
 import numpy as np
@@ -37,13 +29,13 @@ from scipy.sparse import csc_array, csr_array
 
 from vocable.errors import ArgumentError, VectorsError, check_texts
 from vocable.search.exact import ExactIndex
-from vocable.search.index import About, Immutable
+from vocable.search.index import About
 from vocable.search.ranking import Ranking
-from vocable.storage import Ids, load_arrays, save_arrays, strings_from_arrays, strings_to_arrays
+from vocable.storage import Ids, strings_from_arrays, strings_to_arrays
 from vocable.vectors import as_vectors, prune
 
 
-class BM25Index(Immutable):
+class BM25Index(ExactIndex):
     """BM25 (Lucene's variant) over stemmed words of two or more letters, without stop words.
 
     >>> index = BM25Index(["A cat sat.", "Dogs bark at cats", ""], ids=["a", "b", "c"])
@@ -52,7 +44,6 @@ class BM25Index(Immutable):
     """
 
     about = About("bm25", exact=True)
-    meta = None
 
     def __init__(
         self,
@@ -76,36 +67,24 @@ class BM25Index(Immutable):
         words = self.words(texts, progress)
         terms = sorted(set().union(*words))
         self.vocabulary = {term: position for position, term in enumerate(terms)}
-        self._index = ExactIndex(self._weights(words, progress), ids)
-
-    @property
-    def ids(self) -> Sequence[str] | None:
-        """The document ids by row, if there are any."""
-        return self._index.ids
-
-    @property
-    def document_frequency(self) -> np.ndarray:
-        """How many documents have each term, int64 [v]."""
-        return self._index.document_frequency
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of postings, weights, offsets, document ids and the vocabulary."""
-        return sum(array.nbytes for array in self.arrays().values())
-
-    def __len__(self) -> int:
-        return len(self._index)
-
-    def __repr__(self) -> str:
-        return f"BM25Index({len(self):,} documents, {len(self.vocabulary):,} terms)"
+        shape = len(words), len(terms)
+        if terms:
+            model = bm25s.BM25(k1=k1, b=b, method="lucene")
+            numbers = [[self.vocabulary[word] for word in text] for text in words]
+            model.index((numbers, self.vocabulary), create_empty_token=False, show_progress=progress)
+            parts = model.scores["data"], model.scores["indices"], model.scores["indptr"]
+            weights = csc_array(parts, shape=shape).tocsr()
+        else:
+            weights = csr_array(shape, dtype=np.float32)
+        super().__init__(weights, ids)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The index as arrays: postings, document ids, and the vocabulary."""
-        return self._index.arrays() | strings_to_arrays("terms", Ids(list(self.vocabulary)))
+        return super().arrays() | strings_to_arrays("terms", Ids(list(self.vocabulary)))
 
-    def get(self, rows: Sequence[int] | np.ndarray | None = None) -> csr_array:
-        """The weights of the terms of the documents in `rows`, csr_array [m, v]; of all n by default."""
-        return self._index.get(rows)
+    def header(self) -> dict[str, Any]:
+        """What `arrays` does not say, as JSON values."""
+        return super().header() | {"settings": self.settings}
 
     def search(
         self,
@@ -121,7 +100,7 @@ class BM25Index(Immutable):
         """
         check_texts(queries, "queries")
         vectors = queries if isinstance(queries, csr_array) else self.query_vectors(queries)
-        return self._index.search(vectors, k, minimum_match=minimum_match, threads=threads)
+        return super().search(vectors, k, minimum_match=minimum_match, threads=threads)
 
     def query_vectors(self, texts: Sequence[str]) -> csr_array:
         """How often each known term occurs in each of q texts, csr_array [q, v]."""
@@ -141,38 +120,18 @@ class BM25Index(Immutable):
             raise ArgumentError(f"{stopwords!r} is not a list of stop words: {error}") from error
         return [[word for word in text if word] for text in words]  # bm25s gives an empty text an empty word
 
-    def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the index as a folder, whole or not at all."""
-        save_arrays(folder, "bm25", self.arrays(), self._index.header() | {"settings": self.settings})
-
     @classmethod
-    def load(cls, folder: str | os.PathLike[str], *, verify: bool = True) -> BM25Index:
-        """The index in `folder`, its postings memory-mapped; `verify` is as in `ExactIndex.load`.
-
-        Raises `VectorsError` if the folder is not a BM25 index, or is damaged or cut short.
-        """
-        arrays, header = load_arrays(folder, "bm25", verify=verify)
+    def from_arrays(cls, arrays: dict[str, np.ndarray], header: dict[str, Any], place: str) -> Self:
+        """The index that `arrays` and `header` describe; raises `VectorsError`, naming `place`, if they do not fit."""
         if "terms_offsets" not in arrays or "terms_bytes" not in arrays or not isinstance(header.get("settings"), dict):
-            raise VectorsError(f"{folder}: the index is not complete")
-        index = cls.__new__(cls)
+            raise VectorsError(f"{place}: the index is not complete")
+        index = super().from_arrays(arrays, header, place)
         index.settings = header["settings"]
         index._stemmer = _stemmer(index.settings.get("stemmer"))
         index.vocabulary = {term: position for position, term in enumerate(strings_from_arrays("terms", arrays))}
-        index._index = ExactIndex.from_arrays(arrays, header)
-        if index._index.shape[1] != len(index.vocabulary):
-            raise VectorsError(f"{folder}: the index is damaged: its vocabulary does not fit its postings")
+        if index.shape[1] != len(index.vocabulary):
+            raise VectorsError(f"{place}: the index is damaged: its vocabulary does not fit its postings")
         return index
-
-    def _weights(self, words: list[list[str]], progress: bool) -> csr_array:
-        """The BM25 weights of the documents, csr_array [n, v]."""
-        shape = len(words), len(self.vocabulary)
-        if not self.vocabulary:
-            return csr_array(shape, dtype=np.float32)
-        model = bm25s.BM25(k1=self.settings["k1"], b=self.settings["b"], method="lucene")
-        numbers = [[self.vocabulary[word] for word in text] for text in words]
-        model.index((numbers, self.vocabulary), create_empty_token=False, show_progress=progress)
-        parts = model.scores["data"], model.scores["indices"], model.scores["indptr"]
-        return csc_array(parts, shape=shape).tocsr()
 
 
 ENGINE = BM25Index
@@ -230,7 +189,10 @@ class RM3:
         check_texts(texts)
         if len(texts) != len(index):
             raise VectorsError(f"{len(texts)} texts for an index of {len(index)} documents")
-        _check(fb_docs, fb_terms, original_query_weight)
+        if fb_docs < 1 or fb_terms < 1:
+            raise ArgumentError(f"fb_docs and fb_terms must be at least 1, not {fb_docs} and {fb_terms}")
+        if not 0 <= original_query_weight <= 1:
+            raise ArgumentError(f"original_query_weight is a share between 0 and 1, not {original_query_weight}")
         self.index, self.vocabulary = index, index.vocabulary
         self._counts = index.query_vectors(texts)
         self._documents, self._terms, self._share = fb_docs, fb_terms, original_query_weight
@@ -238,58 +200,22 @@ class RM3:
     def expand(self, texts: Sequence[str], advance: Callable[[int], object] = lambda done: None) -> csr_array:
         """The weights of the words of each of q expanded queries, csr_array [q, v].
 
-        Words that no document has drop out, and a query that finds nothing gets no other words. `advance` is called
-        with the number of queries done.
+        Words that no document has drop out, and a query that finds nothing gets no other words. Of equally probable
+        words those with the lower columns are taken. `advance` is called with the number of queries done.
         """
         check_texts(texts)
         queries = self.index.query_vectors(texts)
-        found = self.index.search(queries, self._documents)
-        expanded = interpolate(queries, relevance_model(found, self._counts), self._terms, self._share)
+        ranking = self.index.search(queries, self._documents)
+        hits = ranking.rows >= 0
+        starts = np.cumsum([0, *hits.sum(axis=1)])
+        scores = csr_array(
+            (ranking.scores[hits], ranking.rows[hits], starts), shape=(len(ranking), self._counts.shape[0])
+        )
+        relevance = _shares(scores) @ _shares(self._counts)
+        original, feedback = _shares(queries), _shares(prune(relevance, self._terms))
+        mixed = self._share * original + (1 - self._share) * feedback
         advance(len(texts))
-        return expanded
-
-
-def relevance_model(ranking: Ranking, counts: csr_array) -> csr_array:
-    """RM1: the probability of each word in the documents of a ranking, weighed by their scores.
-
-    Args:
-        ranking: [q, k].
-        counts: csr_array [n, v], how often each document has each word.
-
-    Returns:
-        csr_array [q, v], rows that sum to 1; of a query without hits, 0.
-
-    >>> ranking = Ranking(np.array([[1, 0]]), np.array([[3.0, 1.0]]))
-    >>> relevance_model(ranking, csr_array(np.array([[1.0, 0.0], [1.0, 1.0]]))).toarray().tolist()
-    [[0.625, 0.375]]
-    """
-    found = ranking.rows >= 0
-    starts = np.cumsum([0, *found.sum(axis=1)])
-    shape = len(ranking), counts.shape[0]
-    scores = csr_array((ranking.scores[found], ranking.rows[found], starts), shape=shape)
-    model: csr_array = _shares(scores) @ _shares(counts)
-    return model
-
-
-def interpolate(queries: csr_array, model: csr_array, fb_terms: int, original_query_weight: float) -> csr_array:
-    """RM3: the words of `queries` mixed with the most probable ones of a relevance model.
-
-    Args:
-        queries: csr_array [q, v], how often each query has each word.
-        model: csr_array [q, v] from `relevance_model`.
-        fb_terms: how many words of the model; of equally probable ones those with the lower columns.
-        original_query_weight: the share of the query's own words, from 0 to 1.
-
-    >>> model = csr_array(np.array([[0.5, 0.3, 0.2]]))
-    >>> interpolate(csr_array(np.array([[0.0, 2.0, 0.0]])), model, 2, 0.2).toarray().round(6).tolist()
-    [[0.5, 0.5, 0.0]]
-
-    Raises:
-        ArgumentError: a setting out of its range.
-    """
-    _check(1, fb_terms, original_query_weight)
-    own, other = _shares(queries), _shares(prune(model, fb_terms))
-    return as_vectors(original_query_weight * own + (1 - original_query_weight) * other, "the expanded queries")
+        return as_vectors(mixed, "the expanded queries")
 
 
 def _shares(matrix: csr_array) -> csr_array:
@@ -297,10 +223,3 @@ def _shares(matrix: csr_array) -> csr_array:
     sums = np.asarray(matrix.sum(axis=1, dtype=np.float64))
     values = matrix.data / np.repeat(sums, np.diff(matrix.indptr))
     return csr_array((values, matrix.indices, matrix.indptr), shape=matrix.shape)
-
-
-def _check(fb_docs: int, fb_terms: int, original_query_weight: float) -> None:
-    if fb_docs < 1 or fb_terms < 1:
-        raise ArgumentError(f"fb_docs and fb_terms must be at least 1, not {fb_docs} and {fb_terms}")
-    if not 0 <= original_query_weight <= 1:
-        raise ArgumentError(f"original_query_weight is a share between 0 and 1, not {original_query_weight}")

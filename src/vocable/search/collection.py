@@ -47,6 +47,7 @@ from vocable.search.index import Index, load_index
 from vocable.search.ranking import Ranking
 from vocable.storage import (
     SETTINGS,
+    Ids,
     fingerprint,
     finish,
     finished,
@@ -56,17 +57,17 @@ from vocable.storage import (
     resumable,
     write_record,
 )
-from vocable.vectors import Sources, holds_vectors, prune, read_vectors
+from vocable.tables import counted
+from vocable.vectors import Sources, StoredVectors, holds_vectors, prune, read_vectors
 
 FUSED_DEPTH = 100  # hits that each side of a hybrid search gives at least
 
 
 @dataclass(frozen=True, eq=False)
 class Collection:
-    """An opened collection.
+    """An opened collection: the names of `model` and `source`, its indexes, and what its encoding counted.
 
-    `model` is the name of the model, `source` that of the corpus; `postings` the index of the vectors, `texts` an Arrow
-    table with columns id, title and text; `bm25` is None if not built. `built` has the counts of the encoding.
+    `texts` is an Arrow table with columns id, title and text; `bm25` is None if not built.
     """
 
     folder: Path
@@ -85,8 +86,8 @@ class Collection:
         return f"Collection({str(self.folder)!r}, {len(self):,} documents, model={self.model!r})"
 
     def __str__(self) -> str:
-        rate = self.built.texts / self.built.seconds if self.built.seconds else 0.0
-        lines = [f"{self.folder}: {self.built.texts:,} text{'' if self.built.texts == 1 else 's'}, {rate:,.0f} texts/s"]
+        figures = self.to_json()
+        lines = [f"{self.folder}: {counted(self.built.texts, 'text')}, {figures['texts_per_second']:,.0f} texts/s"]
         if self.built.truncated:
             lines.append(f"{self.built.truncated:,} cut at the model's length")
         if self.built.empty:
@@ -110,8 +111,7 @@ class Collection:
 
     def document(self, row: int) -> Document:
         """The document in a row of the index."""
-        values = {name: self.texts.column(name)[row].as_py() for name in ("id", "text", "title")}
-        return Document(**values)
+        return Document(**{name: self.texts.column(name)[row].as_py() for name in TEXT_SCHEMA.names})
 
     @cached_property
     def loaded_model(self) -> SparseEncoder:
@@ -147,17 +147,10 @@ class Collection:
         hybrid: bool = False,
         minimum_match: float = 0.0,
     ) -> Ranking:
-        """The k best documents for each of q query texts.
+        """The ranking that `vocable.search` makes its answers of.
 
-        Args:
-            queries: texts.
-            k: results of a query.
-            vectors: of the queries [q, v]; encoded with the collection's model unless given.
-            hybrid: add the scores of BM25, both scaled to 0 to 1.
-            minimum_match: share of a query's terms that a document must have.
-
-        Raises:
-            ArgumentError: an argument out of its range, or a hybrid search without a lexical index.
+        `vectors` are those of the queries [q, v]; unless given, the collection's model encodes them. With `hybrid` the
+        scores of BM25 are added, both scaled to 0 to 1.
         """
         check_texts(queries, "queries")
         if hybrid and self.bm25 is None:
@@ -207,18 +200,16 @@ def index(
     """
     bad, source = BadLines(skip_bad), fspath(corpus)
     documents = read_corpus(source, bad=bad)
+    limits: dict[str, Any] = {"top_k": top_k, "min_weight": min_weight, "mass": mass}
     if not isinstance(model, SparseEncoder) and holds_vectors(model):
         if max_length is not None:
             raise ArgumentError("max_length is for encoding: these vectors are encoded already")
-        limits = {"top_k": top_k, "min_weight": min_weight, "mass": mass}
         _index_stored(model, documents, Path(output), source=source, bm25=bm25, limits=limits)
         return open_index(output, bad)
     if not isinstance(model, SparseEncoder | str | PathLike):
         raise VectorsError(f"{', '.join(map(str, model))}: not all of these are stored vectors")
     loaded = model if isinstance(model, SparseEncoder) else load(fspath(model))
-    encoder = TextEncoder(
-        loaded, "document", top_k=top_k, min_weight=min_weight, mass=mass, dtype=dtype, max_length=max_length
-    )
+    encoder = TextEncoder(loaded, "document", dtype=dtype, max_length=max_length, **limits)
     build_collection(encoder, documents, output, model=model_name(model), source=source, bm25=bm25)
     collection = open_index(output, bad)
     collection.__dict__["loaded_model"] = loaded
@@ -248,21 +239,15 @@ def build_collection(
     if finished(folder, settings):
         return read_progress(folder)
     with resumable(folder, settings) as work:
-        encoded, whole = work / "encoded", work / "whole"
+        encoded = work / "encoded"
         done = encode_stream(
             encoder, documents, encoded, model=model, source=source, keep_texts=True, title=title, total=total
         )
         if not done.texts:
             shutil.rmtree(work)
             raise ArgumentError(f"{source or 'the corpus'} has no documents")
-        whole.mkdir(exist_ok=True)
-        with replacing(whole / "texts.arrow") as file, ipc.new_file(file, TEXT_SCHEMA) as writer:
-            for part in sorted(encoded.glob("part-*.arrow")):
-                writer.write_table(_read_texts(part))
-        vectors = read_vectors(encoded)
-        ExactIndex(vectors.matrix, vectors.ids, vectors.meta).save(whole / "postings")
-        _complete(whole, done, bm25)
-        finish(work, folder, whole)
+        texts = map(_read_texts, sorted(encoded.glob("part-*.arrow")))
+        finish(work, folder, _complete(work / "whole", texts, read_vectors(encoded), done, bm25))
     return done
 
 
@@ -279,11 +264,8 @@ def _index_stored(
         return
     rows = {identifier: row for row, identifier in enumerate(stored.ids)}
     order: list[int] = []
+    columns: dict[str, list[str]] = {name: [] for name in TEXT_SCHEMA.names}
     with resumable(folder, settings) as work:
-        whole = work / "whole"
-        shutil.rmtree(whole, ignore_errors=True)  # of a call that was killed
-        whole.mkdir()
-        columns: dict[str, list[str]] = {name: [] for name in TEXT_SCHEMA.names}
         for document in track(documents, "index"):
             if document.id not in rows:
                 raise VectorsError(f"{source}: the document {document.id!r} has no vector in {places[0]}")
@@ -292,23 +274,26 @@ def _index_stored(
                 values.append(getattr(document, name))
         if len(order) != len(rows):
             raise VectorsError(f"{source} has {len(order)} documents, but {places[0]} vectors of {len(rows)}")
-        with replacing(whole / "texts.arrow") as file, ipc.new_file(file, TEXT_SCHEMA) as writer:
-            writer.write_table(pa.table(columns, schema=TEXT_SCHEMA))
         matrix = prune(stored.matrix[order], **limits)
-        ExactIndex(matrix, columns["id"], stored.meta).save(whole / "postings")
-        empty = int((np.diff(matrix.indptr) == 0).sum())
-        _complete(whole, StreamProgress(parts=1, texts=len(order), empty=empty), bm25)
-        finish(work, folder, whole)
+        done = StreamProgress(parts=1, texts=len(order), empty=int((np.diff(matrix.indptr) == 0).sum()))
+        texts, vectors = pa.table(columns, schema=TEXT_SCHEMA), StoredVectors(Ids(columns["id"]), matrix, stored.meta)
+        finish(work, folder, _complete(work / "whole", [texts], vectors, done, bm25))
 
 
-def _complete(whole: Path, done: StreamProgress, bm25: bool) -> None:
-    """Add the lexical index, if it is asked for, and the counts to a folder that has texts."""
+def _complete(whole: Path, texts: Iterable[pa.Table], vectors: StoredVectors, done: StreamProgress, bm25: bool) -> Path:
+    """Write all parts of a collection to the folder `whole`, which a killed call may have begun."""
+    shutil.rmtree(whole, ignore_errors=True)
+    whole.mkdir()
+    with replacing(whole / "texts.arrow") as file, ipc.new_file(file, TEXT_SCHEMA) as writer:
+        for table in texts:
+            writer.write_table(table)
+    ExactIndex(vectors.matrix, vectors.ids, vectors.meta).save(whole / "postings")
     if bm25:
-        texts = _read_texts(whole / "texts.arrow")
-        columns = (texts.column(name).to_pylist() for name in ("id", "text", "title"))
-        full = [Document(id, text, title).full for id, text, title in zip(*columns, strict=True)]
-        BM25Index(full, texts.column("id").to_pylist()).save(whole / "bm25")
+        rows = _read_texts(whole / "texts.arrow")
+        full = [Document(**row).full for row in rows.to_pylist()]
+        BM25Index(full, rows.column("id").to_pylist()).save(whole / "bm25")
     write_record(whole / PROGRESS, done)
+    return whole
 
 
 def open_index(source: str | PathLike[str], bad: BadLines | None = None) -> Collection:

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow.compute as pc
@@ -21,17 +21,14 @@ from scipy.sparse import csc_array, csr_array
 
 from vocable.errors import ArgumentError, VectorsError
 from vocable.search import exact_kernels as kernels
-from vocable.search.index import About, Immutable
+from vocable.search.index import About
 from vocable.search.ranking import Ranking, best
 from vocable.storage import Ids, load_arrays, save_arrays, strings_from_arrays, strings_to_arrays
 from vocable.vectors import VectorsMeta, as_vectors
 
 
-class ExactIndex(Immutable):
-    """Postings of n document vectors, searched exhaustively.
-
-    Ties are broken by id (by row without ids). A document that shares no term with the query is never a hit.
-    """
+class ExactIndex:
+    """Postings of n document vectors, searched exhaustively; ties are broken by id (by row without ids)."""
 
     about = About("exact", exact=True)
 
@@ -55,11 +52,12 @@ class ExactIndex(Immutable):
         return self.shape[0]
 
     def __repr__(self) -> str:
-        return f"ExactIndex({self.shape[0]:,} documents, {self.shape[1]:,} terms, {self._starts[-1]:,} postings)"
+        name, (n, v) = type(self).__name__, self.shape
+        return f"{name}({n:,} documents, {v:,} terms, {self._starts[-1]:,} postings)"
 
     @property
     def nbytes(self) -> int:
-        """The bytes of postings, weights, their offsets and the document ids."""
+        """The bytes of all arrays."""
         return sum(array.nbytes for array in self.arrays().values())
 
     @property
@@ -78,11 +76,11 @@ class ExactIndex(Immutable):
         # One search in each posting list for each document, or the whole turned into rows: what is less work.
         if rows is not None and len(rows) * v * 16 < self._starts[-1]:
             numbers = np.argsort(self._order)[rows] if len(self._order) else np.asarray(rows)
-            found = np.full((len(rows), v), -1, dtype=np.int64)
-            kernels.find_postings(self._starts, self._documents, numbers.astype(np.int64), found)
-            chosen, terms = np.nonzero(found >= 0)
+            places = np.full((len(rows), v), -1, dtype=np.int64)
+            kernels.find_postings(self._starts, self._documents, numbers.astype(np.int64), places)
+            chosen, terms = np.nonzero(places >= 0)
             starts = np.searchsorted(chosen, np.arange(len(rows) + 1)).astype(np.int32)
-            weights = self._weights[found[chosen, terms]]
+            weights = self._weights[places[chosen, terms]]
             return csr_array((weights, terms.astype(np.int32), starts), shape=(len(rows), v))
         vectors: csr_array = csc_array((self._weights, self._documents, self._starts), shape=self.shape).tocsr()
         vectors = vectors[np.argsort(self._order)] if len(self._order) else vectors
@@ -122,8 +120,7 @@ class ExactIndex(Immutable):
     def matched(self, queries: csr_array, *, minimum_match: float = 0.0) -> np.ndarray:
         """The number of documents that each of `queries` [q, v] would have to score, int64 [q].
 
-        These are the documents with a term of the query, and with `minimum_match` those with that share of its terms.
-        The Boolean model lowers their number, while the postings that are read stay the same.
+        These have a term of the query, with `minimum_match` that share of its terms; the postings read stay the same.
 
         >>> index = ExactIndex(csr_array(np.array([[1.0, 0.0], [2.0, 3.0]])))
         >>> query = csr_array(np.array([[1.0, 1.0]]))
@@ -137,16 +134,30 @@ class ExactIndex(Immutable):
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the index as a folder, whole or not at all."""
-        save_arrays(folder, "exact", self.arrays(), self.header())
+        save_arrays(folder, self.about.engine, self.arrays(), self.header())
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str], *, verify: bool = True) -> ExactIndex:
+    def load(cls, folder: str | os.PathLike[str], *, verify: bool = True) -> Self:
         """The index in `folder`, memory-mapped: search reads only the postings of the queries' terms.
 
         `verify` first reads all of it once to compare checksums; leave it out for a large index on a disk that you
         trust. Raises `VectorsError` if the folder is not an index, or is damaged or cut short.
         """
-        return cls.from_arrays(*load_arrays(folder, "exact", verify=verify))
+        return cls.from_arrays(*load_arrays(folder, cls.about.engine, verify=verify), str(folder))
+
+    def add(self, vectors: csr_array, ids: Sequence[str]) -> None:
+        """Raise `ArgumentError`: the index is built once, whole."""
+        raise ArgumentError(f"the {self.about.engine} index cannot change: build it anew")
+
+    def delete(self, ids: Sequence[str]) -> None:
+        """Raise `ArgumentError`: the index is built once, whole."""
+        raise ArgumentError(f"the {self.about.engine} index cannot change: build it anew")
+
+    def commit(self) -> None:
+        """Do nothing: what is there is there."""
+
+    def close(self) -> None:
+        """Do nothing: the memory goes with the object."""
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The index as arrays to store, together with `header`."""
@@ -158,8 +169,8 @@ class ExactIndex(Immutable):
         return {"shape": list(self.shape), "meta": None if self.meta is None else asdict(self.meta)}
 
     @classmethod
-    def from_arrays(cls, arrays: dict[str, np.ndarray], header: dict[str, Any]) -> ExactIndex:
-        """The index that `arrays` and `header` describe; raises `VectorsError` if they do not fit together."""
+    def from_arrays(cls, arrays: dict[str, np.ndarray], header: dict[str, Any], place: str) -> Self:
+        """The index that `arrays` and `header` describe; raises `VectorsError`, naming `place`, if they do not fit."""
         index = cls.__new__(cls)
         try:
             index.shape = n, v = (int(header["shape"][0]), int(header["shape"][1]))
@@ -169,13 +180,13 @@ class ExactIndex(Immutable):
             index._order = _frozen(arrays["order"], np.int32)
             meta = header["meta"]
         except (KeyError, TypeError, ValueError, IndexError) as error:
-            raise VectorsError(f"the index is not complete: {error!r}") from error
+            raise VectorsError(f"{place}: the index is not complete: {error!r}") from error
         index.ids = strings_from_arrays("ids", arrays) if "ids_offsets" in arrays else None
-        index.meta = None if meta is None else VectorsMeta.from_dict(meta, "the index")
+        index.meta = None if meta is None else VectorsMeta.from_dict(meta, place)
         fits = len(starts) == v + 1 and starts[0] == 0 and (np.diff(starts) >= 0).all()
         fits = fits and starts[-1] == len(index._documents) == len(index._weights)
         if not fits or len(index._order) not in (0, n) or (index.ids is not None and len(index.ids) != n):
-            raise VectorsError("the index is damaged: its parts do not fit together")
+            raise VectorsError(f"{place}: the index is damaged: its parts do not fit together")
         return index
 
 
@@ -203,11 +214,7 @@ def rescore(
     if ranking.rows.max(initial=-1) >= documents.shape[0]:
         raise VectorsError(f"the ranking has row {ranking.rows.max()}, there are {documents.shape[0]} documents")
     rows, scores = _frozen(ranking.rows, np.int32), np.zeros(ranking.rows.shape, dtype=np.float32)
-    arrays = (
-        _frozen(documents.indptr, np.int64),
-        _frozen(documents.indices, np.int32),
-        _frozen(documents.data, np.float32),
-    )
+    arrays = _arrays(documents)
 
     def some(part: slice) -> None:
         starts = query_arrays[0][part.start : part.stop + 1]
@@ -221,7 +228,11 @@ def _query_arrays(queries: csr_array, size: int) -> tuple[np.ndarray, np.ndarray
     queries = as_vectors(queries, "the queries")
     if queries.shape[1] != size:
         raise VectorsError(f"the queries have {queries.shape[1]} terms, the documents {size}: another vocabulary")
-    return _frozen(queries.indptr, np.int64), _frozen(queries.indices, np.int32), _frozen(queries.data, np.float32)
+    return _arrays(queries)
+
+
+def _arrays(vectors: csr_array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return _frozen(vectors.indptr, np.int64), _frozen(vectors.indices, np.int32), _frozen(vectors.data, np.float32)
 
 
 def _needed(starts: np.ndarray, minimum_match: float) -> np.ndarray:
@@ -256,7 +267,8 @@ def _in_threads(work: Callable[[slice], None], count: int, threads: int | None) 
     """Call `work` on slices of range(count), in threads: the kernels do not hold the interpreter's lock."""
     if threads is not None and threads < 1:
         raise ArgumentError(f"threads must be at least 1, not {threads}")
-    workers = min(threads or _cores(), count)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    workers = min(threads or cores, count)
     if workers <= 1:
         return work(slice(0, count))
     step = -(-count // (workers * 8))  # several slices a thread: queries differ in cost
@@ -264,8 +276,3 @@ def _in_threads(work: Callable[[slice], None], count: int, threads: int | None) 
         for _ in pool.map(work, [slice(start, min(start + step, count)) for start in range(0, count, step)]):
             pass
     return None
-
-
-def _cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,9 +1,10 @@
 """Which terms made a score, and what a model made of a text.
 
-Shapes: v output vocabulary. A score is the sum, over the terms that query and document share, of query weight times
-document weight. A term that stands in a text is one of the text's tokens; any other is the model's expansion. An
-expansion is wacky if the caller says so of the term; one that stands in the text never is. Terms are shown as the
-vocabulary has them, pieces of words (`##ing`) included.
+A score is the sum, over the terms that query and document share, of query weight times document weight. A term that
+stands in a text is one of the text's tokens; any other is the model's expansion, and wacky if the caller says so of the
+term. Terms are shown as the vocabulary has them, pieces of words (`##ing`) included.
+
+Shapes: v output vocabulary.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from vocable.encoder.output_vocabulary import output_vocabulary
 from vocable.encoder.roles import Role
 from vocable.encoder.terms import input_terms, terms
 from vocable.errors import ArgumentError, VectorsError
-from vocable.tables import Table, Tabular
+from vocable.tables import Table, Tabular, counted
 
 
 @dataclass(frozen=True)
@@ -67,19 +68,12 @@ class Explanation(Tabular):
     def table(self, limit: int | None = None) -> Table:
         """The `limit` weightiest terms, all of them by default."""
         headers = ["term", "query", "document", "score", "share", "in query", "in document"]
-        rows = [
-            [
-                match.term,
-                f"{match.query_weight:.2f}",
-                f"{match.document_weight:.2f}",
-                f"{match.contribution:.2f}",
-                f"{match.share:.1%}",
-                _origin(match.in_query, match.wacky),
-                _origin(match.in_document, match.wacky),
-            ]
-            for match in self.matches[:limit]
-        ]
-        title = f"score {self.score:.2f}, {_counted(len(self.matches), 'shared term')}"
+        rows = []
+        for match in self.matches[:limit]:
+            weights = [f"{one:.2f}" for one in (match.query_weight, match.document_weight, match.contribution)]
+            origins = [_origin(match.in_query, match.wacky), _origin(match.in_document, match.wacky)]
+            rows.append([match.term, *weights, f"{match.share:.1%}", *origins])
+        title = f"score {self.score:.2f}, {counted(len(self.matches), 'shared term')}"
         return Table(title + ("" if limit is None else f", the {limit} weightiest"), headers, rows)
 
 
@@ -108,7 +102,7 @@ class Expansion(Tabular):
         """The terms."""
         rows = [[term.term, f"{term.weight:.2f}", _origin(term.in_text, term.wacky)] for term in self.terms]
         shown = f", the {len(self.terms)} weightiest" if len(self.terms) < self.active else ""
-        return Table(_counted(self.active, "active term") + shown, ["term", "weight", "from"], rows)
+        return Table(counted(self.active, "active term") + shown, ["term", "weight", "from"], rows)
 
 
 def explain(
@@ -130,8 +124,8 @@ def explain(
         wacky: the terms whose expansions are marked, such as `vocable.analysis.removal` reads.
 
     >>> query, document = csr_array(np.array([[1.0, 2.0, 0.0]])), csr_array(np.array([[3.0, 0.5, 9.0]]))
-    >>> found = explain(query, document, ["list", "array", "set"], ["list"], ["list", "set"])
-    >>> found.score, [(match.term, match.contribution, match.in_query) for match in found.matches]
+    >>> explained = explain(query, document, ["list", "array", "set"], ["list"], ["list", "set"])
+    >>> explained.score, [(match.term, match.contribution, match.in_query) for match in explained.matches]
     (4.0, [('list', 3.0, True), ('array', 1.0, False)])
 
     Raises:
@@ -141,24 +135,15 @@ def explain(
     contributions = query * document
     shared = np.flatnonzero(contributions)
     score = float(contributions.sum())
-    asked, found = set(query_tokens), set(document_tokens)
-    in_both = asked & found
-    return Explanation(
-        score,
-        tuple(
-            MatchedTerm(
-                term=names[column],
-                query_weight=float(query[column]),
-                document_weight=float(document[column]),
-                contribution=float(contributions[column]),
-                share=float(contributions[column] / score),
-                in_query=names[column] in asked,
-                in_document=names[column] in found,
-                wacky=None if wacky is None else names[column] in wacky and names[column] not in in_both,
-            )
-            for column in shared[np.argsort(-contributions[shared], kind="stable")].tolist()
-        ),
-    )
+    in_query, in_document = set(query_tokens), set(document_tokens)
+    matches = []
+    for column in shared[np.argsort(-contributions[shared], kind="stable")].tolist():
+        term, contribution = names[column], float(contributions[column])
+        origin = term in in_query, term in in_document
+        marked = None if wacky is None else term in wacky and not all(origin)
+        weights = float(query[column]), float(document[column])
+        matches.append(MatchedTerm(term, *weights, contribution, float(contributions[column] / score), *origin, marked))
+    return Explanation(score, tuple(matches))
 
 
 @overload
@@ -178,14 +163,8 @@ def explain_texts(
     """
     if document is None:
         return expansion_of_text(model, query, role="query", wacky=wacky)
-    return explain(
-        encode(model, [query], role="query"),
-        encode(model, [document], role="document"),
-        terms(model),
-        text_terms(model, query),
-        text_terms(model, document),
-        wacky,
-    )
+    vectors = encode(model, [query], role="query"), encode(model, [document], role="document")
+    return explain(*vectors, terms(model), text_terms(model, query), text_terms(model, document), wacky)
 
 
 def expansion(
@@ -199,8 +178,8 @@ def expansion(
 
     `names` are the v terms by column, `tokens` those that stand in the text, `wacky` those whose expansions are marked.
 
-    >>> found = expansion(csr_array(np.array([[1.0, 2.0, 0.0]])), ["list", "array", "set"], ["list"])
-    >>> [(term.term, term.weight, term.in_text) for term in found.terms]
+    >>> expanded = expansion(csr_array(np.array([[1.0, 2.0, 0.0]])), ["list", "array", "set"], ["list"])
+    >>> [(term.term, term.weight, term.in_text) for term in expanded.terms]
     [('array', 2.0, False), ('list', 1.0, True)]
 
     Raises:
@@ -211,17 +190,12 @@ def expansion(
         raise ArgumentError(f"k must be at least 1, not {k}")
     weights, in_text = _weights(vector, names), set(tokens)
     active = np.flatnonzero(weights)
-    heaviest = active[np.argsort(-weights[active], kind="stable")][:k].tolist()
-    found = (
-        ExpansionTerm(
-            term=names[column],
-            weight=float(weights[column]),
-            in_text=names[column] in in_text,
-            wacky=None if wacky is None else names[column] in wacky and names[column] not in in_text,
-        )
-        for column in heaviest
-    )
-    return Expansion(len(active), tuple(found))
+    heaviest = []
+    for column in active[np.argsort(-weights[active], kind="stable")][:k].tolist():
+        stands = names[column] in in_text
+        marked = None if wacky is None else names[column] in wacky and not stands
+        heaviest.append(ExpansionTerm(names[column], float(weights[column]), stands, marked))
+    return Expansion(len(active), tuple(heaviest))
 
 
 def expansion_of_text(
@@ -258,7 +232,3 @@ def _origin(in_text: bool, wacky: bool | None) -> str:
 def _known(term: MatchedTerm | ExpansionTerm) -> dict[str, Any]:
     """The term as JSON values; nothing of wackiness where nobody said which terms are wacky."""
     return {name: value for name, value in asdict(term).items() if value is not None}
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"

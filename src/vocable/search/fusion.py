@@ -1,7 +1,6 @@
 """One ranking out of several, by rank or by score.
 
-Shapes: q queries, k results, m hits of a query over all rankings. All rankings are of the same queries and documents:
-row r is the same document in each.
+Shapes: q queries, k results. All rankings are of the same queries and documents: row r is the same document in each.
 """
 
 from __future__ import annotations
@@ -26,10 +25,8 @@ def reciprocal_rank(rankings: Sequence[Ranking], k: int = 60, depth: int | None 
     """
     if k < 0:
         raise ArgumentError(f"k must not be negative, not {k}")
-    _check(rankings)
-    return _fused(
-        rankings, [np.broadcast_to(1 / (k + 1 + np.arange(r.rows.shape[1])), r.rows.shape) for r in rankings], depth
-    )
+    parts = [np.broadcast_to(1 / (k + 1 + np.arange(r.rows.shape[1])), r.rows.shape) for r in rankings]
+    return _fused(rankings, parts, depth)
 
 
 def weighted(rankings: Sequence[Ranking], weights: Sequence[float], depth: int | None = None) -> Ranking:
@@ -43,7 +40,6 @@ def weighted(rankings: Sequence[Ranking], weights: Sequence[float], depth: int |
     >>> weighted([lexical, learned], [1, 2]).hits(0)
     [('2', 2.0), ('0', 1.0), ('1', 0.5)]
     """
-    _check(rankings)
     if len(weights) != len(rankings):
         raise ArgumentError(f"{len(weights)} weights for {len(rankings)} rankings")
     if not all(0 <= weight < np.inf for weight in weights):
@@ -51,21 +47,10 @@ def weighted(rankings: Sequence[Ranking], weights: Sequence[float], depth: int |
     return _fused(rankings, [weight * _normalized(r) for weight, r in zip(weights, rankings, strict=True)], depth)
 
 
-def _check(rankings: Sequence[Ranking]) -> None:
-    if not rankings:
-        raise ArgumentError("no rankings to fuse")
-    first = rankings[0]
-    for other in rankings[1:]:
-        if len(other.rows) != len(first.rows):
-            raise ArgumentError(f"rankings of {len(first.rows)} and of {len(other.rows)} queries cannot be fused")
-        if not _same_ids(first.ids, other.ids):
-            raise ArgumentError("rankings of different documents cannot be fused: their ids differ")
-
-
 def _same_ids(one: Sequence[str] | None, other: Sequence[str] | None) -> bool:
     if one is None or other is None or one is other:
         return one is other
-    return len(one) == len(other) and (one == other or all(a == b for a, b in zip(one, other, strict=True)))
+    return len(one) == len(other) and (one == other or list(one) == list(other))
 
 
 def _normalized(ranking: Ranking) -> np.ndarray:
@@ -80,18 +65,28 @@ def _normalized(ranking: Ranking) -> np.ndarray:
 
 def _fused(rankings: Sequence[Ranking], parts: Sequence[np.ndarray], depth: int | None) -> Ranking:
     """Sum the `parts` [q, k] of each document over the rankings and keep the `depth` best."""
+    if not rankings:
+        raise ArgumentError("no rankings to fuse")
+    first = rankings[0]
+    for other in rankings[1:]:
+        if len(other.rows) != len(first.rows):
+            raise ArgumentError(f"rankings of {len(first.rows)} and of {len(other.rows)} queries cannot be fused")
+        if not _same_ids(first.ids, other.ids):
+            raise ArgumentError("rankings of different documents cannot be fused: their ids differ")
     if depth is not None and depth < 1:
         raise ArgumentError(f"depth must be at least 1, not {depth}")
     rows = np.concatenate([ranking.rows for ranking in rankings], axis=1).astype(np.int64)
-    parts_of_rows = np.concatenate(parts, axis=1)
     # Bring the entries of a document together: sorted by row (the sort is stable, so sums have one order), then summed
     # into the place of its first entry; the others become "none".
     order = np.argsort(rows, axis=1, kind="stable")
-    rows, values = np.take_along_axis(rows, order, axis=1), np.take_along_axis(parts_of_rows, order, axis=1)
+    rows, values = (
+        np.take_along_axis(rows, order, axis=1),
+        np.take_along_axis(np.concatenate(parts, axis=1), order, axis=1),
+    )
     fresh = np.ones(rows.shape, dtype=bool)
     fresh[:, 1:] = rows[:, 1:] != rows[:, :-1]
     group = np.cumsum(fresh.ravel()) - 1
     sums = np.bincount(group, weights=values.ravel())[group].reshape(rows.shape) if rows.size else values
     width = depth if depth is not None else max(ranking.rows.shape[1] for ranking in rankings)
     # In the precision of a score: what differs in the order of its additions alone is a tie, and goes by id.
-    return best(np.where(fresh, rows, -1).astype(np.int32), sums.astype(np.float32), width, rankings[0].ids)
+    return best(np.where(fresh, rows, -1).astype(np.int32), sums.astype(np.float32), width, first.ids)

@@ -21,7 +21,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from scipy.sparse import csr_array
 
-from vocable.errors import ArgumentError, VectorsError
+from vocable.errors import VectorsError
 from vocable.search.ranking import Ranking
 from vocable.storage import read_header
 from vocable.vectors import VectorsMeta
@@ -100,31 +100,6 @@ class Index(Protocol):
         """Give back what the index holds: connections, files, memory."""
 
 
-class Immutable:
-    """The part of the protocol that an index has which is built once, whole."""
-
-    about: About
-
-    def add(self, vectors: csr_array, ids: Sequence[str]) -> None:
-        """Raise `ArgumentError`: the index is built once."""
-        raise self._refusal()
-
-    def delete(self, ids: Sequence[str]) -> None:
-        """Raise `ArgumentError`: the index is built once."""
-        raise self._refusal()
-
-    def commit(self) -> None:
-        """Nothing: what is there is there."""
-
-    def close(self) -> None:
-        """Nothing: the memory goes with the object."""
-
-    def _refusal(self) -> ArgumentError:
-        able = [name for name, engine in engines() if engine.about.mutable]
-        instead = f"use {' or '.join(able)}" if able else "build the index anew"
-        return ArgumentError(f"the {self.about.engine} index cannot change: {instead}")
-
-
 def engines() -> Iterator[tuple[str, Any]]:
     """The names and classes of all engines."""
     for module in iter_modules([str(Path(__file__).parent)]):
@@ -141,13 +116,10 @@ def load_index(source: str | os.PathLike[str], *, verify: bool = True) -> Index:
     Raises:
         VectorsError: there is no index, it is damaged, or no engine of this version reads it.
     """
-    place = os.fspath(source)
-    scheme, address, _ = place.partition("://")
-    kind = scheme.partition("+")[0] if address else str(read_header(Path(place)).get("kind"))
-    name = f"vocable.search.{kind}"
-    known = kind.isidentifier() and any(module.name == kind for module in iter_modules([str(Path(__file__).parent)]))
-    engine = getattr(import_module(name), "ENGINE", None) if known else None
+    scheme, address, _ = os.fspath(source).partition("://")
+    kind = scheme.partition("+")[0] if address else str(read_header(Path(source)).get("kind"))
+    engine = dict(engines()).get(kind)
     if engine is None:
-        raise VectorsError(f"{place}: this version has no engine {kind!r}")
+        raise VectorsError(f"{source}: this version has no engine {kind!r}")
     index: Index = engine.load(source, verify=verify)
     return index

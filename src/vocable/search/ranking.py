@@ -36,32 +36,24 @@ class Ranking:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, query: int) -> list[tuple[str, float]]:
-        return self.hits(query)
-
     def __repr__(self) -> str:
         return f"Ranking({len(self)} quer{'y' if len(self) == 1 else 'ies'}, k={self.rows.shape[1]})"
 
-    def document_id(self, row: int) -> str:
-        """The id of the document in `row`; its number if the ranking has no ids."""
-        return str(int(row)) if self.ids is None else self.ids[row]
-
     def hits(self, query: int) -> list[tuple[str, float]]:
-        """The (document id, score) pairs of one query, best first."""
-        found = self.rows[query] >= 0
-        return [
-            (self.document_id(row), float(score))
-            for row, score in zip(self.rows[query][found], self.scores[query][found], strict=True)
-        ]
+        """The (document id, score) pairs of one query, best first; without ids the documents' numbers."""
+        pairs = zip(self.rows[query].tolist(), self.scores[query].tolist(), strict=True)
+        return [(str(row) if self.ids is None else self.ids[row], score) for row, score in pairs if row >= 0]
+
+    __getitem__ = hits
 
     def to_run(self, query_ids: Sequence[str]) -> list[ScoredDoc]:
         """The hits as ir_measures records, with the q `query_ids` by row."""
-        self._check_query_ids(query_ids)
-        return [
-            ScoredDoc(query_id, document, score)
-            for query, query_id in enumerate(query_ids)
-            for document, score in self.hits(query)
-        ]
+        return [ScoredDoc(query, *hit) for query, hits in self._by_query(query_ids) for hit in hits]
+
+    def _by_query(self, query_ids: Sequence[str]) -> Iterator[tuple[str, list[tuple[str, float]]]]:
+        if len(query_ids) != len(self.rows):
+            raise ArgumentError(f"{len(query_ids)} query ids for a ranking of {len(self.rows)} queries")
+        return ((query_id, self.hits(query)) for query, query_id in enumerate(query_ids))
 
     def write_trec(self, path: str | os.PathLike[str], query_ids: Sequence[str], tag: str = "vocable") -> None:
         """Write the hits as a TREC run: `query Q0 document rank score tag`, ranks from 1.
@@ -69,19 +61,15 @@ class Ranking:
         Scores are written so that reading them gives the same float32. Raises `DataError` for an id that is empty or
         has white space, which the format cannot hold.
         """
-        self._check_query_ids(query_ids)
+        ranked = self._by_query(query_ids)
         with replacing(path) as file:
-            for query, query_id in enumerate(query_ids):
-                for rank, (document, score) in enumerate(self.hits(query), start=1):
-                    line = f"{query_id} Q0 {document} {rank} {np.float32(score)!s} {tag}"
+            for query, hits in ranked:
+                for rank, (document, score) in enumerate(hits, start=1):
+                    line = f"{query} Q0 {document} {rank} {np.float32(score)!s} {tag}"
                     if len(line.split()) != 6:
-                        message = f"query {query_id!r}, document {document!r}: a TREC run cannot hold white space"
+                        message = f"query {query!r}, document {document!r}: a TREC run cannot hold white space"
                         raise DataError(message, place=str(path))
                     file.write(f"{line}\n".encode())
-
-    def _check_query_ids(self, query_ids: Sequence[str]) -> None:
-        if len(query_ids) != len(self.rows):
-            raise ArgumentError(f"{len(query_ids)} query ids for a ranking of {len(self.rows)} queries")
 
     @classmethod
     def from_run(cls, run: Iterable[ScoredDoc], query_ids: Sequence[str], ids: Sequence[str]) -> Ranking:
@@ -92,13 +80,13 @@ class Ranking:
         """
         queries = {query_id: row for row, query_id in enumerate(query_ids)}
         documents = {document_id: row for row, document_id in enumerate(ids)}
-        found: list[list[tuple[int, float]]] = [[] for _ in query_ids]
+        hits: list[list[tuple[int, float]]] = [[] for _ in query_ids]
         for hit in run:
             if hit.query_id not in queries or hit.doc_id not in documents:
                 raise DataError(f"the run has query {hit.query_id!r}, document {hit.doc_id!r}: one is not known here")
-            found[queries[hit.query_id]].append((documents[hit.doc_id], hit.score))
-        k = max((len(hits) for hits in found), default=0)
-        padded = np.array([hits + [(-1, 0.0)] * (k - len(hits)) for hits in found]).reshape(len(found), k, 2)
+            hits[queries[hit.query_id]].append((documents[hit.doc_id], hit.score))
+        k = max(map(len, hits), default=0)
+        padded = np.array([some + [(-1, 0.0)] * (k - len(some)) for some in hits]).reshape(len(hits), k, 2)
         return best(padded[:, :, 0].astype(np.int32), padded[:, :, 1], k, ids)
 
 
@@ -140,40 +128,30 @@ def read_trec(path: str | os.PathLike[str]) -> list[ScoredDoc]:
     Blank lines are passed over. Raises `DataError`, with the line's number, for a line of another shape, a score that
     is not a finite number, and a document that a query already has.
     """
-    seen: set[tuple[str, str]] = set()
-    run = []
-    for number, line in _lines(Path(path)):
-        fields = line.split()
-        if not fields:
-            continue
-        if len(fields) != 6:
-            message = f"expected six fields (query Q0 document rank score tag), found {len(fields)}"
-            raise DataError(message, place=str(path), line=number)
-        query, _, document, _, score, _ = fields
-        if (query, document) in seen:
-            raise DataError(f"query {query!r} already has document {document!r}", place=str(path), line=number)
-        seen.add((query, document))
-        run.append(ScoredDoc(query, document, _score(score, str(path), number)))
-    return run
-
-
-def _score(text: str, place: str, line: int) -> float:
+    run: dict[tuple[str, str], ScoredDoc] = {}
+    number = 0
     try:
-        score = float(text)
-    except ValueError:
-        score = float("nan")
-    if not np.isfinite(score):
-        raise DataError(f"the score {text!r} is not a finite number", place=place, line=line)
-    return score
-
-
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    try:
-        with path.open("rb") as file:
+        with Path(path).open("rb") as file:
             for number, line in enumerate(file, start=1):
+                fields = line.decode("utf-8-sig" if number == 1 else "utf-8").split()
+                if not fields:
+                    continue
+                if len(fields) != 6:
+                    raise ValueError(f"expected six fields (query Q0 document rank score tag), found {len(fields)}")
+                query, _, document, _, text, _ = fields
+                if (query, document) in run:
+                    raise ValueError(f"query {query!r} already has document {document!r}")
                 try:
-                    yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
-                except UnicodeDecodeError as error:
-                    raise DataError("not UTF-8", place=str(path), line=number) from error
+                    score = float(text)
+                except ValueError:
+                    score = float("nan")
+                if not np.isfinite(score):
+                    raise ValueError(f"the score {text!r} is not a finite number")
+                run[query, document] = ScoredDoc(query, document, score)
     except OSError as error:
         raise DataError(f"cannot be read: {error.strerror}", place=str(path)) from error
+    except UnicodeDecodeError as error:
+        raise DataError("not UTF-8", place=str(path), line=number) from error
+    except ValueError as error:
+        raise DataError(str(error), place=str(path), line=number) from error
+    return list(run.values())

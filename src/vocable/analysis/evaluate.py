@@ -1,14 +1,10 @@
-"""The verb `evaluate`: models, runs, stored vectors and the lexical baselines on one dataset, side by side.
-
-Letters: q queries, n documents, v output vocabulary, k results.
-"""
+"""The verb `evaluate`: models, runs, stored vectors and the lexical baselines on one dataset, side by side."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from importlib import import_module
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -20,10 +16,11 @@ from vocable.encoder.stream import model_name
 from vocable.errors import ArgumentError
 from vocable.evaluation.compare import Comparison, compare
 from vocable.evaluation.dataset import Dataset, load_dataset
-from vocable.evaluation.grid import MEASURES, GridPoint, SearchGrid, Setting, check_depth, parse_grid, search_grid
+from vocable.evaluation.grid import MEASURES, GridPoint, SearchGrid, check_depth, parse_grid, search_grid
 from vocable.evaluation.quality import DEFAULT_MEASURES, Evaluation, evaluate_run, parse_measures
 from vocable.evaluation.retrieval import (
     Encoded,
+    Retrieval,
     encode_dataset,
     retrieve_encoded,
     retrieve_lexically,
@@ -88,22 +85,35 @@ def evaluate(
     if settings is not None:
         check_depth(settings, chosen, DEPTH)
     if figure is not None:
-        _figures().check_figure(Path(figure))
+        from vocable.analysis.figures import check_figure, pruning_against_flops, save_figure  # slow to import
+
+        check_figure(Path(figure))
     searched = bm25 or rm3 or hybrid or len(runs) < len(named)
     collection = dataset.judged() if isinstance(dataset, Dataset) else load_dataset(dataset, documents=searched)
     options: dict[str, Any] = {"dtype": dtype, "max_length": max_length}
     if settings is not None:
-        found = _in_many_ways(named, collection, chosen, settings, bm25, options)
+        points: list[GridPoint] = []
+        for name, system in named.items():
+            points += search_grid(name, _encoded(system, collection, name, options), settings, chosen, k=DEPTH)
+        if bm25:
+            lexical = retrieve_lexically(collection, k=DEPTH)
+            points.append(GridPoint("BM25", None, _evaluation("BM25", lexical, collection, chosen)))
         if figure is not None:
-            _figures().save_figure(_figures().pruning_against_flops(found.points), figure)
-        evaluations = [point.evaluation for point in found.points]
+            save_figure(pruning_against_flops(points), Path(figure))
+        evaluations = [point.evaluation for point in points]
     else:
         evaluations = _one_by_one(named, collection, chosen, bm25, rm3, hybrid, options)
     if per_query is not None:
-        _write(per_query, "\n".join(_per_query_lines(evaluations)))
+        lines = (
+            f"{evaluation.name}\t{measure}\t{query}\t{value:.6g}"
+            for evaluation in evaluations
+            for measure, values in evaluation.per_query.items()
+            for query, value in values.items()
+        )
+        _write(per_query, "\n".join(["system\tmeasure\tquery\tvalue", *lines]))
     if output is not None:
         _write(output, json.dumps([evaluation.to_json() for evaluation in evaluations], indent=1))
-    return compare(evaluations) if settings is None else found
+    return compare(evaluations) if settings is None else SearchGrid(points)
 
 
 def _named(systems: System | Sequence[System] | Mapping[str, System]) -> dict[str, System]:
@@ -155,47 +165,22 @@ def _one_by_one(
                 hits = [hit for hit in run if hit.query_id in judged]
                 ranking = Ranking.from_run(hits, ids, [document.id for document in dataset.documents])
         else:
-            found = retrieve_encoded(_encoded(system, dataset, name, options), k=DEPTH)
-            evaluations.append(evaluate_run(name, found.to_run(), dataset, measures, cost=found.cost))
-            ranking = found.ranking
+            learned = retrieve_encoded(_encoded(system, dataset, name, options), k=DEPTH)
+            evaluations.append(_evaluation(name, learned, dataset, measures))
+            ranking = learned.ranking
         if hybrid and lexical is not None:
             both = weighted([ranking, lexical.ranking], [1, 1], depth=DEPTH)
             evaluations.append(evaluate_run(f"{evaluations[-1].name} + BM25", both.to_run(ids), dataset, measures))
-    expanded = retrieve_lexically(dataset, k=DEPTH, rm3=True) if rm3 else None
-    for name, one in (("BM25", lexical if bm25 else None), ("BM25 + RM3", expanded)):
-        if one is not None:
-            evaluations.append(evaluate_run(name, one.ranking.to_run(ids), dataset, measures, cost=one.cost))
+    if bm25 and lexical is not None:
+        evaluations.append(_evaluation("BM25", lexical, dataset, measures))
+    if rm3:
+        expanded = retrieve_lexically(dataset, k=DEPTH, rm3=True)
+        evaluations.append(_evaluation("BM25 + RM3", expanded, dataset, measures))
     return evaluations
 
 
-def _in_many_ways(
-    named: Mapping[str, System],
-    dataset: Dataset,
-    measures: list[str],
-    settings: Sequence[Setting],
-    bm25: bool,
-    options: dict[str, Any],
-) -> SearchGrid:
-    points: list[GridPoint] = []
-    for name, system in named.items():
-        points += search_grid(name, _encoded(system, dataset, name, options), settings, measures, k=DEPTH)
-    if bm25:
-        found = retrieve_lexically(dataset, k=DEPTH)
-        run = found.ranking.to_run(found.query_ids)
-        points.append(GridPoint("BM25", None, evaluate_run("BM25", run, dataset, measures, cost=found.cost)))
-    return SearchGrid(points)
-
-
-def _figures() -> Any:
-    return import_module("vocable.analysis.figures")  # drawn by a later part, and only if asked for
-
-
-def _per_query_lines(evaluations: Sequence[Evaluation]) -> Iterator[str]:
-    yield "system\tmeasure\tquery\tvalue"
-    for evaluation in evaluations:
-        for measure, values in evaluation.per_query.items():
-            for query, value in values.items():
-                yield f"{evaluation.name}\t{measure}\t{query}\t{value:.6g}"
+def _evaluation(name: str, found: Retrieval, dataset: Dataset, measures: list[str]) -> Evaluation:
+    return evaluate_run(name, found.to_run(), dataset, measures, cost=found.cost)
 
 
 def _write(path: str | os.PathLike[str], text: str) -> None:
