@@ -130,11 +130,10 @@ def _systems(model: SparseEncoder, dataset: Dataset, name: str) -> tuple[Evaluat
     lexical = retrieve_lexically(dataset, k=DEPTH)
     learned = retrieve(model, dataset, k=DEPTH)
     both = weighted([learned.ranking, lexical.ranking], [1, 1])
-    ids = lexical.query_ids
     return (
-        evaluate_run("BM25", lexical.ranking.to_run(ids), dataset, [MEASURE], cost=lexical.cost),
-        evaluate_run(name, learned.to_run(), dataset, [MEASURE], cost=learned.cost),
-        evaluate_run(f"BM25 + {name}", both.to_run(ids), dataset, [MEASURE]),
+        evaluate_run("BM25", lexical, dataset, [MEASURE]),
+        evaluate_run(name, learned, dataset, [MEASURE]),
+        evaluate_run(f"BM25 + {name}", both.to_run(lexical.query_ids), dataset, [MEASURE]),
     )
 
 

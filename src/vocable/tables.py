@@ -81,12 +81,15 @@ class Table(NamedTuple):
     def __str__(self) -> str:
         return self.text()
 
-    def _repr_html_(self) -> str:
+    def html(self) -> str:
         """The table as an HTML element, its title as the caption."""
         head = "".join(f"<th>{escape(cell)}</th>" for cell in self.header)
         body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows)
         caption = f"<caption>{escape(self.title)}</caption>" if self.title else ""
         return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+    def _repr_html_(self) -> str:
+        return self.html()
 
     def _parts(self, width: int) -> Iterator[Table]:
         """The table itself, or where it is too wide the first column with as many groups of columns as fit."""
@@ -134,7 +137,7 @@ class Tabular(Tabled):
         return self.table().markdown()
 
     def _repr_html_(self) -> str:
-        return self.table()._repr_html_()
+        return self.table().html()
 
 
 def shortened(text: str, width: int) -> str:

@@ -85,10 +85,8 @@ def test_values_are_means_over_the_judged_queries() -> None:
 
 def test_a_run_counts_the_same_however_it_comes(tmp_path: Path) -> None:
     place, path = write_beir(tmp_path), write_trec(tmp_path / "mine.trec")
-    from_file, from_list = evaluate_system(path, place, ["nDCG@10"]), evaluate_system(iter(RUN), DATASET, ["nDCG@10"])
-    assert from_file.values == from_list.values == {"nDCG@10": pytest.approx(sum(NDCG) / 3)}
-    assert (from_file.name, from_list.name) == ("mine", "run")
-    assert evaluate_system(str(path), place, ["nDCG@10"], name="other").name == "other"
+    for run, dataset in ((path, place), (str(path), place), (iter(RUN), DATASET)):
+        assert evaluate_run("mine", run, dataset, ["nDCG@10"]).values == {"nDCG@10": pytest.approx(sum(NDCG) / 3)}
 
 
 def test_scores_may_be_numpy_numbers() -> None:
@@ -140,7 +138,7 @@ def test_a_document_twice_for_a_query_is_refused() -> None:
 
 def test_a_name_that_is_no_run_says_how_a_model_is_given() -> None:
     with pytest.raises(DataError, match=r"naver/splade-v3: no such run file \(a model is given as vocable.load"):
-        evaluate_system("naver/splade-v3", DATASET)
+        evaluate_run("model", "naver/splade-v3", DATASET)
 
 
 @pytest.mark.parametrize(
@@ -240,11 +238,6 @@ def test_baseline_and_hybrid_come_through_the_same_door(toy_model: SparseEncoder
 def test_arguments_out_of_range_are_refused(toy_model: SparseEncoder, options: dict[str, object], message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         evaluate_system(toy_model, DATASET, **({"measures": ["nDCG@3", "R@10"]} | options))
-
-
-def test_a_run_cannot_be_pruned() -> None:
-    with pytest.raises(ArgumentError, match="a finished run cannot be pruned"):
-        evaluate_system(RUN, DATASET, ["R@10"], document_top_k=3)
 
 
 def test_a_model_needs_documents(toy_model: SparseEncoder) -> None:

@@ -20,7 +20,6 @@ from vocable.evaluation.grid import MEASURES, GridPoint, SearchGrid, check_depth
 from vocable.evaluation.quality import DEFAULT_MEASURES, Evaluation, evaluate_run, parse_measures
 from vocable.evaluation.retrieval import (
     Encoded,
-    Retrieval,
     encode_dataset,
     retrieve_encoded,
     retrieve_lexically,
@@ -97,7 +96,7 @@ def evaluate(
             points += search_grid(name, _encoded(system, collection, name, options), settings, chosen, k=DEPTH)
         if bm25:
             lexical = retrieve_lexically(collection, k=DEPTH)
-            points.append(GridPoint("BM25", None, _evaluation("BM25", lexical, collection, chosen)))
+            points.append(GridPoint("BM25", None, evaluate_run("BM25", lexical, collection, chosen)))
         if figure is not None:
             save_figure(pruning_against_flops(points), Path(figure))
         evaluations = [point.evaluation for point in points]
@@ -166,21 +165,17 @@ def _one_by_one(
                 ranking = Ranking.from_run(hits, ids, [document.id for document in dataset.documents])
         else:
             learned = retrieve_encoded(_encoded(system, dataset, name, options), k=DEPTH)
-            evaluations.append(_evaluation(name, learned, dataset, measures))
+            evaluations.append(evaluate_run(name, learned, dataset, measures))
             ranking = learned.ranking
         if hybrid and lexical is not None:
             both = weighted([ranking, lexical.ranking], [1, 1], depth=DEPTH)
             evaluations.append(evaluate_run(f"{evaluations[-1].name} + BM25", both.to_run(ids), dataset, measures))
     if bm25 and lexical is not None:
-        evaluations.append(_evaluation("BM25", lexical, dataset, measures))
+        evaluations.append(evaluate_run("BM25", lexical, dataset, measures))
     if rm3:
         expanded = retrieve_lexically(dataset, k=DEPTH, rm3=True)
-        evaluations.append(_evaluation("BM25 + RM3", expanded, dataset, measures))
+        evaluations.append(evaluate_run("BM25 + RM3", expanded, dataset, measures))
     return evaluations
-
-
-def _evaluation(name: str, found: Retrieval, dataset: Dataset, measures: list[str]) -> Evaluation:
-    return evaluate_run(name, found.to_run(), dataset, measures, cost=found.cost)
 
 
 def _write(path: str | os.PathLike[str], text: str) -> None:

@@ -1,6 +1,6 @@
 """Quality and cost of retrievers, side by side.
 
-evaluate_system(model_or_run, dataset)          Evaluation
+evaluate_system(model, dataset, measures)       Evaluation
 evaluate_run(name, run, dataset, measures)      Evaluation, whatever made the run
 compare(evaluations)                            Comparison, with paired t-tests against the first
 load_dataset(source)                            Dataset(documents, queries, judgments)

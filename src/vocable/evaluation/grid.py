@@ -101,9 +101,8 @@ def search_grid(
 ) -> list[GridPoint]:
     """Search an encoded dataset in each of the ways, and measure quality and cost.
 
-    FLOPS is that of the vectors which are searched (Kim et al. 2026, eq. 1): of two steps it is the first one's, since the
-    second reads no postings but `rescore` whole documents per query. `k` is the number of results of a search; no
-    measure may look deeper.
+    FLOPS is that of the vectors which are searched (Kim et al. 2026, eq. 1), in two steps those of the first: the
+    second reads `rescore` whole documents per query. `k` is the number of results; no measure may look deeper.
 
     Raises:
         ArgumentError: an argument or a setting out of its range.

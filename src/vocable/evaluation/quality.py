@@ -21,7 +21,7 @@ from vocable.encoder.stream import model_name
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.cost import Cost, cost_columns
 from vocable.evaluation.dataset import Dataset, load_dataset
-from vocable.evaluation.retrieval import retrieve
+from vocable.evaluation.retrieval import Retrieval, retrieve
 from vocable.search.ranking import read_trec
 from vocable.tables import NONE, Table, Tabular, p_value
 
@@ -121,7 +121,7 @@ class JudgedMeasures:
 
 
 DEFAULT_MEASURES = ("nDCG@10", "R@1000", "RR@10")
-Run = str | os.PathLike[str] | Iterable[ScoredDoc]
+Run = str | os.PathLike[str] | Iterable[ScoredDoc] | Retrieval
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class Evaluation(Tabular):
 
 
 def evaluate_system(
-    model_or_run: SparseEncoder | Run,
+    model: SparseEncoder,
     dataset: str | os.PathLike[str] | Dataset,
     measures: Sequence[str | Measure] = DEFAULT_MEASURES,
     *,
@@ -165,35 +165,21 @@ def evaluate_system(
     document_top_k: int | None = None,
     dtype: DType = "auto",
 ) -> Evaluation:
-    """Evaluate a model, or a run that anything made, on a dataset.
+    """Evaluate a model from `vocable.load` on a dataset, a source such as "beir:DIR" or a `Dataset`.
 
-    Args:
-        model_or_run: a model from `vocable.load`, which is searched exactly, the path of a TREC run, or its hits.
-        dataset: a source such as "beir:DIR" or "pydocs:#test", or a `Dataset`.
-        measures: ir_measures names.
-        name: what to call the system; by default the model's or the file's name.
-        k: results of a model's search; no measure may look deeper.
-        query_top_k: keep only so many terms of a model's query.
-        document_top_k: keep only so many terms of a model's document.
-        dtype: of a model, as in `vocable.encode`.
+    The arguments are those of `vocable.evaluation.retrieval.retrieve`; no measure may look deeper than `k` results.
 
     Raises:
         ArgumentError: an unknown measure, or an argument out of its range.
-        DataError: the dataset or the run cannot be read, or they have no query in common.
+        DataError: the dataset cannot be read.
     """
     parsed = parse_measures(measures)
-    if not isinstance(model_or_run, SparseEncoder):
-        if query_top_k is not None or document_top_k is not None:
-            raise ArgumentError("top_k belongs to the search that makes a run; a finished run cannot be pruned")
-        name = name or (Path(model_or_run).stem if isinstance(model_or_run, str | os.PathLike) else "run")
-        return evaluate_run(name, model_or_run, dataset, measures)
     deepest = max(parsed, key=lambda measure: depth(parsed[measure]))
     if depth(parsed[deepest]) > k:
         raise ArgumentError(f"{deepest} looks at more than the k = {k} results of the search")
     collection = dataset if isinstance(dataset, Dataset) else load_dataset(dataset)
-    found = retrieve(model_or_run, collection, k=k, query_top_k=query_top_k, document_top_k=document_top_k, dtype=dtype)
-    name = name or Path(model_name(model_or_run)).name
-    return evaluate_run(name, found.to_run(), collection, measures, cost=found.cost)
+    found = retrieve(model, collection, k=k, query_top_k=query_top_k, document_top_k=document_top_k, dtype=dtype)
+    return evaluate_run(name or Path(model_name(model)).name, found, collection, measures)
 
 
 def evaluate_run(
@@ -204,7 +190,7 @@ def evaluate_run(
     *,
     cost: Cost | None = None,
 ) -> Evaluation:
-    """Evaluate a run, whatever made it: `evaluate_system` for models, lexical baselines and hybrids alike ends here.
+    """Evaluate a run: the path of a TREC run, its hits, or a `Retrieval`, whose cost is taken over.
 
     Queries that are not judged are left out. Equal scores are ordered as the software behind the measure does it:
     trec_eval, which computes most, by descending document id.
@@ -214,6 +200,8 @@ def evaluate_run(
         DataError: the dataset or the run cannot be read, or they have no query in common.
     """
     parsed = parse_measures(measures)
+    if isinstance(run, Retrieval):
+        cost, run = run.cost, run.to_run()
     judged = (dataset if isinstance(dataset, Dataset) else load_dataset(dataset, documents=False)).judged()
     answers = _answers(name, run, judged)
     judged_measures = JudgedMeasures(parsed, judged)
@@ -242,7 +230,9 @@ def side_by_side(evaluations: Sequence[Evaluation], p_values: Sequence[Mapping[s
     return Table(title, header + names, [row + cells for row, cells in zip(rows, costs, strict=True)], groups)
 
 
-def _answers(name: str, run: Run, judged: Dataset) -> dict[str, dict[str, float]]:
+def _answers(
+    name: str, run: str | os.PathLike[str] | Iterable[ScoredDoc], judged: Dataset
+) -> dict[str, dict[str, float]]:
     """{query id: {document id: score}} of the judged queries."""
     answers: dict[str, dict[str, float]] = {query.id: {} for query in judged.queries}
     if isinstance(run, str | os.PathLike):
