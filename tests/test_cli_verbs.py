@@ -18,7 +18,7 @@ from tests.command_line import done, refused, write_beir
 from vocable.cli import main
 from vocable.encoder.encode import encode
 from vocable.encoder.load import load
-from vocable.evaluation import evaluate_system
+from vocable.evaluation import evaluate_run, evaluate_system
 from vocable.search.explain import Explanation, MatchedTerm, explain_texts
 from vocable.vectors import read_vectors
 
@@ -167,7 +167,7 @@ def test_a_run_is_evaluated_as_its_model(
     values = json.loads(done(capsys, "evaluate", run, "--dataset", place, "-m", "RR@10", "--hybrid", "--json"))
     assert [system["name"] for system in values["systems"]] == ["toy", "toy + BM25"]
     assert values["systems"][0]["values"]["RR@10"] == pytest.approx(
-        evaluate_system(run, place, ["RR@10"]).values["RR@10"]
+        evaluate_run("toy", run, place, ["RR@10"]).values["RR@10"]
     )
 
 
