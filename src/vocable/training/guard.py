@@ -217,8 +217,7 @@ class Guard(TrainerCallback, ExportableState):
     looks wrong no checkpoint is written; this callback has to come after the host's own, which decide about them.
 
     Args:
-        recipe: of the run.
-        model: that learns.
+        recipe, model: of the run.
         texts: on which repairs are tried.
         monitor: has seen the batch of each step.
         work: the run's folder; its checkpoints are in work/train.

@@ -74,10 +74,9 @@ class Sample:
 
     Args:
         examples: of the run, one data set a source; their positives are the documents.
-        size: how many examples to take; a text that is there twice counts once.
+        size: how many examples to take, decided by `seed`; a text that is there twice counts once.
         role: whose expansions. The collection is the documents in either case; one of them does not retrieve itself.
         k: documents that are retrieved for a text.
-        seed: decides which examples.
     """
 
     def __init__(self, examples: DatasetDict, size: int, role: Role, k: int, seed: int) -> None:

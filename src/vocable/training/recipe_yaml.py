@@ -69,11 +69,7 @@ def recipes(name: str | None = None) -> ShippedRecipe | RecipeList:
 
 
 def recipe_file(recipe: str | Path) -> Path:
-    """Return a recipe's path: its own, or that of the shipped one with this name.
-
-    Raises:
-        RecipeError: there is neither.
-    """
+    """Return a recipe's path: its own, or that of the shipped one with this name; `RecipeError` if there is neither."""
     path = Path(recipe)
     return path if path.is_file() or path.suffix in (".yaml", ".yml") else _shipped(str(recipe))
 

@@ -40,11 +40,8 @@ def last_checkpoint(folder: Path, then: str | None = None) -> str | None:
     Args:
         then: a file that we write after it, all at once, where there is one.
     """
-    steps = {
-        int(found[1]): path for path in folder.glob("checkpoint-*") if (found := NAME.fullmatch(path.name)) is not None
-    }
-    whole = (str(steps[step]) for step in sorted(steps, reverse=True) if _is_whole(steps[step], then))
-    return next(whole, None)
+    steps = {int(found[1]): path for path in folder.glob("checkpoint-*") if (found := NAME.fullmatch(path.name))}
+    return next((str(steps[step]) for step in sorted(steps, reverse=True) if _is_whole(steps[step], then)), None)
 
 
 def _is_whole(checkpoint: Path, then: str | None) -> bool:
@@ -127,10 +124,7 @@ def short_name(place: str) -> str:
 
 
 class EvaluateDuringTraining(TrainerCallback):
-    """Every so many steps, search whole datasets with the model as it is and log the measures.
-
-    Of several datasets, each measure is logged with the dataset's short name in front.
-    """
+    """Every so many steps, search whole datasets and log the measures, those of several with the dataset's name."""
 
     def __init__(self, settings: EvaluationSettings, datasets: list[str], trainer: Any) -> None:
         self._settings, self._datasets, self._trainer = settings, datasets, trainer
@@ -178,10 +172,7 @@ class ObjectiveState(TrainerCallback, ExportableState):
 
 
 class MomentumState(TrainerCallback):
-    """After every step the copy follows, and every checkpoint has a file of its state.
-
-    The file is written when the rest of the checkpoint is whole: one without it is not yet.
-    """
+    """After every step the copy follows, and every checkpoint has a file of its state, written last."""
 
     def __init__(self, momentum: Momentum) -> None:
         self._momentum = momentum
