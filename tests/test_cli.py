@@ -80,7 +80,7 @@ def test_every_verb_has_an_example_that_parses(capsys: pytest.CaptureFixture[str
             "vocable: shard is i/m, as 3/8 for the third of eight, not '3'",
         ),
         (["encode", "m", "c", "-o", "o", "--skip-bad", "-1"], "vocable: Invalid value for '--skip-bad'"),
-        (["encode", "m", "none.jsonl", "-o", "o"], "vocable: none.jsonl: no such file (a place is a path or one of"),
+        (["encode", "m", "none.jsonl", "-o", "o"], "vocable: none.jsonl: no such file (a source is a path or one of"),
         (["search", "i"], "vocable: give queries, - for stdin, or --queries SOURCE: one of the three"),
         (["search", "i", "q", "--queries", "p"], "vocable: give queries, - for stdin, or --queries SOURCE"),
         (["search", "i", "q", "--run", "r"], "vocable: --run goes with --queries and without --explain and --json"),

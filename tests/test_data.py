@@ -302,7 +302,7 @@ class TestBadLines:
         path = write(tmp_path / name, good + b"\r\n" + line + b"\n" + good.replace(b"d1", b"d2"))
         with pytest.raises(DataError) as caught:
             list(read_corpus(path))
-        assert (caught.value.place, caught.value.line) == (str(path), 3)
+        assert (caught.value.source, caught.value.line) == (str(path), 3)
         if message is not None:
             assert str(caught.value) == f"{path}:3: {message}"
         bad = BadLines(1)
@@ -394,7 +394,7 @@ class TestBadLines:
 class TestPlaces:
     def test_missing_and_unknown(self, tmp_path: Path) -> None:
         with pytest.raises(
-            DataError, match=r"none\.jsonl: no such file \(a place is a path or one of beir:…, ir_datasets:…"
+            DataError, match=r"none\.jsonl: no such file \(a source is a path or one of beir:…, ir_datasets:…"
         ):
             read_corpus(tmp_path / "none.jsonl")
         path = write(tmp_path / "c.csv.gz", "x")

@@ -103,7 +103,7 @@ def test_places(whole: dict[str, Document]) -> None:
     assert list(read_judgments("pydocs:")) == judgments
     for place in ("pydocs:#dev", "pydocs:json"):
         with pytest.raises(
-            DataError, match=rf"^{place}: the built-in places are pydocs:, pydocs:#train, pydocs:#test$"
+            DataError, match=rf"^{place}: the built-in sources are pydocs:, pydocs:#train, pydocs:#test$"
         ):
             read_corpus(place)
 

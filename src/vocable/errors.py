@@ -26,13 +26,13 @@ class VocableError(Exception):
 class DataError(VocableError):
     """Input data is missing or malformed.
 
-    `place` is the file (or other place) and `line` the line's number, counted from 1; both stand at the front of the
+    `source` is the file (or other source) and `line` the line's number, counted from 1; both stand at the front of the
     message.
     """
 
-    def __init__(self, message: str, *, place: str | None = None, line: int | None = None) -> None:
-        self.place, self.line = place, line
-        where = "" if place is None else f"{place}: " if line is None else f"{place}:{line}: "
+    def __init__(self, message: str, *, source: str | None = None, line: int | None = None) -> None:
+        self.source, self.line = source, line
+        where = "" if source is None else f"{source}: " if line is None else f"{source}:{line}: "
         super().__init__(where + message)
 
 

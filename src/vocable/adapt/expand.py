@@ -108,9 +108,9 @@ def read_words(path: str | Path) -> list[str]:
     try:
         text = Path(path).read_bytes().decode("utf-8-sig")
     except OSError as error:
-        raise DataError(error.strerror or str(error), place=place) from error
+        raise DataError(error.strerror or str(error), source=place) from error
     except UnicodeDecodeError as error:
-        raise DataError("not UTF-8", place=place, line=1 + error.object[: error.start].count(b"\n")) from error
+        raise DataError("not UTF-8", source=place, line=1 + error.object[: error.start].count(b"\n")) from error
     # Not str.splitlines: it also cuts at characters that a word may have.
     lines = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if text else []
     if Path(path).suffix != ".jsonl":
@@ -201,7 +201,7 @@ def expand(
     try:
         check_words(listed, pieces, normal_form(tokenizer))
     except ArgumentError as error:
-        raise (DataError(str(error), place=str(words)) if isinstance(words, Path) else error) from None
+        raise (DataError(str(error), source=str(words)) if isinstance(words, Path) else error) from None
     if init == "random":
         rows = random_rows(old.decoder, len(listed), torch.Generator().manual_seed(seed))
         bias = None if old.bias is None else old.bias.float().mean().to(old.bias).expand(len(listed))

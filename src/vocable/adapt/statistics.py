@@ -461,5 +461,5 @@ def probe_texts(texts: str | Path | Sequence[str]) -> list[str]:
     given = islice(read_texts(texts), READ) if isinstance(texts, str | Path) else texts
     usable = [text for text in dict.fromkeys(given) if len(text.split()) >= PAIR_WORDS]
     if len(usable) < 2:
-        raise DataError(f"a probe needs at least two different texts of {PAIR_WORDS} words or more", place=place)
+        raise DataError(f"a probe needs at least two different texts of {PAIR_WORDS} words or more", source=place)
     return [usable[i] for i in spread(len(usable), TEXTS)]

@@ -507,7 +507,7 @@ def wacky_pruner(
         for document in stream:
             if document.id == name:
                 return document.full
-        raise DataError(f"has no text {name!r}, or not in the order of the vectors", place=place)
+        raise DataError(f"has no text {name!r}, or not in the order of the vectors", source=place)
 
     return lambda ids, matrix: remove_expansions(matrix, input_terms(model, [text_of(name) for name in ids]), wackiest)
 

@@ -225,10 +225,10 @@ def read_inputs(
         raise ArgumentError(f"limit must be at least 1, not {limit}")
     documents = list(read_corpus(corpus))
     if not documents:
-        raise DataError("there are no documents", place=corpus)
+        raise DataError("there are no documents", source=corpus)
     pairs = [(one.id, one.full) for one in documents] if queries is None else list(read_queries(queries))
     if not pairs:
-        raise DataError("there are no queries", place=queries)
+        raise DataError("there are no queries", source=queries)
     rows = np.arange(len(pairs))
     if limit is not None and limit < len(pairs):
         rows = np.sort(np.random.default_rng(seed).choice(len(pairs), limit, replace=False))

@@ -354,7 +354,7 @@ class Calibrate(Adapting):
         given = super().arguments()
         probe = list(islice(given["texts"], PROBE_TEXTS))
         if not any(text.strip() for text in probe):
-            raise DataError("no text to probe with", place=" ".join(self.texts))
+            raise DataError("no text to probe with", source=" ".join(self.texts))
         return given | {"texts": probe}
 
     def figures(self, model: Any, adapted: Any) -> dict[str, Any]:

@@ -1,15 +1,15 @@
 """Corpora, queries, judgments and training examples, read as streams from wherever they are.
 
-    read_corpus(place)     Document(id, text, title)
-    read_queries(place)    Query(id, text)
-    read_judgments(place)  ir_measures.Qrel(query_id, doc_id, relevance)
-    read_examples(place)   Example(query, positive, negatives, source, scores)
-    read_texts(place)      str, the bare texts of documents or of the positives of examples
+    read_corpus(source)     Document(id, text, title)
+    read_queries(source)    Query(id, text)
+    read_judgments(source)  ir_measures.Qrel(query_id, doc_id, relevance)
+    read_examples(source)   Example(query, positive, negatives, source, scores)
+    read_texts(source)      str, the bare texts of documents or of the positives of examples
 
-    read_mined_negatives(place)    MinedNegatives(query_id, positives, systems), all of them ids
-    read_scores(place)             ir_measures.ScoredDoc(query_id, doc_id, score)
+    read_mined_negatives(source)    MinedNegatives(query_id, positives, systems), all of them ids
+    read_scores(source)             ir_measures.ScoredDoc(query_id, doc_id, score)
 
-A place is one string:
+A source is one string:
 
     a path              .jsonl (.ndjson, .json: one object a line), .tsv, .parquet, each also .gz or .zst;
                         .txt for documents and queries (one a line, its number is the id);
@@ -28,7 +28,7 @@ header and says another order.
 What happens to data that is not as it should be:
 
     a malformed line, a repeated id, a text that is empty, bytes that are not UTF-8, a pair judged twice
-                            a bad line: `DataError` with place, line and what was expected, or counted by `BadLines`;
+                            a bad line: `DataError` with source, line and what was expected, or counted by `BadLines`;
                             of a repeated id the first is kept
     a byte-order mark, CRLF, an empty line
                             passed over

@@ -78,7 +78,7 @@ class MinedNegatives(NamedTuple):
 
 
 class MalformedError(ValueError):
-    """One line or row is not what it should be; the reader adds place, line and what was expected."""
+    """One line or row is not what it should be; the reader adds source, line and what was expected."""
 
 
 class BadLines:
@@ -87,7 +87,7 @@ class BadLines:
     `count` is how many there were so far, in all reads that it serves, `first` the message of the first one, or None.
 
     >>> bad = BadLines(limit=1)
-    >>> bad.add("no id", place="corpus.jsonl", line=7)
+    >>> bad.add("no id", source="corpus.jsonl", line=7)
     >>> bad.count, bad.first
     (1, 'corpus.jsonl:7: no id')
 
@@ -101,7 +101,7 @@ class BadLines:
         self.limit, self.count = limit, 0
         self.first: str | None = None
 
-    def add(self, message: str, *, place: str, line: int) -> None:
+    def add(self, message: str, *, source: str, line: int) -> None:
         """Count one bad line.
 
         Raises:
@@ -109,10 +109,10 @@ class BadLines:
         """
         self.count += 1
         if self.first is None:
-            self.first = str(DataError(message, place=place, line=line))
+            self.first = str(DataError(message, source=source, line=line))
         if self.count > self.limit:
             tolerated = f" ({self.count} bad lines, {self.limit} tolerated)" if self.limit else ""
-            raise DataError(message + tolerated, place=place, line=line)
+            raise DataError(message + tolerated, source=source, line=line)
 
 
 T = TypeVar("T")

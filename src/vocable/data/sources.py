@@ -1,4 +1,4 @@
-"""From a place (one string) to a source: numbered raw items (lines as bytes, rows of Parquet) and how to read one."""
+"""From a source (one string) to numbered raw items, lines as bytes or rows of Parquet, and how to read one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _parquet_rows(path: Path, columns: Iterable[str]) -> Iterator[Row]:
                 yield from batch.to_pylist()
 
 
-def _guarded(start: Callable[[], Iterable[Any]], place: str) -> Callable[[], Iterator[tuple[int, Any]]]:
+def _guarded(start: Callable[[], Iterable[Any]], source: str) -> Callable[[], Iterator[tuple[int, Any]]]:
     """What starts the items, numbered from 1; what goes wrong while they are fetched becomes a `DataError`."""
 
     def numbered() -> Iterator[tuple[int, Any]]:
@@ -46,7 +46,7 @@ def _guarded(start: Callable[[], Iterable[Any]], place: str) -> Callable[[], Ite
         except (OSError, EOFError, ValueError, pa.ArrowException) as error:
             reason = " ".join(str(error).split()) or type(error).__name__
             reached = f" beyond line {number}" if number else ""
-            raise DataError(f"cannot be read{reached}: {reason}", place=place) from error
+            raise DataError(f"cannot be read{reached}: {reason}", source=source) from error
 
     return numbered
 
@@ -77,15 +77,15 @@ DEFAULT_SPLIT = "test"
 EXTENSIONS = [".jsonl", ".tsv", ".parquet"]
 
 
-class Source(NamedTuple):
+class Stream(NamedTuple):
     """Where records come from.
 
     `items` starts the stream of numbered raw items, `parse` makes a row of one, `expected` says what it should be.
-    `name` is the short name given to examples. `judged_in` is the place of the judgments whose queries are the only
+    `name` is the short name given to examples. `judged_in` is the source of the judgments whose queries are the only
     ones wanted, or None.
     """
 
-    place: str
+    source: str
     name: str
     items: Callable[[], Iterator[tuple[int, Any]]]
     parse: Parser
@@ -93,66 +93,66 @@ class Source(NamedTuple):
     judged_in: str | None = None
 
 
-def resolve(place: str, kind: Kind[Any]) -> Source:
-    """The source of a place's records of one kind.
+def resolve(source: str, kind: Kind[Any]) -> Stream:
+    """The stream of a source's records of one kind.
 
     Raises:
         DataError: when there is nothing there, or nothing of that kind.
         MissingExtraError: when it takes a library that is not installed.
     """
-    scheme, name, split = parse_place(place)
+    scheme, name, split = parse_source(source)
     if scheme is not None:
         return SCHEMES[scheme](name, split, kind)
-    if place == "-":
-        return Source("-", "stdin", _guarded(lambda: sys.stdin.buffer, "-"), *kind.parsers()[".jsonl"])
-    return _file(Path(place), kind)
+    if source == "-":
+        return Stream("-", "stdin", _guarded(lambda: sys.stdin.buffer, "-"), *kind.parsers()[".jsonl"])
+    return _file(Path(source), kind)
 
 
-def parse_place(place: str) -> tuple[str | None, str, str | None]:
+def parse_source(source: str) -> tuple[str | None, str, str | None]:
     """The scheme (None for a path or `-`), the name and the split.
 
-    >>> parse_place("beir:data/scifact#train"), parse_place("data/c#.tsv")
+    >>> parse_source("beir:data/scifact#train"), parse_source("data/c#.tsv")
     (('beir', 'data/scifact', 'train'), (None, 'data/c#.tsv', None))
     """
-    scheme, colon, name = place.partition(":")
+    scheme, colon, name = source.partition(":")
     if not colon or scheme not in SCHEMES:
-        return None, place, None
+        return None, source, None
     name, _, split = name.rpartition("#") if "#" in name else (name, "", "")
     return scheme, name, split or None
 
 
-def _file(path: Path, kind: Kind[Any]) -> Source:
-    place = str(path)
+def _file(path: Path, kind: Kind[Any]) -> Stream:
+    source = str(path)
     if path.is_dir():
         beir = _find(path, "corpus") or _find(path, "queries")
-        raise DataError(f"a folder: read it as beir:{path}" if beir else "a folder, not a file", place=place)
+        raise DataError(f"a folder: read it as beir:{path}" if beir else "a folder, not a file", source=source)
     if not path.exists():
-        places = ", ".join([*(f"{scheme}:…" for scheme in SCHEMES), "-"])
-        raise DataError(f"no such file (a place is a path or one of {places})", place=place)
+        sources = ", ".join([*(f"{scheme}:…" for scheme in SCHEMES), "-"])
+        raise DataError(f"no such file (a source is a path or one of {sources})", source=source)
     extension = (path.with_suffix("") if _packed(path) else path).suffix.lower()
     stem = path.name.partition(".")[0] or path.name
     if extension == ".parquet":
-        rows = _guarded(lambda: _parquet_rows(path, kind.names), place)
-        return Source(place, stem, rows, _as_it_is, f"columns {kind.fields}")
+        rows = _guarded(lambda: _parquet_rows(path, kind.names), source)
+        return Stream(source, stem, rows, _as_it_is, f"columns {kind.fields}")
     parsers = kind.parsers()
     if extension not in parsers:
         known = ", ".join([*parsers, ".parquet"])
-        raise DataError(f"{kind.name} files end in {known}, and may add .gz or .zst", place=place)
-    return Source(place, stem, _guarded(lambda: _file_lines(path), place), *parsers[extension])
+        raise DataError(f"{kind.name} files end in {known}, and may add .gz or .zst", source=source)
+    return Stream(source, stem, _guarded(lambda: _file_lines(path), source), *parsers[extension])
 
 
-def _beir(name: str, split: str | None, kind: Kind[Any]) -> Source:
+def _beir(name: str, split: str | None, kind: Kind[Any]) -> Stream:
     folder = Path(name)
     if not folder.is_dir():
-        raise DataError("no such folder", place=f"beir:{name}")
+        raise DataError("no such folder", source=f"beir:{name}")
     judgments = None if kind is DOCUMENT else _beir_judgments(folder, split, required=kind is JUDGMENT)
     if kind is JUDGMENT:
         return _file(Path(judgments or ""), kind)
     stem = "corpus" if kind is DOCUMENT else "queries"
     if (found := _find(folder, stem)) is None:
-        raise DataError(f"no {stem}.jsonl, .tsv or .parquet (.gz, .zst)", place=f"beir:{folder}")
-    source = _file(found, kind)
-    return source._replace(name=folder.name) if kind is DOCUMENT else source._replace(judged_in=judgments)
+        raise DataError(f"no {stem}.jsonl, .tsv or .parquet (.gz, .zst)", source=f"beir:{folder}")
+    stream = _file(found, kind)
+    return stream._replace(name=folder.name) if kind is DOCUMENT else stream._replace(judged_in=judgments)
 
 
 def _beir_judgments(folder: Path, split: str | None, *, required: bool) -> str | None:
@@ -165,7 +165,7 @@ def _beir_judgments(folder: Path, split: str | None, *, required: bool) -> str |
     if not (others or required or split):
         return None
     there = f"there is {', '.join(others)}" if others else "there are no judgments"
-    raise DataError(f"no judgments for the split {name!r}, {there}", place=f"beir:{folder}")
+    raise DataError(f"no judgments for the split {name!r}, {there}", source=f"beir:{folder}")
 
 
 def _find(folder: Path, stem: str) -> Path | None:
@@ -173,20 +173,20 @@ def _find(folder: Path, stem: str) -> Path | None:
     return next((folder / name for name in names if (folder / name).is_file()), None)
 
 
-def _ir_datasets(name: str, split: str | None, kind: Kind[Any]) -> Source:
-    place = f"ir_datasets:{name}"
+def _ir_datasets(name: str, split: str | None, kind: Kind[Any]) -> Stream:
+    source = f"ir_datasets:{name}"
     library = require_extra("ir_datasets", "ir-datasets")
     if split is not None:
-        raise DataError(f"a split is part of an ir_datasets name: {name}/{split}", place=place)
+        raise DataError(f"a split is part of an ir_datasets name: {name}/{split}", source=source)
     methods = {DOCUMENT.name: "docs_iter", QUERY.name: "queries_iter", JUDGMENT.name: "qrels_iter"}
     try:
         dataset = library.load(name)
     except KeyError as error:
-        raise DataError("no such dataset", place=place) from error
+        raise DataError("no such dataset", source=source) from error
     records = getattr(dataset, methods[kind.name], None)
     if records is None:
-        raise DataError(f"this dataset has no {kind.name} to read", place=place)
-    return _rows(place, name, lambda: map(_ir_datasets_row, records()), kind)
+        raise DataError(f"this dataset has no {kind.name} to read", source=source)
+    return _rows(source, name, lambda: map(_ir_datasets_row, records()), kind)
 
 
 def _ir_datasets_row(record: Any) -> Row:
@@ -197,8 +197,8 @@ def _ir_datasets_row(record: Any) -> Row:
     return row | {"title": "", "text": record.default_text()}  # which has the title in it
 
 
-def _hf(name: str, split: str | None, kind: Kind[Any]) -> Source:
-    place = f"hf:{name}"
+def _hf(name: str, split: str | None, kind: Kind[Any]) -> Stream:
+    source = f"hf:{name}"
     path, _, config = name.partition(":")
 
     def rows() -> Iterable[Row]:
@@ -206,21 +206,21 @@ def _hf(name: str, split: str | None, kind: Kind[Any]) -> Source:
 
         found = load_dataset(path, config or None, streaming=True)
         if split is None and len(found) > 1:
-            raise DataError(f"choose a split: {', '.join(f'{place}#{one}' for one in found)}", place=place)
+            raise DataError(f"choose a split: {', '.join(f'{source}#{one}' for one in found)}", source=source)
         if split is not None and split not in found:
-            raise DataError(f"no split {split!r}: there is {', '.join(found)}", place=place)
+            raise DataError(f"no split {split!r}: there is {', '.join(found)}", source=source)
         chosen: Iterable[Row] = found[split or next(iter(found))]
         return chosen
 
-    return _rows(place, path, rows, kind)
+    return _rows(source, path, rows, kind)
 
 
-def _pydocs(name: str, split: str | None, kind: Kind[Any]) -> Source:
+def _pydocs(name: str, split: str | None, kind: Kind[Any]) -> Stream:
     from vocable import pydocs  # it makes the records that are defined here
 
     if name or split not in (None, *pydocs.SPLITS):
-        places = ", ".join(["pydocs:", *(f"pydocs:#{one}" for one in pydocs.SPLITS)])
-        raise DataError(f"the built-in places are {places}", place=f"pydocs:{name}" + (f"#{split}" if split else ""))
+        sources = ", ".join(["pydocs:", *(f"pydocs:#{one}" for one in pydocs.SPLITS)])
+        raise DataError(f"the built-in sources are {sources}", source=f"pydocs:{name}" + (f"#{split}" if split else ""))
     rows: dict[str, Callable[[], Iterable[Any]]] = {
         DOCUMENT.name: lambda: pydocs.documents() if split is None else pydocs.known_item_documents(),
         QUERY.name: lambda: pydocs.queries(split or DEFAULT_SPLIT),
@@ -229,16 +229,16 @@ def _pydocs(name: str, split: str | None, kind: Kind[Any]) -> Source:
     return _rows("pydocs:", "pydocs", lambda: (row._asdict() for row in rows[kind.name]()), kind)
 
 
-def _rows(place: str, name: str, start: Callable[[], Iterable[Row]], kind: Kind[Any]) -> Source:
-    """A source whose items are rows already."""
-    return Source(place, name, _guarded(start, place), _as_it_is, kind.fields)
+def _rows(source: str, name: str, start: Callable[[], Iterable[Row]], kind: Kind[Any]) -> Stream:
+    """The stream of items that are rows already."""
+    return Stream(source, name, _guarded(start, source), _as_it_is, kind.fields)
 
 
 def _as_it_is(number: int, row: Row) -> Row:
     return row
 
 
-SCHEMES: dict[str, Callable[[str, str | None, Kind[Any]], Source]] = {
+SCHEMES: dict[str, Callable[[str, str | None, Kind[Any]], Stream]] = {
     "beir": _beir,
     "ir_datasets": _ir_datasets,
     "hf": _hf,

@@ -118,7 +118,7 @@ def read_terms(path: str | Path) -> list[str]:
     lines = Path(path).read_bytes().removesuffix(b"\n").split(b"\n")
     terms = [json_string(line, place, number) for number, line in enumerate(lines, start=1)]
     for number, fault in _faults(terms):
-        raise DataError(fault, place=place, line=number)
+        raise DataError(fault, source=place, line=number)
     return terms
 
 
@@ -129,7 +129,7 @@ def json_string(line: str | bytes, place: str, number: int) -> str:
     except ValueError:
         term = None
     if not isinstance(term, str):
-        raise DataError("a term is a JSON string, in quotes", place=place, line=number)
+        raise DataError("a term is a JSON string, in quotes", source=place, line=number)
     return term
 
 

@@ -89,7 +89,7 @@ def _read(path: Path) -> list[Evaluation]:
         first = error.errors(include_url=False)[0]
         what = "not JSON" if first["type"] == "json_invalid" else "not an evaluation as JSON"
         field = "".join(f"{part}: " for part in first["loc"])
-        raise DataError(f"{what}: {field}{first['msg']}", place=str(path)) from error
+        raise DataError(f"{what}: {field}{first['msg']}", source=str(path)) from error
 
 
 def paired_t_test(first: Mapping[str, float], second: Mapping[str, float]) -> float:

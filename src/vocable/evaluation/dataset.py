@@ -42,7 +42,7 @@ class Dataset:
         queries = [query for query in self.queries if query.id in with_judgment]
         if not queries:
             message = f"none of the {len(self.queries)} queries has a judgment"
-            raise DataError(message, place=self.name)
+            raise DataError(message, source=self.name)
         known = {query.id for query in queries}
         judgments = [judgment for judgment in self.judgments if judgment.query_id in known]
         unjudged = self.unjudged + len(self.queries) - len(queries)
@@ -63,6 +63,6 @@ def load_dataset(source: str | os.PathLike[str], *, documents: bool = True, bad:
     name = os.fspath(source)
     if Path(name).exists():
         instead = f"write beir:{name}" if Path(name).is_dir() else "give beir:DIR, ir_datasets:NAME or pydocs:#test"
-        raise DataError(f"a dataset is documents, queries and judgments together: {instead}", place=name)
+        raise DataError(f"a dataset is documents, queries and judgments together: {instead}", source=name)
     corpus = list(read_corpus(name, bad=bad)) if documents else []
     return Dataset(name, corpus, list(read_queries(name, bad=bad)), list(read_judgments(name, bad=bad))).judged()

@@ -237,7 +237,7 @@ def _answers(
     answers: dict[str, dict[str, float]] = {query.id: {} for query in judged.queries}
     if isinstance(run, str | os.PathLike):
         if not Path(run).is_file():
-            raise DataError("no such run file (a model is given as vocable.load(name))", place=os.fspath(run))
+            raise DataError("no such run file (a model is given as vocable.load(name))", source=os.fspath(run))
         run = read_trec(run)
     hits = list(run)
     for query, document, score in hits:
@@ -245,8 +245,8 @@ def _answers(
         if answer is None:
             continue
         if document in answer:
-            raise DataError(f"{name}: the run has document {document!r} twice for query {query!r}", place=judged.name)
+            raise DataError(f"{name}: the run has document {document!r} twice for query {query!r}", source=judged.name)
         answer[document] = float(score)
     if hits and not any(answers.values()):
-        raise DataError(f"{name}: the run has none of the {len(answers)} judged queries", place=judged.name)
+        raise DataError(f"{name}: the run has none of the {len(answers)} judged queries", source=judged.name)
     return answers

@@ -126,7 +126,7 @@ def encode_dataset(
     """
     judged = dataset.judged()
     if not judged.documents:
-        raise DataError("there are no documents to search", place=dataset.name)
+        raise DataError("there are no documents to search", source=dataset.name)
     # The queries first: they are few, and warm the model up before the documents are timed.
     texts = [Document(query.id, query.text) for query in judged.queries], judged.documents
     limits = {"query": query_top_k, "document": document_top_k}
@@ -182,7 +182,7 @@ def retrieve_lexically(dataset: Dataset, *, k: int = 1000, rm3: bool = False) ->
     """
     judged = dataset.judged()
     if not judged.documents:
-        raise DataError("there are no documents to search", place=dataset.name)
+        raise DataError("there are no documents to search", source=dataset.name)
     texts, documents = [query.text for query in judged.queries], [document.full for document in judged.documents]
     start = perf_counter()
     index = BM25Index(documents, [document.id for document in judged.documents])

@@ -68,7 +68,7 @@ class Ranking:
                     line = f"{query} Q0 {document} {rank} {np.float32(score)!s} {tag}"
                     if len(line.split()) != 6:
                         message = f"query {query!r}, document {document!r}: a TREC run cannot hold white space"
-                        raise DataError(message, place=str(path))
+                        raise DataError(message, source=str(path))
                     file.write(f"{line}\n".encode())
 
     @classmethod
@@ -149,9 +149,9 @@ def read_trec(path: str | os.PathLike[str]) -> list[ScoredDoc]:
                     raise ValueError(f"the score {text!r} is not a finite number")
                 run[query, document] = ScoredDoc(query, document, score)
     except OSError as error:
-        raise DataError(f"cannot be read: {error.strerror}", place=str(path)) from error
+        raise DataError(f"cannot be read: {error.strerror}", source=str(path)) from error
     except UnicodeDecodeError as error:
-        raise DataError("not UTF-8", place=str(path), line=number) from error
+        raise DataError("not UTF-8", source=str(path), line=number) from error
     except ValueError as error:
-        raise DataError(str(error), place=str(path), line=number) from error
+        raise DataError(str(error), source=str(path), line=number) from error
     return list(run.values())

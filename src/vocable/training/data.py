@@ -137,13 +137,13 @@ def _rows(
             continue
         if scored and not example.scores:
             remedy = "name training.teacher, or score them first (vocable teacher-scores)"
-            raise DataError(f"its examples carry no scores to learn from: {remedy}", place=place)
+            raise DataError(f"its examples carry no scores to learn from: {remedy}", source=place)
         taken += 1
         columns = {f"negative_{i}": text for i, text in enumerate(example.negatives, start=1)}
         label = {"label": list(example.scores)} if scored else {}
         yield {"query": example.query, "positive": example.positive, **columns, **label}
     if not taken:
-        raise DataError("no example" + (f" has {negatives} usable negatives" if passed_over else ""), place=place)
+        raise DataError("no example" + (f" has {negatives} usable negatives" if passed_over else ""), source=place)
     if (passed_over or chooser.dropped) and (draw is None or draw[1] == 0):
         message = "%s: %d negatives left out for their scores, %d of %d examples passed over"
         logger.warning(message, place, chooser.dropped, passed_over, taken + passed_over)
@@ -154,9 +154,9 @@ def _chosen(place: str, chooser: Chooser, negatives: int, margin: float | None) 
     for example in read_examples(place):
         if len(example.negatives) < negatives:
             few = f"an example has {len(example.negatives)} negatives where {negatives} are asked for"
-            raise DataError(f"{few}: {example.query[:60]!r}", place=place)
+            raise DataError(f"{few}: {example.query[:60]!r}", source=place)
         if margin is not None and not example.scores:
-            raise DataError(f"an example has no scores to compare: {example.query[:60]!r}", place=place)
+            raise DataError(f"an example has no scores to compare: {example.query[:60]!r}", source=place)
         own, *others = example.scores or [None] * (1 + len(example.negatives))
         chosen = chooser.choose([list(map(Candidate, example.negatives, others))], own)
         scores = (own, *(candidate.score or 0.0 for candidate in chosen)) if own is not None else ()
@@ -258,7 +258,7 @@ def read_hard_negatives(source: HardNegatives, chooser: Chooser, cache: Path) ->
             taught = () if own is None else (own, *(candidate.score or 0.0 for candidate in chosen))
             yield Example(query, text, texts, name, taught)
     if unseen:
-        raise DataError(f"no query has negatives of {', '.join(sorted(unseen))}", place=source.file)
+        raise DataError(f"no query has negatives of {', '.join(sorted(unseen))}", source=source.file)
 
 
 def _candidates(
@@ -284,7 +284,7 @@ def _scores(place: str) -> Iterator[tuple[str, str]]:
     seen = IdSet()
     for query, rows in groupby(read_scores(place), key=lambda row: row.query_id):
         if not seen.add(query):
-            raise DataError(f"the scores of query {query!r} do not stand together: sort by query", place=place)
+            raise DataError(f"the scores of query {query!r} do not stand together: sort by query", source=place)
         yield query, json.dumps({row.doc_id: row.score for row in rows})
 
 
