@@ -131,7 +131,7 @@ def test_vocabulary_compares_sizes(capsys: pytest.CaptureFixture[str], corpus: P
         [str(row["size"]), f"{row['tokens_per_word']:.3f}"] for row in rows
     ]
     one = json.loads(
-        run(capsys, "vocabulary", corpus, "-o", tmp_path / "out", "--size", 300, "--model", "bpe", "--json")
+        run(capsys, "vocabulary", corpus, "-o", tmp_path / "out", "--size", 300, "--algorithm", "bpe", "--json")
     )
     assert one["output"] == str(tmp_path / "out")
     assert np.isclose(one["tokens_per_word"], one["tokens"] / one["words"])

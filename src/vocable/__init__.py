@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from vocable.search.collection import open_index as open_index
     from vocable.search.exact import ExactIndex as ExactIndex
     from vocable.search.explain import explain_texts
-    from vocable.search.fusion import reciprocal_rank as reciprocal_rank
-    from vocable.search.fusion import weighted as weighted
+    from vocable.search.ranking import reciprocal_rank as reciprocal_rank
+    from vocable.search.ranking import weighted as weighted
     from vocable.training.mine import mine as mine
     from vocable.training.mine import teacher_scores as teacher_scores
     from vocable.training.pretrain import pretrain as pretrain
@@ -121,7 +121,7 @@ _HOMES = {
     "read_recipe": "vocable.training.recipe",
     "read_texts": "vocable.data",
     "recipes": "vocable.training.recipe_yaml",
-    "reciprocal_rank": "vocable.search.fusion",
+    "reciprocal_rank": "vocable.search.ranking",
     "removal": "vocable.analysis.removal",
     "rescale": "vocable.adapt.rescale",
     "search": "vocable.search.answers",
@@ -134,7 +134,7 @@ _HOMES = {
     "unfuse": "vocable.encoder.fuse",
     "vocabulary": "vocable.adapt.vocabulary",
     "wackiness": "vocable.analysis.wackiness_report",
-    "weighted": "vocable.search.fusion",
+    "weighted": "vocable.search.ranking",
 }
 
 __all__ = [*_HOMES]

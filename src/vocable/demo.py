@@ -22,7 +22,7 @@ from vocable.evaluation import Comparison, Dataset, Evaluation, compare, evaluat
 from vocable.evaluation.retrieval import retrieve_lexically
 from vocable.search.collection import Collection, index, open_index
 from vocable.search.explain import expansion_of_text, explain_texts
-from vocable.search.fusion import weighted
+from vocable.search.ranking import weighted
 from vocable.training.recipe import read_recipe
 from vocable.training.train import train
 

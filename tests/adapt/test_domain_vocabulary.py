@@ -20,7 +20,7 @@ KINDS = pytest.mark.parametrize("model", SIZES)
 
 @KINDS
 def test_the_vocabulary_is_normalized_and_of_the_size_asked_for(model: str, toy_texts: list[str]) -> None:
-    tokenizer = train_vocabulary(toy_texts, SIZES[model], model=model)
+    tokenizer = train_vocabulary(toy_texts, SIZES[model], algorithm=model)
     assert len(tokenizer) == len(tokenizer.get_vocab()) == SIZES[model]
     assert sorted(tokenizer.get_vocab().values()) == list(range(SIZES[model]))
     assert [tokenizer.convert_tokens_to_ids(token) for token in SPECIAL.values()] == list(range(5))
@@ -43,7 +43,7 @@ def test_the_vocabulary_is_normalized_and_of_the_size_asked_for(model: str, toy_
 
 @KINDS
 def test_a_word_is_spelled_in_one_way_only(model: str, toy_texts: list[str]) -> None:
-    tokenizer = train_vocabulary(toy_texts, SIZES[model], model=model)
+    tokenizer = train_vocabulary(toy_texts, SIZES[model], algorithm=model)
     [word] = {tuple(tokenizer.tokenize(text)) for text in ("fox", " Fox", "FOX")}
     for text in ("(fox", "the,fox", "an owl fox"):
         assert tuple(tokenizer.tokenize(text))[-len(word) :] == word
@@ -55,13 +55,13 @@ def test_it_does_not_depend_on_the_process_or_the_order(model: str, toy_texts: l
     code = (
         "import sys; from vocable.adapt.vocabulary import train_vocabulary;"
         "texts = open(sys.argv[1], encoding='utf-8').read().splitlines();"
-        "print(ascii(train_vocabulary(texts, int(sys.argv[2]), model=sys.argv[3]).backend_tokenizer.to_str()))"
+        "print(ascii(train_vocabulary(texts, int(sys.argv[2]), algorithm=sys.argv[3]).backend_tokenizer.to_str()))"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "texts.txt"), str(SIZES[model]), model]
     other = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout.strip()
     shuffled = random.Random(1).sample(toy_texts, len(toy_texts))
     for corpus in (shuffled, Counter(toy_texts), count_words(toy_texts)):
-        found = train_vocabulary(corpus, SIZES[model], model=model)
+        found = train_vocabulary(corpus, SIZES[model], algorithm=model)
         assert ascii(found.backend_tokenizer.to_str()) == other
 
 
@@ -77,7 +77,7 @@ def test_frequent_pairs_become_tokens() -> None:
 
 @KINDS
 def test_it_is_saved_as_a_stock_tokenizer(model: str, toy_texts: list[str], tmp_path: Path) -> None:
-    tokenizer = train_vocabulary(toy_texts, SIZES[model], model=model)
+    tokenizer = train_vocabulary(toy_texts, SIZES[model], algorithm=model)
     tokenizer.save_pretrained(tmp_path)
     again = AutoTokenizer.from_pretrained(tmp_path)
     for text in toy_texts[:10]:
@@ -94,7 +94,7 @@ def brute_force(tokenizer: PreTrainedTokenizerFast, texts: list[str]) -> tuple[i
 
 
 def test_fragmentation_is_tokens_by_words(tokenizers: dict[str, PreTrainedTokenizerFast], toy_texts: list[str]) -> None:
-    made = {model: train_vocabulary(toy_texts, size, model=model) for model, size in SIZES.items()}
+    made = {model: train_vocabulary(toy_texts, size, algorithm=model) for model, size in SIZES.items()}
     for name, tokenizer in (tokenizers | made).items():
         words, tokens, rare = brute_force(tokenizer, toy_texts)
         found = fragmentation(tokenizer, toy_texts)
@@ -121,8 +121,8 @@ def test_a_corpus_without_text_is_refused(texts: list[str], tokenizers: dict[str
 @KINDS
 def test_impossible_sizes_are_refused(model: str, toy_texts: list[str]) -> None:
     with pytest.raises(DataError, match=r"the corpus gives a vocabulary of \d+ tokens, not 9,000: add texts"):
-        train_vocabulary(toy_texts, 9000, model=model)
+        train_vocabulary(toy_texts, 9000, algorithm=model)
     with pytest.raises(ArgumentError, match="a vocabulary of 20 tokens is too small"):
-        train_vocabulary(toy_texts, 20, model=model)
-    with pytest.raises(ArgumentError, match="model is wordpiece or bpe, not 'unigram'"):
-        train_vocabulary(toy_texts, 100, model="unigram")
+        train_vocabulary(toy_texts, 20, algorithm=model)
+    with pytest.raises(ArgumentError, match="algorithm is wordpiece or bpe, not 'unigram'"):
+        train_vocabulary(toy_texts, 100, algorithm="unigram")

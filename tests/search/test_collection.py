@@ -21,8 +21,7 @@ from vocable.search import collection
 from vocable.search.answers import search
 from vocable.search.bm25 import BM25Index
 from vocable.search.collection import Collection, build_collection, index, open_index
-from vocable.search.fusion import weighted
-from vocable.search.ranking import read_trec
+from vocable.search.ranking import read_trec, weighted
 
 QUERIES = ["the old fox reads", "posting lists"]
 

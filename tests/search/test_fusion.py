@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vocable.errors import ArgumentError
-from vocable.search.fusion import reciprocal_rank, weighted
-from vocable.search.ranking import Ranking
+from vocable.search.ranking import Ranking, reciprocal_rank, weighted
 from vocable.vectors import Ids
 
 IDS = ["d", "b", "c", "a", "f", "e"]

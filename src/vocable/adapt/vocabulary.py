@@ -139,7 +139,7 @@ def vocabulary(
     texts: Iterable[str],
     size: int | Sequence[int],
     *,
-    model: Algorithm = "wordpiece",
+    algorithm: Algorithm = "wordpiece",
     output: str | os.PathLike[str] | None = None,
 ) -> Vocabularies:
     """Train a vocabulary on texts and save its tokenizer, or compare vocabularies of several sizes.
@@ -147,7 +147,7 @@ def vocabulary(
     Args:
         texts: the corpus, read once; its distinct words are held.
         size: tokens, special ones included, as in `train_vocabulary`; of several, each is trained.
-        model: as in `train_vocabulary`.
+        algorithm: as in `train_vocabulary`.
         output: folder for the tokenizer of the one size; there only when it is whole.
 
     Raises:
@@ -161,7 +161,7 @@ def vocabulary(
     if output is not None:
         refuse_taken(Path(output))
     words = count_words(track(texts, "texts"))
-    tokenizers = [train_vocabulary(words, one, model=model) for one in sizes]
+    tokenizers = [train_vocabulary(words, one, algorithm=algorithm) for one in sizes]
     found = Vocabularies(tuple(fragmentation(tokenizer, words) for tokenizer in tokenizers))
     if output is not None:
         with replacing_folder(output) as unfinished:
@@ -169,7 +169,7 @@ def vocabulary(
     return found
 
 
-def train_vocabulary(texts: Corpus, size: int, *, model: Algorithm = "wordpiece") -> PreTrainedTokenizerFast:
+def train_vocabulary(texts: Corpus, size: int, *, algorithm: Algorithm = "wordpiece") -> PreTrainedTokenizerFast:
     """Learn a vocabulary of `size` tokens from a corpus: lower-case, without accents, cut as BERT cuts.
 
     The result is the same in every process and for every order of the texts. Special tokens, template and cutting are
@@ -178,20 +178,20 @@ def train_vocabulary(texts: Corpus, size: int, *, model: Algorithm = "wordpiece"
     Args:
         texts: the corpus, as `count_words` takes it.
         size: special tokens included.
-        model: "wordpiece" marks what continues a word with ##; characters beyond the 1,000 most frequent are unknown to
-            it. "bpe" works on bytes, so that nothing is unknown, and marks every word's beginning with Ġ, also that of
+        algorithm: "wordpiece" marks what continues a word with ##; characters beyond the 1,000 most frequent are unknown
+            to it. "bpe" works on bytes, so that nothing is unknown, and marks every word's beginning with Ġ, also that of
             a text or after punctuation, so that a word is spelled in one way only.
 
     Raises:
-        ArgumentError: an unknown model, or a size that does not even hold the characters.
+        ArgumentError: an unknown algorithm, or a size that does not even hold the characters.
         DataError: the corpus has no text, or not enough for so many tokens.
     """
-    if model not in get_args(Algorithm):
-        raise ArgumentError(f"model is wordpiece or bpe, not {model!r}")
+    if algorithm not in get_args(Algorithm):
+        raise ArgumentError(f"algorithm is wordpiece or bpe, not {algorithm!r}")
     words = _cut_words(count_words(texts))
     if not words:
         raise DataError("the corpus has no text to learn a vocabulary from")
-    tokenizer = _wordpiece(words, size) if model == "wordpiece" else _byte_pairs(words, size)
+    tokenizer = _wordpiece(words, size) if algorithm == "wordpiece" else _byte_pairs(words, size)
     found = tokenizer.get_vocab_size()
     if found < size:
         raise DataError(f"the corpus gives a vocabulary of {found:,} tokens, not {size:,}: add texts or ask for fewer")

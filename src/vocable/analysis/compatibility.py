@@ -1,4 +1,4 @@
-"""What a coarser vocabulary costs and gains, measured on encoded texts (paper 001, section 3).
+"""What a coarser vocabulary costs and gains, measured on encoded texts (Geng and Yang 2026, section 3).
 
 A query and a document have the pair features u(q,d)_t = w_t(q) w_t(d), and a map pi of the vocabulary onto classes has
 the matrix G that averages the terms of each class. Two numbers say whether pi is worth having:
@@ -14,8 +14,8 @@ Shapes: q queries, n documents, N pairs, v terms, c classes. Everything [N, v] a
 
 Many-to-one maps of a vocabulary onto a coarser one, and vectors folded along them.
 
-A map pi (paper 001, section 3.1) is an array: the class of every term. It is made from what tokens stand for in a text,
-by normalizers that are applied one after another, or comes from elsewhere.
+A map pi (Geng and Yang 2026, section 3.1) is an array: the class of every term. It is made from what tokens stand
+for in a text, by normalizers that are applied one after another, or comes from elsewhere.
 
 Shapes: n vectors, v terms, c classes.
 """

@@ -25,8 +25,7 @@ from vocable.evaluation.retrieval import (
     retrieve_lexically,
     stored_dataset,
 )
-from vocable.search.fusion import weighted
-from vocable.search.ranking import Ranking, read_trec
+from vocable.search.ranking import Ranking, read_trec, weighted
 from vocable.storage import replacing
 from vocable.vectors import holds_vectors
 

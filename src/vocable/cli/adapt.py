@@ -425,7 +425,7 @@ class Vocabulary(Command):
     next_step: ClassVar[str] = "vocable transfer MODEL --target {output} --init subtoken -o DIR"
     texts: Texts
     size: Annotated[Numbers, Field(description="Tokens, special ones included; several are compared.")]
-    model: Annotated[Literal["wordpiece", "bpe"], Field(description="bpe knows every character.")] = "wordpiece"
+    algorithm: Annotated[Literal["wordpiece", "bpe"], Field(description="bpe knows every character.")] = "wordpiece"
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output"),

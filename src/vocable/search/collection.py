@@ -42,9 +42,8 @@ from vocable.errors import ArgumentError, VectorsError, check_texts
 from vocable.progress import track
 from vocable.search.bm25 import BM25Index
 from vocable.search.exact import ExactIndex
-from vocable.search.fusion import weighted
 from vocable.search.index import Index, load_index
-from vocable.search.ranking import Ranking
+from vocable.search.ranking import Ranking, weighted
 from vocable.storage import (
     SETTINGS,
     Ids,
