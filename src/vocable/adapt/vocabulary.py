@@ -178,9 +178,9 @@ def train_vocabulary(texts: Corpus, size: int, *, algorithm: Algorithm = "wordpi
     Args:
         texts: the corpus, as `count_words` takes it.
         size: special tokens included.
-        algorithm: "wordpiece" marks what continues a word with ##; characters beyond the 1,000 most frequent are unknown
-            to it. "bpe" works on bytes, so that nothing is unknown, and marks every word's beginning with Ġ, also that of
-            a text or after punctuation, so that a word is spelled in one way only.
+        algorithm: "wordpiece" marks what continues a word with ##; characters beyond the 1,000 most frequent are
+            unknown to it. "bpe" works on bytes, so that nothing is unknown, and marks every word's beginning with Ġ,
+            also that of a text or after punctuation, so that a word is spelled in one way only.
 
     Raises:
         ArgumentError: an unknown algorithm, or a size that does not even hold the characters.
