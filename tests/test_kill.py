@@ -103,7 +103,7 @@ def test_encode(backbones: dict[str, Path], corpus: Path, tmp_path: Path) -> Non
 def test_index(backbones: dict[str, Path], corpus: Path, tmp_path: Path) -> None:
     command = ["index", str(backbones["bert"]), str(corpus), "--bm25", "-o"]
     # Once while it encodes, once when all but the lexical index is there.
-    with killed("vocable.encoder.stream", "_write_texts", 2, *command, tmp_path / "out"):
+    with killed("vocable.encoder.stream", "replacing", 2, *command, tmp_path / "out"):
         assert main([*command, str(tmp_path / "whole")]) == 0
     assert names(tmp_path) == ["corpus.jsonl", "out.partial", "whole"]
     with killed("vocable.search.collection", "_complete", 1, *command, tmp_path / "out"):

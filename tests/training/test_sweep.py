@@ -21,8 +21,8 @@ def test_values_are_read_as_they_are_written(values: list[Any]) -> None:
     sweep = read_sweep(f"a.b={','.join(map(json.dumps, values))}")
     assert sweep == ("a.b", tuple(values))
     overridden: list[dict[str, Any]] = [{} for _ in values]
-    for target, text in zip(overridden, sweep.overrides, strict=True):
-        override(target, text)
+    for target, value in zip(overridden, sweep.values, strict=True):
+        override(target, f"{sweep.key}={json.dumps(value)}")
     assert overridden == [{"a": {"b": value}} for value in values]
 
 
@@ -50,5 +50,6 @@ def test_an_override_is_what_read_recipe_takes(tmp_path: Path) -> None:
     path = tmp_path / "recipe.yaml"
     path.write_text("{model: m, data: {examples: [a]}, training: {steps: 1}}", encoding="utf-8")
     sweep = read_sweep("training.regularizers={query: 1e-5, document: 2e-5},{query: 0.1, document: 0.2}")
-    found = [read_recipe(path, [override]).training.regularizers for override in sweep.overrides]
+    overrides = [f"{sweep.key}={json.dumps(value)}" for value in sweep.values]
+    found = [read_recipe(path, [one]).training.regularizers for one in overrides]
     assert [(part.query.weight, part.document.weight) for part in found] == [(1e-5, 2e-5), (0.1, 0.2)]
