@@ -15,7 +15,7 @@ from vocable.cli.adapt import Adapting
 ROOT = Path(vocable.__file__).parent
 # A part imports from the levels below it and from its own.
 LEVELS = [
-    {"errors", "tables", "progress", "storage", "__init__"},
+    {"errors", "tables", "figures", "progress", "storage", "__init__"},
     {"data", "vectors", "pydocs"},
     {"encoder", "objectives"},
     {"search"},

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgba
 
-from vocable.analysis.figures import WACKY, removal_figure, save_figure
+from vocable.analysis.figures import WACKY, removal_figure
 from vocable.analysis.removal import Outcome, Point, Removal
 from vocable.errors import ArgumentError
+from vocable.figures import save_figure
 
 
 def outcome(value: float) -> Outcome:

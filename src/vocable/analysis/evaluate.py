@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from sentence_transformers import SparseEncoder
 
+from vocable.analysis.figures import pruning_against_flops
 from vocable.encoder.encode import DType
 from vocable.encoder.load import load
 from vocable.encoder.stream import model_name
@@ -25,6 +26,7 @@ from vocable.evaluation.retrieval import (
     retrieve_lexically,
     stored_dataset,
 )
+from vocable.figures import check_figure, save_figure
 from vocable.search.ranking import Ranking, read_trec, weighted
 from vocable.storage import replacing
 from vocable.vectors import holds_vectors
@@ -83,8 +85,6 @@ def evaluate(
     if settings is not None:
         check_depth(settings, chosen, DEPTH)
     if figure is not None:
-        from vocable.analysis.figures import check_figure, pruning_against_flops, save_figure  # slow to import
-
         check_figure(Path(figure))
     searched = bm25 or rm3 or hybrid or len(runs) < len(named)
     collection = dataset.judged() if isinstance(dataset, Dataset) else load_dataset(dataset, documents=searched)

@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from vocable.analysis.figures import save_figure
+from vocable.figures import save_figure
 from vocable.storage import replacing
 from vocable.tables import NONE, Table
 

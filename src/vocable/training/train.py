@@ -10,9 +10,8 @@ import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
-from importlib import import_module
 from pathlib import Path
-from typing import Any, overload
+from typing import overload
 
 import torch
 from sentence_transformers import SparseEncoder
@@ -25,6 +24,7 @@ from vocable.encoder.fuse import every_pooling_allowed, splade_modules
 from vocable.encoder.load import load
 from vocable.encoder.roles import static_embedding
 from vocable.errors import ArgumentError, DataError, RecipeError
+from vocable.figures import check_figure, save_figure
 from vocable.storage import finish, finished, resumable
 from vocable.training import pretrain, processes
 from vocable.training.batch_statistics import Monitor
@@ -50,7 +50,7 @@ from vocable.training.trainer import (
     last_checkpoint,
     set_dropout,
 )
-from vocable.training.variants import TrainingResults, plan_runs, train_planned
+from vocable.training.variants import TrainingResults, effectiveness_against_flops, plan_runs, train_planned
 
 LOG = "log.jsonl"  # beside the model, as is the recipe
 
@@ -120,15 +120,13 @@ def train(
     some = [variants] if isinstance(variants, str) else variants or []
     listed = [name.strip() for one in some for name in one.split(",")]
     names = [variant] if variant is not None else None if listed == ["all"] else listed
-    figures: Any = None
     if figure is not None:
-        figures = import_module("vocable.analysis.figures")
-        figures.check_figure(Path(figure))
+        check_figure(figure)
     results = train_planned(
         plan_runs(recipe, names, overrides, sweep), Path(output), partial(_carry_out, resume=resume)
     )
     if figure is not None and processes.is_first():
-        figures.save_figure(figures.effectiveness_against_flops(results), Path(figure))
+        save_figure(effectiveness_against_flops(results), figure)
     return results
 
 

@@ -8,24 +8,30 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 from sentence_transformers import SparseEncoder
 
 from vocable.encoder.load import load
-from vocable.errors import RecipeError
+from vocable.errors import ArgumentError, RecipeError, require_extra
 from vocable.evaluation import evaluate_system
+from vocable.figures import Panel, Point, draw_panels
 from vocable.storage import finished, read_record, write_record
 from vocable.tables import NONE, Table, short
 from vocable.training import processes
 from vocable.training.recipe import Recipe, Variant, read_recipe, work_settings
 from vocable.training.recipe_yaml import recipe_file, scalar
 from vocable.training.trainer import short_name
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 RESULTS = "results.json"
 FLOPS = "FLOPS"
@@ -105,6 +111,46 @@ class TrainingResults(dict[str, RunResult]):
     def to_json(self) -> dict[str, Any]:
         """Return the results as JSON values, as they stand in results.json, under `runs`."""
         return {"runs": {name: asdict(result) for name, result in self.items()}}
+
+
+def effectiveness_against_flops(results: Mapping[str, RunResult]) -> Figure:
+    """Draw each measure against FLOPS, one curve a variant and one point a swept value (Jang et al. 2026, figure 2).
+
+    Each dataset has a panel, and their mean stands in front of several. Points of a curve are joined in the order of
+    the sweep. FLOPS is logarithmic, so that a run without any shared term has no place and is left out.
+
+    Raises:
+        ArgumentError: nothing was swept or measured.
+        MissingExtraError: matplotlib is not installed.
+    """
+    require_extra("matplotlib", "figures")
+    shown = [result for result in results.values() if result.swept]
+    names = [key.rpartition(" ") for result in shown for key in result.measured]
+    datasets, measures = (list(dict.fromkeys(name[part] for name in names)) for part in (0, 2))
+    titled = {dataset: [dataset] for dataset in datasets}
+    if len(datasets) > 1:
+        titled = {f"mean of {len(datasets)} datasets": datasets} | titled
+    panels = [
+        Panel(title, measure, _curves(shown, group, measure))
+        for measure in measures
+        if measure != FLOPS
+        for title, group in titled.items()
+    ]
+    if not panels:
+        raise ArgumentError("nothing to draw: no run of a sweep has been measured")
+    return draw_panels(panels, ", ".join(dict.fromkeys(key for result in shown for key in result.swept)))
+
+
+def _curves(results: Iterable[RunResult], datasets: Sequence[str], measure: str) -> dict[str, list[Point]]:
+    """The points of each curve, means over the datasets, in the order of the results."""
+    found: dict[str, list[Point]] = defaultdict(list)
+    for result in results:
+        costs, values = ([f"{dataset} {name}".lstrip() for dataset in datasets] for name in (FLOPS, measure))
+        if result.measured.keys() >= {*costs, *values}:
+            flops, value = (fmean(result.measured[key] for key in keys) for keys in (costs, values))
+            if flops > 0:
+                found[result.curve].append(Point(flops, value, ", ".join(map(label, result.swept.values()))))
+    return found
 
 
 class PlannedRun(NamedTuple):

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from vocable.analysis.figures import check_figure, effectiveness_against_flops, save_figure
 from vocable.errors import ArgumentError, MissingExtraError
-from vocable.training.variants import RunResult
+from vocable.figures import check_figure, save_figure
+from vocable.training.variants import RunResult, effectiveness_against_flops
 
 KEY = "training.regularizers.document"
 
