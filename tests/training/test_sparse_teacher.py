@@ -32,13 +32,13 @@ def test_the_vectors_of_a_batch_are_those_of_the_teacher(backbones, toy_model, e
     expected = [
         encode(model, batch[column], "query" if column == "query" else "document").toarray() for column in batch
     ]
-    np.testing.assert_allclose(teacher.vectors(rows), np.concatenate(expected), atol=1e-5)
+    np.testing.assert_allclose(teacher(rows), np.concatenate(expected), atol=1e-5)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["negative_1", "positive", "query"]
 
 
 def test_what_a_killed_run_encoded_is_not_made_again(backbones, toy_model, examples, tmp_path, monkeypatch):
     name = str(backbones["bert"])
-    whole = load_sparse_teacher(name, toy_model, examples, tmp_path / "whole").vectors(np.arange(20))
+    whole = load_sparse_teacher(name, toy_model, examples, tmp_path / "whole")(np.arange(20))
     write, calls = stream.write_vectors, []
 
     def killed(*arguments):
@@ -51,12 +51,12 @@ def test_what_a_killed_run_encoded_is_not_made_again(backbones, toy_model, examp
     with pytest.raises(KeyboardInterrupt):
         load_sparse_teacher(name, toy_model, examples, tmp_path / "out")
     monkeypatch.setattr(stream, "write_vectors", lambda *arguments: calls.append(arguments) or write(*arguments))
-    found = load_sparse_teacher(name, toy_model, examples, tmp_path / "out").vectors(np.arange(20))
+    found = load_sparse_teacher(name, toy_model, examples, tmp_path / "out")(np.arange(20))
     assert len(calls) == 5 + 2 + 3
     np.testing.assert_array_equal(found, whole)
     monkeypatch.setattr(module, "encode_stream", None)  # all is there
     np.testing.assert_array_equal(
-        load_sparse_teacher(name, toy_model, examples, tmp_path / "out").vectors(np.arange(20)), whole
+        load_sparse_teacher(name, toy_model, examples, tmp_path / "out")(np.arange(20)), whole
     )
 
 
@@ -65,7 +65,7 @@ def test_a_teacher_without_an_active_term(backbones, toy_model, examples, tmp_pa
     silent[0].auto_model.get_output_embeddings().bias.data -= 1000
     silent.save_pretrained(str(tmp_path / "silent"))
     teacher = load_sparse_teacher(str(tmp_path / "silent"), toy_model, examples, tmp_path / "out")
-    assert not teacher.vectors(np.array([1, 2])).any()
+    assert not teacher(np.array([1, 2])).any()
 
 
 def test_another_vocabulary_is_refused(backbones, toy_model, examples, tmp_path):

@@ -13,7 +13,7 @@ from vocable.errors import ModelError, RecipeError
 from vocable.search.bm25 import BM25Index
 from vocable.training import teachers as module
 from vocable.training.recipe import TeacherSettings, make_recipe
-from vocable.training.teachers import LexicalTeacher, OwnScores, load_teachers
+from vocable.training.teachers import lexical_teacher, load_teachers, own_scores
 from vocable.training.train import train
 
 
@@ -39,27 +39,27 @@ def test_scores_are_cosines_of_every_query_with_every_document(dense, examples, 
     model = SentenceTransformer(dense, device="cpu")
     documents = model.encode(batch["positive"] + batch["negative_1"], normalize_embeddings=True)
     expected = model.encode(batch["query"], normalize_embeddings=True) @ documents.T
-    np.testing.assert_allclose(teacher.scores(rows), expected, atol=2e-3)  # kept as float16
+    np.testing.assert_allclose(teacher(rows), expected, atol=2e-3)  # kept as float16
 
 
 def test_what_a_killed_run_embedded_is_not_made_again(dense, examples, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "CHUNK", 4)
     settings = TeacherSettings(models=[dense])
     [whole] = load_teachers(examples, settings, tmp_path)[1]
-    unfinished = open_memmap(tmp_path / "teacher-0.partial", mode="w+", dtype=np.float16, shape=whole.embeddings.shape)
+    unfinished = open_memmap(tmp_path / "teacher-0.partial", mode="w+", dtype=np.float16, shape=whole.shape)
     unfinished[:10] = 0.5  # two whole chunks, and a part of the third
     unfinished.flush()
     (tmp_path / "teacher-0.npy").unlink()
     [again] = load_teachers(examples, settings, tmp_path)[1]
-    assert (again.embeddings[:8] == 0.5).all()
-    np.testing.assert_array_equal(again.embeddings[8:], whole.embeddings[8:])
+    assert (again[:8] == 0.5).all()
+    np.testing.assert_array_equal(again[8:], whole[8:])
 
 
 def test_the_lexical_teacher_scores_as_bm25_does(examples):
     documents = examples["positive"][:] + examples["negative_1"][:]
     index = BM25Index(documents)
     rows = np.array([13, 2, 15])
-    found = LexicalTeacher(examples).scores(rows)
+    found = lexical_teacher(examples)(rows)
     hits = index.search([examples["query"][row] for row in rows.tolist()], k=len(documents))
     expected = np.zeros((len(rows), len(documents)))
     for query in range(len(rows)):
@@ -72,23 +72,25 @@ def test_several_teachers_are_standardized_before_they_are_averaged(dense, examp
     other = str(tmp_path / "other")
     modules = [Transformer(str(backbones["distilbert"])), Pooling(32, "mean")]
     SentenceTransformer(modules=modules, device="cpu").save_pretrained(other)
-    together, parts = load_teachers(examples, TeacherSettings(models=[dense, other], lexical=True), tmp_path)
+    together, embeddings = load_teachers(examples, TeacherSettings(models=[dense, other], lexical=True), tmp_path)
     rows = np.arange(2, 8)
-    scores = np.stack([teacher.scores(rows).numpy() for teacher in (*parts, LexicalTeacher(examples))])
+    batches = [each[rows].astype(np.float32) for each in embeddings]  # [6, 3, 32]
+    cosines = [np.concatenate([batch[:, 0] @ batch[:, column].T for column in (1, 2)], axis=1) for batch in batches]
+    scores = np.stack([*cosines, lexical_teacher(examples)(rows).numpy()])
     z = (scores - scores.mean(axis=2, keepdims=True)) / scores.std(axis=2, keepdims=True)
-    np.testing.assert_allclose(together.scores(rows), z.mean(axis=0), atol=1e-4)
+    np.testing.assert_allclose(together(rows), z.mean(axis=0), atol=1e-4)
 
 
 def test_bm25_alone_can_teach(examples, tmp_path):
     teacher, dense = load_teachers(examples, TeacherSettings(lexical=True), tmp_path)
     rows = np.array([4, 9])
     assert dense == []
-    np.testing.assert_array_equal(teacher.scores(rows), LexicalTeacher(examples).scores(rows))
+    np.testing.assert_array_equal(teacher(rows), lexical_teacher(examples)(rows))
 
 
 def test_examples_may_carry_their_scores():
     examples = Dataset.from_dict({"query": ["a", "b", "c"], "label": [[1.0, 0.5], [2.0, 0.25], [4.0, -1.0]]})
-    assert OwnScores(examples).scores(np.array([2, 0])).tolist() == [[4.0, -1.0], [1.0, 0.5]]
+    assert own_scores(examples)(np.array([2, 0])).tolist() == [[4.0, -1.0], [1.0, 0.5]]
 
 
 @pytest.mark.parametrize("topical", [False, True])

@@ -42,7 +42,7 @@ def test_labels_lead_to_the_scores_of_the_examples(toy_model, places, tmp_path):
     data = load_training_data(recipe(places, losses=[{"name": "margin_mse"}]), toy_model, tmp_path)
     for source in data.examples.values():
         numbers = [int(query.split()[0]) for query in source["query"]]
-        found = data.teacher.scores(np.array(source["label"]))
+        found = data.teacher(np.array(source["label"]))
         assert found.tolist() == [[number, -number] for number in numbers]
     rows = np.concatenate([source["label"] for source in data.examples.values()])
     assert rows.tolist() == list(range(24))

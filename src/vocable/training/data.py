@@ -43,7 +43,7 @@ from vocable.errors import DataError, ModelError
 from vocable.progress import track
 from vocable.storage import replacing
 from vocable.training.recipe import DataSettings, HardNegatives, Recipe, located
-from vocable.training.teachers import OwnScores, SparseTeacher, Teacher, load_sparse_teacher, load_teachers
+from vocable.training.teachers import Teacher, load_sparse_teacher, load_teachers, own_scores
 
 logger = logging.getLogger(__name__)
 
@@ -328,7 +328,7 @@ class TrainingData(NamedTuple):
 
     examples: DatasetDict  # columns query, positive, negative_1, ..., and with a teacher `label`, the row
     teacher: Teacher | None = None
-    sparse_teacher: SparseTeacher | None = None
+    sparse_teacher: Teacher | None = None
     idf: Tensor | None = None  # [v]
 
 
@@ -358,14 +358,14 @@ def load_training_data(recipe: Recipe, model: SparseEncoder, folder: Path) -> Tr
         examples = _numbered(examples)
     teacher: Teacher | None = None
     if settings.teacher is not None:
-        teacher, dense = load_teachers(texts, settings.teacher, folder)
+        teacher, embeddings = load_teachers(texts, settings.teacher, folder)
         if recipe.data.topical:
             rng = np.random.default_rng(recipe.seed)
             for name, source in examples.items():  # near by the sum of query and positive
-                pairs = dense[0].embeddings[np.array(source["label"])][:, :2].sum(axis=1)
+                pairs = embeddings[0][np.array(source["label"])][:, :2].sum(axis=1)
                 examples[name] = source.select(topical_order(pairs, settings.batch_size, rng))
     elif settings.needs_scores:
-        teacher = OwnScores(together)
+        teacher = own_scores(together)
     sparse_teacher = None
     if settings.sparse_teacher is not None:
         sparse_teacher = load_sparse_teacher(settings.sparse_teacher, model, texts, folder / "sparse-teacher")

@@ -32,7 +32,7 @@ from vocable.errors import ArgumentError, DataError, ModelError, VectorsError
 from vocable.progress import progress, track
 from vocable.search.collection import Collection, build_collection, open_index
 from vocable.storage import ANOTHER, fingerprint, finish, read_record, resumable, write_record
-from vocable.training.teachers import Model, Scorer, SparseScorer, load_scoring_model, make_scorer
+from vocable.training.teachers import Model, Scorer, load_scoring_model, make_scorer
 
 CHUNK = 256  # examples that are worked on together, and lost at most
 LINES, DONE = "lines.jsonl", "progress.json"
@@ -230,7 +230,7 @@ class Miner:
     ) -> None:
         self._collection, self._rule, self._answers, self._scored = collection, rule, answers, scored
         self._queries = collection.query_encoder(model)
-        self._scorer = SparseScorer(model)
+        self._scorer = make_scorer(model)
 
     def __call__(self, examples: list[Example]) -> list[Example]:
         """Return the examples with negatives; those that have too few are left out."""
@@ -298,7 +298,7 @@ def teacher_scores(
     if isinstance(model, str | Path):
         model = load_scoring_model(model, kind)
     source, scorer = str(examples), make_scorer(model.eval())
-    settings = {"examples": source, "weights": checksum(model), "kind": type(scorer).__name__}
+    settings = {"examples": source, "weights": checksum(model), "kind": type(model).__name__}
     settings["inputs"] = fingerprint(source)
 
     def change(examples: list[Example]) -> list[Example]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -30,7 +30,7 @@ from vocable.training.data import TrainingData
 from vocable.training.momentum import Momentum
 from vocable.training.processes import gathered
 from vocable.training.recipe import TopKSettings, TrainingSettings
-from vocable.training.teachers import SparseTeacher, Teacher
+from vocable.training.teachers import Teacher
 
 REFRESH = 100  # steps between two estimates (arXiv 2505.15070)
 
@@ -72,11 +72,8 @@ class DocumentFrequencies(nn.Module):
 class Sample:
     """Queries and documents of the examples, on which the wackiness of one role's expansions is measured.
 
-    Args:
-        examples: of the run, one data set a source; their positives are the documents.
-        size: how many examples to take, decided by `seed`; a text that is there twice counts once.
-        role: whose expansions. The collection is the documents in either case; one of them does not retrieve itself.
-        k: documents that are retrieved for a text.
+    Of `size` examples, which the seed decides, the positives are the collection in either role, of which k are
+    retrieved for a text; a document does not retrieve itself. A text that is there twice counts once.
     """
 
     def __init__(self, examples: DatasetDict, size: int, role: Role, k: int, seed: int) -> None:
@@ -102,13 +99,9 @@ class Sample:
 
 
 class Penalties(nn.Module):
-    """The regularizers of a recipe on the vectors of a batch, and the statistics of terms that they need.
+    """The regularizers of a recipe on the vectors of a batch, and the statistics of v terms that they need.
 
-    Args:
-        settings: the regularizers; a weight of 0 takes one away.
-        steps: of the whole training, which the ramps are a share of.
-        v: terms of a vector.
-        idf: [v], where a regularizer needs it.
+    The ramps are a share of `steps`, those of the whole training. `idf` [v] is for a regularizer that needs it.
     """
 
     idf: Tensor | None
@@ -124,8 +117,7 @@ class Penalties(nn.Module):
     def forward(self, queries: Tensor, documents: Tensor, step: int, *, learn: bool) -> dict[str, Tensor]:
         """Return the penalties of queries [b, v] and documents [n, v] in a step, counted from 0, times their weights.
 
-        Args:
-            learn: whether these are documents that the model learns from, which count for DF-FLOPS.
+        Documents that the model is to `learn` from count for DF-FLOPS.
         """
         if self.frequencies is not None and learn:
             self.frequencies.count(documents, step)
@@ -163,25 +155,17 @@ class Penalties(nn.Module):
         self.load_state_dict({name: torch.tensor(values) for name, values in state.items()})
 
 
-class WeightedLosses:
+class WeightedLosses(NamedTuple):
     """The losses of a recipe on the vectors of a batch, each times its weight.
 
     With `top_k` they are taken on the heaviest terms and, if it says so, on all, and the two are added (arXiv
     2112.09628). The teachers give the scores and the vectors that losses need.
     """
 
-    def __init__(
-        self,
-        losses: Sequence[AnyLoss],
-        *,
-        top_k: TopKSettings | None = None,
-        teacher: Teacher | None = None,
-        sparse_teacher: SparseTeacher | None = None,
-    ) -> None:
-        needs = {loss.needs for loss in losses}
-        self._losses, self._top_k = losses, top_k
-        self._teacher = teacher if "teacher_scores" in needs else None
-        self._sparse_teacher = sparse_teacher if "teacher_vectors" in needs else None
+    losses: Sequence[AnyLoss]
+    top_k: TopKSettings | None = None
+    teacher: Teacher | None = None
+    sparse_teacher: Teacher | None = None
 
     def __call__(
         self, queries: Tensor, documents: Tensor, labels: Tensor | None = None, queue: Queue | None = None
@@ -192,12 +176,14 @@ class WeightedLosses:
             labels: [b], the rows of the examples, by which the teachers know them.
             queue: further negatives of the in-batch loss, the same whether the others are masked or full.
         """
-        nothing = queries.new_empty(0, 0)
+        needed = {loss.needs for loss in self.losses}
         rows = np.empty(0, dtype=np.int64) if labels is None else labels.cpu().numpy()
-        scores = nothing if self._teacher is None else self._teacher.scores(rows).to(queries.device)
-        vectors = nothing if self._sparse_teacher is None else self._sparse_teacher.vectors(rows).to(queries.device)
+        scores, vectors = (
+            queries.new_empty(0, 0) if teacher is None or what not in needed else teacher(rows).to(queries.device)
+            for what, teacher in (("teacher_scores", self.teacher), ("teacher_vectors", self.sparse_teacher))
+        )
         views = [(queries, documents)]
-        if (k := self._top_k) is not None:
+        if (k := self.top_k) is not None:
             masked = (
                 queries if k.query is None else top_k_mask(queries, k.query),
                 documents if k.document is None else top_k_mask(documents, k.document),
@@ -205,8 +191,7 @@ class WeightedLosses:
             views = [masked, *views] if k.full else [masked]
         batches = [Batch(*view, scores, vectors, queue) for view in views]
         return {
-            loss.name: loss.weight * torch.stack([loss.value(batch) for batch in batches]).sum()
-            for loss in self._losses
+            loss.name: loss.weight * torch.stack([loss.value(batch) for batch in batches]).sum() for loss in self.losses
         }
 
 
@@ -217,35 +202,24 @@ class Objective(nn.Module):
     """The loss of `SparseEncoderTrainer` over the queries and documents of all devices.
 
     Args:
-        model, losses, penalties: give the vectors, and what is computed from them.
+        settings, data: of the recipe. A queue keeps documents of earlier batches, negatives of the ranking losses.
         monitor: sees every batch.
-        description: of the recipe, for the model card.
-        momentum: keeps documents of earlier batches, which are negatives of the ranking losses.
     """
 
-    def __init__(
-        self,
-        model: SparseEncoder,
-        losses: WeightedLosses,
-        penalties: Penalties,
-        monitor: Monitor,
-        description: dict[str, Any] | None = None,
-        momentum: Momentum | None = None,
-    ) -> None:
+    def __init__(self, model: SparseEncoder, settings: TrainingSettings, data: TrainingData, monitor: Monitor) -> None:
         super().__init__()
         self.model: Any = model  # under this name the trainer finds it, and replaces it by its wrapped self
-        self.penalties, self.momentum = penalties, momentum
+        self.penalties = Penalties(settings.regularizers, settings.steps, len(terms(model)), idf=data.idf)
+        self.momentum = None
+        if settings.queue is not None:
+            self.momentum = Momentum(model, settings.queue, settings.micro_batch or settings.batch_size)
         self.step = 0
         self._queue: Queue | None = None
-        self._losses, self._monitor, self._description = losses, monitor, description or {}
+        self._losses = WeightedLosses(settings.losses, settings.top_k, data.teacher, data.sparse_teacher)
+        self._settings, self._monitor = settings, monitor
 
     def forward(self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None) -> dict[str, Tensor]:
-        """The parts of the loss, which the trainer adds up.
-
-        Args:
-            sentence_features: tokens, one dictionary a column.
-            labels: [b], the examples' rows, where somebody teaches.
-        """
+        """The parts of the loss, which the trainer adds up, of tokens by column; labels [b] are the examples' rows."""
         columns = list(sentence_features)
         with self._queued(columns):
             return self.parts(embed_columns(self.model, columns), labels)
@@ -275,7 +249,7 @@ class Objective(nn.Module):
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return what the model card says of the loss."""
-        return self._description
+        return self._settings.model_dump(include={"losses", "regularizers"})
 
 
 class CachedObjective(CachedLossMixin, Objective):
@@ -283,9 +257,9 @@ class CachedObjective(CachedLossMixin, Objective):
 
     forward_cached: Any  # of the mixin
 
-    def __init__(self, *arguments: Any, micro_batch: int) -> None:
-        super().__init__(*arguments)
-        self.mini_batch_size = micro_batch
+    def __init__(self, model: SparseEncoder, settings: TrainingSettings, data: TrainingData, monitor: Monitor) -> None:
+        super().__init__(model, settings, data, monitor)
+        self.mini_batch_size = settings.micro_batch
         self._parts: dict[str, Tensor] = {}
 
     def forward(self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None) -> dict[str, Tensor]:
@@ -311,14 +285,5 @@ class CachedObjective(CachedLossMixin, Objective):
 
 def make_objective(model: SparseEncoder, settings: TrainingSettings, data: TrainingData, monitor: Monitor) -> Objective:
     """The objective of a recipe, for its examples."""
-    teacher, sparse_teacher = data.teacher, data.sparse_teacher
-    losses = WeightedLosses(settings.losses, top_k=settings.top_k, teacher=teacher, sparse_teacher=sparse_teacher)
-    penalties = Penalties(settings.regularizers, settings.steps, len(terms(model)), idf=data.idf)
-    description = settings.model_dump(include={"losses", "regularizers"})
-    momentum = None
-    if settings.queue is not None:
-        momentum = Momentum(model, settings.queue, settings.micro_batch or settings.batch_size)
-    parts = (model, losses, penalties, monitor, description, momentum)
-    if settings.micro_batch is None:
-        return Objective(*parts)
-    return CachedObjective(*parts, micro_batch=settings.micro_batch)
+    kind = Objective if settings.micro_batch is None else CachedObjective
+    return kind(model, settings, data, monitor)

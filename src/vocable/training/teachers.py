@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from datasets import Dataset
 from huggingface_hub.errors import HFValidationError
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 from sentence_transformers import CrossEncoder, SentenceTransformer, SparseEncoder
 from sentence_transformers.util import load_file_path
 from torch import Tensor, nn
@@ -35,6 +36,7 @@ from vocable.errors import ModelError
 from vocable.objectives.losses import ensemble
 from vocable.progress import progress
 from vocable.search.bm25 import BM25Index
+from vocable.storage import load_arrays, save_arrays
 from vocable.training.recipe import TeacherSettings
 from vocable.vectors import read_vectors
 
@@ -44,62 +46,43 @@ ARCHITECTURES: dict[str, ModelKind] = {"ForSequenceClassification": "cross", "Fo
 
 Model: TypeAlias = CrossEncoder | SentenceTransformer | SparseEncoder
 Scorer: TypeAlias = Callable[[Sequence[str], Sequence[str]], NDArray[np.float32]]
-
-
-class CrossScorer:
-    """A cross-encoder's scores as they leave its head: an activation such as the sigmoid would flatten the margins.
-
-    Raises:
-        ModelError: it has several labels, so that a pair has no one score.
-    """
-
-    def __init__(self, model: CrossEncoder) -> None:
-        if model.num_labels != 1:
-            raise ModelError(f"a cross-encoder with {model.num_labels} labels gives a pair no single score")
-        self._model = model
-
-    def __call__(self, queries: Sequence[str], texts: Sequence[str]) -> NDArray[np.float32]:
-        """The scores [p] of p queries, each with its text."""
-        pairs = list(zip(queries, texts, strict=True))
-        scores: NDArray[np.float32] = self._model.predict(pairs, activation_fn=nn.Identity(), show_progress_bar=False)
-        return scores
-
-
-class DenseScorer:
-    """A dense bi-encoder's similarities, each text encoded once a call."""
-
-    def __init__(self, model: SentenceTransformer) -> None:
-        self._model = model
-
-    def __call__(self, queries: Sequence[str], texts: Sequence[str]) -> NDArray[np.float32]:
-        """The scores [p] of p queries, each with its text."""
-        (distinct_queries, query_rows), (distinct_texts, text_rows) = _distinct(queries), _distinct(texts)
-        encoded = self._model.encode_query(distinct_queries, show_progress_bar=False, convert_to_tensor=True)
-        others = self._model.encode_document(distinct_texts, show_progress_bar=False, convert_to_tensor=True)
-        scores = self._model.similarity_pairwise(encoded[query_rows], others[text_rows])
-        found: NDArray[np.float32] = scores.float().cpu().numpy()
-        return found
-
-
-class SparseScorer:
-    """A sparse encoder's dot products, each text encoded once a call."""
-
-    def __init__(self, model: SparseEncoder) -> None:
-        self._queries, self._texts = TextEncoder(model, "query"), TextEncoder(model, "document")
-
-    def __call__(self, queries: Sequence[str], texts: Sequence[str]) -> NDArray[np.float32]:
-        """The scores [p] of p queries, each with its text."""
-        (distinct_queries, query_rows), (distinct_texts, text_rows) = _distinct(queries), _distinct(texts)
-        encoded, others = self._queries.encode(distinct_queries), self._texts.encode(distinct_texts)
-        scores: NDArray[np.float32] = encoded[query_rows].multiply(others[text_rows]).sum(axis=1)
-        return scores
+# Of the b examples in some rows: the scores of every query with every document [b, n], column by column, positives
+# first; or those of each example's own documents [b, 1 + c]; or the vectors of all texts.
+Teacher: TypeAlias = Callable[[NDArray[np.int64]], Tensor]
 
 
 def make_scorer(model: Model) -> Scorer:
-    """Return what scores pairs with a loaded model."""
+    """Return what scores p queries, each with its text: [p].
+
+    A cross-encoder's scores are taken as they leave its head: an activation such as the sigmoid would flatten the
+    margins. A bi-encoder encodes each text once a call.
+
+    Raises:
+        ModelError: a cross-encoder has several labels, so that a pair has no one score.
+    """
     if isinstance(model, CrossEncoder):
-        return CrossScorer(model)
-    return SparseScorer(model) if isinstance(model, SparseEncoder) else DenseScorer(model)
+        if model.num_labels != 1:
+            raise ModelError(f"a cross-encoder with {model.num_labels} labels gives a pair no single score")
+        predict = partial(model.predict, activation_fn=nn.Identity(), show_progress_bar=False)
+        return lambda queries, texts: predict(list(zip(queries, texts, strict=True)))
+    if isinstance(model, SparseEncoder):
+        encoders: list[Any] = [TextEncoder(model, "query").encode, TextEncoder(model, "document").encode]
+    else:
+        options = {"show_progress_bar": False, "convert_to_tensor": True}
+        encoders = [partial(model.encode_query, **options), partial(model.encode_document, **options)]
+
+    def score(queries: Sequence[str], texts: Sequence[str]) -> NDArray[np.float32]:
+        sides = []
+        for encode, given in zip(encoders, (queries, texts), strict=True):
+            places = {text: i for i, text in enumerate(dict.fromkeys(given))}
+            sides.append(encode(list(places))[[places[text] for text in given]])
+        if isinstance(model, SparseEncoder):
+            scores: NDArray[np.float32] = sides[0].multiply(sides[1]).sum(axis=1)
+        else:
+            scores = model.similarity_pairwise(*sides).float().cpu().numpy()
+        return scores
+
+    return score
 
 
 def load_scoring_model(name: str | Path, kind: ModelKind | None = None) -> Model:
@@ -137,94 +120,56 @@ def _kind(place: str) -> ModelKind:
     raise ModelError(f"{place}: its configuration names {found}: say with --kind whether it is cross, dense or sparse")
 
 
-def _distinct(texts: Sequence[str]) -> tuple[list[str], list[int]]:
-    """Return the distinct texts, and the place among them of every text."""
-    places = {text: i for i, text in enumerate(dict.fromkeys(texts))}
-    return list(places), [places[text] for text in texts]
-
-
+VECTORS = "vectors of a sparse teacher"
 CHUNK = 1024  # examples embedded at a time, and lost at most when a run is killed
 
 
-class Teacher(Protocol):
-    """Whatever scores the queries of a batch with its documents."""
-
-    def scores(self, rows: NDArray[np.int64]) -> Tensor:
-        """Of the b examples in `rows`: every query with every document [b, n], column by column, positives first."""
-
-
-class DenseTeacher:
-    """A bi-encoder, by its embeddings [m, 2 + c, d] of the query, positive and negatives of m examples."""
-
-    def __init__(self, embeddings: NDArray[np.float16]) -> None:
-        self.embeddings = embeddings
-
-    def scores(self, rows: NDArray[np.int64]) -> Tensor:
-        """Cosines; shapes as `Teacher`."""
-        embeddings = torch.from_numpy(self.embeddings[rows].astype(np.float32))
-        return embeddings[:, 0] @ embeddings[:, 1:].transpose(0, 1).flatten(0, 1).T
-
-
-class LexicalTeacher:
+def lexical_teacher(examples: Dataset) -> Teacher:
     """BM25 over the documents of all examples: it keeps the student to the words that a query and a document share."""
+    query, *columns = examples.column_names
+    index = BM25Index([text for column in columns for text in examples[column]])
+    documents, queries = index.get(), index.query_vectors(examples[query][:])
 
-    def __init__(self, examples: Dataset) -> None:
-        query, *documents = examples.column_names
-        self._size = len(examples)
-        index = BM25Index([text for column in documents for text in examples[column]])
-        self._documents = index.get()  # column by column
-        self._queries = index.query_vectors(examples[query][:])
+    def scores(rows: NDArray[np.int64]) -> Tensor:
+        numbers = np.concatenate([rows + start for start in range(0, documents.shape[0], len(examples))])
+        return torch.from_numpy((queries[rows] @ documents[numbers].T).toarray())
 
-    def scores(self, rows: NDArray[np.int64]) -> Tensor:
-        """BM25 scores; shapes as `Teacher`."""
-        numbers = np.concatenate([rows + start for start in range(0, self._documents.shape[0], self._size)])
-        return torch.from_numpy((self._queries[rows] @ self._documents[numbers].T).toarray())
+    return scores
 
 
-class Ensemble:
-    """Several teachers as one."""
-
-    def __init__(self, teachers: Sequence[Teacher]) -> None:
-        self._teachers = teachers
-
-    def scores(self, rows: NDArray[np.int64]) -> Tensor:
-        """Means of standardized scores; shapes as `Teacher`."""
-        return ensemble([teacher.scores(rows) for teacher in self._teachers])
-
-
-class OwnScores:
+def own_scores(examples: Dataset) -> Teacher:
     """The scores that the examples carry: a column `label` of 1 + c floats, of the positive and of each negative."""
-
-    def __init__(self, examples: Dataset) -> None:
-        self._examples = examples.select_columns("label")
-
-    def scores(self, rows: NDArray[np.int64]) -> Tensor:
-        """Of each example's own documents alone: [b, 1 + c]."""
-        return torch.tensor(self._examples[rows.tolist()]["label"], dtype=torch.float32)
+    labels = examples.select_columns("label")
+    return lambda rows: torch.tensor(labels[rows.tolist()]["label"], dtype=torch.float32)
 
 
-def load_teachers(examples: Dataset, settings: TeacherSettings, folder: Path) -> tuple[Teacher, list[DenseTeacher]]:
-    """Load the teachers of a recipe, with their embeddings of all examples.
+def _cosines(embeddings: NDArray[np.float16], rows: NDArray[np.int64]) -> Tensor:
+    """Of every query with every document of a batch, from the embeddings [m, 2 + c, d] of all examples."""
+    batch = torch.from_numpy(embeddings[rows].astype(np.float32))
+    return batch[:, 0] @ batch[:, 1:].transpose(0, 1).flatten(0, 1).T
+
+
+def load_teachers(
+    examples: Dataset, settings: TeacherSettings, folder: Path
+) -> tuple[Teacher, list[NDArray[np.float16]]]:
+    """Load the teachers of a recipe as one, and the embeddings [m, 2 + c, d] by the dense ones among them.
 
     Args:
         examples: columns query, positive, negative_1, ...
-        settings: their names.
-        folder: keeps the embeddings (float16, memory-mapped); what a killed run left there is used.
-
-    Returns:
-        all teachers as one, and the dense ones among them.
-
-    Raises:
-        ModelError: a teacher cannot be read.
+        folder: keeps the embeddings, memory-mapped; what a killed run left there is used.
     """
-    dense = []
+    embeddings = []
     for number, name in enumerate(settings.models):
         finished = folder / f"teacher-{number}.npy"
         if not finished.exists():
             _embed(examples, name, settings.max_length, finished)
-        dense.append(DenseTeacher(np.load(finished, mmap_mode="r")))
-    teachers: list[Teacher] = [*dense, *([LexicalTeacher(examples)] if settings.lexical else [])]
-    return (teachers[0] if len(teachers) == 1 else Ensemble(teachers)), dense
+        embeddings.append(np.load(finished, mmap_mode="r"))
+    teachers: list[Teacher] = [partial(_cosines, one) for one in embeddings]
+    if settings.lexical:
+        teachers.append(lexical_teacher(examples))
+    if len(teachers) == 1:
+        return teachers[0], embeddings
+    return lambda rows: ensemble([teacher(rows) for teacher in teachers]), embeddings
 
 
 def _embed(examples: Dataset, name: str, max_length: int, finished: Path) -> None:
@@ -251,35 +196,12 @@ def _embed(examples: Dataset, name: str, max_length: int, finished: Path) -> Non
     os.replace(unfinished, finished)
 
 
-class SparseTeacher:
-    """A sparse encoder, by its vectors of m examples: of each column a matrix [m, v] whose arrays lie on disk.
+def load_sparse_teacher(name: str, student: SparseEncoder, examples: Dataset, folder: Path) -> Teacher:
+    """Load a sparse encoder as a teacher by its vectors [(2 + c) b, v]: those of the queries, then documents by column.
 
     Args:
-        folders: of each column, with indptr.npy [m + 1], indices.npy and values.npy.
-        v: output terms.
-    """
-
-    def __init__(self, folders: Sequence[Path], v: int) -> None:
-        names = ("indptr", "indices", "values")
-        self._columns = [[np.load(folder / f"{name}.npy", mmap_mode="r") for name in names] for folder in folders]
-        self._v = v
-
-    def vectors(self, rows: NDArray[np.int64]) -> Tensor:
-        """Of the b examples in `rows`: the vectors [c b, v] of their queries, then of their documents by column."""
-        full = np.zeros((len(self._columns), len(rows), self._v), dtype=np.float32)
-        for column, (indptr, indices, values) in zip(full, self._columns, strict=True):
-            for vector, start, end in zip(column, indptr[rows], indptr[rows + 1], strict=True):
-                vector[indices[start:end]] = values[start:end]
-        return torch.from_numpy(full.reshape(-1, self._v))
-
-
-def load_sparse_teacher(name: str, student: SparseEncoder, examples: Dataset, folder: Path) -> SparseTeacher:
-    """Load a sparse encoder as a teacher, with its vectors of the texts of all examples.
-
-    Args:
-        student: who is to learn from it.
         examples: columns query, positive, negative_1, ...
-        folder: keeps the vectors; what a killed run left there is used.
+        folder: keeps the vectors of all of them, memory-mapped; what a killed run left there is used.
 
     Raises:
         ModelError: the teacher cannot be read, or its output terms are not the student's.
@@ -292,36 +214,18 @@ def load_sparse_teacher(name: str, student: SparseEncoder, examples: Dataset, fo
             f"({len(terms(student))}): alignment compares vectors term by term"
         )
     encoders = {role: TextEncoder(teacher, role) for role in ("query", "document")}
-    folders = [folder / column for column in examples.column_names]
-    for column, finished in zip(examples.column_names, folders, strict=True):
+    matrices = []
+    for column in examples.column_names:
+        finished = folder / column
         if not finished.exists():
             encoder, parts = encoders["query" if column == "query" else "document"], folder / "parts"
             texts = (Document(str(row), text) for row, text in enumerate(examples[column]))
             title = f"sparse teacher: {column}"
             encode_stream(encoder, texts, parts, model=name, source=column, title=title, total=len(examples))
-            _lay_open(parts, finished)
-    return SparseTeacher(folders, len(names))
-
-
-def _lay_open(parts: Path, finished: Path) -> None:
-    """Bring shards of vectors into arrays that can be read row by row, and remove them."""
-    work = finished.with_name(f"{finished.name}.partial")
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir()
-    shards = sorted(parts.glob("part-*.parquet"))
-    lengths = np.concatenate([np.diff(read_vectors(shard).matrix.indptr) for shard in shards])
-    indptr = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-    np.save(work / "indptr.npy", indptr)
-    size = (max(1, int(indptr[-1])),)  # nothing at all cannot be mapped
-    indices = open_memmap(work / "indices.npy", mode="w+", dtype=np.int32, shape=size)
-    values = open_memmap(work / "values.npy", mode="w+", dtype=np.float32, shape=size)
-    done = 0
-    for shard in shards:
-        matrix = read_vectors(shard).matrix
-        there = slice(done, done + matrix.nnz)
-        indices[there], values[there] = matrix.indices, matrix.data
-        done = there.stop
-    indices.flush()
-    values.flush()
-    os.replace(work, finished)
-    shutil.rmtree(parts)
+            made = read_vectors(parts).matrix
+            save_arrays(finished, VECTORS, {"values": made.data, "terms": made.indices, "offsets": made.indptr}, {})
+            shutil.rmtree(parts)
+        arrays, _ = load_arrays(finished, VECTORS, verify=False)
+        shape = len(examples), len(names)
+        matrices.append(csr_array((arrays["values"], arrays["terms"], arrays["offsets"]), shape=shape))
+    return lambda rows: torch.from_numpy(np.concatenate([matrix[rows].toarray() for matrix in matrices]))
