@@ -9,14 +9,18 @@ from vocable.training.windows import (
     GOES_ON,
     IGNORED,
     NO_WORD,
+    Masked,
     Part,
-    _overlap_aware_probabilities,
+    mask_tokens,
     overlap_aware,
-    uniform,
     whole_words,
 )
 
 MASK, SIZE = 4, 1000
+
+
+def uniform(ids: np.ndarray, special: np.ndarray, rng: np.random.Generator, rate: float) -> Masked:
+    return mask_tokens(ids, np.where(special, 0.0, rate), rng, mask_id=MASK, size=SIZE)
 
 
 @pytest.mark.parametrize("rate", [0.15, 0.5])
@@ -24,7 +28,7 @@ def test_shares_are_those_asked_for(rate: float) -> None:
     n = 200_000
     ids = np.random.default_rng(0).integers(5, SIZE, n)
     special = np.arange(n) % 20 == 0
-    masked = uniform(ids, special, np.random.default_rng(1), rate=rate, mask_id=MASK, size=SIZE)
+    masked = uniform(ids, special, np.random.default_rng(1), rate)
     chosen = masked.labels != IGNORED
     assert chosen[~special].mean() == pytest.approx(rate, abs=0.005)
     became_mask = masked.input_ids[chosen] == MASK
@@ -49,7 +53,7 @@ def test_shares_are_those_asked_for(rate: float) -> None:
 def test_what_holds_for_every_text(ids: list[int], rate: float, seed: int, data: st.DataObject) -> None:
     special = np.array(data.draw(st.lists(st.booleans(), min_size=len(ids), max_size=len(ids))))
     before = np.array(ids)
-    masked = uniform(before.copy(), special, np.random.default_rng(seed), rate=rate, mask_id=MASK, size=SIZE)
+    masked = uniform(before.copy(), special, np.random.default_rng(seed), rate)
     chosen = masked.labels != IGNORED
     assert masked.input_ids.dtype == masked.labels.dtype == np.int64
     assert not (chosen & special).any()
@@ -62,9 +66,7 @@ def test_what_holds_for_every_text(ids: list[int], rate: float, seed: int, data:
 
 def test_the_mask_is_a_function_of_the_seed() -> None:
     ids, special = np.arange(5, 55), np.zeros(50, dtype=bool)
-    first, again, other = (
-        uniform(ids, special, np.random.default_rng(seed), rate=0.3, mask_id=MASK, size=SIZE) for seed in (1, 1, 2)
-    )
+    first, again, other = (uniform(ids, special, np.random.default_rng(seed), 0.3) for seed in (1, 1, 2))
     assert np.array_equal(first.input_ids, again.input_ids)
     assert np.array_equal(first.labels, again.labels)
     assert not np.array_equal(first.labels, other.labels)
@@ -73,7 +75,7 @@ def test_the_mask_is_a_function_of_the_seed() -> None:
 def test_at_a_low_rate_the_one_chosen_token_is_any_of_the_ordinary_ones() -> None:
     ids, special = np.array([2, 10, 11, 12, 3]), np.array([True, False, False, False, True])
     chosen = [
-        int(np.flatnonzero(uniform(ids, special, rng, rate=1e-9, mask_id=MASK, size=SIZE).labels != IGNORED)[0])
+        int(np.flatnonzero(uniform(ids, special, rng, 1e-9).labels != IGNORED)[0])
         for rng in map(np.random.default_rng, range(60))
     ]
     assert set(chosen) == {1, 2, 3}
@@ -97,7 +99,7 @@ def brute_force(new: list[bool], rate: float, weight: float) -> np.ndarray:
 )
 def test_probabilities_keep_the_rate_of_every_text(new: list[bool], rate: float, weight: float, specials: int) -> None:
     special = np.array([False] * len(new) + [True] * specials)
-    found = _overlap_aware_probabilities(special, np.array(new + [True] * specials), rate, weight)
+    found = overlap_aware(special, np.array(new + [True] * specials), rate, weight)
     assert (found[special] == 0).all()
     assert found[~special].mean() == pytest.approx(rate)
     assert found.max() <= 1 + 1e-9
@@ -107,7 +109,7 @@ def test_probabilities_keep_the_rate_of_every_text(new: list[bool], rate: float,
 def test_new_tokens_are_masked_twice_as_often_at_the_same_rate() -> None:
     n = 200_000
     ids, special, new = np.random.default_rng(0).integers(5, SIZE, n), np.arange(n) % 20 == 0, np.arange(n) % 3 == 0
-    masked = overlap_aware(ids, special, new, np.random.default_rng(1), rate=0.3, mask_id=MASK, size=SIZE)
+    masked = mask_tokens(ids, overlap_aware(special, new, 0.3), np.random.default_rng(1), mask_id=MASK, size=SIZE)
     chosen = masked.labels != IGNORED
     assert chosen[~special].mean() == pytest.approx(0.3, abs=0.005)
     assert chosen[new & ~special].mean() == pytest.approx(2 * chosen[~new & ~special].mean(), rel=0.02)
@@ -118,7 +120,7 @@ def test_new_tokens_are_masked_twice_as_often_at_the_same_rate() -> None:
 
 def test_what_new_tokens_have_no_room_for_goes_to_the_shared_ones() -> None:
     special, new = np.array([True, *[False] * 10]), np.array([False, True, *[False] * 9])
-    probabilities = _overlap_aware_probabilities(special, new, 0.6, 5.0)
+    probabilities = overlap_aware(special, new, 0.6, 5.0)
     np.testing.assert_allclose(probabilities, [0, 1, *[5 / 9] * 9])
 
 
@@ -134,8 +136,9 @@ def test_with_nothing_or_everything_new_it_is_uniform(
 ) -> None:
     special = np.array(data.draw(st.lists(st.booleans(), min_size=len(ids), max_size=len(ids))))
     text, new = np.array(ids), np.full(len(ids), all_new)
-    expected = uniform(text, special, np.random.default_rng(seed), rate=rate, mask_id=MASK, size=SIZE)
-    found = overlap_aware(text, special, new, np.random.default_rng(seed), rate=rate, mask_id=MASK, size=SIZE)
+    expected = uniform(text, special, np.random.default_rng(seed), rate)
+    probabilities = overlap_aware(special, new, rate)
+    found = mask_tokens(text, probabilities, np.random.default_rng(seed), mask_id=MASK, size=SIZE)
     assert np.array_equal(found.input_ids, expected.input_ids)
     assert np.array_equal(found.labels, expected.labels)
 

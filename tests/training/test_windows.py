@@ -77,9 +77,7 @@ def test_what_a_kill_left_is_written_anew(tokenizer: PreTrainedTokenizerFast, te
 
     with pytest.raises(KeyboardInterrupt):
         write_windows(tmp_path, killed(), tokenizer, LENGTH)
-    assert (tmp_path / "tokens.bin").stat().st_size > 0
-    assert not (tmp_path / "offsets.npy").exists()
-    (tmp_path / "offsets.partial.npy").write_bytes(b"half")
+    assert not any(tmp_path.iterdir())
     windows = write_windows(tmp_path, texts, tokenizer, LENGTH)
     assert [windows[i].tolist() for i in range(len(windows))] == expected(tokenizer, texts, LENGTH)
 
@@ -99,4 +97,4 @@ def test_a_corpus_larger_than_a_batch_is_cut_in_order(
 def test_a_corpus_without_text_is_refused(tokenizer: PreTrainedTokenizerFast, tmp_path: Path, texts: list[str]) -> None:
     with pytest.raises(DataError, match="no text to learn from"):
         write_windows(tmp_path, texts, tokenizer, LENGTH)
-    assert not (tmp_path / "offsets.npy").exists()
+    assert not any(tmp_path.iterdir())

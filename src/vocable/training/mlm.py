@@ -14,7 +14,7 @@ Letters: m hidden tokens, d size of the decoder's input, v output terms, s token
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,12 +22,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vocable.encoder.encode import DType, in_bfloat16
 from vocable.training.recipe import PretrainSettings
-from vocable.training.windows import IGNORED, Masked, Part, Windows, overlap_aware, uniform, whole_words
+from vocable.training.windows import IGNORED, Masked, Part, Windows, mask_tokens, overlap_aware, whole_words
 
 ENTRIES = 2**25  # logits of a block: 128 MB in float32
 
@@ -37,11 +38,7 @@ def mean_cross_entropy(states: Tensor, weight: Tensor, bias: Tensor | None, labe
 
     Products are computed in the type of autocast where it is on, everything else in float32.
 
-    Args:
-        states: [m, d].
-        weight: [v, d].
-        bias: [v] or None.
-        labels: [m], below v.
+    Of states [m, d], weight [v, d], bias [v] or None, and labels [m] below v.
 
     >>> mean_cross_entropy(torch.zeros(3, 2), torch.zeros(4, 2), None, torch.tensor([0, 1, 3])).exp()
     tensor(4.)
@@ -123,7 +120,7 @@ class Masker:
         new: NDArray[np.bool_] | None = None,
     ) -> None:
         self._settings, self._new = settings, new
-        self._common: Any = {"rate": settings.masking_rate, "mask_id": tokenizer.mask_token_id, "size": size}
+        self._common: Any = {"mask_id": tokenizer.mask_token_id, "size": size}
         self._special = np.array(sorted(set(tokenizer.all_special_ids)))
 
     def __call__(
@@ -137,16 +134,18 @@ class Masker:
 
         With a `part`, of words of several sub-tokens only the first or the later ones: what is left helps to guess.
         """
+        rate, weight = self._settings.masking_rate, self._settings.new_token_weight
         if words is not None:
-            return whole_words(ids, words, rng, part=part, **self._common)
+            return whole_words(ids, words, rng, rate=rate, part=part, **self._common)
         if self._settings.masking == "uniform" or self._new is None:
             return self.uniform(ids, rng)
-        weight = self._settings.new_token_weight
-        return overlap_aware(ids, np.isin(ids, self._special), self._new[ids], rng, weight=weight, **self._common)
+        probabilities = overlap_aware(np.isin(ids, self._special), self._new[ids], rate, weight)
+        return mask_tokens(ids, probabilities, rng, **self._common)
 
     def uniform(self, ids: NDArray[np.int64], rng: np.random.Generator) -> Masked:
         """Hide tokens without regard to what is new: for texts by which ways of masking are compared."""
-        return uniform(ids, np.isin(ids, self._special), rng, **self._common)
+        probabilities = np.where(np.isin(ids, self._special), 0.0, self._settings.masking_rate)
+        return mask_tokens(ids, probabilities, rng, **self._common)
 
 
 class MaskedWindows(Dataset[Masked]):
@@ -173,16 +172,14 @@ class MaskedWindows(Dataset[Masked]):
 
 def collate(batch: Iterable[Masked], padding: int) -> dict[str, Tensor]:
     """Pad masked texts on the right with the token `padding`: input_ids, attention_mask and labels, all [b, s]."""
-    texts: Sequence[Masked] = list(batch)
-    lengths = torch.tensor([len(masked.input_ids) for masked in texts])
-    width = int(lengths.max())
-    ids = torch.full((len(texts), width), padding)
-    labels = torch.full((len(texts), width), IGNORED)
-    for row, masked in enumerate(texts):
-        ids[row, : lengths[row]] = torch.from_numpy(masked.input_ids)
-        labels[row, : lengths[row]] = torch.from_numpy(masked.labels)
-    attention = torch.arange(width)[None, :] < lengths[:, None]
-    return {"input_ids": ids, "attention_mask": attention.long(), "labels": labels}
+    ids, labels = ([torch.from_numpy(part) for part in parts] for parts in zip(*batch, strict=True))
+    lengths = torch.tensor(list(map(len, ids)))
+    attention = torch.arange(int(lengths.max()))[None, :] < lengths[:, None]
+    return {
+        "input_ids": pad_sequence(ids, batch_first=True, padding_value=padding),
+        "attention_mask": attention.long(),
+        "labels": pad_sequence(labels, batch_first=True, padding_value=IGNORED),
+    }
 
 
 def hidden_tokens(mlm: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
@@ -222,10 +219,7 @@ def split(windows: int, held_out: int, seed: int) -> tuple[NDArray[np.int64], ND
 class HeldOut:
     """The windows `rows`, masked once and for all.
 
-    Args:
-        new: [v], True for the tokens that are not of the source vocabulary; None where nothing is new.
-        padding: the token that fills short texts up.
-        dtype: of products, as in the training.
+    `new` [v] is True for the tokens that are not of the source vocabulary; None where nothing is new.
     """
 
     def __init__(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, islice
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerBase
 from vocable.adapt.alignment import bare_marks
 from vocable.encoder.terms import Splitter, normal_form
 from vocable.errors import DataError, ModelError
-from vocable.storage import read_record, write_record
+from vocable.storage import HEADER, load_arrays, save_arrays
 
 IGNORED = -100  # the label of a token that is not to be guessed, torch's own convention
 NO_WORD, GOES_ON = -1, -2  # in place of a word's number: a token of no word, and a later sub-token of one
@@ -30,63 +30,51 @@ class Masked(NamedTuple):
     labels: NDArray[np.int64]
 
 
-def uniform(
+def mask_tokens(
+    ids: NDArray[np.int64], probabilities: NDArray[np.float64], rng: np.random.Generator, *, mask_id: int, size: int
+) -> Masked:
+    """Choose tokens with the probabilities [s]; of the chosen, 80 % become [MASK], 10 % random, 10 % stay.
+
+    Random tokens are drawn from range(size). At least one token is chosen, so that no text is without a loss, unless
+    all probabilities are 0, which is that of a token never chosen.
+    """
+    draws, possible = rng.random(len(ids)), probabilities > 0
+    chosen = draws < probabilities
+    if not chosen.any() and possible.any():  # take the one that came nearest
+        chosen[np.where(possible, draws / np.where(possible, probabilities, 1.0), np.inf).argmin()] = True
+    masked = _replaced(ids, chosen, rng.random(len(ids)), rng, mask_id, size)
+    return Masked(masked, np.where(chosen, ids, IGNORED))
+
+
+def _replaced(
     ids: NDArray[np.int64],
-    special: NDArray[np.bool_],
+    hidden: NDArray[np.bool_],
+    fate: NDArray[np.float64],
     rng: np.random.Generator,
-    *,
-    rate: float,
     mask_id: int,
     size: int,
-) -> Masked:
-    """Choose each ordinary token with probability `rate`; of the chosen, 80 % become [MASK], 10 % random, 10 % stay.
-
-    Args:
-        ids: [s] token ids.
-        special: [s], True where a token is never masked.
-        rate: probability in (0, 1].
-        mask_id: the [MASK] token.
-        size: v, random tokens are drawn from range(size).
-
-    At least one ordinary token is chosen where there is one, so that no text is without a loss.
-    """
-    return _mask(ids, np.where(special, 0.0, rate), rng, mask_id, size)
+) -> NDArray[np.int64]:
+    """The tokens with the hidden ones replaced, or not, as the fate of each has it, a number from 0 to 1."""
+    random = rng.integers(size, size=len(ids))
+    masked = np.where(hidden & (fate < 0.8), mask_id, ids)
+    return np.where(hidden & (fate >= 0.8) & (fate < 0.9), random, masked)
 
 
 def overlap_aware(
-    ids: NDArray[np.int64],
-    special: NDArray[np.bool_],
-    new: NDArray[np.bool_],
-    rng: np.random.Generator,
-    *,
-    rate: float,
-    weight: float = 2.0,
-    mask_id: int,
-    size: int,
-) -> Masked:
-    """Choose new tokens `weight` times as often as shared ones, and as many tokens of the text as `uniform` does.
+    special: NDArray[np.bool_], new: NDArray[np.bool_], rate: float, weight: float = 2.0
+) -> NDArray[np.float64]:
+    """Probabilities [s] by which new tokens are masked `weight` times as often as shared ones, and `rate` on average.
+
+    min(1, c) for shared and min(1, c weight) for new tokens, c such that their mean over the ordinary tokens is the
+    rate; 0 for special ones. What one kind has no room for goes to the other, so that a text of new tokens only is
+    masked as often as any other.
 
     The overlap-aware masking of "Why Advanced Encoders Lag on Sparse Retrieval?" (§4.2.3), which gives the weights 1
     and lambda; that the rate of every text stays the same is our reading.
-
-    Args:
-        ids, special, mask_id, size: as in `uniform`.
-        new: [s], True where the token is not one of the source vocabulary.
-        rate: mean probability of the ordinary tokens of the text, in (0, 1].
-        weight: lambda > 0. Where it would ask for a probability above 1 it stands at 1 and the other tokens take the
-            rest, so that a text of new tokens only is masked as often as any other.
     """
-    return _mask(ids, _overlap_aware_probabilities(special, new, rate, weight), rng, mask_id, size)
-
-
-def _overlap_aware_probabilities(
-    special: NDArray[np.bool_], new: NDArray[np.bool_], rate: float, weight: float
-) -> NDArray[np.float64]:
-    """min(1, c) for shared and min(1, c weight) for new tokens [s], c such that their mean is `rate`; special: 0."""
     tokens, of_new = int((~special).sum()), int((new & ~special).sum())
     of_shared = tokens - of_new
-    # How many of either kind are chosen on average; what one kind has no room for goes to the other.
-    chosen = rate * tokens
+    chosen = rate * tokens  # how many of either kind are chosen on average
     chosen_new = min(of_new, chosen * weight * of_new / max(weight * of_new + of_shared, 1e-9))
     chosen_shared = min(of_shared, chosen - chosen_new)
     chosen_new = chosen - chosen_shared
@@ -111,11 +99,10 @@ def whole_words(
     all of its sub-tokens is our reading.
 
     Args:
-        ids: [s] token ids.
         words: [s], for each token the number of the word that begins there, `GOES_ON` for the later sub-tokens of that
             word, `NO_WORD` for all others.
         rate: share of the words, in (0, 1].
-        mask_id, size: as in `uniform`.
+        mask_id, size: as in `mask_tokens`.
         part: "all" sub-tokens of a chosen word are hidden, or only its "first", or only the "later" ones. For the last
             two, the n words are those of several sub-tokens.
 
@@ -136,26 +123,7 @@ def whole_words(
     if part != "all":
         hidden &= (words >= 0) == (part == "first")
     labels = np.where(hidden, words[begins][place], IGNORED)
-    masked = np.where(hidden & (fate[place] < 0.8), mask_id, ids)
-    random = rng.integers(size, size=len(ids))
-    masked = np.where(hidden & (fate[place] >= 0.8) & (fate[place] < 0.9), random, masked)
-    return Masked(masked, labels)
-
-
-def _mask(
-    ids: NDArray[np.int64], probabilities: NDArray[np.float64], rng: np.random.Generator, mask_id: int, size: int
-) -> Masked:
-    """Choose tokens with the probabilities [s], of which 0 is a token never chosen, and hide them."""
-    draws, possible = rng.random(len(ids)), probabilities > 0
-    chosen = draws < probabilities
-    if not chosen.any() and possible.any():  # take the one that came nearest
-        chosen[np.where(possible, draws / np.where(possible, probabilities, 1.0), np.inf).argmin()] = True
-    fate = rng.random(len(ids))
-    labels = np.where(chosen, ids, IGNORED)
-    masked = np.where(chosen & (fate < 0.8), mask_id, ids)
-    random = rng.integers(size, size=len(ids))
-    masked = np.where(chosen & (fate >= 0.8) & (fate < 0.9), random, masked)
-    return Masked(masked, labels)
+    return Masked(_replaced(ids, hidden, fate[place], rng, mask_id, size), labels)
 
 
 class WordAlignment:
@@ -164,10 +132,7 @@ class WordAlignment:
     A word is whole where tokens of one window have its characters and no other ones but white space. Where a token or
     the edge of a window cuts across a word, it is passed over.
 
-    Args:
-        terms: the words, by their numbers. Of two that are the same to the tokenizer the first counts.
-        tokenizer: what the model reads with.
-        split: what a word of a text is.
+    The words are `terms`, by their numbers; of two that are the same to the tokenizer the first counts.
 
     Raises:
         ModelError: a tokenizer without a backend of the `tokenizers` library, which alone knows the places of tokens.
@@ -186,15 +151,11 @@ class WordAlignment:
     def __call__(
         self, text: str, windows: Sequence[Sequence[int]], offsets: Sequence[Sequence[tuple[int, int]]]
     ) -> list[NDArray[np.int64]]:
-        """Which word each token of a text belongs to, as `masking.whole_words` takes it.
+        """Which word each token of a text belongs to, as `whole_words` takes it: [s_i] for each window.
 
         Args:
-            text: n characters.
             windows: the text's tokens, in order; window i is [s_i] ids, special ones included.
             offsets: for each token its characters in the text, from and to.
-
-        Returns:
-            [s_i] for each window.
         """
         lengths = [len(window) for window in windows]
         found = np.full(sum(lengths), NO_WORD)
@@ -230,6 +191,7 @@ class WordAlignment:
         return np.split(found, np.cumsum(lengths)[:-1])
 
 
+WINDOWS = "token windows"
 SHORTEST = 16  # a shorter tail of a longer text says too little to learn from
 
 
@@ -242,32 +204,26 @@ class WordCounts(NamedTuple):
 
 
 class Windows:
-    """Token windows in two files: `tokens.bin` (int32, one after the other) and `offsets.npy` (int64, windows + 1).
-
-    Those written for an output vocabulary have two more: `words.bin` (int32, one for each token) and `words.json`.
-    """
+    """Token windows on disk, memory-mapped; with those written for an output vocabulary, the words of their tokens."""
 
     def __init__(self, folder: Path) -> None:
-        self._tokens = np.memmap(folder / "tokens.bin", dtype=np.int32, mode="r")
-        self._offsets: NDArray[np.int64] = np.load(folder / "offsets.npy", mmap_mode="r")
-        self._words = self.counts = None
-        if (folder / "words.json").exists():
-            self._words = np.memmap(folder / "words.bin", dtype=np.int32, mode="r")
-            self.counts = read_record(folder / "words.json", WordCounts)
+        self._arrays, header = load_arrays(folder, WINDOWS, verify=False)
+        self.counts = WordCounts(**header["counts"]) if "counts" in header else None
 
     def __len__(self) -> int:
-        return len(self._offsets) - 1
+        return len(self._arrays["offsets"]) - 1
 
     def __getitem__(self, index: int) -> NDArray[np.int64]:
         """The ids [s] of one window, special tokens included."""
-        return self._part(self._tokens, index)
+        return self._part("tokens", index)
 
     def words(self, index: int) -> NDArray[np.int64] | None:
-        """Which word each token [s] of one window belongs to, as `masking.whole_words` takes it; None without words."""
-        return None if self._words is None else self._part(self._words, index)
+        """Which word each token [s] of one window belongs to, as `whole_words` takes it; None without words."""
+        return self._part("words", index) if "words" in self._arrays else None
 
-    def _part(self, values: NDArray[np.int32], index: int) -> NDArray[np.int64]:
-        return values[self._offsets[index] : self._offsets[index + 1]].astype(np.int64)
+    def _part(self, name: str, index: int) -> NDArray[np.int64]:
+        start, end = self._arrays["offsets"][index : index + 2]
+        return self._arrays[name][start:end].astype(np.int64)
 
 
 def write_windows(
@@ -277,39 +233,37 @@ def write_windows(
     length: int,
     places: WordAlignment | None = None,
 ) -> Windows:
-    """Cut every text into windows of at most `length` tokens, special tokens included, and write them to `folder`.
+    """Cut every text into windows of at most `length` tokens, special tokens included, and keep them in `folder`.
 
-    With `places`, which finds the words of an output vocabulary, windows without such a word are passed over. The
-    offsets are written last and renamed into place: a folder that has them is whole and is used as it is.
+    With `places`, which finds the words of an output vocabulary, windows without such a word are passed over. Windows
+    that are there already are used as they are, and the texts not read.
 
     Raises:
         DataError: no text gave a window.
-        ModelError: words are to be found, and the tokenizer does not say where its tokens stand in a text.
     """
-    if (folder / "offsets.npy").exists():
+    if (folder / HEADER).exists():
         return Windows(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    lengths, without, words = [0], 0, 0
-    with (folder / "tokens.bin").open("wb") as tokens_file, (folder / "words.bin").open("wb") as words_file:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    lengths, words, without = [0], 0, 0
+    with TemporaryFile(dir=folder.parent) as tokens_file, TemporaryFile(dir=folder.parent) as words_file:
         for ids, found in _cut(texts, tokenizer, length, places):
             if found is not None:
                 begun = int((found >= 0).sum())
-                without, words = without + (not begun), words + begun
+                words, without = words + begun, without + (not begun)
                 if not begun:
                     continue
                 words_file.write(found.astype(np.int32).tobytes())
             tokens_file.write(np.asarray(ids, dtype=np.int32).tobytes())
             lengths.append(len(ids))
-    if len(lengths) == 1:
-        lacks = "no text with a word of the output vocabulary" if without else "no text to learn from"
-        raise DataError(f"the corpus has {lacks}")
-    if places is None:
-        (folder / "words.bin").unlink()
-    else:
-        write_record(folder / "words.json", WordCounts(words, places.cut, without))
-    unfinished = folder / "offsets.partial.npy"
-    np.save(unfinished, np.cumsum(lengths, dtype=np.int64))
-    os.replace(unfinished, folder / "offsets.npy")
+        if len(lengths) == 1:
+            lacks = "no text with a word of the output vocabulary" if without else "no text to learn from"
+            raise DataError(f"the corpus has {lacks}")
+        arrays: dict[str, np.ndarray] = {"offsets": np.cumsum(lengths, dtype=np.int64)}
+        arrays["tokens"], header = np.memmap(tokens_file, dtype=np.int32, mode="r"), {}
+        if places is not None:
+            arrays["words"] = np.memmap(words_file, dtype=np.int32, mode="r")
+            header["counts"] = WordCounts(words, places.cut, without)._asdict()
+        save_arrays(folder, WINDOWS, arrays, header)
     return Windows(folder)
 
 
