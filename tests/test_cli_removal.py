@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -63,7 +64,7 @@ def test_figures_are_those_of_the_functions(
     ablation = Ablation(encoded, input_terms(encoder, texts), ["RR@10", "R@5"], role=role)
     stored = read_scores(scores)
     expected = remove_wackiest(ablation, ranked(stored.scores, stored.inputs), [2, 5], draws=3)
-    assert found["datasets"] == json.loads(json.dumps([expected.to_json()]))
+    assert found["datasets"] == json.loads(json.dumps([asdict(expected)]))
     assert [point["threshold"] for point in found["datasets"][0]["points"]] == [2, 5]
     assert role == "document" or expected.points[1].wacky.terms == 5
     assert found["settings"]["role"] == role

@@ -65,7 +65,7 @@ def test_an_index_has_the_figures_of_its_vectors(tmp_path: Path) -> None:
     ExactIndex(matrix, ["b", "a", "c"], META).save(tmp_path / "index")
     expected = postings([matrix], top_k=[None, 1])
     for place in (shards, single, tmp_path / "index"):
-        assert stored_parts(place).meta == META
+        assert stored_parts(place)[1] == META
         assert list(postings(place, top_k=[None, 1])) == list(expected)
     assert expected[0].longest == ((5, 3), (0, 1), (1, 1), (2, 1))
     assert [one.postings for one in expected] == [6, 3]

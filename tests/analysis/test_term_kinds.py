@@ -8,7 +8,7 @@ import pytest
 from sentence_transformers import SparseEncoder
 
 from vocable.adapt.alignment import Surface
-from vocable.analysis.expansion_data import KINDS, model_surfaces, proper_names, term_kind, term_kinds, word_surfaces
+from vocable.analysis.expansion_data import KINDS, model_surfaces, proper_names, term_kind, word_surfaces
 from vocable.encoder.fuse import fuse
 from vocable.encoder.terms import terms
 
@@ -52,7 +52,7 @@ FAMILIES = {
 @pytest.mark.parametrize("architecture", FAMILIES)
 def test_kinds_of_a_models_terms(backbones: dict[str, Path], architecture: str) -> None:
     model = fuse(SparseEncoder(str(backbones[architecture]), device="cpu")).eval()
-    names, kinds = terms(model), term_kinds(model_surfaces(model))
+    names, kinds = terms(model), [term_kind(surface) for surface in model_surfaces(model)]
     assert len(kinds) == len(names)
     found = dict(zip(names, kinds, strict=True))
     assert {term: found[term] for term in FAMILIES[architecture]} == FAMILIES[architecture]
@@ -64,12 +64,8 @@ def test_kinds_of_a_models_terms(backbones: dict[str, Path], architecture: str) 
 
 
 def test_words_are_their_own_surfaces() -> None:
-    assert term_kinds(word_surfaces(["the", "cat", "...", "42"])) == [
-        "stop word",
-        "other word",
-        "punctuation",
-        "number",
-    ]
+    kinds = [term_kind(surface) for surface in word_surfaces(["the", "cat", "...", "42"])]
+    assert kinds == ["stop word", "other word", "punctuation", "number"]
 
 
 def test_names_are_capital_where_others_are_not() -> None:

@@ -384,7 +384,7 @@ def term_weights(
     if min(min_count, default=1) < 1:
         raise ArgumentError(f"min_count is a number of texts, 1 or more, not {min(min_count)}")
     records = []
-    for moments, k in zip(_gather(stored_parts(vectors).parts, Moments, top_k), top_k, strict=True):
+    for moments, k in zip(_gather(stored_parts(vectors)[0], Moments, top_k), top_k, strict=True):
         for least in min_count:
             often = moments.counts >= least
             count = int(often.sum())
@@ -465,9 +465,9 @@ def postings(
     """
     if longest < 0:
         raise ArgumentError(f"longest must be 0 or more, not {longest}")
-    stored = stored_parts(vectors)
-    names = _names(stored.meta, model)
-    counts = _gather(stored.parts, _Counts, top_k)
+    shards, meta = stored_parts(vectors)
+    names = _names(meta, model)
+    counts = _gather(shards, _Counts, top_k)
     records = [one.figures(k, longest, names) for one, k in zip(counts, top_k, strict=True)]
     lengths, sizes = [], []
     for one in records:

@@ -30,8 +30,7 @@ from vocable.errors import ArgumentError, VectorsError, check_texts
 from vocable.evaluation.wackiness import without_itself
 from vocable.search.bm25 import count_words
 from vocable.search.collection import open_index
-from vocable.search.exact import ExactIndex
-from vocable.search.index import load_index
+from vocable.search.index import load_index, vector_index
 from vocable.storage import HEADER
 from vocable.vectors import Sources, VectorsMeta, read_shards, read_vectors
 
@@ -65,20 +64,16 @@ def expansion_data(
     splitter: Words = "any",
     dtype: DType = "auto",
 ) -> ExpansionData:
-    """Expand m inputs and search the n documents with them, exactly.
+    """Expand m inputs and search the n documents with them, exactly; of each input `k` are retrieved.
 
     Args:
         expander: a model from `vocable.load`, or what `vocable.analysis.expanders.open_expander` made of the documents.
-        texts: the inputs.
-        documents: the collection.
-        k: documents that an input retrieves.
         name: what the expander is called.
         itself: [m], for inputs that are documents of the collection, the row of each: it is not among the k that it
             retrieves. (Its expansions do not stand in it, so that it could only take the place of another.)
         vectors, query_vectors: of a model, the documents [n, v] and queries [m, v] where they are encoded already.
         ids: of the documents, which decide the order of equal scores; by default the rows do.
         splitter: which words of a text are terms, as `input_terms` says it of its `words`.
-        dtype: as in `vocable.encode`.
 
     Raises:
         ArgumentError: k below 1, or texts that the expander cannot expand.
@@ -107,7 +102,7 @@ def expansion_data(
     else:
         inputs = encode(expander, texts, role="query", dtype=dtype) if query_vectors is None else query_vectors
         own = input_terms(expander, texts, words=splitter)
-    rows = others(ExactIndex(collection, ids).search(inputs, deep).rows)
+    rows = others(vector_index(collection, ids).search(inputs, deep).rows)
     marks = model_surfaces(expander), terms(expander), special_columns(expander)
     return ExpansionData(name, inputs, own, rows, counts, *marks)
 
@@ -134,33 +129,24 @@ def as_setting(sources: Sources | None) -> list[str]:
     return [os.fspath(path) for path in paths]
 
 
-class StoredParts(NamedTuple):
-    """Vectors, a part [n, v] at a time, and what made them (None where nothing says so)."""
+def stored_parts(vectors: Vectors) -> tuple[Iterable[csr_array], VectorsMeta | None]:
+    """Return vectors, a part [n, v] at a time, and what made them (None where nothing says so).
 
-    parts: Iterable[csr_array]
-    meta: VectorsMeta | None
-
-
-def stored_parts(vectors: Vectors) -> StoredParts:
-    """Open vectors: folders of `vocable encode`, of `vocable index`, a saved `ExactIndex`, or a matrix.
-
-    Shards are read one at a time; an index, which is stored by term, is one part.
-
-    Raises:
-        VectorsError: there is nothing of the kind, or it is damaged.
+    They are folders of `vocable encode`, of `vocable index`, a saved index, or a matrix. Shards are read one at a time;
+    an index, which is stored by term, is one part. Raises `VectorsError` if there is nothing of the kind, or damaged.
     """
     given = [vectors] if isinstance(vectors, str | os.PathLike | csr_array) else list(vectors)
     if not given:
         raise VectorsError("there are no vectors to measure")
     if isinstance(given[0], csr_array):
-        return StoredParts(given, None)
+        return given, None
     folder = Path(given[0])
     if (folder / HEADER).is_file() or (folder / "postings").is_dir():
         index = open_index(folder).postings if (folder / "postings").is_dir() else load_index(folder)
-        return StoredParts([index.get()], getattr(index, "meta", None))
+        return [index.get()], index.meta
     shards = read_shards(given)
     first = next(shards)
-    return StoredParts(chain([first.matrix], (shard.matrix for shard in shards)), first.meta)
+    return chain([first.matrix], (shard.matrix for shard in shards)), first.meta
 
 
 def load_model(model: str | SparseEncoder) -> SparseEncoder:
@@ -228,7 +214,7 @@ def term_kind(surface: Surface, names: Collection[str] = ()) -> str:
         return "tokenizer artefact"
     if not any(character.isalnum() for character in text):
         return "punctuation"
-    if not all(map(_latin, letters)):
+    if not all(unicodedata.name(letter, "").startswith("LATIN") for letter in letters):
         return "non-Latin"
     if whole and text.lower() in STOP_WORDS:
         return "stop word"
@@ -239,11 +225,6 @@ def term_kind(surface: Surface, names: Collection[str] = ()) -> str:
     if len(text) == 1:
         return "tokenizer artefact"
     return "proper name" if text.lower() in names else "other word"
-
-
-def term_kinds(surfaces: Sequence[Surface], names: Collection[str] = ()) -> list[str]:
-    """Return the kind of each of v terms, by column."""
-    return [term_kind(surface, names) for surface in surfaces]
 
 
 def proper_names(texts: Iterable[str], *, share: float = 0.8, least: int = 3) -> set[str]:
@@ -268,7 +249,3 @@ def proper_names(texts: Iterable[str], *, share: float = 0.8, least: int = 3) ->
                 seen[word.lower()] += 1
                 capital[word.lower()] += word.istitle()
     return {word for word, count in seen.items() if count >= least and capital[word] >= share * count}
-
-
-def _latin(letter: str) -> bool:
-    return unicodedata.name(letter, "").startswith("LATIN")

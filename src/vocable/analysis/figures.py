@@ -120,12 +120,14 @@ def removal_figure(removals: Sequence[Removal]) -> Figure:
         thresholds = [point.threshold for point in removal.points]
         found = [point.measures[measure] for point in removal.points]
         bands, values = [one.random for one in found], [one.wacky for one in found]
-        lows, highs = [band.low for band in bands], [band.high for band in bands]
+        lows, highs = [band["low"] for band in bands], [band["high"] for band in bands]
         axes.axhline(removal.full[measure], color=WHOLE, linestyle=":", label="nothing removed")
         axes.fill_between(
             thresholds, lows, highs, color=RANDOM, alpha=0.2, linewidth=0, label="95 % of random removals"
         )
-        axes.plot(thresholds, [band.mean for band in bands], color=RANDOM, linestyle="--", label="random terms, mean")
+        axes.plot(
+            thresholds, [band["mean"] for band in bands], color=RANDOM, linestyle="--", label="random terms, mean"
+        )
         axes.plot(thresholds, values, color=WACKY, label="wackiest terms (filled: outside the 95 %)")
         for threshold, one in zip(thresholds, found, strict=True):
             face = "white" if one.wacky_is == "inside" else WACKY

@@ -2,22 +2,16 @@
 
 A dataset is searched without some of its expansion terms, and without as many random ones, again and again, with
 nothing encoded again: vectors lose entries, and only the queries that this touches are searched and measured again. A
-term is removed where it is an expansion, never where it stands in the text itself. `wacky_pruner` does so for `prune`.
+term is removed where it is an expansion, never where it stands in the text itself.
 
-FOLDER/index.html           everything on one page
-FOLDER/results.json         every figure, each draw's included
-FOLDER/removal.md           the tables
-FOLDER/removal.png, .svg    the figure
-FOLDER/scores.parquet       the wackiness of the terms, where it was measured here
-
-Letters: m vectors of the role that loses terms, e entries of theirs, q queries, n documents, v output vocabulary.
+Letters: m vectors of the role that loses terms, q queries, n documents, v output vocabulary.
 """
 
 from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -29,13 +23,7 @@ from ir_measures import Measure
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
-from vocable.analysis.expansion_data import (
-    as_setting,
-    expansion_data,
-    load_model,
-    proper_names,
-    stored_vectors,
-)
+from vocable.analysis.expansion_data import as_setting, expansion_data, load_model, proper_names, stored_vectors
 from vocable.analysis.figures import removal_figure
 from vocable.analysis.report import PAGE, RESULTS, Section, drawing, settings_section, write_page
 from vocable.analysis.wackiness import Choices, find, read_wackiest, write_scores
@@ -50,12 +38,11 @@ from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.quality import JudgedMeasures, depth, parse_measures
 from vocable.evaluation.retrieval import Encoded, encode_dataset
 from vocable.progress import track
-from vocable.search.exact import ExactIndex
-from vocable.search.ranking import Ranking
+from vocable.search.index import Index, vector_index
 from vocable.storage import fingerprint as inputs_fingerprint
 from vocable.storage import finish, finished, read_record, replacing, resumable, write_record
 from vocable.tables import NONE, Table, Tabled, p_value
-from vocable.vectors import Sources, read_shards, selected
+from vocable.vectors import Sources, Then, read_shards, selected
 
 PerQuery = Mapping[str, Mapping[str, float]]  # {measure: {query id: value}}
 
@@ -92,7 +79,10 @@ class Outcome:
 class Ablation:
     """An encoded dataset that can be searched without any of its expansion terms.
 
-    `candidates` are the terms that are an expansion in one of the m vectors at least, int64 columns in order.
+    `own` [m, v] are the terms that stand in the texts (`vocable.encoder.terms.input_terms`). The vectors of `role` lose
+    terms; of documents the index is then built anew for every removal. A query gets as many results as the deepest of
+    the measures looks at, 1000 where one has no cutoff. `candidates` are the terms that are an expansion in one of the
+    m vectors at least, int64 columns in order.
     """
 
     def __init__(
@@ -104,21 +94,6 @@ class Ablation:
         role: Role = "query",
         threads: int | None = None,
     ) -> None:
-        """Make ready for removals.
-
-        Args:
-            encoded: vectors and judgments, from `vocable.evaluation.retrieval.encode_dataset`.
-            own: [m, v] the terms that stand in the texts, from `vocable.encoder.terms.input_terms`.
-            measures: ir_measures names. A query gets as many results as the deepest of them looks at, 1000 where one
-                has no cutoff.
-            role: which vectors lose terms; m is q for queries and n for documents, whose index is then built anew for
-                every removal.
-            threads: of a search, all cores unless given.
-
-        Raises:
-            ArgumentError: an unknown measure or role.
-            VectorsError: `own` is not of the shape of the vectors.
-        """
         if role not in ("query", "document"):
             raise ArgumentError(f"role must be query or document, not {role!r}")
         parsed = parse_measures(measures)
@@ -129,6 +104,10 @@ class Ablation:
         self._judged_measures = JudgedMeasures(parsed, encoded.dataset)
         self._k, self._threads = max(depth(measure) or DEPTH for measure in parsed.values()), threads
         self._query_ids, self._document_ids = encoded.query_ids, np.array(encoded.document_ids, dtype=object)
+
+    @cached_property
+    def _index(self) -> Index:
+        return vector_index(self.encoded.documents, self.encoded.document_ids)
 
     @cached_property
     def full(self) -> PerQuery:
@@ -152,7 +131,7 @@ class Ablation:
             changed = _rows_with(queries, lost[queries.indices])
             left = queries[changed]
             if len(changed):
-                index = ExactIndex(selected(self._vectors, ~gone), self.encoded.document_ids)
+                index = vector_index(selected(self._vectors, ~gone), self.encoded.document_ids)
         again = self._measure(index, left, changed) if len(changed) else {}
         per_query = {name: {**values, **again.get(name, {})} for name, values in self.full.items()}
         return Outcome(
@@ -163,72 +142,35 @@ class Ablation:
             p={name: paired_t_test(self.full[name], values) for name, values in per_query.items()},
         )
 
-    @cached_property
-    def _index(self) -> ExactIndex:
-        return ExactIndex(self.encoded.documents, self.encoded.document_ids)
-
-    def _measure(self, index: ExactIndex, queries: csr_array, rows: np.ndarray) -> PerQuery:
+    def _measure(self, index: Index, queries: csr_array, rows: np.ndarray) -> PerQuery:
         """The values of the queries in `rows`, whose vectors are `queries`."""
         ranking = index.search(queries, self._k, threads=self._threads)
-        ids = [self._query_ids[row] for row in rows.tolist()]
-        return self._judged_measures.per_query(dict(zip(ids, self._answers(ranking), strict=True)))
-
-    def _answers(self, ranking: Ranking) -> list[dict[str, float]]:
-        """The hits of each query as {document id: score}; a record for each of millions of hits would take longer."""
-        lengths = (ranking.rows >= 0).sum(axis=1).tolist()
-        names = self._document_ids[ranking.rows]
-        return [
-            dict(zip(row[:length].tolist(), scores[:length].tolist(), strict=True))
-            for row, scores, length in zip(names, ranking.scores, lengths, strict=True)
-        ]
+        found, lengths = self._document_ids[ranking.rows], (ranking.rows >= 0).sum(axis=1)
+        # {document id: score} of each query: a record for each of millions of hits would take longer.
+        answers = {
+            self._query_ids[row]: dict(zip(ids[:length].tolist(), scores[:length].tolist(), strict=True))
+            for row, ids, scores, length in zip(rows, found, ranking.scores, lengths, strict=True)
+        }
+        return self._judged_measures.per_query(answers)
 
 
 def _rows_with(matrix: csr_array, entries: np.ndarray) -> np.ndarray:
     """The rows in which any of the `entries` (one bool each) holds."""
-    before = np.concatenate([[0], np.cumsum(entries)])
-    counts: np.ndarray = np.diff(before[matrix.indptr])
-    return np.flatnonzero(counts)
-
-
-@dataclass(frozen=True)
-class Band:
-    """The 95 % interval of a measure under random removal: `mean` - 2 `std` to `mean` + 2 `std` (of a sample)."""
-
-    mean: float
-    std: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Band:
-        """Return the interval of the draws' values.
-
-        >>> Band.of([0.4, 0.6]).mean
-        0.5
-        """
-        mean, std = float(np.mean(values)), float(np.std(values, ddof=1))
-        return cls(mean, std, mean - 2 * std, mean + 2 * std)
-
-    def side_of(self, value: float) -> str:
-        """Return where a value lies: "below", "inside" or "above"; a difference that rounding can make is none.
-
-        >>> Band.of([0.5, 0.5]).side_of(0.5), Band.of([0.4, 0.6]).side_of(0.9)
-        ('inside', 'above')
-        """
-        return "below" if value < self.low - 1e-12 else "above" if value > self.high + 1e-12 else "inside"
+    return np.flatnonzero(np.diff(selected(matrix, entries).indptr))
 
 
 @dataclass(frozen=True)
 class Measured:
     """A measure without the wackiest terms: its value, what this is more than that of the whole vectors, p of the
-    paired t-test against these, and where it lies beside the interval of the random draws.
+    paired t-test against these, and where it lies, "below", "inside" or "above", beside the 95 % interval of the
+    `random` draws: their `mean` and `std` (of a sample), `low` = mean - 2 std and `high` = mean + 2 std.
     """
 
     wacky: float
     difference: float
     p: float
     wacky_is: str
-    random: Band
+    random: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -245,8 +187,13 @@ class Point:
         """Compare the outcomes; `full` are the values of the whole vectors."""
         measures = {}
         for name, value in wacky.values.items():
-            band = Band.of([outcome.values[name] for outcome in random])
-            measures[name] = Measured(value, value - full[name], wacky.p[name], band.side_of(value), band)
+            draws = [outcome.values[name] for outcome in random]
+            mean, std = float(np.mean(draws)), float(np.std(draws, ddof=1))
+            low, high = mean - 2 * std, mean + 2 * std
+            # A difference that rounding can make is none.
+            side = "below" if value < low - 1e-12 else "above" if value > high + 1e-12 else "inside"
+            interval = {"mean": mean, "std": std, "low": low, "high": high}
+            measures[name] = Measured(value, value - full[name], wacky.p[name], side, interval)
         return cls(threshold, measures, wacky, tuple(random))
 
 
@@ -260,10 +207,6 @@ class Removal:
     full: dict[str, float]
     points: tuple[Point, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the removals as JSON values."""
-        return asdict(self)
-
     def tables(self) -> list[Table]:
         """Return a table for each measure, with a row for nothing removed and one for each threshold."""
         title = f"{self.dataset}, {self.queries} queries, {self.role} expansions"
@@ -274,8 +217,8 @@ class Removal:
             for point in self.points:
                 found, random = point.measures[measure], float(np.mean([outcome.share for outcome in point.random]))
                 cells = [f"{point.threshold:,}", f"{point.wacky.terms:,}", f"{point.wacky.share:.1%}", f"{random:.1%}"]
-                cells += [f"{found.wacky:.4f}", p_value(found.p), f"{found.random.mean:.4f}"]
-                rows.append([*cells, f"{found.random.low:.4f}–{found.random.high:.4f}", found.wacky_is])
+                cells += [f"{found.wacky:.4f}", p_value(found.p), f"{found.random['mean']:.4f}"]
+                rows.append([*cells, f"{found.random['low']:.4f}–{found.random['high']:.4f}", found.wacky_is])
             grids.append(Table(title, [name or measure for name in header], rows))
         return grids
 
@@ -288,29 +231,19 @@ class RemovalReport(Tabled):
     datasets: list[Removal]
     output: Path = Path()
 
-    @property
-    def report(self) -> Path:
-        """The page with everything."""
-        return self.output / PAGE
-
     def table(self) -> list[Table | str]:
         """Return a table for each dataset and measure, and where the rest is."""
-        return [*self._tables(), f"{self.report}: all of it on one page"]
+        return [*self._tables(), f"{self.output / PAGE}: all of it on one page"]
 
     def _tables(self) -> list[Table]:
         return [grid for one in self.datasets for grid in one.tables()]
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON values."""
-        return {"settings": self.settings, "datasets": [one.to_json() for one in self.datasets]}
+        return {"settings": self.settings, "datasets": [asdict(one) for one in self.datasets]}
 
     def write(self, folder: Path) -> None:
-        """Write the files of the report into a folder that is there.
-
-        Raises:
-            ArgumentError: there are no removals.
-            MissingExtraError: matplotlib is not installed.
-        """
+        """Write the files of the report into a folder that is there."""
         figure = drawing(removal_figure(self.datasets), folder, "removal", "Measures against removed terms")
         write_record(folder / RESULTS, self.to_json())
         tables = [f"{grid.title}\n\n{grid.markdown()}" for grid in self._tables()]
@@ -413,23 +346,12 @@ def remove_wackiest(
     seed: int = 0,
     folder: Path | None = None,
 ) -> Removal:
-    """Remove the wackiest expansion terms, and as many random ones, and measure each.
+    """Remove the wackiest expansion terms (columns, in order), and as many random ones, and measure each.
 
     Of the N wackiest terms those count that are an expansion in the dataset; the random ones are drawn from all
-    expansion terms of the dataset, as many. Where the scores come from the same texts these are N and N.
-
-    Args:
-        ablation: the dataset.
-        wackiest: columns, from `vocable.evaluation.wackiness.ranked`.
-        thresholds: numbers of terms to remove.
-        draws: how often random terms are drawn for each threshold, twice at least.
-        seed: of the draws. Each has its own stream, so that it does not depend on the others.
-        folder: keeps each search as a file; what an earlier call with the same arguments has found there is not
-            searched again.
-
-    Raises:
-        ArgumentError: a threshold or the number of draws is out of its range.
-        VectorsError: a file in the folder is damaged.
+    expansion terms of the dataset, as many. Where the scores come from the same texts these are N and N. Each of the
+    `draws` has its own random numbers, so that it does not depend on the others. The `folder` keeps each search as a
+    file; what an earlier call with the same arguments has found there is not searched again.
     """
     check_plan(thresholds, draws)
     ordered, outcomes = sorted(set(thresholds)), []
@@ -439,13 +361,13 @@ def remove_wackiest(
             rng = np.random.default_rng([seed, threshold, number])
             chosen = rng.choice(ablation.candidates, len(chosen), replace=False)
         file = folder and folder / f"{threshold}-{f'random-{number}' if number else 'wacky'}.json"
-        if file is None or not file.exists():
+        if file and file.exists():
+            outcome = read_record(file, Outcome)
+        else:
             outcome = ablation.without(chosen)
-            if file is not None:
+            if file:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 write_record(file, outcome)
-        else:
-            outcome = read_record(file, Outcome)
         outcomes.append(outcome)
     rows = [outcomes[start : start + draws + 1] for start in range(0, len(outcomes), draws + 1)]
     full, encoded = ablation.values(), ablation.encoded
@@ -467,49 +389,14 @@ def _texts(dataset: Dataset, role: Role) -> list[str]:
 
 
 def score_dataset(path: Path, model: SparseEncoder, name: str, encoded: Encoded, role: Role) -> None:
-    """Measure the wackiness of the expansions of one role in a dataset, and write the scores to `path`.
-
-    Args:
-        path: the file, as of `vocable.analysis.wackiness.write_scores`.
-        model: from `vocable.load`.
-        name: of the model, written down with the scores.
-        encoded: the dataset.
-        role: whose expansions; a document is a query that does not find itself.
-    """
+    """Measure the wackiness of the expansions of one role in a dataset, and write the scores to `path`."""
     choices, dataset, documents = Choices(), encoded.dataset, _texts(encoded.dataset, "document")
-    itself = np.arange(len(documents)) if role == "document" else None
+    itself = np.arange(len(documents)) if role == "document" else None  # a document does not find itself
     vectors: dict[str, Any] = {"vectors": encoded.documents, "query_vectors": encoded.queries}
     options: dict[str, Any] = {"name": name, "ids": encoded.document_ids, "itself": itself, **vectors}
     data = expansion_data(model, _texts(dataset, role), documents, choices.k, **options)
     finding = find(data, choices, names=proper_names(documents), draws=0)
     write_scores(path, finding, choices, model=name, role=role, queries=dataset.name, corpus=dataset.name)
-
-
-def wacky_pruner(
-    model: SparseEncoder, wackiest: np.ndarray, documents: Iterable[Document], place: str
-) -> Callable[[Sequence[str], csr_array], csr_array]:
-    """Return what `vocable.prune` calls to remove terms where they are expansions.
-
-    Args:
-        model: that made the vectors.
-        wackiest: columns of the terms to remove.
-        documents: the texts that were encoded, queries as documents without a title, in their order; others may stand
-            between them. They are read once, as far as the vectors reach.
-        place: where they come from, for messages.
-
-    Returns:
-        a function of the ids and the vectors [n, v] of one shard after the other, which raises `DataError` if there is
-        no text with one of the ids.
-    """
-    stream = iter(documents)
-
-    def text_of(name: str) -> str:
-        for document in stream:
-            if document.id == name:
-                return document.full
-        raise DataError(f"has no text {name!r}, or not in the order of the vectors", source=place)
-
-    return lambda ids, matrix: remove_expansions(matrix, input_terms(model, [text_of(name) for name in ids]), wackiest)
 
 
 def open_wacky_pruner(
@@ -519,15 +406,12 @@ def open_wacky_pruner(
     wackiest: int,
     texts: str,
     model: str | SparseEncoder | None = None,
-) -> Callable[[Sequence[str], csr_array], csr_array]:
-    """Return the `wacky_pruner` of stored vectors.
+) -> Then:
+    """Return what `vocable.prune` calls to remove the `wackiest` terms from stored vectors where they are expansions.
 
-    Args:
-        vectors: what `vocable encode` wrote.
-        scores: what `vocable wackiness` wrote.
-        wackiest: how many terms to remove.
-        texts: source of what was encoded, whose own terms stay.
-        model: that made the vectors, if it has moved.
+    `scores` is what `vocable wackiness` wrote. `texts` is the source of what was encoded, whose own terms stay; it is
+    read once, in the order of the vectors, and others may stand between. `model` is what made the vectors, if it has
+    moved. The function raises `DataError` if there is no text with the id of a vector.
 
     Raises:
         ArgumentError: no term is to be removed, or the vectors are of another vocabulary than the model.
@@ -540,7 +424,14 @@ def open_wacky_pruner(
     names = terms(encoder)
     if fingerprint(names) != meta.vocabulary:
         raise ArgumentError(f"model {model_name(model or meta.model)}: the vectors are of another vocabulary")
-    documents = read_corpus(texts)
+    columns, documents = read_wackiest(scores, names)[:wackiest], iter(read_corpus(texts))
     if meta.role == "query":
         documents = (Document(query.id, query.text) for query in read_queries(texts))
-    return wacky_pruner(encoder, read_wackiest(scores, names)[:wackiest], documents, texts)
+
+    def text_of(name: str) -> str:
+        for document in documents:
+            if document.id == name:
+                return document.full
+        raise DataError(f"has no text {name!r}, or not in the order of the vectors", source=texts)
+
+    return lambda ids, matrix: remove_expansions(matrix, input_terms(encoder, [text_of(name) for name in ids]), columns)

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from pydantic import TypeAdapter, ValidationError
 from scipy.sparse import csr_array
 
-from vocable.analysis.expansion_data import ExpansionData, term_kinds
+from vocable.analysis.expansion_data import ExpansionData, term_kind
 from vocable.encoder.roles import Formula
 from vocable.encoder.terms import fingerprint
 from vocable.errors import ArgumentError, VectorsError
@@ -229,7 +229,7 @@ def find(
     return Finding(
         name=data.name,
         terms=data.terms,
-        kinds=term_kinds(data.surfaces, names),
+        kinds=[term_kind(surface, names) for surface in data.surfaces],
         wackiness=found,
         curve=heights,
         w_auc=area(heights),

@@ -108,6 +108,12 @@ def engines() -> Iterator[tuple[str, Any]]:
             yield module.name, engine
 
 
+def vector_index(vectors: csr_array, ids: Sequence[str] | None = None) -> Index:
+    """Index `vectors` [n, v] exactly, in memory; `ids` are the documents' names by row."""
+    index: Index = import_module("vocable.search.exact").ENGINE(vectors, ids)
+    return index
+
+
 def load_index(source: str | os.PathLike[str], *, verify: bool = True) -> Index:
     """Open the index in a folder, or at an address such as "qdrant+http://host:6333/name".
 
