@@ -26,8 +26,9 @@ from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
 from vocable.data import read_texts
-from vocable.encoder.encode import BATCH_TOKENS, encode, native_bfloat16
+from vocable.encoder.encode import BATCH_TOKENS, native_bfloat16
 from vocable.encoder.load import load, locate
+from vocable.encoder.stream import encode
 from vocable.encoder.terms import terms
 
 OUR_BATCHES = {"cpu": (512, 1024, 2048, 4096), "cuda": (8192, 32768, 131072)}  # tokens

@@ -182,7 +182,7 @@ def test_what_vocable_logs_is_a_line_of_the_same_kind(
     assert main(["recipes"]) == 0
     assert main(["recipes"]) == 0  # twice: still one line
     capsys.readouterr()
-    logging.getLogger("vocable.encoder.encode").warning("%d texts were cut", 3)
+    logging.getLogger("vocable.encoder.stream").warning("%d texts were cut", 3)
     logging.getLogger("transformers.of.others").warning("missing keys")
     assert "vocable: 3 texts were cut" in capsys.readouterr().err.splitlines()
 

@@ -16,8 +16,8 @@ from transformers import AutoModelForMaskedLM
 
 from tests.command_line import done, refused, write_beir
 from vocable.cli import main
-from vocable.encoder.encode import encode
 from vocable.encoder.load import load
+from vocable.encoder.stream import encode
 from vocable.evaluation import evaluate_run, evaluate_system
 from vocable.search.explain import Explanation, MatchedTerm, explain_texts
 from vocable.vectors import read_vectors

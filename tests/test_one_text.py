@@ -18,9 +18,10 @@ from vocable.adapt.vocabulary import count_words, fragmentation, train_vocabular
 from vocable.analysis.distributions import logit_statistics, logits, recoverability
 from vocable.analysis.expanders import Query2Doc, open_expander
 from vocable.analysis.expansion_data import expansion_data, proper_names
-from vocable.encoder.encode import TextEncoder, encode
+from vocable.encoder.encode import TextEncoder
 from vocable.encoder.fuse import splade_modules
 from vocable.encoder.roles import document_frequencies, inference_free
+from vocable.encoder.stream import encode
 from vocable.encoder.terms import input_terms
 from vocable.errors import ArgumentError, check_texts
 from vocable.evaluation.grid import parse_grid

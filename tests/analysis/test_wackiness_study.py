@@ -24,7 +24,7 @@ from vocable.analysis.wackiness import (
     read_scores,
 )
 from vocable.analysis.wackiness_report import areas_table, sensitivity_table, wackiest_table, write_report
-from vocable.encoder.encode import encode
+from vocable.encoder.stream import encode
 from vocable.encoder.terms import fingerprint, input_terms, special_columns, terms
 from vocable.errors import ArgumentError, MissingExtraError
 from vocable.evaluation.wackiness import lexical_importance, wackiness

@@ -19,9 +19,10 @@ from transformers import PreTrainedTokenizerFast
 
 from vocable.encoder import encode as encoding
 from vocable.encoder import encode as precision
-from vocable.encoder.encode import TextEncoder, encode
+from vocable.encoder.encode import TextEncoder
 from vocable.encoder.fuse import fuse
 from vocable.encoder.load import load
+from vocable.encoder.stream import encode
 from vocable.errors import ArgumentError
 from vocable.vectors import prune
 

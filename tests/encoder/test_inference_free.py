@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from sentence_transformers import SparseEncoder
 
-from vocable.encoder.encode import encode
 from vocable.encoder.fuse import splade_modules
 from vocable.encoder.load import load
 from vocable.encoder.roles import inference_free
+from vocable.encoder.stream import encode
 from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, ModelError
 from vocable.search.explain import explain_texts

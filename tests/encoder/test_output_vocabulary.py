@@ -15,7 +15,6 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import SparseEncoder
 
 from tests.by_parts import load_checkpoint, save_checkpoint
-from vocable.encoder.encode import encode
 from vocable.encoder.fuse import fuse, unfuse, without_logits
 from vocable.encoder.load import load
 from vocable.encoder.output_vocabulary import (
@@ -26,6 +25,7 @@ from vocable.encoder.output_vocabulary import (
     read_terms,
     write_terms,
 )
+from vocable.encoder.stream import encode
 from vocable.errors import ArgumentError, DataError, ModelError
 from vocable.search.explain import explain_texts, text_terms
 

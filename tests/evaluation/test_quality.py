@@ -10,7 +10,7 @@ from ir_measures import ScoredDoc
 from sentence_transformers import SparseEncoder
 
 from vocable.data import Document, Qrel, Query
-from vocable.encoder.encode import encode
+from vocable.encoder.stream import encode
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation import (
     Cost,

@@ -13,7 +13,7 @@ from sentence_transformers import SparseEncoder
 from sentence_transformers.base.modules import Router
 from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding
 
-from vocable.encoder.encode import encode
+from vocable.encoder.stream import encode
 from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, VectorsError
 from vocable.search.exact import ExactIndex

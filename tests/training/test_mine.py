@@ -11,8 +11,9 @@ import pytest
 from sentence_transformers import SparseEncoder
 
 from vocable.data import Document, Example, read_examples
-from vocable.encoder.encode import TextEncoder, encode
+from vocable.encoder.encode import TextEncoder
 from vocable.encoder.load import load
+from vocable.encoder.stream import encode
 from vocable.errors import ArgumentError, DataError, VectorsError
 from vocable.search.collection import build_collection
 from vocable.training import mine as rewrite

@@ -12,10 +12,10 @@ import torch
 from sentence_transformers import SparseEncoder
 from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding
 
-from vocable.encoder.encode import encode
 from vocable.encoder.fuse import splade_modules
 from vocable.encoder.load import load
 from vocable.encoder.roles import asymmetric, inference_free, static_embedding
+from vocable.encoder.stream import encode
 from vocable.errors import ModelError, RecipeError
 from vocable.training.recipe import Recipe, make_recipe
 from vocable.training.stages import ValidWeights, queries_learn_apart

@@ -5,8 +5,8 @@ import pytest
 from datasets import Dataset
 
 from vocable.encoder import stream
-from vocable.encoder.encode import encode
 from vocable.encoder.load import load
+from vocable.encoder.stream import encode
 from vocable.errors import ModelError
 from vocable.training import teachers as module
 from vocable.training.teachers import load_sparse_teacher

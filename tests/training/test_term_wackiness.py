@@ -12,8 +12,8 @@ from datasets import Dataset, DatasetDict
 from sentence_transformers import SparseEncoder
 from transformers import TrainerControl, TrainerState
 
-from vocable.encoder.encode import encode
 from vocable.encoder.roles import Role
+from vocable.encoder.stream import encode
 from vocable.objectives.regularizers import Regularizers
 from vocable.training.objective import Penalties, Sample
 from vocable.training.trainer import MeasureWackiness

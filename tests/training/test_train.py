@@ -11,7 +11,7 @@ import pytest
 import torch
 from sentence_transformers import SparseEncoder
 
-from vocable.encoder.encode import encode
+from vocable.encoder.stream import encode
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation import evaluate_system
 from vocable.training.recipe import Recipe, make_recipe

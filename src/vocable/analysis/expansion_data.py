@@ -21,10 +21,11 @@ from sentence_transformers import SparseEncoder
 
 from vocable.adapt.alignment import Surface, token_surfaces
 from vocable.analysis.expanders import Expander
-from vocable.encoder.encode import DType, encode
+from vocable.encoder.encode import DType
 from vocable.encoder.fuse import splade_modules
 from vocable.encoder.load import load
 from vocable.encoder.output_vocabulary import output_vocabulary
+from vocable.encoder.stream import encode
 from vocable.encoder.terms import Words, fingerprint, input_terms, special_columns, terms
 from vocable.errors import ArgumentError, VectorsError, check_texts
 from vocable.evaluation.wackiness import without_itself

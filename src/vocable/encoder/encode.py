@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
 
@@ -23,8 +22,6 @@ from vocable.encoder.output_vocabulary import output_layer
 from vocable.encoder.roles import PROMPTS, Role, own_prompt, route, static_embedding, static_lookup
 from vocable.errors import ArgumentError, check_texts
 from vocable.vectors import check_limits, prune
-
-logger = logging.getLogger(__name__)
 
 DType = Literal["auto", "float32", "bfloat16"]
 
@@ -141,46 +138,6 @@ class TextEncoder:
         options = {"return_attention_mask": False, "return_token_type_ids": False, "verbose": False}
         ids: list[list[int]] = tokenizer(prompted, add_special_tokens=special, **options)["input_ids"]
         return ids
-
-
-def encode(
-    model: SparseEncoder,
-    texts: Sequence[str],
-    role: Role = "document",
-    *,
-    top_k: int | None = None,
-    min_weight: float = 0.0,
-    mass: float | None = None,
-    dtype: DType = "auto",
-    max_length: int | None = None,
-) -> csr_array:
-    """Encode texts with a model from `vocable.load`.
-
-    Args:
-        model: a fused SparseEncoder (a stock one works, slower); it is not changed.
-        texts: b texts; one without a word gives what the model makes of its special tokens.
-        role: "query" or "document": chooses the model's prompt, `Router` route and length.
-        top_k: keep only the k heaviest terms of a text; by default what the model's configuration has for the role
-            under `active_terms`, or its `max_active_dims`, if it has either.
-        min_weight: drop lighter terms.
-        mass: keep only the fewest terms that together have this share of the text's total weight.
-        dtype: "auto" computes in bfloat16 where the device has it natively, in float32 elsewhere.
-        max_length: tokens of a text, in place of the model's own length for the role; longer texts are cut, with a
-            warning that counts them.
-
-    Returns:
-        [b, v] csr_array of float32 weights > 0, indices sorted.
-
-    Raises:
-        ArgumentError: an argument out of its range.
-    """
-    encoder = TextEncoder(
-        model, role, top_k=top_k, min_weight=min_weight, mass=mass, dtype=dtype, max_length=max_length
-    )
-    vectors = encoder.encode(texts)
-    if encoder.truncated:
-        logger.warning("%d of %d texts were cut at %d tokens", encoder.truncated, len(texts), encoder.max_length)
-    return vectors
 
 
 def _in_dtype(model: SparseEncoder, dtype: DType) -> SparseEncoder:

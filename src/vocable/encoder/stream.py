@@ -6,15 +6,16 @@ A part is counted after it is on disk: a kill loses one part at most and doubles
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, cast, overload
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +27,6 @@ from torch import nn
 
 from vocable.data import BadLines, Document, read_corpus, read_queries
 from vocable.encoder.encode import DType, TextEncoder
-from vocable.encoder.encode import encode as encode_texts
 from vocable.encoder.fuse import splade_modules
 from vocable.encoder.load import BUILT_IN
 from vocable.encoder.roles import Role
@@ -37,6 +37,8 @@ from vocable.storage import ANOTHER, finish, finished, read_record, replacing, r
 from vocable.storage import fingerprint as inputs_fingerprint
 from vocable.tables import counted
 from vocable.vectors import VectorsMeta, write_vectors
+
+logger = logging.getLogger(__name__)
 
 PART_SIZE = 2048  # texts in a part: what a kill can lose
 PROGRESS = "progress.json"
@@ -77,7 +79,6 @@ class EncodedCorpus(NamedTuple):
         return self.texts / self.seconds if self.seconds else 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """Return the counts as JSON values."""
         names = ("texts", "seconds", "texts_per_second", "truncated", "empty", "bad_lines")
         return {name: getattr(self, name) for name in names}
 
@@ -92,34 +93,6 @@ class EncodedCorpus(NamedTuple):
         return "\n".join(lines)
 
 
-@overload
-def encode(
-    model: SparseEncoder,
-    texts: Sequence[str],
-    role: Role = "document",
-    *,
-    top_k: int | None = None,
-    min_weight: float = 0.0,
-    mass: float | None = None,
-    dtype: DType = "auto",
-    max_length: int | None = None,
-) -> csr_array: ...
-@overload
-def encode(
-    model: SparseEncoder,
-    texts: str | Path,
-    role: Role = "document",
-    *,
-    output: str | Path,
-    shard: str | tuple[int, int] = "1/1",
-    top_k: int | None = None,
-    min_weight: float = 0.0,
-    mass: float | None = None,
-    dtype: DType = "auto",
-    max_length: int | None = None,
-    skip_bad: int = 0,
-    name: str | None = None,
-) -> EncodedCorpus: ...
 def encode(
     model: SparseEncoder,
     texts: Sequence[str] | str | Path,
@@ -138,9 +111,9 @@ def encode(
     """Encode texts, in memory or into Parquet files of vectors; a killed call with an output goes on when repeated.
 
     Args:
-        model: from `vocable.load`; it is not changed.
-        texts: a list; with `output`, the source of the documents, or of queries where that is the role
-            (`vocable.data` lists the sources).
+        model: from `vocable.load` (a stock SparseEncoder works, slower); it is not changed.
+        texts: b texts, of which one without a word gives what the model makes of its special tokens; with `output`, the
+            source of the documents, or of queries where that is the role (`vocable.data` lists the sources).
         role: "query" or "document": chooses the model's prompt, `Router` route and length.
         output: the folder for the vectors; there only when it is whole. One that the same call has made is left as it
             is.
@@ -150,7 +123,8 @@ def encode(
         min_weight: drop lighter terms.
         mass: keep only the fewest terms that together have this share of the text's total weight.
         dtype: "auto" computes in bfloat16 where the device has it natively, in float32 elsewhere.
-        max_length: tokens of a text, in place of the model's own length for the role; longer texts are cut and counted.
+        max_length: tokens of a text, in place of the model's own length for the role; longer texts are cut, and counted
+            in a warning or in the result.
         skip_bad: with `output`, how many bad lines are tolerated, and left out.
         name: with `output`, of the model, written down with the vectors; by default where it was loaded from.
 
@@ -162,10 +136,15 @@ def encode(
         DataError: a source that cannot be read, or a bad line too many.
         VectorsError: the work in progress was made from other texts, or is damaged.
     """
-    limits: dict[str, Any] = {"top_k": top_k, "min_weight": min_weight, "mass": mass}
-    limits |= {"dtype": dtype, "max_length": max_length}
+    encoder = TextEncoder(
+        model, role, top_k=top_k, min_weight=min_weight, mass=mass, dtype=dtype, max_length=max_length
+    )
     if output is None:
-        return encode_texts(model, cast(Sequence[str], texts), role, **limits)
+        vectors = encoder.encode(cast(Sequence[str], texts))
+        if encoder.truncated:
+            cut = encoder.truncated, vectors.shape[0], encoder.max_length
+            logger.warning("%d of %d texts were cut at %d tokens", *cut)
+        return vectors
     if not isinstance(texts, str | Path):
         raise ArgumentError("with output, texts is the source of the texts: a file or another place")
     part, bad = parse_shard(shard) if isinstance(shard, str) else shard, BadLines(skip_bad)
@@ -174,21 +153,13 @@ def encode(
         if role == "document"
         else (Document(query.id, query.text) for query in read_queries(texts, bad=bad))
     )
-    encoder = TextEncoder(model, role, **limits)
     done = encode_stream(encoder, documents, output, model=name or model_name(model), source=str(texts), shard=part)
     counts = done.texts, done.seconds, done.truncated, done.empty
     return EncodedCorpus(*counts, encoder.max_length, bad.count, bad.first or "")
 
 
 def parse_shard(text: str) -> tuple[int, int]:
-    """Return the two numbers of "3/8".
-
-    >>> parse_shard("3/8")
-    (3, 8)
-
-    Raises:
-        ArgumentError: it is something else.
-    """
+    """Return the two numbers of "3/8"; raises `ArgumentError` for anything else."""
     part, slash, parts = text.partition("/")
     if not (slash and part.isdecimal() and parts.isdecimal()):
         raise ArgumentError(f"shard is i/m, as 3/8 for the third of eight, not {text!r}")
@@ -225,18 +196,15 @@ def encode_stream(
 ) -> StreamProgress:
     """Encode `documents` into `folder/part-*.parquet`, going on where an earlier call with the same settings stopped.
 
+    The folder is there only when it is whole; one made with the same settings is left as it is. The counts, which are
+    returned, include those of earlier calls.
+
     Args:
-        encoder: the model, its role and its settings.
         documents: read once and never held; a resumed call must be given the same documents in the same order.
-        folder: the result; there only when it is whole. A result made with the same settings is left as it is.
-        model: the model's name or path, written down with the vectors.
-        source: the corpus' name, written down; if it is local, a change of its files is noticed.
+        model, source: the model's and the corpus' names, written down; a change of a local corpus' files is noticed.
         shard: (i, m) encodes every m-th document from the i-th on.
         keep_texts: also keep the texts themselves, as `part-*.arrow`.
         title, total: of the progress bar.
-
-    Returns:
-        the counts, earlier calls included.
 
     Raises:
         ArgumentError: an impossible shard, or the folder or the work in progress was made with other settings.
@@ -257,7 +225,21 @@ def encode_stream(
         advance(done.texts)
         # Without documents there is still one part, an empty one: a shard of a small corpus is readable, too.
         while (part := list(islice(stream, PART_SIZE))) or not done.parts:
-            _encode_part(encoder, part, work, meta, keep_texts, done, advance)
+            started, truncated = time.perf_counter(), encoder.truncated
+            vectors = encoder.encode([document.full for document in part], advance)
+            name = f"part-{done.parts:05d}"
+            write_vectors(work / f"{name}.parquet", [document.id for document in part], vectors, meta)
+            if keep_texts:
+                columns = {field: [getattr(document, field) for document in part] for field in TEXT_SCHEMA.names}
+                with replacing(work / f"{name}.arrow") as file, ipc.new_file(file, TEXT_SCHEMA) as writer:
+                    writer.write_table(pa.table(columns, schema=TEXT_SCHEMA))
+            done.parts += 1
+            done.texts += len(part)
+            done.truncated += encoder.truncated - truncated
+            done.empty += int((np.diff(vectors.indptr) == 0).sum())
+            done.seconds += time.perf_counter() - started
+            done.last_id = part[-1].id if part else ""
+            write_record(work / PROGRESS, done)
         finish(work, folder, work)
     return done
 
@@ -281,7 +263,7 @@ def stream_settings(
 
 
 def read_progress(folder: str | Path) -> StreamProgress:
-    """Return what has been done in `folder`, nothing if it does not say; raise `VectorsError` if it is damaged."""
+    """Return what has been done in `folder`; nothing if it does not say."""
     path = Path(folder) / PROGRESS
     return read_record(path, StreamProgress) if path.exists() else StreamProgress()
 
@@ -293,29 +275,3 @@ def checksum(model: nn.Module) -> str:
         content = parameter.detach().cpu().contiguous().view(-1).view(torch.uint8)
         total = zlib.crc32(content.numpy().data, total)
     return f"{total:08x}"
-
-
-def _encode_part(
-    encoder: TextEncoder,
-    part: list[Document],
-    work: Path,
-    meta: VectorsMeta,
-    keep_texts: bool,
-    done: StreamProgress,
-    advance: Callable[[int], object],
-) -> None:
-    started, truncated = time.perf_counter(), encoder.truncated
-    vectors = encoder.encode([document.full for document in part], advance)
-    name = f"part-{done.parts:05d}"
-    write_vectors(work / f"{name}.parquet", [document.id for document in part], vectors, meta)
-    if keep_texts:
-        columns = {"id": [d.id for d in part], "title": [d.title for d in part], "text": [d.text for d in part]}
-        with replacing(work / f"{name}.arrow") as file, ipc.new_file(file, TEXT_SCHEMA) as writer:
-            writer.write_table(pa.table(columns, schema=TEXT_SCHEMA))
-    done.parts += 1
-    done.texts += len(part)
-    done.truncated += encoder.truncated - truncated
-    done.empty += int((np.diff(vectors.indptr) == 0).sum())
-    done.seconds += time.perf_counter() - started
-    done.last_id = part[-1].id if part else ""
-    write_record(work / PROGRESS, done)

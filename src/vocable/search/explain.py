@@ -17,10 +17,10 @@ import numpy as np
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
-from vocable.encoder.encode import encode
 from vocable.encoder.fuse import splade_modules
 from vocable.encoder.output_vocabulary import output_vocabulary
 from vocable.encoder.roles import Role
+from vocable.encoder.stream import encode
 from vocable.encoder.terms import input_terms, terms
 from vocable.errors import ArgumentError, VectorsError
 from vocable.tables import Table, Tabular, counted
