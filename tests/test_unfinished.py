@@ -228,11 +228,11 @@ def test_fingerprints_of_local_files_alone(tmp_path: Path) -> None:
     file = tmp_path / "qrels" / "test.tsv"
     file.write_text("x")
     first = fingerprint(f"beir:{tmp_path}")
-    assert first == fingerprint(tmp_path)
+    assert first == fingerprint(tmp_path) == fingerprint(f"beir:{tmp_path}#test")
     assert len(first) == 8
     os.utime(file, (1, 1))
     assert fingerprint(tmp_path) != first
-    assert [fingerprint(name) for name in ("hf:org/name", "-", "pydocs:", tmp_path / "nowhere")] == [""] * 4
+    assert [fingerprint(name) for name in ("hf:org/name", "-", "pydocs:", "", tmp_path / "nowhere")] == [""] * 5
     assert fingerprint(file, "-") == fingerprint(file) != ""
 
 

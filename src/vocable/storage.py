@@ -298,8 +298,8 @@ def fingerprint(*sources: str | os.PathLike[str]) -> str:
     Callers put it among the settings of `resumable` as `inputs`.
     """
     entries = []
-    for source in sources:
-        path = Path(str(source).removeprefix("beir:"))
+    for source in filter(None, map(str, sources)):
+        path = Path(source.removeprefix("beir:").partition("#")[0])
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
             if file.is_file():
                 state = file.stat()
