@@ -33,27 +33,25 @@ class _Rate(ProgressColumn):
 
 
 @contextmanager
-def progress(
-    title: str, total: int | None = None, *, console: Console | None = None
-) -> Iterator[Callable[[int], None]]:
+def progress(title: str, total: int | None = None, *, console: Console | None = None) -> Iterator[Callable[..., None]]:
     """Show a bar that the yielded `advance(done)` moves on by `done` of `total` pieces of work.
 
-    It appears after a second, is gone when the context ends, and is not there at all where stderr is not a terminal or
-    inside another bar. Without a total it counts.
+    `advance(done, more=text)` also has it say something else. It appears after a second, is gone when the context ends,
+    and is not there at all where stderr is not a terminal or inside another bar. Without a total it counts.
     """
     console = console or Console(stderr=True)
     if not console.is_terminal or not _shown.acquire(blocking=False):
-        yield lambda done: None
+        yield lambda done, more="": None
         return
     ends = TimeElapsedColumn() if total is None else TimeRemainingColumn()
     columns = TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), _Rate(), ends
-    bar = Progress(*columns, console=console, transient=True)
-    task = bar.add_task(title, total=total)
+    bar = Progress(*columns, TextColumn("{task.fields[more]}"), console=console, transient=True)
+    task = bar.add_task(title, total=total, more="")
     patience = Timer(PATIENCE, bar.start)
     patience.daemon = True
     patience.start()
     try:
-        yield lambda done: bar.advance(task, done)
+        yield lambda done, **more: bar.update(task, advance=done, **more)
     finally:
         patience.cancel()
         patience.join()  # it may be about to start the bar

@@ -18,8 +18,9 @@ from vocable.encoder.roles import asymmetric, inference_free, static_embedding
 from vocable.encoder.stream import encode
 from vocable.errors import ModelError, RecipeError
 from vocable.training.recipe import Recipe, make_recipe
-from vocable.training.stages import ValidWeights, queries_learn_apart
+from vocable.training.stages import queries_learn_apart
 from vocable.training.train import train
+from vocable.training.trainer import ValidWeights
 
 
 @pytest.fixture

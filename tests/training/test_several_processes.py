@@ -24,7 +24,7 @@ import torch
 torch.set_num_threads(1)
 from vocable.encoder.load import load
 from vocable.errors import CollapseError, DataError
-from vocable.training import processes, variants
+from vocable.training import processes, trainer
 from vocable.training.batch_statistics import Monitor
 from vocable.training.recipe import read_recipe
 from vocable.training.train import train
@@ -57,8 +57,8 @@ def reason(call, *arguments, **options):
         return f"{type(error).__name__}: {error}"
 
 
-seen, evaluate_system = Monitor.see, variants.evaluate_system
-variants.evaluate_system = counted
+seen, evaluate_system = Monitor.see, trainer.evaluate_system
+trainer.evaluate_system = counted
 for who in (0, 0, 1):  # the second time it is the folder that says so
     spoil(who)
     said.append(reason(train, read_recipe(recipe), folder / f"spoiled-{who}"))

@@ -90,7 +90,7 @@ def test_it_is_measured_every_so_many_steps_and_by_no_forward_pass(
     for step in range(5):
         toy_model.train()
         state = TrainerState(global_step=step)
-        callback.on_step_begin(None, state, TrainerControl(), toy_model)
+        callback.on_step_begin(None, state, TrainerControl(), model=toy_model)
         assert toy_model.training
         measured[step] = {role: penalties.wackiness(role).clone() for role in parts.needing("wackiness")}
         with torch.no_grad():  # another model in every step

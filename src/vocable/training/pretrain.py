@@ -31,7 +31,7 @@ from transformers import (
     TrainerState,
     TrainingArguments,
 )
-from transformers.trainer_callback import PrinterCallback, ProgressCallback
+from transformers.trainer_callback import PrinterCallback
 
 from vocable.encoder.encode import in_bfloat16
 from vocable.encoder.fuse import copy_with, parts, without_logits
@@ -41,8 +41,8 @@ from vocable.encoder.terms import splitter
 from vocable.errors import ArgumentError, DataError, ModelError, check_texts
 from vocable.training.mlm import HeldOut, MaskedWindows, Masker, collate, hidden_tokens, mean_cross_entropy
 from vocable.training.mlm import split as split_windows
-from vocable.training.recipe import PretrainSettings
-from vocable.training.trainer import ProgressLog, last_checkpoint, set_dropout
+from vocable.training.recipe import PretrainSettings, first_mistake
+from vocable.training.trainer import ProgressLog, last_checkpoint, log_beside_loss, set_dropout
 from vocable.training.windows import WordAlignment, write_windows
 
 LOG = "log.jsonl"  # in the folder of a run
@@ -116,13 +116,8 @@ def _checked(settings: dict[str, Any]) -> PretrainSettings:
     try:
         return PretrainSettings.model_validate({**given, "texts": ["-"]})
     except ValidationError as error:
-        first = error.errors()[0]
-        key, message = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
-        if first["type"] == "unknown_key":
-            raise ArgumentError(f"{first['ctx']['key']}: {message}") from error
-        if first["type"] == "missing":
-            raise ArgumentError(f"pretrain needs {key}") from error
-        raise ArgumentError(f"{key}: {message}, not {first['input']!r}" if key else message) from error
+        keys, message = first_mistake(error, given)
+        raise ArgumentError(": ".join([*map(str, keys), message])) from error
 
 
 def _pretrain(
@@ -158,8 +153,7 @@ def _pretrain(
         )
         trainer.decoder, trainer.schedule_steps = decoder, settings.schedule_steps
         trainer.model_accepts_loss_kwargs = False  # the loss is a mean: accumulated steps are averaged
-        for callback in (PrinterCallback, ProgressCallback):
-            trainer.remove_callback(callback)
+        trainer.remove_callback(PrinterCallback)
         trainer.add_callback(_LogHeldOut(trainer, held_out))
         trainer.add_callback(ProgressLog("pretrain", folder / LOG))
         trainer.train(resume_from_checkpoint=last_checkpoint(folder))
@@ -176,10 +170,7 @@ def _pretrain(
 
 
 def _check_task(
-    mlm: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    settings: PretrainSettings,
-    new: NDArray[np.bool_] | None,
+    mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, settings: PretrainSettings, new: NDArray[np.bool_] | None
 ) -> None:
     """Make sure that what is masked can be guessed."""
     if tokenizer.mask_token_id is None:
@@ -265,13 +256,7 @@ class _MaskedTrainer(Trainer):
     def _get_train_sampler(self, train_dataset: Dataset[Any] | None = None) -> SequentialSampler:
         return SequentialSampler(self.train_dataset)  # the data set is already in the order of the run
 
-    def compute_loss(
-        self,
-        model: nn.Module,
-        inputs: dict[str, Tensor],
-        return_outputs: bool = False,
-        num_items_in_batch: Tensor | None = None,
-    ) -> Tensor:
+    def compute_loss(self, model: nn.Module, inputs: dict[str, Tensor], **others: Any) -> Tensor:
         """Cross-entropy over the masked positions only."""
         states, labels = hidden_tokens(model, inputs)
         return mean_cross_entropy(states, self.decoder.weight, self.decoder.bias, labels)
@@ -283,23 +268,14 @@ class _LogHeldOut(TrainerCallback):
     def __init__(self, trainer: _MaskedTrainer, held_out: HeldOut) -> None:
         self._trainer, self._held_out = trainer, held_out
 
-    def on_step_end(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        model: PreTrainedModel | None = None,
-        **kwargs: Any,
-    ) -> None:
-        if model is None or not control.should_save:
+    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if not control.should_save:
             return
-        guesses = self._held_out.guess(model, self._trainer.decoder)
+        guesses = self._held_out.guess(kwargs["model"], self._trainer.decoder)
         figures = {
             f"held_out_{name}" if group == "all" else f"held_out_{name}_{group.replace(' ', '_')}": getattr(found, name)
             for group, found in guesses.items()
             for name in ("loss", "accuracy")
         }
         if figures:
-            loss_is_due = control.should_log
-            self._trainer.log(figures)
-            control.should_log = loss_is_due  # the trainer takes any log for that of the loss
+            log_beside_loss(self._trainer, figures, control)

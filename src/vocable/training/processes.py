@@ -2,7 +2,7 @@
 
 Process 0 alone writes what all read. In one process without `torchrun` nothing here does anything.
 
-Letters: b texts of this process, p processes, v terms.
+Letters: b texts of this process, p processes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from sentence_transformers.util.distributed import all_gather, get_rank, get_world_size
@@ -39,14 +39,12 @@ def join() -> None:
 
 def is_first() -> bool:
     """Whether this is process 0, or the only one."""
-    rank: int = get_rank()
-    return rank == 0
+    return bool(get_rank() == 0)
 
 
 def count() -> int:
     """How many processes there are."""
-    size: int = get_world_size()
-    return size
+    return int(get_world_size())
 
 
 def wait() -> None:
@@ -79,8 +77,7 @@ def by_first(make: Callable[[], T]) -> T:
     with first_alone():
         if is_first():
             made = make()
-    found: T = from_first(made)
-    return found
+    return cast(T, from_first(made))
 
 
 def from_first(value: Any) -> Any:
@@ -89,12 +86,6 @@ def from_first(value: Any) -> Any:
     if count() > 1:
         distributed.broadcast_object_list(box, src=0)
     return box[0]
-
-
-def take_over(values: Tensor) -> None:
-    """Give all processes the `values` that process 0 has, in place."""
-    if count() > 1:
-        distributed.broadcast(values, src=0)
 
 
 def gathered(rows: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AliasChoices,
@@ -436,27 +436,22 @@ def make_recipe(
     try:
         return Recipe.model_validate(values)
     except ValidationError as error:
-        first, *others = error.errors()
-        keys, message = _located_error(first, values)
+        others = error.error_count() - 1
+        keys, message = first_mistake(error, values)
         key = ".".join(map(str, keys))
         line = None
         if file is not None and not any(f"{key}.".startswith(f"{one}.") for one in changed):
             line = line_of(file, keys)
         where = ": ".join(filter(None, [name if line is None else f"{name}:{line}", key]))
-        more = f" (and {len(others)} more)" if others else ""
+        more = f" (and {others} more)" if others else ""
         raise RecipeError(f"{where}: {message}{more}") from error
 
 
-class WorkSettings(TypedDict):
-    """The arguments with which `vocable.storage.resumable` and `finished` know a recipe's output."""
+def work_settings(recipe: Recipe) -> dict[str, Any]:
+    """Return the arguments with which `vocable.storage.resumable` and `finished` know a recipe's output.
 
-    settings: dict[str, Any]
-    name: str
-    upgrade: Callable[[dict[str, Any]], dict[str, Any]]
-
-
-def work_settings(recipe: Recipe) -> WorkSettings:
-    """Return a recipe as the settings of a work folder; a key that recipes did not have then counts as its default."""
+    A key that recipes did not have when the output was made counts as its default.
+    """
 
     def upgraded(values: dict[str, Any]) -> dict[str, Any]:
         try:
@@ -464,11 +459,12 @@ def work_settings(recipe: Recipe) -> WorkSettings:
         except ValidationError:
             return values
 
-    return WorkSettings(settings=recipe.model_dump(mode="json"), name=RECIPE, upgrade=upgraded)
+    return {"settings": recipe.model_dump(mode="json"), "name": RECIPE, "upgrade": upgraded}
 
 
-def _located_error(error: Any, values: Any) -> tuple[list[str | int], str]:
-    """Return the path of the key that an error is about, without the names of union members, and its message."""
+def first_mistake(failure: ValidationError, values: Any) -> tuple[list[str | int], str]:
+    """Return the path of the key that the first error is about, without names of union members, and its message."""
+    error: Any = failure.errors()[0]
     keys: list[str | int] = []
     loc = [key for key in error["loc"] if key != "[key]"]  # which says that the key before it is wrong
     if error["type"] == "unknown_key":

@@ -6,10 +6,8 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 
-import torch
 from sentence_transformers import SparseEncoder
 from sentence_transformers.base.modules import Router
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from vocable.adapt.calibrate import calibrate
 from vocable.adapt.expand import expand
@@ -20,7 +18,7 @@ from vocable.data import read_texts
 from vocable.encoder.fuse import copy_with, parts
 from vocable.encoder.load import load, save_model
 from vocable.encoder.provenance import record
-from vocable.encoder.roles import asymmetric, inference_free, route, trainable_tables
+from vocable.encoder.roles import asymmetric, inference_free, route
 from vocable.training.pretrain import pretrain
 from vocable.training.recipe import QuerySettings, Recipe
 
@@ -31,14 +29,8 @@ PRETRAIN = "pretrain"  # the folder of pre-training within that of the run
 def carry_out_stages(recipe: Recipe, work: Path) -> str:
     """Carry out the stages before the retrieval training, and return the name of the result.
 
-    Args:
-        work: the run's folder. Pre-training goes on from its checkpoints there, and what is finished is used as it is.
-
-    Returns:
-        `recipe.model` itself where the recipe has no such stage, else a folder in `work`.
-
-    Raises:
-        DataError, ModelError, ArgumentError: as the verbs of the stages do.
+    It is `recipe.model` itself where the recipe has no such stage, else a folder in `work`, the run's folder, where
+    pre-training goes on from its checkpoints, and what is finished is used as it is.
     """
     name = recipe.model
     stages = (recipe.lowercase, recipe.transfer, recipe.expand, recipe.rescale, recipe.pretrain, recipe.calibrate)
@@ -101,25 +93,3 @@ def queries_learn_apart(model: SparseEncoder) -> bool:
     return isinstance(first, Router) and any(
         weight.requires_grad for module in route(model, "query") for weight in module.parameters()
     )
-
-
-class ValidWeights(TrainerCallback):
-    """After every step, no looked-up weight is negative, and special tokens weigh nothing.
-
-    A sparse vector has no negative weights: what the training would gain by them, a search would lose.
-    """
-
-    @torch.no_grad()
-    def on_step_end(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        model: SparseEncoder | None = None,
-        **kwargs: object,
-    ) -> None:
-        if model is None:
-            return
-        for table in trainable_tables(model):
-            table.weight.clamp_(min=0)
-            table.weight[table.tokenizer.all_special_ids] = 0

@@ -11,13 +11,12 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import overload
 
 import torch
 from sentence_transformers import SparseEncoder
 from sentence_transformers.base.sampler import BatchSamplers
 from sentence_transformers.sparse_encoder import SparseEncoderTrainer, SparseEncoderTrainingArguments
-from transformers.trainer_callback import PrinterCallback, ProgressCallback
+from transformers.trainer_callback import PrinterCallback
 
 from vocable.encoder.encode import in_bfloat16
 from vocable.encoder.fuse import every_pooling_allowed, splade_modules
@@ -32,21 +31,14 @@ from vocable.training.data import InOrder, load_training_data
 from vocable.training.guard import Guard, refuse_stopped
 from vocable.training.objective import make_objective
 from vocable.training.recipe import Recipe, SavedSettings, read_recipe, work_settings
-from vocable.training.stages import (
-    PARAMETERS,
-    PRETRAIN,
-    PROBE_TEXTS,
-    ValidWeights,
-    carry_out_stages,
-    queries_learn_apart,
-)
+from vocable.training.stages import PARAMETERS, PRETRAIN, PROBE_TEXTS, carry_out_stages, queries_learn_apart
 from vocable.training.trainer import (
     QUEUE_FILE,
     EvaluateDuringTraining,
     MeasureWackiness,
-    MomentumState,
     ObjectiveState,
     ProgressLog,
+    ValidWeights,
     last_checkpoint,
     set_dropout,
 )
@@ -55,20 +47,6 @@ from vocable.training.variants import TrainingResults, effectiveness_against_flo
 LOG = "log.jsonl"  # beside the model, as is the recipe
 
 
-@overload
-def train(recipe: Recipe, output: str | Path, *, resume: bool = True) -> SparseEncoder: ...
-@overload
-def train(
-    recipe: str | Path,
-    output: str | Path,
-    *,
-    variant: str | None = None,
-    variants: Sequence[str] | str | None = None,
-    overrides: Sequence[str] = (),
-    sweep: str | None = None,
-    figure: str | Path | None = None,
-    resume: bool = True,
-) -> SparseEncoder | TrainingResults: ...
 def train(
     recipe: Recipe | str | Path,
     output: str | Path,
@@ -176,20 +154,16 @@ def _fine_tune(model: SparseEncoder, recipe: Recipe, work: Path) -> None:
         _arguments(model, recipe, columns, work / "train"),
         train_dataset=data.examples,
         loss=objective,
-        callbacks=[ObjectiveState(objective), ValidWeights()],
+        callbacks=[ValidWeights(), ObjectiveState(objective)],
     )
-    for callback in (PrinterCallback, ProgressCallback):
-        trainer.remove_callback(callback)
+    trainer.remove_callback(PrinterCallback)
     texts = next(iter(data.examples.values()))[:PROBE_TEXTS]["positive"]
     if measured := settings.regularizers.needing("wackiness"):
         trainer.add_callback(MeasureWackiness(objective.penalties, measured, data.examples, recipe.seed))
-    if objective.momentum is not None:
-        trainer.add_callback(MomentumState(objective.momentum))
     trainer.add_callback(guard := Guard(recipe, model, texts, monitor, work))
     if processes.is_first():
         if recipe.evaluation is not None and recipe.evaluation.every is not None:
-            places = [recipe.place(place) for place in recipe.evaluation.datasets]
-            trainer.add_callback(EvaluateDuringTraining(recipe.evaluation, places, trainer))
+            trainer.add_callback(EvaluateDuringTraining(recipe, recipe.evaluation.every, trainer))
         trainer.add_callback(ProgressLog("train", work / LOG, monitor.figures))
     with every_pooling_allowed():  # the trainer opens its checkpoints with stock classes
         then = None if objective.momentum is None else QUEUE_FILE

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, cast
 
+import torch
 from datasets import DatasetDict
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from safetensors.torch import load_file, save
 from sentence_transformers import SparseEncoder
 from torch import nn
@@ -21,13 +22,15 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
+from vocable.encoder.roles import Role, trainable_tables
 from vocable.evaluation import evaluate_system
+from vocable.evaluation.quality import Evaluation
 from vocable.objectives.regularizers import OneSide, WackinessFlops
+from vocable.progress import progress
 from vocable.storage import replacing
 from vocable.training import processes
-from vocable.training.momentum import Momentum
 from vocable.training.objective import Objective, Penalties, Sample
-from vocable.training.recipe import EvaluationSettings
+from vocable.training.recipe import Recipe
 
 NAME = re.compile(r"checkpoint-(\d+)")
 WRITTEN_LAST = "trainer_state.json"
@@ -37,19 +40,22 @@ QUEUE_FILE = "momentum.safetensors"  # in a checkpoint, of the queue
 def last_checkpoint(folder: Path, then: str | None = None) -> str | None:
     """Return the newest whole checkpoint of the host trainer in `folder`: one with its state, which is written last.
 
-    Args:
-        then: a file that we write after it, all at once, where there is one.
+    Where there is a file that we write after it, all at once, `then` is its name.
     """
     steps = {int(found[1]): path for path in folder.glob("checkpoint-*") if (found := NAME.fullmatch(path.name))}
-    return next((str(steps[step]) for step in sorted(steps, reverse=True) if _is_whole(steps[step], then)), None)
+    for _, checkpoint in sorted(steps.items(), reverse=True):
+        with suppress(OSError, ValueError):
+            json.loads((checkpoint / WRITTEN_LAST).read_bytes())
+            if then is None or (checkpoint / then).exists():
+                return str(checkpoint)
+    return None
 
 
-def _is_whole(checkpoint: Path, then: str | None) -> bool:
-    try:
-        json.loads((checkpoint / WRITTEN_LAST).read_bytes())
-    except (OSError, ValueError):
-        return False
-    return then is None or (checkpoint / then).exists()
+def log_beside_loss(trainer: Any, figures: dict[str, float], control: TrainerControl) -> None:
+    """Log figures in a step, whether or not its loss is logged: the trainer takes any log for that of the loss."""
+    loss_is_due = control.should_log
+    trainer.log(figures)
+    control.should_log = loss_is_due
 
 
 _QUIET = {"epoch", "total_flos", "train_runtime", "train_samples_per_second", "train_steps_per_second", "train_loss"}
@@ -62,55 +68,34 @@ class ProgressLog(TrainerCallback):
     """
 
     def __init__(self, title: str, log_file: Path, more: Callable[[], dict[str, float]] = dict) -> None:
-        self._log_file, self._more = log_file, more
-        self._task: Any = None
-        self._progress = Progress(
-            TextColumn(title),
-            BarColumn(bar_width=20),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[figures]}"),
-            console=(console := Console(stderr=True)),
-            disable=not console.is_terminal,
-        )
+        self._title, self._log_file, self._more = title, log_file, more
+        self._bar = ExitStack()
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self._log_file.exists():  # what a killed run logged after its last checkpoint comes again
             lines = self._log_file.read_text(encoding="utf-8").splitlines(keepends=True)
             kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= state.global_step]
             with replacing(self._log_file) as file:
                 file.write("".join(kept).encode())
-        self._progress.start()
-        self._task = self._progress.add_task("", total=state.max_steps, completed=state.global_step, figures="")
+        self._advance = self._bar.enter_context(progress(self._title, state.max_steps))
+        self._advance(state.global_step)
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        self._progress.update(self._task, completed=state.global_step)
+    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self._advance(1)
 
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, float] | None = None,
-        **kwargs: Any,
-    ) -> None:
-        figures = {key: value for key, value in (logs or {}).items() if key not in _QUIET}
+    def on_log(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        figures = {key: value for key, value in kwargs["logs"].items() if key not in _QUIET}
         if not figures:
             return
         if "loss" in figures:
             figures |= self._more()
         with self._log_file.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"step": state.global_step, **figures}) + "\n")
-        if self._task is not None:
-            shown = " ".join(f"{key} {value:.4g}" for key, value in figures.items() if isinstance(value, float))
-            self._progress.update(self._task, figures=shown)
+        shown = " ".join(f"{key} {value:.4g}" for key, value in figures.items() if isinstance(value, float))
+        self._advance(0, more=shown)
 
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        self._progress.stop()
+    def on_train_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self._bar.close()
 
 
 def short_name(place: str) -> str:
@@ -123,76 +108,62 @@ def short_name(place: str) -> str:
     return PurePath(rest).name if scheme == "beir" else rest or place
 
 
+def evaluations(model: SparseEncoder, recipe: Recipe) -> Iterator[tuple[str, Evaluation]]:
+    """Evaluate on each dataset of a recipe; in front of an evaluation what its measures' names begin with."""
+    if recipe.evaluation is None:
+        return
+    for place in recipe.evaluation.datasets:
+        prefix = f"{short_name(place)} " if len(recipe.evaluation.datasets) > 1 else ""
+        yield prefix, evaluate_system(model, recipe.place(place), recipe.evaluation.measures)
+
+
 class EvaluateDuringTraining(TrainerCallback):
     """Every so many steps, search whole datasets and log the measures, those of several with the dataset's name."""
 
-    def __init__(self, settings: EvaluationSettings, datasets: list[str], trainer: Any) -> None:
-        self._settings, self._datasets, self._trainer = settings, datasets, trainer
+    def __init__(self, recipe: Recipe, every: int, trainer: Any) -> None:
+        self._recipe, self._every, self._trainer = recipe, every, trainer
 
-    def on_step_end(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        model: SparseEncoder | None = None,
-        **kwargs: Any,
-    ) -> None:
-        if model is None or state.global_step % self._settings.every:
-            return
-        found: dict[str, float] = {}
-        for dataset in self._datasets:
-            prefix = f"{short_name(dataset)} " if len(self._datasets) > 1 else ""
-            values = evaluate_system(model, dataset, self._settings.measures).values
-            found |= {f"{prefix}{measure}": value for measure, value in values.items()}
-        model.train()
-        loss_is_due = control.should_log
-        self._trainer.log(found)
-        control.should_log = loss_is_due  # the trainer takes any log for that of the loss
+    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if state.global_step % self._every == 0:
+            found: dict[str, float] = {}
+            for prefix, evaluation in evaluations(kwargs["model"], self._recipe):
+                found |= {f"{prefix}{measure}": value for measure, value in evaluation.values.items()}
+            kwargs["model"].train()
+            log_beside_loss(self._trainer, found, control)
 
 
 class ObjectiveState(TrainerCallback, ExportableState):
-    """Tells the objective which step it is, and keeps its state in the checkpoints, in `trainer_state.json`."""
+    """Tells the objective which step it is, has its momentum follow, and keeps its state in the checkpoints.
+
+    That of the penalties is in `trainer_state.json`, that of the momentum in a file of its own, written last.
+    """
 
     def __init__(self, objective: Objective) -> None:
-        self._objective = objective
+        self._objective, self._momentum = objective, objective.momentum
 
     def state(self) -> dict[str, Any]:
         """What the trainer writes down."""
         return {"args": {}, "attributes": self._objective.penalties.state()}
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self._objective.penalties.restore(state.stateful_callbacks[type(self).__name__]["attributes"])
+        if self._momentum is not None and state.global_step:
+            self._momentum.restore(load_file(_queue_file(args, state)))
 
-    def on_step_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self._objective.step = state.global_step
 
+    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if self._momentum is not None:
+            self._momentum.follow()
 
-class MomentumState(TrainerCallback):
-    """After every step the copy follows, and every checkpoint has a file of its state, written last."""
-
-    def __init__(self, momentum: Momentum) -> None:
-        self._momentum = momentum
-
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        if state.global_step:
-            self._momentum.restore(load_file(_file(args, state)))
-
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        self._momentum.follow()
-
-    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        if processes.is_first():
-            with replacing(_file(args, state)) as file:
+    def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if self._momentum is not None and processes.is_first():
+            with replacing(_queue_file(args, state)) as file:
                 file.write(save({name: tensor.contiguous() for name, tensor in self._momentum.state().items()}))
 
 
-def _file(args: TrainingArguments, state: TrainerState) -> Path:
+def _queue_file(args: TrainingArguments, state: TrainerState) -> Path:
     return Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}" / QUEUE_FILE
 
 
@@ -201,29 +172,31 @@ class MeasureWackiness(TrainerCallback):
 
     def __init__(self, penalties: Penalties, settings: Mapping[str, OneSide], examples: DatasetDict, seed: int) -> None:
         self._penalties = penalties
-        self._settings = {side: part for side, part in settings.items() if isinstance(part, WackinessFlops)}
-        self._samples = {
-            side: Sample(examples, part.sample, "query" if side == "query" else "document", part.k, seed)
-            for side, part in self._settings.items()
-        }
+        self._measured = [
+            (side, part.every, Sample(examples, part.sample, cast(Role, side), part.k, seed))
+            for side, part in settings.items()
+            if isinstance(part, WackinessFlops)
+        ]
 
-    def on_step_begin(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        model: SparseEncoder | None = None,
-        **kwargs: object,
-    ) -> None:
-        if model is None:
-            return
-        for side, part in self._settings.items():
-            if state.global_step % part.every == 0:
-                kept = self._penalties.wackiness(side)
-                if processes.is_first():
-                    kept.copy_(self._samples[side].scores(model))
-                    model.train()
-                processes.take_over(kept)
+    def on_step_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        for side, every, sample in self._measured:
+            if state.global_step % every == 0:
+                scores = processes.by_first(partial(sample.scores, kwargs["model"]))
+                self._penalties.wackiness(side).copy_(scores)
+                kwargs["model"].train()
+
+
+class ValidWeights(TrainerCallback):
+    """After every step, no looked-up weight is negative, and special tokens weigh nothing.
+
+    A sparse vector has no negative weights: what the training would gain by them, a search would lose.
+    """
+
+    @torch.no_grad()
+    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        for table in trainable_tables(kwargs["model"]):
+            table.weight.clamp_(min=0)
+            table.weight[table.tokenizer.all_special_ids] = 0
 
 
 def set_dropout(model: nn.Module, rate: float) -> None:

@@ -21,14 +21,13 @@ from sentence_transformers import SparseEncoder
 
 from vocable.encoder.load import load
 from vocable.errors import ArgumentError, RecipeError, require_extra
-from vocable.evaluation import evaluate_system
 from vocable.figures import Panel, Point, draw_panels
 from vocable.storage import finished, read_record, write_record
 from vocable.tables import NONE, Table, short
 from vocable.training import processes
 from vocable.training.recipe import Recipe, Variant, read_recipe, work_settings
 from vocable.training.recipe_yaml import recipe_file, scalar
-from vocable.training.trainer import short_name
+from vocable.training.trainer import evaluations
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -255,11 +254,7 @@ def _cell(value: float | None, key: str) -> str:
 def _measured(model: SparseEncoder, recipe: Recipe) -> dict[str, float]:
     """Return the measures of the recipe and FLOPS on each of its datasets."""
     figures: dict[str, float] = {}
-    if recipe.evaluation is None:
-        return figures
-    for source in recipe.evaluation.datasets:
-        prefix = f"{short_name(source)} " if len(recipe.evaluation.datasets) > 1 else ""
-        evaluation = evaluate_system(model, recipe.place(source), recipe.evaluation.measures)
+    for prefix, evaluation in evaluations(model, recipe):
         figures |= {f"{prefix}{measure}": value for measure, value in evaluation.values.items()}
         if evaluation.cost is not None and evaluation.cost.flops is not None:
             figures[f"{prefix}{FLOPS}"] = evaluation.cost.flops
