@@ -7,10 +7,11 @@ clustered, d size of the decoder's input, v output terms.
 
 from __future__ import annotations
 
+from collections import UserList
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -20,11 +21,10 @@ from sentence_transformers import SparseEncoder
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from vocable.analysis.expansion_data import Vectors, load_model, stored_parts
+from vocable.analysis.expansion_data import Vectors, load_model, model_of, stored_parts
 from vocable.encoder.fuse import pack, parts, without_logits
 from vocable.encoder.head import max_logits
-from vocable.encoder.stream import model_name
-from vocable.encoder.terms import fingerprint, terms
+from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, DataError, ModelError, VectorsError, check_texts
 from vocable.evaluation.testsets import LEXICAL, cluster, text_embeddings
 from vocable.progress import track
@@ -81,7 +81,8 @@ VALUES = 1 << 24  # logits of a block: 64 MiB
 ALL = "all"
 
 
-class Recoverability(NamedTuple):
+@dataclass(frozen=True)
+class Recoverability:
     """How well clusters of logits are those of an embedding model (Kim et al. 2026, appendix I).
 
     `recoverability` is the adjusted Rand index of the two: 1 for the same clusters, 0 for chance. `inner_variance` is
@@ -119,8 +120,7 @@ class LogitStatistics(Tabled):
 
     def to_json(self) -> dict[str, Any]:
         """Return the statistics as JSON values."""
-        values = {name: value for name, value in vars(self).items() if name != "clusters"}
-        return values if self.clusters is None else values | {"clusters": self.clusters._asdict()}
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
     def table(self) -> Table:
         """Return a table with a row for each statistic."""
@@ -165,8 +165,6 @@ def logits(
     """
     check_texts(texts)
     chosen = list(islice(texts, limit))
-    if not any(text.strip() for text in chosen):
-        raise DataError("there is no text to measure logits on")
     mlm, tokenizer, *_ = parts(load_model(model))
     found = logit_statistics(mlm, tokenizer, chosen, top_k=top_k, max_length=max_length)
     if clusters is None:
@@ -185,13 +183,10 @@ def logit_statistics(
 ) -> LogitStatistics:
     """Measure the logits of a masked language model over its output terms, on texts that are not masked.
 
-    The statistics are over all tokens and all v terms. A text's logits are n x v numbers, so a block of tokens is
-    computed at a time and only sums are kept. All standard deviations are those of a population. Special tokens are
-    tokens like others, since SPLADE pools over them, too. The paper leaves all of this open, as well as how tokens are
-    averaged.
-
-    `mlm` is in evaluation mode; it may have an output vocabulary of its own. Texts without a word are passed over. The
-    other arguments, and the errors, are those of `logits`.
+    `mlm` is in evaluation mode. A text's logits are n x v numbers, so a block of tokens is computed at a time and only
+    sums are kept. All standard deviations are those of a population. Special tokens are tokens like others, since
+    SPLADE pools over them, too. The paper leaves all of this open, as well as how tokens are averaged. Texts without a
+    word are passed over.
     """
     check_texts(texts)
     with torch.inference_mode(), without_logits(mlm) as layer:
@@ -204,7 +199,8 @@ def logit_statistics(
         tokens = total = squares = 0  # of numbers of logits that are not negative; sums of whole numbers are exact
         for hidden, offsets in token_states(mlm, tokenizer, track(texts, "logits"), max_length):
             of_tokens = []
-            for block in _blocks(hidden, layer):
+            for some in hidden.split(max(1, VALUES // v)):
+                block = nn.functional.linear(some, layer.weight, layer.bias).float()
                 variance, mean = torch.var_mean(block, dim=0, correction=0)
                 terms.add(len(block), mean.cpu().numpy(), variance.double().cpu().numpy() * len(block))
                 numbers = (block >= 0).sum(dim=1).tolist()
@@ -241,19 +237,10 @@ def token_states(
         yield pack({"token_embeddings": mlm(**inputs).logits, **inputs})
 
 
-def _blocks(hidden: Tensor, layer: nn.Linear) -> Iterator[Tensor]:
-    """The logits [tokens, v] of as many tokens at a time as make a block."""
-    for tokens in hidden.split(max(1, VALUES // layer.weight.shape[0])):
-        yield nn.functional.linear(tokens, layer.weight, layer.bias).float()
-
-
 def _token_scores(block: Tensor, top: Sequence[int]) -> NDArray[np.float64]:
     """The mean and standard deviation of each token's k largest logits, for every k and then for all [tokens, 2 k]."""
-    figures = []
-    if top:
-        largest = block.topk(max(top), dim=1).values  # sorted
-        figures = [torch.var_mean(largest[:, :k], dim=1, correction=0) for k in top]
-    figures.append(torch.var_mean(block, dim=1, correction=0))
+    largest = block.topk(max(top, default=1), dim=1).values  # sorted
+    figures = [torch.var_mean(some, dim=1, correction=0) for some in (*(largest[:, :k] for k in top), block)]
     columns = [column for variance, mean in figures for column in (mean, variance.sqrt())]
     found: NDArray[np.float64] = torch.stack(columns, dim=1).double().cpu().numpy()
     return found
@@ -277,13 +264,8 @@ def recoverability(
     embeddings, whose clusters are the truth. The vectors are held, m x v numbers of 4 bytes: a thousand texts of
     100,000 terms take 0.4 GB, twice.
 
-    Repeated texts and those without a word are left out; `seed` is that of k-means. The other arguments are those of
-    `logits`.
-
-    Raises:
-        ArgumentError: fewer clusters than 2, or more than different texts.
-        DataError: not one text has a word.
-        ModelError: the embedding model cannot be read.
+    Repeated texts and those without a word are left out; `seed` is that of k-means. The other arguments and the errors
+    are those of `logits`.
     """
     check_texts(texts)
     usable = [text for text in dict.fromkeys(texts) if text.strip()]
@@ -300,8 +282,10 @@ def compare_clusters(logits: NDArray[np.float32], true: NDArray[np.int64], seed:
     from sklearn.metrics import adjusted_rand_score
 
     count = len(np.unique(true))
-    centred = logits - logits.mean(axis=0, dtype=np.float64).astype(np.float32)
-    points = _coordinates(centred)
+    rows = logits - logits.mean(axis=0, dtype=np.float64).astype(np.float32)
+    # Points [m, m] as far from each other and from the origin as the rows [m, v] are: k-means has less to carry.
+    values, directions = np.linalg.eigh((rows @ rows.T).astype(np.float64))
+    points = directions * np.sqrt(np.maximum(values, 0))
     lengths = np.linalg.norm(points, axis=1, keepdims=True)
     found = cluster(points / np.maximum(lengths, 1e-300), count, seed)
     inner = sum(np.square(points[true == one] - points[true == one].mean(axis=0)).sum() for one in np.unique(true))
@@ -311,33 +295,18 @@ def compare_clusters(logits: NDArray[np.float32], true: NDArray[np.int64], seed:
     return Recoverability(len(logits), count, agreement, float(inner / logits.size), share)
 
 
-def _coordinates(rows: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Points [m, m] as far from each other and from the origin as the m rows [m, v] are: k-means has less to carry."""
-    values, directions = np.linalg.eigh((rows @ rows.T).astype(np.float64))
-    points: NDArray[np.float64] = directions * np.sqrt(np.maximum(values, 0))
-    return points
+class Measurements(Tabled, UserList[R]):
+    """What a verb has measured: a list of records that knows its JSON values and its tables."""
 
-
-class Measurements(Tabled, Generic[R]):
-    """What a verb has measured: a sequence of records that knows its JSON values and its tables."""
-
-    def __init__(self, records: Sequence[R], tables: Sequence[Table | str]) -> None:
-        self._records, self._tables = list(records), list(tables)
-
-    def __len__(self) -> int:
-        return len(self._records)
-
-    def __getitem__(self, position: int) -> R:
-        return self._records[position]
-
-    def __repr__(self) -> str:
-        return f"Measurements({self._records})"
+    def __init__(self, records: Iterable[R], tables: Sequence[Table | str] = ()) -> None:
+        super().__init__(records)
+        self._tables = tables
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return the records as JSON values."""
-        return [one.to_json() for one in self._records]
+        return [one.to_json() for one in self]
 
-    def table(self) -> list[Table | str]:
+    def table(self) -> Sequence[Table | str]:
         """Return the tables, and lines to print below them."""
         return self._tables
 
@@ -467,8 +436,8 @@ def postings(
         raise ArgumentError(f"longest must be 0 or more, not {longest}")
     shards, meta = stored_parts(vectors)
     names = _names(meta, model)
-    counts = _gather(shards, _Counts, top_k)
-    records = [one.figures(k, longest, names) for one, k in zip(counts, top_k, strict=True)]
+    gathered = zip(_gather(shards, _Counts, top_k), top_k, strict=True)
+    records = [one.figures(k, longest, names) for one, k in gathered]
     lengths, sizes = [], []
     for one in records:
         for which, spread in (("all", one.all_terms), ("used", one.used_terms)):
@@ -476,28 +445,23 @@ def postings(
             lengths.append([_kept(one.top_k), which, f"{spread.terms:,}", *figures, f"{spread.gini:.3f}"])
         l0 = [f"{value:,.{0 if name.startswith('p') else 2}f}" for name, value in one.l0.items()]
         sizes.append([_kept(one.top_k), *l0, f"{one.postings:,}", f"{one.bytes / 1e6:,.2f}"])
-    percentiles = [f"p{share}" for share in PERCENTILES]
-    header = ["kept", "L0 mean", "L0 std", *percentiles, "postings", "index MB"]
+    header = ["kept", "L0 mean", "L0 std", *(f"p{share}" for share in PERCENTILES), "postings", "index MB"]
     named = [f"{f'<{term}>' if isinstance(term, int) else term} {length:,}" for term, length in records[0].longest]
-    return Measurements(
-        records,
-        [
-            Table("length of a postings list", ["kept", "terms", "number", "mean", "var", "std", "gini"], lengths),
-            Table(f"terms per text, {records[0].texts:,} texts", header, sizes),
-            f"longest lists: {', '.join(named) or 'none'}",
-        ],
-    )
+    tables = [
+        Table("length of a postings list", ["kept", "terms", "number", "mean", "var", "std", "gini"], lengths),
+        Table(f"terms per text, {records[0].texts:,} texts", header, sizes),
+    ]
+    return Measurements(records, [*tables, f"longest lists: {', '.join(named) or 'none'}"])
 
 
 def _gather(parts: Iterable[csr_array], kind: Callable[[int], M], top_k: Sequence[int | None]) -> list[M]:
     """For each `top_k`, what a `kind` has gathered over all parts."""
     gathered: list[M] = []
     for part in track(parts, "shards"):
-        gathered = gathered or [kind(part.shape[1]) for _ in top_k]
-        if len(gathered[0].counts) != part.shape[1]:
-            raise VectorsError(
-                f"vectors of {len(gathered[0].counts)} terms and of {part.shape[1]}: of different vocabularies"
-            )
+        v = part.shape[1]
+        gathered = gathered or [kind(v) for _ in top_k]
+        if (known := len(gathered[0].counts)) != v:
+            raise VectorsError(f"vectors of {known} terms and of {v}: of different vocabularies")
         for one, k in zip(gathered, top_k, strict=True):
             one.add_vectors(prune(part, k))
     return gathered
@@ -509,19 +473,14 @@ def _kept(top_k: int | None) -> str:
 
 def _names(meta: VectorsMeta | None, model: str | SparseEncoder | None) -> list[str] | None:
     """The words of the terms; None where the model that made the vectors is not at hand."""
-    if model is None and meta is None:
-        return None
+    if meta is None:
+        return None if model is None else terms(load_model(model))
     try:
-        names = terms(load_model(model or (meta.model if meta else "")))
-    except ModelError:
+        return terms(model_of(meta, model))
+    except (ArgumentError, ModelError):
         if model is not None:
             raise
         return None
-    if meta is not None and fingerprint(names) != meta.vocabulary:
-        if model is not None:
-            raise ArgumentError(f"model {model_name(model)}: the vectors are of another vocabulary")
-        return None
-    return names
 
 
 class _Counts:
@@ -574,13 +533,9 @@ def gini(lengths: NDArray[np.int64]) -> float:
 
 def _l0(texts: NDArray[np.int64]) -> dict[str, float]:
     """Of the number of terms of a text, given how many texts have each number."""
-    n = int(texts.sum())
-    if not n:
-        return {"mean": 0.0, "std": 0.0} | {f"p{share}": 0.0 for share in PERCENTILES}
-    sizes = np.arange(len(texts), dtype=np.float64)
+    n, sizes, below = max(1, int(texts.sum())), np.arange(len(texts), dtype=np.float64), np.cumsum(texts)
     mean = float(sizes @ texts / n)
     std = float(((sizes - mean) ** 2 @ texts / n) ** 0.5)
-    below = np.cumsum(texts)
     # The smallest number of terms that such a share of the texts do not exceed.
-    shares = {f"p{share}": float(np.searchsorted(below, max(1, share * n / 100))) for share in PERCENTILES}
+    shares = {f"p{share}": float(np.searchsorted(below, share * below[-1] / 100)) for share in PERCENTILES}
     return {"mean": mean, "std": std} | shares

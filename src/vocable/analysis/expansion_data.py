@@ -25,7 +25,7 @@ from vocable.encoder.encode import DType
 from vocable.encoder.fuse import splade_modules
 from vocable.encoder.load import load
 from vocable.encoder.output_vocabulary import output_vocabulary
-from vocable.encoder.stream import encode
+from vocable.encoder.stream import encode, model_name
 from vocable.encoder.terms import Words, fingerprint, input_terms, special_columns, terms
 from vocable.errors import ArgumentError, VectorsError, check_texts
 from vocable.evaluation.wackiness import without_itself
@@ -153,6 +153,14 @@ def stored_parts(vectors: Vectors) -> tuple[Iterable[csr_array], VectorsMeta | N
 def load_model(model: str | SparseEncoder) -> SparseEncoder:
     """Return the model, loaded if it is a name."""
     return load(model) if isinstance(model, str) else model
+
+
+def model_of(meta: VectorsMeta, moved: str | SparseEncoder | None) -> SparseEncoder:
+    """Return the model that made vectors, `moved` if it has moved; `ArgumentError` if it is of another vocabulary."""
+    model = load_model(moved or meta.model)
+    if fingerprint(terms(model)) != meta.vocabulary:
+        raise ArgumentError(f"model {model_name(moved or meta.model)}: the vectors are of another vocabulary")
+    return model
 
 
 def word_surfaces(words: Sequence[str]) -> list[Surface]:

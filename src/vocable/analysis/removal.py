@@ -23,7 +23,14 @@ from ir_measures import Measure
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
-from vocable.analysis.expansion_data import as_setting, expansion_data, load_model, proper_names, stored_vectors
+from vocable.analysis.expansion_data import (
+    as_setting,
+    expansion_data,
+    load_model,
+    model_of,
+    proper_names,
+    stored_vectors,
+)
 from vocable.analysis.figures import removal_figure
 from vocable.analysis.report import PAGE, RESULTS, Section, drawing, settings_section, write_page
 from vocable.analysis.wackiness import Choices, find, read_wackiest, write_scores
@@ -31,7 +38,7 @@ from vocable.data import Document, read_corpus, read_queries
 from vocable.encoder.encode import DType
 from vocable.encoder.roles import Role
 from vocable.encoder.stream import checksum, model_name
-from vocable.encoder.terms import expansion_entries, fingerprint, flags, input_terms, remove_expansions, terms
+from vocable.encoder.terms import expansion_entries, flags, input_terms, remove_expansions, terms
 from vocable.errors import ArgumentError, DataError, require_extra
 from vocable.evaluation.compare import paired_t_test
 from vocable.evaluation.dataset import Dataset, load_dataset
@@ -420,11 +427,8 @@ def open_wacky_pruner(
     if wackiest < 1:
         raise ArgumentError(f"wackiest must be at least 1, not {wackiest}")
     meta = next(read_shards(vectors)).meta
-    encoder = load_model(model or meta.model)
-    names = terms(encoder)
-    if fingerprint(names) != meta.vocabulary:
-        raise ArgumentError(f"model {model_name(model or meta.model)}: the vectors are of another vocabulary")
-    columns, documents = read_wackiest(scores, names)[:wackiest], iter(read_corpus(texts))
+    encoder = model_of(meta, model)
+    columns, documents = read_wackiest(scores, terms(encoder))[:wackiest], iter(read_corpus(texts))
     if meta.role == "query":
         documents = (Document(query.id, query.text) for query in read_queries(texts))
 
