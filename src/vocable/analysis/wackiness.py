@@ -12,7 +12,7 @@ import os
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -34,22 +34,12 @@ SHARE = 0.1  # our reading: the score says which of two terms is the wackier, an
 
 
 def curve(scores: np.ndarray, bins: int = BINS, *, whole_vocabulary: bool = False) -> np.ndarray:
-    """Return the mean Wackiness Score of each of N equal bins of the terms, the wackiest first.
+    """Return the mean Wackiness Score of each of N equal bins of the terms, the wackiest first, float64 [N].
 
     Bin i has the terms from rank floor(i u / N) up to floor((i + 1) u / N), and one term at least: where there are
-    fewer terms than bins, neighbouring bins share one.
-
-    Args:
-        scores: [v], nan for a term that has none.
-        bins: N.
-        whole_vocabulary: cut all v terms into bins instead of the u that have a score. The others come last and are
-            left out of the means; a bin that has none but these is 0.
-
-    Returns:
-        float64 [N], which never rises; nan where no term has a score.
-
-    Raises:
-        ArgumentError: bins below 1.
+    fewer terms than bins, neighbouring bins share one. `scores` [v] are nan for a term that has none; all heights are
+    where no term has a score. With `whole_vocabulary` all v terms are cut into bins instead of the u that have a score:
+    the others come last and are left out of the means; a bin that has none but these is 0.
 
     >>> curve(np.array([0.5, 1.0, np.nan, 0.0, 0.9]), bins=2)
     array([0.95, 0.25])
@@ -86,16 +76,7 @@ def bootstrap(
 
     The paper does not say what stands after its ±; here it is the standard deviation of these. A draw misses a third
     of the inputs and so some terms, so that the areas may lie beside that of all inputs: they tell how far the inputs
-    move it, not where it is.
-
-    Args:
-        importance: [m, v], from `vocable.evaluation.wackiness.lexical_importance`.
-        draws: how often.
-        bins, whole_vocabulary: as for `curve`.
-        seed: decides what is drawn.
-
-    Raises:
-        ArgumentError: draws below 2, or bins below 1.
+    move it, not where it is. `importance` [m, v] is from `vocable.evaluation.wackiness.lexical_importance`.
     """
     if draws < 2:
         raise ArgumentError(f"a bootstrap needs 2 draws at least, not {draws}")
@@ -205,17 +186,9 @@ def find(
 ) -> Finding:
     """Measure the wackiness of an expander.
 
-    Args:
-        data: what it does to the inputs. Of the documents that an input retrieves, the first `choices.k` count.
-        choices: how.
-        names: proper names, from `vocable.analysis.expansion_data.proper_names`.
-        draws: of the bootstrap; 0 for none.
-        seed: decides what is drawn.
-        sensitivity: also measure with one choice another at a time.
-
-    Raises:
-        ArgumentError: a choice out of its range, or a single draw.
-        VectorsError: the parts of `data` do not fit together.
+    `data` is what it does to the inputs; of the documents that an input retrieves, the first `choices.k` count. `names`
+    are proper names, from `vocable.analysis.expansion_data.proper_names`. `draws` of the bootstrap are 0 for none. With
+    `sensitivity` it is also measured with one choice another at a time.
     """
     choices = choices or Choices()
     importance = choices.importance(data)
@@ -249,16 +222,9 @@ def known(value: float) -> float | None:
 
 METADATA_KEY = b"vocable wackiness"
 FORMAT = 1
-SCHEMA = pa.schema(
-    [
-        pa.field("term", pa.string(), nullable=False),
-        pa.field("column", pa.int32(), nullable=False),
-        pa.field("score", pa.float64(), nullable=False),
-        pa.field("importance", pa.float64(), nullable=False),
-        pa.field("inputs", pa.int64(), nullable=False),
-        pa.field("kind", pa.string(), nullable=False),
-    ]
-)
+TYPES = {"term": pa.string(), "column": pa.int32(), "score": pa.float64(), "importance": pa.float64()}
+TYPES |= {"inputs": pa.int64(), "kind": pa.string()}
+SCHEMA = pa.schema([pa.field(name, kind, nullable=False) for name, kind in TYPES.items()])
 
 
 @dataclass(frozen=True)
@@ -276,16 +242,6 @@ class ScoresMeta:
     w_auc: float
 
 
-class StoredScores(NamedTuple):
-    """Scores as read from disk: float64 [v], nan for a term that has none; how many `inputs` each term expands,
-    int64 [v]; and what they are of. `ranked(scores, inputs)` is the order of the file.
-    """
-
-    scores: np.ndarray
-    inputs: np.ndarray
-    meta: ScoresMeta
-
-
 def write_scores(
     path: str | os.PathLike[str],
     finding: Finding,
@@ -298,10 +254,7 @@ def write_scores(
 ) -> None:
     """Write the scores of a finding to a Parquet file, whole or not at all: a row per scored term, the wackiest first.
 
-    Args:
-        path: the file.
-        finding: from `find` with these `choices`.
-        model, role, queries, corpus: what the scores are of; they are written down with them.
+    With them are written down `choices`, those of the finding, and what they are of.
     """
     names, (scores, importance, inputs) = list(finding.terms), finding.wackiness
     meta: dict[str, Any] = {"model": model, "vocabulary": fingerprint(names), "size": len(names), "role": role}
@@ -315,15 +268,14 @@ def write_scores(
         pq.write_table(pa.Table.from_arrays(arrays, schema=schema), file, compression="zstd", write_page_checksum=True)
 
 
-def read_scores(path: str | os.PathLike[str], vocabulary: str | None = None) -> StoredScores:
+def read_scores(
+    path: str | os.PathLike[str], vocabulary: str | None = None
+) -> tuple[np.ndarray, np.ndarray, ScoresMeta]:
     """Read what `write_scores` wrote.
 
-    Args:
-        path: the Parquet file.
-        vocabulary: the fingerprint (`vocable.encoder.terms.fingerprint`) that the scores must be of.
-
-    Raises:
-        VectorsError: there is no such file, it is damaged or something else, or it is of another vocabulary.
+    Returns the scores, float64 [v], nan for a term that has none; how many inputs each term expands, int64 [v]; and
+    what they are of. Raises `VectorsError` if there is no such file, it is damaged or something else, or `vocabulary`,
+    a fingerprint, is not that of the scores.
     """
     place = Path(path)
     if place.is_dir():
@@ -344,7 +296,7 @@ def read_scores(path: str | os.PathLike[str], vocabulary: str | None = None) -> 
     if len(columns) and not 0 <= columns.min() <= columns.max() < meta.size:
         raise VectorsError(f"{place}: a term lies outside the vocabulary of {meta.size}")
     scores[columns], inputs[columns] = table["score"].to_numpy(), table["inputs"].to_numpy()
-    return StoredScores(scores, inputs, meta)
+    return scores, inputs, meta
 
 
 def _read_meta(schema: pa.Schema, place: Path) -> ScoresMeta:
@@ -362,28 +314,19 @@ def _read_meta(schema: pa.Schema, place: Path) -> ScoresMeta:
 
 
 def read_wackiest(path: str | os.PathLike[str], names: Sequence[str]) -> np.ndarray:
-    """Return the columns of the scored terms in a file of scores, the wackiest first.
+    """Return the columns of the scored terms in a file of scores, the wackiest first; `names` are the model's v terms.
 
-    Args:
-        path: what `write_scores` wrote.
-        names: the v terms of the model, by column.
-
-    Raises:
-        VectorsError: no file of scores, or they are of another vocabulary.
+    Raises `VectorsError` if it is no file of scores, or they are of another vocabulary.
     """
-    stored = read_scores(path, fingerprint(list(names)))
-    return ranked(stored.scores, stored.inputs)
+    scores, inputs, _ = read_scores(path, fingerprint(list(names)))
+    return ranked(scores, inputs)
 
 
 def read_wacky_terms(path: str | os.PathLike[str], names: Sequence[str], share: float = SHARE) -> frozenset[str]:
     """Return the wackiest terms in a file of scores, as `vocable.search.explain` marks them.
 
-    Args:
-        path, names: as for `read_wackiest`, which raises the same.
-        share: of the terms that have a score, rounded up.
-
-    Raises:
-        ArgumentError: a share that is not above 0 and at most 1.
+    `share` is of the terms that have a score, rounded up. Raises `ArgumentError` if it is not above 0 and at most 1,
+    and what `read_wackiest` does.
     """
     if not 0 < share <= 1:
         raise ArgumentError(f"the share of wacky terms must be above 0 and at most 1, not {share}")

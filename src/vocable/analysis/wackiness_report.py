@@ -1,9 +1,8 @@
 """The verb `wackiness`: how wacky the expansions of models are (Polyakov et al. 2026, tables 2 and 3, figure 4).
 
-FOLDER/index.html            everything on one page
-FOLDER/results.json          the figures, the curves and the wackiest terms
-FOLDER/curves.png, .svg      the curves of all expanders
-FOLDER/scores.parquet        the score of every term (scores-NAME.parquet each, where there are several expanders)
+The folder of a report has everything on one page (index.html), the figures, curves and wackiest terms (results.json),
+the drawn curves (curves.png, .svg), and the score of every term (scores.parquet; scores-NAME.parquet of each of several
+expanders).
 
 Letters: m inputs, n documents of the collection.
 """
@@ -19,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 from pathlib import Path, PurePath
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from huggingface_hub import EvalResult, ModelCard
@@ -52,6 +51,14 @@ from vocable.vectors import Sources, read_vectors
 
 logger = logging.getLogger(__name__)
 CARD = "README.md"
+ABOUT_AREAS = (
+    "W-AUC is the area under the Normalized Wackiness Curve; a lower one means fewer wacky terms. After ± stands its "
+    "standard deviation when the inputs are drawn again. Scored terms are those that expand some input; L0 and "
+    "expansions are means of the terms of an input."
+)
+ABOUT_WACKIEST = (
+    "Grouped by kind, each group from the wackiest on. Of equal scores the term that expands more inputs comes first."
+)
 
 
 @dataclass(frozen=True)
@@ -62,31 +69,14 @@ class WackinessReport(Tabled):
     models: list[dict[str, Any]]
     output: Path = Path()
 
-    @property
-    def report(self) -> Path:
-        """The page with everything."""
-        return self.output / PAGE
-
     def table(self) -> list[Table | str]:
         """Return W-AUC of each expander, and where the rest is."""
-        return [areas_table(self.models), f"{self.report}: curves, the wackiest terms, and how they were measured"]
+        where = f"{self.output / PAGE}: curves, the wackiest terms, and how they were measured"
+        return [areas_table(self.models), where]
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON values."""
         return {"output": str(self.output), "settings": self.settings, "models": self.models}
-
-
-class Inputs(NamedTuple):
-    """m inputs and n documents, and the proper names that texts write (`vocable.analysis.expansion_data`).
-
-    `itself` [m] is the row that each input is among the documents, None of queries.
-    """
-
-    texts: list[str]
-    ids: list[str]
-    documents: list[Document]
-    itself: np.ndarray | None
-    names: set[str]
 
 
 def wackiness(
@@ -166,38 +156,27 @@ def wackiness(
         raise ArgumentError("vectors and query_vectors are of one model: name no other one")
     opened = [None if known else load_model(one) for one, known in zip(chosen, expanders, strict=True)]
     stored: dict[Role, Sources | None] = {"document": vectors, "query": query_vectors}
-    settings: dict[str, Any] = {
-        "models": called,
-        "weights": ["" if one is None else checksum(one) for one in opened],
-        **vars(choices),
-        "bootstrap": bootstrap,
-        "seed": seed,
-        "sensitivity": sensitivity,
-        "splitter": splitter,
-        "dtype": dtype,
-        "max_length": max_length,
-        "queries": queries,
-        "corpus": corpus,
-        "names": names,
-        "role": role,
-        "limit": limit,
-        "vectors": as_setting(vectors),
-        "query_vectors": as_setting(query_vectors),
-    }
-    sources = [source for source in (corpus, queries, names) if source is not None]
+    settings: dict[str, Any] = {"models": called, "weights": ["" if one is None else checksum(one) for one in opened]}
+    settings |= {**vars(choices), "bootstrap": bootstrap, "seed": seed, "sensitivity": sensitivity}
+    settings |= {"splitter": splitter, "dtype": dtype, "max_length": max_length, "queries": queries, "corpus": corpus}
+    settings |= {"names": names, "role": role, "limit": limit}
+    settings |= {"vectors": as_setting(vectors), "query_vectors": as_setting(query_vectors)}
+    sources = filter(None, (corpus, queries, names))
     settings["inputs"] = inputs_fingerprint(*sources, *settings["vectors"], *settings["query_vectors"])
     if not finished(output, settings):
-        inputs = read_inputs(queries, corpus, role, names=names, limit=limit, seed=seed)
+        inputs, documents, itself = _read(queries, corpus, role, limit, seed)
+        named = proper_names(chain((one.full for one in documents), read_texts(names) if names else ()))
         short = [name if known else Path(name).name for name, known in zip(called, expanders, strict=True)]
         titles = short if len(set(short)) == len(short) else called
-        options: dict[str, Any] = {"splitter": splitter, "dtype": dtype, "max_length": max_length, "stored": stored}
-        options["k"] = max(other.k for other in choices.others().values()) if sensitivity else k
+        deepest = max(other.k for other in choices.others().values()) if sensitivity else k
+        texts: dict[str, Any] = {"inputs": inputs, "documents": documents, "itself": itself, "k": deepest}
+        texts |= {"splitter": splitter, "stored": stored, "dtype": dtype, "max_length": max_length}
         drawn: dict[str, Any] = {"draws": bootstrap, "seed": seed, "sensitivity": sensitivity}
         with resumable(output, settings) as work:
             findings = []
             for number, (name, title, model) in enumerate(zip(called, titles, opened, strict=True)):
-                data = _expand(title, name, model, inputs, work / f"{number:02d}", **options)
-                findings.append(find(data, choices, names=inputs.names, **drawn))
+                data = _expand(title, name, model, work / f"{number:02d}", **texts)
+                findings.append(find(data, choices, names=named, **drawn))
             write_report(work / "whole", findings, choices, settings)
             finish(work, output, work / "whole")
     report = replace(read_record(output / RESULTS, WackinessReport), output=output)
@@ -206,18 +185,11 @@ def wackiness(
     return report
 
 
-def read_inputs(
-    queries: str | None,
-    corpus: str,
-    role: Role = "query",
-    *,
-    names: str | None = None,
-    limit: int | None = None,
-    seed: int = 0,
-) -> Inputs:
-    """Read the collection and the inputs, or draw `limit` of these at random, which stay in their order.
-
-    Arguments and errors are those of `wackiness`.
+def _read(
+    queries: str | None, corpus: str, role: Role, limit: int | None, seed: int
+) -> tuple[list[Document], list[Document], np.ndarray | None]:
+    """The m inputs, all or `limit` of them at random in their order, the n documents, and the row that each input is
+    among these, [m]; None of queries.
     """
     if (queries is None) == (role == "query"):
         raise ArgumentError("--role query needs --queries, and --role document takes its inputs from --corpus")
@@ -226,65 +198,57 @@ def read_inputs(
     documents = list(read_corpus(corpus))
     if not documents:
         raise DataError("there are no documents", source=corpus)
-    pairs = [(one.id, one.full) for one in documents] if queries is None else list(read_queries(queries))
-    if not pairs:
+    inputs = documents if queries is None else [Document(query.id, query.text) for query in read_queries(queries)]
+    if not inputs:
         raise DataError("there are no queries", source=queries)
-    rows = np.arange(len(pairs))
-    if limit is not None and limit < len(pairs):
-        rows = np.sort(np.random.default_rng(seed).choice(len(pairs), limit, replace=False))
-    ids, texts = [pairs[row][0] for row in rows], [pairs[row][1] for row in rows]
-    named = proper_names(chain((one.full for one in documents), read_texts(names) if names else ()))
-    return Inputs(texts, ids, documents, rows if queries is None else None, named)
+    rows = np.arange(len(inputs))
+    if limit is not None and limit < len(inputs):
+        rows = np.sort(np.random.default_rng(seed).choice(len(inputs), limit, replace=False))
+    return [inputs[row] for row in rows], documents, rows if queries is None else None
 
 
 def _expand(
     title: str,
     name: str,
     model: SparseEncoder | None,
-    inputs: Inputs,
     work: Path,
     *,
+    inputs: Sequence[Document],
+    documents: Sequence[Document],
+    itself: np.ndarray | None,
     k: int,
     splitter: Splitter,
-    dtype: DType,
-    max_length: int | None,
     stored: Mapping[Role, Sources | None],
+    **encoding: Any,
 ) -> ExpansionData:
     """Expand the inputs with a model, whose vectors are kept in `work`; without one, with the expander of the name."""
-    ids, documents = [one.id for one in inputs.documents], [one.full for one in inputs.documents]
-    options: dict[str, Any] = {"name": title, "itself": inputs.itself}
+    asked, collection = [one.full for one in inputs], [one.full for one in documents]
+    options: dict[str, Any] = {"name": title, "itself": itself}
     if model is None:
-        opened = open_expander(name, documents, "query" if inputs.itself is None else "document")
-        return expansion_data(opened, inputs.texts, documents, k, **options)
+        opened = open_expander(name, collection, "query" if itself is None else "document")
+        return expansion_data(opened, asked, collection, k, **options)
 
     def vectors(role: Role, texts: Sequence[Document]) -> csr_array:
         if (sources := stored[role]) is not None:
             return stored_vectors(sources, model, [text.id for text in texts])
-        encoder, folder = TextEncoder(model, role, dtype=dtype, max_length=max_length), work / role
+        encoder, folder = TextEncoder(model, role, **encoding), work / role
         done = encode_stream(encoder, texts, folder, model=name, title=title, total=len(texts))
         if done.truncated:
             message = "%s: %d of %d %s texts were cut at %d tokens"
             logger.warning(message, title, done.truncated, done.texts, role, encoder.max_length)
         return read_vectors(folder).matrix
 
-    options |= {"vectors": vectors("document", inputs.documents), "ids": ids, "splitter": splitter}
-    if inputs.itself is None:
-        options["query_vectors"] = vectors("query", list(map(Document, inputs.ids, inputs.texts)))
-    return expansion_data(model, inputs.texts, documents, k, **options)
+    options |= {"vectors": vectors("document", documents), "ids": [one.id for one in documents], "splitter": splitter}
+    if itself is None:
+        options["query_vectors"] = vectors("query", inputs)
+    return expansion_data(model, asked, collection, k, **options)
 
 
 def write_report(folder: Path, findings: Sequence[Finding], choices: Choices, settings: Mapping[str, Any]) -> None:
-    """Write the files of a report.
+    """Write the files of a report into a folder for them; what is there is replaced.
 
-    Args:
-        folder: for the files; what is there is replaced.
-        findings: one or more.
-        choices: with which they were found.
-        settings: JSON values that say how they were measured, among them "models", "role", "queries" and "corpus".
-
-    Raises:
-        ArgumentError: nothing is expanded by any of them.
-        MissingExtraError: matplotlib is not installed.
+    `settings` are JSON values that say how the findings were measured, among them "models", "role", "queries" and
+    "corpus". Raises `ArgumentError` if nothing is expanded by any of them.
     """
     shutil.rmtree(folder, ignore_errors=True)  # of a call that was killed while it wrote
     folder.mkdir(parents=True)
@@ -293,27 +257,12 @@ def write_report(folder: Path, findings: Sequence[Finding], choices: Choices, se
     for one, model in zip(findings, settings["models"], strict=True):
         suffix = "-" + re.sub(r"[^\w.+-]", "_", one.name) if len(findings) > 1 else ""
         write_scores(folder / f"scores{suffix}.parquet", one, choices, model=model, **about)
-    found = WackinessReport(dict(settings), [one.to_json() for one in findings])
-    write_record(folder / RESULTS, {"settings": found.settings, "models": found.models})
+    models = [one.to_json() for one in findings]
+    write_record(folder / RESULTS, {"settings": dict(settings), "models": models})
     sections = [
-        Section(
-            "Area under the curve",
-            [
-                areas_table(found.models),
-                "W-AUC is the area under the Normalized Wackiness Curve; a lower one means fewer wacky terms. After ± "
-                "stands its standard deviation when the inputs are drawn again. Scored terms are those that expand "
-                "some input; L0 and expansions are means of the terms of an input.",
-            ],
-        ),
+        Section("Area under the curve", [areas_table(models), ABOUT_AREAS]),
         Section("Curves", [curves]),
-        Section(
-            f"The {WACKIEST} wackiest terms",
-            [
-                Words(wackiest_table(findings)),
-                "Grouped by kind, each group from the wackiest on. Of equal scores the term that expands more inputs "
-                "comes first.",
-            ],
-        ),
+        Section(f"The {WACKIEST} wackiest terms", [Words(wackiest_table(findings)), ABOUT_WACKIEST]),
     ]
     if findings[0].sensitivity:
         note = "W-AUC with one choice another than in the settings below."
@@ -363,18 +312,9 @@ def _number(value: float | None) -> str:
 def write_card(folder: str | Path, finding: Mapping[str, Any], settings: Mapping[str, Any]) -> Path:
     """Write a measurement as evaluation results into the card of the model in `folder`, which gets one if it has none.
 
-    A measurement takes the place of an earlier one of the same inputs, collection and choices; all else stays.
-
-    Args:
-        folder: of the model.
-        finding: what was found, as in `models` of a report's results.json.
-        settings: how it was measured, as in its `settings`.
-
-    Returns:
-        the card.
-
-    Raises:
-        ModelError: there is no such folder, or its card cannot be read.
+    `finding` and `settings` are those of a report's results.json. A measurement takes the place of an earlier one of
+    the same inputs, collection and choices; all else stays. Raises `ModelError` if there is no such folder, or its card
+    cannot be read.
     """
     path = Path(folder) / CARD
     if not path.parent.is_dir():
