@@ -1,16 +1,7 @@
 """What can go wrong, as one tree.
 
-    VocableError
-    ├── DataError          a corpus, query, judgment or example file: names the file and the line
-    ├── VectorsError       stored vectors or an index: damaged, cut short, or of another vocabulary
-    ├── ModelError         not a sparse encoder, or a head that cannot be used without its logits
-    ├── RecipeError        an unknown key, a wrong type, an impossible combination: names the key's path
-    ├── ArgumentError      an argument out of its range, or arguments that exclude each other
-    ├── CollapseError      a training that the guard has stopped: names the likely cause and the repair
-    └── MissingExtraError  an optional dependency is not installed: names the install line
-
-Every one of them is the user's to mend: the command line prints it as one line and exits with status 2. Anything else
-that escapes is a fault of ours (status 1).
+Every `VocableError` is the user's to mend: the command line prints it as one line and exits with status 2. Anything
+else that escapes is a fault of ours (status 1).
 """
 
 from __future__ import annotations
@@ -24,10 +15,9 @@ class VocableError(Exception):
 
 
 class DataError(VocableError):
-    """Input data is missing or malformed.
+    """A corpus, query, judgment or example file is missing or malformed; the message begins with source and line.
 
-    `source` is the file (or other source) and `line` the line's number, counted from 1; both stand at the front of the
-    message.
+    `line` is counted from 1.
     """
 
     def __init__(self, message: str, *, source: str | None = None, line: int | None = None) -> None:
@@ -37,35 +27,31 @@ class DataError(VocableError):
 
 
 class VectorsError(VocableError):
-    """Stored vectors or an index cannot be used."""
+    """Stored vectors or an index are damaged, cut short, or of another vocabulary."""
 
 
 class ModelError(VocableError):
-    """A model cannot be loaded or is of the wrong kind."""
+    """Not a sparse encoder, or a head that cannot be used without its logits."""
 
 
 class RecipeError(VocableError):
-    """A recipe does not say what it should."""
+    """A recipe has an unknown key, a wrong type or an impossible combination; the message has the key's path."""
 
 
 class ArgumentError(VocableError):
-    """An argument is out of range, or two arguments exclude each other."""
+    """An argument is out of its range, or arguments exclude each other."""
 
 
 class CollapseError(VocableError):
-    """A training would have come to nothing, and was stopped."""
+    """A training that the guard has stopped; the message has the likely cause and the repair."""
 
 
 class MissingExtraError(VocableError):
-    """An optional dependency is not installed."""
+    """An optional dependency is not installed; the message has the install line."""
 
 
 def check_texts(texts: object, name: str = "texts") -> None:
-    """Refuse one str in place of a list of them: its characters would be taken for texts.
-
-    Raises:
-        ArgumentError: `texts`, which the caller knows as `name`, is a str.
-    """
+    """Raise `ArgumentError` for one str in place of a list of them: its characters would be taken for texts."""
     if isinstance(texts, str):
         raise ArgumentError(f"{name} must be a list of texts, not one str: write [text]")
 

@@ -7,7 +7,7 @@ from scipy.sparse import csr_array, random_array
 from vocable.data import Document, Qrel, Query
 from vocable.errors import ArgumentError
 from vocable.evaluation import Dataset
-from vocable.evaluation.grid import SearchGrid, Setting, as_text, check_depth, parse_grid, search_grid, swept
+from vocable.evaluation.grid import SearchGrid, Setting, check_depth, parse_grid, search_grid, swept
 from vocable.evaluation.retrieval import Encoded
 
 RNG = np.random.default_rng(0)
@@ -103,7 +103,7 @@ def test_settings_are_combinations_and_none_comes_twice() -> None:
     found = parse_grid(["query_top_k=5,7 document_top_k=20,10", "query_top_k=7 document_top_k=10"])
     assert [(one.query_top_k, one.document_top_k) for one in found] == [(5, 20), (5, 10), (7, 20), (7, 10)]
     assert parse_grid([""]) == [Setting()]
-    assert all(parse_grid([as_text(one)]) == [one] for one in parse_grid(GRID))
+    assert all(parse_grid([str(one)]) == [one] for one in parse_grid(GRID))
     assert swept([]) == ["query_top_k", "document_top_k"]
 
 

@@ -1,11 +1,4 @@
-"""Quality and cost of retrievers, side by side.
-
-evaluate_system(model, dataset, measures)       Evaluation
-evaluate_run(name, run, dataset, measures)      Evaluation, whatever made the run
-compare(evaluations)                            Comparison, with paired t-tests against the first
-load_dataset(source)                            Dataset(documents, queries, judgments)
-retrieve(model, dataset)                        Retrieval: ranking and Cost
-"""
+"""Quality and cost of retrievers, side by side."""
 
 from vocable.evaluation.compare import Comparison, compare, paired_t_test
 from vocable.evaluation.cost import Cost, activation_rates, active_terms, flops, search_latency

@@ -100,9 +100,6 @@ def paired_t_test(first: Mapping[str, float], second: Mapping[str, float]) -> fl
 
     >>> paired_t_test({"q1": 0.5, "q2": 1.0}, {"q1": 0.5, "q2": 1.0})
     1.0
-
-    Raises:
-        ArgumentError: the two are not of the same queries.
     """
     apart = sorted(first.keys() ^ second.keys())
     if apart:

@@ -78,9 +78,6 @@ def flops(queries: csr_array, documents: csr_array) -> float:
     >>> queries = csr_array(np.array([[1.0, 1.0, 0.0]]))
     >>> flops(queries, csr_array(np.array([[1.0, 2.0, 0.0], [0.0, 5.0, 7.0]])))
     1.5
-
-    Raises:
-        VectorsError: the two are of different vocabularies.
     """
     if queries.shape[1] != documents.shape[1]:
         raise VectorsError(f"the queries have {queries.shape[1]} terms, the documents {documents.shape[1]}")
@@ -99,9 +96,6 @@ def search_latency(search: Callable[[T], object], queries: Sequence[T]) -> tuple
 
     The first call is made twice and timed once: it may have to compile, or to read from disk. Of more than 1,000
     queries 1,000 are timed.
-
-    Raises:
-        ArgumentError: there are no queries.
     """
     if not queries:
         raise ArgumentError("no queries to time a search with")

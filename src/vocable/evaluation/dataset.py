@@ -13,11 +13,7 @@ from vocable.errors import DataError
 
 @dataclass(frozen=True)
 class Dataset:
-    """What a system is evaluated on.
-
-    `documents` may be empty where only runs are evaluated. `unjudged` counts queries that were left out because nothing
-    is known about them.
-    """
+    """What a system is evaluated on; `unjudged` counts the queries that were left out because none is judged."""
 
     name: str
     documents: Sequence[Document]
@@ -34,15 +30,11 @@ class Dataset:
         >>> dataset = Dataset("toy", [], [Query("q1", "lists"), Query("q2", "sets")], qrels).judged()
         >>> [query.id for query in dataset.queries], len(dataset.judgments), dataset.unjudged
         (['q1'], 1, 1)
-
-        Raises:
-            DataError: no query has a judgment.
         """
         with_judgment = {judgment.query_id for judgment in self.judgments}
         queries = [query for query in self.queries if query.id in with_judgment]
         if not queries:
-            message = f"none of the {len(self.queries)} queries has a judgment"
-            raise DataError(message, source=self.name)
+            raise DataError(f"none of the {len(self.queries)} queries has a judgment", source=self.name)
         known = {query.id for query in queries}
         judgments = [judgment for judgment in self.judgments if judgment.query_id in known]
         unjudged = self.unjudged + len(self.queries) - len(queries)
@@ -52,13 +44,7 @@ class Dataset:
 def load_dataset(source: str | os.PathLike[str], *, documents: bool = True, bad: BadLines | None = None) -> Dataset:
     """Read the judged part of a test collection: "beir:DIR", "beir:DIR#train", "ir_datasets:NAME", "pydocs:#test".
 
-    Args:
-        source: where all three, documents, queries and judgments, are; `vocable.data` lists the kinds.
-        documents: False leaves the documents unread, which is enough to evaluate a run.
-        bad: tolerates and counts bad lines; without it the first one raises.
-
-    Raises:
-        DataError: one of the three is not there or malformed, or no query has a judgment.
+    Without `documents` they are left unread, which is enough to evaluate a run; `bad` is as in `read_corpus`.
     """
     name = os.fspath(source)
     if Path(name).exists():

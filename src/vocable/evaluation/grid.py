@@ -6,7 +6,7 @@ Kim et al. 2026 tabulate and draw them (table 2, figure 1, appendix J).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -52,16 +52,27 @@ class Setting:
     rescore: int = 0
 
     def __post_init__(self) -> None:
-        """Raise `ArgumentError` for a value out of its range."""
-        for top_k, least, mass in (self.limits("query"), self.limits("document")):
-            check_limits(top_k, least, mass)
+        for role in ("query", "document"):
+            check_limits(*self.limits(role))
         if not 0 <= self.minimum_match <= 1:
             raise ArgumentError(f"minimum_match is a share between 0 and 1, not {self.minimum_match}")
 
     def limits(self, role: str) -> tuple[int | None, float, float | None]:
-        """top_k, min_weight and mass for `vocable.prune` of the role's vectors, "query" or "document"."""
+        """Return top_k, min_weight and mass for `vocable.prune` of the role's vectors."""
         top_k, mass = getattr(self, f"{role}_top_k"), getattr(self, f"{role}_mass")
         return top_k or None, getattr(self, f"{role}_min_weight"), None if mass == 1 else mass
+
+    def changed(self) -> dict[str, float]:
+        """Return the values that differ from those of a plain search."""
+        return {name: value for name, value in vars(self).items() if value != getattr(Setting, name)}
+
+    def __str__(self) -> str:
+        """Return what differs from a plain search, as `parse_grid` reads it.
+
+        >>> str(Setting(query_top_k=5, document_mass=0.5))
+        'query_top_k=5 document_mass=0.5'
+        """
+        return " ".join(f"{name}={value}" for name, value in self.changed().items())
 
 
 class GridPoint(NamedTuple):
@@ -82,9 +93,6 @@ def parse_grid(texts: Sequence[str]) -> list[Setting]:
 
     >>> [setting.query_top_k for setting in parse_grid(["query_top_k=0", "query_top_k=5,7 document_top_k=20"])]
     [0, 5, 7]
-
-    Raises:
-        ArgumentError: an unknown name, a value that is no number, or no value.
     """
     check_texts(texts)
     chosen = (dict(pairs) for text in texts for pairs in product(*map(_choices, text.split())))
@@ -103,9 +111,6 @@ def search_grid(
 
     FLOPS is that of the vectors which are searched (Kim et al. 2026, eq. 1), in two steps those of the first: the
     second reads `rescore` whole documents per query. `k` is the number of results; no measure may look deeper.
-
-    Raises:
-        ArgumentError: an argument or a setting out of its range.
     """
     check_depth(settings, measures, k)
     points: dict[Setting, GridPoint] = {}
@@ -125,7 +130,7 @@ def search_grid(
                     flops=flops(queries, documents),
                     matched=float(matches.mean() / max(1, len(index))),
                 )
-                label, run = f"{name} {as_text(setting)}".strip(), ranking.to_run(encoded.query_ids)
+                label, run = f"{name} {setting}".strip(), ranking.to_run(encoded.query_ids)
                 evaluation = evaluate_run(label, run, encoded.dataset, measures, cost=cost)
                 points[setting] = GridPoint(name, setting, evaluation)
                 advance(1)
@@ -168,24 +173,13 @@ class SearchGrid(Tabular):
 
 def swept(points: Sequence[GridPoint]) -> list[str]:
     """The names of what any of the settings has another value for than a plain search; top_k if there is none."""
-    plain, settings = Setting(), [point.setting for point in points if point.setting is not None]
-    names = [name for name in COLUMNS if any(getattr(one, name) != getattr(plain, name) for one in settings)]
-    return names or ["query_top_k", "document_top_k"]
-
-
-def as_text(setting: Setting) -> str:
-    """What differs from a plain search, as `parse_grid` reads it.
-
-    >>> as_text(Setting(query_top_k=5, document_mass=0.5))
-    'query_top_k=5 document_mass=0.5'
-    """
-    plain = Setting()
-    return " ".join(f"{n}={getattr(setting, n)}" for n in COLUMNS if getattr(setting, n) != getattr(plain, n))
+    changed = set[str]().union(*(point.setting.changed() for point in points if point.setting is not None))
+    return [name for name in COLUMNS if name in changed] or ["query_top_k", "document_top_k"]
 
 
 def _choices(word: str) -> Iterator[tuple[str, Any]]:
     """The pairs of name and value in "name=value,value"."""
-    kinds: dict[str, type[float]] = {field.name: int if field.type == "int" else float for field in fields(Setting)}
+    kinds = {name: type(value) for name, value in vars(Setting()).items()}
     name, equals, values = word.partition("=")
     if not equals:
         raise ArgumentError(f"--grid: {word!r} has no value: write name=value, as in query_top_k=5,10")

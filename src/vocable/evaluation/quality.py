@@ -31,10 +31,6 @@ def parse_measures(names: Sequence[str | Measure]) -> dict[str, Measure]:
 
     >>> {name: str(measure) for name, measure in parse_measures(["nDCG@10", "MRR@10"]).items()}
     {'nDCG@10': 'nDCG@10', 'MRR@10': 'RR@10'}
-
-    Raises:
-        ArgumentError: no measure is named, one is unknown (the message lists near matches), lacks a parameter or has
-            one out of its range, or needs software that is not installed.
     """
     if isinstance(names, str) or not names:
         raise ArgumentError(f"measures must be a list of names such as nDCG@10, not {names!r}")
@@ -71,11 +67,7 @@ def _parse(name: str) -> Measure:
 
 
 class JudgedMeasures:
-    """What `measures` {name: measure} make of answers to the queries of a dataset that `Dataset.judged` gave.
-
-    Raises:
-        ArgumentError: a measure cannot be computed for this dataset; also from `per_query`.
-    """
+    """What `measures` {name: measure} make of answers to the queries of a dataset that `Dataset.judged` gave."""
 
     def __init__(self, measures: Mapping[str, Measure], judged: Dataset) -> None:
         self.measures, self._dataset = measures, judged.name
@@ -129,8 +121,7 @@ class Evaluation(Tabular):
     """The quality of one system on one dataset.
 
     `values` are means over all judged queries, one that was not answered counting as its measure's default (0);
-    `per_query` is {measure: {query id: value}}. `unjudged` counts the queries that were left out because they have no
-    judgment.
+    `per_query` is {measure: {query id: value}}.
     """
 
     name: str
@@ -165,14 +156,7 @@ def evaluate_system(
     document_top_k: int | None = None,
     dtype: DType = "auto",
 ) -> Evaluation:
-    """Evaluate a model from `vocable.load` on a dataset, a source such as "beir:DIR" or a `Dataset`.
-
-    The arguments are those of `vocable.evaluation.retrieval.retrieve`; no measure may look deeper than `k` results.
-
-    Raises:
-        ArgumentError: an unknown measure, or an argument out of its range.
-        DataError: the dataset cannot be read.
-    """
+    """Evaluate a model on a dataset; no measure may look deeper than the `k` results of the search."""
     parsed = parse_measures(measures)
     deepest = max(parsed, key=lambda measure: depth(parsed[measure]))
     if depth(parsed[deepest]) > k:
@@ -194,14 +178,10 @@ def evaluate_run(
 
     Queries that are not judged are left out. Equal scores are ordered as the software behind the measure does it:
     trec_eval, which computes most, by descending document id.
-
-    Raises:
-        ArgumentError: an unknown measure, or one that cannot be computed for this dataset.
-        DataError: the dataset or the run cannot be read, or they have no query in common.
     """
     parsed = parse_measures(measures)
     if isinstance(run, Retrieval):
-        cost, run = run.cost, run.to_run()
+        cost = run.cost
     judged = (dataset if isinstance(dataset, Dataset) else load_dataset(dataset, documents=False)).judged()
     answers = _answers(name, run, judged)
     judged_measures = JudgedMeasures(parsed, judged)
@@ -230,23 +210,20 @@ def side_by_side(evaluations: Sequence[Evaluation], p_values: Sequence[Mapping[s
     return Table(title, header + names, [row + cells for row, cells in zip(rows, costs, strict=True)], groups)
 
 
-def _answers(
-    name: str, run: str | os.PathLike[str] | Iterable[ScoredDoc], judged: Dataset
-) -> dict[str, dict[str, float]]:
+def _answers(name: str, run: Run, judged: Dataset) -> dict[str, dict[str, float]]:
     """{query id: {document id: score}} of the judged queries."""
+    if isinstance(run, Retrieval):
+        run = run.to_run()
     answers: dict[str, dict[str, float]] = {query.id: {} for query in judged.queries}
     if isinstance(run, str | os.PathLike):
         if not Path(run).is_file():
             raise DataError("no such run file (a model is given as vocable.load(name))", source=os.fspath(run))
         run = read_trec(run)
     hits = list(run)
-    for query, document, score in hits:
-        answer = answers.get(query)
-        if answer is None:
-            continue
-        if document in answer:
+    for query, document, score in (hit for hit in hits if hit.query_id in answers):
+        if document in answers[query]:
             raise DataError(f"{name}: the run has document {document!r} twice for query {query!r}", source=judged.name)
-        answer[document] = float(score)
+        answers[query][document] = float(score)
     if hits and not any(answers.values()):
         raise DataError(f"{name}: the run has none of the {len(answers)} judged queries", source=judged.name)
     return answers

@@ -38,7 +38,7 @@ class Retrieval(NamedTuple):
     cost: Cost
 
     def to_run(self) -> list[ScoredDoc]:
-        """The hits as ir_measures records."""
+        """Return the hits as ir_measures records."""
         return self.ranking.to_run(self.query_ids)
 
 
@@ -108,21 +108,8 @@ def encode_dataset(
 ) -> Encoded:
     """Encode the judged queries and all documents of `dataset`.
 
-    Args:
-        model: from `vocable.load`.
-        dataset: from `load_dataset`.
-        keep: a folder for the vectors: what is whole there is read, and a killed call goes on when it is repeated.
-        name: of the model, written down with the vectors that are kept.
-        title: of the progress bar.
-        query_top_k: keep only so many terms of a query.
-        document_top_k: keep only so many terms of a document.
-        dtype: as in `vocable.encode`.
-        max_length: tokens per text, in place of the model's own length.
-
-    Raises:
-        DataError: no documents, or no judged queries.
-        ArgumentError: an argument out of its range, or the vectors that are kept were made with other settings.
-        VectorsError: they were made from other texts, or are damaged.
+    `keep` is a folder for the vectors, stored with the model's `name`: what is whole there is read, and a killed call
+    goes on when it is repeated. `title` is that of the progress bar.
     """
     judged = dataset.judged()
     if not judged.documents:
@@ -144,8 +131,8 @@ def encode_dataset(
                 seconds = encode_stream(encoder, documents, folder, model=name, source=judged.name).seconds
                 matrices.append(read_vectors(folder).matrix)
             if encoder.truncated:
-                message = "%d of %d %s texts were cut at %d tokens"
-                logger.warning(message, encoder.truncated, len(documents), encoder.role, encoder.max_length)
+                counts = encoder.truncated, len(documents), encoder.role, encoder.max_length
+                logger.warning("%d of %d %s texts were cut at %d tokens", *counts)
     queries, vectors = matrices
     return Encoded(judged, queries, vectors, len(judged.documents) / seconds if seconds else 0.0)
 
@@ -153,12 +140,7 @@ def encode_dataset(
 def stored_dataset(
     source: Sources, dataset: Dataset, *, dtype: DType = "auto", max_length: int | None = None
 ) -> Encoded:
-    """The dataset with stored document vectors; the model that they name encodes the judged queries.
-
-    Raises:
-        DataError: no judged queries.
-        VectorsError: a document has no vector, or the model has another vocabulary by now.
-    """
+    """The dataset with stored document vectors; the model that they name encodes the judged queries."""
     judged, stored = dataset.judged(), read_vectors(source)
     rows = {identifier: row for row, identifier in enumerate(stored.ids)}
     missing = next((document.id for document in judged.documents if document.id not in rows), None)
@@ -176,9 +158,6 @@ def retrieve_lexically(dataset: Dataset, *, k: int = 1000, rm3: bool = False) ->
     """Index the documents of `dataset` with BM25 and search for its judged queries; the terms are stemmed words.
 
     With `rm3` the queries are expanded by feedback (`vocable.search.bm25`), which the time of a search then includes.
-
-    Raises:
-        DataError: no documents, or no judged queries.
     """
     judged = dataset.judged()
     if not judged.documents:

@@ -1,16 +1,9 @@
-r"""Test collections made from a log of queries and the documents that answered them.
+r"""Test collections made from a log of queries and the documents that answered them (Kim et al. 2026, 3.5 and C.1).
 
-After "The Pre-Training Study of Expanded-SPLADE Models on Web Document Titles", section 3.5 and appendix C.1. Queries
-are put into clusters of similar meaning, and a test collection takes its queries from all clusters alike:
-
-    hard      (3.5) as many queries of low, middle and high term overlap with their documents; up to 3 positives, those
-              with the highest labels; up to 10 negatives, positives of queries in other clusters that share most terms
-              with the query. A query without such a negative is no candidate.
-    plain     (C.1) any queries, with all their positives.
-
-Both may have distractors: the documents of further queries from every cluster. Where the paper is silent, we read: the
-overlap of a query and a document is the share of the query's words that are in the document; a query's overlap is the
-highest over its positives; low is below 1/3, high from 2/3 on. A text is cut into words as `\w+` in lower case.
+Queries are put into clusters of similar meaning, and a test collection takes its queries from all clusters alike. Where
+the paper is silent, we read: the overlap of a query and a document is the share of the query's words that are in the
+document; a query's overlap is the highest over its positives; low is below 1/3, high from 2/3 on. A text is cut into
+words as `\w+` in lower case.
 """
 
 from __future__ import annotations
@@ -21,7 +14,7 @@ import re
 import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -46,28 +39,23 @@ WORD = re.compile(r"\w+")
 Embeddings: TypeAlias = NDArray[np.floating[Any]] | csr_array
 
 
-@dataclass
-class Log:
+class Log(NamedTuple):
     """A log in memory: distinct `queries` and `documents`, and for each query its documents with their labels."""
 
-    queries: list[str] = field(default_factory=list)
-    documents: list[str] = field(default_factory=list)
-    answers: list[dict[int, float]] = field(default_factory=list)
+    queries: list[str]
+    documents: list[str]
+    answers: list[dict[int, float]]
 
 
 def read_log(examples: Iterable[Example]) -> Log:
-    """Gather the pairs of a log; a pair's label is its highest score, or without any how often it is there.
-
-    Raises:
-        DataError: some pairs have a score and some none, or there is no pair.
-    """
-    log, queries, documents = Log(), dict[str, int](), dict[str, int]()
+    """Gather the pairs of a log; a pair's label is its highest score, or without any how often it is there."""
+    queries, documents, labels = dict[str, int](), dict[str, int](), list[dict[int, float]]()
     scored: set[bool] = set()
     for example in examples:
         query = queries.setdefault(example.query, len(queries))
-        if query == len(log.answers):
-            log.answers.append({})
-        document, answers = documents.setdefault(example.positive, len(documents)), log.answers[query]
+        if query == len(labels):
+            labels.append({})
+        document, answers = documents.setdefault(example.positive, len(documents)), labels[query]
         scored.add(bool(example.scores))
         if len(scored) == 2:
             raise DataError(f"some pairs have a label score and some have none: {example.query[:60]!r}")
@@ -77,21 +65,14 @@ def read_log(examples: Iterable[Example]) -> Log:
             answers[document] = answers.get(document, 0) + 1
     if not queries:
         raise DataError("the log has no pair")
-    log.queries, log.documents = list(queries), list(documents)
-    return log
+    return Log(list(queries), list(documents), labels)
 
 
 def text_embeddings(texts: Sequence[str], model: str = LEXICAL) -> Embeddings:
-    """Unit vectors [n, d] of texts.
+    """Unit vectors [n, d] of n texts.
 
-    Args:
-        texts: n of them.
-        model: a sentence-transformers dense model (a folder, `package:NAME/FOLDER` or a Hub id), or "lexical" for the
-            texts' words, weighted by tf-idf, which needs no model.
-
-    Raises:
-        ModelError: the model cannot be read.
-        DataError: not one text has a word.
+    `model` is a sentence-transformers dense model (a folder, `package:NAME/FOLDER` or a Hub id), or "lexical" for the
+    texts' words, weighted by tf-idf, which needs no model.
     """
     check_texts(texts)
     if model == LEXICAL:
@@ -112,9 +93,6 @@ def cluster(embeddings: Embeddings, count: int, seed: int = 0) -> NDArray[np.int
     """The cluster of each row of `embeddings` [n, d], int64 [n] below `count`, found by k-means.
 
     Of more than 20,000 rows a batch is looked at in each step.
-
-    Raises:
-        ArgumentError: fewer clusters than 2, or more than rows.
     """
     from sklearn.cluster import KMeans, MiniBatchKMeans
     from sklearn.exceptions import ConvergenceWarning
@@ -149,7 +127,6 @@ class Choice:
     distractors: int = 0
 
     def __post_init__(self) -> None:
-        """Raise `ArgumentError` for a value out of its range."""
         least = {"queries": 1, "clusters": 2, "distractors": 0, "negatives": 1 if self.kind == "hard" else 0}
         if self.kind not in ("hard", "plain"):
             raise ArgumentError(f"kind must be hard or plain, not {self.kind!r}")
@@ -179,17 +156,13 @@ class Selection(NamedTuple):
     further: list[int]
     distractors: list[int]
 
-    def queries(self) -> set[str]:
-        """The queries whose answers are in the collection: what a training set must do without."""
-        return {self.log.queries[row] for row in (*(one.query for one in self.chosen), *self.further)}
-
     def documents(self) -> list[int]:
-        """The rows of all documents of the collection, in the order of the log."""
+        """Return the rows of all documents of the collection, in the order of the log."""
         judged = (row for one in self.chosen for row in (*one.positives, *one.negatives))
         return sorted({*judged, *self.distractors})
 
     def levels(self) -> dict[str, int]:
-        """The number of queries at each level; none in a plain collection."""
+        """Return the number of queries at each level; none in a plain collection."""
         found = [one.level for one in self.chosen if one.level is not None]
         return {level: found.count(level) for level in LEVELS} if found else {}
 
@@ -197,16 +170,7 @@ class Selection(NamedTuple):
 def choose(log: Log, choice: Choice, *, embedding: str = LEXICAL, seed: int = 0) -> Selection:
     """Choose the queries, positives, negatives and distractors of a test collection.
 
-    Args:
-        log: from `read_log`.
-        choice: what the collection is to be like.
-        embedding: what clusters the queries, as in `text_embeddings`.
-        seed: decides clusters and draws.
-
-    Raises:
-        ArgumentError: more clusters than queries.
-        DataError: no query is fit, or a level of overlap has none.
-        ModelError: the embedding model cannot be read.
+    Queries are clustered by `text_embeddings` of the `embedding`; `seed` decides clusters and draws.
     """
     groups = cluster(text_embeddings(log.queries, embedding), choice.clusters, seed)
     rng = np.random.default_rng(seed)
@@ -259,10 +223,8 @@ def _balanced(
 ) -> list[Chosen]:
     """As many of each level, a third of `count` at most, each from all clusters alike."""
     sizes = {level: len(found) for level, found in by_level.items()}
-    empty = [level for level, size in sizes.items() if not size]
-    if empty:
+    if missing := " and ".join(level for level, size in sizes.items() if not size):
         there = ", ".join(f"{size:,} {level}" for level, size in sizes.items())
-        missing = " and ".join(empty)
         raise DataError(f"no query of {missing} overlap has a hard negative ({there}): ask for less min_overlap")
     each = min(max(1, count // len(LEVELS)), *sizes.values())
     return [found[query] for found in by_level.values() for query in _from_all(list(found), each, groups, rng)]
@@ -280,8 +242,7 @@ def _from_all(queries: Sequence[int], count: int, groups: NDArray[np.int64], rng
     for members in _members(queries, groups).values():
         for turn, query in enumerate(rng.permutation(members).tolist()):
             rounds[turn].append(query)
-    drawn = (query for turn in sorted(rounds) for query in rng.permutation(rounds[turn]).tolist())
-    return [query for query, _ in zip(drawn, range(count), strict=False)]
+    return list(islice((query for turn in sorted(rounds) for query in rng.permutation(rounds[turn]).tolist()), count))
 
 
 def _members(queries: Iterable[int], groups: NDArray[np.int64]) -> dict[int, list[int]]:
@@ -297,17 +258,13 @@ def _near(asked: set[str], holding: dict[str, NDArray[np.int64]], share: float) 
     lists = [holding[word] for word in asked if word in holding]
     rows, counts = np.unique(np.concatenate([np.empty(0, dtype=np.int64), *lists]), return_counts=True)
     enough = counts >= share * len(asked) - 1e-9
-    near: list[int] = rows[enough][np.argsort(-counts[enough], kind="stable")].tolist()
-    return near
+    return cast(list[int], rows[enough][np.argsort(-counts[enough], kind="stable")].tolist())
 
 
 def write_beir(selection: Selection, output: str | Path) -> None:
     """Write the collection as a BEIR folder, whole or not at all; documents and queries are called by their rows.
 
     Positives are judged 1 and hard negatives 0.
-
-    Raises:
-        ArgumentError: something is at `output` already, or another command is making it.
     """
     log = selection.log
     corpus = ({"_id": f"d{row}", "title": "", "text": log.documents[row]} for row in selection.documents())
@@ -335,17 +292,14 @@ class MadeTestset:
     bad_lines: int
 
     def to_json(self) -> dict[str, Any]:
-        """The counts as JSON values."""
+        """Return the counts as JSON values."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
     def __str__(self) -> str:
-        counts = {"queries": self.queries} | {f"{name} overlap": count for name, count in self.levels.items()}
-        counts |= {"documents": self.documents}
-        if self.rest is not None:
-            counts["examples of other queries"] = self.rest
-        if self.bad_lines:
-            counts["bad lines left out"] = self.bad_lines
-        return "\n".join(f"{name}: {count:,}" for name, count in counts.items())
+        levels = {f"{name} overlap": count for name, count in self.levels.items()}
+        counts = {"queries": self.queries, **levels, "documents": self.documents}
+        counts |= {"examples of other queries": self.rest, "bad lines left out": self.bad_lines or None}
+        return "\n".join(f"{name}: {count:,}" for name, count in counts.items() if count is not None)
 
 
 def make_testset(
@@ -387,7 +341,9 @@ def make_testset(
     selection = choose(read_log(track(read_examples(log, bad=bad), "log")), choice, embedding=embedding, seed=seed)
     left = None
     if rest is not None:
-        used, left = selection.queries(), 0
+        # What a training set must do without: the queries whose answers are in the collection.
+        answered = (*(one.query for one in selection.chosen), *selection.further)
+        used, left = {selection.log.queries[row] for row in answered}, 0
         with replacing(rest) as file:
             for example in read_examples(log, bad=BadLines(skip_bad)):
                 if example.query not in used:

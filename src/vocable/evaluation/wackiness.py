@@ -6,8 +6,6 @@ with the weights under investigation, and the term's lexical importance is its f
 document frequency in the collection. The mean over the inputs that the term expands is scaled to 0 to 1 over all
 terms, and the score is 1 less that: a wacky term is absent from what it helps to find.
 
-Everything here is arrays, so that any expansion can be measured: a model's, or that of words around BM25.
-
 Letters: m inputs (queries, or documents), n documents of the collection, v terms, k retrieved documents.
 """
 
@@ -22,7 +20,7 @@ from scipy.sparse import csr_array
 from vocable.encoder.roles import Formula
 from vocable.encoder.roles import idf as inverse_document_frequency
 from vocable.encoder.terms import expansion_entries, flags
-from vocable.errors import ArgumentError, VectorsError
+from vocable.errors import VectorsError
 from vocable.search.exact_kernels import compiled
 from vocable.vectors import as_vectors, selected
 
@@ -55,10 +53,6 @@ def wackiness(
             that stands in every document something.
         special: columns that are no expansions. None by default: the paper has [CLS] among the wackiest terms.
 
-    Raises:
-        VectorsError: the shapes do not fit together, or a row is not one of the n.
-        ArgumentError: no such IDF, no documents, or a column that is none of the v.
-
     Three documents, two queries, six words:
 
         a0  cat cat dog         q0  "cat"   cat 1.0  dog 0.5  the 0.2       retrieves a0 and a1
@@ -90,10 +84,6 @@ def expansions(vectors: csr_array, own: csr_array, special: Sequence[int] | np.n
     >>> vector, in_text = csr_array(np.array([[1.0, 0.5, 2.0]])), csr_array(np.array([[3.0, 0.0, 0.0]]))
     >>> expansions(vector, in_text).toarray().tolist()
     [[0.0, 0.5, 2.0]]
-
-    Raises:
-        VectorsError: the shapes differ.
-        ArgumentError: a column is none of the v.
     """
     vectors = as_vectors(vectors, "the inputs")
     columns = np.asarray(special, dtype=np.int64)
@@ -109,12 +99,9 @@ def lexical_importance(
     idf: Formula = "log",
     special: Sequence[int] | np.ndarray = (),
 ) -> csr_array:
-    """Frequency in the retrieved documents times IDF, for each expansion term of each input.
+    """Frequency in the retrieved documents times IDF, float64 [m, v] with an entry, perhaps 0, for each expansion.
 
-    A term that no document has is of no importance, whatever its IDF. Arguments and errors are those of `wackiness`.
-
-    Returns:
-        [m, v] csr_array of float64, with an entry, which may be 0, for each expansion.
+    A term that no document has is of no importance, whatever its IDF. Arguments are those of `wackiness`.
     """
     expanded, counts = expansions(vectors, own, special), as_vectors(counts, "the collection's terms")
     m, v = expanded.shape
@@ -125,29 +112,18 @@ def lexical_importance(
     if rows.max(initial=-1) >= counts.shape[0]:
         raise VectorsError(f"the ranking has row {rows.max()}, there are {counts.shape[0]} documents")
     frequencies = np.zeros(expanded.nnz, dtype=np.float64)
-    _retrieved_frequencies(
-        counts.indptr.astype(np.int64),
-        counts.indices,
-        counts.data,
-        np.ascontiguousarray(rows, dtype=np.int32),
-        expanded.indptr.astype(np.int64),
-        expanded.indices,
-        v,
-        frequencies,
-    )
+    collection = counts.indptr.astype(np.int64), counts.indices, counts.data
+    inputs = expanded.indptr.astype(np.int64), expanded.indices
+    _retrieved_frequencies(*collection, np.ascontiguousarray(rows, dtype=np.int32), *inputs, v, frequencies)
     having = np.bincount(counts.indices, minlength=v)
     weights = inverse_document_frequency(having, counts.shape[0], formula=idf).astype(np.float64)
     return csr_array((frequencies * weights[expanded.indices], expanded.indices, expanded.indptr), shape=(m, v))
 
 
 def scored(importance: csr_array, weights: np.ndarray | None = None) -> Wackiness:
-    """The Wackiness Scores from the lexical importance [m, v] of each expansion term of each input.
+    """The Wackiness Scores from `lexical_importance` [m, v]; `weights` [m] say how often an input counts, if not once.
 
     The least important term has the score 1, also where it is the only one or all are of the same importance.
-
-    Args:
-        importance: from `lexical_importance`.
-        weights: [m] how often each input counts; once by default.
     """
     v = importance.shape[1]
     times = np.ones(importance.shape[0]) if weights is None else weights
@@ -178,11 +154,7 @@ def ranked(scores: np.ndarray, inputs: np.ndarray | None = None) -> np.ndarray:
 
 
 def without_itself(rows: np.ndarray, itself: np.ndarray) -> np.ndarray:
-    """The k documents that each of m inputs retrieves besides itself, of the k + 1 best `rows` [m, k + 1].
-
-    Args:
-        rows: int32 [m, k + 1], -1 where there is no more.
-        itself: [m], the row that each input is in the collection.
+    """The k documents that each of m inputs, row `itself` [m], retrieves besides itself, of its best `rows` [m, k + 1].
 
     >>> without_itself(np.array([[4, 7, 2], [1, 3, 5]]), np.array([7, 6])).tolist()
     [[4, 2], [1, 3]]
@@ -191,12 +163,6 @@ def without_itself(rows: np.ndarray, itself: np.ndarray) -> np.ndarray:
     # What is kept moves to the front, in its order.
     order = np.argsort(~others, axis=1, kind="stable")[:, : rows.shape[1] - 1]
     return np.take_along_axis(rows, order, axis=1)
-
-
-def check_depth(k: int) -> None:
-    """Raise `ArgumentError` for a number of retrieved documents below 1."""
-    if k < 1:
-        raise ArgumentError(f"k must be at least 1, not {k}")
 
 
 @compiled
