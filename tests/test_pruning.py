@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.sparse import csr_array
 
 from vocable.errors import ArgumentError, VectorsError
-from vocable.vectors import VectorsMeta, prune, read_vectors, remove_terms, write_vectors
+from vocable.vectors import VectorsMeta, prune, read_vectors, selected, write_vectors
 
 # Few distinct weights, so that ties are common.
 dense_matrices = arrays(
@@ -107,7 +107,7 @@ def test_what_the_limits_leave_can_lose_more(tmp_path: Path) -> None:
 
     def without_the_first(ids: Sequence[str], matrix: csr_array) -> csr_array:
         seen.extend(ids)
-        return remove_terms(matrix, [0])
+        return selected(matrix, matrix.indices != 0)
 
     assert prune(source, output=output, mass=0.5, then=without_the_first) == (8, 2)
     assert seen == ["a", "b", "c"]

@@ -19,7 +19,6 @@ from vocable.vectors import (
     as_vectors,
     quantize,
     read_vectors,
-    remove_terms,
     write_vectors,
 )
 
@@ -241,16 +240,6 @@ def test_quantize_by_a_scale_drops_what_rounds_to_zero() -> None:
 def test_quantize_refuses_senseless_arguments(arguments: dict[str, float], message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         quantize(csr_array(DENSE), **arguments)  # type: ignore[arg-type]
-
-
-def test_terms_are_removed_from_every_vector() -> None:
-    expected = DENSE.copy()
-    expected[:, [5, 0]] = 0
-    np.testing.assert_array_equal(remove_terms(csr_array(DENSE), [5, 0, 5]).toarray(), expected)
-    assert remove_terms(csr_array(DENSE), []).nnz == 5
-    for terms in ([6], [-1]):
-        with pytest.raises(ArgumentError, match="terms must lie between 0 and 5"):
-            remove_terms(csr_array(DENSE), terms)
 
 
 def test_ids_are_a_sequence() -> None:

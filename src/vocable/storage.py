@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar, cast, overload
+from typing import Any, BinaryIO, TypeVar
 from uuid import uuid4
 
 import numpy as np
@@ -46,25 +46,16 @@ class Ids(Sequence[str]):
     """
 
     def __init__(self, ids: Iterable[str] | pa.LargeStringArray) -> None:
-        if isinstance(ids, pa.LargeStringArray):
-            self.array = ids
-            return
         try:
-            self.array = pa.array(ids if isinstance(ids, Sequence) else list(ids), type=pa.large_string())
+            self.array = pa.array(ids if isinstance(ids, Sequence | pa.Array) else list(ids), type=pa.large_string())
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise ArgumentError(f"ids must be strings: {error}") from error
 
     def __len__(self) -> int:
         return len(self.array)
 
-    @overload
-    def __getitem__(self, position: int) -> str: ...
-    @overload
-    def __getitem__(self, position: slice) -> Ids: ...
-    def __getitem__(self, position: int | slice) -> str | Ids:
-        return (
-            Ids(self.array[position]) if isinstance(position, slice) else cast(str, self.array[int(position)].as_py())
-        )
+    def __getitem__(self, position: Any) -> Any:
+        return Ids(self.array[position]) if isinstance(position, slice) else self.array[int(position)].as_py()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.array.to_pylist())
@@ -119,10 +110,7 @@ def replacing_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Make a folder that is at `path` only when the block ends without an error.
 
     The block is given an empty folder beside `path`, `.NAME.RANDOM.part`, which is forced to disk and renamed, or
-    removed after an error. Parents are made where they are missing.
-
-    Raises:
-        ArgumentError: as `refuse_taken`.
+    removed after an error. Parents are made where they are missing; what is there is refused as by `refuse_taken`.
     """
     target = Path(path)
     refuse_taken(target)
@@ -148,7 +136,6 @@ def _force_to_disk(path: Path) -> None:
 
 
 def _force_all_to_disk(path: Path) -> None:
-    """The same for a file, or for a folder with all that is in it."""
     for inner in (*path.rglob("*"), path):
         _force_to_disk(inner)
 
@@ -269,9 +256,6 @@ def partial_of(output: Path) -> Path:
 
     >>> partial_of(Path("indexes/python/")).as_posix()
     'indexes/python.partial'
-
-    Raises:
-        ArgumentError: the output has no name of its own, as ".".
     """
     if output.name in ("", ".."):
         raise ArgumentError(f"{output} cannot be an output: name a folder that is not there yet")
@@ -286,9 +270,8 @@ def refuse_taken(output: Path) -> None:
     refuse_existing(output)
     work = partial_of(output)
     if any((work / name).exists() for name in (SETTINGS, RECIPE)):
-        raise ArgumentError(
-            f"{work} is the unfinished work of another command: finish or remove it, or name another output"
-        )
+        instead = "finish or remove it, or name another output"
+        raise ArgumentError(f"{work} is the unfinished work of another command: {instead}")
 
 
 def fingerprint(*sources: str | os.PathLike[str]) -> str:
@@ -376,12 +359,7 @@ def finished(
     name: str = SETTINGS,
     upgrade: Callable[[dict[str, Any]], dict[str, Any]] = dict,
 ) -> bool:
-    """Return whether the output is there and was made with these settings (arguments as in `resumable`).
-
-    Raises:
-        ArgumentError: it is something else, or was made with other settings.
-        VectorsError: its settings cannot be read.
-    """
+    """Return whether the output is there and was made with these settings; arguments and errors as in `resumable`."""
     target = Path(output)
     if not _exists(target):
         return False
@@ -475,8 +453,7 @@ def _clear(work: Path, last: str) -> None:
 def read_record(path: str | os.PathLike[str], kind: type[T], *, error: type[VocableError] = VectorsError) -> T:
     """Read a JSON file as a `kind`: a pydantic model, dataclass, named tuple or typed dict.
 
-    Raises:
-        VocableError: the `error` that is asked for, naming the file and the first wrong field.
+    The `error` that is raised where it is none names the file and the first wrong field.
     """
     try:
         return TypeAdapter(kind).validate_json(Path(path).read_bytes(), extra="forbid")

@@ -28,7 +28,7 @@ class Table(NamedTuple):
     groups: Sequence[int] = ()
 
     def markdown(self) -> str:
-        """A markdown table, without the title.
+        """Return a markdown table, without the title.
 
         >>> print(Table("", ["system", "R@10"], [["a|b", "0.5"]]).markdown())
         | system | R@10 |
@@ -51,8 +51,8 @@ class Table(NamedTuple):
             table.add_row(*(Text(visible(cell)) for cell in row))
         return table
 
-    def text(self, width: int = WIDTH, *, terminal: bool = False) -> str:
-        """The table for `width` columns, in parts where it is wider; bold where it is for a `terminal`.
+    def text(self, width: int = WIDTH) -> str:
+        """The table for `width` columns, in parts where it is wider.
 
         >>> table = Table("toy", ["system", "R@10", "R@100"], [["a", "0.5", "0.75"]])
         >>> print(table)
@@ -70,7 +70,7 @@ class Table(NamedTuple):
         ────────────
         a       0.75
         """
-        console = Console(file=StringIO(), width=width, force_terminal=terminal, highlight=False)
+        console = Console(file=StringIO(), width=width, force_terminal=False, highlight=False)
         shown = []
         for part in self._parts(width):
             with console.capture() as printed:
@@ -105,7 +105,6 @@ class Table(NamedTuple):
         yield self._columns(title, start, stop)
 
     def _fits(self, width: int) -> bool:
-        """Whether nothing is cut or wrapped in so many columns of a terminal."""
         return Console(file=StringIO(), width=100 * WIDTH).measure(self.rich()).maximum <= width
 
     def _columns(self, title: str, start: int, stop: int) -> Table:
@@ -117,7 +116,6 @@ class Tabled:
     """A result that is printed as the tables and lines that its `table()` gives."""
 
     def table(self) -> Table | Sequence[Table | str]:
-        """Return the tables, and lines between them."""
         raise NotImplementedError
 
     def __str__(self) -> str:
@@ -129,11 +127,9 @@ class Tabular(Tabled):
     """A result that is one table: as text, as markdown, and as HTML in a notebook."""
 
     def table(self) -> Table:
-        """Return the table."""
         raise NotImplementedError
 
     def markdown(self) -> str:
-        """Return the table in markdown."""
         return self.table().markdown()
 
     def _repr_html_(self) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, cast, overload
@@ -30,13 +30,10 @@ from vocable.storage import Ids, replacing, replacing_folder
 
 METADATA_KEY = b"vocable"
 FORMAT = 1
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("indices", pa.list_(pa.field("element", pa.int32(), nullable=False)), nullable=False),
-        pa.field("values", pa.list_(pa.field("element", pa.float32(), nullable=False)), nullable=False),
-    ]
-)
+INT32S, FLOAT32S = (pa.list_(pa.field("element", kind, nullable=False)) for kind in (pa.int32(), pa.float32()))
+COLUMNS = {"id": pa.string(), "indices": INT32S, "values": FLOAT32S}
+SCHEMA = pa.schema([pa.field(name, kind, nullable=False) for name, kind in COLUMNS.items()])
+ENCODING = dict(zip(COLUMNS, ("PLAIN", "DELTA_BINARY_PACKED", "BYTE_STREAM_SPLIT"), strict=True))
 
 
 @dataclass(frozen=True)
@@ -55,7 +52,7 @@ class VectorsMeta:
 
     @classmethod
     def from_dict(cls, values: Any, place: str) -> VectorsMeta:
-        """The record in `values` (parsed JSON); `VectorsError`, naming `place`, if a field is missing or wrong."""
+        """Return the record in `values` (parsed JSON); `place` is for errors."""
         wanted = {field.name: int if field.type == "int" else str for field in fields(cls)}
         if not isinstance(values, dict) or any(type(values.get(name)) is not kind for name, kind in wanted.items()):
             raise VectorsError(f"{place}: its metadata does not say which model and vocabulary made the vectors")
@@ -77,8 +74,7 @@ class StoredVectors(NamedTuple):
 def as_vectors(matrix: Any, name: str = "vectors") -> csr_array:
     """`matrix` [n, v] as a csr_array with sorted int32 indices and float32 weights > 0; without a copy if it is one.
 
-    Duplicate entries are summed and explicit zeros dropped. Raises `VectorsError`, calling the matrix `name`, for a
-    negative, infinite or missing weight, and for anything that is not a sparse matrix.
+    Duplicate entries are summed and explicit zeros dropped; errors call the matrix `name`.
     """
     if not issparse(matrix) or len(matrix.shape) != 2:
         raise VectorsError(f"{name}: expected a sparse matrix of two dimensions, not {type(matrix).__name__}")
@@ -98,21 +94,15 @@ def as_vectors(matrix: Any, name: str = "vectors") -> csr_array:
 
 
 def write_vectors(path: str | os.PathLike[str], ids: Sequence[str], matrix: csr_array, meta: VectorsMeta) -> None:
-    """Write `matrix` [n, v] with its n `ids` to one Parquet file, whole or not at all.
-
-    Raises `VectorsError` if the number of ids is not n or `meta.size` is not v.
-    """
+    """Write `matrix` [n, v] with its n `ids` to one Parquet file, whole or not at all."""
     matrix = as_vectors(matrix)
     if len(ids) != matrix.shape[0] or meta.size != matrix.shape[1]:
         raise VectorsError(f"{len(ids)} ids and {meta.size} terms were given for a matrix of shape {matrix.shape}")
     offsets = pa.array(matrix.indptr.astype(np.int32, copy=False))
-    lists = [
-        pa.ListArray.from_arrays(offsets, pa.array(child), type=SCHEMA.field(column).type)
-        for column, child in (("indices", matrix.indices), ("values", matrix.data))
-    ]
-    text = json.dumps({"format": FORMAT, **asdict(meta)})
-    schema = SCHEMA.with_metadata({METADATA_KEY: text})
-    table = pa.Table.from_arrays([Ids(ids).array.cast(pa.string()), *lists], schema=schema)
+    indices = pa.ListArray.from_arrays(offsets, pa.array(matrix.indices), type=INT32S)
+    values = pa.ListArray.from_arrays(offsets, pa.array(matrix.data), type=FLOAT32S)
+    schema = SCHEMA.with_metadata({METADATA_KEY: json.dumps({"format": FORMAT, **asdict(meta)})})
+    table = pa.Table.from_arrays([Ids(ids).array.cast(pa.string()), indices, values], schema=schema)
     with replacing(path) as file:
         pq.write_table(
             table,
@@ -120,21 +110,13 @@ def write_vectors(path: str | os.PathLike[str], ids: Sequence[str], matrix: csr_
             row_group_size=max(1, len(ids)),  # one chunk, so that reading it back is one view of the memory
             compression="zstd",
             use_dictionary=False,
-            column_encoding={
-                "id": "PLAIN",
-                "indices.list.element": "DELTA_BINARY_PACKED",
-                "values.list.element": "BYTE_STREAM_SPLIT",
-            },
+            column_encoding=ENCODING,
             write_page_checksum=True,
         )
 
 
 def holds_vectors(source: Sources) -> bool:
-    """Whether all of the places are files or folders of vectors.
-
-    >>> holds_vectors("naver/splade-v3"), holds_vectors([])
-    (False, False)
-    """
+    """Whether all of the places, one at least, are files or folders of vectors."""
     places = _places(source)
     return bool(places) and all(
         place.suffix == ".parquet" if place.is_file() else any(place.glob("part-*.parquet")) for place in places
@@ -146,10 +128,7 @@ def _places(source: Sources) -> list[Path]:
 
 
 def read_vectors(path: Sources) -> StoredVectors:
-    """Read one Parquet file of vectors, a folder of them (`part-00000.parquet`, ... in that order), or several.
-
-    Errors are those of `read_shards`.
-    """
+    """Read one Parquet file of vectors, a folder of them (`part-00000.parquet`, ... in that order), or several."""
     shards = list(read_shards(path))
     first = shards[0]
     if len(shards) == 1:
@@ -166,8 +145,8 @@ def read_vectors(path: Sources) -> StoredVectors:
 def read_shards(path: Sources) -> Iterator[StoredVectors]:
     """What `read_vectors` reads, one shard after the other: no more than one has to be held.
 
-    Raises `VectorsError`, naming the file, if one is missing, cut short, damaged, or made by another model than the
-    first. A folder counts as whole: whether all shards are there is for whoever wrote them to know.
+    One that is missing, cut short, damaged, or made by another model than the first is an error. A folder counts as
+    whole: whether all shards are there is for whoever wrote them to know.
     """
     files, meta = list[Path](), None
     for place in _places(path):
@@ -193,11 +172,10 @@ def _read_file(path: Path) -> StoredVectors:
         raise VectorsError(f"{path}: no such file") from error
     except (pa.ArrowException, OSError, ValueError) as error:
         raise VectorsError(f"{path}: not a whole file of vectors (cut short or damaged): {error}") from error
-    text = (table.schema.metadata or {}).get(METADATA_KEY)
-    if text is None:
+    if METADATA_KEY not in (table.schema.metadata or {}):
         raise VectorsError(f"{path}: a Parquet file, but not one of vectors")
     try:
-        values = json.loads(text)
+        values = json.loads(table.schema.metadata[METADATA_KEY])
     except ValueError as error:
         raise VectorsError(f"{path}: its metadata is damaged: {error}") from error
     meta = VectorsMeta.from_dict(values, str(path))
@@ -226,16 +204,6 @@ def _check_entries(path: Path, data: np.ndarray, indices: np.ndarray, indptr: np
         raise VectorsError(f"{path}: the term indices of a row are not in order")
     if not (data > 0).all() or not np.isfinite(data).all():
         raise VectorsError(f"{path}: a weight is not a positive number")
-
-
-def remove_terms(matrix: csr_array, terms: Iterable[int]) -> csr_array:
-    """`matrix` [n, v] without the given terms (indices into v), in every vector."""
-    matrix, wanted = as_vectors(matrix), np.unique(np.fromiter(terms, dtype=np.int64))
-    if len(wanted) and (wanted[0] < 0 or wanted[-1] >= matrix.shape[1]):
-        raise ArgumentError(f"terms must lie between 0 and {matrix.shape[1] - 1}, not {wanted[0]} to {wanted[-1]}")
-    dropped = np.zeros(matrix.shape[1], dtype=bool)
-    dropped[wanted] = True
-    return selected(matrix, ~dropped[matrix.indices])
 
 
 def quantize(matrix: csr_array, *, bits: int | None = None, scale: float | None = None) -> csr_array:

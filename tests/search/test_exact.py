@@ -14,7 +14,7 @@ from vocable.errors import ArgumentError, VectorsError
 from vocable.search import exact_kernels as kernels
 from vocable.search.exact import ExactIndex, rescore
 from vocable.search.ranking import Ranking
-from vocable.vectors import VectorsMeta, prune, remove_terms
+from vocable.vectors import VectorsMeta, prune
 
 # Few distinct weights, exact in float32, so that equal scores are common.
 WEIGHTS = st.sampled_from([0.0, 0.0, 0.5, 1.0, 2.0])
@@ -132,14 +132,6 @@ def test_matched_documents_are_those_that_brute_force_finds(
     found = ExactIndex(csr_array(documents), ids).matched(csr_array(queries), minimum_match=share)
     rows, _ = brute_force(queries, documents, max(1, len(documents)), ids, share)
     assert found.tolist() == (rows >= 0).sum(axis=1).tolist()
-
-
-def test_removed_terms_count_no_more() -> None:
-    documents, queries = random_vectors(50, 20, 0.3, 7), random_vectors(4, 20, 0.5, 8)
-    without = queries.copy()
-    without[:, [0, 3, 7]] = 0
-    ranking = ExactIndex(csr_array(documents)).search(remove_terms(csr_array(queries), [0, 3, 7]), 9, minimum_match=0.3)
-    assert_same(ranking, brute_force(without, documents, 9, minimum_match=0.3))
 
 
 def test_two_steps_with_enough_candidates_are_one() -> None:

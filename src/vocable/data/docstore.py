@@ -81,11 +81,9 @@ class TextStore:
 
 
 def text_store(path: Path, texts: Callable[[], Iterable[tuple[str, str]]]) -> TextStore:
-    """Open the store at `path`, made first if it is not there.
+    """Open the store at `path`, a file that is made first if it is not there, whole or not at all.
 
-    Args:
-        path: a file; there only when it is whole. The folder of an older version is replaced.
-        texts: gives the ids, no two alike, and their texts; called only if the store has to be made.
+    `texts` gives the ids, no two alike, and their texts. The folder of an older version is replaced.
     """
     if not path.is_file():
         work = partial_of(path)

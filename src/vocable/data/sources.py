@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TypeVar, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,7 +17,6 @@ import pyarrow.parquet as pq
 from vocable.data.schemas import DOCUMENT, JUDGMENT, QUERY, Kind, Parser, Row
 from vocable.errors import DataError, require_extra
 
-T = TypeVar("T")
 COMPRESSION = {".gz": "gzip", ".zst": "zstd"}
 BUFFER = 1 << 18  # bytes
 ROWS = 1024  # Parquet rows turned into Python objects at a time
@@ -78,9 +77,8 @@ EXTENSIONS = [".jsonl", ".tsv", ".parquet"]
 
 
 class Stream(NamedTuple):
-    """Where records come from.
+    """Where records come from: `items` starts the stream of numbered raw items, of which `parse` makes rows.
 
-    `items` starts the stream of numbered raw items, `parse` makes a row of one, `expected` says what it should be.
     `name` is the short name given to examples. `judged_in` is the source of the judgments whose queries are the only
     ones wanted, or None.
     """
@@ -94,12 +92,7 @@ class Stream(NamedTuple):
 
 
 def resolve(source: str, kind: Kind[Any]) -> Stream:
-    """The stream of a source's records of one kind.
-
-    Raises:
-        DataError: when there is nothing there, or nothing of that kind.
-        MissingExtraError: when it takes a library that is not installed.
-    """
+    """The stream of a source's records of one kind; a `DataError` where there is nothing, or nothing of that kind."""
     scheme, name, split = parse_source(source)
     if scheme is not None:
         return SCHEMES[scheme](name, split, kind)
