@@ -297,7 +297,7 @@ class MadeTestset:
 
     def __str__(self) -> str:
         levels = {f"{name} overlap": count for name, count in self.levels.items()}
-        counts = {"queries": self.queries, **levels, "documents": self.documents}
+        counts: dict[str, int | None] = {"queries": self.queries, **levels, "documents": self.documents}
         counts |= {"examples of other queries": self.rest, "bad lines left out": self.bad_lines or None}
         return "\n".join(f"{name}: {count:,}" for name, count in counts.items() if count is not None)
 
