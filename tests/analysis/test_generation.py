@@ -121,7 +121,7 @@ def test_a_model_without_all_of_its_weights_is_refused(causal: Path, tmp_path: P
         folder / "model.safetensors",
         {"format": "pt"},
     )
-    with pytest.raises(ModelError, match=r"is no causal language model, or not all of one \(no transformer\.h\.1\.mlp"):
+    with pytest.raises(ModelError, match=r"weights are missing: transformer\.h\.1\.mlp"):
         load_generator(folder, "causal")
 
 
@@ -129,5 +129,5 @@ def test_pickled_weights_are_refused(causal: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(causal, tmp_path / "gpt2")
     torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
-    with pytest.raises(ModelError, match="no causal language model could be read here"):
+    with pytest.raises(ModelError, match=r"no file named model\.safetensors"):
         load_generator(folder, "causal")

@@ -1,30 +1,15 @@
-"""What a coarser vocabulary costs and gains, measured on encoded texts (Geng and Yang 2026, section 3).
+"""Many-to-one maps of a vocabulary onto a coarser one, vectors folded along them, and what a map costs and gains on
+encoded texts (Geng and Yang 2026, section 3).
 
-A query and a document have the pair features u(q,d)_t = w_t(q) w_t(d), and a map pi of the vocabulary onto classes has
-the matrix G that averages the terms of each class. Two numbers say whether pi is worth having:
-
-    epsilon_RC    how far scores <beta', Gu> have to be from scores <beta, u>: what the merging loses (RC*)
-    complexity    the empirical Rademacher complexity of the features: how well they follow random signs, before and
-                  after; averages never follow them better (eq. 5)
-
-With equal weights beta nothing is lost, whatever pi is: beta'_c is the number of terms in c. So beta is the inverse
-document frequency, or another given weighting.
-
-Shapes: q queries, n documents, N pairs, v terms, c classes. Everything [N, v] and [N, c] is sparse.
-
-Many-to-one maps of a vocabulary onto a coarser one, and vectors folded along them.
-
-A map pi (Geng and Yang 2026, section 3.1) is an array: the class of every term. It is made from what tokens stand
-for in a text, by normalizers that are applied one after another, or comes from elsewhere.
-
-Shapes: n vectors, v terms, c classes.
+A map pi is an array, the class of every term: made from what tokens stand for in a text, or from elsewhere. A query and
+a document have the pair features u(q,d)_t = w_t(q) w_t(d), and a map has the matrix G that averages the terms of each
+class. Shapes: q queries, n documents or vectors, N pairs, v terms, c classes. All [N, v] and [N, c] are sparse.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -41,6 +26,9 @@ if TYPE_CHECKING:
     from vocable.adapt.alignment import Surface
 
     Normalizer = Callable[[Surface], Surface]
+
+
+PORTER = Stemmer.Stemmer("porter")
 
 
 def case_folding(surface: Surface) -> Surface:
@@ -70,13 +58,13 @@ def porter_stem(surface: Surface) -> Surface:
     >>> porter_stem(Surface("connections", True, "word")).text
     'connect'
     """
-    return surface._replace(text=_porter().stemWord(surface.text)) if surface.kind == "word" else surface
+    return surface._replace(text=PORTER.stemWord(surface.text)) if surface.kind == "word" else surface
 
 
 def coarse_graining(
     surfaces: Sequence[Surface | None], *normalizers: Normalizer, size: int | None = None
 ) -> NDArray[np.int64]:
-    """The map pi that merges the tokens which `normalizers` make equal.
+    """The map pi that merges the tokens which `normalizers` make equal, int64 [v], in the order of their first terms.
 
     A token that begins a word and one that goes on with it stay apart, however they are spelled, and so does every
     token without a text of its own: special ones, single bytes, ids that no token has.
@@ -86,12 +74,6 @@ def coarse_graining(
         normalizers: `case_folding`, `accent_stripping`, `porter_stem`, or any function from surface to surface, applied
             in this order.
         size: v, where the vectors have more terms than the tokenizer has tokens; each of these is a class by itself.
-
-    Returns:
-        int64 [v], the classes numbered from 0 in the order of their first terms.
-
-    Raises:
-        ArgumentError: the size is smaller than the number of surfaces.
 
     >>> from vocable.adapt.alignment import Surface
     >>> words = [Surface(text, True, "word") for text in ("Café", "cafe", "cat")]
@@ -115,15 +97,9 @@ def coarse_graining(
 
 
 def fold(vectors: csr_array, classes: NDArray[np.integer[Any]], how: Literal["max", "sum"] = "max") -> csr_array:
-    """Fold vectors [n, v] onto their classes: the repair of a raw vocabulary that needs no training.
+    """Fold vectors [n, v] onto the c classes of a map pi, int [v]: the repair of a raw vocabulary without a training.
 
-    Args:
-        vectors: encoded texts.
-        classes: the map pi, int [v], as `coarse_graining` makes it.
-        how: what a class weighs where several of its terms are active: the heaviest of them, or all together.
-
-    Returns:
-        csr_array [n, c], c one more than the largest class.
+    `how` says what a class weighs where several of its terms are active: the heaviest of them, or all together.
 
     Raises:
         ArgumentError: no such `how`, or classes that are not v numbers from 0.
@@ -161,11 +137,6 @@ def as_classes(classes: NDArray[np.integer[Any]], v: int) -> NDArray[np.int64]:
     return found.astype(np.int64, copy=False)
 
 
-@cache
-def _porter() -> Any:
-    return Stemmer.Stemmer("porter")
-
-
 FREE = 1e-9  # of the price at which nothing is worth its weight: too little to change a fit
 SIGNS = 1 << 22  # signs and column sums held at a time, in numbers
 
@@ -174,8 +145,10 @@ SIGNS = 1 << 22  # signs and column sums held at a time, in numbers
 class Compatibility:
     """How well a map of the vocabulary suits a set of pairs.
 
-    `epsilon` is in units of the scores, whose weights have the L1 norm B; `relative_epsilon` divides it by the largest
-    score, which takes B away. `complexity_before` and `complexity_after` are those of the features u and Gu.
+    `epsilon` (epsilon_RC) is how far scores <beta', Gu> have to be from scores <beta, u>: what the merging loses (RC*),
+    in units of the scores, whose weights have the L1 norm B; `relative_epsilon` divides it by the largest score, which
+    takes B away. `complexity_before` and `complexity_after` are the empirical Rademacher complexities of the features u
+    and Gu: how well they follow random signs; averages never follow them better (eq. 5).
     `pairs`, `terms` and `classes` count the sampled pairs and what is active in one of them: where there are more
     classes than pairs, the fit can follow every pair and epsilon says little. `weights` float64 [c] are the fitted
     beta'.
@@ -213,7 +186,8 @@ def compatibility(
         documents: csr_array [n, v].
         classes: the map pi, int [v], as `vocable.analysis.compatibility.coarse_graining` makes it.
         weights: beta [v], not negative; by default the inverse document frequency log(1 + (n - df + 0.5) / (df + 0.5))
-            over `documents`, 0 where df is. They are scaled to the L1 norm `budget`.
+            over `documents`, 0 where df is; with equal ones nothing is lost, whatever pi is: beta'_c is the number of
+            terms in c. They are scaled to the L1 norm `budget`.
         budget: B, the bound on the L1 norm of beta and beta'.
         pairs: how many pairs of a query and a document to draw, without repetition and at most q n; or the pairs
             themselves, int [N, 2] rows of `queries` and `documents`, the judged ones for instance.
@@ -243,10 +217,12 @@ def compatibility(
         raise ArgumentError(f"draws and budget must be above 0 and finite, not {draws} and {budget}")
     rng = np.random.default_rng(seed)
     classes = as_classes(classes, v)
-    beta = _scaled(_idf(documents) if weights is None else weights, v, budget)
+    beta = _beta(weights, documents, budget)
     rows, columns = _pairs(pairs, queries.shape[0], documents.shape[0], rng)
     features = csr_array(queries[rows].astype(np.float64).multiply(documents[columns]))
-    averages = csr_array(features @ _averaging(classes))
+    sizes = np.bincount(classes)
+    transposed = csr_array((1 / sizes[classes], classes, np.arange(v + 1)), shape=(v, len(sizes)))  # G's
+    averages = csr_array(features @ transposed)
     scores = features @ beta
     whole = np.zeros(averages.shape[1])  # each class with all the weight of its terms
     np.add.at(whole, classes, beta)
@@ -259,13 +235,12 @@ def compatibility(
     return Compatibility(epsilon, relative, before, after, len(rows), terms, merged, fitted)
 
 
-def _idf(documents: csr_array) -> NDArray[np.float64]:
-    n, df = documents.shape[0], np.bincount(documents.indices, minlength=documents.shape[1])
-    found: NDArray[np.float64] = np.where(df > 0, np.log1p((n - df + 0.5) / (df + 0.5)), 0.0)
-    return found
-
-
-def _scaled(weights: ArrayLike, v: int, budget: float) -> NDArray[np.float64]:
+def _beta(weights: ArrayLike | None, documents: csr_array, budget: float) -> NDArray[np.float64]:
+    """The weights [v], by default the inverse document frequency, scaled to the L1 norm `budget`."""
+    n, v = documents.shape
+    if weights is None:
+        df = np.bincount(documents.indices, minlength=v)
+        weights = np.where(df > 0, np.log1p((n - df + 0.5) / (df + 0.5)), 0.0)
     beta = np.asarray(weights, dtype=np.float64)
     if beta.shape != (v,) or not np.isfinite(beta).all() or beta.min(initial=0) < 0:
         raise ArgumentError(f"weights must be {v} finite numbers, none negative")
@@ -290,13 +265,6 @@ def _pairs(
     if given.min() < 0 or (given.max(axis=0) >= (q, n)).any():
         raise ArgumentError(f"pairs name rows of {q} queries and {n} documents that are not there")
     return given[:, 0].astype(np.int64), given[:, 1].astype(np.int64)
-
-
-def _averaging(classes: NDArray[np.int64]) -> csr_array:
-    """G transposed, [v, c]: a term's share of its class is one in the class's number of terms."""
-    sizes = np.bincount(classes)
-    parts = 1 / sizes[classes], classes, np.arange(len(classes) + 1)
-    return csr_array(parts, shape=(len(classes), len(sizes)))
 
 
 def _fit(

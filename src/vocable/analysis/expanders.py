@@ -9,14 +9,11 @@ Letters: b prompts, r samples of each, m inputs, n documents of the collection, 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar
 
 import torch
-from huggingface_hub.errors import HFValidationError
-from safetensors import SafetensorError
 from scipy.sparse import csr_array
 from sentence_transformers.util import get_device_name
 from transformers import (
@@ -24,13 +21,12 @@ from transformers import (
     AutoModelForCausalLM,
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
-    GenerationConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
 
 from vocable.data.schemas import Example
-from vocable.encoder.load import locate
+from vocable.encoder.load import open_model
 from vocable.encoder.roles import Role
 from vocable.errors import ArgumentError, ModelError, check_texts
 from vocable.progress import track
@@ -91,13 +87,10 @@ def expander_class(name: str, role: Role = "query") -> type[Expander] | None:
 
 
 def open_expander(name: str, documents: Sequence[str], role: Role = "query") -> Expander:
-    """Return the expander of a name, with its index of the documents.
+    """Return the expander of a name, with its index of the n documents.
 
-    Args:
-        name: "bm25+rm3", "query2doc:MODEL" or "doct5query:MODEL"; MODEL is a folder or a Hub id of a causal language
-            model, or of one from sequence to sequence.
-        documents: n texts.
-        role: what is to be expanded: queries, or documents of the n.
+    The name is "bm25+rm3", "query2doc:MODEL" or "doct5query:MODEL"; MODEL is a folder or a Hub id of a causal language
+    model, or of one from sequence to sequence. `role` is what is to be expanded: queries, or documents of the n.
 
     Raises:
         ArgumentError: no such expander, or one that does not expand texts of this role.
@@ -132,8 +125,9 @@ class Query2Doc:
     """BM25 whose queries are expanded with the passage that a causal language model writes for them (Wang et al. 2023).
 
     The query stands `repeats` times before the passage, so that BM25 does not drown it in the passage's many words.
-    `index` searches what `expand` gives. `vocabulary` is that of the index, {word: column}, and grows by the words that
-    are written and no document has.
+    `examples`, queries with their passages, are shown in the prompt; the paper shows four of the training data. A
+    passage has `new_tokens` at most. `index` searches what `expand` gives. `vocabulary` is that of the index, {word:
+    column}, and grows by the words that are written and no document has.
     """
 
     prefix: ClassVar[str] = "query2doc:"
@@ -142,8 +136,7 @@ class Query2Doc:
     @classmethod
     def open(cls, model: str, documents: Sequence[str]) -> Self:
         """Load the language model `model` and index the documents."""
-        generator = load_generator(model, "causal")
-        return cls(BM25Index(documents), generator)
+        return cls(BM25Index(documents), load_generator(model, "causal"))
 
     def __init__(
         self,
@@ -155,20 +148,6 @@ class Query2Doc:
         new_tokens: int = 128,
         seed: int = 0,
     ) -> None:
-        """Expand with what `generator` writes.
-
-        Args:
-            index: of the collection.
-            generator: from `load_generator`, causal.
-            examples: queries with their passages, which the prompt shows; the paper shows four of the training data.
-                Without any the prompt is the instruction and the query.
-            repeats: how often the query stands in front of the passage.
-            new_tokens: of a passage, at most.
-            seed: of the sampling.
-
-        Raises:
-            ArgumentError: the query is to be left out.
-        """
         if repeats < 1:
             raise ArgumentError(f"repeats must be at least 1, not {repeats}")
         self.index, self.vocabulary = index, dict(index.vocabulary)
@@ -225,8 +204,9 @@ TOP_K, LONGEST, NEW_TOKENS = 10, 512, 64  # of the paper: tokens to sample from,
 class DocT5Query:
     """BM25 whose documents are expanded with the queries that a model guesses for them (Nogueira and Lin 2019).
 
-    The guesses are appended to the document before it is indexed, so that the documents are what is expanded: a query
-    is searched as it is. `index` has them, expanded; `vocabulary` is that of the index, {word: column}.
+    The guesses, `samples` of each (the authors index 40), are appended to the document before it is indexed, so that
+    the documents are what is expanded: a query is searched as it is. `index` has them, expanded; `vocabulary` is that
+    of the index, {word: column}.
     """
 
     prefix: ClassVar[str] = "doct5query:"
@@ -238,17 +218,6 @@ class DocT5Query:
         return cls(documents, load_generator(model, "seq2seq"))
 
     def __init__(self, documents: Sequence[str], generator: Generator, *, samples: int = 40, seed: int = 0) -> None:
-        """Guess queries for n documents, and index both.
-
-        Args:
-            documents: the texts of the collection.
-            generator: from `load_generator`, seq2seq.
-            samples: queries of a document; the authors index 40.
-            seed: of the sampling.
-
-        Raises:
-            ArgumentError: `samples` is below 1.
-        """
         check_texts(documents, "documents")
         distinct = [text for text in dict.fromkeys(documents) if text.strip()]
         options = {"new_tokens": NEW_TOKENS, "top_k": TOP_K, "max_length": LONGEST, "seed": seed}
@@ -276,36 +245,30 @@ class Generator(NamedTuple):
 def load_generator(name: str | Path, task: Task, *, device: str | None = None) -> Generator:
     """Load a generative model in its own number type, from safetensors, without code of its own.
 
-    Args:
-        name: a folder or a Hub id.
-        task: "causal" continues a text, "seq2seq" answers one.
-        device: where to put it; by default a GPU if there is one.
+    `name` is a folder or a Hub id; a "causal" model continues a text, a "seq2seq" one answers it. By default it is put
+    on a GPU if there is one.
 
     Raises:
         ModelError: nothing is there, it is of another kind, or its weights are not safetensors.
     """
-    source, safe = locate(name), {"trust_remote_code": False}
-    options = {"dtype": "auto", "use_safetensors": True, "output_loading_info": True}
-    try:
-        config = AutoConfig.from_pretrained(source, **safe)
+
+    def open_place(place: str) -> Generator:
+        safe = {"trust_remote_code": False}
+        config = AutoConfig.from_pretrained(place, **safe)
         # Refused at once, not slowly; and encoders, which the host library would let write nonsense.
         masked = any(architecture.endswith("ForMaskedLM") for architecture in config.architectures or [])
         if masked or config.is_encoder_decoder != (task == "seq2seq"):
             named = ", ".join(config.architectures or []) or config.model_type
             raise ModelError(f"{name} is no {task} language model (its configuration names {named})")
-        model, loading = LOADERS[task].from_pretrained(source, **options, **safe)
-        tokenizer = AutoTokenizer.from_pretrained(source, **safe)
-    except (OSError, ValueError, HFValidationError, SafetensorError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise ModelError(f"{name}: no {task} language model could be read here ({reason})") from error
-    if loading["missing_keys"]:  # the host library makes them up, at random
-        missing = ", ".join(sorted(loading["missing_keys"])[:3])
-        raise ModelError(f"{name} is no {task} language model, or not all of one (no {missing})")
-    if task == "causal":
-        tokenizer.padding_side = "left"  # a continuation begins where its prompt ends
-    if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.eos_token
-    return Generator(model.to(device or get_device_name()).eval(), tokenizer)
+        model = LOADERS[task].from_pretrained(place, dtype="auto", use_safetensors=True, **safe)
+        tokenizer = AutoTokenizer.from_pretrained(place, **safe)
+        if task == "causal":
+            tokenizer.padding_side = "left"  # a continuation begins where its prompt ends
+        if tokenizer.pad_token is None:
+            tokenizer.pad_token = tokenizer.eos_token
+        return Generator(model.to(device or get_device_name()).eval(), tokenizer)
+
+    return open_model(name, open_place)
 
 
 def generate(
@@ -318,22 +281,11 @@ def generate(
     max_length: int | None = None,
     seed: int = 0,
 ) -> list[list[str]]:
-    """Sample continuations of b prompts, or answers to them, at temperature 1.
+    """Sample r = `samples` continuations of each of b prompts, or answers to them, at temperature 1.
 
     The same prompts with the same seed give the same texts on the same machine; torch's own random numbers stay as
-    they were.
-
-    Args:
-        generator: from `load_generator`.
-        prompts: b texts.
-        new_tokens: of a sample, at most.
-        samples: r of each prompt.
-        top_k: sample from so many of the likeliest tokens, from all of them if it is 0.
-        max_length: tokens of a prompt, longer ones are cut; by default none is.
-        seed: of the sampling.
-
-    Returns:
-        r texts for each of the b prompts.
+    they were. A sample has `new_tokens` at most, each of the `top_k` likeliest ones, of all if it is 0. Prompts are cut
+    at `max_length` tokens if it is given.
 
     Raises:
         ArgumentError: a number out of its range, or more tokens than the model has positions for.
@@ -345,28 +297,24 @@ def generate(
     cut: dict[str, Any] = {"truncation": max_length is not None, "max_length": max_length, "verbose": False}
     lengths = [len(ids) for ids in tokenizer(list(prompts), **cut)["input_ids"]] if prompts else []
     _check_room(model, max(lengths, default=0), new_tokens)
-    settings = _settings(generator, new_tokens, samples, top_k)
+    # The model's own settings say which tokens begin and end a text.
+    sampling = {"do_sample": True, "temperature": 1.0, "top_k": top_k, "top_p": 1.0, "num_beams": 1}
+    sampling |= {"max_new_tokens": new_tokens, "max_length": None, "num_return_sequences": samples}
+    order = sorted(range(len(prompts)), key=lambda row: -lengths[row])  # longest first: a batch has little padding
+    size = max(1, BATCH // samples)
     written: list[list[str]] = [[] for _ in prompts]
     with torch.random.fork_rng([model.device] if model.device.type == "cuda" else []), torch.inference_mode():
         torch.manual_seed(seed)
-        for rows in track(_batches(lengths, max(1, BATCH // samples)), "write"):
+        for first in track(range(0, len(order), size), "write"):
+            rows = order[first : first + size]
             batch = tokenizer([prompts[row] for row in rows], padding=True, return_tensors="pt", **cut)
             inputs = {name: batch[name].to(model.device) for name in ("input_ids", "attention_mask")}
-            ids = model.generate(**inputs, generation_config=settings)
+            ids = model.generate(**inputs, **sampling, pad_token_id=tokenizer.pad_token_id)
             start = 0 if model.config.is_encoder_decoder else inputs["input_ids"].shape[1]
             texts = tokenizer.batch_decode(ids[:, start:], skip_special_tokens=True)
             for position, row in enumerate(rows):
                 written[row] = [text.strip() for text in texts[position * samples : (position + 1) * samples]]
     return written
-
-
-def _settings(generator: Generator, new_tokens: int, samples: int, top_k: int) -> GenerationConfig:
-    """The model's own settings (which tokens begin and end a text), but for how it samples."""
-    settings = copy.deepcopy(generator.model.generation_config)
-    settings.update(do_sample=True, temperature=1.0, top_k=top_k, top_p=1.0, num_beams=1)
-    settings.update(max_new_tokens=new_tokens, max_length=None, num_return_sequences=samples)
-    settings.update(pad_token_id=generator.tokenizer.pad_token_id)
-    return settings
 
 
 def _check_room(model: PreTrainedModel, longest: int, new_tokens: int) -> None:
@@ -378,9 +326,3 @@ def _check_room(model: PreTrainedModel, longest: int, new_tokens: int) -> None:
             f"the longest prompt has {longest} tokens and {new_tokens} are to be written: "
             f"more than the model's {positions} positions"
         )
-
-
-def _batches(lengths: Sequence[int], size: int) -> list[list[int]]:
-    """The rows, longest prompt first, so that a batch has little padding."""
-    order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
-    return [order[start : start + size] for start in range(0, len(order), size)]

@@ -31,14 +31,8 @@ WACKY, RANDOM, WHOLE = "C3", "C0", "0.3"  # colours
 def pruning_against_flops(points: Sequence[GridPoint]) -> Figure:
     """Draw each measure against FLOPS, one curve per system and one point per pruning (Kim et al. 2026, figure 1).
 
-    A threshold on matches, or a second step, makes another curve. Points of a curve are joined by FLOPS.
-
-    Args:
-        points: what `vocable.evaluation.grid.search_grid` gives. Those without FLOPS have no place and are left out.
-
-    Raises:
-        ArgumentError: there is nothing to draw.
-        MissingExtraError: matplotlib is not installed.
+    A threshold on matches, or a second step, makes another curve. Points of a curve are joined by FLOPS; those without
+    FLOPS have no place and are left out. Raises `ArgumentError` if there is nothing to draw.
     """
     require_extra("matplotlib", "figures")
     shown = [name for name in swept(points) if name not in VARIANTS]
@@ -67,12 +61,7 @@ def _curve(system: str, setting: Setting | None) -> str:
 def wackiness_curves(findings: Sequence[Finding]) -> Figure:
     """Draw the curve of each expander, the least wacky first in the legend (Polyakov et al. 2026, figure 4).
 
-    Args:
-        findings: from `vocable.analysis.wackiness.find`; one that expands nothing has no place.
-
-    Raises:
-        ArgumentError: there is nothing to draw.
-        MissingExtraError: matplotlib is not installed.
+    One that expands nothing has no place. Raises `ArgumentError` if there is nothing to draw.
     """
     require_extra("matplotlib", "figures")
     from matplotlib.figure import Figure
@@ -98,14 +87,7 @@ def removal_figure(removals: Sequence[Removal]) -> Figure:
     """Draw each measure against the number of removed terms (Polyakov et al. 2026, figures 2 and 3).
 
     Each dataset and measure has a panel. The line is without the wackiest terms, its marker filled where the value lies
-    outside the band: mean and 95 % interval without as many random terms.
-
-    Args:
-        removals: from `vocable.analysis.removal.remove_wackiest`, with one list of measures.
-
-    Raises:
-        ArgumentError: there are none.
-        MissingExtraError: matplotlib is not installed.
+    outside the band: mean and 95 % interval without as many random terms. Raises `ArgumentError` if there are none.
     """
     require_extra("matplotlib", "figures")
     from matplotlib.ticker import NullLocator
@@ -119,16 +101,12 @@ def removal_figure(removals: Sequence[Removal]) -> Figure:
     for axes, (removal, measure) in zip(figure.axes, panels, strict=True):
         thresholds = [point.threshold for point in removal.points]
         found = [point.measures[measure] for point in removal.points]
-        bands, values = [one.random for one in found], [one.wacky for one in found]
-        lows, highs = [band["low"] for band in bands], [band["high"] for band in bands]
+        low, mean, high = ([one.random[name] for one in found] for name in ("low", "mean", "high"))
         axes.axhline(removal.full[measure], color=WHOLE, linestyle=":", label="nothing removed")
-        axes.fill_between(
-            thresholds, lows, highs, color=RANDOM, alpha=0.2, linewidth=0, label="95 % of random removals"
-        )
-        axes.plot(
-            thresholds, [band["mean"] for band in bands], color=RANDOM, linestyle="--", label="random terms, mean"
-        )
-        axes.plot(thresholds, values, color=WACKY, label="wackiest terms (filled: outside the 95 %)")
+        axes.fill_between(thresholds, low, high, color=RANDOM, alpha=0.2, linewidth=0, label="95 % of random removals")
+        axes.plot(thresholds, mean, color=RANDOM, linestyle="--", label="random terms, mean")
+        label = "wackiest terms (filled: outside the 95 %)"
+        axes.plot(thresholds, [one.wacky for one in found], color=WACKY, label=label)
         for threshold, one in zip(thresholds, found, strict=True):
             face = "white" if one.wacky_is == "inside" else WACKY
             axes.plot([threshold], [one.wacky], marker="o", color=WACKY, markerfacecolor=face)
