@@ -298,7 +298,7 @@ def generate(
     lengths = [len(ids) for ids in tokenizer(list(prompts), **cut)["input_ids"]] if prompts else []
     _check_room(model, max(lengths, default=0), new_tokens)
     # The model's own settings say which tokens begin and end a text.
-    sampling = {"do_sample": True, "temperature": 1.0, "top_k": top_k, "top_p": 1.0, "num_beams": 1}
+    sampling: dict[str, Any] = {"do_sample": True, "temperature": 1.0, "top_k": top_k, "top_p": 1.0, "num_beams": 1}
     sampling |= {"max_new_tokens": new_tokens, "max_length": None, "num_return_sequences": samples}
     order = sorted(range(len(prompts)), key=lambda row: -lengths[row])  # longest first: a batch has little padding
     size = max(1, BATCH // samples)
