@@ -24,6 +24,7 @@ pytest.importorskip("triton", reason="Triton is not installed: it exists for Lin
 
 from vocable.encoder import fuse, head, head_triton, head_triton_kernels
 from vocable.encoder.head import max_logits, sparse_head
+from vocable.encoder.int8_screening import blocks
 from vocable.errors import ArgumentError
 
 DEVICE = "cpu" if head_triton_kernels.INTERPRETED.value else "cuda"
@@ -37,7 +38,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(head, "_triton_serves", lambda *kind: True)
     monkeypatch.setattr(head_triton, "CHUNK", 24)
     monkeypatch.setattr(head_triton, "CREDIT", 1)
-    monkeypatch.setattr(head_triton, "_blocks", lambda size, step: head._blocks(size))
+    monkeypatch.setattr(head_triton, "blocks", lambda size, step: blocks(size, 13))
     monkeypatch.setattr(head, "BLOCK", 13)
 
 
@@ -84,7 +85,7 @@ def test_the_first_of_equal_tokens_wins() -> None:
     hidden = torch.randint(-1, 2, (41, 3), generator=generator).float()
     weight = torch.randint(-1, 2, (19, 3), generator=generator).float()
     offsets = [0, 35, 36, 41]
-    largest, winners = head_triton._largest(hidden.to(DEVICE), weight.to(DEVICE), None, offsets, winners=True)
+    largest, winners = head_triton.largest_logits(hidden.to(DEVICE), weight.to(DEVICE), None, offsets, winners=True)
     logits = (hidden @ weight.T).numpy()
     texts = [logits[start:end] for start, end in pairwise(offsets)]
     assert any((text == text.max(axis=0)).sum(axis=0).max() > 1 for text in texts)
@@ -114,7 +115,7 @@ def test_a_diverged_text_is_seen_and_leaves_the_others_alone(pooling: str, bad: 
     assert not output[1].isfinite().all()
     assert torch.equal(output[[0, 2]], clean[[0, 2]])
     if pooling == "max":
-        hidden, largest = inputs[0].cpu(), head_triton._largest(*inputs, offsets, winners=True)
+        hidden, largest = inputs[0].cpu(), head_triton.largest_logits(*inputs, offsets, winners=True)
         broken = largest[0][1].isnan().cpu()
         assert broken.all() == np.isnan(bad)
         assert ((largest[1][1] >= 3) & (largest[1][1] < 7)).all()  # within the text: backward reads there
@@ -271,10 +272,10 @@ def test_cuda_with_triton_takes_it_and_all_else_says_why(serves: Any, monkeypatc
 
 def test_chunks_hold_whole_texts_and_enough_tokens() -> None:
     offsets = [0, 10, 30, 31, 32, 60, 61]
-    texts = head_triton._texts(offsets, torch.device("cpu"))
-    assert texts.offsets.tolist() == offsets
-    assert texts.chunks.tolist() == [0, 2, 5, 6]  # 30, 30 and 1 tokens, where 24 are enough
-    assert texts.longest == 32
+    starts, chunks, longest = head_triton._texts(offsets, torch.device("cpu"))
+    assert starts.tolist() == offsets
+    assert chunks.tolist() == [0, 2, 5, 6]  # 30, 30 and 1 tokens, where 24 are enough
+    assert longest == 32
 
 
 COMPILE = """

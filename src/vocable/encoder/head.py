@@ -1,12 +1,10 @@
 """From hidden states to a sparse vector without the logits.
 
 SPLADE's cost is the b x s x v matrix of logits x = H W^T + c. Max pooling commutes with the monotone log(1 + ReLU(x)),
-so the pooling comes first, one block of the vocabulary at a time, and only [b, v] is ever held. The backward pass needs
-just the winning token of every *active* term: it recomputes those few dot products instead of storing positions. Sum
-pooling recomputes a block of logits in the backward pass.
-
-On CUDA, Triton's kernels do the same (`head_triton.py`). Where a processor has fast 8-bit integers, they first find the
-few terms that can be active at all (`int8_screening.py`).
+so the pooling comes first, one block of the vocabulary at a time, and only [b, v] is ever held. The backward pass
+recomputes the few dot products of the winning tokens of *active* terms (sum pooling: a block of logits) instead of
+storing positions. On CUDA, Triton's kernels do the same (`head_triton.py`). Where a processor has fast 8-bit integers,
+they first find the few terms that can be active at all (`int8_screening.py`).
 
 Letters: b texts, n tokens of all texts together (packed, no padding), d size of the decoder's input, v output terms.
 """
@@ -23,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from vocable.encoder.int8_screening import int8_is_faster, logits_where, reduce_texts, runs, upper_bounds
+from vocable.encoder.int8_screening import blocks, int8_is_faster, logits_where, reduce_texts, runs, upper_bounds
 from vocable.encoder.poolings import Reduction
 from vocable.errors import ArgumentError
 
@@ -48,19 +46,11 @@ def sparse_head(
 ) -> Tensor:
     """Pool activations over each text's tokens: w_j = max_i (or sum_i) log(1 + ReLU(h_i . W_j + c_j)).
 
-    Args:
-        hidden: [n, d], the tokens of all texts one after the other, padding already removed.
-        weight: [v, d], the decoder's rows.
-        bias: [v] or None.
-        offsets: b + 1 positions; text i owns the tokens offsets[i] to offsets[i + 1].
-        pooling: "max" (SPLADE-max) or "sum" (the first SPLADE).
-        activation: "relu" for log(1 + ReLU(x)), "log1p_relu" for log(1 + log(1 + ReLU(x))).
+    `hidden` [n, d] has the tokens of all texts one after the other, without padding: text i owns the tokens offsets[i]
+    to offsets[i + 1], one at least. `weight` [v, d] and `bias` [v] are the decoder's. Max pooling is that of
+    SPLADE-max, sum that of the first SPLADE. The activation "log1p_relu" is log(1 + log(1 + ReLU(x))).
 
-    Returns:
-        [b, v] float32, no entry negative; differentiable once in hidden, weight and bias.
-
-    Raises:
-        ArgumentError: a text without a single token.
+    The result [b, v] is float32, no entry negative, and differentiable once in hidden, weight and bias.
 
     >>> hidden, weight = torch.tensor([[1.0], [2.0], [-3.0]]), torch.tensor([[1.0], [-1.0]])
     >>> sparse_head(hidden, weight, None, [0, 2, 3]).expm1()
@@ -87,9 +77,9 @@ def max_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Seq
     if _triton_serves(hidden.device, hidden.dtype, weight.dtype):
         from vocable.encoder import head_triton
 
-        return head_triton.max_logits(hidden, weight, bias, offsets)
+        return head_triton.largest_logits(hidden, weight, bias, offsets, winners=False)[0]
     best, texts = hidden.new_empty(len(offsets) - 1, len(weight)), runs(offsets)
-    for block in _blocks(len(weight)):
+    for block in blocks(len(weight), BLOCK):
         reduce_texts(torch.amax, hidden @ weight[block].T, texts, best[:, block])
     # The same bias for every token: adding it to the winner alone gives the same maximum.
     return best.float() if bias is None else best.float() + bias.float()
@@ -145,10 +135,6 @@ def slope_at_output(y: Tensor, activation: Activation) -> Tensor:
     return torch.exp(-y) if activation == "relu" else torch.exp(-y - torch.expm1(y))
 
 
-def _blocks(size: int) -> list[slice]:
-    return [slice(low, min(low + BLOCK, size)) for low in range(0, size, BLOCK)]
-
-
 class _MaxPool(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -184,7 +170,7 @@ class _SumPool(torch.autograd.Function):
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: tuple[int, ...], activation: Activation
     ) -> Tensor:
         pooled, texts = hidden.new_empty(len(offsets) - 1, len(weight), dtype=torch.float32), runs(offsets)
-        for block in _blocks(len(weight)):
+        for block in blocks(len(weight), BLOCK):
             weights = activate(_logits(hidden, weight, bias, block), activation)
             reduce_texts(torch.sum, weights, texts, pooled[:, block])
         ctx.save_for_backward(hidden, weight, bias)
@@ -199,7 +185,7 @@ class _SumPool(torch.autograd.Function):
         grad_weight = torch.empty_like(weight, dtype=torch.float32)
         grad_bias = grad_weight.new_empty(len(weight))
         lengths = torch.tensor([end - start for start, end in pairwise(ctx.offsets)], device=hidden.device)
-        for block in _blocks(len(weight)):
+        for block in blocks(len(weight), BLOCK):
             weights = activate(_logits(hidden, weight, bias, block), ctx.activation)
             grad = grad_pooled[:, block].repeat_interleave(lengths, dim=0)
             grad *= slope_at_output(weights, ctx.activation) * (weights > 0)
@@ -219,10 +205,5 @@ def _grads(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, grad_hidden: Tensor, grad_weight: Tensor, grad_bias: Tensor
 ) -> tuple[Tensor | None, ...]:
     """Gradients in their inputs' types, with nothing for offsets and activation."""
-    return (
-        grad_hidden.to(hidden.dtype),
-        grad_weight.to(weight.dtype),
-        None if bias is None else grad_bias.to(bias.dtype),
-        None,
-        None,
-    )
+    given_bias = None if bias is None else grad_bias.to(bias.dtype)
+    return grad_hidden.to(hidden.dtype), grad_weight.to(weight.dtype), given_bias, None, None

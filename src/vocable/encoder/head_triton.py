@@ -2,25 +2,17 @@
 
 Forward, one kernel multiplies, takes the maximum and remembers the winning token. Backward, a logit that won is an
 entry of a sparse matrix C, tokens by terms, and the gradients are C W and C^T H: every row of either is a weighted sum
-of the rows that its entries name. The entries are sorted and one program sums one row: no atomic additions, no races,
-and an order that does not depend on timing.
-
-At the start of training most terms are active, and for short texts C is then dense enough for a matrix product. Reading
-a row costs d numbers of memory traffic an entry, a product 2 d operations a logit, so gathering wins below a share of
-
-    2 x bytes a second / (bytes of a number x operations a second)
-
-of all logits. Above `DENSE` a block of C at a time is written out and multiplied, as sum pooling always needs it.
+of the rows that its entries name. The entries are sorted and one program sums one row: no atomic additions, no races.
 
 Letters: b texts, n tokens of all texts, d size of the decoder's input, v output terms.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import triton
@@ -29,25 +21,15 @@ from torch.autograd.function import once_differentiable
 
 from vocable.encoder.head import Activation, activate, slope_at_output
 from vocable.encoder.head_triton_kernels import credit_kernel, gather_kernel, max_kernel, sum_kernel
+from vocable.encoder.int8_screening import blocks
 
 CHUNK = 1024  # tokens from which a program's texts are enough: few tiles are left half empty at its end
-# Share of the logits with a gradient from which products are used. 4 TB/s and 600 TFLOP/s in 16 bits would give 1/150;
-# where it lies on a device: not yet measured.
+# Share of the logits with a gradient above which a block of C at a time is written out and multiplied, as sum pooling
+# always needs it: at the start of training most terms are active. Gathering a row moves d numbers an entry, a product
+# takes 2 d operations a logit, so gathering wins below 2 x bytes a second / (bytes of a number x operations a second).
+# 4 TB/s and 600 TFLOP/s in 16 bits would give 1/150; where it lies on a device: not yet measured.
 DENSE = 1 / 128
 CREDIT = 2**26  # numbers of C that are written out at a time
-
-
-class _Texts(NamedTuple):
-    """Where texts lie, on the device."""
-
-    offsets: Tensor  # [b + 1] int32: text i owns the tokens offsets[i] to offsets[i + 1]
-    chunks: Tensor  # [c + 1] int32: chunk j owns the texts chunks[j] to chunks[j + 1]
-    longest: int  # tokens of the longest chunk, rounded up to 32, 64 or 256
-
-
-def max_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Sequence[int]) -> Tensor:
-    """Each text's largest logit of every term, before any activation: [b, v] float32; arguments as `sparse_head`."""
-    return _largest(hidden, weight, bias, offsets, winners=False)[0]
 
 
 class MaxPool(torch.autograd.Function):
@@ -57,7 +39,7 @@ class MaxPool(torch.autograd.Function):
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: tuple[int, ...], activation: Activation
     ) -> Tensor:
-        largest, winners = _largest(hidden, weight, bias, offsets, winners=any(ctx.needs_input_grad))
+        largest, winners = largest_logits(hidden, weight, bias, offsets, winners=any(ctx.needs_input_grad))
         pooled = activate(largest, activation)
         ctx.save_for_backward(hidden, weight, bias, pooled, winners)
         ctx.activation = activation
@@ -70,7 +52,12 @@ class MaxPool(torch.autograd.Function):
         grad = slope_at_output(pooled, ctx.activation).mul_(grad_pooled).mul_(pooled > 0)
         wanted = ctx.needs_input_grad[:2]
         if torch.count_nonzero(grad) > DENSE * len(hidden) * len(weight):
-            grads = _multiplied(hidden, weight, _credit_of_winners(hidden, grad, winners), wanted)
+
+            def credit(block: slice) -> Tensor:
+                part: Tensor = hidden.new_zeros(block.stop - block.start, len(hidden))
+                return part.scatter_(1, winners[:, block].T.long(), grad[:, block].T.to(part.dtype))
+
+            grads = _multiplied(hidden, weight, credit, wanted)
         else:
             grads = _gathered(hidden, weight, grad, winners, wanted)
         return *grads, None if bias is None else grad.sum(dim=0).to(bias.dtype), None, None
@@ -83,16 +70,17 @@ class SumPool(torch.autograd.Function):
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: tuple[int, ...], activation: Activation
     ) -> Tensor:
-        hidden, weight, texts = hidden.contiguous(), weight.contiguous(), _texts(offsets, hidden.device)
+        hidden, weight = hidden.contiguous(), weight.contiguous()
+        starts, chunks, longest = _texts(offsets, hidden.device)
         b, v = len(offsets) - 1, len(weight)
         pooled = hidden.new_empty(b, v, dtype=torch.float32)
         shift = hidden.new_zeros(v) if bias is None else bias
         with _on(hidden):
-            sum_kernel[_grid(len(texts.chunks) - 1, v)](
-                hidden, weight, shift, texts.offsets, texts.chunks, pooled, len(texts.chunks) - 1, weight.shape[1], v,
-                TWICE=activation == "log1p_relu", PRECISION=_precision(), LONGEST=texts.longest,
+            sum_kernel[_grid(len(chunks) - 1, v)](
+                hidden, weight, shift, starts, chunks, pooled, len(chunks) - 1, weight.shape[1], v,
+                TWICE=activation == "log1p_relu", PRECISION=_precision(), LONGEST=longest,
             )  # fmt: skip
-        ctx.save_for_backward(hidden, weight, bias, texts.offsets)
+        ctx.save_for_backward(hidden, weight, bias, starts)
         ctx.activation = activation
         return pooled
 
@@ -112,18 +100,19 @@ class SumPool(torch.autograd.Function):
         return *_multiplied(hidden, weight, block_of, ctx.needs_input_grad[:2]), grad_bias, None, None
 
 
-def _largest(
+def largest_logits(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Sequence[int], winners: bool
 ) -> tuple[Tensor, Tensor]:
     """Largest logits [b, v] float32 and, if wanted, the first token that has each, [b, v] int32 (else empty)."""
-    hidden, weight, texts = hidden.contiguous(), weight.contiguous(), _texts(offsets, hidden.device)
+    hidden, weight = hidden.contiguous(), weight.contiguous()
+    starts, chunks, longest = _texts(offsets, hidden.device)
     b, v = len(offsets) - 1, len(weight)
     largest = hidden.new_empty(b, v, dtype=torch.float32)
     tokens = hidden.new_empty((b, v) if winners else 0, dtype=torch.int32)
     with _on(hidden):
-        max_kernel[_grid(len(texts.chunks) - 1, v)](
-            hidden, weight, texts.offsets, texts.chunks, largest, tokens, len(texts.chunks) - 1, weight.shape[1], v,
-            WINNERS=winners, PRECISION=_precision(), LONGEST=texts.longest,
+        max_kernel[_grid(len(chunks) - 1, v)](
+            hidden, weight, starts, chunks, largest, tokens, len(chunks) - 1, weight.shape[1], v,
+            WINNERS=winners, PRECISION=_precision(), LONGEST=longest,
         )  # fmt: skip
     # The same bias for every token: adding it to the winner alone gives the same maximum.
     return largest if bias is None else largest.add_(bias), tokens
@@ -164,23 +153,13 @@ def _multiplied(
     """Gradients of hidden and weight from those of a block of logits at a time: credit(block) is [terms, n]."""
     grad_hidden = torch.zeros_like(hidden, dtype=torch.float32) if wanted[0] else None
     grad_weight = torch.empty_like(weight) if wanted[1] else None
-    for block in _blocks(len(weight), max(128, CREDIT // len(hidden))):
+    for block in blocks(len(weight), max(128, CREDIT // len(hidden))):
         part = credit(block)
         if grad_hidden is not None:
             grad_hidden += part.T @ weight[block]
         if grad_weight is not None:
             grad_weight[block] = part @ hidden
     return None if grad_hidden is None else grad_hidden.to(hidden.dtype), grad_weight
-
-
-def _credit_of_winners(hidden: Tensor, grad: Tensor, winners: Tensor) -> Callable[[slice], Tensor]:
-    """Max pooling: one entry for every text and term, at the winner."""
-
-    def credit(block: slice) -> Tensor:
-        part = hidden.new_zeros(block.stop - block.start, len(hidden))
-        return part.scatter_(1, winners[:, block].T.long(), grad[:, block].T.to(part.dtype))
-
-    return credit
 
 
 def _credit_of_all(
@@ -197,7 +176,7 @@ def _credit_of_all(
         size = block.stop - block.start
         part = hidden.new_empty(size, n)
         with _on(hidden):
-            credit_kernel[lambda blocks: (triton.cdiv(n, blocks["BLOCK_S"]) * triton.cdiv(size, blocks["BLOCK_V"]),)](
+            credit_kernel[lambda tile: (triton.cdiv(n, tile["BLOCK_S"]) * triton.cdiv(size, tile["BLOCK_V"]),)](
                 hidden, weight, shift, owners, upstream, part, n, d, v, block.start, size,
                 TWICE=activation == "log1p_relu", PRECISION=_precision(), LONGEST=_bucket(n),
             )  # fmt: skip
@@ -206,8 +185,12 @@ def _credit_of_all(
     return credit
 
 
-def _texts(offsets: Sequence[int], device: torch.device) -> _Texts:
-    """The texts, and the chunks of `CHUNK` tokens or a little more that they are cut into."""
+def _texts(offsets: Sequence[int], device: torch.device) -> tuple[Tensor, Tensor, int]:
+    """The texts, and the c chunks of `CHUNK` tokens or a little more that they are cut into, on the device.
+
+    Returns [b + 1] int32: text i owns the tokens offsets[i] to offsets[i + 1]; [c + 1] int32: chunk j owns the texts
+    chunks[j] to chunks[j + 1]; and the tokens of the longest chunk, rounded up to 32, 64 or 256.
+    """
     chunks = [0]
     for text, end in enumerate(offsets[1:], start=1):
         if end - offsets[chunks[-1]] >= CHUNK:
@@ -215,7 +198,7 @@ def _texts(offsets: Sequence[int], device: torch.device) -> _Texts:
     if chunks[-1] != len(offsets) - 1:
         chunks.append(len(offsets) - 1)
     longest = max((offsets[end] - offsets[start] for start, end in pairwise(chunks)), default=0)
-    return _Texts(_on_device(offsets, device), _on_device(chunks, device), _bucket(longest))
+    return _on_device(offsets, device), _on_device(chunks, device), _bucket(longest)
 
 
 def _on_device(numbers: Sequence[int], device: torch.device) -> Tensor:
@@ -229,11 +212,7 @@ def _bucket(tokens: int) -> int:
 
 
 def _grid(chunks: int, v: int) -> Callable[[dict[str, int]], tuple[int]]:
-    return lambda blocks: (chunks * triton.cdiv(v, blocks["BLOCK_V"]),)
-
-
-def _blocks(size: int, step: int) -> Iterator[slice]:
-    return (slice(low, min(low + step, size)) for low in range(0, size, step))
+    return lambda tile: (chunks * triton.cdiv(v, tile["BLOCK_V"]),)
 
 
 def _precision() -> str:

@@ -1,11 +1,10 @@
 """The Triton kernels of `head_triton.py`: pooled logits, the credit of sum pooling, and sums of gathered rows.
 
 The product is taken terms first, [terms, tokens]: pooling then runs along the second axis, most of which a thread has
-in its own registers, and two shuffles finish it. With tokens first every term would be reduced across all warps.
-
-A program owns some consecutive texts (a chunk) and a block of terms, and runs through the chunk's tokens a tile at a
-time, whatever texts begin or end within a tile: short texts share tiles, and long ones cost no second pass. No two
-programs write to one place: nothing is atomic, and for one shape of tiles the order of every sum is fixed.
+in its own registers; with tokens first every term would be reduced across all warps. A program owns some consecutive
+texts (a chunk) and a block of terms, and runs through the chunk's tokens a tile at a time, wherever texts begin or end:
+short texts share tiles. No two write to one place: nothing is atomic, and for one shape of tiles every sum has one
+order.
 
 Letters: b texts, n tokens of all texts, d size of the decoder's input, v output terms.
 """

@@ -5,8 +5,6 @@ term whose bound is not above zero is inactive, and the others are computed from
 weights, so that nothing is approximated. With h = h' + e and w = w' + f, where h' and w' are what the integers stand
 for, |h . w - h' . w'| <= |e| |w| + |h'| |f| (Cauchy-Schwarz).
 
-Texts of equal length that stand next to each other are reduced in one call, which takes a third of the time.
-
 Letters: b texts, n tokens of all texts, d size of the decoder's input, v output terms.
 """
 
@@ -33,6 +31,8 @@ class Run(NamedTuple):
 def runs(offsets: Sequence[int]) -> list[Run]:
     """The texts, whose i-th owns the tokens offsets[i] to offsets[i + 1], as runs of equal length.
 
+    One call reduces a run, which takes a third of the time of one a text.
+
     >>> [(run.texts, run.length) for run in runs([0, 2, 4, 5])]
     [(slice(0, 2, None), 2), (slice(2, 3, None), 1)]
     """
@@ -42,6 +42,11 @@ def runs(offsets: Sequence[int]) -> list[Run]:
         found.append(Run(slice(first, last), slice(offsets[first], offsets[last]), length))
         first = last
     return found
+
+
+def blocks(size: int, step: int) -> list[slice]:
+    """The terms from 0 to `size`, `step` at a time."""
+    return [slice(low, min(low + step, size)) for low in range(0, size, step)]
 
 
 def reduce_texts(reduce: Callable[..., object], values: Tensor, texts: Sequence[Run], out: Tensor) -> None:
@@ -66,7 +71,7 @@ class _Quantized(NamedTuple):
     error: Tensor  # [r], length of what they miss
 
 
-_weights: WeakIdKeyDictionary = WeakIdKeyDictionary()  # weight -> its state and the quantized rows
+_weights: WeakIdKeyDictionary = WeakIdKeyDictionary()  # weight -> its state and its quantized rows
 
 
 def int8_is_faster(hidden: Tensor, weight: Tensor) -> bool:
@@ -93,9 +98,8 @@ def upper_bounds(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: S
     products, texts = torch.empty(len(offsets) - 1, len(weight), dtype=torch.int32), runs(offsets)
     size = min(max(BLOCK // len(hidden), TERMS), len(weight))
     memory = torch.empty(len(hidden) * size, dtype=torch.int32)  # asking for it block by block costs page faults
-    for low in range(0, len(weight), size):
-        block = slice(low, min(low + size, len(weight)))
-        found = memory[: len(hidden) * (block.stop - low)].view(len(hidden), -1)
+    for block in blocks(len(weight), size):
+        found = memory[: len(hidden) * (block.stop - block.start)].view(len(hidden), -1)
         torch._int_mm(tokens.integers, rows.integers[block].T, out=found)
         reduce_texts(torch.amax, found, texts, products[:, block])
     upper = products * (tokens.scale * rows.scale)
@@ -126,8 +130,7 @@ def _quantized_weight(weight: Tensor) -> _Quantized:
     state = torch.cat([sample, sample.new_tensor([0 if weight.is_inference() else weight._version])])
     found: tuple[Tensor, _Quantized] | None = _weights.get(weight)
     if found is None or not torch.equal(found[0], state):
-        found = state, _quantize_by_parts(weight)
-        _weights[weight] = found
+        found = _weights[weight] = state, _quantize_by_parts(weight)
     return found[1]
 
 
@@ -138,10 +141,10 @@ def _quantize_by_parts(weight: Tensor) -> _Quantized:
     """
     lengths = weight.new_empty(3, len(weight), dtype=torch.float32)
     whole = _Quantized(torch.empty_like(weight, dtype=torch.int8), *lengths)
-    for low in range(0, len(weight), ROWS):
-        rows = weight[low : low + ROWS]
+    for block in blocks(len(weight), ROWS):
+        rows = weight[block]
         for kept, part in zip(whole, _quantize(rows, rows.abs().amax(dim=1)), strict=True):
-            kept[low : low + ROWS] = part
+            kept[block] = part
     return whole
 
 

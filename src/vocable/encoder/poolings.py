@@ -1,10 +1,5 @@
 """Poolings: how the tokens of a text become its terms. One entry of `POOLINGS` is all that is known of one.
 
-    max                 the largest activation of each term over the tokens
-    sum                 the sum of the activations over the tokens
-    cls                 the terms of the first token alone
-    mean-before-head    the terms of the mean of the tokens' states before the output layer
-
 The module imports no torch, so that a command line can list the names at once.
 
 Letters: b texts, n tokens of all texts together (packed, no padding), d size of the decoder's input.
@@ -49,10 +44,10 @@ def _means(hidden: Tensor, offsets: list[int]) -> Tensor:
 POOLINGS = {
     pooling.name: pooling
     for pooling in (
-        Pooling("max", "max"),
-        Pooling("sum", "sum"),
-        Pooling("cls", "max", lambda hidden, offsets: hidden[offsets[:-1]]),
-        Pooling("mean-before-head", "max", _means),
+        Pooling("max", "max"),  # the largest activation of each term over the tokens
+        Pooling("sum", "sum"),  # the sum of the activations over the tokens
+        Pooling("cls", "max", lambda hidden, offsets: hidden[offsets[:-1]]),  # the terms of the first token alone
+        Pooling("mean-before-head", "max", _means),  # of the mean of the tokens' states before the output layer
     )
 }
 
