@@ -28,11 +28,6 @@ class Packed(NamedTuple):
     terms: Tensor  # [z] int32, of a row the heaviest first
     weights: Tensor  # [z]
 
-    @property
-    def rows(self) -> int:
-        """m."""
-        return len(self.offsets) - 1
-
 
 def pack(vectors: Tensor, k: int) -> Packed:
     """Return the k heaviest terms of each vector [m, v]; of one with fewer active terms, all.
@@ -67,7 +62,7 @@ def last_rows(packed: Packed, count: int) -> Packed:
 def unit(packed: Packed) -> Packed:
     """Return each row over its length; a row without terms stays one."""
     row = torch.repeat_interleave(packed.offsets.diff())
-    squares = packed.weights.new_zeros(packed.rows).index_add(0, row, packed.weights.square())
+    squares = packed.weights.new_zeros(len(packed.offsets) - 1).index_add(0, row, packed.weights.square())
     return packed._replace(weights=packed.weights / squares.sqrt()[row])
 
 
@@ -77,7 +72,7 @@ def packed_scores(queries: Tensor, packed: Packed) -> Tensor:
     >>> float(packed_scores(torch.tensor([[1.0, 2.0]]), pack(torch.tensor([[0.0, 3.0]]), 2)))
     6.0
     """
-    if not packed.rows:
+    if not len(packed.offsets) - 1:
         return queries.new_empty(len(queries), 0)
     weights = packed.weights.to(queries.dtype)
     return functional.embedding_bag(  # which sums rows of a table with weights: of [v, b], this product
@@ -106,15 +101,12 @@ def info_nce(
     Kim et al. 2026, eq. 2.
 
     Args:
-        queries: [b, v] b queries over v terms.
+        queries: [b, v].
         documents: [n, v] with n >= b: document i is query i's positive, every other one a negative.
         temperature: tau, what the scores are divided by.
         margin: taken from the positive's score before the division (Kim et al. 2026, J.4).
         cosine: s is the cosine and not the inner product. With a vector without terms it is 0.
         queue: further negatives, which get no gradients (ibid., after arXiv 1911.05722).
-
-    Raises:
-        ArgumentError: a query has no positive.
 
     >>> queries, documents = torch.eye(2), torch.tensor([[2.0, 0.0], [0.0, 2.0], [1.0, 1.0]])
     >>> round(float(info_nce(queries, documents)), 4)  # log(e^2 + e^0 + e^1) - 2
@@ -146,12 +138,8 @@ def _unit(vectors: Tensor) -> Tensor:
 def margin_mse(scores: Tensor, teacher_scores: Tensor) -> Tensor:
     """Return ((s(q,d+) - s(q,d-)) - (t+ - t-))^2, the mean over all triples (Hofstätter et al. 2020, arXiv 2010.02666).
 
-    Args:
-        scores: [b, k] the student's scores s of each query's k candidates, the positive first.
-        teacher_scores: [b, k] the teacher's scores t of the same candidates. Their scale becomes the student's.
-
-    Raises:
-        ArgumentError: there is no negative, or the two are not of one shape.
+    The scores s are the student's of each query's k candidates, the positive first, t the teacher's of the same, both
+    [b, k]. The teacher's scale becomes the student's.
 
     >>> scores, taught = torch.tensor([[5.0, 3.0, 1.0]]), torch.tensor([[9.0, 6.0, 6.0]])
     >>> float(margin_mse(scores, taught))  # margins 2 and 4 where 3 and 3 are taught
@@ -168,11 +156,8 @@ def kl(scores: Tensor, teacher_scores: Tensor, *, temperature: float = 1.0, teac
 
     The host library's SparseDistillKLDivLoss multiplies the same value by tau squared.
 
-    Args:
-        scores: [b, k] the student's scores s of each query's k candidates.
-        teacher_scores: [b, k] the teacher's scores t of the same candidates.
-        temperature: tau, what the student's scores are divided by.
-        teacher_temperature: T, what the teacher's are divided by: of the order of the differences that matter to it.
+    The scores s are the student's of each query's k candidates, t the teacher's of the same, both [b, k]; tau is
+    `temperature` and T `teacher_temperature`, of the order of the differences that matter to the teacher.
 
     >>> same = torch.tensor([[2.0, 1.0, 0.0]])
     >>> round(float(kl(same, same)), 6)
@@ -202,12 +187,7 @@ def alignment(student: Tensor, teacher: Tensor, *, kind: Divergence = "mse") -> 
     - `kl`: KL(teacher || student) of the vectors normalized to sum 1, the mean over texts. A term that the student
       lacks counts as a share of 1e-8; a text for which the teacher has no term counts 0.
 
-    Args:
-        student: [m, v] m texts over v terms, no weight negative.
-        teacher: [m, v] the teacher's vectors of the same texts, over the same terms.
-
-    Raises:
-        ArgumentError: the two are not of one shape, or the kind is unknown.
+    Both are [m, v], of the same texts over the same terms, without negative weights.
 
     >>> student, teacher = torch.tensor([[1.0, 2.0, 0.0]]), torch.tensor([[1.0, 4.0, 5.0]])
     >>> float(alignment(student, teacher, kind="mse"))  # over two terms
@@ -231,11 +211,8 @@ def alignment(student: Tensor, teacher: Tensor, *, kind: Divergence = "mse") -> 
 def ensemble(scores: Sequence[Tensor]) -> Tensor:
     """Return the mean of the teachers' scores, each teacher's standardized over a query's candidates.
 
-    Args:
-        scores: of each teacher [b, k]. A teacher to whom all candidates of a query are alike says nothing about it.
-
-    Returns:
-        [b, k], in standard deviations.
+    The scores of each teacher are [b, k], as is the result, in standard deviations. A teacher to whom all candidates of
+    a query are alike says nothing about it.
 
     >>> ensemble([torch.tensor([[0.1, 0.1, 0.4, 0.2]]), torch.tensor([[0.0, 0.0, 30.0, 0.0]])]).round(decimals=2)
     tensor([[-0.7000, -0.7000,  1.6800, -0.2900]])
@@ -247,17 +224,10 @@ def ensemble(scores: Sequence[Tensor]) -> Tensor:
 
 
 def top_k_mask(vectors: Tensor, k: int) -> Tensor:
-    """Return the vectors with all but the k heaviest terms of each set to 0 (arXiv 2112.09628).
+    """Return vectors [m, v], no weight negative, with all but the k heaviest terms of each set to 0 (arXiv 2112.09628).
 
-    Of terms that weigh the same at the k-th place, those with the lower ids are kept. What is not finite makes the
-    result not finite.
-
-    Args:
-        vectors: [m, v] m texts over v terms, no weight negative.
-        k: how many terms are kept. A text with fewer active ones is left as it is.
-
-    Raises:
-        ArgumentError: k is not positive.
+    A text with fewer active terms is left as it is. Of terms with the weight of the k-th, those with the lower ids are
+    kept. What is not finite makes the result not finite.
 
     >>> top_k_mask(torch.tensor([[3.0, 1.0, 2.0, 2.0], [0.0, 5.0, 0.0, 0.0]]), 2)
     tensor([[3., 0., 2., 0.],

@@ -24,18 +24,10 @@ POWERS = {"constant": 0, "linear": 1, "quadratic": 2}
 
 
 def ramp(step: int, total_steps: int, *, shape: Shape = "quadratic", share: float = 1 / 3) -> float:
-    """Return min(1, step / (T · share))^p, which a weight is multiplied by.
+    """Return min(1, step / (T · share))^p, which a weight is multiplied by in a training of T = `total_steps` steps.
 
+    `step` is how many are done, 0 in the first one; p is 0, 1 or 2 for the shapes "constant", "linear" and "quadratic".
     A quadratic ramp over the first third is that of Jang et al. 2026.
-
-    Args:
-        step: how many steps are done: 0 in the first one.
-        total_steps: T, how many there will be.
-        shape: p is 0 for "constant", 1 for "linear" and 2 for "quadratic".
-        share: of the steps that the ramp takes.
-
-    Raises:
-        ArgumentError: an unknown shape, or numbers out of range.
 
     >>> [ramp(step, 300) for step in (0, 50, 100, 200)]
     [0.0, 0.25, 1.0, 1.0]
@@ -55,7 +47,7 @@ def flops(vectors: Tensor, *, threshold: int = 0, term_weights: Tensor | None = 
     The vectors of a batch that is spread over devices have to be gathered first.
 
     Args:
-        vectors: [m, v] m texts over v terms.
+        vectors: [m, v].
         threshold: texts with this many active terms or fewer count as empty (L0-masked FLOPS, arXiv 2504.14839). They
             still count in the number of texts.
         term_weights: [v] what each term's weights are multiplied by: inverse document frequencies (arXiv 2504.14839),
@@ -80,18 +72,9 @@ def flops(vectors: Tensor, *, threshold: int = 0, term_weights: Tensor | None = 
 def df_weights(frequencies: Tensor, *, alpha: float = 0.1, beta: float = 10.0) -> Tensor:
     """Return g = 1 / (1 + (x^{log_alpha 2} - 1)^beta), the term weights of DF-FLOPS (arXiv 2505.15070).
 
-    A term of no document costs nothing, one of every document as much as in FLOPS.
-
-    Args:
-        frequencies: [v] x, for each of v terms the share of documents that it is active in.
-        alpha: the share at which g is one half.
-        beta: how steeply g rises there.
-
-    Returns:
-        [v] from 0 to 1.
-
-    Raises:
-        ArgumentError: frequencies are not shares, or alpha or beta is out of its range.
+    It is one half at the share `alpha`, and rises there the more steeply the larger `beta` is: a term of no document
+    costs nothing, one of every document as much as in FLOPS. `frequencies` [v] are x, for each of v terms the share of
+    documents that it is active in; the result [v] lies between 0 and 1.
 
     >>> df_weights(torch.tensor([0.0, 0.05, 0.1, 0.2, 1.0])).round(decimals=3)
     tensor([0.0000, 0.0220, 0.5000, 0.9910, 1.0000])
@@ -107,9 +90,7 @@ def df_weights(frequencies: Tensor, *, alpha: float = 0.1, beta: float = 10.0) -
 def joint_flops(queries: Tensor, documents: Tensor) -> Tensor:
     """Return sum_j mean_q w_j(q) · mean_d w_j(d), the mean score of all pairs (Kim et al. 2026, eq. 4).
 
-    Args:
-        queries: [b, v] b queries over v terms.
-        documents: [n, v] n documents.
+    `queries` are [b, v], `documents` [n, v].
 
     >>> float(joint_flops(torch.tensor([[1.0, 0.0], [3.0, 2.0]]), torch.tensor([[4.0, 0.0]])))
     8.0
@@ -118,10 +99,7 @@ def joint_flops(queries: Tensor, documents: Tensor) -> Tensor:
 
 
 def l1(vectors: Tensor) -> Tensor:
-    """Return mean_i sum_j w_j(i) (Polyakov et al. 2026, section 3.1).
-
-    Args:
-        vectors: [m, v] m texts over v terms, no weight negative.
+    """Return mean_i sum_j w_j(i) of vectors [m, v] without negative weights (Polyakov et al. 2026, section 3.1).
 
     >>> float(l1(torch.tensor([[2.0, 0.0], [1.0, 4.0]])))
     3.5
@@ -134,10 +112,7 @@ def overlap_distance(queries: Tensor, documents: Tensor) -> Tensor:
 
     Kim et al. 2026, appendix J.3, name the Jaccard distance; that it is taken of a is this project's reading. With
     weights of 0 and infinity only, it is the Jaccard distance of two sets. The distance of a pair without a term is 1.
-
-    Args:
-        queries: [b, v] b queries over v terms, no weight negative.
-        documents: [b, v] document i is query i's positive.
+    Both are [b, v] without negative weights; document i is query i's positive.
 
     >>> inf = float("inf")
     >>> float(overlap_distance(torch.tensor([[inf, inf, inf, 0.0]]), torch.tensor([[0.0, inf, inf, inf]])))  # 1 - 2 / 4
