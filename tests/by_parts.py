@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +21,6 @@ from vocable.adapt.statistics import ActiveShare
 from vocable.encoder.fuse import parts
 from vocable.encoder.load import Target, load, save_model, sparse_encoder
 from vocable.encoder.output_vocabulary import pass_on
-from vocable.encoder.provenance import packed
 from vocable.training.mlm import Guesses
 from vocable.training.recipe import PretrainSettings
 from vocable.training.windows import WordCounts
@@ -137,7 +137,8 @@ def pretrain(
     seed: int = 0,
 ) -> Pretrained:
     if new_tokens is not None:
-        mlm.config.vocable = {"new_tokens": packed(np.asarray(new_tokens))}
+        flags = np.packbits(np.bincount(np.asarray(new_tokens)) > 0)
+        mlm.config.vocable = {"new_tokens": base64.b64encode(flags.tobytes()).decode()}
     with encoder_of(mlm, tokenizer) as model:
         keys = settings.model_dump(exclude={"texts"})
         made = vo.pretrain(model, texts, work=folder, seed=seed, **keys)

@@ -158,9 +158,7 @@ def _max_length(model: SparseEncoder, role: Role, override: int | None) -> int |
     longest = min(first.tokenizer.model_max_length, first.config.max_position_embeddings)
     if override is not None and override > longest:
         raise ArgumentError(f"max_length must be at most {longest}, the positions of this model, not {override}")
-    if override is not None:
-        return override
-    own: int | None = first.query_length if role == "query" else first.document_length
+    own: int | None = override or (first.query_length if role == "query" else first.document_length)
     return own or first.max_seq_length
 
 

@@ -49,15 +49,16 @@ def splade_modules(model: SparseEncoder) -> list[tuple[Transformer, SpladePoolin
     ]
 
 
-def parts(model: SparseEncoder) -> Parts:
-    """Return the masked language model of `model`, its tokenizer, its pooling and its activation.
+def _some_pairs(model: SparseEncoder) -> list[tuple[Transformer, SpladePooling]]:
+    if pairs := splade_modules(model):
+        return pairs
+    outline = " -> ".join(type(module).__name__ for module in model.children()) or "an empty model"
+    raise ModelError(f"no fill-mask Transformer followed by SpladePooling in {outline}")
 
-    Raises:
-        ModelError: it is no SPLADE model, or its queries and documents go different ways.
-    """
-    pairs = splade_modules(model)
-    if not pairs:
-        raise ModelError(f"no fill-mask Transformer followed by SpladePooling in {_outline(model)}")
+
+def parts(model: SparseEncoder) -> Parts:
+    """Return the masked language model of `model`, its tokenizer, its pooling and its activation."""
+    pairs = _some_pairs(model)
     if isinstance(model[0], Router):
         raise ModelError("queries and documents of this model go different ways: take the encoder that it was made of")
     [(transformer, pooling)] = pairs
@@ -92,10 +93,7 @@ def fuse(model: SparseEncoder) -> SparseEncoder:
     Raises:
         ModelError: the model has no fill-mask Transformer followed by SpladePooling, or its decoder cannot be bypassed.
     """
-    pairs = splade_modules(model)
-    if not pairs:
-        raise ModelError(f"no fill-mask Transformer followed by SpladePooling in {_outline(model)}")
-    for transformer, pooling in pairs:
+    for transformer, pooling in _some_pairs(model):
         decoder = plain_decoder(transformer.auto_model)
         # Instance attributes: they hide the class's methods, and deleting them undoes it.
         pooling.__dict__["forward"] = partial(_pool, pooling, output_layer(transformer.auto_model))
@@ -110,9 +108,8 @@ def unfuse(model: SparseEncoder) -> SparseEncoder:
         ModelError: a pooling that the stock head does not know: it would quietly sum.
     """
     pairs = splade_modules(model)
-    for _, pooling in pairs:
-        if not POOLINGS[pooling.pooling_strategy].stock:
-            name = pooling.pooling_strategy
+    for name in (pooling.pooling_strategy for _, pooling in pairs):
+        if not POOLINGS[name].stock:
             raise ModelError(f"the stock SpladePooling has no {name} pooling: choose max or sum before unfusing")
     for transformer, pooling in pairs:
         for module in (transformer.auto_model.get_output_embeddings(), pooling):
@@ -136,21 +133,15 @@ def without_logits(mlm: PreTrainedModel) -> Iterator[nn.Linear]:
 
 
 def plain_decoder(mlm: PreTrainedModel) -> nn.Linear:
-    """The decoder of a masked language model, once it is sure that bypassing it loses nothing.
-
-    Raises:
-        ModelError: there is no output layer, it is not a plain `Linear`, or the model changes the logits after it.
-    """
+    """The decoder of a masked language model, once it is sure that bypassing it loses nothing."""
     decoder = mlm.get_output_embeddings()
     name = type(mlm).__name__
     if decoder is None:
         raise ModelError(f"{name} has no masked-language-model head")
     if type(decoder) is not nn.Linear:
         kind = f"{type(decoder).__module__}.{type(decoder).__qualname__}"  # quantized layers are called Linear, too
-        raise ModelError(
-            f"the output layer of {name} is a {kind}, not a plain Linear: "
-            "merge the adapter or load the model unquantized"
-        )
+        repair = "merge the adapter or load the model unquantized"
+        raise ModelError(f"the output layer of {name} is a {kind}, not a plain Linear: {repair}")
     if "forward" not in decoder.__dict__:
         _check_bypass(mlm, decoder)
     return decoder
@@ -205,7 +196,3 @@ def every_pooling_allowed() -> Iterator[None]:
         yield
     finally:
         SpladePooling.SPLADE_POOLING_MODES = modes
-
-
-def _outline(model: SparseEncoder) -> str:
-    return " -> ".join(type(module).__name__ for module in model.children()) or "an empty model"

@@ -89,11 +89,10 @@ def load(
         raise ArgumentError(f"activation must be one of {', '.join(get_args(Activation))}, not {activation!r}")
 
     def open_encoder(place: str) -> SparseEncoder:
-        if new_head:
-            mlm = _with_new_head(name, place, trust_remote_code)
-            return sparse_encoder(mlm, AutoTokenizer.from_pretrained(place), device=device)
-        _check_sparse(place)
-        return _open(place, device, trust_remote_code)
+        if not new_head:
+            return _open(place, device, trust_remote_code)
+        mlm = _with_new_head(name, place, trust_remote_code)
+        return sparse_encoder(mlm, AutoTokenizer.from_pretrained(place), device=device)
 
     with every_pooling_allowed():
         model = open_model(name, open_encoder)
@@ -130,21 +129,13 @@ def sparse_encoder(
 
 
 def save_model(model: SparseEncoder, output: str | Path) -> None:
-    """Write all of `model` to the folder `output`, whole or not at all; with a model card if it has two roles.
-
-    Raises:
-        ArgumentError: `output` is there already, or is being made by another command.
-    """
+    """Write all of `model` to the folder `output`, whole or not at all; with a model card if it has two roles."""
     with replacing_folder(output) as folder:
         model.save_pretrained(str(folder), create_model_card=isinstance(model[0], Router))
 
 
 def locate(name: str | Path) -> str:
-    """Return where the files of a model are: a folder or a Hub id.
-
-    Raises:
-        ModelError: a package that is not installed, or neither a folder nor a model on the Hub.
-    """
+    """Return where the files of a model are: a folder or a Hub id."""
     if name == BUILT_IN:
         return str(files("vocable") / "models" / BUILT_IN)
     text = str(name)
@@ -159,12 +150,9 @@ def locate(name: str | Path) -> str:
 
 
 def open_model(name: str | Path, open_place: Callable[[str], M]) -> M:
-    """Open a model with the host libraries, which make up at random whatever weights are missing.
+    """Open a model with the host libraries, and refuse it where they would make up weights or a tokenizer.
 
     `name` is as for `load`; `open_place` opens the model of a folder or a Hub id.
-
-    Raises:
-        ModelError: nothing is there, it cannot be read, or weights or a tokenizer are missing.
     """
     place = locate(name)
     if Path(place).is_dir() and not any((Path(place) / file).exists() for file in ("config.json", "modules.json")):
@@ -177,13 +165,9 @@ def open_model(name: str | Path, open_place: Callable[[str], M]) -> M:
 
 
 def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
-    """Load the tokenizer of a name, whatever model is or is not there.
-
-    Raises:
-        ModelError: no tokenizer is there.
-    """
+    """Load the tokenizer of a name, whatever model is or is not there."""
     place = locate(name)
-    with _reading(name, "no tokenizer could be read here"):
+    with _reading(name, "no tokenizer could be read here ({})"):
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(place)
     _check_tokenizer(name, tokenizer)
     return tokenizer
@@ -197,11 +181,7 @@ class Target(NamedTuple):
 
 
 def load_target(target: str | Path | SparseEncoder | PreTrainedTokenizerBase) -> Target:
-    """Return the tokenizer of a name, with its model if there is one, in float32; or the parts of what is loaded.
-
-    Raises:
-        ModelError: no tokenizer is there, or the model beside it is damaged or lacks weights.
-    """
+    """Return the tokenizer of a name, with its model if there is one, in float32; or the parts of what is loaded."""
     if isinstance(target, SparseEncoder):
         mlm, tokenizer, *_ = parts(target)
         return Target(tokenizer, mlm)
@@ -246,8 +226,8 @@ def _check_weights(name: str | Path, model: PreTrainedModel, missing: Collection
 
 
 @contextmanager
-def _reading(name: str | Path, what: str | None = None) -> Iterator[None]:
-    """Within the context what the host libraries raise becomes a `ModelError` of one line that names the model."""
+def _reading(name: str | Path, what: str = "{}") -> Iterator[None]:
+    """Within the context the errors of the host libraries become `ModelError`s of one line that name the model."""
     try:
         yield
     except json.JSONDecodeError as error:
@@ -255,8 +235,7 @@ def _reading(name: str | Path, what: str | None = None) -> Iterator[None]:
     except (OSError, ValueError, HFValidationError, SafetensorError) as error:
         if str(error).startswith(NO_TOKENIZER):
             raise ModelError(f"{name}: its tokenizer is missing") from error
-        reason = _first_line(error)
-        raise ModelError(f"{name}: {reason if what is None else f'{what} ({reason})'}") from error
+        raise ModelError(f"{name}: {what.format(_first_line(error))}") from error
 
 
 @contextmanager
@@ -287,6 +266,11 @@ def _open(place: str, device: str | None, trust_remote_code: bool) -> SparseEnco
             place, transformer_task="fill-mask", model_kwargs=dtype | trust, processor_kwargs=trust, config_kwargs=trust
         )
         return SparseEncoder(modules=[transformer, SpladePooling("max")], device=device)
+    saved_as, kind = load_file_path(place, "config_sentence_transformers.json"), "SentenceTransformer"
+    if saved_as is not None:
+        kind = json.loads(Path(saved_as).read_text(encoding="utf-8")).get("model_type", kind)
+    if kind != "SparseEncoder":  # which would quietly turn it into something else
+        raise ModelError(f"{place} is a {kind}, not a sparse encoder: {NEW_HEAD}")
     if not own_terms:
         return SparseEncoder(place, device=device, model_kwargs=dtype, **trust)
     # The host library would import the class by its name, and to do so it would have to trust any other code, too.
@@ -296,35 +280,22 @@ def _open(place: str, device: str | None, trust_remote_code: bool) -> SparseEnco
 
 def _check_hub(name: str) -> None:
     """Ask the Hub once: the host libraries ask again and again, for more than a minute where there is no network."""
+    missing = f"{name}: no such model folder"
     try:
         if try_to_load_from_cache(name, "config.json") is None:
             HfApi().model_info(name, timeout=10)
     except HFValidationError as error:  # a path
-        raise ModelError(f"{name}: no such model folder") from error
+        raise ModelError(missing) from error
     except RepositoryNotFoundError as error:
-        raise ModelError(f"{name}: no such model folder, and no such model on the Hub") from error
+        raise ModelError(f"{missing}, and no such model on the Hub") from error
     except HfHubHTTPError as error:
-        raise ModelError(f"{name}: no such model folder, and the Hub refuses it ({_first_line(error)})") from error
+        raise ModelError(f"{missing}, and the Hub refuses it ({_first_line(error)})") from error
     except Exception as error:  # whatever the transport raises
-        reason = _first_line(error) or type(error).__name__
-        raise ModelError(
-            f"{name}: no such model folder, and the Hub cannot be asked: no network? ({reason})"
-        ) from error
-
-
-def _check_sparse(place: str) -> None:
-    """Refuse a saved model of another kind, which SparseEncoder would quietly turn into something else."""
-    if load_file_path(place, "modules.json") is None:
-        return
-    saved_as, kind = load_file_path(place, "config_sentence_transformers.json"), "SentenceTransformer"
-    if saved_as is not None:
-        kind = json.loads(Path(saved_as).read_text(encoding="utf-8")).get("model_type", kind)
-    if kind != "SparseEncoder":
-        raise ModelError(f"{place} is a {kind}, not a sparse encoder: {NEW_HEAD}")
+        raise ModelError(f"{missing}, and the Hub cannot be asked: no network? ({_first_line(error)})") from error
 
 
 def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0]
+    return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def _is_headless(mlm: PreTrainedModel, missing: Collection[str]) -> bool:

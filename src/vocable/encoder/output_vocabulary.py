@@ -1,13 +1,9 @@
 """Output terms that are not the tokenizer's tokens: a layer beside a model's own decoder, and how it is saved.
 
 The layer is registered in the masked language model as `output_vocabulary`. The decoder passes its input on to it, so
-the `logits` [b, s, v'] are those of the layer's terms; no weight of the model is replaced or untied. A saved model has
-
-    model.safetensors          also output_vocabulary.weight and output_vocabulary.bias
-    output_vocabulary.jsonl    the v' terms, one JSON string a line, in the order of the rows
-
-transformers reports these weights as unexpected; of a saved `SparseEncoder` sentence-transformers refuses the module
-below unless it is told to trust code from outside.
+the `logits` [b, s, v'] are those of the layer's terms; no weight of the model is replaced or untied. Saved, its weights
+are in model.safetensors, which transformers reports as unexpected, and the v' terms in output_vocabulary.jsonl, one
+JSON string a line, in the order of the rows; sentence-transformers refuses the module below as code from outside.
 
 Letters: b texts, s tokens, d size of the decoder's input, v' terms.
 """
@@ -36,11 +32,7 @@ LAYER, TERMS = "output_vocabulary", "output_vocabulary.jsonl"
 
 
 class OutputVocabulary(nn.Linear):
-    """The output layer of terms of their own: weight [v', d], bias [v'] or None, and the v' `terms`.
-
-    Raises:
-        ArgumentError: an empty term or one that is there twice, or more or fewer terms than rows.
-    """
+    """The output layer of terms of their own: weight [v', d], bias [v'] or None, and the v' `terms`, all different."""
 
     def __init__(self, terms: Iterable[str], weight: Tensor, bias: Tensor | None) -> None:
         super().__init__(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
@@ -83,10 +75,6 @@ def restore_output_vocabulary(mlm: PreTrainedModel, place: str, **where: Any) ->
     """Give `mlm` the output vocabulary that is saved at `place`, a folder or a Hub id, if there is one.
 
     `where` is subfolder, token, revision and the like, as `load_file_path` takes them.
-
-    Raises:
-        ModelError: the terms are there, but their weights are not, or are not as many.
-        DataError: the file of terms is damaged.
     """
     found = load_file_path(place, TERMS, **where)
     if found is None:
@@ -109,11 +97,7 @@ def write_terms(path: str | Path, terms: Iterable[str]) -> None:
 
 
 def read_terms(path: str | Path) -> list[str]:
-    """The terms in a file of JSON strings, one a line.
-
-    Raises:
-        DataError: a line that is no JSON string, an empty term, or one that is there twice; with the line's number.
-    """
+    """The terms in a file of JSON strings, one a line; `DataError` for an empty term, or one that is there twice."""
     place = str(path)
     lines = Path(path).read_bytes().removesuffix(b"\n").split(b"\n")
     terms = [json_string(line, place, number) for number, line in enumerate(lines, start=1)]
@@ -123,7 +107,7 @@ def read_terms(path: str | Path) -> list[str]:
 
 
 def json_string(line: str | bytes, place: str, number: int) -> str:
-    """Return the term in a line of JSON; raises `DataError` with the line's number where it is something else."""
+    """Return the term in a line of JSON."""
     try:
         term = json.loads(line)
     except ValueError:

@@ -1,12 +1,11 @@
 """Provenance: what was done to a model, step by step, and which of its terms were new to it.
 
-Both lie in the configuration of its transformer, under `vocable`, so that whatever copies, saves or loads the model
-takes them along:
+Both lie in the configuration of its transformer, under `vocable`, and travel with it wherever it is copied or saved:
 
     {"provenance": [{"verb": "rescale", "factor": 8.0}, ...], "new_tokens": "AAAB..."}
 
-The new tokens are one bit per term (numpy's `packbits`), in base64. Folders of version 0.1 have `transfer.json` and
-`expand.json` instead, which are still read.
+The new tokens are one bit per term (`numpy.packbits`), in base64. `transfer.json` and `expand.json` of version 0.1 are
+read.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from vocable.encoder.fuse import splade_modules
 from vocable.errors import ModelError
 
 KEY = "vocable"
-OLD_FILES = ("transfer.json", "expand.json")
+OLD_FILES = {"transfer.json": "new_tokens", "expand.json": "splitter"}  # with the key that each must have
 
 
 def provenance(model: SparseEncoder) -> list[dict[str, Any]]:
@@ -38,11 +37,7 @@ def provenance(model: SparseEncoder) -> list[dict[str, Any]]:
 
 
 def new_tokens(model: SparseEncoder) -> NDArray[np.int64] | None:
-    """Return the ids [n] of the terms that were new to `model` when it was transferred; None for any other model.
-
-    Raises:
-        ModelError: the configuration's list of them is damaged.
-    """
+    """Return the ids [n] of the terms that were new to `model` when it was transferred; None for any other model."""
     packed = _notes(model).get("new_tokens")
     if packed is None:
         return None
@@ -61,16 +56,9 @@ def record(model: SparseEncoder, verb: str, *, new: NDArray[np.int64] | None = N
     step = json.loads(json.dumps({"verb": verb, **figures}))  # plain values: the same before and after saving
     notes = {**_notes(model), "provenance": [*provenance(model), step]}
     if new is not None:
-        notes["new_tokens"] = packed(new)
+        notes["new_tokens"] = base64.b64encode(np.packbits(np.bincount(new) > 0).tobytes()).decode()
     for transformer, _ in splade_modules(model):
         setattr(transformer.auto_model.config, KEY, notes)
-
-
-def packed(ids: NDArray[np.int64]) -> str:
-    """Write ids as one bit per id, in base64."""
-    flags = np.zeros(int(ids.max(initial=-1)) + 1, dtype=np.bool_)
-    flags[ids] = True
-    return base64.b64encode(np.packbits(flags).tobytes()).decode()
 
 
 def splitter_name(model: SparseEncoder) -> str:
@@ -80,24 +68,16 @@ def splitter_name(model: SparseEncoder) -> str:
 
 
 def read_old_files(model: SparseEncoder, source: str) -> None:
-    """Take what the files of version 0.1 at `source` say into the model's configuration, if it says nothing itself.
-
-    Raises:
-        ModelError: such a file is damaged.
-    """
-    if _notes(model):
-        return
-    for name in OLD_FILES:
+    """Take what the files of version 0.1 at `source` say into the model's configuration, if it says nothing itself."""
+    for name, required in () if _notes(model) else OLD_FILES.items():
         if (path := load_file_path(source, name)) is None:
             continue
         try:
             values = json.loads(Path(path).read_bytes())
+            if values[required] is None:
+                raise KeyError(required)
             new = values.pop("new_tokens", None)
             ids = None if new is None else np.asarray(new, dtype=np.int64)
-            if name == "expand.json" and "splitter" not in values:
-                raise KeyError("splitter")
-            if name == "transfer.json" and ids is None:
-                raise KeyError("new_tokens")
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ModelError(f"{path}: damaged ({error})") from error
         record(model, name.removesuffix(".json"), new=ids, **values)

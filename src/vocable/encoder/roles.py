@@ -58,10 +58,7 @@ def static_embedding(model: SparseEncoder, role: Role) -> SparseStaticEmbedding 
 def asymmetric(queries: SparseEncoder, documents: SparseEncoder) -> SparseEncoder:
     """Return a model that encodes queries as `queries` does and documents as `documents` does, which stay as they are.
 
-    Of an asymmetric model the encoder of the role is taken.
-
-    Raises:
-        ModelError: they have not the same terms, or one has an output vocabulary of its own.
+    Of an asymmetric model the encoder of the role is taken. Both must have the same terms, which are their tokens.
     """
     for model in (queries, documents):
         refuse_output_vocabulary(model)
@@ -113,20 +110,12 @@ def document_frequencies(
 
 
 def idf(frequencies: NDArray[np.int64], documents: int, *, formula: Formula = "bm25") -> NDArray[np.float32]:
-    """The weight of each token by the number of documents that have it.
+    """The weight of each token, float32 [v] and not negative, by the number of documents that have it.
 
-    Args:
-        frequencies: [v] df, for each token the number of documents that it occurs in.
-        documents: n, how many documents were counted.
-        formula: `bm25` is log(1 + (n - df + 0.5) / (df + 0.5)), Lucene's variant, which inference-free retrievers use
-            (Geng et al. 2024, arXiv 2411.04403): never negative, and largest for a token that no document has. `log` is
-            log(n / df), where such a token counts as one of a single document.
-
-    Returns:
-        float32 [v], no weight negative.
-
-    Raises:
-        ArgumentError: there are no documents, fewer than a token has, or no such formula.
+    Of the n `documents` that were counted, df, its entry in `frequencies` [v], have the token. The formula `bm25` is
+    log(1 + (n - df + 0.5) / (df + 0.5)), Lucene's variant, which inference-free retrievers use (Geng et al. 2024, arXiv
+    2411.04403): never negative, and largest for a token that no document has. `log` is log(n / df), where such a token
+    counts as one of a single document. Raises `ArgumentError` where a token has more than all documents.
 
     >>> idf(np.array([0, 1, 2, 4]), 4).round(3)
     array([2.303, 1.204, 0.693, 0.105], dtype=float32)

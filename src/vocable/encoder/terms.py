@@ -1,13 +1,8 @@
 """The output terms of a model: their names, the words of a text, and which terms stand in a text.
 
 A splitter finds the words of a text and normalizes each as the model's tokenizer normalizes a text, so that two
-spellings are one word if the model reads them as one:
-
-    words         letters, digits, marks and underscores in a row
-    whitespace    whatever stands between white space
-
-The terms that stand in a text are its tokens; of a model with an output vocabulary of its own they are looked for among
-its words. Every other term of its vector is an expansion.
+spellings are one word if the model reads them as one. The terms that stand in a text are its tokens; of a model with an
+output vocabulary of its own they are looked for among its words. Every other term of its vector is an expansion.
 
 Letters: m texts or vectors, v output terms, e entries of the vectors.
 """
@@ -16,7 +11,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b
@@ -79,17 +73,13 @@ class Word(NamedTuple):
 
 
 Splitter = Callable[[str], Iterable[Word]]
-# Some normalizers write spaces as U+2581 already.
+# Letters, digits, marks and underscores in a row, or whatever stands between white space, which some normalizers write
+# as U+2581 already.
 PATTERNS: dict[str, str] = {"words": r"\w+", "whitespace": r"[^\s▁]+"}
 
 
 def splitter(tokenizer: PreTrainedTokenizerBase, name: str = "words") -> Splitter:
-    """The named splitter for the texts that `tokenizer` reads; its words come in the order of the text.
-
-    Raises:
-        ArgumentError: no such splitter.
-        ModelError: a tokenizer without a backend of the `tokenizers` library.
-    """
+    """The named splitter for the texts that `tokenizer` reads; its words come in the order of the text."""
     if name not in PATTERNS:
         raise ArgumentError(f"splitter must be one of {', '.join(PATTERNS)}, not {name!r}")
     normalizer = backend_of(tokenizer).normalizer
@@ -119,20 +109,13 @@ SPELLED = (re.compile(r"\w+|[^\w\s]"), re.compile(r"\S+"))
 REMEMBERED = 1 << 20  # words whose terms are looked up once
 
 
-def input_terms(
-    model: SparseEncoder,
-    texts: Sequence[str],
-    *,
-    words: Words = "any",
-) -> csr_array:
+def input_terms(model: SparseEncoder, texts: Sequence[str], *, words: Words = "any") -> csr_array:
     """How often each output term of `model` stands in each text, also beyond the length at which the model cuts it.
 
     The special tokens that a tokenizer puts around a text never count, nor does a prompt; a token for what the
     tokenizer does not know counts as often as there is something unknown.
 
     Args:
-        model: from `vocable.load`.
-        texts: m texts.
         words: what is a word of the text, for output terms that are not the tokenizer's tokens; no other model minds.
             "any": the words and marks of the text, as they are spelled, as the model's tokenizer normalizes them, in
             lower case, and without accents; a term counts once at each place where any of these is the term. "words"
@@ -140,26 +123,18 @@ def input_terms(
 
     Returns:
         [m, v] csr_array of float32 counts.
-
-    Raises:
-        ArgumentError: no such way to find words.
-        ModelError: a tokenizer without a backend of the `tokenizers` library, where words have to be found.
     """
     check_texts(texts)
     if words not in get_args(Words):
         raise ArgumentError(f"words must be one of {', '.join(get_args(Words))}, not {words!r}")
     [(transformer, _), *_] = splade_modules(model)
     tokenizer, layer = transformer.tokenizer, output_vocabulary(transformer.auto_model)
-    counters = _count_tokens(tokenizer, texts) if layer is None else _count_words(tokenizer, layer, words, texts)
+    ids = _own_tokens(tokenizer, texts) if layer is None else _own_words(tokenizer, layer, words, texts)
     size = output_layer(transformer.auto_model).out_features
-    lengths, columns, counts = [0], [np.empty(0, np.int32)], [np.empty(0, np.float32)]
-    for counter in counters:
-        known = sorted(column for column in counter if column < size)
-        lengths.append(len(known))
-        columns.append(np.array(known, dtype=np.int32))
-        counts.append(np.array([counter[column] for column in known], dtype=np.float32))
-    parts = np.concatenate(counts), np.concatenate(columns), np.cumsum(lengths)
-    return as_vectors(csr_array(parts, shape=(len(texts), size)))
+    columns = [np.array([column for column in found if column < size], dtype=np.int32) for found in ids]
+    indices, indptr = np.concatenate([np.empty(0, np.int32), *columns]), np.cumsum([0, *map(len, columns)])
+    ones = np.ones(len(indices), dtype=np.float32)
+    return as_vectors(csr_array((ones, indices, indptr), shape=(len(texts), size)))  # which adds them up
 
 
 def special_columns(model: SparseEncoder) -> np.ndarray:
@@ -170,14 +145,14 @@ def special_columns(model: SparseEncoder) -> np.ndarray:
     return np.sort(np.array(transformer.tokenizer.all_special_ids, dtype=np.int64))
 
 
-def _count_tokens(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> Iterator[Counter[int]]:
+def _own_tokens(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> Iterator[list[int]]:
     around = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
-    return (Counter(token for token in ids if token not in around) for ids in token_ids(tokenizer, texts))
+    return ([token for token in ids if token not in around] for ids in token_ids(tokenizer, texts))
 
 
-def _count_words(
+def _own_words(
     tokenizer: PreTrainedTokenizerBase, layer: OutputVocabulary, words: Words, texts: Iterable[str]
-) -> Iterator[Counter[int]]:
+) -> Iterator[list[int]]:
     if words == "any":
         columns_of = _by_spelling(layer)
     else:
@@ -189,7 +164,7 @@ def _count_words(
     for text in texts:
         places = [(match.start(), match[0]) for pattern in patterns for match in pattern.finditer(text)]
         places += [(start, word) for cut in split for word, start, _ in cut(text)]
-        yield Counter(column for _, column in {(start, i) for start, word in places for i in columns_of(word)})
+        yield [column for _, column in {(start, i) for start, word in places for i in columns_of(word)}]
 
 
 def _by_spelling(layer: OutputVocabulary) -> Callable[[str], tuple[int, ...]]:
@@ -223,10 +198,6 @@ def remove_expansions(vectors: csr_array, own: csr_array, terms: np.ndarray) -> 
     >>> own = csr_array(np.array([[0.0, 1.0, 0.0]]))
     >>> remove_expansions(vectors, own, np.array([0, 1])).toarray().tolist()
     [[0.0, 2.0, 3.0]]
-
-    Raises:
-        ArgumentError: a term is not a column.
-        VectorsError: the two are not of one shape.
     """
     vectors = as_vectors(vectors)
     return selected(vectors, ~(expansion_entries(vectors, own) & flags(terms, vectors.shape[1])[vectors.indices]))
