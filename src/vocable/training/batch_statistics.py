@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from vocable.adapt.statistics import RULES, BatchLoss
-from vocable.objectives.losses import info_nce
+from vocable.objectives.losses import InfoNCE, info_nce
 from vocable.training.recipe import TrainingSettings
 
 FALL = 0.75  # of the active terms of a text WINDOW steps before: what is less is a fall
@@ -49,11 +49,7 @@ class Collapse(NamedTuple):
 
 
 class CollapseDetector:
-    """Follows the batches of a run, one a step.
-
-    Args:
-        settings: of the training: the warm-up, the ramps, and which sides have a penalty at all.
-    """
+    """Follows the batches of a run, one a step, knowing its warm-up, ramps, and which sides have a penalty at all."""
 
     def __init__(self, settings: TrainingSettings) -> None:
         parts = settings.regularizers
@@ -72,10 +68,7 @@ class CollapseDetector:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from what `state` gave."""
-        first = state["first"]
-        if first is not None:
-            first = BatchStatistics(**{{"guess": "chance"}.get(name, name): value for name, value in first.items()})
-        self._first = first
+        self._first = BatchStatistics(**state["first"]) if state["first"] else None
         self._terms.extend((queries, documents) for queries, documents in state["terms"])
 
     @property
@@ -142,12 +135,11 @@ class BatchStatistics(BatchLoss):
 class Monitor:
     """Figures of the newest batch, and of those since the last log step.
 
-    Args:
-        temperature, cosine: of the InfoNCE in `BatchStatistics`, which is looked at whatever the losses trained on are.
+    Its InfoNCE is that of the `yardstick`, whatever the losses trained on are.
     """
 
-    def __init__(self, *, temperature: float = 1.0, cosine: bool = False) -> None:
-        self._temperature, self._cosine = temperature, cosine
+    def __init__(self, yardstick: InfoNCE = InfoNCE()) -> None:  # noqa: B008  (it is frozen)
+        self._yardstick = yardstick
         self._sums: dict[str, float] = {}
         self._batches = 0
         self._weights: dict[str, float] = {}
@@ -158,6 +150,7 @@ class Monitor:
         self, queries: Tensor, documents: Tensor, losses: dict[str, Tensor], weights: dict[str, float] | None = None
     ) -> None:
         """Look at the queries [b, v] and documents [n, v] of a batch, its ranking losses and its penalties' weights."""
+        like = self._yardstick
         query_counts, document_counts = ((side > 0).sum(dim=1) for side in (queries, documents))
         statistics = {
             "query_terms": query_counts.float().mean(),
@@ -165,7 +158,7 @@ class Monitor:
             "empty_queries": (query_counts == 0).float().mean(),
             "empty_documents": (document_counts == 0).float().mean(),
             "score": (queries * documents[: len(queries)]).sum(dim=1).mean(),
-            "loss": info_nce(queries, documents, temperature=self._temperature, cosine=self._cosine),
+            "loss": info_nce(queries, documents, temperature=like.temperature, cosine=like.cosine),
         }
         # Stacked, so that an accelerator is waited for once.
         values = torch.stack([figure.float() for figure in (*statistics.values(), *losses.values())]).tolist()
@@ -175,8 +168,7 @@ class Monitor:
         figures = {name: found[name] for name in LOGGED}
         if len(losses) > 1:
             figures |= dict(zip(losses, trained, strict=True))
-        for name, value in figures.items():
-            self._sums[name] = self._sums.get(name, 0.0) + value
+        self._sums = {name: self._sums.get(name, 0.0) + value for name, value in figures.items()}
         self._batches += 1
         self._weights = weights or {}
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from itertools import groupby
 from pathlib import Path
@@ -27,15 +27,7 @@ from sentence_transformers.base.sampler import DefaultBatchSampler
 from torch import Tensor
 from torch.utils.data import SequentialSampler
 
-from vocable.data import (
-    Example,
-    MinedNegatives,
-    read_corpus,
-    read_examples,
-    read_mined_negatives,
-    read_queries,
-    read_scores,
-)
+from vocable.data import Example, read_corpus, read_examples, read_mined_negatives, read_queries, read_scores
 from vocable.data.docstore import IdSet, TextStore, text_store
 from vocable.encoder.output_vocabulary import output_layer, output_vocabulary
 from vocable.encoder.roles import document_frequencies, idf, route
@@ -61,13 +53,11 @@ def load_examples(
     """Load the examples of a run, one data set per source, so that a batch can be drawn from one source.
 
     Args:
-        sources: what `vocable.data.read_examples` takes, or hard negatives as ids.
         settings: `negatives` of an example become the columns negative_1, negative_2, ..., the first ones or, with
             random sampling, others in every pass; a source of n examples gets a share proportional to n to the power
             `size_exponent`. An example is passed over if `false_negative_margin`, or its ids, leave too few.
         draws: examples that the run sees; a source is repeated, newly shuffled, when its share is larger than it is.
         batch_size: shares are rounded to whole batches, one at least.
-        seed: decides the order and the sampling.
         cache: folder for the Arrow files, which are memory-mapped rather than held.
         scored: also give the column label: the teacher's scores of the positive and of each negative taken.
 
@@ -97,17 +87,17 @@ def _on_disk(
     source: str | HardNegatives, settings: DataSettings, scored: bool, seed: int, number: int, cache: Path
 ) -> Dataset:
     """One pass over a source as a memory-mapped data set; a second call finds the files of the first."""
+    options = {
+        "source": source if isinstance(source, str) else source.model_dump(),
+        "negatives": settings.negatives,
+        "margin": settings.false_negative_margin,
+        "scored": scored,
+        "draw": (seed, number) if settings.sampling == "random" else None,
+        "cache": str(cache),
+    }
     shown = is_progress_bar_enabled()
     disable_progress_bar()
     try:
-        options = {
-            "source": source if isinstance(source, str) else source.model_dump(),
-            "negatives": settings.negatives,
-            "margin": settings.false_negative_margin,
-            "scored": scored,
-            "draw": (seed, number) if settings.sampling == "random" else None,
-            "cache": str(cache),
-        }
         return Dataset.from_generator(_rows, gen_kwargs=options, cache_dir=str(cache))
     except DatasetGenerationError as error:
         raise (error.__cause__ if isinstance(error.__cause__, DataError) else error) from None
@@ -159,8 +149,8 @@ def _chosen(place: str, chooser: Chooser, negatives: int, margin: float | None) 
             raise DataError(f"an example has no scores to compare: {example.query[:60]!r}", source=place)
         own, *others = example.scores or [None] * (1 + len(example.negatives))
         chosen = chooser.choose([list(map(Candidate, example.negatives, others))], own)
-        scores = (own, *(candidate.score or 0.0 for candidate in chosen)) if own is not None else ()
-        yield example._replace(negatives=tuple(candidate.name for candidate in chosen), scores=scores)
+        names = tuple(candidate.name for candidate in chosen)
+        yield example._replace(negatives=names, scores=_all_scores(own, chosen))
 
 
 class Candidate(NamedTuple):
@@ -173,11 +163,8 @@ class Candidate(NamedTuple):
 class Chooser:
     """Takes up to `count` negatives of an example, evenly from the systems that found them.
 
-    Args:
-        count: how many.
-        margin: a negative whose score is above the positive's less `margin` is left out, and counted in `dropped`;
-            None takes all.
-        rng: the systems and the negatives of each are taken in random order; None takes them as they stand.
+    A negative whose score is above the positive's less `margin` is left out, and counted in `dropped`. With `rng` the
+    systems and the negatives of each are taken in random order, else as they stand.
     """
 
     def __init__(self, count: int, margin: float | None = None, rng: np.random.Generator | None = None) -> None:
@@ -190,12 +177,9 @@ class Chooser:
         positive: float | None = None,
         usable: Callable[[str], bool] = lambda name: True,
     ) -> list[Candidate]:
-        """The negatives taken, each name once.
+        """The negatives taken, each name once, from the candidates of each system, best first.
 
-        Args:
-            systems: the candidates of each system, best first.
-            positive: the positive's score, needed with a margin.
-            usable: says which names can be taken at all.
+        The positive's score is needed with a margin; `usable` says which names can be taken at all.
 
         >>> lists = [[Candidate("a"), Candidate("b")], [Candidate("a"), Candidate("c")]]
         >>> [candidate.name for candidate in Chooser(3).choose(lists)]
@@ -235,8 +219,7 @@ def read_hard_negatives(source: HardNegatives, chooser: Chooser, cache: Path) ->
     query is never its negative. `cache` is the folder for the texts and scores by id, made once.
 
     Raises:
-        DataError: a place that cannot be read, scores of a query that do not stand together, or a system that no query
-            has.
+        DataError: scores of a query that do not stand together, or a system that no query has.
     """
     corpus = _store(cache, "corpus", source.corpus, lambda place: ((one.id, one.full) for one in read_corpus(place)))
     queries = _store(cache, "queries", source.queries, read_queries)
@@ -245,32 +228,30 @@ def read_hard_negatives(source: HardNegatives, chooser: Chooser, cache: Path) ->
     for mined in read_mined_negatives(source.file):
         unseen -= mined.systems.keys()
         query = queries.get(mined.query_id)
-        scored = None if scores is None else json.loads(scores.get(mined.query_id) or "{}")
+        scored: dict[str, float] | None = None if scores is None else json.loads(scores.get(mined.query_id) or "{}")
+        systems = [
+            [
+                Candidate(one, None if scored is None else scored[one])
+                for one in mined.systems.get(system, ())
+                if one not in mined.positives and (scored is None or one in scored)
+            ]
+            for system in source.systems or mined.systems
+        ]
         for positive in mined.positives:
             text = corpus.get(positive)
             if query is None or text is None or (scored is not None and positive not in scored):
                 yield None
                 continue
             own = None if scored is None else scored[positive]
-            systems = _candidates(mined, source.systems, scored)
             chosen = chooser.choose(systems, own, lambda identifier: corpus.get(identifier) is not None)
             texts = tuple(corpus.get(candidate.name) or "" for candidate in chosen)
-            taught = () if own is None else (own, *(candidate.score or 0.0 for candidate in chosen))
-            yield Example(query, text, texts, name, taught)
+            yield Example(query, text, texts, name, _all_scores(own, chosen))
     if unseen:
         raise DataError(f"no query has negatives of {', '.join(sorted(unseen))}", source=source.file)
 
 
-def _candidates(
-    mined: MinedNegatives, systems: list[str] | None, scored: Mapping[str, float] | None
-) -> list[list[Candidate]]:
-    """The negatives of each system; where there are scores, those that have one."""
-    chosen = mined.systems.values() if systems is None else [mined.systems.get(name, ()) for name in systems]
-    if scored is None:
-        return [[Candidate(one) for one in ids if one not in mined.positives] for ids in chosen]
-    return [
-        [Candidate(one, scored[one]) for one in ids if one in scored and one not in mined.positives] for ids in chosen
-    ]
+def _all_scores(positive: float | None, negatives: Iterable[Candidate]) -> tuple[float, ...]:
+    return () if positive is None else (positive, *(candidate.score or 0.0 for candidate in negatives))
 
 
 def _store(cache: Path, kind: str, place: str, read: Callable[[str], Iterable[tuple[str, str]]]) -> TextStore:
@@ -293,10 +274,7 @@ def topical_order(
 ) -> NDArray[np.int64]:
     """An order of n examples in which every `batch_size` in a row are near each other, the batches themselves shuffled.
 
-    Args:
-        embeddings: [n, d], one an example.
-        batch_size: n may leave a remainder, which stands at the end.
-        rng: decides the order of the batches and that within them.
+    By embeddings [n, d]. n may leave a remainder, which stands at the end.
     """
     batches: list[NDArray[np.int64]] = []
     parts = [np.arange(len(embeddings))]
@@ -335,12 +313,7 @@ class TrainingData(NamedTuple):
 def load_training_data(recipe: Recipe, model: SparseEncoder, folder: Path) -> TrainingData:
     """Load the examples of a recipe, and what its teachers say of them.
 
-    Args:
-        model: who is to learn.
-        folder: keeps what was made; what a killed run left there is used.
-
-    Raises:
-        DataError, ModelError: what the recipe names cannot be read, or examples without the scores that a loss needs.
+    The folder keeps what was made; what a killed run left there is used.
     """
     settings = recipe.training
     examples = load_examples(

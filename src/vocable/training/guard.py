@@ -11,11 +11,11 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from sentence_transformers import SparseEncoder
 from torch import nn
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback, TrainerControl, TrainerState
 from transformers.trainer_callback import ExportableState
 
 from vocable.adapt.calibrate import calibrate
@@ -37,12 +37,7 @@ from vocable.errors import CollapseError, DataError, ModelError
 from vocable.storage import read_record, write_record
 from vocable.tables import short
 from vocable.training import processes
-from vocable.training.batch_statistics import (
-    Collapse,
-    CollapseDetector,
-    CollapseKind,
-    Monitor,
-)
+from vocable.training.batch_statistics import Collapse, CollapseDetector, CollapseKind, Monitor
 from vocable.training.recipe import Recipe
 from vocable.training.trainer import last_checkpoint
 
@@ -51,20 +46,6 @@ PLURAL: dict[Side, str] = {"query": "queries", "document": "documents"}
 
 PROBE = 64  # texts, two batches: the user is waiting
 MILDER = 10  # what a rate or a weight is divided by, or multiplied
-
-
-class Remedy(NamedTuple):
-    """A repair in words, with the start after it, where it could be tried."""
-
-    text: str
-    start: Start | None = None
-    helps: bool = False  # the start is stable, and not for want of terms
-
-    def __str__(self) -> str:
-        if self.start is None:
-            return self.text
-        loss, guess = short(self.start.loss), short(self.start.chance)
-        return f"{self.text}, after which the loss starts at {loss} (guessing {guess})"
 
 
 def describe(collapse: Collapse, recipe: Recipe) -> str:
@@ -83,14 +64,8 @@ def describe(collapse: Collapse, recipe: Recipe) -> str:
 
 
 def advise(collapse: Collapse, recipe: Recipe, model: SparseEncoder, texts: Sequence[str]) -> str:
-    """The likely cause of a collapse and its repair.
-
-    Args:
-        recipe: what the run was told.
-        model: as it is now; it is left so.
-        texts: on which repairs are tried.
-    """
-    first = collapse.first
+    """The likely cause of a collapse and its repair; repairs are tried on the texts, and the model is left as it is."""
+    first, side = collapse.first, _side(collapse, recipe)
     if not first.finite:
         return f"so it was at the first step: look at the model, `vocable inspect {shlex.quote(recipe.model)}`"
     if collapse.kind in (CollapseKind.EMPTY, CollapseKind.SHRINKING):
@@ -98,41 +73,49 @@ def advise(collapse: Collapse, recipe: Recipe, model: SparseEncoder, texts: Sequ
             factor = _factor(recipe)
             less = f", or rescale less (`rescale.factor: {factor / 2:g}` in the recipe)" if factor > 1 else ""
             return f"so it was at the first step, the output bias is too low: {_calibration(recipe)}{less}"
-        return _with_another_penalty(recipe, _side(collapse, recipe), stronger=False)
+        name, weight = _penalty(recipe, side)
+        return _changed(f"regularizers.{name}", weight, weight / MILDER) if weight else _lower_rate(recipe)
     if collapse.kind is CollapseKind.DENSE:
-        return f"{_with_another_penalty(recipe, _side(collapse, recipe), stronger=True)}, or {_calibration(recipe)}"
+        name, weight = _penalty(recipe, side)
+        other = _changed(f"regularizers.{name}", weight, weight * MILDER) if weight else _lower_rate(recipe)
+        return f"{other}, or {_calibration(recipe)}"
     if collapse.kind is CollapseKind.ALIKE and first.alike:
         again = "pre-train the model, at a lower rate if it was pre-trained"
         return f"so it was at the first step: {again}, or {_calibration(recipe)}"
     if not first.stable:
-        return _for_the_unstable(collapse, recipe, model, texts)
+        return f"so it was from the start: {_for_the_unstable(collapse, recipe, model, texts)}"
+    return f"so it was not at the first step: {_lower_rate(recipe)}"
+
+
+def _changed(key: str, now: float, then: float) -> str:
+    return f"{'raise' if then > now else 'lower'} training.{key} from {now:g} to {then:g}"
+
+
+def _lower_rate(recipe: Recipe) -> str:
     rate = recipe.training.learning_rate
-    return f"so it was not at the first step: lower training.learning_rate from {rate:g} to {rate / MILDER:g}"
+    return _changed("learning_rate", rate, rate / MILDER)
 
 
 def _for_the_unstable(collapse: Collapse, recipe: Recipe, model: SparseEncoder, texts: Sequence[str]) -> str:
     """Return the repairs that make the start stable, or all where none does alone or none could be tried."""
     try:
-        remedies = list(_tried(recipe, model, texts))
+        tried = list(_tried(recipe, model, texts))
     except (DataError, ModelError):  # too few texts for a probe, or a head that cannot be changed
-        remedies = []
-    if not remedies:
+        tried = []
+    if not tried:
         batch = collapse.batch
         ratio = batch.loss / (RULES["unstable"].threshold * batch.chance)
         factor = next((k for k in FACTORS[1:] if k**2 >= ratio), FACTORS[-1])  # a score is a product of two vectors
-        remedies = [Remedy(_calibration(recipe)), Remedy(_rescaling(recipe, factor))]
-    helping = [remedy for remedy in remedies if remedy.helps]
-    if helping or remedies[0].start is None:
-        return f"so it was from the start: {', or '.join(map(str, helping or remedies))}"
-    return f"so it was from the start: {', and '.join(map(str, remedies))}; neither is enough alone"
+        return f"{_calibration(recipe)}, or {_rescaling(recipe, factor)}"
+    if helping := [repair for repair, helps in tried if helps]:
+        return ", or ".join(helping)
+    return f"{', and '.join(repair for repair, _ in tried)}; neither is enough alone"
 
 
-def _tried(recipe: Recipe, model: SparseEncoder, texts: Sequence[str]) -> Iterator[Remedy]:
+def _tried(recipe: Recipe, model: SparseEncoder, texts: Sequence[str]) -> Iterator[tuple[str, bool]]:
     """Yield rescaling and calibration, tried, the likelier repair first; nothing for texts that start stably.
 
-    Raises:
-        DataError: fewer than two texts of 8 words.
-        ModelError: the head cannot be changed.
+    Each with the start after it, and whether it helps: that is stable, and not for want of terms.
     """
     transformer, pooling = splade_modules(model)[-1]
     mlm, tokenizer = transformer.auto_model, transformer.tokenizer
@@ -145,28 +128,23 @@ def _tried(recipe: Recipe, model: SparseEncoder, texts: Sequence[str]) -> Iterat
     choice = choose_factor(mlm, tokenizer, probe, **way)
     if choice.factor == 1 and choice.trials[0].start.stable:
         return
-    remedies = []
+    repairs = []
     if choice.factor > 1:
         start = next(trial.start for trial in choice.trials if trial.factor == choice.factor)
-        remedies.append(Remedy(_rescaling(recipe, choice.factor), start, start.stable))  # it was chosen alive
+        repairs.append((_after(_rescaling(recipe, choice.factor), start), start.stable))  # it was chosen alive
     layer = output_layer(mlm)
     if layer.bias is not None:
         documents = SparseEncoder(modules=[transformer, pooling], device=str(model.device))
         calibrated = parts(calibrate(documents, probe, activation_rate=RATE)).mlm
         start = measure_start(calibrated, tokenizer, probe, **way)
         helps = start.stable and start.score_max > 0 and start.alive(choice.trials[0].start)
-        remedies.append(Remedy(_calibration(recipe), start, helps))
+        repairs.append((_after(_calibration(recipe), start), helps))
     long = float(row_norms(layer.weight).mean()) > RULES["long_rows"].threshold
-    yield from remedies if long else reversed(remedies)
+    yield from repairs if long else reversed(repairs)
 
 
-def _with_another_penalty(recipe: Recipe, side: Side, *, stronger: bool) -> str:
-    name, weight = _penalty(recipe, side)
-    rate = recipe.training.learning_rate
-    if not weight:
-        return f"lower training.learning_rate from {rate:g} to {rate / MILDER:g}"
-    word, other = ("raise", weight * MILDER) if stronger else ("lower", weight / MILDER)
-    return f"{word} training.regularizers.{name} from {weight:g} to {other:g}"
+def _after(repair: str, start: Start) -> str:
+    return f"{repair}, after which the loss starts at {short(start.loss)} (guessing {short(start.chance)})"
 
 
 def _penalty(recipe: Recipe, side: Side) -> tuple[str, float]:
@@ -216,11 +194,7 @@ class Guard(TrainerCallback, ExportableState):
     What it has seen is kept in the checkpoints. Of several processes, all see what the first one sees. While something
     looks wrong no checkpoint is written; this callback has to come after the host's own, which decide about them.
 
-    Args:
-        recipe, model: of the run.
-        texts: on which repairs are tried.
-        monitor: has seen the batch of each step.
-        work: the run's folder; its checkpoints are in work/train.
+    The monitor has seen the batch of each step; repairs are tried on the texts; checkpoints are in work/train.
     """
 
     def __init__(
@@ -228,9 +202,7 @@ class Guard(TrainerCallback, ExportableState):
     ) -> None:
         self._recipe, self._model, self._texts = recipe, model, texts
         self._monitor, self._work = monitor, work
-        self._detector: CollapseDetector | None = (
-            None if recipe.training.guard == "off" else CollapseDetector(recipe.training)
-        )
+        self._detector = None if recipe.training.guard == "off" else CollapseDetector(recipe.training)
         self._gradient_is_finite = True
         self._collapse: Collapse | None = None
 
@@ -238,23 +210,19 @@ class Guard(TrainerCallback, ExportableState):
         """What the trainer writes down; no detector after a warning, or if there never was one."""
         return {"args": {}, "attributes": {"watch": None if self._detector is None else self._detector.state()}}
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         kept = state.stateful_callbacks[type(self).__name__]["attributes"]["watch"]
         if kept is None:
             self._detector = None
         elif self._detector is not None:
             self._detector.restore(kept)
 
-    def on_pre_optimizer_step(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_pre_optimizer_step(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self._detector is not None:
             gradients = [weight.grad for weight in self._model.parameters() if weight.grad is not None]
             self._gradient_is_finite = bool(nn.utils.get_total_norm(gradients).isfinite())
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         batch = self._monitor.newest
         if self._detector is None or batch is None:
             return

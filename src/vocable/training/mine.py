@@ -2,9 +2,7 @@
 
 Hard negatives come from the model's own index: what it ranks high for a query and is none of the query's answers.
 
-    OUTPUT.partial/settings.json    what is being made
-    OUTPUT.partial/lines.jsonl      what has been written
-    OUTPUT.partial/progress.json    how much of it counts
+What has been written is in OUTPUT.partial/lines.jsonl, and in progress.json how much of it counts.
 
 Shapes: b queries, v output vocabulary, k results.
 """
@@ -16,6 +14,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -70,16 +69,13 @@ def rewrite(
 
     Args:
         examples: starts their stream.
-        output: the file; there only when it is whole.
         settings: all that decides the result, as JSON values.
         prepare: given the work folder, which it may keep things in, gives what changes some examples in a row; it may
             leave examples out.
-        title: of the progress bar.
 
     Raises:
-        ArgumentError: the output exists, or the work in progress was begun with other settings.
         DataError: there is no example.
-        VectorsError: the work in progress was begun with other examples, or is damaged.
+        VectorsError: the work in progress was begun with other examples.
     """
     with resumable(output, settings) as work:
         done = read_record(work / DONE, Rewritten) if (work / DONE).exists() else Rewritten()
@@ -121,9 +117,6 @@ class NegativeRule:
 
     With `margin` a negative scores below the positive's score less that, with `relative_margin` m below (1 - m) of the
     positive's score.
-
-    Raises:
-        ArgumentError: an argument out of its range.
     """
 
     count: int
@@ -214,7 +207,13 @@ def mine(
         opened.query_encoder(model)  # the same vocabulary?
 
     def prepare(work: Path) -> Miner:
-        collection = opened or _build(encoder, source, corpus, work / "index")
+        collection = opened
+        if collection is None:
+            positives = filter(IdSet().add, (example.positive for example in read_examples(source)))
+            numbered = (Document(str(number), text) for number, text in enumerate(positives))
+            documents = numbered if corpus is None else read_corpus(corpus)
+            build_collection(encoder, documents, work / "index", model="", source=corpus or source)
+            collection = open_index(work / "index")
         pairs = track(read_examples(source), "positives")
         answers = {_answer(example.query, example.positive) for example in pairs}
         return Miner(model, collection, rule, answers, scored=with_scores)
@@ -262,15 +261,6 @@ def _answer(query: str, text: str) -> int:
     return hash((query, " ".join(text.split())))
 
 
-def _build(encoder: TextEncoder, examples: str, corpus: str | None, folder: Path) -> Collection:
-    """The index of the corpus, or of the examples' distinct positives, numbered."""
-    positives = filter(IdSet().add, (example.positive for example in read_examples(examples)))
-    numbered = (Document(str(number), text) for number, text in enumerate(positives))
-    documents = numbered if corpus is None else read_corpus(corpus)
-    build_collection(encoder, documents, folder, model="", source=corpus or examples)
-    return open_index(folder)
-
-
 def teacher_scores(
     model: Model | str | Path,
     examples: str | Path,
@@ -301,9 +291,7 @@ def teacher_scores(
     settings = {"examples": source, "weights": checksum(model), "kind": type(model).__name__}
     settings["inputs"] = fingerprint(source)
 
-    def change(examples: list[Example]) -> list[Example]:
-        return _scored(examples, scorer)
-
+    change = partial(_scored, scorer=scorer)
     return rewrite(lambda: read_examples(source), output, settings, lambda work: change, title="teacher scores")
 
 
@@ -314,7 +302,4 @@ def _scored(examples: list[Example], scorer: Scorer) -> list[Example]:
     if not np.isfinite(scores).all():
         raise ModelError("the model gives scores that are not finite")
     left = iter(scores.tolist())
-    return [
-        example._replace(scores=tuple(islice(left, len(texts))))
-        for example, texts in zip(examples, documents, strict=True)
-    ]
+    return [example._replace(scores=tuple(islice(left, 1 + len(example.negatives)))) for example in examples]

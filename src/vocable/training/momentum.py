@@ -35,13 +35,7 @@ class Documents(NamedTuple):
 
 
 class Momentum(CachedLossMixin):
-    """The copy and the queue.
-
-    Args:
-        model: whose encoder of documents is followed; it is not changed.
-        settings: of the queue.
-        micro_batch: how many texts go through the copy at once.
-    """
+    """The queue, and the copy of the model's encoder of documents, which it follows, `micro_batch` texts at a time."""
 
     def __init__(self, model: SparseEncoder, settings: QueueSettings, micro_batch: int) -> None:
         self._followed = nn.Sequential(*route(model, "document"))

@@ -36,7 +36,7 @@ class ShippedRecipe:
         return self.text.rstrip("\n")
 
     def to_json(self) -> dict[str, Any]:
-        """Return the recipe as JSON values."""
+        """The recipe as JSON values."""
         return {"name": self.name, "recipe": self.text}
 
 
@@ -94,12 +94,7 @@ def _described(path: Path) -> ShippedRecipe:
 def read_values(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
     """Read a YAML file; `base: NAME.yaml` names a recipe beside it, whose keys hold where this one has none.
 
-    Args:
-        path: the file.
-        above: the recipes that stand on this one, to notice a circle.
-
-    Raises:
-        RecipeError: no such file, not a mapping in YAML, or a base that stands on itself.
+    The recipes `above` stand on this one, to notice a circle.
     """
     if path in above:
         raise RecipeError(f"{path}: base: a recipe cannot stand on itself")
@@ -139,11 +134,7 @@ def line_of(path: Path, keys: Sequence[str | int]) -> int | None:
 
 
 def override(values: dict[str, Any], text: str) -> None:
-    """Change one key of `values` as `text` says: `training.learning_rate=2e-5`.
-
-    Raises:
-        RecipeError: it is not KEY=VALUE, its value is not YAML, or the key lies below something that has none.
-    """
+    """Change one key of `values` as `text` says: `training.learning_rate=2e-5`."""
     key, equals, value = text.partition("=")
     if not equals:
         raise RecipeError(f"--set {text}: expected key=value")
@@ -167,8 +158,7 @@ def assign(values: dict[str, Any], key: str, value: Any, where: str) -> None:
     >>> values
     {'seed': 1, 'calibrate': {'shift': 5}, 'losses': [{'weight': 2}]}
 
-    Raises:
-        RecipeError: the key lies below something that has none; the message begins with `where`.
+    Errors begin with `where`.
     """
     *parents, last = key.split(".")
     part: Any = values

@@ -146,7 +146,7 @@ def _fine_tune(model: SparseEncoder, recipe: Recipe, work: Path) -> None:
     set_dropout(model, settings.dropout)
     _set_lengths(model, settings.query_length, settings.document_length)
     model.model_card_data.generate_widget_examples = False  # they would be encoded anew at every checkpoint
-    monitor = Monitor(temperature=settings.yardstick.temperature, cosine=settings.yardstick.cosine)
+    monitor = Monitor(settings.yardstick)
     objective = make_objective(model, settings, data, monitor)
     columns = [column for column in next(iter(data.examples.values())).column_names if column != "label"]
     trainer = SparseEncoderTrainer(
