@@ -17,7 +17,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTok
 import vocable as vo
 from vocable.adapt import transfer as transfers
 from vocable.adapt.alignment import Alignment, align
-from vocable.adapt.statistics import ActiveShare
 from vocable.encoder.fuse import parts
 from vocable.encoder.load import Target, load, save_model, sparse_encoder
 from vocable.encoder.output_vocabulary import pass_on
@@ -61,6 +60,14 @@ def rescale(mlm: PreTrainedModel, factor: Any, *, tokenizer: Any = ANY, texts: A
         return stock(parts(vo.rescale(model, factor, texts=texts)).mlm)
 
 
+class ActiveShare(NamedTuple):
+    """What of the probe is active, as a calibration records it."""
+
+    share: float
+    mean: float
+    p99: float
+
+
 class Calibrated(NamedTuple):
     mlm: PreTrainedModel
     shift: float
@@ -101,7 +108,8 @@ def transfer(
             if target_model is not None:
                 stock(target_model)
     alignment = align(tokenizer, target)
-    weights = transfers._weights(init, mlm.config.vocab_size, tokenizer, Target(target, target_model), alignment)
+    pair, size = Target(target, target_model), mlm.config.vocab_size
+    weights = transfers._weights(init, size, tokenizer, pair, alignment, alignment.new)
     terms = target if options.get("head_only") else made.tokenizer
     return Moved(stock(made.mlm), made.tokenizer, terms, alignment, weights, mlm, onto, init)
 

@@ -11,7 +11,7 @@ from sentence_transformers import SparseEncoder
 from vocable.adapt.calibrate import calibrate
 from vocable.adapt.expand import expand, frequent_words
 from vocable.adapt.initialization import log_counts
-from vocable.adapt.rescale import best_factor, choose_factor, rescale
+from vocable.adapt.rescale import choose_factor, rescale
 from vocable.adapt.statistics import measure_start
 from vocable.adapt.transfer import transfer
 from vocable.adapt.vocabulary import count_words, fragmentation, train_vocabulary
@@ -55,7 +55,6 @@ CALLS: dict[str, Call] = {
     "calibrate": lambda model: calibrate(model, TEXT, activation_rate=0.1),
     "rescale": lambda model: rescale(model, "auto", texts=TEXT),
     "choose_factor": lambda model: choose_factor(_mlm(model), model.tokenizer, TEXT),
-    "best_factor": lambda model: best_factor(_mlm(model), model.tokenizer, TEXT, UNUSED),
     "measure_start": lambda model: measure_start(_mlm(model), model.tokenizer, TEXT),
     "transfer": lambda model: transfer(model, model.tokenizer, texts=TEXT),
     "log_counts": lambda model: log_counts(model.tokenizer, TEXT),

@@ -14,8 +14,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, P
 
 from tests.by_parts import calibrate
 from vocable.adapt import calibrate as calibration
-from vocable.adapt import statistics as activation
-from vocable.adapt.statistics import PooledLogits, TokenLogits
+from vocable.adapt.calibrate import Logits, logit_blocks
 from vocable.encoder.load import load
 from vocable.errors import ArgumentError, ModelError
 
@@ -169,8 +168,8 @@ def token_logits(mlm: PreTrainedModel, tokenizer: Any, texts: list[str]) -> NDAr
 def test_at_token_level_the_rate_after_is_the_asked_one(
     backbone: Path, toy_texts: list[str], rate: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(activation, "TOKENS", 50)  # several blocks of either kind
-    monkeypatch.setattr(activation, "TERMS", 100)
+    monkeypatch.setattr(calibration, "TOKENS", 50)  # several blocks of either kind
+    monkeypatch.setattr(calibration, "TERMS", 100)
     mlm, tokenizer = AutoModelForMaskedLM.from_pretrained(backbone), AutoTokenizer.from_pretrained(backbone)
     texts = list(dict.fromkeys(toy_texts))[:20]
     before = token_logits(mlm, tokenizer, texts)
@@ -191,11 +190,11 @@ def test_at_token_level_the_rate_after_is_the_asked_one(
     values=st.lists(st.floats(width=32, allow_nan=False, allow_subnormal=False), min_size=2, max_size=60),
     share=st.floats(0, 0.99),
 )
-def test_the_threshold_is_exact_at_both_levels(values: list[float], share: float) -> None:
+def test_the_threshold_is_exact(values: list[float], share: float) -> None:
     hidden, ones = torch.tensor(values)[:, None], torch.ones(1, 1)
-    tokens, pooled = TokenLogits(hidden, ones, torch.zeros(1)), PooledLogits(hidden)
+    logits = Logits(len(values), 1, lambda: logit_blocks(hidden, ones, torch.zeros(1)))
     expected = np.sort(np.float32(values))[len(values) - int(share * len(values)) - 1]
-    assert tokens.threshold(share) == pooled.threshold(share) == expected
+    assert logits.threshold(share) == expected
 
 
 def test_what_is_active_is_counted_for_each_text(mlm: Any, tokenizer: Any, toy_texts: list[str]) -> None:

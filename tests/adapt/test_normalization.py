@@ -7,7 +7,8 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from vocable.adapt.alignment import token_surfaces
-from vocable.adapt.vocabulary import folded, is_cased, keeps_accents, redundancy
+from vocable.adapt.vocabulary import ACCENTS, CASES, redundancy, tells_apart
+from vocable.encoder.terms import without_accents
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
@@ -36,12 +37,12 @@ LETTERS = [
 @pytest.mark.parametrize("strip", [True, False])
 def test_case_and_accents_are_seen_in_what_the_tokenizer_does(lower: bool, strip: bool) -> None:
     tokenizer = wordpiece(LETTERS, lower=lower, strip=strip)
-    assert is_cased(tokenizer) is not lower
-    assert keeps_accents(tokenizer) is not strip
+    assert tells_apart(tokenizer, CASES) is not lower
+    assert tells_apart(tokenizer, ACCENTS) is not strip
 
 
 def test_the_families(tokenizers: dict[str, PreTrainedTokenizerFast]) -> None:
-    assert {family: is_cased(tokenizer) for family, tokenizer in tokenizers.items()} == {
+    assert {family: tells_apart(tokenizer, CASES) for family, tokenizer in tokenizers.items()} == {
         "wordpiece": False,
         "byte-level": True,
         "unigram": True,
@@ -71,4 +72,9 @@ def test_a_vocabulary_without_words_repeats_nothing() -> None:
 
 
 def test_folding() -> None:
-    assert [folded(text) for text in ("Naïve", "ÅNGSTRÖM", "straße", "İ")] == ["naive", "angstrom", "straße", "i"]
+    assert [without_accents(text.lower()) for text in ("Naïve", "ÅNGSTRÖM", "straße", "İ")] == [
+        "naive",
+        "angstrom",
+        "straße",
+        "i",
+    ]

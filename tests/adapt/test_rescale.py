@@ -10,7 +10,8 @@ import torch
 from transformers import AutoModelForMaskedLM
 
 from tests.by_parts import load_checkpoint, rescale
-from vocable.adapt.rescale import FACTORS, Trial, _chosen, best_factor, choose_factor
+from vocable.adapt import rescale as rescaling
+from vocable.adapt.rescale import FACTORS, best_factor, choose_factor
 from vocable.adapt.statistics import BATCH, RULES, Start, measure_start
 from vocable.errors import ArgumentError, DataError, ModelError
 
@@ -70,20 +71,18 @@ def test_dividing_and_multiplying_again_gives_the_model_back(backbones: dict[str
 
 def test_auto_leaves_a_calm_head_alone_and_mends_a_large_one(backbone: Path, texts: list[str]) -> None:
     mlm, tokenizer = load_checkpoint(backbone)
-    assert choose_factor(mlm, tokenizer, texts).factor == 1
+    assert choose_factor(mlm, tokenizer, texts)[0] == 1
     large = rescale(mlm, 1 / LARGE)
-    choice = choose_factor(large, tokenizer, texts)
-    first, starts = choice.trials[0].start, {trial.factor: trial.start for trial in choice.trials}
+    factor, starts = choose_factor(large, tokenizer, texts)
+    first = starts[1]
     assert list(starts) == list(FACTORS)
     assert first.loss > 10 * first.chance
-    assert choice.factor in (8, 16)
-    assert starts[choice.factor].loss <= RULES["unstable"].threshold * first.chance
-    assert starts[choice.factor].pooled_rate >= RULES["too_sparse"].threshold
-    assert (
-        starts[choice.factor // 2].loss > RULES["unstable"].threshold * first.chance
-    )  # no smaller one would have done
+    assert factor in (8, 16)
+    assert starts[factor].loss <= RULES["unstable"].threshold * first.chance
+    assert starts[factor].pooled_rate >= RULES["too_sparse"].threshold
+    assert starts[factor // 2].loss > RULES["unstable"].threshold * first.chance  # no smaller one would have done
     mended = rescale(large, "auto", tokenizer=tokenizer, texts=texts)
-    expected = rescale(large, choice.factor)
+    expected = rescale(large, factor)
     assert torch.equal(mended.get_output_embeddings().weight, expected.get_output_embeddings().weight)
 
 
@@ -97,9 +96,9 @@ def test_the_best_factor_is_the_chosen_one(backbones: dict[str, Path], texts: li
             changed = rescale(mlm, 1 / larger)
             with torch.no_grad():
                 changed.get_output_embeddings().bias.add_(bias)
-            choice = choose_factor(changed, tokenizer, texts)
-            assert best_factor(changed, tokenizer, texts, choice.trials[0].start) == choice.factor
-            found.add(choice.factor)
+            factor, starts = choose_factor(changed, tokenizer, texts)
+            assert best_factor(changed, tokenizer, texts, starts[1]) == factor
+            found.add(factor)
     assert len(found) > 1
 
 
@@ -108,7 +107,7 @@ def test_the_best_factor_is_found_without_measuring_all(
 ) -> None:
     mlm, tokenizer = load_checkpoint(backbones["bert"])
     large = rescale(mlm, 1 / LARGE)
-    choice = choose_factor(large, tokenizer, texts)
+    factor, starts = choose_factor(large, tokenizer, texts)
     measured: list[int] = []
 
     def counted(model: Any, tokenizer: Any, texts: list[str], **options: Any) -> Start:
@@ -116,7 +115,7 @@ def test_the_best_factor_is_found_without_measuring_all(
         return measure_start(model, tokenizer, texts, **options)
 
     monkeypatch.setattr("vocable.adapt.rescale.measure_start", counted)
-    assert best_factor(large, tokenizer, texts, choice.trials[0].start) == choice.factor
+    assert best_factor(large, tokenizer, texts, starts[1]) == factor
     assert measured[:2] == [BATCH, BATCH]  # too loud at a glance
     assert sum(measured) < len(texts) * (len(FACTORS) - 2)
     assert best_factor(mlm, tokenizer, texts, measure_start(mlm, tokenizer, texts)) == 1
@@ -126,8 +125,8 @@ def test_the_trials_are_those_of_models_really_rescaled(backbones: dict[str, Pat
     mlm, tokenizer = load_checkpoint(backbones["distilbert"])
     large = rescale(mlm, 1 / LARGE)
     weight = large.get_output_embeddings().weight.detach().clone()
-    trials = choose_factor(large, tokenizer, texts).trials
-    assert trials == tuple(Trial(k, measure_start(rescale(large, k), tokenizer, texts)) for k in FACTORS)
+    _, starts = choose_factor(large, tokenizer, texts)
+    assert starts == {k: measure_start(rescale(large, k), tokenizer, texts) for k in FACTORS}
     assert torch.equal(large.get_output_embeddings().weight, weight)
 
 
@@ -151,7 +150,7 @@ START = Start(
 def chosen(**figures: tuple[float, ...]) -> int:
     """The rule's choice among 1, 2, 4 and 8 for these figures of their starts."""
     columns = [dict(zip(figures, row, strict=True)) for row in zip(*figures.values(), strict=True)]
-    return _chosen([Trial(2**i, replace(START, **column)) for i, column in enumerate(columns)])
+    return rescaling.chosen({2**i: replace(START, **column) for i, column in enumerate(columns)})
 
 
 @pytest.mark.parametrize(

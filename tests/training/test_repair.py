@@ -11,8 +11,8 @@ from sentence_transformers import SparseEncoder
 from transformers import AutoTokenizer
 
 from tests.by_parts import calibrate, load_checkpoint, rescale
-from vocable.adapt.rescale import Choice, choose_factor
-from vocable.adapt.statistics import measure_start
+from vocable.adapt.rescale import choose_factor
+from vocable.adapt.statistics import Start, measure_start
 from vocable.encoder.head import Activation
 from vocable.encoder.load import load
 from vocable.tables import short
@@ -57,8 +57,8 @@ def test_repairs_are_tried_as_the_run_pools(
     said = advise(Collapse(CollapseKind.HOPELESS, 10, LOUD, LOUD), recipe, model, texts)
     choice = choose_factor(large, tokenizer, texts, pooling=pooling, activation=activation)
     usual = choose_factor(large, tokenizer, texts)
-    assert rescaling(choice) in said
-    assert rescaling(usual) not in said
+    assert rescaling(*choice) in said
+    assert rescaling(*usual) not in said
     calibrated = calibrate(large, tokenizer, texts, activation_rate=0.05, pooling=pooling).mlm
     start = measure_start(calibrated, tokenizer, texts, pooling=pooling, activation=activation)
     assert start.score_max > 0
@@ -78,8 +78,7 @@ def test_texts_that_are_all_alike(toy_model: SparseEncoder, pooling: str, option
     assert later == "so it was not at the first step: lower training.learning_rate from 2e-05 to 2e-06"
 
 
-def rescaling(choice: Choice) -> str:
+def rescaling(factor: int, starts: dict[int, Start]) -> str:
     """What is said of a rescaling."""
-    start = next(trial.start for trial in choice.trials if trial.factor == choice.factor)
-    repair = f"rescale by {choice.factor} (`rescale.factor: {choice.factor}` in the recipe)"
+    start, repair = starts[factor], f"rescale by {factor} (`rescale.factor: {factor}` in the recipe)"
     return f"{repair}, after which the loss starts at {short(start.loss)} (guessing 3.18)"

@@ -8,18 +8,29 @@ potential calibration of "Why Advanced Encoders Lag on Sparse Retrieval?", which
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Literal, NamedTuple
 
+import numpy as np
 import torch
 from sentence_transformers import SparseEncoder
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from vocable.adapt.statistics import Level, probe_logits
-from vocable.encoder.fuse import copy_with, parts
+from vocable.encoder.fuse import copy_with, pack, parts, without_logits
+from vocable.encoder.head import max_logits
 from vocable.encoder.output_vocabulary import output_layer
+from vocable.encoder.poolings import rows_to_pool
 from vocable.encoder.provenance import record
 from vocable.errors import ArgumentError, ModelError, check_texts
 
+Level = Literal["pooled", "token"]
+
 PROBE_TEXTS = 256
+BATCH = 32  # texts
+TOKENS, TERMS = 4096, 1024  # of a block of logits
+HALF = 1 << 16  # values of the upper and of the lower half of a float32's bits
 
 
 def calibrate(
@@ -70,12 +81,95 @@ def calibrate(
     layer = output_layer(mlm)
     if layer.bias is None:
         raise ModelError(f"{type(mlm).__name__} has no output bias to shift")
-    logits = probe_logits(mlm, tokenizer, probe, level, max_length, pooling)
+    logits = _probe_logits(mlm, tokenizer, probe, level, max_length, pooling)
     if activation_rate is not None:
         shift = logits.threshold(activation_rate)
     assert shift is not None
     with torch.no_grad():
         layer.bias.sub_(shift)
-    before, after = logits.above(0.0)._asdict(), logits.above(shift)._asdict()
+    before, after = logits.active(0.0), logits.active(shift)
     record(calibrated, "calibrate", shift=shift, level=level, pooling=pooling, before=before, after=after)
     return calibrated
+
+
+class Logits(NamedTuple):
+    """Logits [n, v] of n texts or tokens in `blocks`, each with the number of its first row: always the same ones."""
+
+    rows: int
+    terms: int
+    blocks: Callable[[], Iterable[tuple[int, Tensor]]]
+
+    def active(self, threshold: float) -> dict[str, float]:
+        """What is active if zero lies at `threshold`: the share, and active terms of a row as mean and percentile."""
+        counts = torch.zeros(self.rows, dtype=torch.int64)
+        for first, block in self.blocks():
+            counts[first : first + len(block)] += (block > threshold).sum(dim=1).cpu()
+        found = counts.numpy()
+        mean = float(found.mean())
+        return {"share": float(found.mean() / self.terms), "mean": mean, "p99": float(np.percentile(found, 99))}
+
+    def threshold(self, share: float) -> float:
+        """The lowest logit that at most a `share` in [0, 1) of all are strictly above.
+
+        It is found in two passes, for the upper half of the number's bits, then the lower.
+        """
+        size = self.rows * self.terms
+        rank = size - int(share * size) - 1  # counted from 0, from below
+        upper, rank = self._half_of_rank(rank, None)
+        lower, _ = self._half_of_rank(rank, upper)
+        key = torch.tensor([(upper - HALF // 2) * HALF + lower], dtype=torch.int32)
+        return float(_keys(key.view(torch.float32)).view(torch.float32))
+
+    def _half_of_rank(self, rank: int, upper: int | None) -> tuple[int, int]:
+        """The upper half of the key with this rank, or given it the lower, and its rank among keys that share it."""
+        counts = torch.zeros(HALF, dtype=torch.int64)
+        for _, block in self.blocks():
+            keys = _keys(block.flatten())
+            half = (keys >> 16) + HALF // 2
+            if upper is not None:
+                half = keys[half == upper] & (HALF - 1)
+            counts += torch.bincount(half, minlength=HALF).cpu()
+        below = counts.cumsum(dim=0)
+        found = int(torch.searchsorted(below, rank, right=True))
+        return found, rank - int(below[found] - counts[found])
+
+
+def _keys(values: Tensor) -> Tensor:
+    """Return int32 keys that stand in the order of the float32 values; applied to keys, the values again."""
+    bits = values.view(torch.int32)
+    return bits ^ ((bits >> 31) & 0x7FFFFFFF)
+
+
+@torch.inference_mode()
+def _probe_logits(
+    mlm: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Sequence[str],
+    level: Level,
+    max_length: int,
+    pooling: str,
+) -> Logits:
+    """The logits of every term on `texts`, of special tokens, too; of each token they are never held together."""
+    rows = []
+    with without_logits(mlm) as decoder:
+        for start in range(0, len(texts), BATCH):
+            batch = list(texts[start : start + BATCH])
+            inputs = tokenizer(batch, padding=True, truncation=True, max_length=max_length, return_tensors="pt")
+            inputs = inputs.to(mlm.device)
+            hidden, offsets = pack({"token_embeddings": mlm(**inputs).logits, **inputs})
+            if level == "pooled":
+                hidden, offsets = rows_to_pool(hidden, offsets, pooling)
+                hidden = max_logits(hidden, decoder.weight, decoder.bias, offsets)
+            rows.append(hidden)
+        found, weight = torch.cat(rows), decoder.weight.detach()
+        bias = decoder.bias.detach().clone()  # it will be shifted in place
+    blocks = partial(logit_blocks, found, weight, bias) if level == "token" else lambda: [(0, found)]
+    return Logits(len(found), len(weight), blocks)
+
+
+def logit_blocks(hidden: Tensor, weight: Tensor, bias: Tensor) -> Iterator[tuple[int, Tensor]]:
+    """The logits of tokens from the decoder's inputs [n, d], its weight [v, d] and bias [v], a block at a time."""
+    for first in range(0, len(hidden), TOKENS):
+        for term in range(0, len(weight), TERMS):
+            block = weight[term : term + TERMS]
+            yield first, torch.addmm(bias[term : term + TERMS], hidden[first : first + TOKENS], block.T).float()

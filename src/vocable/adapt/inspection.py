@@ -31,7 +31,7 @@ from vocable.adapt.statistics import (
     repair_command,
     row_norms,
 )
-from vocable.adapt.vocabulary import fragmentation, is_cased, keeps_accents, redundancy
+from vocable.adapt.vocabulary import ACCENTS, CASES, fragmentation, redundancy, tells_apart
 from vocable.encoder.fuse import plain_decoder, splade_modules
 from vocable.encoder.load import load, load_tokenizer
 from vocable.encoder.output_vocabulary import output_layer
@@ -52,49 +52,6 @@ class Finding:
     threshold: float
     source: str  # of the threshold
     command: str | None  # the repair, if there is one
-
-
-def findings(inspection: Inspection) -> Iterator[Finding]:
-    """Yield the findings of an inspection, in the order of the repairs; none when the model is ready.
-
-    The vocabulary comes first, because a transfer makes the head anew. The start says whether something is wrong with
-    the scale; the norm of the head says which of the two repairs it is.
-    """
-    head, vocabulary, overlap = inspection.head, inspection.vocabulary, inspection.overlap
-    rate = inspection.start.pooled_rate
-    if not head.own_terms:  # the tokenizer then only reads
-        if vocabulary.cased and RULES["redundant"].beyond(vocabulary.redundancy):
-            yield _finding(inspection, "redundant", vocabulary.redundancy)
-        if overlap is not None and overlap.share < RULES["overlap"].threshold:
-            yield _finding(inspection, "overlap", overlap.share)
-    if inspection.start.stable:
-        if RULES["dense"].beyond(rate):
-            yield _finding(inspection, "dense", rate)
-        if rate < RULES["too_sparse"].threshold:
-            yield _finding(inspection, "too_sparse", rate)
-    elif RULES["long_rows"].beyond(head.norm_mean) and inspection.factor > 1:
-        yield _finding(inspection, "long_rows", head.norm_mean)
-    else:  # the head is not too large, or cannot be made smaller: too many terms are active
-        yield _finding(inspection, "unstable", inspection.start.loss)
-
-
-def _finding(inspection: Inspection, name: str, figure: float) -> Finding:
-    """Return what a rule says of an inspection; the output of its command is named after the model, in this folder."""
-    rule, start = RULES[name], inspection.start
-    threshold = rule.threshold * (start.chance if name == "unstable" else 1)
-    target = TARGET if inspection.overlap is None else inspection.overlap.target
-    parts = (inspection.head, inspection.vocabulary, start, *([inspection.overlap] if inspection.overlap else []))
-    values = {name: value for part in parts for name, value in vars(part).items()}
-    text = rule.message.format(**values | {"target": target, "threshold": rule.threshold, "limit": threshold})
-    repair, factor = rule.repair, str(inspection.factor)
-    if repair == "calibrate" and not inspection.head.biased:  # nothing to shift
-        repair, factor = "rescale", "auto"
-    command = None
-    if repair is not None:
-        done = {"rescale": "rescaled", "calibrate": "calibrated", "transfer": "transferred"}[repair]
-        output = f"{Path(inspection.name).name}-{done}"
-        command = repair_command(repair, inspection.name, output, target=target, factor=factor, texts=inspection.probe)
-    return Finding(text, figure, threshold, rule.source, command)
 
 
 @dataclass(frozen=True)
@@ -149,8 +106,46 @@ class Inspection:
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        """What stands in the way of a training, in the order in which it is to be repaired."""
-        return tuple(findings(self))
+        """What stands in the way of a training, in the order of the repairs; nothing when the model is ready.
+
+        The vocabulary comes first, because a transfer makes the head anew. The start says whether something is wrong
+        with the scale; the norm of the head says which of the two repairs it is.
+        """
+        head, vocabulary, overlap = self.head, self.vocabulary, self.overlap
+        rate, found = self.start.pooled_rate, dict[str, float]()
+        if not head.own_terms:  # the tokenizer then only reads
+            if vocabulary.cased and RULES["redundant"].beyond(vocabulary.redundancy):
+                found["redundant"] = vocabulary.redundancy
+            if overlap is not None and overlap.share < RULES["overlap"].threshold:
+                found["overlap"] = overlap.share
+        if self.start.stable:
+            if RULES["dense"].beyond(rate):
+                found["dense"] = rate
+            if rate < RULES["too_sparse"].threshold:
+                found["too_sparse"] = rate
+        elif RULES["long_rows"].beyond(head.norm_mean) and self.factor > 1:
+            found["long_rows"] = head.norm_mean
+        else:  # the head is not too large, or cannot be made smaller: too many terms are active
+            found["unstable"] = self.start.loss
+        return tuple(self._finding(name, figure) for name, figure in found.items())
+
+    def _finding(self, name: str, figure: float) -> Finding:
+        """What a rule says of the inspection; the output of its command is named after the model, in this folder."""
+        rule = RULES[name]
+        threshold = rule.threshold * (self.start.chance if name == "unstable" else 1)
+        target = TARGET if self.overlap is None else self.overlap.target
+        records = [record for record in (self.head, self.vocabulary, self.start, self.overlap) if record is not None]
+        values = {name: value for record in records for name, value in vars(record).items()}
+        text = rule.message.format(**values | {"target": target, "threshold": rule.threshold, "limit": threshold})
+        repair, factor = rule.repair, str(self.factor)
+        if repair == "calibrate" and not self.head.biased:  # nothing to shift
+            repair, factor = "rescale", "auto"
+        if repair is None:
+            return Finding(text, figure, threshold, rule.source, None)
+        done = {"rescale": "rescaled", "calibrate": "calibrated", "transfer": "transferred"}[repair]
+        output = f"{Path(self.name).name}-{done}"
+        command = repair_command(repair, self.name, output, target=target, factor=factor, texts=self.probe)
+        return Finding(text, figure, threshold, rule.source, command)
 
     @property
     def next(self) -> str | None:
@@ -163,14 +158,6 @@ class Inspection:
         if self.overlap is not None:
             values["overlap"]["classes"] = {kind: count._asdict() for kind, count in self.overlap.classes.items()}
         return values | {"findings": [asdict(finding) for finding in self.findings], "next": self.next}
-
-    def table(self) -> Table:
-        """The figures as a rich table."""
-        title = Text(f"{self.name} ({self.architecture})")
-        table = Table(title=title, title_justify="left", box=None, show_header=False, padding=(0, 1, 0, 0))
-        for label, value in _lines(self):
-            table.add_row(Text(label), Text(value))
-        return table
 
     @property
     def verdict(self) -> str:
@@ -186,9 +173,13 @@ class Inspection:
         return "\n".join(lines)
 
     def __str__(self) -> str:
+        title = Text(f"{self.name} ({self.architecture})")
+        table = Table(title=title, title_justify="left", box=None, show_header=False, padding=(0, 1, 0, 0))
+        for label, value in _lines(self):
+            table.add_row(Text(label), Text(value))
         console = Console(file=StringIO(), width=WIDTH)
         with console.capture() as rendered:
-            console.print(self.table())
+            console.print(table)
         lines = (line.rstrip() for line in rendered.get().splitlines())
         return "\n".join([*lines, "", self.verdict])
 
@@ -243,8 +234,8 @@ def inspect(
         head=_head(mlm),
         vocabulary=Vocabulary(
             size=len(tokenizer),
-            cased=is_cased(tokenizer),
-            accents=keeps_accents(tokenizer),
+            cased=tells_apart(tokenizer, CASES),
+            accents=tells_apart(tokenizer, ACCENTS),
             redundancy=redundancy(tokenizer),
             tokens_per_word=fragmentation(tokenizer, probe).tokens_per_word,
         ),

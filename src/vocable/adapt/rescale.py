@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from sentence_transformers import SparseEncoder
@@ -24,20 +24,6 @@ from vocable.encoder.provenance import record
 from vocable.errors import ArgumentError, check_texts
 
 FACTORS = (1, 2, 4, 8, 16, 32)
-
-
-class Trial(NamedTuple):
-    """A factor, and the start of a training after it."""
-
-    factor: int
-    start: Start
-
-
-class Choice(NamedTuple):
-    """The chosen factor, and all that were tried, 1 first."""
-
-    factor: int
-    trials: tuple[Trial, ...]
 
 
 def rescale(
@@ -67,9 +53,8 @@ def rescale(
         if texts is None:
             raise ArgumentError("a factor of auto needs texts, to probe with")
         mlm, tokenizer, pooling, activation = parts(model)
-        choice = choose_factor(mlm, tokenizer, texts, pooling=pooling, activation=activation)
-        factor = choice.factor
-        figures["trials"] = [{"factor": trial.factor, **asdict(trial.start)} for trial in choice.trials]
+        factor, starts = choose_factor(mlm, tokenizer, probe_texts(texts), pooling=pooling, activation=activation)
+        figures["trials"] = [{"factor": k, **asdict(start)} for k, start in starts.items()]
     if not (math.isfinite(factor) and factor > 0):
         raise ArgumentError(f"a factor must be finite and above 0, not {factor}")
     rescaled = copy_with(model)
@@ -81,15 +66,15 @@ def rescale(
 def choose_factor(
     mlm: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    texts: Sequence[str],
+    probe: Sequence[str],
     *,
     temperature: float = 1.0,
     pooling: str = "max",
     activation: Activation = "relu",
-) -> Choice:
-    """Find the k of 1, 2, 4, 8, 16, 32 that a SPLADE training would start well from.
+) -> tuple[int, dict[int, Start]]:
+    """Find the k of 1, 2, 4, 8, 16, 32 that a SPLADE training would start well from; return it and every k's start.
 
-    Each is applied and measured, because a tied matrix also feeds the encoder. The rule:
+    Each is applied to a copy and measured, because a tied matrix also feeds the encoder. The rule:
 
     1. k is alive if at least 0.1 % of the terms are active in a text, and if the share of queries that find their own
        document first is at most 10 points below that at k = 1, which itself counts as alive.
@@ -97,65 +82,49 @@ def choose_factor(
     3. The smallest k that is alive and stable; if none is stable, the alive one with the smallest loss.
 
     A dead start has a loss of exactly log(batch), which is why stable alone is not enough.
-
-    Args:
-        mlm: a masked language model; it is left as it is.
-        texts, temperature, pooling, activation: as for `probe_texts` and `measure_start`.
-
-    Raises:
-        DataError: fewer than two such texts.
     """
-    check_texts(texts)
-    probe, scaled = probe_texts(texts), copy.deepcopy(mlm)
-    trials = []
+    scaled, starts = copy.deepcopy(mlm), dict[int, Start]()
     for factor in FACTORS:
         if factor > 1:
             _divide(scaled, 2)  # exact, so that this is the same as dividing the original once
-        start = measure_start(scaled, tokenizer, probe, temperature=temperature, pooling=pooling, activation=activation)
-        trials.append(Trial(factor, start))
-    return Choice(_chosen(trials), tuple(trials))
+        starts[factor] = measure_start(
+            scaled, tokenizer, probe, temperature=temperature, pooling=pooling, activation=activation
+        )
+    return chosen(starts), starts
 
 
-def best_factor(mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], first: Start) -> int:
-    """The factor of `choose_factor`, with no more measured than decides about it.
+def best_factor(mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, probe: Sequence[str], first: Start) -> int:
+    """The factor of `choose_factor`, with no more measured than decides about it; `first` is the start at k = 1.
 
     Of a factor that is far from stable, the first batch tells, since no batch has a loss below 0; all of it is measured
     only if no factor is stable.
-
-    Args:
-        first: the start at k = 1 on these texts.
-
-    Raises:
-        DataError: fewer than two usable texts.
     """
-    check_texts(texts)
     if first.stable:
         return 1
-    probe, scaled = probe_texts(texts), copy.deepcopy(mlm)
-    trials, postponed = [Trial(1, first)], []
+    scaled, starts, postponed = copy.deepcopy(mlm), {1: first}, []
     for factor in FACTORS[1:]:
         _divide(scaled, 2)
         # The larger the factor, the more stable: after one that passes this look, it would tell nothing.
-        if len(trials) == 1:
+        if len(starts) == 1:
             batch = measure_start(scaled, tokenizer, probe[:BATCH])
             if RULES["unstable"].beyond(batch.loss * batch.pairs, first.chance * first.pairs):
                 postponed.append(factor)
                 continue
-        trials.append(Trial(factor, measure_start(scaled, tokenizer, probe)))
-        if trials[-1].start.stable and trials[-1].start.alive(first):
+        starts[factor] = measure_start(scaled, tokenizer, probe)
+        if starts[factor].stable and starts[factor].alive(first):
             return factor
     for factor in postponed:
         scaled = copy.deepcopy(mlm)
         _divide(scaled, factor)
-        trials.append(Trial(factor, measure_start(scaled, tokenizer, probe)))
-    return _chosen(sorted(trials))
+        starts[factor] = measure_start(scaled, tokenizer, probe)
+    return chosen(dict(sorted(starts.items())))
 
 
-def _chosen(trials: Sequence[Trial]) -> int:
-    first = trials[0].start
-    alive = [trial for trial in trials if trial.factor == 1 or trial.start.alive(first)]
-    best = next((trial for trial in alive if trial.start.stable), None)
-    return (best or min(alive, key=lambda trial: trial.start.loss)).factor
+def chosen(starts: Mapping[int, Start]) -> int:
+    """Return what the rule of `choose_factor` says of these starts, the smallest factor first."""
+    alive = {factor: start for factor, start in starts.items() if factor == 1 or start.alive(starts[1])}
+    stable = (factor for factor, start in alive.items() if start.stable)
+    return next(stable, min(alive, key=lambda factor: alive[factor].loss))
 
 
 @torch.no_grad()

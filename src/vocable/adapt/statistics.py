@@ -1,10 +1,8 @@
 """Statistics of a backbone before and while it is trained, and the one table of rules that judges them.
 
-`measure_start` measures what the first step of a SPLADE training would see, without training or labels: each probe text
-is cut in two, and the first half asks for the second among those of its batch. A loss near log(batch) is that of
-guessing; far above it is the scale mismatch of Jang et al. 2026, section 3.2 and figure 4. `row_norms` and `anisotropy`
-are the statistics of their table 1. `probe_logits` gives the logits of probe texts, pooled [b, v] or token by token
-[n, v], which are computed in blocks and never held together.
+The start is what the first step of a SPLADE training would see, without training or labels: each probe text is cut in
+two, and the first half asks for the second among those of its batch. A loss near log(batch) is that of guessing; far
+above it is the scale mismatch of Jang et al. 2026, section 3.2 and figure 4.
 
 Letters: b pairs of a batch, n tokens of all texts of a batch, d size of the decoder's input, v output terms.
 """
@@ -13,21 +11,19 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, islice, pairwise
 from pathlib import Path
-from typing import Literal, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vocable.data import read_texts
 from vocable.encoder.fuse import pack, without_logits
-from vocable.encoder.head import BLOCK, Activation, activate, max_logits
+from vocable.encoder.head import BLOCK, Activation, activate
 from vocable.encoder.poolings import POOLINGS, pooling_of, rows_to_pool
 from vocable.errors import ArgumentError, DataError, check_texts
 from vocable.evaluation.cost import spread
@@ -145,132 +141,9 @@ def anisotropy(weight: Tensor) -> float:
     return (float(total.double().square().sum()) - rows) / (rows * (rows - 1))
 
 
-Level = Literal["pooled", "token"]
-
-PROBE_BATCH = 32  # texts
-TOKENS, TERMS = 4096, 1024  # of a block of logits
-HALF = 1 << 16  # values of the upper and of the lower half of a float32's bits
-
-
-class ActiveShare(NamedTuple):
-    """What is active: terms of a text, or of a token."""
-
-    share: float  # of the (text, term) or (token, term) pairs
-    mean: float  # active terms of a text or token
-    p99: float  # 99th percentile of the same
-
-
-class PooledLogits:
-    """Each text's logit of every term, the largest of its rows', [b, v]."""
-
-    def __init__(self, logits: Tensor) -> None:
-        self._logits = logits
-
-    def above(self, threshold: float) -> ActiveShare:
-        """What is active if zero lies at `threshold`."""
-        return _activation((self._logits > threshold).sum(dim=1), self._logits.shape[1])
-
-    def threshold(self, share: float) -> float:
-        """The lowest logit that at most a `share` in [0, 1) of all are strictly above."""
-        flat = self._logits.flatten()
-        return float(flat.kthvalue(len(flat) - int(share * len(flat))).values)
-
-
-class TokenLogits:
-    """The logits of every token, from the decoder's inputs [n, d], its weight [v, d] and bias [v]."""
-
-    def __init__(self, hidden: Tensor, weight: Tensor, bias: Tensor) -> None:
-        self._hidden, self._weight, self._bias = hidden, weight, bias
-
-    def above(self, threshold: float) -> ActiveShare:
-        """As `PooledLogits.above`."""
-        counts = torch.zeros(len(self._hidden), dtype=torch.int64)
-        for first, block in self._blocks():
-            counts[first : first + len(block)] += (block > threshold).sum(dim=1).cpu()
-        return _activation(counts, len(self._weight))
-
-    def threshold(self, share: float) -> float:
-        """As `PooledLogits.threshold`, in two passes: for the upper half of the number's bits, then the lower."""
-        size = len(self._hidden) * len(self._weight)
-        rank = size - int(share * size) - 1  # counted from 0, from below
-        upper, rank = self._half_of_rank(rank, None)
-        lower, _ = self._half_of_rank(rank, upper)
-        key = torch.tensor([(upper - HALF // 2) * HALF + lower], dtype=torch.int32)
-        return float(_keys(key.view(torch.float32)).view(torch.float32))
-
-    def _half_of_rank(self, rank: int, upper: int | None) -> tuple[int, int]:
-        """The upper half of the key with this rank, or given it the lower, and its rank among keys that share it."""
-        counts = torch.zeros(HALF, dtype=torch.int64)
-        for _, block in self._blocks():
-            keys = _keys(block.flatten())
-            half = (keys >> 16) + HALF // 2
-            if upper is not None:
-                half = keys[half == upper] & (HALF - 1)
-            counts += torch.bincount(half, minlength=HALF).cpu()
-        below = counts.cumsum(dim=0)
-        found = int(torch.searchsorted(below, rank, right=True))
-        return found, rank - int(below[found] - counts[found])
-
-    def _blocks(self) -> Iterator[tuple[int, Tensor]]:
-        """Blocks of logits with the number of their first token: the same ones, to the last bit, every time."""
-        for first in range(0, len(self._hidden), TOKENS):
-            for term in range(0, len(self._weight), TERMS):
-                weight, bias = self._weight[term : term + TERMS], self._bias[term : term + TERMS]
-                yield first, torch.addmm(bias, self._hidden[first : first + TOKENS], weight.T).float()
-
-
-@torch.inference_mode()
-def probe_logits(
-    mlm: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    texts: Sequence[str],
-    level: Level,
-    max_length: int,
-    pooling: str = "max",
-) -> PooledLogits | TokenLogits:
-    """Return the logits of every term on `texts`, cut at `max_length` tokens, of special tokens, too.
-
-    Args:
-        mlm: a masked language model whose decoder has a bias, in evaluation mode.
-        pooling: how the tokens of a text become its terms, for the level "pooled".
-    """
-    rows = []
-    with without_logits(mlm) as decoder:
-        for start in range(0, len(texts), PROBE_BATCH):
-            batch = list(texts[start : start + PROBE_BATCH])
-            inputs = tokenizer(batch, padding=True, truncation=True, max_length=max_length, return_tensors="pt")
-            inputs = inputs.to(mlm.device)
-            hidden, offsets = pack({"token_embeddings": mlm(**inputs).logits, **inputs})
-            if level == "pooled":
-                hidden, offsets = rows_to_pool(hidden, offsets, pooling)
-                hidden = max_logits(hidden, decoder.weight, decoder.bias, offsets)
-            rows.append(hidden)
-        weight, bias = decoder.weight.detach(), decoder.bias.detach().clone()  # the bias will be shifted in place
-    return PooledLogits(torch.cat(rows)) if level == "pooled" else TokenLogits(torch.cat(rows), weight, bias)
-
-
-def _activation(counts: Tensor, size: int) -> ActiveShare:
-    """Return the statistics of the active terms of each row [r], out of v."""
-    found = counts.cpu().numpy()
-    return ActiveShare(float(found.mean() / size), float(found.mean()), float(np.percentile(found, 99)))
-
-
-def _keys(values: Tensor) -> Tensor:
-    """Return int32 keys that stand in the order of the float32 values; applied to keys, the values again."""
-    bits = values.view(torch.int32)
-    return bits ^ ((bits >> 31) & 0x7FFFFFFF)
-
-
 PAIR_WORDS = 8  # a shorter text makes no pair: its halves would share their topic by chance alone
 BATCH = 32  # pairs
 TOGETHER = 8  # texts of similar length that are encoded together: most texts are far shorter than the longest
-
-
-class Pair(NamedTuple):
-    """The two halves of a probe text."""
-
-    query: str
-    document: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -320,31 +193,25 @@ def measure_start(
     temperature: float = 1.0,
     max_length: int = 128,
     batch_size: int = BATCH,
-    scale: float = 1.0,
     pooling: str = "max",
     activation: Activation = "relu",
 ) -> Start:
     """Measure the start of a SPLADE training from `mlm`, which is left as it is.
 
     Args:
-        mlm: a masked language model.
         texts: probe texts, each counted once; those of fewer than 8 words are passed over.
         temperature: of InfoNCE.
         max_length: tokens of a half text.
         batch_size: pairs of a batch; with fewer pairs there is one batch of all, with more a last, shorter one is left
             out.
-        scale: what the decoder's matrix is multiplied by, x = scale H W^T + c; `rescale` changes tied embeddings, too.
-        pooling: "max", "sum", "cls" or "mean-before-head".
-        activation: "relu" for log(1 + ReLU(x)), "log1p_relu" for log(1 + log(1 + ReLU(x))).
 
     Raises:
         ArgumentError: fewer than two pairs, or an argument out of its range.
         ModelError: no masked-language-model head, or one that cannot be bypassed.
     """
     check_texts(texts)
-    for name, value in (("temperature", temperature), ("scale", scale)):
-        if not (math.isfinite(value) and value > 0):
-            raise ArgumentError(f"{name} must be finite and above 0, not {value}")
+    if not (math.isfinite(temperature) and temperature > 0):
+        raise ArgumentError(f"temperature must be finite and above 0, not {temperature}")
     if batch_size < 2:
         raise ArgumentError(f"batch_size must be at least 2, not {batch_size}")
     pooling_of(pooling)
@@ -357,7 +224,7 @@ def measure_start(
     mlm.eval()
     try:
         with without_logits(mlm) as decoder:
-            encode = partial(_vectors, mlm, decoder, tokenizer, max_length, scale, pooling, activation)
+            encode = partial(_vectors, mlm, decoder, tokenizer, max_length, pooling, activation)
             for first in range(0, len(pairs), batch_size):
                 queries, documents = zip(*pairs[first : first + batch_size], strict=True)
                 query_vectors, _, _ = encode(queries)
@@ -387,18 +254,15 @@ def measure_start(
     )
 
 
-def halves(texts: Sequence[str]) -> list[Pair]:
+def halves(texts: Sequence[str]) -> list[tuple[str, str]]:
     """Each different text of at least 8 words, cut in two at a word boundary.
 
     >>> halves(["a text of too few words", "one two three four five six seven eight nine"])
-    [Pair(query='one two three four', document='five six seven eight nine')]
+    [('one two three four', 'five six seven eight nine')]
     """
     words = [text.split() for text in dict.fromkeys(texts)]  # a text twice in a batch would be its own negative
-    return [
-        Pair(" ".join(some[: len(some) // 2]), " ".join(some[len(some) // 2 :]))
-        for some in words
-        if len(some) >= PAIR_WORDS
-    ]
+    pairs = [(some[: len(some) // 2], some[len(some) // 2 :]) for some in words if len(some) >= PAIR_WORDS]
+    return [(" ".join(query), " ".join(document)) for query, document in pairs]
 
 
 def _vectors(
@@ -406,7 +270,6 @@ def _vectors(
     decoder: nn.Linear,
     tokenizer: PreTrainedTokenizerBase,
     max_length: int,
-    scale: float,
     pooling: str,
     activation: Activation,
     texts: Sequence[str],
@@ -426,7 +289,7 @@ def _vectors(
         tokens |= {i: packed[start:end] for i, (start, end) in zip(chosen, pairwise(ends), strict=True)}
     found = [tokens[i] for i in range(len(texts))]
     hidden, offsets = torch.cat(found), [0, *accumulate(map(len, found))]
-    hidden, offsets = rows_to_pool(scale * hidden, offsets, pooling)
+    hidden, offsets = rows_to_pool(hidden, offsets, pooling)
     summed = POOLINGS[pooling].reduction == "sum"
     weight, bias = decoder.weight, decoder.bias
     pooled = torch.empty(len(offsets) - 1, len(weight), device=hidden.device)

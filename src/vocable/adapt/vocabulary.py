@@ -37,14 +37,10 @@ CASES = [(word, word.lower()) for word in ("The", "London", "USA", "A", "B", "Q"
 ACCENTS = [("café", "cafe"), ("naïve", "naive"), ("über", "uber"), ("é", "e"), ("ñ", "n"), ("å", "a")]
 
 
-def is_cased(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Whether upper case makes a difference to the tokens of a text."""
-    return _tells_apart(tokenizer, CASES)
-
-
-def keeps_accents(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Whether accents make a difference to the tokens of a text."""
-    return _tells_apart(tokenizer, ACCENTS)
+def tells_apart(tokenizer: PreTrainedTokenizerBase, pairs: Sequence[tuple[str, str]]) -> bool:
+    """Whether the tokens of any of the words differ from those of its counterpart."""
+    ids = [tokenizer(list(side), add_special_tokens=False)["input_ids"] for side in zip(*pairs, strict=True)]
+    return bool(ids[0] != ids[1])
 
 
 def redundancy(tokenizer: PreTrainedTokenizerBase) -> float:
@@ -52,32 +48,13 @@ def redundancy(tokenizer: PreTrainedTokenizerBase) -> float:
 
     Tokens have the same form when their texts are equal in lower case and without accents, whether or not they begin a
     word. Special tokens and bytes that are no text do not count. It is 0 for an empty vocabulary.
-
-    Raises:
-        ModelError: a tokenizer whose tokens cannot be read as text (`token_surfaces`).
     """
-    kept = [
-        surface.text for surface in token_surfaces(tokenizer) if surface and surface.kind not in ("special", "bytes")
-    ]
-    return 1 - len({folded(text) for text in kept}) / len(kept) if kept else 0.0
-
-
-def folded(text: str) -> str:
-    """Return the text in lower case and without accents."""
-    return without_accents(text.lower())
-
-
-def _tells_apart(tokenizer: PreTrainedTokenizerBase, pairs: list[tuple[str, str]]) -> bool:
-    ids = [tokenizer(list(side), add_special_tokens=False)["input_ids"] for side in zip(*pairs, strict=True)]
-    return bool(ids[0] != ids[1])
+    kept = [unit.text for unit in token_surfaces(tokenizer) if unit and unit.kind not in ("special", "bytes")]
+    return 1 - len({without_accents(text.lower()) for text in kept}) / len(kept) if kept else 0.0
 
 
 def lowercased(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """Return a copy of `tokenizer` that lower-cases a text before anything else ("+ lowercase input", tables 2, 7, 8).
-
-    Raises:
-        ModelError: a tokenizer without a backend of the `tokenizers` library.
-    """
+    """Return a copy of `tokenizer` that lower-cases a text before all else ("+ lowercase input", tables 2, 7, 8)."""
     backend = copy.deepcopy(backend_of(tokenizer))
     before = [] if backend.normalizer is None else [backend.normalizer]
     backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *before])
@@ -94,13 +71,7 @@ def lowercased(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
 Algorithm = Literal["wordpiece", "bpe"]
 Corpus = Iterable[str] | Mapping[str, int]
 
-SPECIAL = {
-    "pad_token": "[PAD]",
-    "unk_token": "[UNK]",
-    "cls_token": "[CLS]",
-    "sep_token": "[SEP]",
-    "mask_token": "[MASK]",
-}
+SPECIAL = {f"{role}_token": f"[{role.upper()}]" for role in ("pad", "unk", "cls", "sep", "mask")}
 PREFIX = "##"  # of what continues a word, in WordPiece
 ALPHABET = 1000  # characters of a WordPiece vocabulary at most, as BERT's; words with others are [UNK]
 SEEN_TWICE = 2  # a piece is worth a token if it is seen so often
@@ -212,9 +183,6 @@ def fragmentation(tokenizer: PreTrainedTokenizerBase, texts: Corpus) -> Fragment
 
     A word is a run of characters that are no white space, which is our reading. Counted words will do for a vocabulary
     of `train_vocabulary`, which cuts there in any case; other tokenizers are to be given whole texts.
-
-    Raises:
-        DataError: the corpus has no text.
     """
     size = len(tokenizer)
     counts: NDArray[np.float64] = np.zeros(size)

@@ -125,19 +125,18 @@ def _tried(recipe: Recipe, model: SparseEncoder, texts: Sequence[str]) -> Iterat
         "pooling": pooling.pooling_strategy,
         "activation": pooling.activation_function,
     }
-    choice = choose_factor(mlm, tokenizer, probe, **way)
-    if choice.factor == 1 and choice.trials[0].start.stable:
+    factor, starts = choose_factor(mlm, tokenizer, probe, **way)
+    if factor == 1 and starts[1].stable:
         return
     repairs = []
-    if choice.factor > 1:
-        start = next(trial.start for trial in choice.trials if trial.factor == choice.factor)
-        repairs.append((_after(_rescaling(recipe, choice.factor), start), start.stable))  # it was chosen alive
+    if factor > 1:
+        repairs.append((_after(_rescaling(recipe, factor), starts[factor]), starts[factor].stable))  # chosen alive
     layer = output_layer(mlm)
     if layer.bias is not None:
         documents = SparseEncoder(modules=[transformer, pooling], device=str(model.device))
         calibrated = parts(calibrate(documents, probe, activation_rate=RATE)).mlm
         start = measure_start(calibrated, tokenizer, probe, **way)
-        helps = start.stable and start.score_max > 0 and start.alive(choice.trials[0].start)
+        helps = start.stable and start.score_max > 0 and start.alive(starts[1])
         repairs.append((_after(_calibration(recipe), start), helps))
     long = float(row_norms(layer.weight).mean()) > RULES["long_rows"].threshold
     yield from repairs if long else reversed(repairs)
