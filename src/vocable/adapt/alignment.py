@@ -1,23 +1,16 @@
 """Which tokens of two vocabularies are the same unit, and how the one tokenizer cuts the tokens of the other.
 
-A token's surface is what it stands for in a text, without the spelling of its tokenizer's family: each entry of
-`FAMILIES` tells how one family is recognized and read. Two tokens are the same unit when they have the same text (case
-kept) and both begin a word or neither does. Two classes need a rule of their own:
-
-Punctuation. WordPiece tokenizers split at every mark, so their bare `,` says nothing about a space before it. Between
-WordPiece and the other families a bare single character that is no letter or digit is therefore the bare one of the
-other side, its spaced one (`Ġ,`) only where there is no other.
-
-Special tokens are the same when they have the same role, whatever they are called: [CLS] is <s>, [SEP] is </s>. A
-vocabulary's overlap does not count them: with this reading the overlaps with bert-base-uncased that the Vocabulary
-Transfer paper prints (§5.2 and §6.4: 56.4, 59.6 and 60.9 %) come out.
+A token's surface is what it stands for in a text, without the spelling of its tokenizer's family. Two tokens are the
+same unit when they have the same text (case kept) and both begin a word or neither does; special tokens when they have
+the same role ([CLS] is <s>, [SEP] is </s>). The overlap does not count the special ones: so the overlaps with
+bert-base-uncased that the Vocabulary Transfer paper prints (§5.2 and §6.4: 56.4, 59.6 and 60.9 %) come out.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,33 +23,22 @@ from vocable.errors import ModelError
 
 SPACE_MARK = "▁"  # U+2581, SentencePiece's space
 BYTE_FALLBACK = re.compile(r"<0x([0-9A-F]{2})>")
+# What begins a word, goes on with one, has no letter or digit, is no valid UTF-8 alone, or is a control token.
+CLASSES = ("word", "continuation", "punctuation", "bytes", "special")
 SPELLED: dict[int, str] = bytes_to_unicode()  # how byte-level BPE writes each byte
 BYTE_OF = {character: byte for byte, character in SPELLED.items()}
 
 
 class Surface(NamedTuple):
-    """A token as text.
+    """A token as text."""
 
-    `kind` is one of
-        special       a control token, by whatever name
-        bytes         bytes that are no valid UTF-8 alone; `text` has them as byte-level BPE spells them
-        punctuation   no letter and no digit
-        word          begins a word
-        continuation  goes on with one
-    """
-
-    text: str
+    text: str  # of bytes, as byte-level BPE spells them
     initial: bool  # begins a word: it carries the mark of a space, or lacks the mark of a continuation
-    kind: str
+    kind: str  # one of `CLASSES`
 
 
 def token_surfaces(tokenizer: PreTrainedTokenizerBase) -> list[Surface | None]:
-    """The surface of every token id; None where no token has the id.
-
-    Raises:
-        ModelError: a tokenizer without a backend of the `tokenizers` library, or one whose tokens do not tell where
-            words begin.
-    """
+    """The surface of every token id, None where no token has it; `ModelError` if tokens cannot be read as text."""
     family, model = _family(tokenizer)
     special = set(tokenizer.all_special_ids)
     added = tokenizer.added_tokens_decoder
@@ -109,8 +91,7 @@ class Family(NamedTuple):
     """A family of tokenizers: how to recognize it, and how its tokens spell words."""
 
     name: str
-    # Of a tokenizer's model, as its file describes it, and of its other steps as JSON.
-    recognizes: Callable[[dict[str, Any], str], bool]
+    recognizes: Callable[[dict[str, Any], str], bool]  # of the model in the tokenizer's file, other steps as JSON
     read: Callable[[str, dict[str, Any]], Surface]  # of a token that is neither special nor added, and the model
     marks_continuations: bool = False  # marks what continues a word instead of what begins one
 
@@ -156,9 +137,8 @@ def cut(tokenizer: PreTrainedTokenizerBase, units: Sequence[Surface | None]) -> 
 def cut_words(tokenizer: PreTrainedTokenizerBase, words: Sequence[str]) -> list[list[int]]:
     """The tokens that spell each word where it begins with a space; none for what `tokenizer` cannot spell at all."""
     left_out = bare_marks(tokenizer).union(tokenizer.all_special_ids)
-    return [
-        [i for i in ids if i not in left_out] for ids in cut(tokenizer, [Surface(word, True, "word") for word in words])
-    ]
+    pieces = cut(tokenizer, [Surface(word, True, "word") for word in words])
+    return [[i for i in ids if i not in left_out] for ids in pieces]
 
 
 def bare_marks(tokenizer: PreTrainedTokenizerBase) -> set[int]:
@@ -166,11 +146,8 @@ def bare_marks(tokenizer: PreTrainedTokenizerBase) -> set[int]:
     return {i for i, unit in enumerate(token_surfaces(tokenizer)) if unit and not unit.text.strip()}
 
 
-CLASSES = ("word", "continuation", "punctuation", "bytes", "special")
 # Each role and the one that stands in for it where a tokenizer has no token of its own for it.
 ROLES = {"pad": None, "unk": None, "cls": "bos", "sep": "eos", "mask": None}
-
-Key = tuple[str, bool, bool]
 
 
 class Matched(NamedTuple):
@@ -219,22 +196,24 @@ def align(source: PreTrainedTokenizerBase, target: PreTrainedTokenizerBase) -> A
     Raises:
         ModelError: a tokenizer whose tokens cannot be read as text (`token_surfaces`).
     """
-    ids = {
-        _key(surface): i for i, surface in enumerate(token_surfaces(source)) if surface and surface.kind != "special"
-    }
+    ids = {_key(unit): i for i, unit in enumerate(token_surfaces(source)) if unit and unit.kind != "special"}
     bare = _family(target)[0].marks_continuations  # whether a target token that begins a word is the bare one
     crossing = _family(source)[0].marks_continuations != bare
-    target_surfaces = token_surfaces(target)
-    source_of = np.full(len(target_surfaces), -1, dtype=np.int64)
-    for i, surface in enumerate(target_surfaces):
-        if surface and surface.kind != "special":
-            keys = _keys(surface, flipped_first=crossing and surface.initial == bare)
+    units = token_surfaces(target)
+    source_of = np.full(len(units), -1, dtype=np.int64)
+    for i, unit in enumerate(units):
+        if unit and unit.kind != "special":
+            keys = [_key(unit)]
+            # WordPiece splits at every mark, so its bare `,` says nothing about a space before it: between WordPiece
+            # and another family it is the bare one of the other side, and the spaced one (`Ġ,`) only for want of it.
+            if crossing and unit.initial == bare and unit.kind == "punctuation" and len(unit.text) == 1:
+                keys.insert(0, _key(unit._replace(initial=not bare)))
             source_of[i] = next((ids[key] for key in keys if key in ids), -1)
     for role in ROLES:
         of_source, of_target = role_id(source, role), role_id(target, role)
         if of_source is not None and of_target is not None:
             source_of[of_target] = of_source
-    return Alignment(source_of, np.array([surface.kind if surface else "" for surface in target_surfaces]))
+    return Alignment(source_of, np.array([unit.kind if unit else "" for unit in units]))
 
 
 def role_id(tokenizer: PreTrainedTokenizerBase, role: str) -> int | None:
@@ -246,12 +225,5 @@ def role_id(tokenizer: PreTrainedTokenizerBase, role: str) -> int | None:
     return None
 
 
-def _key(surface: Surface) -> Key:
-    return surface.text, surface.initial, surface.kind == "bytes"
-
-
-def _keys(surface: Surface, *, flipped_first: bool) -> Iterator[Key]:
-    """Where to look a token up: a bare mark of punctuation first among those that are bare on the other side."""
-    if flipped_first and surface.kind == "punctuation" and len(surface.text) == 1:
-        yield _key(surface._replace(initial=not surface.initial))
-    yield _key(surface)
+def _key(unit: Surface) -> tuple[str, bool, bool]:
+    return unit.text, unit.initial, unit.kind == "bytes"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -57,21 +57,10 @@ def frequent_words(
     min_count: int = 1,
     split: Splitter | None = None,
 ) -> FrequentWords:
-    """The `size` most frequent words of `texts`, or as many as there are.
+    """The `size` most frequent words of `texts`, normalized as `tokenizer` normalizes, or as many as there are.
 
     Words that are equally frequent come in the order of their characters, so that the order of the texts does not
     matter. Those that the tokenizer cannot spell are passed over.
-
-    Args:
-        texts: the corpus, read once.
-        tokenizer: of the model that is to get the words; they are normalized as it normalizes.
-        size: how many words.
-        min_count: leave out what is seen less often.
-        split: what a word is; by default the splitter "words" (`vocable.encoder.terms`).
-
-    Raises:
-        ArgumentError: a size or a count below 1.
-        DataError: the corpus has no word that is frequent enough and can be spelled.
     """
     for name, value in (("size", size), ("min_count", min_count)):
         if value < 1:
@@ -100,9 +89,6 @@ def read_words(path: str | Path) -> list[str]:
     """The words in a file, one a line: as they stand, or in a .jsonl file as JSON strings, which can hold anything.
 
     Nothing but the end of the line is taken off. What is no term is for `expand` to refuse.
-
-    Raises:
-        DataError: there is no such file, it is not UTF-8, or a line of a .jsonl file is no JSON string.
     """
     place = str(path)
     try:
@@ -127,24 +113,18 @@ def check_words(words: Sequence[str], pieces: Sequence[Sequence[int]], normalize
     """
     if not words:
         raise ArgumentError("there are no words to expand to")
-    faults = [f"line {number}: {fault}" for number, fault in _faults(words, pieces, normalize)]
+    faults, first = list[str](), dict[str, int]()
+    for number, (word, ids) in enumerate(zip(words, pieces, strict=True), start=1):
+        if not word:
+            faults.append(f"line {number}: an empty string")
+        elif not ids:
+            faults.append(f"line {number}: {word!r} is nothing or unknown to the tokenizer")
+        elif (before := first.setdefault(normalize(word), number)) != number:
+            same = "" if words[before - 1] == word else f" to the tokenizer, as {words[before - 1]!r},"
+            faults.append(f"line {number}: {word!r} is there already{same} in line {before}")
     if faults:
         more = f"; and {len(faults) - SHOWN:,} more" if len(faults) > SHOWN else ""
         raise ArgumentError(f"not every word can be a term: {'; '.join(faults[:SHOWN])}{more}")
-
-
-def _faults(
-    words: Sequence[str], pieces: Sequence[Sequence[int]], normalize: Callable[[str], str]
-) -> Iterator[tuple[int, str]]:
-    first: dict[str, int] = {}
-    for number, (word, ids) in enumerate(zip(words, pieces, strict=True), start=1):
-        if not word:
-            yield number, "an empty string"
-        elif not ids:
-            yield number, f"{word!r} is nothing or unknown to the tokenizer"
-        elif (before := first.setdefault(normalize(word), number)) != number:
-            same = "" if words[before - 1] == word else f" to the tokenizer, as {words[before - 1]!r},"
-            yield number, f"{word!r} is there already{same} in line {before}"
 
 
 def expand(

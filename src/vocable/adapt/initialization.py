@@ -35,13 +35,8 @@ SUPPORT = 128
 def semantic_weights(embeddings: Tensor, anchors: NDArray[np.int64], new: NDArray[np.int64]) -> csr_array:
     """alpha_t = sparsemax of the cosines of each new token t to every anchor, in the target's embeddings (eq. 7, 8).
 
-    Args:
-        embeddings: [v', d'], the target model's.
-        anchors: [a], the target ids of tokens that both vocabularies have; at least one.
-        new: [n], the target ids of those that are new.
-
-    Returns:
-        [n, a] float32; every row is non-negative and sums to 1, and most of it is zero.
+    `embeddings` are the target model's [v', d'], `anchors` [a] and `new` [n] ids of the target. Every row of the
+    result, [n, a] float32, is non-negative and sums to 1, and most of it is zero.
     """
     unit = torch.nn.functional.normalize(embeddings.float(), dim=1)
     directions = unit[torch.from_numpy(anchors)].T
@@ -62,14 +57,7 @@ def barycentres(embeddings: Tensor, alignment: Alignment, new: NDArray[np.int64]
 
 
 def subtoken_weights(pieces: Sequence[Sequence[int]], size: int) -> csr_array:
-    """Equal weights for the pieces that the source's tokenizer cuts each new token into.
-
-    Args:
-        pieces: n sequences of source ids; an empty one gives an empty row.
-        size: v.
-
-    Returns:
-        [n, v] float32.
+    """Equal weights for the pieces (source ids) that each of n new tokens is cut into: [n, v] float32, v is `size`.
 
     >>> subtoken_weights([[0, 2], [], [1, 1]], 3).toarray()
     array([[0.5, 0. , 0.5],
@@ -94,11 +82,8 @@ def initial_rows(
 ) -> Tensor:
     """The matrix [v', d] that takes the place of `rows` [v, d], of the same type.
 
-    Shared tokens keep their rows, to the last bit, unless `init` is "random-all".
-
-    Args:
-        weights: [n, v], for "semantic" and "subtoken"; an empty row becomes the centroid of the anchors.
-        generator: what the random initializations draw from: a normal with mean zero and the spread of the entries.
+    Shared tokens keep their rows, to the last bit, unless `init` is "random-all". `weights` [n, v] are for "semantic"
+    and "subtoken"; an empty row becomes the centroid of the anchors.
     """
     if init == "random-all":
         return random_rows(rows, len(alignment.source_of), generator)
@@ -122,15 +107,8 @@ def random_rows(rows: Tensor, count: int, generator: torch.Generator) -> Tensor:
 def transferred_prior(source: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.float64]:
     """b' = mean(b_src) + std(b_src) (b_tgt - mean(b_tgt)) / std(b_tgt): the Vocabulary Transfer paper's eq. 10.
 
-    Args:
-        source: [v], the source's output bias.
-        target: [v'], the target's, or the logarithms of how often its tokens occur.
-
-    Returns:
-        [v'] with the order of `target` and the mean and standard deviation of `source`.
-
-    Raises:
-        ArgumentError: all entries of `target` are equal, so that they tell nothing.
+    `source` [v] is the source's output bias, `target` [v'] the target's, or the logarithms of how often its tokens
+    occur; raises `ArgumentError` where all of them are equal, so that they tell nothing.
 
     >>> transferred_prior(np.array([-1.0, 1.0]), np.array([10.0, 20.0, 30.0])).round(3)
     array([-1.225,  0.   ,  1.225])
@@ -143,11 +121,7 @@ def transferred_prior(source: NDArray[np.float64], target: NDArray[np.float64]) 
 
 
 def log_counts(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> NDArray[np.float64]:
-    """log(count + 1) of every token in `texts`, special tokens of the template not counted: [v'].
-
-    Raises:
-        ArgumentError: there is no text with a token.
-    """
+    """log(count + 1) of every token in `texts`, special tokens of the template not counted: [v']."""
     check_texts(texts)
     counts = np.zeros(1 + max(tokenizer.get_vocab().values()), dtype=np.int64)
     for ids in token_ids(tokenizer, texts):

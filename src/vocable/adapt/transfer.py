@@ -42,6 +42,11 @@ from vocable.errors import ArgumentError, ModelError, check_texts
 
 logger = logging.getLogger(__name__)
 
+Bias = Literal["prior", "keep"]
+TargetName: TypeAlias = str | Path | SparseEncoder | PreTrainedTokenizerBase
+
+# Below it most rows are guesses; the English vocabularies of the paper have 56 to 61 % in common.
+LOW_OVERLAP = 0.1
 FRAME = ("cls", "sep", "pad", "mask")  # roles that a masked language model's inputs cannot do without
 # Whatever its configuration says, MPNet takes token 1 for padding, in the host library's code.
 FIXED_PADDING = {"mpnet": 1}
@@ -69,8 +74,8 @@ def _with_vocabulary(
 ) -> PreTrainedModel:
     """A copy of `mlm` with another vocabulary, made as the host library makes a model that it loads.
 
-    Everything outside the vocabulary stays as it is. Models that count positions from their padding token on (RoBERTa
-    and its kin) get their position embeddings moved with it: the first token still meets the row that it met before.
+    Models that count positions from their padding token on (RoBERTa and its kin) get their position embeddings moved
+    with it: the first token still meets the row that it met before.
     """
     config = copy.deepcopy(mlm.config)
     config.vocab_size = len(vocabulary.embeddings)
@@ -78,11 +83,8 @@ def _with_vocabulary(
     for name, found in {**ids, "bos": ids["cls"], "eos": ids["sep"]}.items():
         if getattr(config, f"{name}_token_id", None) is not None:
             setattr(config, f"{name}_token_id", found)
-    replaced = {
-        old.data_ptr(): new
-        for old, new in zip(vocabulary_of(mlm), vocabulary, strict=True)
-        if old is not None and new is not None
-    }
+    pairs = zip(vocabulary_of(mlm), vocabulary, strict=True)
+    replaced = {old.data_ptr(): new for old, new in pairs if old is not None and new is not None}
     positions = _positions_from_padding(mlm)
     if positions is not None:
         moved = _moved_positions(positions, mlm.config.pad_token_id, config.pad_token_id)
@@ -148,15 +150,6 @@ def _moved_positions(rows: Tensor, old: int, new: int) -> Tensor:
     return torch.cat([rows.new_zeros(new, rows.shape[1]), rows[old:]])
 
 
-Bias = Literal["prior", "keep"]
-
-# Below it most rows are guesses; the English vocabularies of the paper have 56 to 61 % in common.
-LOW_OVERLAP = 0.1
-
-
-TargetName: TypeAlias = str | Path | SparseEncoder | PreTrainedTokenizerBase
-
-
 def transfer(
     model: SparseEncoder,
     target: TargetName,
@@ -218,7 +211,7 @@ def transfer(
         message = "only %.1f %% of the target vocabulary is in the model's: most of it has to be learned anew"
         logger.warning(message, 100 * alignment.overlap)
     moved_bias = None if old.bias is None else _moved_bias(old.bias, bias, tokenizer, onto, alignment, texts)
-    weights = _weights(init, len(old.embeddings), tokenizer, onto, alignment)
+    weights = _weights(init, len(old.embeddings), tokenizer, onto, alignment, alignment.new)
     generator = torch.Generator().manual_seed(seed)
     if head_only:
         rows = initial_rows(old.decoder, init, weights, alignment, generator)
@@ -234,18 +227,10 @@ def transfer(
         adopted.init_kwargs["model_input_names"] = adopted.model_input_names  # they are saved from there only
         made = _with_vocabulary(mlm, Vocabulary(embeddings, decoder, moved_bias), adopted)
         moved = copy_with(model, made, adopted)
-    record(
-        moved,
-        "transfer",
-        new=alignment.new,
-        target=str(target) if isinstance(target, str | Path) else onto.tokenizer.name_or_path,
-        head_only=head_only,
-        init=init,
-        bias=bias,
-        overlap=alignment.overlap,
-        classes={name: count._asdict() for name, count in alignment.classes.items()},
-        new_tokens=len(alignment.new),
-    )
+    name = str(target) if isinstance(target, str | Path) else onto.tokenizer.name_or_path
+    classes = {kind: count._asdict() for kind, count in alignment.classes.items()}
+    figures = {"overlap": alignment.overlap, "classes": classes, "new_tokens": len(alignment.new)}
+    record(moved, "transfer", new=alignment.new, target=name, head_only=head_only, init=init, bias=bias, **figures)
     return moved
 
 
@@ -259,15 +244,9 @@ def _check_target(target: Target, alignment: Alignment, init: Init) -> None:
 
 
 def _weights(
-    init: Init,
-    size: int,
-    source: PreTrainedTokenizerBase,
-    target: Target,
-    alignment: Alignment,
-    new: NDArray[np.int64] | None = None,
+    init: Init, size: int, source: PreTrainedTokenizerBase, target: Target, alignment: Alignment, new: NDArray[np.int64]
 ) -> csr_array | None:
     """The weights [n, v] of source tokens in each `new` one; None for the initializations that have none."""
-    new = alignment.new if new is None else new
     if init == "semantic":
         assert target.model is not None
         return barycentres(target.model.get_input_embeddings().weight.detach(), alignment, new, size)
@@ -286,10 +265,12 @@ def _moved_bias(
     texts: Iterable[str] | None,
 ) -> Tensor:
     """The new output bias [v'] in place of `old` [v]; rows that pad a head beyond its tokenizer do not count."""
-    own, shared, tokens = _array(old)[_ids(source)], alignment.shared, _ids(target.tokenizer)
+    every = old.double().cpu().numpy()
+    own = every[np.unique([*source.get_vocab().values()])]
+    tokens = np.unique([*target.tokenizer.get_vocab().values()])
     moved = np.full(len(alignment.source_of), own.mean())
     if bias == "keep":
-        moved[shared] = _array(old)[alignment.source_of[shared]]
+        moved[alignment.shared] = every[alignment.source_of[alignment.shared]]
     else:
         moved[tokens] = transferred_prior(own, _prior(target, texts)[tokens])
     return torch.from_numpy(moved).to(old)
@@ -302,15 +283,8 @@ def _prior(target: Target, texts: Iterable[str] | None) -> NDArray[np.float64]:
     head = target.model.get_output_embeddings() if target.model is not None else None
     if head is None or head.bias is None:
         raise ArgumentError("bias='prior' needs a target model with an output bias, or texts to count; or use 'keep'")
-    return _array(head.bias.detach())
-
-
-def _ids(tokenizer: PreTrainedTokenizerBase) -> NDArray[np.int64]:
-    return np.unique([*tokenizer.get_vocab().values()])
-
-
-def _array(values: Tensor) -> NDArray[np.float64]:
-    return values.double().cpu().numpy()
+    frequencies: NDArray[np.float64] = head.bias.detach().double().cpu().numpy()
+    return frequencies
 
 
 class Neighbours(NamedTuple):
@@ -326,12 +300,7 @@ def neighbours(
 ) -> list[Neighbours]:
     """Return the `k` heaviest source tokens that `transfer` would make each of `words` of.
 
-    Args:
-        model: the source.
-        target: as for `transfer`.
-        words: tokens of the target vocabulary, as they are spelled there.
-        init: "semantic" or "subtoken"; the others make no token of others.
-        k: how many source tokens at most.
+    `words` are tokens of the target vocabulary, as they are spelled there; `init` is "semantic" or "subtoken".
 
     Raises:
         ArgumentError: the target vocabulary has no such token, or its row would not be a weighted mean.
