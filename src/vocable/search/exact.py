@@ -1,6 +1,6 @@
 """Exact search in memory: the measuring instrument that every engine is compared with.
 
-Shapes: n documents, q queries, v output vocabulary, k results, p postings.
+Shapes: n documents, m of them, q queries, v output vocabulary, k results.
 
 A query is scored term at a time over the postings (CSC), in float32 and in the order of the terms, so that the same
 query and documents give the same scores to the last bit, whatever the number of threads. The documents are taken a
@@ -43,17 +43,14 @@ class ExactIndex:
         self.ids = None if ids is None else ids if isinstance(ids, Ids) else Ids(ids)
         # Postings number the documents in the order of their ids: the first of two equal scores is then the right one.
         self._order = np.empty(0, dtype=np.int32) if self.ids is None else _order_of(self.ids, self.shape[0])
-        postings = (vectors[self._order] if len(self._order) else vectors).tocsc()
-        self._starts = _frozen(postings.indptr, np.int64)
-        self._documents = _frozen(postings.indices, np.int32)
-        self._weights = _frozen(postings.data, np.float32)
+        self._postings = _arrays((vectors[self._order] if len(self._order) else vectors).tocsc())
 
     def __len__(self) -> int:
         return self.shape[0]
 
     def __repr__(self) -> str:
         name, (n, v) = type(self).__name__, self.shape
-        return f"{name}({n:,} documents, {v:,} terms, {self._starts[-1]:,} postings)"
+        return f"{name}({n:,} documents, {v:,} terms, {self._postings[0][-1]:,} postings)"
 
     @property
     def nbytes(self) -> int:
@@ -63,26 +60,25 @@ class ExactIndex:
     @property
     def document_frequency(self) -> np.ndarray:
         """The length of every posting list, int64 [v]."""
-        return np.diff(self._starts)
+        return np.diff(self._postings[0])
 
     def get(self, rows: Sequence[int] | np.ndarray | None = None) -> csr_array:
         """The stored vectors of the documents in `rows`, csr_array [m, v]; of all n by default.
 
         Raises `ArgumentError` for a row that is none of the n.
         """
-        n, v = self.shape
+        (n, v), (starts, documents, weights) = self.shape, self._postings
         if rows is not None and len(rows) and not 0 <= min(rows) <= max(rows) < n:
             raise ArgumentError(f"rows must lie between 0 and {n - 1}, not {min(rows)} to {max(rows)}")
         # One search in each posting list for each document, or the whole turned into rows: what is less work.
-        if rows is not None and len(rows) * v * 16 < self._starts[-1]:
+        if rows is not None and len(rows) * v * 16 < starts[-1]:
             numbers = np.argsort(self._order)[rows] if len(self._order) else np.asarray(rows)
             places = np.full((len(rows), v), -1, dtype=np.int64)
-            kernels.find_postings(self._starts, self._documents, numbers.astype(np.int64), places)
+            kernels.find_postings(self._postings, numbers.astype(np.int64), places)
             chosen, terms = np.nonzero(places >= 0)
-            starts = np.searchsorted(chosen, np.arange(len(rows) + 1)).astype(np.int32)
-            weights = self._weights[places[chosen, terms]]
-            return csr_array((weights, terms.astype(np.int32), starts), shape=(len(rows), v))
-        vectors: csr_array = csc_array((self._weights, self._documents, self._starts), shape=self.shape).tocsr()
+            indptr = np.searchsorted(chosen, np.arange(len(rows) + 1)).astype(np.int32)
+            return csr_array((weights[places[chosen, terms]], terms.astype(np.int32), indptr), shape=(len(rows), v))
+        vectors: csr_array = csc_array((weights, documents, starts), shape=self.shape).tocsr()
         vectors = vectors[np.argsort(self._order)] if len(self._order) else vectors
         return vectors if rows is None else vectors[np.asarray(rows, dtype=np.int64)]
 
@@ -101,18 +97,15 @@ class ExactIndex:
         """
         if k < 1:
             raise ArgumentError(f"k must be at least 1, not {k}")
-        starts, terms, weights = _query_arrays(queries, self.shape[1])
-        needed = _needed(starts, minimum_match)
-        rows = np.full((len(starts) - 1, k), -1, dtype=np.int32)
+        arrays = _query_arrays(queries, self.shape[1])
+        needed = _needed(arrays, minimum_match)
+        rows = np.full((len(needed), k), -1, dtype=np.int32)
         scores = np.zeros(rows.shape, dtype=np.float32)
-        postings = self._starts, self._documents, self._weights
 
-        def some(part: slice) -> None:
-            query_starts = starts[part.start : part.stop + 1]
-            query = query_starts, terms, weights, needed[part]
-            kernels.search(*postings, self.shape[0], *query, rows[part], scores[part])
+        def some(part: slice, queries: kernels.Sparse) -> None:
+            kernels.search(self._postings, self.shape[0], queries, needed[part], rows[part], scores[part])
 
-        _in_threads(some, len(rows), threads)
+        _in_threads(some, arrays, threads)
         if len(self._order):
             rows = np.where(rows < 0, np.int32(-1), self._order[rows])
         return Ranking(rows, scores, self.ids)
@@ -127,9 +120,10 @@ class ExactIndex:
         >>> index.matched(query).tolist(), index.matched(query, minimum_match=1).tolist()
         ([2], [1])
         """
-        starts, terms, _ = _query_arrays(queries, self.shape[1])
-        needed, counts = _needed(starts, minimum_match), np.zeros(len(starts) - 1, dtype=np.int64)
-        kernels.count_matches(self._starts, self._documents, self.shape[0], starts, terms, needed, counts)
+        arrays = _query_arrays(queries, self.shape[1])
+        needed = _needed(arrays, minimum_match)
+        counts = np.zeros(len(needed), dtype=np.int64)
+        kernels.count_matches(self._postings, self.shape[0], arrays, needed, counts)
         return counts
 
     def save(self, folder: str | os.PathLike[str]) -> None:
@@ -161,7 +155,7 @@ class ExactIndex:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The index as arrays to store, together with `header`."""
-        named = {"starts": self._starts, "documents": self._documents, "weights": self._weights, "order": self._order}
+        named = dict(zip(("starts", "documents", "weights", "order"), (*self._postings, self._order), strict=True))
         return named if self.ids is None else named | strings_to_arrays("ids", self.ids)
 
     def header(self) -> dict[str, Any]:
@@ -174,17 +168,16 @@ class ExactIndex:
         index = cls.__new__(cls)
         try:
             index.shape = n, v = (int(header["shape"][0]), int(header["shape"][1]))
-            index._starts = starts = _frozen(arrays["starts"], np.int64)
-            index._documents = _frozen(arrays["documents"], np.int32)
-            index._weights = _frozen(arrays["weights"], np.float32)
-            index._order = _frozen(arrays["order"], np.int32)
+            starts, documents = _frozen(arrays["starts"], np.int64), _frozen(arrays["documents"], np.int32)
+            weights, index._order = _frozen(arrays["weights"], np.float32), _frozen(arrays["order"], np.int32)
+            index._postings = starts, documents, weights
             meta = header["meta"]
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise VectorsError(f"{place}: the index is not complete: {error!r}") from error
         index.ids = strings_from_arrays("ids", arrays) if "ids_offsets" in arrays else None
         index.meta = None if meta is None else VectorsMeta.from_dict(meta, place)
         fits = len(starts) == v + 1 and starts[0] == 0 and (np.diff(starts) >= 0).all()
-        fits = fits and starts[-1] == len(index._documents) == len(index._weights)
+        fits = fits and starts[-1] == len(documents) == len(weights)
         if not fits or len(index._order) not in (0, n) or (index.ids is not None and len(index.ids) != n):
             raise VectorsError(f"{place}: the index is damaged: its parts do not fit together")
         return index
@@ -208,39 +201,38 @@ def rescore(
     if k < 1:
         raise ArgumentError(f"k must be at least 1, not {k}")
     documents = as_vectors(documents, "the documents")
-    query_arrays = _query_arrays(queries, documents.shape[1])
-    if len(query_arrays[0]) - 1 != len(ranking.rows):
-        raise VectorsError(f"{len(query_arrays[0]) - 1} queries for a ranking of {len(ranking.rows)}")
+    arrays = _query_arrays(queries, documents.shape[1])
+    if len(arrays[0]) - 1 != len(ranking.rows):
+        raise VectorsError(f"{len(arrays[0]) - 1} queries for a ranking of {len(ranking.rows)}")
     if ranking.rows.max(initial=-1) >= documents.shape[0]:
         raise VectorsError(f"the ranking has row {ranking.rows.max()}, there are {documents.shape[0]} documents")
     rows, scores = _frozen(ranking.rows, np.int32), np.zeros(ranking.rows.shape, dtype=np.float32)
-    arrays = _arrays(documents)
+    candidates, v = _arrays(documents), documents.shape[1]
 
-    def some(part: slice) -> None:
-        starts = query_arrays[0][part.start : part.stop + 1]
-        kernels.rescore(*arrays, documents.shape[1], starts, *query_arrays[1:], rows[part], scores[part])
+    def some(part: slice, queries: kernels.Sparse) -> None:
+        kernels.rescore(candidates, v, queries, rows[part], scores[part])
 
-    _in_threads(some, len(rows), threads)
+    _in_threads(some, arrays, threads)
     return best(np.where(scores > 0, rows, np.int32(-1)), scores, k, ranking.ids)
 
 
-def _query_arrays(queries: csr_array, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _query_arrays(queries: csr_array, size: int) -> kernels.Sparse:
     queries = as_vectors(queries, "the queries")
     if queries.shape[1] != size:
         raise VectorsError(f"the queries have {queries.shape[1]} terms, the documents {size}: another vocabulary")
     return _arrays(queries)
 
 
-def _arrays(vectors: csr_array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _arrays(vectors: csr_array | csc_array) -> kernels.Sparse:
     return _frozen(vectors.indptr, np.int64), _frozen(vectors.indices, np.int32), _frozen(vectors.data, np.float32)
 
 
-def _needed(starts: np.ndarray, minimum_match: float) -> np.ndarray:
+def _needed(queries: kernels.Sparse, minimum_match: float) -> np.ndarray:
     """The number of terms that a document must share with each query, int32 [q]."""
     if not 0 <= minimum_match <= 1:
         raise ArgumentError(f"minimum_match is a share between 0 and 1, not {minimum_match}")
     # A share such as 0.3 of 10 terms means 3, not the 4 that rounding up 3.0000000000000004 would give.
-    return _frozen(np.ceil(np.diff(starts) * minimum_match - 1e-9), np.int32)
+    return _frozen(np.ceil(np.diff(queries[0]) * minimum_match - 1e-9), np.int32)
 
 
 def _order_of(ids: Ids, n: int) -> np.ndarray:
@@ -263,16 +255,18 @@ def _frozen(array: np.ndarray, kind: type[np.generic]) -> np.ndarray:
     return view
 
 
-def _in_threads(work: Callable[[slice], None], count: int, threads: int | None) -> None:
-    """Call `work` on slices of range(count), in threads: the kernels do not hold the interpreter's lock."""
+def _in_threads(work: Callable[[slice, kernels.Sparse], None], queries: kernels.Sparse, threads: int | None) -> None:
+    """Call `work` on some queries after the others, in threads: the kernels do not hold the interpreter's lock."""
     if threads is not None and threads < 1:
         raise ArgumentError(f"threads must be at least 1, not {threads}")
+    starts, terms, weights = queries
+    count = len(starts) - 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     workers = min(threads or cores, count)
     if workers <= 1:
-        return work(slice(0, count))
-    step = -(-count // (workers * 8))  # several slices a thread: queries differ in cost
+        work(slice(0, count), queries)
+        return
+    step = -(-count // (workers * 8))  # several parts a thread: queries differ in cost
+    parts = [slice(start, min(start + step, count)) for start in range(0, count, step)]
     with ThreadPoolExecutor(workers) as pool:
-        for _ in pool.map(work, [slice(start, min(start + step, count)) for start in range(0, count, step)]):
-            pass
-    return None
+        list(pool.map(work, parts, [(starts[part.start : part.stop + 1], terms, weights) for part in parts]))

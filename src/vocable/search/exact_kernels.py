@@ -1,7 +1,9 @@
 """The loops of exact search, compiled: term-at-a-time accumulation, selection of the best, and rescoring.
 
-Shapes: n documents, q queries, v output vocabulary, k results, p postings. All of them run without the interpreter's
-lock and write only to the arrays they are given, so that threads can share the work.
+A sparse matrix is the tuple (starts, columns, weights) of its CSR arrays; `postings` are the documents by term (CSC).
+All run without the interpreter's lock and write only to the arrays they are given, so that threads can share the work.
+
+Shapes: n documents, q queries, v output vocabulary, k results, c candidates, m chosen documents.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ WINDOW = 65_536  # documents: 256 KiB of scores
 BLOCK = 64  # documents whose scores are compared with the threshold at once; divides WINDOW
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Sparse = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def compiled(function: Function) -> Function:
@@ -24,24 +27,15 @@ def compiled(function: Function) -> Function:
 
 
 @compiled
-def search(
-    starts: np.ndarray,
-    documents: np.ndarray,
-    weights: np.ndarray,
-    n: int,
-    query_starts: np.ndarray,
-    query_terms: np.ndarray,
-    query_weights: np.ndarray,
-    needed: np.ndarray,
-    rows: np.ndarray,
-    scores: np.ndarray,
-) -> None:
+def search(postings: Sparse, n: int, queries: Sparse, needed: np.ndarray, rows: np.ndarray, scores: np.ndarray) -> None:
     """Fill `rows` [q, k] with the best documents of each query, best first, and `scores` [q, k]; both arrive empty.
 
-    Postings of term t: `documents` [p] and `weights` [p] from `starts[t]` to `starts[t + 1]`, in ascending order of the
-    document. Of equal scores the lower document is better. `needed` [q] is the number of query terms that a document
-    must have. A document's score is the sum over the query's terms in their order, in float32.
+    The postings of a term are in ascending order of the document. Of equal scores the lower document is better.
+    `needed` [q] is the number of query terms that a document must have. A document's score is the sum over the query's
+    terms in their order, in float32.
     """
+    starts, documents, weights = postings
+    query_starts, query_terms, query_weights = queries
     k = rows.shape[1]
     length = min(n, WINDOW) + BLOCK
     window = np.zeros(length, np.float32)
@@ -77,16 +71,10 @@ def search(
 
 
 @compiled
-def count_matches(
-    starts: np.ndarray,
-    documents: np.ndarray,
-    n: int,
-    query_starts: np.ndarray,
-    query_terms: np.ndarray,
-    needed: np.ndarray,
-    counts: np.ndarray,
-) -> None:
+def count_matches(postings: Sparse, n: int, queries: Sparse, needed: np.ndarray, counts: np.ndarray) -> None:
     """Fill `counts` [q] with the number of documents that have `needed` [q] terms of a query, one at least."""
+    starts, documents, _ = postings
+    query_starts, query_terms, _ = queries
     shared = np.zeros(n, np.int32)
     for q in range(len(query_starts) - 1):
         terms, enough = query_terms[query_starts[q] : query_starts[q + 1]], max(1, needed[q])
@@ -101,8 +89,9 @@ def count_matches(
 
 
 @compiled
-def find_postings(starts: np.ndarray, documents: np.ndarray, chosen: np.ndarray, found: np.ndarray) -> None:
+def find_postings(postings: Sparse, chosen: np.ndarray, found: np.ndarray) -> None:
     """Fill `found` [m, v], which arrives as -1, with the place of each `chosen` [m] document in each posting list."""
+    starts, documents, _ = postings
     for m in range(len(chosen)):
         for t in range(len(starts) - 1):
             p = _first_beyond(documents, starts[t], starts[t + 1], chosen[m])
@@ -111,21 +100,13 @@ def find_postings(starts: np.ndarray, documents: np.ndarray, chosen: np.ndarray,
 
 
 @compiled
-def rescore(
-    starts: np.ndarray,
-    terms: np.ndarray,
-    weights: np.ndarray,
-    v: int,
-    query_starts: np.ndarray,
-    query_terms: np.ndarray,
-    query_weights: np.ndarray,
-    rows: np.ndarray,
-    scores: np.ndarray,
-) -> None:
-    """Fill `scores` [q, c] with the dot products of each query and its candidate documents `rows` [q, c] (-1: none).
+def rescore(documents: Sparse, v: int, queries: Sparse, rows: np.ndarray, scores: np.ndarray) -> None:
+    """Fill `scores` [q, c] with the dot products of each query and its candidates `rows` [q, c] (-1: none).
 
-    Documents are rows of a CSR matrix [n, v]. The sum runs in the order of the terms, as in `search`.
+    `documents` are [n, v]. The sum runs in the order of the terms, as in `search`.
     """
+    starts, terms, weights = documents
+    query_starts, query_terms, query_weights = queries
     dense = np.zeros(v, np.float32)
     for q in range(len(query_starts) - 1):
         for j in range(query_starts[q], query_starts[q + 1]):
