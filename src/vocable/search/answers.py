@@ -9,7 +9,7 @@ import os
 from collections.abc import Collection as Container
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
 from scipy.sparse import csr_array
 
@@ -42,9 +42,9 @@ class Hit(NamedTuple):
         return f"Hit({self.rank}, {self.score:.4g}, {self.document.id!r})"
 
     def __str__(self) -> str:
-        title = self.document.title and f"  {self.document.title}"
         width, indent = WIDTH - INDENT, " " * INDENT
-        lines = [f"{self.rank:>3} {self.score:8.4g}  {shortened(self.document.id + title, width)}"]
+        names = " ".join(dict.fromkeys([self.document.id, self.document.title]))  # an id that is the title, once
+        lines = [f"{self.rank:>3} {self.score:8.4g}  {shortened(names, width)}"]
         lines.append(indent + shortened(self.document.text, width))
         if self.explanation is not None:
             if abs(self.explanation.score - self.score) > 1e-3 * self.score:  # of a hybrid search
@@ -84,11 +84,7 @@ class Answers(Sequence[Answer]):
     def __len__(self) -> int:
         return len(self.queries)
 
-    @overload
-    def __getitem__(self, number: int) -> Answer: ...
-    @overload
-    def __getitem__(self, number: slice) -> list[Answer]: ...
-    def __getitem__(self, number: int | slice) -> Answer | list[Answer]:
+    def __getitem__(self, number: Any) -> Any:  # an answer, or of a slice a list of them
         if isinstance(number, slice):
             return [self[i] for i in range(*number.indices(len(self)))]
         rows, scores = self.ranking.rows[number], self.ranking.scores[number]
