@@ -15,13 +15,13 @@ from sentence_transformers import SparseEncoder
 
 from vocable import pydocs
 from vocable.data import Document
-from vocable.encoder.encode import TextEncoder
 from vocable.encoder.load import BUILT_IN, load
 from vocable.encoder.terms import terms
 from vocable.evaluation import Comparison, Dataset, Evaluation, compare, evaluate_run, retrieve
 from vocable.evaluation.retrieval import retrieve_lexically
+from vocable.search.answers import search
 from vocable.search.collection import Collection, index, open_index
-from vocable.search.explain import expansion_of_text, explain_texts
+from vocable.search.explain import expansion_of_text
 from vocable.search.ranking import weighted
 from vocable.training.recipe import read_recipe
 from vocable.training.train import train
@@ -106,21 +106,18 @@ def _change(what: str, before: Evaluation, after: Evaluation) -> str:
 
 
 def _ask(console: Console, model: SparseEncoder, collection: Collection) -> None:
-    encoder, special = TextEncoder(model, "query"), set(model.tokenizer.all_special_tokens)
-    for question in QUESTIONS:
-        vector = encoder.encode([question])
-        ranking = collection.postings.search(vector, k=3)
-        console.print(f"\n   [bold]{escape(question)}[/bold]")
-        heaviest = expansion_of_text(model, question, "query", k=40).terms
+    special = set(model.tokenizer.all_special_tokens)
+    for question, hits in search(collection, QUESTIONS, 3, explain=True):
+        console.print(f"\n   [bold]{escape(question.text)}[/bold]")
+        heaviest = expansion_of_text(model, question.text, "query", k=40).terms
         added = [term.term for term in heaviest if not term.in_text and term.term not in special]
         console.print(f"   the model added: {escape(', '.join(added[:8]))}")
-        for rank, row in enumerate(ranking.rows[0][ranking.rows[0] >= 0].tolist(), start=1):
-            document = collection.document(row)
+        for rank, _, document, explanation in hits:
             room = max(20, WIDTH - len("   1. ") - len(document.id) - 2)
             beginning = shorten(document.text, room, placeholder="…")
             console.print(f"   {rank}. [cyan]{escape(document.id)}[/cyan]  {escape(beginning)}")
-            if rank == 1:
-                matches = explain_texts(model, question, document.full).matches[:4]
+            if rank == 1 and explanation is not None:
+                matches = explanation.matches[:4]
                 shares = (f"{match.term} {match.share:.0%}{'' if match.in_query else ' (added)'}" for match in matches)
                 console.print(f"      because of {escape(', '.join(shares))}", style="dim")
 

@@ -1,17 +1,10 @@
-"""The built-in corpus: the documentation of the running Python's standard library.
+"""The built-in corpus: the documentation of the running Python's standard library, and its known-item test.
 
-Its documents are the docstrings of public modules, classes, functions and methods, each distinct text once, named by
-the dotted name (`json.dumps`): some thousands, a little different from one Python version to the next. Modules written
-in Python are parsed, never imported, so that nothing of theirs runs; those written in C are imported and looked at. A
-docstring that is a signature and nothing more is left out.
+The documents are the docstrings of public modules, classes, functions and methods, each distinct text once, under the
+dotted name (`json.dumps`): some thousands, a little different from one Python version to the next. Modules written in
+Python are parsed, never imported, so that nothing of theirs runs; those written in C are imported and looked at.
 
-The known-item test asks for a document by its own first sentence. Its documents are the same ones under the same ids,
-but without titles, since a dotted name repeats words of the sentence, and those that give a query, of whichever split,
-keep only the rest of their text.
-
-A docstring gives a query when its first sentence has at least 3 words and the rest at least 8, and when no other
-docstring has the same sentence or the same rest, so that a question has one answer and one split. A hash of the name
-decides the split: it is the same in every version of Python.
+The test asks for a document by its first sentence, which the documents that give a query then lack, of whichever split.
 """
 
 from __future__ import annotations
@@ -76,7 +69,10 @@ def documents() -> tuple[Document, ...]:
 
 @cache
 def known_items() -> tuple[KnownItem, ...]:
-    """The documents that give a query, by name."""
+    """The documents that give a query, by name: those with enough words in the first sentence and in the rest.
+
+    No other docstring has the same sentence or the same rest, so that a question has one answer and one split.
+    """
     parts = {document.id: divide(document.text) for document in documents()}
     sentences = Counter(_normalized(sentence) for sentence, _ in parts.values())
     rests = Counter(_normalized(rest) for _, rest in parts.values())
@@ -91,7 +87,10 @@ def known_items() -> tuple[KnownItem, ...]:
 
 
 def known_item_documents() -> Iterator[Document]:
-    """All documents as the known-item test has them: without titles, those that give a query without its sentence."""
+    """All documents as the test has them: those that give a query without its sentence, none with a title.
+
+    A dotted name repeats words of the sentence.
+    """
     rests = {item.id: item.rest for item in known_items()}
     return (Document(document.id, rests.get(document.id, document.text)) for document in documents())
 
@@ -107,7 +106,7 @@ def judgments(split: str) -> Iterator[Qrel]:
 
 
 def split_of(name: str) -> str:
-    """The split of a dotted name, by its hash.
+    """The split of a dotted name, by its hash: the same in every version of Python.
 
     >>> split_of("json.dumps"), split_of("json.loads")
     ('train', 'test')

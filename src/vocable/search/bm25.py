@@ -3,16 +3,6 @@
 bm25s computes the weight of every term in every document when it indexes, so that a score is a dot product with the
 counts of the query's terms.
 
-RM3 expands a query with the words of the documents that BM25 finds first (Lavrenko and Croft 2001; Abdul-Jaleel et al.
-2004). For a query Q, the `fb_docs` first documents D that BM25 finds for it, and a word w,
-
-    RM1(w)      = sum over D of P(w|D) score(Q, D) / sum over D of score(Q, D),   P(w|D) = tf(w, D) / |D|
-    weight(w|Q) = a tf(w, Q) / |Q| + (1 - a) RM1'(w),                             a = `original_query_weight`
-
-where RM1' is RM1 of its `fb_terms` most probable words, made to sum to 1 again, and |D| and |Q| count stemmed words.
-BM25's score stands for the probability that a document gives the query, as in Anserini, whose defaults these are;
-Anserini also drops words that a tenth of the documents have, and cuts each document to its most frequent ones.
-
 Shapes: n documents, q queries, v stemmed words, k results.
 """
 
@@ -87,18 +77,12 @@ class BM25Index(ExactIndex):
         return super().header() | {"settings": self.settings}
 
     def search(
-        self,
-        queries: Sequence[str] | csr_array,
-        k: int = 10,
-        *,
-        minimum_match: float = 0.0,
-        threads: int | None = None,
+        self, queries: Sequence[str] | csr_array, k: int = 10, *, minimum_match: float = 0.0, threads: int | None = None
     ) -> Ranking:
         """The k best documents for each of q queries; a document that shares no term is never a hit.
 
         `queries` are texts, or weights [q, v] of the vocabulary's terms, such as those of an expansion.
         """
-        check_texts(queries, "queries")
         vectors = queries if isinstance(queries, csr_array) else self.query_vectors(queries)
         return super().search(vectors, k, minimum_match=minimum_match, threads=threads)
 
@@ -122,7 +106,7 @@ class BM25Index(ExactIndex):
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray], header: dict[str, Any], place: str) -> Self:
-        """The index that `arrays` and `header` describe; raises `VectorsError`, naming `place`, if they do not fit."""
+        """As `ExactIndex.from_arrays`."""
         if "terms_offsets" not in arrays or "terms_bytes" not in arrays or not isinstance(header.get("settings"), dict):
             raise VectorsError(f"{place}: the index is not complete")
         index = super().from_arrays(arrays, header, place)
@@ -164,6 +148,16 @@ def _stemmer(language: str | None) -> Any:
 class RM3:
     """BM25 whose queries are expanded by feedback; `index.search` takes what `expand` gives.
 
+    A query gets words of the documents that BM25 finds first (Lavrenko and Croft 2001; Abdul-Jaleel et al. 2004). For a
+    query Q, the `fb_docs` first documents D that BM25 finds for it, and a word w,
+
+        RM1(w)      = sum over D of P(w|D) score(Q, D) / sum over D of score(Q, D),   P(w|D) = tf(w, D) / |D|
+        weight(w|Q) = a tf(w, Q) / |Q| + (1 - a) RM1'(w),                             a = `original_query_weight`
+
+    where RM1' is RM1 of its `fb_terms` most probable words, made to sum to 1 again; |D| and |Q| count stemmed words.
+    BM25's score stands for the probability that a document gives the query, as in Anserini, whose defaults these are;
+    Anserini also drops words that a tenth of the documents have, and cuts each document to its most frequent ones.
+
     >>> texts = ["cats sleep", "cats purr", "owls hoot at night"]
     >>> rm3 = RM3(BM25Index(texts), texts, fb_docs=2, fb_terms=2)
     >>> expanded = rm3.expand(["cat"])
@@ -203,14 +197,11 @@ class RM3:
         Words that no document has drop out, and a query that finds nothing gets no other words. Of equally probable
         words those with the lower columns are taken. `advance` is called with the number of queries done.
         """
-        check_texts(texts)
         queries = self.index.query_vectors(texts)
         ranking = self.index.search(queries, self._documents)
         hits = ranking.rows >= 0
-        starts = np.cumsum([0, *hits.sum(axis=1)])
-        scores = csr_array(
-            (ranking.scores[hits], ranking.rows[hits], starts), shape=(len(ranking), self._counts.shape[0])
-        )
+        parts = ranking.scores[hits], ranking.rows[hits], np.cumsum([0, *hits.sum(axis=1)])
+        scores = csr_array(parts, shape=(len(ranking), len(self.index)))
         relevance = _shares(scores) @ _shares(self._counts)
         original, feedback = _shares(queries), _shares(prune(relevance, self._terms))
         mixed = self._share * original + (1 - self._share) * feedback

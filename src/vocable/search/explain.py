@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -115,13 +115,8 @@ def explain(
 ) -> Explanation:
     """Take the score of a query and a document apart.
 
-    Args:
-        query_vector: [1, v].
-        document_vector: [1, v].
-        names: the v terms by column.
-        query_tokens: the terms that stand in the query.
-        document_tokens: the terms that stand in the document.
-        wacky: the terms whose expansions are marked, such as `vocable.analysis.removal` reads.
+    The vectors are [1, v]; `names` are the v terms by column, `query_tokens` and `document_tokens` those that stand in
+    each text, `wacky` those whose expansions are marked, such as `vocable.analysis.removal` reads.
 
     >>> query, document = csr_array(np.array([[1.0, 2.0, 0.0]])), csr_array(np.array([[3.0, 0.5, 9.0]]))
     >>> explained = explain(query, document, ["list", "array", "set"], ["list"], ["list", "set"])
@@ -146,14 +141,6 @@ def explain(
     return Explanation(score, tuple(matches))
 
 
-@overload
-def explain_texts(
-    model: SparseEncoder, query: str, document: str, wacky: Collection[str] | None = None
-) -> Explanation: ...
-@overload
-def explain_texts(
-    model: SparseEncoder, query: str, document: None = None, wacky: Collection[str] | None = None
-) -> Expansion: ...
 def explain_texts(
     model: SparseEncoder, query: str, document: str | None = None, wacky: Collection[str] | None = None
 ) -> Explanation | Expansion:
@@ -168,23 +155,13 @@ def explain_texts(
 
 
 def expansion(
-    vector: csr_array,
-    names: Sequence[str],
-    tokens: Collection[str],
-    k: int = 20,
-    wacky: Collection[str] | None = None,
+    vector: csr_array, names: Sequence[str], tokens: Collection[str], k: int = 20, wacky: Collection[str] | None = None
 ) -> Expansion:
-    """The k heaviest terms of a vector [1, v].
-
-    `names` are the v terms by column, `tokens` those that stand in the text, `wacky` those whose expansions are marked.
+    """The k heaviest terms of a vector [1, v], of which `tokens` stand in the text; `names`, `wacky` as in `explain`.
 
     >>> expanded = expansion(csr_array(np.array([[1.0, 2.0, 0.0]])), ["list", "array", "set"], ["list"])
     >>> [(term.term, term.weight, term.in_text) for term in expanded.terms]
     [('array', 2.0, False), ('list', 1.0, True)]
-
-    Raises:
-        VectorsError: the vector is not one row of as many terms as there are names.
-        ArgumentError: k is below 1.
     """
     if k < 1:
         raise ArgumentError(f"k must be at least 1, not {k}")
