@@ -21,16 +21,17 @@ from scipy.sparse import csc_array, csr_array
 
 from vocable.errors import ArgumentError, VectorsError
 from vocable.search import exact_kernels as kernels
-from vocable.search.index import About
+from vocable.search.index import About, Index
 from vocable.search.ranking import Ranking, best
 from vocable.storage import Ids, load_arrays, save_arrays, strings_from_arrays, strings_to_arrays
 from vocable.vectors import VectorsMeta, as_vectors
 
 
-class ExactIndex:
+class ExactIndex(Index):
     """Postings of n document vectors, searched exhaustively; ties are broken by id (by row without ids)."""
 
     about = About("exact", exact=True)
+    ids: Ids | None
 
     def __init__(self, vectors: csr_array, ids: Sequence[str] | None = None, meta: VectorsMeta | None = None) -> None:
         """Index `vectors` [n, v]; `ids` are the documents' names by row, `meta` says what made the vectors.
@@ -63,10 +64,7 @@ class ExactIndex:
         return np.diff(self._postings[0])
 
     def get(self, rows: Sequence[int] | np.ndarray | None = None) -> csr_array:
-        """The stored vectors of the documents in `rows`, csr_array [m, v]; of all n by default.
-
-        Raises `ArgumentError` for a row that is none of the n.
-        """
+        """As `Index.get`; raises `ArgumentError` for a row that is none of the n."""
         (n, v), (starts, documents, weights) = self.shape, self._postings
         if rows is not None and len(rows) and not 0 <= min(rows) <= max(rows) < n:
             raise ArgumentError(f"rows must lie between 0 and {n - 1}, not {min(rows)} to {max(rows)}")
@@ -138,20 +136,6 @@ class ExactIndex:
         trust. Raises `VectorsError` if the folder is not an index, or is damaged or cut short.
         """
         return cls.from_arrays(*load_arrays(folder, cls.about.engine, verify=verify), str(folder))
-
-    def add(self, vectors: csr_array, ids: Sequence[str]) -> None:
-        """Raise `ArgumentError`: the index is built once, whole."""
-        raise ArgumentError(f"the {self.about.engine} index cannot change: build it anew")
-
-    def delete(self, ids: Sequence[str]) -> None:
-        """Raise `ArgumentError`: the index is built once, whole."""
-        raise ArgumentError(f"the {self.about.engine} index cannot change: build it anew")
-
-    def commit(self) -> None:
-        """Do nothing: what is there is there."""
-
-    def close(self) -> None:
-        """Do nothing: the memory goes with the object."""
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The index as arrays to store, together with `header`."""

@@ -1,9 +1,8 @@
 """The protocol of a searchable index, and how an index on disk finds its engine.
 
 An engine is one module of `vocable.search`, named as the engine, with a class that implements `Index` and stands there
-as `ENGINE`. The folder of an index says its engine as `kind` (`vocable.storage.save_arrays`); an index that lives in a
-server is named by an address whose scheme begins with the engine, as `qdrant+http://host:6333/name`. Nothing else lists
-the engines, so that another one is another file.
+as `ENGINE`. The folder of an index says its engine as `kind`; an index that lives in a server is named by an address
+whose scheme begins with the engine, as `qdrant+http://host:6333/name`.
 
 Letters: n documents, m of them, q queries, v output vocabulary, k results.
 """
@@ -21,7 +20,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from scipy.sparse import csr_array
 
-from vocable.errors import VectorsError
+from vocable.errors import ArgumentError, VectorsError
 from vocable.search.ranking import Ranking
 from vocable.storage import read_header
 from vocable.vectors import VectorsMeta
@@ -29,22 +28,16 @@ from vocable.vectors import VectorsMeta
 
 @dataclass(frozen=True)
 class About:
-    """What an engine promises.
-
-    `exact`: it finds the k best, not most of them. `precision`: of the stored weights, a NumPy type or what comes near.
-    `max_nonzeros`: terms of a document that it stores at most, `max_terms`: terms of a query that it takes at most,
-    None without a limit. `durable`: what `commit` returned from outlasts a loss of power. `filters`: a search can be
-    limited to some documents. `mutable`: documents can be added and deleted.
-    """
+    """What an engine promises."""
 
     engine: str
-    exact: bool
-    precision: str = "float32"
-    max_nonzeros: int | None = None
-    max_terms: int | None = None
-    durable: bool = False
-    filters: bool = False
-    mutable: bool = False
+    exact: bool  # it finds the k best, not most of them
+    precision: str = "float32"  # of the stored weights: a NumPy type or what comes near
+    max_nonzeros: int | None = None  # terms of a document that it stores at most
+    max_terms: int | None = None  # terms of a query that it takes at most
+    durable: bool = False  # what `commit` returned from outlasts a loss of power
+    filters: bool = False  # a search can be limited to some documents
+    mutable: bool = False  # documents can be added and deleted
 
 
 @runtime_checkable
@@ -54,17 +47,9 @@ class Index(Protocol):
     Ties are broken by id, by row without ids; a document that shares no term with a query is never a hit.
     """
 
-    @property
-    def about(self) -> About:
-        """What the engine promises."""
-
-    @property
-    def ids(self) -> Sequence[str] | None:
-        """The n document ids by row, if there are any."""
-
-    @property
-    def meta(self) -> VectorsMeta | None:
-        """What made the vectors, where the index says so."""
+    about: About
+    ids: Sequence[str] | None  # the n documents' by row, if they have any
+    meta: VectorsMeta | None  # what made the vectors, where the index says so
 
     @property
     def document_frequency(self) -> np.ndarray:
@@ -89,15 +74,19 @@ class Index(Protocol):
 
     def add(self, vectors: csr_array, ids: Sequence[str]) -> None:
         """Add documents [m, v]; one whose id is there already is replaced."""
+        raise ArgumentError(f"the {self.about.engine} index cannot change: build it anew")
 
     def delete(self, ids: Sequence[str]) -> None:
         """Delete documents."""
+        raise ArgumentError(f"the {self.about.engine} index cannot change: build it anew")
 
     def commit(self) -> None:
         """Make what was added and deleted visible and, where the engine is durable, lasting."""
+        return
 
     def close(self) -> None:
         """Give back what the index holds: connections, files, memory."""
+        return
 
 
 def engines() -> Iterator[tuple[str, Any]]:
