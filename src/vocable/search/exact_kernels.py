@@ -9,6 +9,7 @@ Shapes: n documents, q queries, v output vocabulary, k results, c candidates, m 
 from __future__ import annotations
 
 from collections.abc import Callable
+from heapq import heappop, heappush, heapreplace
 from typing import Any, TypeVar, cast
 
 import numba
@@ -44,13 +45,14 @@ def search(postings: Sparse, n: int, queries: Sparse, needed: np.ndarray, rows: 
         terms = query_terms[query_starts[q] : query_starts[q + 1]]
         term_weights = query_weights[query_starts[q] : query_starts[q + 1]]
         cursors = starts[terms]
-        held = 0
+        heap = [(np.float32(0), 0)]
+        heap.clear()
         for base in range(0, n, WINDOW):
             limit = min(base + WINDOW, n)
             for j in range(len(terms)):
                 weight, start, end = term_weights[j], cursors[j], starts[terms[j] + 1]
                 if limit < n:
-                    end = _first_beyond(documents, start, end, limit)
+                    end = start + np.searchsorted(documents[start:end], limit)
                 for p in range(start, end):
                     window[documents[p] - base] += weight * weights[p]
                 if needed[q] > 1:
@@ -63,11 +65,11 @@ def search(postings: Sparse, n: int, queries: Sparse, needed: np.ndarray, rows: 
                     if matched[i] < needed[q]:
                         window[i] = 0
                     matched[i] = 0
-            held = _collect(window, width, base, rows[q], scores[q], held)
+            _collect(window, width, base, heap, k)
             window[:width] = 0
-        if held < k:
-            _heapify(scores[q, :held], rows[q, :held])
-        _sort(scores[q, :held], rows[q, :held])
+        for position in range(len(heap) - 1, -1, -1):  # the worst comes first
+            score, row = heappop(heap)
+            scores[q, position], rows[q, position] = score, -row
 
 
 @compiled
@@ -94,7 +96,7 @@ def find_postings(postings: Sparse, chosen: np.ndarray, found: np.ndarray) -> No
     starts, documents, _ = postings
     for m in range(len(chosen)):
         for t in range(len(starts) - 1):
-            p = _first_beyond(documents, starts[t], starts[t + 1], chosen[m])
+            p = starts[t] + np.searchsorted(documents[starts[t] : starts[t + 1]], chosen[m])
             if p < starts[t + 1] and documents[p] == chosen[m]:
                 found[m, t] = p
 
@@ -122,25 +124,12 @@ def rescore(documents: Sparse, v: int, queries: Sparse, rows: np.ndarray, scores
 
 
 @compiled
-def _first_beyond(documents: np.ndarray, low: int, high: int, limit: int) -> int:
-    """The first position from `low` to `high` whose document is not below `limit`."""
-    while low < high:
-        middle = (low + high) >> 1
-        if documents[middle] < limit:
-            low = middle + 1
-        else:
-            high = middle
-    return low
+def _collect(window: np.ndarray, width: int, base: int, heap: list[tuple[float, int]], k: int) -> None:
+    """Take what beats the worst of the k best into the `heap` of (score, -document), which has the worst in front.
 
-
-@compiled
-def _collect(window: np.ndarray, width: int, base: int, rows: np.ndarray, scores: np.ndarray, held: int) -> int:
-    """Take what beats the worst of the k best into `rows` and `scores` [k]; gives how many of them are filled now.
-
-    Full, they are a heap with the worst in front. Documents come in ascending order, so an equal score never beats.
+    Documents come in ascending order, so an equal score never beats.
     """
-    k = len(rows)
-    threshold = scores[0] if held == k else np.float32(0)
+    threshold = heap[0][0] if len(heap) == k else np.float32(0)
     for start in range(0, width, BLOCK):
         promising = False
         for i in range(start, start + BLOCK):  # no branch: many comparisons in one instruction
@@ -150,49 +139,9 @@ def _collect(window: np.ndarray, width: int, base: int, rows: np.ndarray, scores
         for i in range(start, start + BLOCK):
             if window[i] <= threshold:
                 continue
-            if held < k:
-                rows[held], scores[held] = base + i, window[i]
-                held += 1
-                if held == k:
-                    _heapify(scores, rows)
+            if len(heap) < k:
+                heappush(heap, (window[i], -(base + i)))
             else:
-                rows[0], scores[0] = base + i, window[i]
-                _sink(scores, rows, 0)
-            if held == k:
-                threshold = scores[0]
-    return held
-
-
-@compiled
-def _heapify(scores: np.ndarray, rows: np.ndarray) -> None:
-    for position in range(len(scores) // 2 - 1, -1, -1):
-        _sink(scores, rows, position)
-
-
-@compiled
-def _sort(scores: np.ndarray, rows: np.ndarray) -> None:
-    """Turn the heap into a list, best first: the worst moves to the end, again and again."""
-    for last in range(len(scores) - 1, 0, -1):
-        scores[0], scores[last] = scores[last], scores[0]
-        rows[0], rows[last] = rows[last], rows[0]
-        _sink(scores[:last], rows[:last], 0)
-
-
-@compiled
-def _sink(scores: np.ndarray, rows: np.ndarray, position: int) -> None:
-    """Move the entry at `position` down the heap until none below it is worse (a lower score, or a later document)."""
-    score, row, size = scores[position], rows[position], len(scores)
-    while True:
-        child = 2 * position + 1
-        if child >= size:
-            break
-        other = child + 1
-        if other < size and (
-            scores[other] < scores[child] or (scores[other] == scores[child] and rows[other] > rows[child])
-        ):
-            child = other
-        if score < scores[child] or (score == scores[child] and row > rows[child]):
-            break
-        scores[position], rows[position] = scores[child], rows[child]
-        position = child
-    scores[position], rows[position] = score, row
+                heapreplace(heap, (window[i], -(base + i)))
+            if len(heap) == k:
+                threshold = heap[0][0]
