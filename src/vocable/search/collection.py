@@ -31,6 +31,7 @@ from vocable.encoder.load import load
 from vocable.encoder.stream import (
     PROGRESS,
     TEXT_SCHEMA,
+    EncodedCorpus,
     StreamProgress,
     describe,
     encode_stream,
@@ -56,7 +57,6 @@ from vocable.storage import (
     resumable,
     write_record,
 )
-from vocable.tables import counted
 from vocable.vectors import Sources, StoredVectors, holds_vectors, prune, read_vectors
 
 FUSED_DEPTH = 100  # hits that each side of a hybrid search gives at least
@@ -75,8 +75,7 @@ class Collection:
     postings: Index
     texts: pa.Table
     bm25: BM25Index | None
-    built: StreamProgress
-    bad: BadLines | None = None
+    built: EncodedCorpus
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -85,28 +84,11 @@ class Collection:
         return f"Collection({str(self.folder)!r}, {len(self):,} documents, model={self.model!r})"
 
     def __str__(self) -> str:
-        figures = self.to_json()
-        lines = [f"{self.folder}: {counted(self.built.texts, 'text')}, {figures['texts_per_second']:,.0f} texts/s"]
-        if self.built.truncated:
-            lines.append(f"{self.built.truncated:,} cut at the model's length")
-        if self.built.empty:
-            lines.append(f"{self.built.empty:,} without an active term")
-        if self.bad is not None and self.bad.count:
-            lines.append(f"{self.bad.count:,} bad lines left out, the first: {self.bad.first}")
-        return "\n".join([*lines, f'search it: vocable search {self.folder} "your question"'])
+        return f'{self.folder}: {self.built}\nsearch it: vocable search {self.folder} "your question"'
 
     def to_json(self) -> dict[str, Any]:
         """How it was built, as JSON values."""
-        built = self.built
-        return {
-            "output": str(self.folder),
-            "texts": built.texts,
-            "seconds": built.seconds,
-            "texts_per_second": built.texts / built.seconds if built.seconds else 0.0,
-            "truncated": built.truncated,
-            "empty": built.empty,
-            "bad_lines": 0 if self.bad is None else self.bad.count,
-        }
+        return {"output": str(self.folder), **self.built.to_json()}
 
     def document(self, row: int) -> Document:
         """The document in a row of the index."""
@@ -127,9 +109,7 @@ class Collection:
     ) -> TextEncoder:
         """`model`, by default the collection's own, made ready for queries, which are cut as in `vocable.prune`.
 
-        Raises:
-            VectorsError: it has another vocabulary than the index.
-            ArgumentError: a limit out of its range.
+        Raises `VectorsError` if it has another vocabulary than the index.
         """
         encoder = TextEncoder(model or self.loaded_model, "query", top_k=top_k, min_weight=min_weight, mass=mass)
         meta = self.postings.meta
@@ -223,15 +203,10 @@ def build_collection(
     model: str,
     source: str = "",
     bm25: bool = False,
-    title: str = "index",
-    total: int | None = None,
 ) -> StreamProgress:
     """Encode `documents` and make them searchable in `folder`; a killed call goes on when it is repeated.
 
     Arguments and errors are those of `encode_stream`; `bm25` also builds the lexical index, for hybrid search.
-
-    Raises:
-        ArgumentError: there is no document.
     """
     folder = Path(folder)
     settings = stream_settings(encoder, describe(encoder, model), source, keep_texts=True) | {"bm25": bm25}
@@ -239,9 +214,7 @@ def build_collection(
         return read_progress(folder)
     with resumable(folder, settings) as work:
         encoded = work / "encoded"
-        done = encode_stream(
-            encoder, documents, encoded, model=model, source=source, keep_texts=True, title=title, total=total
-        )
+        done = encode_stream(encoder, documents, encoded, model=model, source=source, keep_texts=True, title="index")
         if not done.texts:
             shutil.rmtree(work)
             raise ArgumentError(f"{source or 'the corpus'} has no documents")
@@ -316,7 +289,10 @@ def open_index(source: str | PathLike[str], bad: BadLines | None = None) -> Coll
     bm25 = BM25Index.load(folder / "bm25") if lexical else None
     if len(postings) != len(texts):
         raise VectorsError(f"{folder}: the index is damaged: {len(postings)} vectors for {len(texts)} texts")
-    return Collection(folder, model, corpus, postings, texts, bm25, read_progress(folder), bad)
+    done, length = read_progress(folder), postings.meta.max_length if postings.meta else 0
+    left_out = (0, "") if bad is None else (bad.count, bad.first or "")
+    built = EncodedCorpus(done.texts, done.seconds, done.truncated, done.empty, length or None, *left_out)
+    return Collection(folder, model, corpus, postings, texts, bm25, built)
 
 
 def _read_texts(path: Path) -> pa.Table:
