@@ -42,7 +42,7 @@ PUBLIC_NAME = {"posix": "os", "nt": "os", "_thread": "threading"}  # C modules w
 SIGNATURE = re.compile(r"([\w.]+\([^\n]*\)([ \t]*(-+>|=)[^\n]*)?\s*(\n|$))+")
 SENTENCE_END = re.compile(r"(?<!\be\.g)(?<!\bi\.e)(?<!\bvs)(?<!\betc)[.!?][\"')]*(?=\s|$)")
 
-Named = tuple[str, str]  # a dotted name and its cleaned docstring
+Named = tuple[str, object]  # a dotted name and what may be its docstring
 
 
 class KnownItem(NamedTuple):
@@ -59,7 +59,8 @@ def documents() -> tuple[Document, ...]:
     """All documents, whole, by name."""
     found: dict[str, str] = {}
     texts: set[str] = set()
-    for name, text in (*_parsed(), *_imported()):
+    for name, docstring in (*_parsed(), *_imported()):
+        text = cleandoc(docstring).strip() if isinstance(docstring, str) else ""
         key = _normalized(text)
         if divide(text)[0] and name not in found and key not in texts:
             found[name] = text
@@ -162,7 +163,7 @@ def _parsed() -> Iterator[Named]:
             # What a private module of a package defines is the package's: `pathlib._local.Path` is `pathlib.Path`.
             name = ".".join(filter(_is_public, parts))
             if parts[-1] == "__init__" or all(map(_is_public, parts)):
-                yield from _of_node(name, tree)
+                yield name, ast.get_docstring(tree, clean=False)
             yield from _of_body(name, tree.body)
 
 
@@ -170,22 +171,15 @@ def _of_body(prefix: str, body: Iterable[ast.stmt]) -> Iterator[Named]:
     for node in body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and _is_public(node.name):
             name = f"{prefix}.{node.name}"
-            yield from _of_node(name, node)
+            yield name, ast.get_docstring(node, clean=False)
             if isinstance(node, ast.ClassDef):
                 yield from _of_body(name, node.body)
-
-
-def _of_node(name: str, node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Named]:
-    text = ast.get_docstring(node, clean=True)
-    if text:
-        yield name, text.strip()
 
 
 def _imported() -> Iterator[Named]:
     """The docstrings of the standard library's C modules."""
     for module_name in sorted(sys.stdlib_module_names - LEFT_OUT):
-        stripped = module_name.lstrip("_")
-        name = PUBLIC_NAME.get(module_name, stripped)
+        name = PUBLIC_NAME.get(module_name, module_name.lstrip("_"))
         if name not in sys.stdlib_module_names or module_name.startswith(("_test", "_xx")) or not _is_c(module_name):
             continue
         with warnings.catch_warnings():
@@ -209,20 +203,14 @@ def _is_c(module_name: str) -> bool:
 
 def _of_module(name: str, module: ModuleType) -> Iterator[Named]:
     if name == module.__name__:
-        yield from _of_object(name, module)
+        yield name, module.__doc__
     attributes = vars(module)
     for attribute in sorted(attributes):
         value = attributes.get(f"__{attribute}__", attributes[attribute])  # sys.excepthook may have been replaced
         if not _is_public(attribute) or isfunction(value) or not (isclass(value) or isroutine(value)):
             continue
-        yield from _of_object(f"{name}.{attribute}", value)
+        yield f"{name}.{attribute}", value.__doc__
         if isclass(value):
             for member, inner in sorted(vars(value).items()):
                 if _is_public(member) and isroutine(inner):
-                    yield from _of_object(f"{name}.{attribute}.{member}", inner)
-
-
-def _of_object(name: str, value: object) -> Iterator[Named]:
-    text = getattr(value, "__doc__", None)
-    if isinstance(text, str) and text.strip():
-        yield name, cleandoc(text).strip()
+                    yield f"{name}.{attribute}.{member}", inner.__doc__
