@@ -21,25 +21,16 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vocable.adapt.alignment import Matched, align
 from vocable.adapt.rescale import best_factor
-from vocable.adapt.statistics import (
-    BUILT_IN,
-    RULES,
-    Start,
-    anisotropy,
-    measure_start,
-    probe_texts,
-    repair_command,
-    row_norms,
-)
+from vocable.adapt.statistics import RULES, Start, anisotropy, measure_start, probe_texts, repair_command, row_norms
 from vocable.adapt.vocabulary import ACCENTS, CASES, fragmentation, redundancy, tells_apart
 from vocable.encoder.fuse import plain_decoder, splade_modules
 from vocable.encoder.load import load, load_tokenizer
 from vocable.encoder.output_vocabulary import output_layer
 from vocable.encoder.provenance import provenance
 from vocable.errors import ArgumentError, ModelError
-from vocable.tables import short
+from vocable.tables import WIDTH, short
 
-WIDTH = 80
+BUILT_IN = "pydocs:"  # at hand everywhere; English about programming, no substitute for the texts to be searched
 TARGET = "bert-base-uncased"  # that of Geng and Yang 2026
 
 

@@ -309,7 +309,6 @@ def _vectors(
     return vectors, above, len(hidden) * len(weight)
 
 
-BUILT_IN = "pydocs:"  # at hand everywhere; English about programming, no substitute for the texts to be searched
 TEXTS = 128  # each makes a query and a document: four batches of 32
 READ = 4096  # texts of a place, among which the probe is chosen
 

@@ -72,6 +72,8 @@ Algorithm = Literal["wordpiece", "bpe"]
 Corpus = Iterable[str] | Mapping[str, int]
 
 SPECIAL = {f"{role}_token": f"[{role.upper()}]" for role in ("pad", "unk", "cls", "sep", "mask")}
+NORMALIZER = normalizers.BertNormalizer(clean_text=True, handle_chinese_chars=True, strip_accents=True, lowercase=True)
+CUTTER = pre_tokenizers.BertPreTokenizer()  # at punctuation, and between Chinese characters
 PREFIX = "##"  # of what continues a word, in WordPiece
 ALPHABET = 1000  # characters of a WordPiece vocabulary at most, as BERT's; words with others are [UNK]
 SEEN_TWICE = 2  # a piece is worth a token if it is seen so often
@@ -159,7 +161,7 @@ def train_vocabulary(texts: Corpus, size: int, *, algorithm: Algorithm = "wordpi
     """
     if algorithm not in get_args(Algorithm):
         raise ArgumentError(f"algorithm is wordpiece or bpe, not {algorithm!r}")
-    words = _cut_words(count_words(texts))
+    words = _counts((piece, times) for word, times in count_words(texts).items() for piece in _cut(word))
     if not words:
         raise DataError("the corpus has no text to learn a vocabulary from")
     tokenizer = _wordpiece(words, size) if algorithm == "wordpiece" else _byte_pairs(words, size)
@@ -201,11 +203,7 @@ def fragmentation(tokenizer: PreTrainedTokenizerBase, texts: Corpus) -> Fragment
 
 def count_words(texts: Corpus) -> Counter[str]:
     """How often the corpus has each run of characters that are no white space."""
-    words: Counter[str] = Counter()
-    for text, times in _counted(texts):
-        for word in text.split():
-            words[word] += times
-    return words
+    return _counts((word, times) for text, times in _counted(texts) for word in text.split())
 
 
 def _counted(texts: Corpus) -> Iterator[tuple[str, int]]:
@@ -213,18 +211,17 @@ def _counted(texts: Corpus) -> Iterator[tuple[str, int]]:
     return iter(texts.items()) if isinstance(texts, Mapping) else ((text, 1) for text in texts)
 
 
-def _normalizer() -> normalizers.Normalizer:
-    return normalizers.BertNormalizer(clean_text=True, handle_chinese_chars=True, strip_accents=True, lowercase=True)
+def _counts(pairs: Iterable[tuple[str, int]]) -> Counter[str]:
+    """The sum of the numbers that each string stands with."""
+    counts: Counter[str] = Counter()
+    for item, times in pairs:
+        counts[item] += times
+    return counts
 
 
-def _cut_words(words: Mapping[str, int]) -> Counter[str]:
-    """The same words normalized, and cut at punctuation and between Chinese characters."""
-    normalizer, cutter = _normalizer(), pre_tokenizers.BertPreTokenizer()
-    cut: Counter[str] = Counter()
-    for word, times in words.items():
-        for piece, _ in cutter.pre_tokenize_str(normalizer.normalize_str(word)):
-            cut[piece] += times
-    return cut
+def _cut(word: str) -> list[str]:
+    """The pieces of a word that is normalized and cut."""
+    return [piece for piece, _ in CUTTER.pre_tokenize_str(NORMALIZER.normalize_str(word))]
 
 
 def _repeated(words: Mapping[str, int]) -> Iterator[str]:
@@ -240,10 +237,7 @@ def _wordpiece(words: Mapping[str, int], size: int) -> Tokenizer:
     The trainer breaks ties by the numbers of tokens, and numbers continuations of one character in the order of a hash
     table. Numbered beforehand, as if they were special, they leave nothing to chance.
     """
-    characters: Counter[str] = Counter()
-    for word, times in words.items():
-        for character in word:
-            characters[character] += times
+    characters = _counts((character, times) for word, times in words.items() for character in word)
     alphabet = sorted(sorted(characters, key=lambda character: (-characters[character], character))[:ALPHABET])
     continuing = {character for word in words for character in word[1:]}
     first = [*SPECIAL.values(), *alphabet, *(PREFIX + character for character in alphabet if character in continuing)]
@@ -261,8 +255,7 @@ def _wordpiece(words: Mapping[str, int], size: int) -> Tokenizer:
     )
     learner.train_from_iterator(_repeated(words), trainer)
     tokenizer = Tokenizer(models.WordPiece(learner.get_vocab(), unk_token=SPECIAL["unk_token"]))
-    tokenizer.normalizer = _normalizer()
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.normalizer, tokenizer.pre_tokenizer = NORMALIZER, CUTTER
     tokenizer.decoder = decoders.WordPiece(prefix=PREFIX)
     return tokenizer
 
@@ -273,7 +266,7 @@ def _byte_pairs(words: Mapping[str, int], size: int) -> Tokenizer:
     _check_size(size, [*SPECIAL.values(), *alphabet])
     tokenizer = Tokenizer(models.BPE())
     spelling = pre_tokenizers.ByteLevel(add_prefix_space=True, use_regex=False)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.BertPreTokenizer(), spelling])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([CUTTER, spelling])
     trainer = trainers.BpeTrainer(
         vocab_size=size,
         min_frequency=SEEN_TWICE,
@@ -282,7 +275,7 @@ def _byte_pairs(words: Mapping[str, int], size: int) -> Tokenizer:
         show_progress=False,
     )
     tokenizer.train_from_iterator(_repeated(words), trainer)
-    tokenizer.normalizer = _normalizer()
+    tokenizer.normalizer = NORMALIZER
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
 

@@ -86,7 +86,7 @@ class Answers(Sequence[Answer]):
 
     def __getitem__(self, number: Any) -> Any:  # an answer, or of a slice a list of them
         if isinstance(number, slice):
-            return [self[i] for i in range(*number.indices(len(self)))]
+            return [self[i] for i in range(len(self))[number]]
         rows, scores = self.ranking.rows[number], self.ranking.scores[number]
         stored = self.collection.postings.get(rows[rows >= 0]) if self.explained else None
         hits = []

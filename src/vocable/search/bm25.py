@@ -83,6 +83,7 @@ class BM25Index(ExactIndex):
 
         `queries` are texts, or weights [q, v] of the vocabulary's terms, such as those of an expansion.
         """
+        check_texts(queries, "queries")
         vectors = queries if isinstance(queries, csr_array) else self.query_vectors(queries)
         return super().search(vectors, k, minimum_match=minimum_match, threads=threads)
 

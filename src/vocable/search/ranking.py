@@ -116,9 +116,8 @@ def _tie_order(rows: np.ndarray, ids: Sequence[str] | None) -> np.ndarray:
     if ids is None:
         return rows
     distinct, position = np.unique(rows, return_inverse=True)
-    names = ["" if row < 0 else ids[row] for row in distinct.tolist()]
-    ranks = np.empty(len(names), dtype=np.int64)
-    ranks[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
+    names = np.array(["" if row < 0 else ids[row] for row in distinct.tolist()], dtype=object)
+    _, ranks = np.unique(names, return_inverse=True)
     order: np.ndarray = ranks[position.reshape(rows.shape)]
     return order
 
