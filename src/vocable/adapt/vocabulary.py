@@ -165,6 +165,7 @@ def train_vocabulary(texts: Corpus, size: int, *, algorithm: Algorithm = "wordpi
     if not words:
         raise DataError("the corpus has no text to learn a vocabulary from")
     tokenizer = _wordpiece(words, size) if algorithm == "wordpiece" else _byte_pairs(words, size)
+    tokenizer.normalizer = NORMALIZER
     found = tokenizer.get_vocab_size()
     if found < size:
         raise DataError(f"the corpus gives a vocabulary of {found:,} tokens, not {size:,}: add texts or ask for fewer")
@@ -241,45 +242,30 @@ def _wordpiece(words: Mapping[str, int], size: int) -> Tokenizer:
     alphabet = sorted(sorted(characters, key=lambda character: (-characters[character], character))[:ALPHABET])
     continuing = {character for word in words for character in word[1:]}
     first = [*SPECIAL.values(), *alphabet, *(PREFIX + character for character in alphabet if character in continuing)]
-    _check_size(size, first)
     learner = Tokenizer(models.WordPiece(unk_token=SPECIAL["unk_token"]))
     learner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=size,
-        min_frequency=SEEN_TWICE,
-        special_tokens=first,
-        initial_alphabet=alphabet,
-        limit_alphabet=len(alphabet),
-        continuing_subword_prefix=PREFIX,
-        show_progress=False,
-    )
+    told = _trainer_settings(size, first, alphabet)
+    trainer = trainers.WordPieceTrainer(**told, limit_alphabet=len(alphabet), continuing_subword_prefix=PREFIX)
     learner.train_from_iterator(_repeated(words), trainer)
     tokenizer = Tokenizer(models.WordPiece(learner.get_vocab(), unk_token=SPECIAL["unk_token"]))
-    tokenizer.normalizer, tokenizer.pre_tokenizer = NORMALIZER, CUTTER
+    tokenizer.pre_tokenizer = CUTTER
     tokenizer.decoder = decoders.WordPiece(prefix=PREFIX)
     return tokenizer
 
 
 def _byte_pairs(words: Mapping[str, int], size: int) -> Tokenizer:
     """Byte-level BPE over whole words of BERT's; nothing in the library's trainer for it is left to chance."""
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    _check_size(size, [*SPECIAL.values(), *alphabet])
     tokenizer = Tokenizer(models.BPE())
     spelling = pre_tokenizers.ByteLevel(add_prefix_space=True, use_regex=False)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([CUTTER, spelling])
-    trainer = trainers.BpeTrainer(
-        vocab_size=size,
-        min_frequency=SEEN_TWICE,
-        special_tokens=list(SPECIAL.values()),
-        initial_alphabet=alphabet,
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(_repeated(words), trainer)
-    tokenizer.normalizer = NORMALIZER
+    told = _trainer_settings(size, list(SPECIAL.values()), pre_tokenizers.ByteLevel.alphabet())
+    tokenizer.train_from_iterator(_repeated(words), trainers.BpeTrainer(**told))
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
 
 
-def _check_size(size: int, first: list[str]) -> None:
-    if size < len(first):
-        raise ArgumentError(f"a vocabulary of {size:,} tokens is too small: {len(first):,} are special or characters")
+def _trainer_settings(size: int, special: list[str], alphabet: list[str]) -> dict[str, Any]:
+    if size < (least := len({*special, *alphabet})):
+        raise ArgumentError(f"a vocabulary of {size:,} tokens is too small: {least:,} are special or characters")
+    tokens = {"vocab_size": size, "special_tokens": special, "initial_alphabet": alphabet}
+    return tokens | {"min_frequency": SEEN_TWICE, "show_progress": False}

@@ -124,7 +124,7 @@ def rescore(documents: Sparse, v: int, queries: Sparse, rows: np.ndarray, scores
 
 
 @compiled
-def _collect(window: np.ndarray, width: int, base: int, heap: list[tuple[float, int]], k: int) -> None:
+def _collect(window: np.ndarray, width: int, base: int, heap: list[tuple[np.float32, int]], k: int) -> None:
     """Take what beats the worst of the k best into the `heap` of (score, -document), which has the worst in front.
 
     Documents come in ascending order, so an equal score never beats.
