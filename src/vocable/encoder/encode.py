@@ -8,7 +8,6 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 from sentence_transformers import SparseEncoder
 from sentence_transformers.base.modules import Transformer
@@ -49,9 +48,6 @@ class TextEncoder:
     """A model made ready for encoding one role: its number type, route, prompt and length are settled once.
 
     `truncated` counts the texts that were longer than `max_length` tokens and lost their end.
-
-    Raises:
-        ArgumentError: an unknown role or dtype, or another argument out of its range.
     """
 
     def __init__(
@@ -106,10 +102,13 @@ class TextEncoder:
             self.truncated += int((lengths > self.max_length).sum())
             lengths = np.minimum(lengths, self.max_length)
         order = np.argsort(-lengths, kind="stable")
-        rows = []
-        for batch in _batches(order, lengths, self._batch_tokens):
+        rows, start = [], 0
+        while start < len(order):  # the longest first, and no batch of more than so many tokens (a single text may)
+            size = max(1, self._batch_tokens // max(1, int(lengths[order[start]])))
+            batch = order[start : start + size]
             rows.append(self._encode_batch([texts[i] for i in batch]))
             advance(len(batch))
+            start += size
         stacked = csr_array(vstack(rows, format="csr"))
         return stacked[np.argsort(order)]
 
@@ -160,16 +159,6 @@ def _max_length(model: SparseEncoder, role: Role, override: int | None) -> int |
         raise ArgumentError(f"max_length must be at most {longest}, the positions of this model, not {override}")
     own: int | None = override or (first.query_length if role == "query" else first.document_length)
     return own or first.max_seq_length
-
-
-def _batches(order: NDArray[np.int64], lengths: NDArray[np.int64], budget: int) -> list[NDArray[np.int64]]:
-    """Cut the texts, longest first, so that no batch has more than `budget` tokens (a single text may)."""
-    batches, start = [], 0
-    while start < len(order):
-        size = max(1, budget // max(1, int(lengths[order[start]])))
-        batches.append(order[start : start + size])
-        start += size
-    return batches
 
 
 def _to_csr(pooled: Tensor) -> csr_array:

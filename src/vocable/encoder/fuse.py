@@ -72,12 +72,9 @@ def copy_with(
 
     They are taken as they are, not copied. A model with an output vocabulary is saved with its terms from then on.
     """
-    old, memo = parts(model), {}
-    if mlm is not None:
-        memo[id(old.mlm)] = mlm
-    if tokenizer is not None:
-        memo[id(old.tokenizer)] = tokenizer
-    made = copy.deepcopy(model, memo)
+    old = parts(model)
+    replaced = (old.mlm, mlm), (old.tokenizer, tokenizer)
+    made = copy.deepcopy(model, {id(part): given for part, given in replaced if given is not None})
     transformer = made[0]
     if output_vocabulary(transformer.auto_model) is not None:
         transformer.__class__ = OutputVocabularyTransformer

@@ -123,29 +123,23 @@ def logits_where(wanted: Tensor, hidden: Tensor, weight: Tensor, bias: Tensor | 
 
 
 def _quantized_weight(weight: Tensor) -> _Quantized:
-    """The decoder's rows as integers, made once for every state of the weights."""
+    """The decoder's rows as integers with a scale each, made once for every state of the weights."""
     # What tells one state of the weights from another: torch's count of changes, and a number out of every row. The
     # count alone is blind to changes by way of `weight.data`, as adapters, optimizers and `Module.to` make them.
     sample = weight.detach().reshape(-1)[:: weight.shape[1] - 1]
     state = torch.cat([sample, sample.new_tensor([0 if weight.is_inference() else weight._version])])
     found: tuple[Tensor, _Quantized] | None = _weights.get(weight)
     if found is None or not torch.equal(found[0], state):
-        found = _weights[weight] = state, _quantize_by_parts(weight)
+        # On the way a number takes 16 bytes, in the end one: hence a part at a time. The result is allocated before the
+        # parts: pieces of it between theirs would leave holes too small to be used again.
+        lengths = weight.new_empty(3, len(weight), dtype=torch.float32)
+        whole = _Quantized(torch.empty_like(weight, dtype=torch.int8), *lengths)
+        for block in blocks(len(weight), ROWS):
+            rows = weight[block]
+            for kept, part in zip(whole, _quantize(rows, rows.abs().amax(dim=1)), strict=True):
+                kept[block] = part
+        found = _weights[weight] = state, whole
     return found[1]
-
-
-def _quantize_by_parts(weight: Tensor) -> _Quantized:
-    """The rows with a scale each. On the way a number takes 16 bytes, in the end one: hence a part at a time.
-
-    The result is allocated before the parts: pieces of it between theirs would leave holes too small to be used again.
-    """
-    lengths = weight.new_empty(3, len(weight), dtype=torch.float32)
-    whole = _Quantized(torch.empty_like(weight, dtype=torch.int8), *lengths)
-    for block in blocks(len(weight), ROWS):
-        rows = weight[block]
-        for kept, part in zip(whole, _quantize(rows, rows.abs().amax(dim=1)), strict=True):
-            kept[block] = part
-    return whole
 
 
 def _quantize(rows: Tensor, largest: Tensor) -> _Quantized:

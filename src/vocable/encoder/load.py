@@ -317,13 +317,11 @@ def _with_new_head(name: str | Path, place: str, trust_remote_code: bool) -> Pre
     encoder = AutoModel.from_pretrained(place, dtype="float32", trust_remote_code=trust_remote_code)
     mlm.base_model.load_state_dict(encoder.state_dict(), strict=False)  # the encoder's pooler has no place here
     encoder_modules = set(mlm.base_model.modules())
-    decoder = mlm.get_output_embeddings()
     for module in mlm.modules():
-        if isinstance(module, nn.Linear) and module is not decoder and module not in encoder_modules:
-            nn.init.eye_(module.weight)
+        if isinstance(module, nn.Linear) and module not in encoder_modules:
+            if module is not mlm.get_output_embeddings():
+                nn.init.eye_(module.weight)
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
-    if decoder.bias is not None:
-        nn.init.zeros_(decoder.bias)
     mlm.tie_weights()
     return mlm

@@ -65,11 +65,7 @@ def pooling_of(name: str) -> Pooling:
 
 
 def rows_to_pool(hidden: Tensor, offsets: list[int], pooling: str) -> tuple[Tensor, list[int]]:
-    """Return the rows [., d] that the texts' terms are pooled from, of `hidden` [n, d], and the texts' b + 1 offsets.
-
-    Raises:
-        ArgumentError: a text without a single token, of which there is no row.
-    """
+    """Return the rows [., d] of `hidden` [n, d] that the texts' terms are pooled from, and the texts' b + 1 offsets."""
     one_row = POOLINGS[pooling].one_row
     if one_row is None:
         return hidden, offsets

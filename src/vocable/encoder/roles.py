@@ -183,10 +183,8 @@ def inference_free(
     mlm, size = transformer.auto_model, len(tokenizer)
     columns = output_layer(mlm).out_features
     if columns < size or max(tokenizer.get_vocab().values()) >= size:
-        raise ModelError(
-            f"the {size:,} tokens of the tokenizer are not the first {size:,} of the {columns:,} terms: "
-            "queries cannot be looked up"
-        )
+        first = f"the first {size:,} of the {columns:,} terms"
+        raise ModelError(f"the {size:,} tokens of the tokenizer are not {first}: queries cannot be looked up")
     if columns > size:
         mlm.resize_token_embeddings(size)
     values, counted = np.ones(len(tokenizer), dtype=np.float32), None

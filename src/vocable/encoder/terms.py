@@ -153,30 +153,22 @@ def _own_tokens(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> Ite
 def _own_words(
     tokenizer: PreTrainedTokenizerBase, layer: OutputVocabulary, words: Words, texts: Iterable[str]
 ) -> Iterator[list[int]]:
-    if words == "any":
-        columns_of = _by_spelling(layer)
-    else:
-        normalize = normal_form(tokenizer)
-        columns = {normalize(term): (column,) for column, term in enumerate(layer.terms)}
-        columns_of = lambda word: columns.get(word, ())  # noqa: E731
+    normalize = (lambda term: term) if words == "any" else normal_form(tokenizer)
+    column_of = {normalize(term): column for column, term in enumerate(layer.terms)}
+
+    @lru_cache(REMEMBERED)
+    def columns_of(word: str) -> list[int]:
+        """The terms that a word stands for: of "any", its own spelling, in lower case, and without accents."""
+        lower = word.lower()
+        spelled = [mark + form for form in (word, lower, without_accents(lower)) for mark in WORD_MARKS]
+        return [column_of[form] for form in (spelled if words == "any" else [word]) if form in column_of]
+
     split = [splitter(tokenizer, name) for name in PATTERNS if words in ("any", name)]
     patterns = SPELLED if words == "any" else ()
     for text in texts:
         places = [(match.start(), match[0]) for pattern in patterns for match in pattern.finditer(text)]
         places += [(start, word) for cut in split for word, start, _ in cut(text)]
         yield [column for _, column in {(start, i) for start, word in places for i in columns_of(word)}]
-
-
-def _by_spelling(layer: OutputVocabulary) -> Callable[[str], tuple[int, ...]]:
-    """The columns of the terms that a word stands for: its own spelling, in lower case, and without accents."""
-    column_of = {term: column for column, term in enumerate(layer.terms)}
-
-    @lru_cache(REMEMBERED)
-    def columns_of(word: str) -> tuple[int, ...]:
-        forms = {word, word.lower(), without_accents(word.lower())}
-        return tuple(column_of[mark + form] for form in forms for mark in WORD_MARKS if mark + form in column_of)
-
-    return columns_of
 
 
 def without_accents(text: str) -> str:

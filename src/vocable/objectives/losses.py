@@ -165,12 +165,9 @@ def kl(scores: Tensor, teacher_scores: Tensor, *, temperature: float = 1.0, teac
     >>> round(float(kl(torch.zeros(1, 3), same)), 4)  # log(3) less the entropy of the teacher's distribution
     0.2662
     """
-    return functional.kl_div(
-        functional.log_softmax(scores / temperature, dim=1),
-        functional.log_softmax(teacher_scores / teacher_temperature, dim=1),
-        log_target=True,
-        reduction="batchmean",
-    )
+    student = functional.log_softmax(scores / temperature, dim=1)
+    teacher = functional.log_softmax(teacher_scores / teacher_temperature, dim=1)
+    return functional.kl_div(student, teacher, log_target=True, reduction="batchmean")
 
 
 Divergence = Literal["mse", "kl"]
