@@ -147,7 +147,7 @@ def test_settings_of_pretraining_are_checked_by_name(backbones: dict[str, Path])
     model = vo.load(backbones["bert"], device="cpu")
     for settings, message in (
         ({"steps": 0}, "steps: .* not 0"),
-        ({}, "pretrain needs steps"),
+        ({}, "steps: this key is missing"),
         ({"steps": 1, "stepz": 1}, "stepz: unknown key; did you mean steps"),
         ({"steps": 1, "train_bias": True}, "train_bias goes with"),
     ):
