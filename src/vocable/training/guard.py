@@ -20,16 +20,7 @@ from transformers.trainer_callback import ExportableState
 
 from vocable.adapt.calibrate import calibrate
 from vocable.adapt.rescale import FACTORS, choose_factor
-from vocable.adapt.statistics import (
-    RATE,
-    REPAIRS,
-    RULES,
-    Start,
-    measure_start,
-    probe_texts,
-    repair_command,
-    row_norms,
-)
+from vocable.adapt.statistics import RATE, REPAIRS, RULES, Start, measure_start, probe_texts, repair_command, row_norms
 from vocable.encoder.fuse import parts, splade_modules
 from vocable.encoder.output_vocabulary import output_layer
 from vocable.encoder.poolings import POOLINGS

@@ -137,7 +137,6 @@ class Penalties(nn.Module):
         return self.get_buffer(f"{side}_wackiness")
 
     def weights(self, step: int) -> dict[str, float]:
-        """Return the weights of a step."""
         active = self._settings.active.items()
         return {f"{key}_regularizer_weight": part.weight_at(step, self._steps) for key, part in active}
 
@@ -147,7 +146,7 @@ class Penalties(nn.Module):
         return self.idf if name == "idf" else self.wackiness(side) if name == "wackiness" else None
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint has to keep, as JSON values."""
+        """What a checkpoint has to keep, as JSON values."""
         return {name: buffer.tolist() for name, buffer in self.state_dict().items()}
 
     def restore(self, state: dict[str, Any]) -> None:

@@ -50,12 +50,7 @@ KEPT_LOG = "pretrain.jsonl"  # the same beside the finished model
 
 
 def pretrain(
-    model: SparseEncoder,
-    texts: Iterable[str],
-    *,
-    work: str | Path | None = None,
-    seed: int = 0,
-    **settings: Any,
+    model: SparseEncoder, texts: Iterable[str], *, work: str | Path | None = None, seed: int = 0, **settings: Any
 ) -> SparseEncoder:
     """Adapt a model to `texts` by masked language modelling.
 
@@ -86,7 +81,12 @@ def pretrain(
         DataError: there is no text, or not enough of it for so many steps in so few passes.
     """
     check_texts(texts)
-    checked = _checked(settings)
+    given = {key: value for key, value in settings.items() if not (key == "masking_rate" and value is None)}
+    try:
+        checked = PretrainSettings.model_validate({**given, "texts": ["-"]})
+    except ValidationError as error:
+        keys, message = first_mistake(error, given)
+        raise ArgumentError(": ".join([*map(str, keys), message])) from error
     with nullcontext(work) if work is not None else TemporaryDirectory(prefix="vocable-") as folder:
         return _pretrain(model, texts, checked, Path(folder), seed)
 
@@ -94,30 +94,15 @@ def pretrain(
 def _signature() -> Signature:
     """The signature of `pretrain` with the settings by name, for help and for whoever reads it."""
     own = [parameter for parameter in signature(pretrain).parameters.values() if parameter.name != "settings"]
-    keys = (
-        Parameter(
-            name,
-            Parameter.KEYWORD_ONLY,
-            default=Parameter.empty if field.is_required() else field.get_default(),
-            annotation=field.annotation,
-        )
-        for name, field in PretrainSettings.model_fields.items()
-        if name != "texts"
-    )
+    keys = []
+    for name, field in PretrainSettings.model_fields.items():
+        default = Parameter.empty if field.is_required() else field.get_default()
+        if name != "texts":
+            keys.append(Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=field.annotation))
     return Signature([*own[:2], *keys, *own[2:]], return_annotation=SparseEncoder)
 
 
 setattr(pretrain, "__signature__", _signature())  # noqa: B010  (a function's type has no such attribute)
-
-
-def _checked(settings: dict[str, Any]) -> PretrainSettings:
-    """The settings as the recipe's record; `ArgumentError` names the key that is wrong."""
-    given = {key: value for key, value in settings.items() if not (key == "masking_rate" and value is None)}
-    try:
-        return PretrainSettings.model_validate({**given, "texts": ["-"]})
-    except ValidationError as error:
-        keys, message = first_mistake(error, given)
-        raise ArgumentError(": ".join([*map(str, keys), message])) from error
 
 
 def _pretrain(
@@ -179,14 +164,11 @@ def _check_task(
     if layer is not None and settings.masking != "whole-word":
         raise ModelError("this model's output terms are not its tokens: pre-train it with masking whole-word")
     if settings.masking == "whole-word" and layer is None:
-        raise ArgumentError(
-            "whole-word masking needs an output vocabulary of words: pre-train a model that `vocable expand` made"
-        )
+        needed = "an output vocabulary of words: pre-train a model that `vocable expand` made"
+        raise ArgumentError(f"whole-word masking needs {needed}")
     if settings.masking == "overlap-aware" and new is None:
-        raise ArgumentError(
-            "overlap-aware masking needs to know the new tokens: pre-train a model that `vocable transfer` made, "
-            "or mask uniformly"
-        )
+        needed = "to know the new tokens: pre-train a model that `vocable transfer` made, or mask uniformly"
+        raise ArgumentError(f"overlap-aware masking needs {needed}")
 
 
 def _is_new(tokens: NDArray[np.int64] | None, size: int) -> NDArray[np.bool_] | None:

@@ -397,10 +397,7 @@ class Recipe(Settings):
 
 
 def read_recipe(path: str | Path, overrides: Sequence[str] = (), variant: str | None = None) -> Recipe:
-    """Read a recipe, apply one of its variants, then overrides such as `training.learning_rate=2e-5`.
-
-    Args:
-        path: a YAML file, or the name of a shipped recipe.
+    """Read a recipe, a YAML file or a shipped one by its name; apply a variant, then overrides such as `seed=2`.
 
     Raises:
         RecipeError: no such file, not YAML, no such variant, or a key that is unknown, missing, of the wrong type or
@@ -429,9 +426,7 @@ def make_recipe(
 ) -> Recipe:
     """Check a recipe given as plain values; errors are those of `read_recipe`.
 
-    Args:
-        name: what errors call it.
-        file: where the values stand, to name a line, except those of keys `changed` since.
+    They call it `name`, and say the line of the `file`, except of keys `changed` since.
     """
     try:
         return Recipe.model_validate(values)

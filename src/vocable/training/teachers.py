@@ -91,9 +91,6 @@ def load_scoring_model(name: str | Path, kind: ModelKind | None = None) -> Model
     Args:
         name: a folder, a Hub id, `package:NAME/FOLDER` or "vocable-mini".
         kind: what it is; by default what its configuration says.
-
-    Raises:
-        ModelError: nothing is there, it cannot be loaded, lacks weights, or does not say what kind it is.
     """
     place = locate(name)
     try:

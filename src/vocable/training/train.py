@@ -89,9 +89,8 @@ def train(
     several = variants is not None or sweep is not None
     if isinstance(recipe, Recipe):
         if several or variant is not None or overrides:
-            raise ArgumentError(
-                "variants, overrides and a sweep need a recipe's file or name: this one is read already"
-            )
+            needed = "a recipe's file or name: this one is read already"
+            raise ArgumentError(f"variants, overrides and a sweep need {needed}")
         return _carry_out(recipe, Path(output), resume)
     if not several:
         return _carry_out(read_recipe(recipe, overrides, variant), Path(output), resume)

@@ -23,7 +23,7 @@ from vocable.encoder.load import load
 from vocable.errors import ArgumentError, RecipeError, require_extra
 from vocable.figures import Panel, Point, draw_panels
 from vocable.storage import finished, read_record, write_record
-from vocable.tables import NONE, Table, short
+from vocable.tables import NONE, Table, Tabular, short
 from vocable.training import processes
 from vocable.training.recipe import Recipe, Variant, read_recipe, work_settings
 from vocable.training.recipe_yaml import recipe_file, scalar
@@ -36,27 +36,17 @@ RESULTS = "results.json"
 FLOPS = "FLOPS"
 
 
-class Sweep(NamedTuple):
-    """The key, its path with dots between, and the values that it takes in turn."""
-
-    key: str
-    values: tuple[Any, ...]
-
-
-def read_sweep(text: str) -> Sweep:
+def read_sweep(text: str) -> tuple[str, list[Any]]:
     """Read a sweep written `KEY=VALUE,VALUE,...`; the values are YAML, parts with keys of their own among them.
 
     >>> read_sweep("training.regularizers.document=0.001,3e-3")
-    Sweep(key='training.regularizers.document', values=(0.001, 0.003))
-
-    Raises:
-        RecipeError: there is no `=`, or no value, or what stands there is not YAML.
+    ('training.regularizers.document', [0.001, 0.003])
     """
     key, equals, values = text.partition("=")
     if not equals or not values.strip():
         raise RecipeError(f"--sweep {text}: expected key=value,value,...")
     try:
-        return Sweep(key, tuple(map(scalar, yaml.safe_load(f"[{values}]"))))
+        return key, list(map(scalar, yaml.safe_load(f"[{values}]")))
     except yaml.YAMLError as error:
         raise RecipeError(f"--sweep {text}: the values are not YAML") from error
 
@@ -87,25 +77,20 @@ class RunResult:
     swept: dict[str, Any] = field(default_factory=dict)
 
 
-class TrainingResults(dict[str, RunResult]):
+class TrainingResults(Tabular, dict[str, RunResult]):
     """The results of several runs by their names, in the order in which they were asked for."""
 
     def table(self, title: str = "") -> Table:
         """Return one row per run: what was measured, then what is published, under `paper:` and the column's name."""
         ours = list(dict.fromkeys(key for result in self.values() for key in result.measured))
         theirs = list(dict.fromkeys(key for result in self.values() for key in result.published))
-        rows = [
-            [
-                name,
-                *(_cell(result.measured.get(key), key) for key in ours),
-                *(NONE if key not in result.published else f"{result.published[key]:g}" for key in theirs),
-            ]
-            for name, result in self.items()
-        ]
+        rows = []
+        for name, result in self.items():
+            measured, published = result.measured, result.published
+            written = {key: short(value) if key.endswith(FLOPS) else f"{value:.4f}" for key, value in measured.items()}
+            printed = [f"{published[key]:g}" if key in published else NONE for key in theirs]
+            rows.append([name, *(written.get(key, NONE) for key in ours), *printed])
         return Table(title, ["variant", *ours, *(f"paper: {key}" for key in theirs)], rows)
-
-    def __str__(self) -> str:
-        return str(self.table())
 
     def to_json(self) -> dict[str, Any]:
         """Return the results as JSON values, as they stand in results.json, under `runs`."""
@@ -164,15 +149,8 @@ def train_planned(
 ) -> TrainingResults:
     """Train the runs of a plan into folders of `output`, and measure each on its recipe's evaluation datasets.
 
-    Args:
-        plan: the runs by their names.
-        output: the folder that holds theirs.
-        carry_out: trains one recipe into a folder.
-
-    Raises:
-        RecipeError, ArgumentError: a recipe needs what is not shipped, or OUTPUT/NAME was made by another recipe; this
-            is known before the first is trained.
-        DataError, ModelError: what a recipe names cannot be read.
+    That a recipe needs what is not shipped, or OUTPUT/NAME was made by another recipe, is known before the first is
+    trained.
     """
     for name, (recipe, _) in plan.items():
         recipe.check_needs()
@@ -200,15 +178,8 @@ def plan_runs(
     A figure that is published of a variant is none of a run with another value. A run of a sweep is called after the
     variant, the key's last part and the value: `k8-document-0.001`.
 
-    Args:
-        path: the recipe, a YAML file or a shipped recipe's name.
-        names: of the variants, in the order in which to train them; None for all. With a sweep, no name at all is the
-            recipe itself.
-        overrides: keys of all variants, as for `read_recipe`; they come after those of the variant.
-        sweep: `KEY=VALUE,VALUE,...`, which come last of all.
-
-    Raises:
-        RecipeError: the recipe, a variant or the sweep is not as it should be.
+    The names of the variants stand in the order in which to train them; None is all. With a sweep, no name at all is
+    the recipe itself. Overrides come after the keys of the variant, the values of the sweep last of all.
     """
     known = read_recipe(path).variants
     # An unknown one is refused when it is read.
@@ -245,14 +216,8 @@ def run_name(variant: str | None, key: str, value: Any) -> str:
     return re.sub(r"[^a-z0-9.]+", "-", "-".join(words).lower()).strip("-.")
 
 
-def _cell(value: float | None, key: str) -> str:
-    if value is None:
-        return NONE
-    return short(value) if key.endswith(FLOPS) else f"{value:.4f}"
-
-
 def _measured(model: SparseEncoder, recipe: Recipe) -> dict[str, float]:
-    """Return the measures of the recipe and FLOPS on each of its datasets."""
+    """The measures of the recipe and FLOPS on each of its datasets."""
     figures: dict[str, float] = {}
     for prefix, evaluation in evaluations(model, recipe):
         figures |= {f"{prefix}{measure}": value for measure, value in evaluation.values.items()}
