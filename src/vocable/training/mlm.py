@@ -1,12 +1,8 @@
 """The task of masked language modelling: masked batches, the loss of hidden tokens, and how well they are guessed.
 
-The cross-entropy over many output terms makes the logits of a block of hidden tokens at a time, and takes at once what
-the backward pass needs of it: nothing but the gradients is held beside one block.
-
-Which windows are held out, and their masks, is a function of the seed: runs on the same corpus can be compared, and one
-run before and after. Their tokens are masked uniformly however the training masks. Where whole words are masked, they
-are here, too, and of words of several sub-tokens once only the first and once only the later ones ("The Pre-Training
-Study of Expanded-SPLADE Models on Web Document Titles", §3.2).
+Which windows are held out, and their masks, is a function of the seed, so that runs can be compared. Their tokens are
+masked uniformly however the training masks; where whole words are masked, they are here, too, and of words of several
+sub-tokens once only the first and once only the later ones ("The Pre-Training Study of Expanded-SPLADE Models", §3.2).
 
 Letters: m hidden tokens, d size of the decoder's input, v output terms, s tokens of a text.
 """
@@ -36,7 +32,9 @@ ENTRIES = 2**25  # logits of a block: 128 MB in float32
 def mean_cross_entropy(states: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor) -> Tensor:
     """The mean of -log softmax(states @ weight.T + bias) at the labels: a scalar, float32, differentiable once.
 
-    Products are computed in the type of autocast where it is on, everything else in float32.
+    The logits of a block of tokens are made at a time, and taken at once is what the backward pass needs of them:
+    nothing but the gradients is held beside one block. Products are computed in the type of autocast where it is on,
+    everything else in float32.
 
     Of states [m, d], weight [v, d], bias [v] or None, and labels [m] below v.
 
