@@ -17,11 +17,11 @@ import typer
 from typer.main import get_command
 
 import vocable
-from vocable.cli import QUIET, app, main
+from vocable.cli import QUIET, main, program
 from vocable.cli.output import read_text
 from vocable.errors import ArgumentError
 
-VERBS = sorted(get_command(app).commands)
+VERBS = sorted(get_command(program()).commands)
 
 
 def error_line(capsys: pytest.CaptureFixture[str]) -> str:
@@ -59,7 +59,7 @@ def test_every_verb_has_an_example_that_parses(capsys: pytest.CaptureFixture[str
     assert max(map(len, text.splitlines())) <= 80
     [example] = [line.partition("Example: ")[2] for line in text.splitlines() if "Example: " in line]
     assert f"{example}\n\n" in text  # on one line, to be copied
-    command = get_command(app).commands[verb]
+    command = get_command(program()).commands[verb]
     words = shlex.split(example)
     assert words[:2] == ["vocable", verb]
     options = {name for parameter in command.params for name in [*parameter.opts, *parameter.secondary_opts]}
@@ -77,9 +77,9 @@ def test_every_verb_has_an_example_that_parses(capsys: pytest.CaptureFixture[str
         (["encode", "m", "c", "-o", "o", "--top-k", "many"], "vocable: Invalid value for '--top-k': "),
         (
             ["encode", "m", "c", "-o", "o", "--shard", "3"],
-            "vocable: shard is i/m, as 3/8 for the third of eight, not '3'",
+            "vocable: --shard is i/m, as 3/8 for the third of eight, not '3'",
         ),
-        (["encode", "m", "c", "-o", "o", "--skip-bad", "-1"], "vocable: Invalid value for '--skip-bad'"),
+        (["encode", "m", "c", "-o", "o", "--max-length", "0"], "vocable: Invalid value for '--max-length'"),
         (["encode", "m", "none.jsonl", "-o", "o"], "vocable: none.jsonl: no such file (a source is a path or one of"),
         (["search", "i"], "vocable: give queries, - for stdin, or --queries SOURCE: one of the three"),
         (["search", "i", "q", "--queries", "p"], "vocable: give queries, - for stdin, or --queries SOURCE"),
@@ -100,7 +100,7 @@ def test_every_verb_has_an_example_that_parses(capsys: pytest.CaptureFixture[str
             "vocable: give variant for one, or variants for several, not both",
         ),
         (["train", "mlm-head-rescaling", "-o", "o", "--variant", "bert-k1"], "vocable: this recipe needs MS MARCO"),
-        (["pretrain", "m", "t", "-o", "o", "--steps", "0"], "vocable: Invalid value for '--steps'"),
+        (["pretrain", "m", "t", "-o", "o", "--steps", "few"], "vocable: Invalid value for '--steps'"),
         (["pretrain", "m", "t", "-o", ".", "--steps", "1"], "vocable: . "),
         (["calibrate", "m", "t", "-o", "o"], "vocable: give either --activation-rate or --shift"),
     ],

@@ -123,7 +123,7 @@ def test_a_grid_searches_one_encoding_in_many_ways(
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["term-weights", "v", "--top-k", "x"], "--top-k: numbers with commas between, as 10,100, not ['x']"),
+        (["term-weights", "v", "--top-k", "x"], "Invalid value for '--top-k': numbers with commas between, as 10,100"),
         (["postings", "none"], "none: no such file"),
         (["prune", "v", "-o", "o"], "give --top-k, --min-weight, --mass or --wacky"),
         (

@@ -73,8 +73,8 @@ def test_binary_queries_learnable_if_asked(
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ([], "--weights idf needs --texts SOURCE, and --weights ones has none"),
-        (["--weights", "ones", "--texts", "x.jsonl"], "--weights idf needs --texts SOURCE, and --weights ones"),
+        ([], "--weights are idf, which needs texts to count, or ones, which has none"),
+        (["--weights", "ones", "--texts", "pydocs:"], "--weights are idf, which needs texts to count, or ones"),
         (["--texts", "none.jsonl"], "none.jsonl: no such file"),
     ],
 )

@@ -88,7 +88,8 @@ def test_what_is_active_is_told(
     ("options", "line"),
     [
         (["--masking", "overlap-aware"], "overlap-aware masking needs to know the new tokens: pre-train a model that"),
-        (["--train-bias"], "--train-bias goes with --trainable embeddings"),
+        (["--train-bias"], "--train-bias goes with trainable: embeddings"),
+        (["--steps", 0], "--steps: Input should be greater than 0, not 0"),
         (["--new-token-weight", 0], "--new-token-weight: Input should be greater than 0, not 0.0"),
     ],
 )
@@ -142,7 +143,7 @@ def test_vocabulary_compares_sizes(capsys: pytest.CaptureFixture[str], corpus: P
     [
         ([], "Missing option '--size'"),
         (["--size", "100,200", "-o", "o"], "give one size with output, or several to compare"),
-        (["--size", "100,x"], "--size: numbers with commas between, as 10,100, not ['100,x']"),
+        (["--size", "100,x"], "Invalid value for '--size': numbers with commas between, as 10,100"),
     ],
 )
 def test_impossible_vocabularies_are_refused(

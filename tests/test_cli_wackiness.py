@@ -175,11 +175,11 @@ def test_a_model_without_expansions_has_nothing_to_draw(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["-k", 0], "Invalid value for '-k'"),
-        (["--bins", 0], "Invalid value for '--bins'"),
+        (["-k", 0], "--k must be at least 1, not 0"),
+        (["--bins", 0], "--bins must be at least 1, not 0"),
         (["--bootstrap", 1], "bootstrap needs 2 draws"),
-        (["--bootstrap", -1], "Invalid value for '--bootstrap'"),
-        (["--limit", 0], "Invalid value for '--limit'"),
+        (["--bootstrap", -1], "--bootstrap must be at least 0, not -1"),
+        (["--limit", 0], "--limit must be at least 1, not 0"),
         (["--role", "document"], "--role document takes its inputs from --corpus"),
         (["--queries", "none.jsonl"], "none.jsonl"),
         (["--corpus", "none.jsonl"], "none.jsonl"),

@@ -111,7 +111,7 @@ def test_the_card_says_how_wacky_the_model_is(
     places = ["--role", "document", "--corpus", corpus, "-k", 5, "--bootstrap", 3]
     command = ["wackiness", model, *places, "-o", report, "--card"]
     line = refused(capsys, "wackiness", model, "bm25+rm3", *command[2:])
-    assert line == "vocable: card: it is written into the folder of a model, and bm25+rm3 is none"
+    assert line == "vocable: --card: it is written into the folder of a model, and bm25+rm3 is none"
     for _ in range(2):  # the report is there already, and the second time the row is, too
         done(capsys, *command)
     text = (model / "README.md").read_text(encoding="utf-8")

@@ -15,14 +15,14 @@ import typer
 from typer.main import get_command
 
 import vocable
-from vocable.cli import app
+from vocable.cli import program
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
 PAGES += sorted((ROOT / "docs").rglob("*.md"))
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 HISTORY = {"CHANGELOG.md"}  # tells of names that are gone
-GROUP = get_command(app)
+GROUP = get_command(program())
 COMMANDS = GROUP.commands  # type: ignore[attr-defined]
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import ast
 import inspect
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
 import vocable
-from vocable.cli import COMMANDS
+from vocable.cli import COMMANDS, program
 from vocable.cli.adapt import Adapting
+from vocable.cli.declare import Loading
 
 ROOT = Path(vocable.__file__).parent
 # A part imports from the levels below it and from its own.
@@ -49,30 +55,43 @@ def test_imports_run_one_way(path: Path) -> None:
     assert not above, f"{own} imports from parts above it"
 
 
-# What a command has and its function has not, or the other way round, and why.
-LOADING = {"model", "device", "new_head", "pooling", "activation"}  # a name and how to load it: a model in Python
+# What a command declares and its function has not, and why.
 PRINTED = {"as_json", "markdown"}
-ADAPTING = {name for name, one in COMMANDS.items() if issubclass(one, Adapting)}
+LOADING = {"device", "new_head", "pooling", "activation"}  # a model in Python, by its name on the command line
 ONLY_COMMAND = {
-    **{name: {"output"} for name in ADAPTING},  # the function returns the model, which the command saves
-    "transfer": {"output", "neighbours"},  # of a function of its own
+    "transfer": {"neighbours"},  # of a function of its own
     "index": {"vectors"},  # further shards, in Python a list of them is the model
     "search": {"query", "wacky_share"},
     "explain": {"wacky_share"},
-    "prune": {"wacky", "wackiest", "texts"},  # one function in Python
+    "prune": {"wacky", "wackiest", "texts", "model"},  # one function in Python: then
     "train": {"set"},  # overrides
-}
-ONLY_FUNCTION = {
-    "encode": {"name"},  # the command has it from MODEL
-    "inspect": {"tokenizer"},
-    "pretrain": {"work"},  # beside the output
-    "prune": {"then"},
-    "train": {"overrides"},
 }
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_and_its_function_have_the_same_arguments(name: str) -> None:
-    command = set(COMMANDS[name].model_fields) - PRINTED - LOADING - ONLY_COMMAND.get(name, set())
+    one = COMMANDS[name]
+    command = {parameter.name for parameter in get_command(program(name)).commands[name].params}
     function = set(inspect.signature(getattr(vocable, name.replace("-", "_"))).parameters)
-    assert command == function - LOADING - ONLY_FUNCTION.get(name, set())
+    saved = {"output"} if issubclass(one, Adapting) else set()  # the function returns the model
+    loaded = LOADING if issubclass(one, Loading) else LOADING & {"device"} if name == "encode" else set()
+    assert command - PRINTED == (function - set(one.python_only)) | ONLY_COMMAND.get(name, set()) | saved | loaded
+    assert set(one.python_only) <= function
+
+
+def test_an_argument_of_a_verb_alone_is_an_option(tmp_path: Path) -> None:
+    """Its name, type, choices, default and help are those of the source, which is all that is changed here."""
+    copy = Path(shutil.copytree(ROOT, tmp_path / "vocable", ignore=shutil.ignore_patterns("models", "__pycache__")))
+    source = copy / "adapt" / "calibrate.py"
+    text = source.read_text(encoding="utf-8")
+    text = text.replace(
+        "    max_length: int = 128,\n", '    max_length: int = 128,\n    trial_of: Role | None = "query",\n', 1
+    )
+    text = text.replace(
+        "        max_length: tokens", "        trial_of: whose trial it is. More.\n        max_length: tokens", 1
+    )
+    source.write_text(f"from vocable.encoder.stream import Role\n{text}", encoding="utf-8")
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-m", "vocable", "calibrate", "--help"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    assert "  --trial-of <query|document>  Whose trial it is.  [default: query]" in done.stdout

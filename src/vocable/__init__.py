@@ -8,14 +8,15 @@ something about that already.
 
 from __future__ import annotations
 
+import ast
 import os
 import sys
 from importlib import import_module
-from inspect import Signature, signature
+from inspect import Signature, getsource, signature
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # each public name, once: type checkers read these lines, and so does this module
     from vocable.adapt.alignment import align as align
     from vocable.adapt.calibrate import calibrate as calibrate
     from vocable.adapt.expand import expand as expand
@@ -77,90 +78,45 @@ if TYPE_CHECKING:
 # where torch has been imported before this, nothing can be done any more.
 _WAITING = {"GOMP_SPINCOUNT": "10000", "KMP_BLOCKTIME": "1"}
 
-
-def _bound_waiting() -> None:
-    """Set what the user has not: OMP_WAIT_POLICY is about both libraries, the others about one each."""
-    if "OMP_WAIT_POLICY" not in os.environ:
-        for name, value in _WAITING.items():
-            os.environ.setdefault(name, value)
-
-
-_bound_waiting()
+if "OMP_WAIT_POLICY" not in os.environ:  # which is about both libraries, the others about one each
+    for _name, _value in _WAITING.items():
+        os.environ.setdefault(_name, _value)
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "BM25Index": "vocable.search.bm25",
-    "ExactIndex": "vocable.search.exact",
-    "align": "vocable.adapt.alignment",
-    "calibrate": "vocable.adapt.calibrate",
-    "compare": "vocable.evaluation",
-    "demo": "vocable.demo",
-    "encode": "vocable.encoder.stream",
-    "evaluate": "vocable.analysis.evaluate",
-    "expand": "vocable.adapt.expand",
-    "explain": "vocable.search.explain:explain_texts",
-    "fuse": "vocable.encoder.fuse",
-    "index": "vocable.search.collection",
-    "inference_free": "vocable.encoder.roles",
-    "inspect": "vocable.adapt.inspection",
-    "load": "vocable.encoder.load",
-    "logits": "vocable.analysis.distributions",
-    "make_testset": "vocable.evaluation.testsets",
-    "mine": "vocable.training.mine",
-    "new_tokens": "vocable.encoder.provenance",
-    "open_index": "vocable.search.collection",
-    "postings": "vocable.analysis.distributions",
-    "pretrain": "vocable.training.pretrain",
-    "provenance": "vocable.encoder.provenance",
-    "prune": "vocable.vectors",
-    "read_corpus": "vocable.data",
-    "read_examples": "vocable.data",
-    "read_judgments": "vocable.data",
-    "read_queries": "vocable.data",
-    "read_recipe": "vocable.training.recipe",
-    "read_texts": "vocable.data",
-    "recipes": "vocable.training.recipe_yaml",
-    "reciprocal_rank": "vocable.search.ranking",
-    "removal": "vocable.analysis.removal",
-    "rescale": "vocable.adapt.rescale",
-    "search": "vocable.search.answers",
-    "teacher_scores": "vocable.training.mine",
-    "term_weights": "vocable.analysis.distributions",
-    "terms": "vocable.encoder.terms",
-    "train": "vocable.training.train",
-    "train_vocabulary": "vocable.adapt.vocabulary",
-    "transfer": "vocable.adapt.transfer",
-    "unfuse": "vocable.encoder.fuse",
-    "vocabulary": "vocable.adapt.vocabulary",
-    "wackiness": "vocable.analysis.wackiness_report",
-    "weighted": "vocable.search.ranking",
+# Where each public name is defined: "vocable.encoder.load:load".
+HOMES = {
+    alias.name: f"{node.module}:{alias.name}"
+    for node in ast.walk(ast.parse(getsource(sys.modules[__name__])))
+    if isinstance(node, ast.ImportFrom) and str(node.module).startswith("vocable.")
+    for alias in node.names
 }
+HOMES["explain"] = HOMES.pop("explain_texts")
 
-__all__ = [*_HOMES]
+__all__ = [*HOMES]
 
 
-def _home(name: str) -> Any:
-    """The function or class that the package has under `name`."""
-    module, _, attribute = _HOMES[name].partition(":")
-    return getattr(import_module(module), attribute or name)
+def imported(home: str) -> Any:
+    """What "module:name" says, imported now."""
+    module, _, name = home.partition(":")
+    return getattr(import_module(module), name)
 
 
 class _VerbModule(ModuleType):
     """A module whose name is that of a verb, too: `vocable.search.exact` is a module, `vocable.search(...)` a call."""
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        return _home(self.__name__.rpartition(".")[2])(*arguments, **named)
+        return imported(HOMES[self.__name__.rpartition(".")[2]])(*arguments, **named)
 
     @property
     def __signature__(self) -> Signature:
-        return signature(_home(self.__name__.rpartition(".")[2]))
+        return signature(imported(HOMES[self.__name__.rpartition(".")[2]]))
 
 
 class _Package(ModuleType):
     def __setattr__(self, name: str, value: Any) -> None:
         """Called for each submodule that is imported."""
-        if name in _HOMES and isinstance(value, ModuleType):
+        if name in HOMES and isinstance(value, ModuleType):
             value.__class__ = _VerbModule
         super().__setattr__(name, value)
 
@@ -169,11 +125,10 @@ sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in HOMES:
         raise AttributeError(f"module 'vocable' has no attribute {name!r}")
-    found = _home(name)
-    return globals().setdefault(name, found)
+    return globals().setdefault(name, imported(HOMES[name]))
 
 
 def __dir__() -> list[str]:
-    return sorted(globals() | _HOMES)
+    return sorted(globals() | HOMES)

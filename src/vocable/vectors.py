@@ -290,9 +290,9 @@ def prune(
 
     Args:
         vectors: a matrix of sparse vectors; with `output`, what `read_shards` reads, one shard after the other.
-        top_k: so many terms.
-        min_weight: terms that weigh at least this.
-        mass: the fewest terms that together have this share of the vector's total weight, above 0 and at most 1.
+        top_k: keep so many terms.
+        min_weight: keep terms that weigh at least this.
+        mass: keep the fewest terms that together have this share of the vector's total weight, above 0 and at most 1.
         output: the folder for pruned shards; there only when it is whole.
         then: with `output`, called with the ids and what the limits leave of a shard [n, v], to leave less of it.
 

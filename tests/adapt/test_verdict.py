@@ -11,7 +11,7 @@ from typer.main import get_command
 
 from vocable.adapt.inspection import Head, Inspection, Overlap, Vocabulary
 from vocable.adapt.statistics import Start
-from vocable.cli import app
+from vocable.cli import program
 
 READY = Inspection(
     name="org/encoder",
@@ -122,5 +122,5 @@ def test_in_words() -> None:
 @pytest.mark.parametrize("command", [TRANSFER, CALIBRATE, RESCALE])
 def test_the_commands_are_ones_of_ours(command: str) -> None:
     _, verb, *words = shlex.split(command)
-    known = {name for parameter in get_command(app).commands[verb].params for name in parameter.opts}
+    known = {name for parameter in get_command(program()).commands[verb].params for name in parameter.opts}
     assert {word for word in words if word.startswith("-")} <= known

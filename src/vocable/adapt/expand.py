@@ -144,7 +144,7 @@ def expand(
     Args:
         model: from `vocable.load`; it is left as it is, and its tokenizer stays that of the result.
         words: the u terms, as they are to be called, or the path of a file of them (`read_words`).
-        texts: instead: a corpus, read once, whose most frequent words are the terms (`frequent_words`).
+        texts: instead: a corpus whose most frequent words are the terms. It is read once, by `frequent_words`.
         size: of texts: how many words, if there are so many.
         min_count: of texts: words seen less often are left out.
         splitter: what a word of a text is, a name in `vocable.encoder.terms`; pre-training has to know it, too.

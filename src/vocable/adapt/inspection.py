@@ -188,7 +188,7 @@ def inspect(
         model: a name (folder, Hub id, "vocable-mini", "package:NAME/FOLDER"), a masked language model with its
             `tokenizer`, or a SPLADE `SparseEncoder`.
         tokenizer: of a model that is given as an object; a name or a `SparseEncoder` brings its own.
-        target: a vocabulary to compare with, that of a name or a tokenizer.
+        target: a vocabulary to compare with: a folder, a Hub id, or a tokenizer.
         texts: probe texts, or the place they are read from; of many, 128 evenly taken ones of at least 8 words are
             used. By default the built-in corpus.
 

@@ -175,9 +175,9 @@ def transfer(
             embeddings (eq. 7 to 9). "subtoken": the mean of the pieces that the source's tokenizer cuts it into.
             "mean": the centroid of the shared tokens, which is also where the other two put what they cannot place.
             "random-new": a normal with the spread of the source's entries; "random-all" draws shared tokens, too.
-        bias: "prior" takes the target's output bias to the mean and standard deviation of the source's (eq. 10), or the
-            logarithms of the counts in `texts` where they are given; "keep" leaves shared tokens their own and gives
-            new ones the mean.
+        bias: where the output bias comes from, the target or the model. "prior" takes the target's to the mean and
+            standard deviation of the source's (eq. 10), or the logarithms of the counts in `texts` where they are
+            given; "keep" leaves shared tokens their own and gives new ones the mean.
         texts: a corpus to count the target's tokens in.
         seed: decides the random rows.
 

@@ -153,10 +153,10 @@ def logits(
         model: a folder, a Hub id, or a model from `vocable.load`.
         texts: read once.
         top_k: the k of the averages over a token's k largest logits.
-        limit: texts at most; None for all.
+        limit: texts at most. None is all.
         max_length: tokens of a text, at most.
-        clusters: also measure how well the logits tell so many groups of texts apart (`recoverability`).
-        embedding: what makes the groups, as in `vocable.evaluation.testsets.text_embeddings`.
+        clusters: also measure how well the logits tell so many groups of texts apart. See `recoverability`.
+        embedding: dense model that makes the groups, or lexical. As in `vocable.evaluation.testsets.text_embeddings`.
 
     Raises:
         ArgumentError: a number out of its range.

@@ -290,8 +290,8 @@ def removal(
         measures: ir_measures names; by default nDCG@10 and R@100.
         draws: how often random terms are drawn for each threshold, twice at least.
         role: whose expansions are removed.
-        seed: of the draws.
-        dtype: number type of the encoder, as in `vocable.encode`.
+        seed: decides the draws.
+        dtype: "auto" computes in bfloat16 where the device has it natively.
         max_length: tokens of a text, in place of the model's own length.
         vectors, query_vectors: of one dataset, what `vocable encode` wrote of its documents and queries, folders or
             shards; by default both are encoded here.

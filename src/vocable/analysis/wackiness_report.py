@@ -113,7 +113,7 @@ def wackiness(
         output: folder of the report; there only when it is whole.
         queries: source of the inputs, of the role "query".
         role: what is expanded.
-        limit: inputs at most, drawn at random; None for all.
+        limit: inputs at most, drawn at random. None is all.
         k: documents that an input retrieves.
         idf: "log" is log(n / df); "bm25" is BM25's, which is never 0.
         special: special tokens such as [CLS] can be expansions.
@@ -123,9 +123,9 @@ def wackiness(
         bootstrap: draws of the inputs, for the standard deviation; 0 for none.
         seed: decides what is drawn.
         names: source of more texts whose capitals say which words are names.
-        sensitivity: also measure with one choice another at a time.
+        sensitivity: also measure with each choice changed, one at a time.
         card: also write the result into the models' cards, README.md in their folders.
-        dtype: number type of the encoder, as in `vocable.encode`.
+        dtype: "auto" computes in bfloat16 where the device has it natively.
         max_length: tokens of a text, in place of the model's own length.
         vectors, query_vectors: of one model, what `vocable encode` wrote of the collection and of the queries, a folder
             or several shards; by default they are encoded here.

@@ -43,17 +43,24 @@ QUIET = {
     "TOKENIZERS_PARALLELISM": "true",  # said explicitly, it does not warn at every fork
 }
 
-app = typer.Typer(
-    cls=Groups,
-    help="Learned sparse retrieval: train, encode, search, measure and explain. Begin with: vocable demo",
-    add_completion=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
-)
 COMMANDS = {command_name(one): one for group in GROUPS.values() for one in group.COMMANDS}
-for title, group in GROUPS.items():
-    for declared in group.COMMANDS:
-        app.command(command_name(declared), rich_help_panel=title.capitalize())(command(declared))
+
+
+def program(verb: str | None = None) -> typer.Typer:
+    """The command line; of one verb alone, the options of the others' verbs are not read."""
+    app = typer.Typer(
+        cls=Groups,
+        help="Learned sparse retrieval: train, encode, search, measure and explain. Begin with: vocable demo",
+        add_completion=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
+    )
+    app.callback()(_options)
+    for title, group in GROUPS.items():
+        for declared in group.COMMANDS:
+            name = command_name(declared)
+            app.command(name, rich_help_panel=title.capitalize())(command(declared, whole=verb in (None, name)))
+    return app
 
 
 def _print_version(requested: bool) -> None:
@@ -62,7 +69,6 @@ def _print_version(requested: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
@@ -80,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if words and words[0] in RENAMED:
             raise ArgumentError(f"{words[0]} is now called {RENAMED[words[0]]}: vocable {RENAMED[words[0]]} --help")
-        group = get_command(app)
+        group = get_command(program(words[0] if words else ""))
         with group.make_context("vocable", words or ["--help"]) as context:
             group.invoke(context)
         sys.stdout.flush()

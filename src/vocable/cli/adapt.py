@@ -10,18 +10,16 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import typer
-from pydantic import Field, field_validator, model_validator
 
-from vocable.cli.declare import Command, DType, Loading, Model, Numbers, Output, Seed, Texts, imported, texts_of
-from vocable.errors import DataError, VocableError
+from vocable import HOMES, imported
+from vocable.cli.declare import Command, Loading, Model, Numbers, Output, Texts, texts_of
+from vocable.errors import ArgumentError, DataError, VocableError
 from vocable.tables import Table, short
 
 PROBE_TEXTS = 1000  # read for calibrate, which uses the first 256 that are not empty
 OWN_TERMS = "its terms are not its tokens: vocable.load reads it, stock loaders give the model it was made from"
 
-ProbeTexts = Annotated[
-    str, typer.Option(metavar="SOURCE"), Field(description="Probe texts, best from your own corpus.")
-]
+ProbeTexts = Annotated[str, typer.Option(metavar="SOURCE", help="Probe texts, best from your own corpus.")]
 CountedTexts = Annotated[list[str], typer.Option(metavar="SOURCE")]
 
 
@@ -33,9 +31,8 @@ class Inspect(Command):
     Example: vocable inspect bert-base-cased --target bert-base-uncased
     """
 
-    verb: ClassVar[str] = "vocable.adapt.inspection:inspect"
+    python_only: ClassVar[tuple[str, ...]] = ("tokenizer",)
     model: Model
-    target: Annotated[str | None, Field(description="A tokenizer's folder or Hub id, to compare with.")] = None
     texts: ProbeTexts = "pydocs:"
 
 
@@ -49,7 +46,7 @@ class Adapting(Loading):
         imported("vocable.storage:refuse_taken")(self.output)
         given = self.arguments()
         del given["output"]
-        adapted = imported(self.verb)(**given)
+        adapted = imported(HOMES[self.verb()])(**given)
         figures = self.figures(given["model"], adapted)
         imported("vocable.encoder.load:save_model")(adapted, self.output)
         return figures
@@ -70,26 +67,18 @@ class Rescale(Adapting):
     Example: vocable rescale answerdotai/ModernBERT-base -o out --factor auto
     """
 
-    verb: ClassVar[str] = "vocable.adapt.rescale:rescale"
     next_step: ClassVar[str] = "vocable inspect {output}"
-    factor: Annotated[str, typer.Option(metavar="K"), Field(description="A number above 0, or auto.")]
+    factor: Annotated[str, typer.Option(metavar="K", help="A number above 0, or auto.")]
     texts: ProbeTexts = "pydocs:"
-
-    @field_validator("factor")
-    @classmethod
-    def _number_or_auto(cls, factor: str) -> str:
-        try:
-            if factor == "auto" or 0 < float(factor) < float("inf"):
-                return factor
-        except ValueError:
-            pass
-        raise ValueError("a number above 0, or auto")
 
     def arguments(self) -> dict[str, Any]:
         """The factor as a number, or "auto" with the probe texts."""
-        if self.factor != "auto":
+        if self.factor == "auto":
+            return super().arguments() | {"texts": imported("vocable.adapt.statistics:probe_texts")(self.texts)}
+        try:
             return super().arguments() | {"factor": float(self.factor), "texts": None}
-        return super().arguments() | {"texts": imported("vocable.adapt.statistics:probe_texts")(self.texts)}
+        except ValueError as error:
+            raise ArgumentError(f"factor must be a number above 0, or auto, not {self.factor!r}") from error
 
     def figures(self, model: Any, adapted: Any) -> dict[str, Any]:
         """The factor, and those that were tried."""
@@ -121,23 +110,11 @@ class Transfer(Adapting):
     Example: vocable transfer MODEL --target bert-base-uncased -o out
     """
 
-    verb: ClassVar[str] = "vocable.adapt.transfer:transfer"
     next_step: ClassVar[str] = "vocable pretrain {output} TEXTS -o DIR --steps 500 --masking overlap-aware"
-    target: Annotated[str, Field(description="Whose vocabulary: a model or a tokenizer, a folder or a Hub id.")]
-    head_only: Annotated[bool, Field(description="Keep the tokenizer and replace the output terms alone.")] = False
-    init: Annotated[
-        Literal["semantic", "subtoken", "mean", "random-new", "random-all"],
-        Field(description="Where new tokens start; semantic needs the target's model."),
-    ] = "semantic"
-    bias: Annotated[
-        Literal["prior", "keep"],
-        Field(description="The target's word frequencies, or the model's own output bias."),
-    ] = "prior"
-    texts: Annotated[CountedTexts, Field(description="Count the target's tokens here, for the prior.")] = []
+    texts: CountedTexts = []
     neighbours: Annotated[
-        list[str], typer.Option(metavar="TOKEN"), Field(description="Show what it was made of; may be repeated.")
+        list[str], typer.Option(metavar="TOKEN", help="Show what it was made of; may be repeated.")
     ] = []
-    seed: Seed = 0
 
     def arguments(self) -> dict[str, Any]:
         """All but the tokens to show."""
@@ -183,44 +160,27 @@ class Expand(Adapting):
     Example: vocable expand vocable-mini --texts texts.txt --min-count 3 -o out
     """
 
-    verb: ClassVar[str] = "vocable.adapt.expand:expand"
     next_step: ClassVar[str] = "vocable pretrain {output} TEXTS -o DIR --steps 500 --masking whole-word"
-    words: Annotated[
-        Path | None, typer.Option(metavar="FILE"), Field(description="A word per line, or in .jsonl a JSON string.")
-    ] = None
-    texts: Annotated[
-        CountedTexts, Field(description="Instead: the most frequent words of these texts; may be repeated.")
-    ] = []
-    size: Annotated[int | None, Field(ge=1, description="Of texts: how many words, 100,000 by default.")] = None
-    min_count: Annotated[int | None, Field(ge=1, description="Of texts: leave out words seen less often.")] = None
+    words: Annotated[Path | None, typer.Option(metavar="FILE", help="A word per line, or in .jsonl a JSON string.")] = (
+        None
+    )
+    texts: CountedTexts = []
+    size: Annotated[int | None, typer.Option(help="Of texts: how many words, 100,000 by default.")] = None
+    min_count: Annotated[int | None, typer.Option()] = None
     splitter: Annotated[
-        Literal["words", "whitespace"], Field(description="words: letters, digits, marks and _ in a row.")
-    ] = "words"
-    init: Annotated[
-        Literal["mean", "semantic", "random"], Field(description="mean: of the decoder's rows of a word's tokens.")
-    ] = "mean"
-    target: Annotated[
-        str | None, Field(description="For semantic: a model that has words as tokens, a folder or a Hub id.")
-    ] = None
-    seed: Seed = 0
-
-    @model_validator(mode="after")
-    def _check(self) -> Expand:
-        if (not self.texts) == (self.words is None):
-            raise ValueError("give either --texts, to take the most frequent words of, or --words, a file of them")
-        if self.words is not None and not (self.size is None and self.min_count is None):
-            raise ValueError("--size and --min-count go with --texts: all words of a file are taken")
-        if (self.init == "semantic") != (self.target is not None):
-            raise ValueError("--init semantic and --target go together")
-        return self
+        Literal["words", "whitespace"], typer.Option(help="words: letters, digits, marks and _ in a row.")
+    ]
 
     def arguments(self) -> dict[str, Any]:
-        """The fields, without numbers that were not given."""
-        return {
-            name: value
-            for name, value in super().arguments().items()
-            if value is not None or name not in ("size", "min_count")
-        }
+        """The values, without numbers that were not given."""
+        if (not self.texts) == (self.words is None):
+            raise ArgumentError("give either --texts, to take the most frequent words of, or --words, a file of them")
+        if self.words is not None and not (self.size is None and self.min_count is None):
+            raise ArgumentError("--size and --min-count go with --texts: all words of a file are taken")
+        if (self.init == "semantic") != (self.target is not None):
+            raise ArgumentError("--init semantic and --target go together")
+        numbers = ("size", "min_count")
+        return {name: value for name, value in super().arguments().items() if value is not None or name not in numbers}
 
     def text(self, result: dict[str, Any]) -> Any:
         """How much of the texts is covered, and how many words became terms."""
@@ -244,50 +204,11 @@ class Pretrain(Adapting):
     Example: vocable pretrain bert-base-uncased texts.txt -o out --steps 1000
     """
 
-    verb: ClassVar[str] = "vocable.training.pretrain:pretrain"
+    python_only: ClassVar[tuple[str, ...]] = ("work",)
+    settings: ClassVar[str] = "vocable.training.recipe:PretrainSettings"
     resumable: ClassVar[bool] = True
     next_step: ClassVar[str] = "vocable calibrate {output} TEXTS -o DIR --activation-rate 0.05"
     texts: Texts
-    steps: Annotated[int, Field(ge=1, description="Optimizer steps.")]
-    batch_size: Annotated[int, Field(ge=1, description="Texts per step.")] = 32
-    gradient_accumulation: Annotated[int, Field(ge=1, description="Batches per step.")] = 1
-    max_length: Annotated[int, Field(ge=8, description="Tokens per text.")] = 128
-    masking: Annotated[
-        Literal["uniform", "overlap-aware", "whole-word"],
-        Field(description="overlap-aware: new tokens of a transferred model more often; whole-word: of an expanded."),
-    ] = "uniform"
-    masking_rate: Annotated[
-        float | None, Field(gt=0, le=1, description="Share of the tokens to guess, 0.3; of the words, 0.15.")
-    ] = None
-    new_token_weight: Annotated[
-        float, Field(gt=0, description="How often a new token is masked for a shared one, if overlap-aware.")
-    ] = 2.0
-    trainable: Annotated[Literal["all", "embeddings"], Field(description="embeddings: the transformer is frozen.")] = (
-        "all"
-    )
-    train_bias: Annotated[bool, Field(description="With embeddings: the output bias, too.")] = False
-    held_out: Annotated[int, Field(ge=0, description="Texts kept apart to be guessed, at most a tenth.")] = 256
-    passes: Annotated[int | None, Field(ge=1, description="See no text more often; 1: only new texts.")] = None
-    learning_rate: Annotated[float, Field(gt=0, description="Peak of the schedule.")] = 3e-4
-    schedule: Annotated[Literal["cosine", "linear"], Field(description="How the rate falls.")] = "cosine"
-    schedule_steps: Annotated[
-        int | None, Field(ge=1, description="Steps of a longer run, of which this is the beginning.")
-    ] = None
-    warmup_share: Annotated[float, Field(ge=0, lt=1, description="Share of the steps in which the rate rises.")] = 0.06
-    weight_decay: Annotated[float, Field(ge=0, description="Of AdamW.")] = 0.01
-    dropout: Annotated[float, Field(ge=0, lt=1, description="Share of the activations.")] = 0.0
-    dtype: DType = "auto"
-    log_every: Annotated[int, Field(ge=1, description="Steps between lines of the log.")] = 10
-    save_every: Annotated[int, Field(ge=1, description="Steps between checkpoints.")] = 200
-    seed: Seed = 0
-
-    @model_validator(mode="after")
-    def _check(self) -> Pretrain:
-        if self.train_bias and self.trainable == "all":
-            raise ValueError("--train-bias goes with --trainable embeddings, everything learns without it")
-        if self.schedule_steps is not None and self.schedule_steps < self.steps:
-            raise ValueError(f"--schedule-steps: the schedule cannot be shorter than the run of {self.steps} steps")
-        return self
 
     def call(self) -> Any:
         """Pre-train in the work folder beside the output, which stays there after a kill."""
@@ -295,11 +216,11 @@ class Pretrain(Adapting):
         storage.refuse_existing(self.output)
         given = self.arguments()
         del given["output"]
-        settings = self.model_dump(mode="json", exclude={"output", "as_json", "device"})
+        settings = {name: value for name, value in vars(self).items() if name not in ("output", "as_json", "device")}
         with storage.resumable(self.output, settings | {"inputs": storage.fingerprint(*self.texts)}) as work:
             run, whole = work / "run", work / "whole"
             try:
-                adapted = imported(self.verb)(**given, work=run)
+                adapted = imported(HOMES["pretrain"])(**given, work=run)
             except VocableError:
                 if imported("vocable.training.trainer:last_checkpoint")(run) is None:  # a mistake to be mended
                     shutil.rmtree(work)
@@ -331,26 +252,13 @@ class Calibrate(Adapting):
     Example: vocable calibrate adapted texts.txt -o out --activation-rate 0.05
     """
 
-    verb: ClassVar[str] = "vocable.adapt.calibrate:calibrate"
     next_step: ClassVar[str] = "vocable inspect {output}"
     texts: Texts
-    activation_rate: Annotated[float | None, Field(ge=0, le=1, description="Share of the vocabulary to be active.")] = (
-        None
-    )
-    shift: Annotated[float | None, Field(description="Lower the output bias by this, in logits.")] = None
-    level: Annotated[
-        Literal["pooled", "token"], Field(description="Whose terms are counted: a text's or each token's.")
-    ] = "pooled"
-    max_length: Annotated[int, Field(ge=1, description="Tokens per text.")] = 128
-
-    @model_validator(mode="after")
-    def _check(self) -> Calibrate:
-        if (self.activation_rate is None) == (self.shift is None):
-            raise ValueError("give either --activation-rate or --shift")
-        return self
 
     def arguments(self) -> dict[str, Any]:
         """The first texts, as a list."""
+        if (self.activation_rate is None) == (self.shift is None):
+            raise ArgumentError("give either --activation-rate or --shift")
         given = super().arguments()
         probe = list(islice(given["texts"], PROBE_TEXTS))
         if not any(text.strip() for text in probe):
@@ -383,22 +291,8 @@ class InferenceFree(Adapting):
     Example: vocable inference-free vocable-mini --texts pydocs: -o out
     """
 
-    verb: ClassVar[str] = "vocable.encoder.roles:inference_free"
     next_step: ClassVar[str] = "vocable evaluate {output} --dataset SOURCE, or a recipe with model: {output}"
-    texts: Annotated[CountedTexts, Field(description="Texts whose document frequencies give the IDF.")] = []
-    weights: Annotated[
-        Literal["idf", "ones"], Field(description="Of a query's tokens: by the texts, or all the same.")
-    ] = "idf"
-    formula: Annotated[
-        Literal["bm25", "log"], Field(description="log(1 + (n - df + 0.5) / (df + 0.5)), or log(n / df).")
-    ] = "bm25"
-    trainable: Annotated[bool, Field(description="Let a later training move the weights.")] = False
-
-    @model_validator(mode="after")
-    def _check(self) -> InferenceFree:
-        if (self.weights == "idf") != bool(self.texts):
-            raise ValueError("--weights idf needs --texts SOURCE, and --weights ones has none")
-        return self
+    texts: CountedTexts = []
 
     def figures(self, model: Any, adapted: Any) -> dict[str, Any]:
         """The step, and how many tokens have a weight."""
@@ -421,29 +315,16 @@ class Vocabulary(Command):
     Example: vocable vocabulary texts.txt -o vocabulary --size 20000
     """
 
-    verb: ClassVar[str] = "vocable.adapt.vocabulary:vocabulary"
     next_step: ClassVar[str] = "vocable transfer MODEL --target {output} --init subtoken -o DIR"
     texts: Texts
-    size: Annotated[Numbers, Field(description="Tokens, special ones included; several are compared.")]
-    algorithm: Annotated[Literal["wordpiece", "bpe"], Field(description="bpe knows every character.")] = "wordpiece"
+    size: Numbers
     output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output"),
-        Field(description="Folder for the tokenizer; there only when it is whole."),
+        Path | None, typer.Option("-o", "--output", help="Folder for the tokenizer; there only when it is whole.")
     ] = None
 
     def arguments(self) -> dict[str, Any]:
-        """A stream of the texts, and the other fields."""
+        """A stream of the texts, and the other values."""
         return super().arguments() | {"texts": texts_of(self.texts)}
 
 
-COMMANDS: list[type[Command]] = [
-    Inspect,
-    Rescale,
-    Transfer,
-    Expand,
-    Vocabulary,
-    Pretrain,
-    Calibrate,
-    InferenceFree,
-]
+COMMANDS: list[type[Command]] = [Inspect, Rescale, Transfer, Expand, Vocabulary, Pretrain, Calibrate, InferenceFree]

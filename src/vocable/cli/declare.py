@@ -1,57 +1,66 @@
-"""Commands that are declared: a settings model says what a command takes, a function does it, its result is printed.
+"""Commands that are declared: a class says what is particular to the command line, its verb says the rest.
 
-A command is a subclass of `Command`. Its fields are its arguments and options, in their order: the name, type, range
-(`ge`, `le`), choices (`Literal`) and default of a field are those of the option, its description is the help text, and
-`typer.Argument(...)` or `typer.Option(...)` in its `Annotated` gives a position, a short flag or a metavar. Its
-docstring is the help of the command, and `verb` the function, imported only when the command runs.
+The annotated attributes of a `Command` are arguments and options as typer reads them, for what a signature does not
+say: a position, a short flag, a metavar, a text that becomes several numbers, what only the command has. Every other
+argument of the verb, which is the function of the same name at the root, becomes an option by itself
+(`vocable.cli.signature`); so do the default and the help text that an attribute leaves out. The docstring of the class
+is the help of the command. The verb is imported when the command runs.
 """
 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from copy import copy
-from importlib import import_module
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_origin, get_type_hints
 
 import typer
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
-from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
 from typer.core import TyperGroup
-from typer.models import ArgumentInfo, OptionInfo, ParameterInfo
+from typer.models import ArgumentInfo
 
+from vocable import HOMES, imported
 from vocable.cli.output import print_json, show
+from vocable.cli.signature import REQUIRED, Argument, arguments
 from vocable.errors import ArgumentError
 
 JSON = "as_json"  # last in the help of a command
+NOTHING = Argument(None, REQUIRED, "")  # what a verb says of an attribute that only the command has
 
 
-class Command(BaseModel):
-    """The settings of one command; `call` does what it says."""
+class Command:
+    """The values of one command's arguments and options as attributes; `call` does what it says."""
 
-    model_config = ConfigDict(
-        extra="forbid", defer_build=True, frozen=True, validate_default=True, protected_namespaces=()
-    )
-
-    verb: ClassVar[str] = ""  # "vocable.analysis.removal:removal"
+    python_only: ClassVar[tuple[str, ...]] = ()  # arguments of the verb that are no options
+    settings: ClassVar[str] = ""  # the class whose fields are the verb's **settings
     resumable: ClassVar[bool] = False  # whether the same command goes on where it was killed
     writes: ClassVar[tuple[str, ...]] = ("output",)  # fields that name files or folders to write
     next_step: ClassVar[str] = ""  # what may be done with {output}
     has_json: ClassVar[bool] = True
-    as_json: Annotated[
-        bool, typer.Option("--json"), Field(description="Print JSON on stdout, and nothing else there.")
-    ] = False
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and nothing else there.")] = False
+
+    def __init__(self, **values: Any) -> None:
+        vars(self).update(values)
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """An option that is read from the verb."""
+
+    @classmethod
+    def verb(cls) -> str:
+        """The name of the verb at the root."""
+        return command_name(cls).replace("-", "_")
 
     def arguments(self) -> dict[str, Any]:
-        """The keyword arguments of the verb: the fields, as the verb calls them."""
-        return {name: getattr(self, name) for name in type(self).model_fields if name != JSON}
+        """The keyword arguments of the verb: the values, as the verb calls them."""
+        return {name: value for name, value in vars(self).items() if name != JSON}
 
     def call(self) -> Any:
         """Call the verb and give back its result."""
-        return imported(self.verb)(**self.arguments())
+        return imported(HOMES[self.verb()])(**self.arguments())
 
     def show(self, result: Any) -> None:
         """Print the result, where it was written, and what may come next."""
@@ -77,25 +86,26 @@ class Command(BaseModel):
         return self.next_step
 
 
-def imported(name: str) -> Any:
-    """What "module:attribute" names, imported now."""
-    module, _, attribute = name.partition(":")
-    return getattr(import_module(module), attribute)
+def command(declared: type[Command], *, whole: bool = True) -> Callable[..., None]:
+    """A function for `typer.Typer.command` that takes what a command takes, runs it and prints its result.
 
-
-def command(declared: type[Command]) -> Callable[..., None]:
-    """A function for `typer.Typer.command` that takes what the command declares, runs it and prints its result."""
+    Not whole, it takes what is declared alone, and the verb's source is not read: enough for a list of commands.
+    """
 
     def run(**values: Any) -> None:
-        settings = _checked(declared, values)
-        settings.show(settings.call())
+        try:
+            settings = declared(**values)
+            settings.show(settings.call())
+        except ArgumentError as error:
+            raise ArgumentError(_in_options(str(error), parameters)) from error
 
-    fields = declared.model_fields
-    names = [name for name in fields if name != JSON] + [JSON] * declared.has_json
     run.__name__, run.__doc__ = declared.__name__, inspect.getdoc(declared)
-    parameters = [_parameter(name, fields[name]) for name in names]
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    parameters = _parameters(declared, arguments(HOMES[declared.verb()], declared.settings) if whole else {})
+    for parameter in parameters.values():
+        [info] = parameter.annotation.__metadata__
+        info.help = _in_options(info.help, parameters)
+    run.__signature__ = inspect.Signature([*parameters.values()])  # type: ignore[attr-defined]
+    run.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
     return run
 
 
@@ -109,28 +119,44 @@ def command_name(declared: type[Command]) -> str:
     return "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in declared.__name__).strip("-")
 
 
-def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
-    """A field as a parameter of a function that typer reads."""
-    info: ParameterInfo = copy(next((m for m in field.metadata if isinstance(m, ParameterInfo)), typer.Option()))
-    info.help = field.description
+def _parameters(declared: type[Command], taken: dict[str, Argument]) -> dict[str, inspect.Parameter]:
+    """What a command takes: its attributes, and before each of them the arguments that precede it in its verb."""
+    hints = get_type_hints(declared, include_extras=True)
+    own = {name: hint for name, hint in hints.items() if get_origin(hint) is not ClassVar}
+    as_json = own.pop(JSON)
+    names, left = list[str](), [name for name in taken if name not in declared.python_only]
+    for name in own:
+        if name in left:
+            names += [before for before in left[: left.index(name)] if before not in own]
+            left = left[left.index(name) + 1 :]
+        names.append(name)
+    names += [name for name in left if name not in own]
+    if declared.has_json:
+        own[JSON] = as_json
+        names.append(JSON)
+    return {name: _parameter(name, taken.get(name, NOTHING), declared, own.get(name)) for name in names}
+
+
+def _parameter(name: str, argument: Argument, declared: type[Command], hint: Any) -> inspect.Parameter:
+    """An attribute with this hint, or where there is none an argument of the verb, as typer reads it."""
+    kind, info = get_args(hint) if hint is not None else (argument.type, typer.Option())
+    if kind is None:
+        raise TypeError(
+            f"{name}: the command line has no form for this argument: declare it, or name it in python_only"
+        )
+    default = getattr(declared, name, argument.default)
+    info = copy(info)
+    info.help = info.help or argument.help
     if isinstance(info, ArgumentInfo):
         info.metavar = info.metavar or name.upper()
-    if isinstance(info, OptionInfo) and field.annotation is bool and not field.default and not _flags(info):
+    elif kind is bool and not default and info.default is ...:
         info.param_decls = (option(name),)  # on or absent: no --no-NAME
-    for limit in field.metadata:
-        info.min = getattr(limit, "ge", info.min)
-        info.max = getattr(limit, "le", info.max)
-    default = inspect.Parameter.empty if field.default is PydanticUndefined else field.default
-    annotation = Annotated[field.annotation, info]  # type: ignore[name-defined]
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-
-
-def _flags(info: ParameterInfo) -> bool:
-    return bool(info.param_decls) or info.default is not ...
+    default = list(map(str, default)) if isinstance(default, tuple) else default
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info])
 
 
 def option(name: str) -> str:
-    """The option of a field.
+    """The option of an argument.
 
     >>> option("top_k"), option("as_json")
     ('--top-k', '--json')
@@ -138,19 +164,20 @@ def option(name: str) -> str:
     return "--" + name.removeprefix("as_").replace("_", "-")
 
 
-def _checked(declared: type[Command], values: dict[str, Any]) -> Command:
-    """The settings of a command; `ArgumentError` names the option that is wrong."""
-    try:
-        return declared.model_validate({name: value for name, value in values.items() if value not in (None, [])})
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = str(first["loc"][0]) if first["loc"] else ""
-        message = first["msg"].removeprefix("Value error, ")
-        if not name:
-            raise ArgumentError(message) from error
-        positional = any(isinstance(m, ArgumentInfo) for m in declared.model_fields[name].metadata)
-        where = name.upper() if positional else option(name)
-        raise ArgumentError(f"{where}: {message}, not {first['input']!r}") from error
+def _in_options(text: str, parameters: dict[str, inspect.Parameter]) -> str:
+    """A message or help text of a verb in the words of the command line: "top_k must be at least 1" is about --top-k.
+
+    An argument is known by its first place in the text, the _ in its name, or backquotes; others are words like any.
+    """
+
+    def said(found: re.Match[str]) -> str:
+        name = found[0].strip("`")
+        if name not in parameters:
+            return found[0]
+        [info] = parameters[name].annotation.__metadata__
+        return name.upper() if isinstance(info, ArgumentInfo) else option(name)
+
+    return re.sub(r"^[a-z]\w*(?=[: ])|(?<=[a-z] )[a-z]+(_[a-z]+)+(?![^\s),:;])|`\w+`", said, text)
 
 
 class Groups(TyperGroup):
@@ -180,55 +207,41 @@ def numbers(words: list[str]) -> list[int]:
     """
     parts = [part.strip() for word in words for part in word.split(",")]
     if not all(part.isdecimal() for part in parts):
-        raise ValueError("numbers with commas between, as 10,100")
+        raise typer.BadParameter("numbers with commas between, as 10,100")
     return [int(part) for part in parts]
 
 
-# Fields that several commands have, with one meaning.
-Numbers = Annotated[list[str], typer.Option(metavar="N,N..."), AfterValidator(numbers)]
-Model = Annotated[str, typer.Argument(metavar="MODEL"), Field(description="vocable-mini, a folder, or a Hub id.")]
-Texts = Annotated[
-    list[str], typer.Argument(metavar="TEXTS"), Field(description="Sources of texts, such as a file or pydocs:.")
-]
-Output = Annotated[
-    Path, typer.Option("-o", "--output"), Field(description="Folder for the result; there only when it is whole.")
-]
-Role = Annotated[Literal["query", "document"], Field(description="Encode as queries or as documents.")]
-TopK = Annotated[int | None, Field(ge=1, description="Keep only so many terms per text, the heaviest.")]
-MinWeight = Annotated[float, Field(ge=0, description="Drop terms lighter than this.")]
-Mass = Annotated[float | None, Field(ge=0, le=1, description="Keep the fewest terms with this share of the weight.")]
-DType = Annotated[
-    Literal["auto", "float32", "bfloat16"], Field(description="auto: bfloat16 where the processor has it.")
-]
-MaxLength = Annotated[int | None, Field(ge=1, description="Tokens per text, in place of the model's own length.")]
-Device = Annotated[str | None, Field(description="cpu, cuda, cuda:1 ...; by default the best one there is.")]
-SkipBad = Annotated[int, typer.Option(metavar="N"), Field(ge=0, description="Tolerate up to N bad lines in the input.")]
+# Arguments and options that several commands have, with one meaning.
+Numbers = Annotated[list[str], typer.Option(metavar="N,N...", callback=numbers)]
+Model = Annotated[str, typer.Argument(help="vocable-mini, a folder, or a Hub id.")]
+Texts = Annotated[list[str], typer.Argument(help="Sources of texts, such as a file or pydocs:.")]
+Output = Annotated[Path, typer.Option("-o", "--output", help="Folder for the result; there only when it is whole.")]
+TopK = Annotated[int | None, typer.Option(min=1)]
+MaxLength = Annotated[int | None, typer.Option(min=1, help="Tokens per text, in place of the model's own length.")]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 ...; by default the best one there is.")]
 Measures = Annotated[
     list[str] | None,
-    typer.Option("-m", "--measures", metavar="NAME"),
-    Field(description="As nDCG@10; may be repeated."),
+    typer.Option("-m", "--measures", metavar="NAME", help="As nDCG@10; may be repeated."),
 ]
-Seed = Annotated[int, Field(description="Decides all that is drawn at random.")]
 
 
 class Loading(Command):
     """A command whose `model` is loaded, and whose `texts` are read, before the verb is called."""
 
     model: Model
-    new_head: Annotated[bool, Field(description="Give an encoder without a head a new one.")] = False
-    pooling: Annotated[str | None, Field(description="In place of the model's own: max, sum, cls ...")] = None
-    activation: Annotated[str | None, Field(description="In place of the model's own: relu, log1p ...")] = None
+    new_head: Annotated[bool, typer.Option(help="Give an encoder without a head a new one.")] = False
+    pooling: Annotated[str | None, typer.Option(help="In place of the model's own: max, sum, cls ...")] = None
+    activation: Annotated[str | None, typer.Option(help="In place of the model's own: relu, log1p ...")] = None
     device: Device = None
 
     def arguments(self) -> dict[str, Any]:
-        """The loaded model, a stream of the texts, and the other fields."""
+        """The loaded model, a stream of the texts, and the other values."""
         given = super().arguments()
         if isinstance(given.get("texts"), list):  # first: a source that is not there is known at once
             given["texts"] = texts_of(given["texts"])
         options = {name: given.pop(name) for name in ("new_head", "pooling", "activation", "device")}
         named = {name: value for name, value in options.items() if value}
-        model = imported("vocable.encoder.load:load")(given.pop("model"), **named)
-        return {"model": model, **given}
+        return given | {"model": imported("vocable.encoder.load:load")(given["model"], **named)}
 
 
 def texts_of(sources: list[str]) -> Iterator[str] | None:

@@ -7,46 +7,29 @@ from collections.abc import Iterator
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import typer
-from pydantic import Field, model_validator
 
-from vocable.cli.declare import (
-    Command,
-    Device,
-    DType,
-    Mass,
-    MaxLength,
-    Measures,
-    MinWeight,
-    Model,
-    Output,
-    Role,
-    SkipBad,
-    TopK,
-    imported,
-)
+from vocable import HOMES, imported
+from vocable.cli.declare import Command, Device, MaxLength, Measures, Model, Output, TopK
 from vocable.cli.output import print_json, read_text
+from vocable.cli.signature import REQUIRED
 from vocable.errors import ArgumentError
 from vocable.tables import WIDTH, shortened
 
 BATCH = 256  # queries that are encoded together
 
 Corpus = Annotated[
-    str,
-    typer.Argument(metavar="CORPUS"),
-    Field(description="A file, beir:DIR, ir_datasets:NAME, hf:NAME, pydocs: or - (stdin)."),
+    str, typer.Argument(metavar="CORPUS", help="A file, beir:DIR, ir_datasets:NAME, hf:NAME, pydocs: or - (stdin).")
 ]
 Wacky = Annotated[
-    Path | None,
-    typer.Option(metavar="SCORES"),
-    Field(description="Mark the wacky terms: scores.parquet of vocable wackiness."),
+    Path | None, typer.Option(metavar="SCORES", help="Mark the wacky terms: scores.parquet of vocable wackiness.")
 ]
 WackyShare = Annotated[
-    float | None, Field(ge=0, le=1, description="Which share of the scored terms is wacky, 0.1 by default.")
+    float | None, typer.Option(min=0, max=1, help="Which share of the scored terms is wacky, 0.1 by default.")
 ]
-Markdown = Annotated[bool, Field(description="Print a markdown table.")]
+Markdown = Annotated[bool, typer.Option(help="Print a markdown table.")]
 
 
 class Encode(Command):
@@ -57,21 +40,16 @@ class Encode(Command):
     Example: vocable encode vocable-mini corpus.jsonl -o vectors
     """
 
-    verb: ClassVar[str] = "vocable.encoder.stream:encode"
+    python_only: ClassVar[tuple[str, ...]] = ("name",)
     resumable: ClassVar[bool] = True
     next_step: ClassVar[str] = "vocable index {output} CORPUS -o INDEX"
     model: Model
     texts: Corpus
-    output: Output
-    role: Role = "document"
-    shard: Annotated[str, Field(description="3/8: the third of eight parts of the corpus.")] = "1/1"
-    top_k: TopK = None
-    min_weight: MinWeight = 0.0
-    mass: Mass = None
-    dtype: DType = "auto"
-    max_length: MaxLength = None
+    output: Output = REQUIRED
+    role: Annotated[Literal["query", "document"], typer.Option(help="Encode as queries or as documents.")]
+    top_k: TopK
+    max_length: MaxLength
     device: Device = None
-    skip_bad: SkipBad = 0
 
     def arguments(self) -> dict[str, Any]:
         """The loaded model, and the other fields."""
@@ -91,25 +69,16 @@ class Index(Command):
     Example: vocable index vocable-mini pydocs: -o python-docs --bm25
     """
 
-    verb: ClassVar[str] = "vocable.search.collection:index"
     resumable: ClassVar[bool] = True
-    model: Annotated[
-        str, typer.Argument(), Field(description="vocable-mini, a folder, a Hub id, or what vocable encode wrote.")
-    ]
+    model: Annotated[str, typer.Argument(help="vocable-mini, a folder, a Hub id, or what vocable encode wrote.")]
     corpus: Corpus
     output: Output
     vectors: Annotated[
         list[str] | None,
-        typer.Option(metavar="VECTORS"),
-        Field(description="Further shards that vocable encode wrote; may be repeated."),
+        typer.Option(metavar="VECTORS", help="Further shards that vocable encode wrote; may be repeated."),
     ] = None
-    bm25: Annotated[bool, Field(description="Also build the lexical index, for search --hybrid.")] = False
-    top_k: TopK = None
-    min_weight: MinWeight = 0.0
-    mass: Mass = None
-    dtype: DType = "auto"
-    max_length: MaxLength = None
-    skip_bad: SkipBad = 0
+    top_k: TopK
+    max_length: MaxLength
 
     def arguments(self) -> dict[str, Any]:
         """The fields, all shards as one model."""
@@ -124,31 +93,20 @@ class Search(Command):
     Example: vocable search python-docs "copy a file" --explain
     """
 
-    verb: ClassVar[str] = "vocable.search.answers:search"
-    index: Annotated[str, typer.Argument(), Field(description="A folder that vocable index made.")]
+    index: Annotated[str, typer.Argument(help="A folder that vocable index made.")]
     query: Annotated[
         list[str] | None,
-        typer.Argument(metavar="QUERY"),
-        Field(description="Queries, in quotes if of several words; - reads one per line from stdin."),
+        typer.Argument(help="Queries, in quotes if of several words; - reads one per line from stdin."),
     ] = None
-    queries: Annotated[str | None, typer.Option(metavar="SOURCE"), Field(description="Read queries from here.")] = None
-    k: Annotated[int, typer.Option("-k", "--k"), Field(ge=1, description="Results per query.")] = 10
-    hybrid: Annotated[bool, Field(description="Fuse with BM25 (needs index --bm25).")] = False
-    explain: Annotated[bool, Field(description="Show the matched terms of every hit.")] = False
+    queries: Annotated[str | None, typer.Option(metavar="SOURCE", help="Read queries from here.")] = None
+    k: Annotated[int, typer.Option("-k", "--k", min=1)]
     wacky: Wacky = None
     wacky_share: WackyShare = None
-    minimum_match: Annotated[float, Field(ge=0, le=1, description="Share of a query's terms that a hit must have.")] = (
-        0.0
-    )
-    top_k: TopK = None
-    min_weight: MinWeight = 0.0
-    mass: Mass = None
+    top_k: TopK
     run: Annotated[
-        Path | None, typer.Option(metavar="FILE"), Field(description="With --queries: write a TREC run, print no hits.")
+        Path | None, typer.Option(metavar="FILE", help="With --queries: write a TREC run, print no hits.")
     ] = None
-    as_json: Annotated[
-        bool, typer.Option("--json"), Field(description="Print one JSON object per query, a line each.")
-    ] = False
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per query, a line each.")] = False
 
     def call(self) -> Iterator[Any]:
         """The answers; a line of stdin is answered before the next one is read."""
@@ -168,7 +126,7 @@ class Search(Command):
         # A run is one file, so that its queries are searched together.
         size = None if self.run is not None else 1 if self.query == ["-"] else BATCH
         while some := list(islice(queries, size)):
-            yield from imported(self.verb)(opened, some, **settings)
+            yield from imported(HOMES["search"])(opened, some, **settings)
 
     def show(self, result: Iterator[Any]) -> None:
         """Print each answer as it comes."""
@@ -201,10 +159,9 @@ class Explain(Command):
     Example: vocable explain vocable-mini "fast car" "A quick automobile"
     """
 
-    verb: ClassVar[str] = "vocable.search.explain:explain_texts"
     model: Model
-    query: Annotated[str, typer.Argument(), Field(description="A query, or @FILE.")]
-    document: Annotated[str | None, typer.Argument(), Field(description="A document's text, or @FILE.")] = None
+    query: Annotated[str, typer.Argument(help="A query, or @FILE.")]
+    document: Annotated[str | None, typer.Argument(help="A document's text, or @FILE.")]
     wacky: Wacky = None
     wacky_share: WackyShare = None
 
@@ -212,7 +169,7 @@ class Explain(Command):
         """Explain with the loaded model."""
         texts = [read_text(text) for text in (self.query, self.document) if text is not None]
         model = imported("vocable.encoder.load:load")(self.model)
-        return imported(self.verb)(model, *texts, wacky=_wacky_terms(self.wacky, self.wacky_share, model))
+        return imported(HOMES["explain"])(model, *texts, wacky=_wacky_terms(self.wacky, self.wacky_share, model))
 
 
 def _wacky_terms(scores: Path | None, share: float | None, model: Any) -> Any:
@@ -234,32 +191,19 @@ class Evaluate(Command):
     Example: vocable evaluate vocable-mini --dataset beir:scifact --bm25
     """
 
-    verb: ClassVar[str] = "vocable.analysis.evaluate:evaluate"
     writes: ClassVar[tuple[str, ...]] = ("figure", "per_query", "output")
     systems: Annotated[
         list[str],
-        typer.Argument(metavar="SYSTEM"),
-        Field(description="Models, TREC run files, or document vectors of vocable encode."),
+        typer.Argument(metavar="SYSTEM", help="Models, TREC run files, or document vectors of vocable encode."),
     ]
-    dataset: Annotated[
-        str, typer.Option(metavar="SOURCE"), Field(description="beir:DIR, ir_datasets:NAME or pydocs:#test.")
-    ]
-    measures: Measures = None
-    bm25: Annotated[bool, Field(description="Also evaluate BM25.")] = False
-    rm3: Annotated[bool, Field(description="Also evaluate BM25 with RM3, feedback from its results.")] = False
-    hybrid: Annotated[bool, Field(description="Also evaluate each system fused with BM25.")] = False
+    dataset: Annotated[str, typer.Option(metavar="SOURCE", help="beir:DIR, ir_datasets:NAME or pydocs:#test.")]
+    measures: Measures
     grid: Annotated[
         list[str] | None,
-        typer.Option(metavar="SETTINGS"),
-        Field(description='Ways to search, as "query_top_k=5,10 rescore=100"; may be repeated.'),
-    ] = None
-    figure: Annotated[Path | None, Field(description="With --grid: quality against FLOPS, .png or .svg.")] = None
-    per_query: Annotated[Path | None, Field(description="Write every query's values to this TSV file.")] = None
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output"), Field(description="JSON file for vocable compare.")
-    ] = None
-    dtype: DType = "auto"
-    max_length: MaxLength = None
+        typer.Option(metavar="SETTINGS", help='Ways to search, as "query_top_k=5,10 rescore=100"; may be repeated.'),
+    ]
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="JSON file for vocable compare.")]
+    max_length: MaxLength
     markdown: Markdown = False
 
     def arguments(self) -> dict[str, Any]:
@@ -280,13 +224,12 @@ class Compare(Command):
     Example: vocable compare before.json after.json
     """
 
-    verb: ClassVar[str] = "vocable.evaluation.compare:compare"
-    results: Annotated[list[Path], typer.Argument(metavar="RESULT.json"), Field(description="What evaluate -o wrote.")]
+    results: Annotated[list[Path], typer.Argument(metavar="RESULT.json", help="What evaluate -o wrote.")]
     markdown: Markdown = False
 
     def call(self) -> Any:
         """The result, or its markdown."""
-        found = imported(self.verb)(self.results)
+        found = imported(HOMES["compare"])(self.results)
         return found.markdown() if self.markdown and not self.as_json else found
 
 
@@ -299,42 +242,32 @@ class Prune(Command):
     Example: vocable prune vectors -o small --top-k 20
     """
 
-    verb: ClassVar[str] = "vocable.vectors:prune"
-    vectors: Annotated[
-        list[str], typer.Argument(metavar="VECTORS"), Field(description="What vocable encode wrote; several shards.")
-    ]
-    output: Output
-    top_k: TopK = None
-    min_weight: MinWeight = 0.0
-    mass: Mass = None
+    python_only: ClassVar[tuple[str, ...]] = ("then",)
+    vectors: Annotated[list[str], typer.Argument(help="What vocable encode wrote; several shards.")]
+    output: Output = REQUIRED
+    top_k: TopK
+    min_weight: Annotated[float, typer.Option(min=0)]
+    mass: Annotated[float | None, typer.Option(min=0, max=1)]
     wacky: Annotated[
         Path | None,
-        typer.Option(metavar="SCORES"),
-        Field(description="Remove the wackiest expansion terms: of vocable wackiness."),
+        typer.Option(metavar="SCORES", help="Remove the wackiest expansion terms: of vocable wackiness."),
     ] = None
-    wackiest: Annotated[
-        int | None, typer.Option(metavar="N"), Field(ge=1, description="With --wacky: so many terms.")
-    ] = None
+    wackiest: Annotated[int | None, typer.Option(min=1, metavar="N", help="With --wacky: so many terms.")] = None
     texts: Annotated[
         str | None,
-        typer.Option(metavar="SOURCE"),
-        Field(description="With --wacky: what was encoded, whose own terms stay."),
+        typer.Option(metavar="SOURCE", help="With --wacky: what was encoded, whose own terms stay."),
     ] = None
-    model: Annotated[str | None, Field(description="With --wacky: what encoded it, if it has moved.")] = None
-
-    @model_validator(mode="after")
-    def _check(self) -> Prune:
-        if self.wacky is not None:
-            if self.wackiest is None or self.texts is None:
-                raise ValueError("--wacky needs --wackiest N and --texts SOURCE")
-        elif any(value is not None for value in (self.wackiest, self.texts, self.model)):
-            raise ValueError("--wackiest, --texts and --model go with --wacky")
-        elif self.top_k is None and self.mass is None and not self.min_weight:
-            raise ValueError("give --top-k, --min-weight, --mass or --wacky")
-        return self
+    model: Annotated[str | None, typer.Option(help="With --wacky: what encoded it, if it has moved.")] = None
 
     def arguments(self) -> dict[str, Any]:
-        """The fields, the wacky terms as a function that removes them."""
+        """The values, the wacky terms as a function that removes them."""
+        if self.wacky is not None:
+            if self.wackiest is None or self.texts is None:
+                raise ArgumentError("--wacky needs --wackiest N and --texts SOURCE")
+        elif any(value is not None for value in (self.wackiest, self.texts, self.model)):
+            raise ArgumentError("--wackiest, --texts and --model go with --wacky")
+        elif self.top_k is None and self.mass is None and not self.min_weight:
+            raise ArgumentError("give --top-k, --min-weight, --mass or --wacky")
         given = super().arguments()
         wacky = {name: given.pop(name) for name in ("wackiest", "texts", "model")}
         if (scores := given.pop("wacky")) is not None:

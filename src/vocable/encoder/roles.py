@@ -160,7 +160,7 @@ def inference_free(
         model: from `vocable.load`; it is left as it is. Of an asymmetric one, the document encoder is kept.
         texts: the corpus of the IDF, counted in the model's tokens.
         weights: what a token weighs: "idf", its inverse document frequency in `texts`, or "ones", 1.
-        formula: of the IDF, as in `idf`.
+        formula: of the IDF: "bm25" is log(1 + (n - df + 0.5) / (df + 0.5)), "log" is log(n / df).
         trainable: whether a training moves the weights.
 
     Returns:

@@ -323,7 +323,13 @@ def make_testset(
     Args:
         log: source of the examples: queries and positives, perhaps with scores.
         output: the folder; there only when it is whole.
-        queries, clusters, kind, positives, negatives, min_overlap, distractors: as in `Choice`.
+        queries: how many queries, at most.
+        clusters: groups of similar queries to draw from alike.
+        kind: "hard" has queries of three levels of overlap and hard negatives, "plain" neither.
+        positives: of "hard", how many positives of a query, at most. None is all.
+        negatives: of "hard", how many hard negatives of a query, at most.
+        min_overlap: share of a query's words that a hard negative has at least.
+        distractors: further queries of each group whose documents are added.
         embedding: dense model that makes the groups, or lexical.
         seed: decides groups and draws.
         rest: JSON lines file for the examples of all other queries, to train on.

@@ -137,9 +137,9 @@ def search(
         explain: say of each hit which terms made its score.
         wacky: the terms whose expansions are marked in an explanation.
         minimum_match: share of a query's terms that a hit must have.
-        top_k: keep only so many terms of a query, as in `vocable.prune`, like the next two.
-        min_weight: lightest weight.
-        mass: share of a query's weight to keep.
+        top_k: keep only so many terms of a query, the heaviest. As in `vocable.prune`.
+        min_weight: drop terms lighter than this.
+        mass: keep the fewest terms that have this share of a query's weight.
         run: a file for the hits as a TREC run.
 
     Raises:

@@ -164,9 +164,9 @@ def index(
         corpus: source of the documents; `vocable.data` lists the kinds.
         output: the folder; there only when it is whole. One made by the same call is opened.
         bm25: also build the lexical index, for hybrid search.
-        top_k: keep only so many terms per text, as in `vocable.prune`, like the next two.
-        min_weight: lightest weight.
-        mass: share of a text's weight to keep.
+        top_k: keep only so many terms per text, the heaviest. As in `vocable.prune`.
+        min_weight: drop terms lighter than this.
+        mass: keep the fewest terms that have this share of a text's weight.
         dtype: "auto" computes in bfloat16 where the device has it natively.
         max_length: tokens per text, in place of the model's own length.
         skip_bad: bad lines of the corpus that are tolerated.

@@ -176,8 +176,9 @@ def mine(
         output: the file; there only when it is whole. The same call goes on with work that was killed.
         corpus: source of the documents; the examples' own positives if neither it nor `index` is given.
         index: a folder that `vocable index` made, in place of `corpus`.
-        negatives: how many per example.
-        from_rank, to_rank: that a negative may have, counted from 1 and positives included.
+        negatives: negatives per example.
+        from_rank: first rank that a negative may have, counted from 1 and positives included.
+        to_rank: last rank that a negative may have.
         margin: a negative must score below the positive's score less this.
         relative_margin: a negative must score below (1 - this) of the positive's score.
         with_scores: also write the model's scores, of the positive and of each negative.

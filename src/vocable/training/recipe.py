@@ -162,16 +162,18 @@ class TopKSettings(Settings):
 class OptimizerSettings(Settings):
     """What pre-training and retrieval training have in common."""
 
-    steps: PositiveInt
-    batch_size: PositiveInt = 32
-    gradient_accumulation: PositiveInt = 1
-    learning_rate: float = Field(default=2e-5, gt=0)
-    weight_decay: float = Field(default=0.01, ge=0)
-    dropout: float = Field(default=0.0, ge=0, lt=1)
-    warmup_share: float = Field(default=0.06, ge=0, lt=1, description="of the steps, in which the rate rises")
-    dtype: DType = Field(default="auto", description="of products: auto is bfloat16 where native, else float32")
-    log_every: PositiveInt = 10
-    save_every: PositiveInt = 200
+    steps: PositiveInt = Field(description="optimizer steps")
+    batch_size: PositiveInt = Field(default=32, description="texts of a batch")
+    gradient_accumulation: PositiveInt = Field(default=1, description="batches of a step")
+    learning_rate: float = Field(default=2e-5, gt=0, description="peak of the schedule")
+    weight_decay: float = Field(default=0.01, ge=0, description="of AdamW")
+    dropout: float = Field(default=0.0, ge=0, lt=1, description="share of the activations")
+    warmup_share: float = Field(default=0.06, ge=0, lt=1, description="share of the steps in which the rate rises")
+    dtype: DType = Field(
+        default="auto", description="number type of products: auto is bfloat16 where native, else float32"
+    )
+    log_every: PositiveInt = Field(default=10, description="steps between lines of the log")
+    save_every: PositiveInt = Field(default=200, description="steps between checkpoints")
 
 
 class TrainingSettings(OptimizerSettings):
@@ -230,24 +232,30 @@ class PretrainSettings(OptimizerSettings):
 
     texts: list[str] = Field(min_length=1, description="places whose texts the model learns from")
     max_length: int = Field(default=128, ge=8, description="tokens of a window, special tokens included")
-    masking: Literal["uniform", "overlap-aware", "whole-word"] = "uniform"
+    masking: Literal["uniform", "overlap-aware", "whole-word"] = Field(
+        default="uniform",
+        description="overlap-aware: new tokens of a transferred model more often; whole-word: words of an expanded one",
+    )
     masking_rate: float = Field(
         default_factory=lambda given: 0.15 if given.get("masking") == "whole-word" else 0.3,
         gt=0,
         le=1,
-        description="share of the tokens, or of the words, to be guessed",
+        description="share of the tokens to be guessed, by default 0.3; of the words, 0.15",
     )
     new_token_weight: float = Field(
-        default=2.0, gt=0, allow_inf_nan=False, description="overlap-aware: a new token is masked so often for a shared"
+        default=2.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="overlap-aware: how often a new token is masked for a shared one",
     )
     trainable: Literal["all", "embeddings"] = Field(default="all", description="embeddings: the rest is frozen")
     train_bias: bool = Field(default=False, description="with embeddings: the output bias learns, too")
     held_out: int = Field(default=256, ge=0, description="windows kept apart for the report, at most a tenth of all")
     passes: PositiveInt | None = Field(
-        default=None, description="at most so often is a text seen, under other masks each time; null for no limit"
+        default=None, description="how often a text is seen at most, under other masks each time; no limit by default"
     )
-    learning_rate: float = Field(default=3e-4, gt=0)
-    schedule: Literal["cosine", "linear"] = "cosine"
+    learning_rate: float = Field(default=3e-4, gt=0, description="peak of the schedule")
+    schedule: Literal["cosine", "linear"] = Field(default="cosine", description="how the rate falls")
     schedule_steps: PositiveInt | None = Field(
         default=None, description="steps in which the rate would fall to 0, if not those of the run: more of them"
     )

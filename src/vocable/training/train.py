@@ -66,12 +66,12 @@ def train(
     Args:
         recipe: what `vocable.read_recipe` gives, a YAML file, or the name of a shipped recipe.
         output: a folder that is not there yet; of several runs the folder of theirs.
-        variant: one of the recipe's variants.
+        variant: which of the recipe's variants to train.
         variants: several of them, each a run; "all" for all.
         overrides: `KEY=VALUE` texts that change keys of the recipe, after those of the variant.
         sweep: `KEY=VALUE,VALUE,...`; the recipe, or each variant, is trained once with each of these values.
         figure: a file in .png or .svg for the effectiveness of a sweep's runs against FLOPS.
-        resume: False throws work in progress away and starts anew; what is done stays.
+        resume: go on with work in progress; otherwise it is thrown away. What is done stays.
 
     Returns:
         the model, or of several runs their results, which the first process also writes to OUTPUT/results.json.
