@@ -180,10 +180,15 @@ def _float32_where_nothing_is_said() -> Iterator[None]:
 
 
 @pytest.fixture
-def quiet_libraries() -> None:
-    """These libraries were imported before the command line could silence them."""
+def quiet_libraries() -> Iterator[None]:
+    """These libraries were imported before the command line could silence them; for other tests they speak again."""
+    level, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
     transformers_logging.set_verbosity_error()
+    yield
+    transformers_logging.set_verbosity(level)
+    if bars:
+        transformers_logging.enable_progress_bar()
 
 
 @pytest.fixture(scope="session")

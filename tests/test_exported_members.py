@@ -93,3 +93,13 @@ def test_importing_is_quick() -> None:
     ).stdout.split()
     assert float(seconds) < 0.5
     assert not set(HEAVY) & set(modules)
+
+
+@pytest.mark.parametrize("command", ["--help", "pretrain --help", "wackiness --help", "recipes"])
+def test_help_and_recipes_import_no_heavy_library(command: str) -> None:
+    code = "import sys; from vocable.cli import main; main(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *command.split()], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout
+    assert not set(HEAVY) & set(done.stderr.split())

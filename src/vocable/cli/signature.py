@@ -36,8 +36,8 @@ class Argument(NamedTuple):
 def arguments(home: str, settings: str = "") -> dict[str, Argument]:
     """The arguments of the verb at `home` ("module:name"), its **settings being the fields of the class at `settings`.
 
-    >>> list(arguments("vocable.encoder.load:load"))[:2]
-    ['name', 'device']
+    >>> list(arguments("vocable.adapt.rescale:rescale"))
+    ['model', 'factor', 'texts']
     """
     module, _, name = home.partition(":")
     names = _names(module)
