@@ -162,27 +162,38 @@ def read_shards(path: Sources) -> Iterator[StoredVectors]:
         yield shard
 
 
-def _read_file(path: Path) -> StoredVectors:
+def read_table(
+    path: Path, schema: pa.Schema, key: bytes, what: str, verb: str = "encode"
+) -> tuple[pa.Table, dict[str, Any]]:
+    """The table in a Parquet file of ours, of `what`, that `verb` writes, and the JSON values in its metadata at `key`.
+
+    Raises `VectorsError` if it is missing, cut short, damaged, or not of the `schema`.
+    """
     try:
         # Read through the file's name, but not memory-mapped: a later truncation must not become a crash.
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             table = file.read()
         table.validate(full=True)
     except FileNotFoundError as error:
-        raise VectorsError(f"{path}: no such file") from error
+        raise VectorsError(f"{path}: no such file: make it with vocable {verb}") from error
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise VectorsError(f"{path}: not a whole file of vectors (cut short or damaged): {error}") from error
-    if METADATA_KEY not in (table.schema.metadata or {}):
-        raise VectorsError(f"{path}: a Parquet file, but not one of vectors")
+        raise VectorsError(f"{path}: not a whole file of {what} (cut short or damaged): {error}") from error
+    if key not in (table.schema.metadata or {}):
+        raise VectorsError(f"{path}: a Parquet file, but not one of {what}")
     try:
-        values = json.loads(table.schema.metadata[METADATA_KEY])
-    except ValueError as error:
+        values = dict(json.loads(table.schema.metadata[key]))
+    except (TypeError, ValueError) as error:
         raise VectorsError(f"{path}: its metadata is damaged: {error}") from error
-    meta = VectorsMeta.from_dict(values, str(path))
     if values.get("format") != FORMAT:
         raise VectorsError(f"{path}: stored in format {values.get('format')}; this version reads format {FORMAT}")
-    if not table.schema.equals(SCHEMA) or any(column.null_count for column in table.columns):
-        raise VectorsError(f"{path}: expected the columns id, indices and values, without nulls")
+    if not table.schema.equals(schema) or any(column.null_count for column in table.columns):
+        raise VectorsError(f"{path}: expected the columns {', '.join(schema.names)}, without nulls")
+    return table, values
+
+
+def _read_file(path: Path) -> StoredVectors:
+    table, values = read_table(path, SCHEMA, METADATA_KEY, "vectors")
+    meta = VectorsMeta.from_dict(values, str(path))
     ids, indices, weights = (column.combine_chunks() for column in table.columns)
     indptr = indices.offsets.to_numpy()
     if not np.array_equal(indptr, weights.offsets.to_numpy()):

@@ -27,6 +27,7 @@ from vocable.errors import ArgumentError, VectorsError
 from vocable.evaluation.wackiness import Wackiness, lexical_importance, ranked, scored
 from vocable.progress import track
 from vocable.storage import replacing
+from vocable.vectors import FORMAT, read_table
 
 BINS = 100
 WACKIEST = 20  # terms that are listed
@@ -194,10 +195,10 @@ def find(
     importance = choices.importance(data)
     found = scored(importance)
     heights = choices.curve(found.scores)
-    areas, others = None, choices.others() if sensitivity else {}
+    std, others = None, choices.others() if sensitivity else {}
     if draws:
-        options: dict[str, Any] = {"bins": choices.bins, "whole_vocabulary": choices.whole_vocabulary, "seed": seed}
-        areas = bootstrap(importance, draws, **options)
+        areas = bootstrap(importance, draws, bins=choices.bins, whole_vocabulary=choices.whole_vocabulary, seed=seed)
+        std = None if np.isnan(areas).all() else float(np.nanstd(areas, ddof=1))
     m = max(1, data.vectors.shape[0])
     return Finding(
         name=data.name,
@@ -206,7 +207,7 @@ def find(
         wackiness=found,
         curve=heights,
         w_auc=area(heights),
-        std=None if areas is None or np.isnan(areas).all() else float(np.nanstd(areas, ddof=1)),
+        std=std,
         active=data.vectors.nnz / m,
         expansions=importance.nnz / m,
         sensitivity=tuple(
@@ -221,7 +222,6 @@ def known(value: float) -> float | None:
 
 
 METADATA_KEY = b"vocable wackiness"
-FORMAT = 1
 TYPES = {"term": pa.string(), "column": pa.int32(), "score": pa.float64(), "importance": pa.float64()}
 TYPES |= {"inputs": pa.int64(), "kind": pa.string()}
 SCHEMA = pa.schema([pa.field(name, kind, nullable=False) for name, kind in TYPES.items()])
@@ -280,37 +280,19 @@ def read_scores(
     place = Path(path)
     if place.is_dir():
         raise VectorsError(f"{place}: a folder: name the scores in it, {place / 'scores.parquet'}")
+    table, values = read_table(place, SCHEMA, METADATA_KEY, "scores", "wackiness")
     try:
-        with pq.ParquetFile(place, page_checksum_verification=True) as file:
-            table = file.read()
-    except FileNotFoundError as error:
-        raise VectorsError(f"{place}: no such file: make it with vocable wackiness") from error
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise VectorsError(f"{place}: not a whole file of scores (cut short or damaged): {error}") from error
-    meta = _read_meta(table.schema, place)
+        meta = TypeAdapter(ScoresMeta).validate_python(values)
+    except ValidationError as error:
+        [first, *_] = error.errors()
+        raise VectorsError(f"{place}: its metadata does not say {first['loc'][0]}: {first['msg']}") from error
     if vocabulary is not None and vocabulary != meta.vocabulary:
         raise VectorsError(f"{place}: the scores are of {meta.model}, which has another vocabulary")
-    if not table.schema.equals(SCHEMA) or any(column.null_count for column in table.columns):
-        raise VectorsError(f"{place}: expected the columns {', '.join(SCHEMA.names)}, without nulls")
     columns, scores, inputs = table["column"].to_numpy(), np.full(meta.size, np.nan), np.zeros(meta.size, np.int64)
     if len(columns) and not 0 <= columns.min() <= columns.max() < meta.size:
         raise VectorsError(f"{place}: a term lies outside the vocabulary of {meta.size}")
     scores[columns], inputs[columns] = table["score"].to_numpy(), table["inputs"].to_numpy()
     return scores, inputs, meta
-
-
-def _read_meta(schema: pa.Schema, place: Path) -> ScoresMeta:
-    text = (schema.metadata or {}).get(METADATA_KEY)
-    if text is None:
-        raise VectorsError(f"{place}: a Parquet file, but not one of vocable wackiness")
-    values = json.loads(text)
-    if values.get("format") != FORMAT:
-        raise VectorsError(f"{place}: stored in format {values.get('format')}; this version reads format {FORMAT}")
-    try:
-        return TypeAdapter(ScoresMeta).validate_python(values)
-    except ValidationError as error:
-        [first, *_] = error.errors()
-        raise VectorsError(f"{place}: its metadata does not say {first['loc'][0]}: {first['msg']}") from error
 
 
 def read_wackiest(path: str | os.PathLike[str], names: Sequence[str]) -> np.ndarray:
