@@ -71,7 +71,7 @@ def test_a_finding_is_the_steps_one_by_one(measured: ExpansionData) -> None:
     assert 0 < found.w_auc < 1
     assert found.std is not None
     assert found.std > 0
-    assert found.scored == (inputs > 0).sum()
+    assert found.to_json()["scored_terms"] == (inputs > 0).sum()
     expansions = np.asarray(measured.vectors.toarray() > 0) & np.asarray(measured.own.toarray() == 0)
     assert found.expansions == expansions.sum(axis=1).mean()
     assert found.active == (measured.vectors.toarray() > 0).sum(axis=1).mean()

@@ -179,16 +179,8 @@ def model_surfaces(model: SparseEncoder) -> list[Surface]:
     return [surface or Surface(name, False, "special") for surface, name in zip(found, names, strict=True)]
 
 
-KINDS = (
-    "proper name",
-    "stop word",
-    "punctuation",
-    "non-Latin",
-    "tokenizer artefact",
-    "sub-word",
-    "number",
-    "other word",
-)
+KINDS = ["proper name", "stop word", "punctuation", "non-Latin", "tokenizer artefact"]  # as a table lists them
+KINDS += ["sub-word", "number", "other word"]
 STOP_WORDS = frozenset(word for word in STOPWORDS_EN_PLUS if len(word) > 1) | {"a", "i"}
 ARTEFACT = re.compile(r"\[unused\d+\]|<.*>|\[[A-Z]+\]", re.DOTALL)
 SENTENCE_END = re.compile(r"(?<=[.!?:])\s+|\n+")
@@ -209,9 +201,7 @@ def term_kind(surface: Surface, names: Collection[str] = ()) -> str:
     | proper name | one of `names` |
     | other word | all others |
 
-    Args:
-        surface: what the term stands for in a text (`vocable.adapt.alignment`).
-        names: the proper names in lower case, from `proper_names`.
+    `surface` is what the term stands for in a text, and `names` are in lower case, from `proper_names`.
 
     >>> kinds = [term_kind(Surface(text, True, "word"), {"edmund"}) for text in ("Edmund", "She", "б", "1985", "D")]
     >>> kinds, term_kind(Surface("ing", False, "continuation"))

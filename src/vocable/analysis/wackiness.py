@@ -149,31 +149,19 @@ class Finding:
         columns: list[int] = ranked(self.wackiness.scores, self.wackiness.inputs)[:WACKIEST].tolist()
         return columns
 
-    @property
-    def scored(self) -> int:
-        """How many terms have a score."""
-        return int((self.wackiness.inputs > 0).sum())
-
     def to_json(self) -> dict[str, Any]:
         """Return the finding as JSON values, without the terms that are not among the wackiest."""
+        scores, importance, inputs = self.wackiness
         wackiest = [
-            {"term": self.terms[column], "kind": self.kinds[column]}
-            | {"score": float(self.wackiness.scores[column]), "importance": float(self.wackiness.importance[column])}
-            | {"inputs": int(self.wackiness.inputs[column])}
-            for column in self.wackiest
+            {"term": self.terms[i], "kind": self.kinds[i], "score": float(scores[i])}
+            | {"importance": float(importance[i]), "inputs": int(inputs[i])}
+            for i in self.wackiest
         ]
-        return {
-            "name": self.name,
-            "w_auc": known(self.w_auc),
-            "std": self.std,
-            "terms": len(self.terms),
-            "scored_terms": self.scored,
-            "active_terms": self.active,
-            "expansions": self.expansions,
-            "curve": None if np.isnan(self.w_auc) else self.curve.tolist(),
-            "wackiest": wackiest,
-            "sensitivity": [{"choice": choice, "w_auc": known(value)} for choice, value in self.sensitivity],
-        }
+        found = {"name": self.name, "w_auc": known(self.w_auc), "std": self.std, "terms": len(self.terms)}
+        found |= {"scored_terms": int((inputs > 0).sum()), "active_terms": self.active, "expansions": self.expansions}
+        found |= {"curve": None if np.isnan(self.w_auc) else self.curve.tolist(), "wackiest": wackiest}
+        others = [{"choice": choice, "w_auc": known(value)} for choice, value in self.sensitivity]
+        return found | {"sensitivity": others}
 
 
 def find(

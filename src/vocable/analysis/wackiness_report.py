@@ -275,16 +275,11 @@ def areas_table(models: Sequence[Mapping[str, Any]]) -> Table:
 
     `models` are findings as JSON values.
     """
-    rows = [
-        [
-            one["name"],
-            _number(one["w_auc"]) if one["std"] is None else f"{_number(one['w_auc'])} ± {_number(one['std'])}",
-            f"{one['scored_terms']:,} of {one['terms']:,}",
-            f"{one['active_terms']:,.1f}",
-            f"{one['expansions']:,.1f}",
-        ]
-        for one in sorted(models, key=lambda one: math.inf if one["w_auc"] is None else one["w_auc"])
-    ]
+    rows = []
+    for one in sorted(models, key=lambda one: math.inf if one["w_auc"] is None else one["w_auc"]):
+        w_auc = _number(one["w_auc"]) + ("" if one["std"] is None else f" ± {_number(one['std'])}")
+        scored = f"{one['scored_terms']:,} of {one['terms']:,}"
+        rows.append([one["name"], w_auc, scored, f"{one['active_terms']:,.1f}", f"{one['expansions']:,.1f}"])
     return Table("", ["model", "W-AUC", "scored terms", "L0", "expansions"], rows)
 
 
@@ -322,20 +317,12 @@ def write_card(folder: str | Path, finding: Mapping[str, Any], settings: Mapping
     inputs = "documents" if settings["role"] == "document" else f"queries of {_short(settings['queries'])}"
     if settings["limit"] is not None:
         inputs = f"{settings['limit']:,} {inputs}"
+    about: dict[str, Any] = {"task_type": "sparse-retrieval", "task_name": "wackiness", "dataset_config": inputs}
+    about |= dict.fromkeys(("dataset_type", "dataset_name"), _short(settings["corpus"]))
     choices = {key: settings[key] for key in ("k", "idf", "bins", "whole_vocabulary", "special", "splitter")}
     measures = {"w_auc": "W-AUC", "std": "W-AUC, standard deviation", "scored_terms": "scored terms"}
     results = [
-        EvalResult(
-            task_type="sparse-retrieval",
-            task_name="wackiness",
-            dataset_type=_short(settings["corpus"]),
-            dataset_name=_short(settings["corpus"]),
-            dataset_config=inputs,
-            metric_type=key,
-            metric_name=name,
-            metric_value=finding[key],
-            metric_args=choices,
-        )
+        EvalResult(metric_type=key, metric_name=name, metric_value=finding[key], metric_args=choices, **about)
         for key, name in measures.items()
         if finding[key] is not None
     ]
