@@ -254,7 +254,6 @@ def recoverability(
     *,
     embedding: str = LEXICAL,
     max_length: int = 128,
-    seed: int = 0,
 ) -> Recoverability:
     """Compare the clusters of a model's pooled logits with those of an embedding model.
 
@@ -264,20 +263,19 @@ def recoverability(
     embeddings, whose clusters are the truth. The vectors are held, m x v numbers of 4 bytes: a thousand texts of
     100,000 terms take 0.4 GB, twice.
 
-    Repeated texts and those without a word are left out; `seed` is that of k-means. The other arguments and the errors
-    are those of `logits`.
+    Repeated texts and those without a word are left out. The other arguments and the errors are those of `logits`.
     """
     check_texts(texts)
     usable = [text for text in dict.fromkeys(texts) if text.strip()]
-    true = cluster(text_embeddings(usable, embedding), clusters, seed)
+    true = cluster(text_embeddings(usable, embedding), clusters)
     pooled = []
     with torch.inference_mode(), without_logits(mlm) as layer:
         for hidden, offsets in token_states(mlm, tokenizer, track(usable, "clusters"), max_length):
             pooled.append(max_logits(hidden, layer.weight, layer.bias, offsets).cpu().numpy())
-    return compare_clusters(np.concatenate(pooled), true, seed)
+    return compare_clusters(np.concatenate(pooled), true)
 
 
-def compare_clusters(logits: NDArray[np.float32], true: NDArray[np.int64], seed: int = 0) -> Recoverability:
+def compare_clusters(logits: NDArray[np.float32], true: NDArray[np.int64]) -> Recoverability:
     """Return the measure of pooled `logits` [m, v], given the `true` cluster of each text [m]."""
     from sklearn.metrics import adjusted_rand_score
 
@@ -287,7 +285,7 @@ def compare_clusters(logits: NDArray[np.float32], true: NDArray[np.int64], seed:
     values, directions = np.linalg.eigh((rows @ rows.T).astype(np.float64))
     points = directions * np.sqrt(np.maximum(values, 0))
     lengths = np.linalg.norm(points, axis=1, keepdims=True)
-    found = cluster(points / np.maximum(lengths, 1e-300), count, seed)
+    found = cluster(points / np.maximum(lengths, 1e-300), count)
     inner = sum(np.square(points[true == one] - points[true == one].mean(axis=0)).sum() for one in np.unique(true))
     whole = np.square(points).sum()
     agreement = float(adjusted_rand_score(true, found))

@@ -19,13 +19,7 @@ from vocable.evaluation.compare import Comparison, compare
 from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.grid import MEASURES, GridPoint, SearchGrid, check_depth, parse_grid, search_grid
 from vocable.evaluation.quality import DEFAULT_MEASURES, Evaluation, evaluate_run, parse_measures
-from vocable.evaluation.retrieval import (
-    Encoded,
-    encode_dataset,
-    retrieve_encoded,
-    retrieve_lexically,
-    stored_dataset,
-)
+from vocable.evaluation.retrieval import Encoded, encode_dataset, retrieve_encoded, retrieve_lexically, stored_dataset
 from vocable.figures import check_figure, save_figure
 from vocable.search.ranking import Ranking, read_trec, weighted
 from vocable.storage import replacing

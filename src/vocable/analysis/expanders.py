@@ -242,14 +242,11 @@ class Generator(NamedTuple):
     tokenizer: PreTrainedTokenizerBase
 
 
-def load_generator(name: str | Path, task: Task, *, device: str | None = None) -> Generator:
+def load_generator(name: str | Path, task: Task) -> Generator:
     """Load a generative model in its own number type, from safetensors, without code of its own.
 
-    `name` is a folder or a Hub id; a "causal" model continues a text, a "seq2seq" one answers it. By default it is put
-    on a GPU if there is one.
-
-    Raises:
-        ModelError: nothing is there, it is of another kind, or its weights are not safetensors.
+    `name` is a folder or a Hub id; a "causal" model continues a text, a "seq2seq" one answers it. It is put on a GPU if
+    there is one. Raises `ModelError` if nothing is there, it is of another kind, or its weights are not safetensors.
     """
 
     def open_place(place: str) -> Generator:
@@ -266,7 +263,7 @@ def load_generator(name: str | Path, task: Task, *, device: str | None = None) -
             tokenizer.padding_side = "left"  # a continuation begins where its prompt ends
         if tokenizer.pad_token is None:
             tokenizer.pad_token = tokenizer.eos_token
-        return Generator(model.to(device or get_device_name()).eval(), tokenizer)
+        return Generator(model.to(get_device_name()).eval(), tokenizer)
 
     return open_model(name, open_place)
 
