@@ -35,6 +35,7 @@ from vocable.search.index import load_index, vector_index
 from vocable.storage import HEADER
 from vocable.vectors import Sources, VectorsMeta, read_shards, read_vectors
 
+NO_COLUMNS = np.empty(0, dtype=np.int64)
 Vectors: TypeAlias = "str | os.PathLike[str] | csr_array | Sequence[str | os.PathLike[str] | csr_array]"
 
 
@@ -48,7 +49,7 @@ class ExpansionData(NamedTuple):
     counts: csr_array  # [n, v], how often the terms stand in the documents
     surfaces: Sequence[Surface]  # v, what each term stands for in a text
     terms: Sequence[str]  # v, by column
-    special: np.ndarray = np.empty(0, dtype=np.int64)  # columns of special tokens
+    special: np.ndarray = NO_COLUMNS  # of special tokens
 
 
 def expansion_data(
@@ -84,28 +85,25 @@ def expansion_data(
     check_texts(documents, "documents")
     if k < 1:
         raise ArgumentError(f"k must be at least 1, not {k}")
-    deep = k if itself is None else k + 1
-
-    def others(rows: np.ndarray) -> np.ndarray:
-        return rows if itself is None else without_itself(rows, itself)
-
-    if not isinstance(expander, SparseEncoder):
-        expanded = expander.expand(texts)
-        own, counts = (count_words(expander.index.words(part), expander.vocabulary) for part in (texts, documents))
-        known = expanded[:, : len(expander.index.vocabulary)]  # no document has the words that follow
-        words = list(expander.vocabulary)
-        rows = others(expander.index.search(known, deep).rows)
-        return ExpansionData(name, expanded, own, rows, counts, word_surfaces(words), words)
-    collection = encode(expander, documents, dtype=dtype) if vectors is None else vectors
-    counts = input_terms(expander, documents, words=splitter)
-    if itself is not None:
-        inputs, own = collection[itself], counts[itself]
+    if isinstance(expander, SparseEncoder):
+        collection = encode(expander, documents, dtype=dtype) if vectors is None else vectors
+        counts = input_terms(expander, documents, words=splitter)
+        if itself is not None:
+            inputs, own = collection[itself], counts[itself]
+        else:
+            inputs = encode(expander, texts, role="query", dtype=dtype) if query_vectors is None else query_vectors
+            own = input_terms(expander, texts, words=splitter)
+        index, asked = vector_index(collection, ids), inputs
+        columns = model_surfaces(expander), terms(expander), special_columns(expander)
     else:
-        inputs = encode(expander, texts, role="query", dtype=dtype) if query_vectors is None else query_vectors
-        own = input_terms(expander, texts, words=splitter)
-    rows = others(vector_index(collection, ids).search(inputs, deep).rows)
-    marks = model_surfaces(expander), terms(expander), special_columns(expander)
-    return ExpansionData(name, inputs, own, rows, counts, *marks)
+        inputs, index = expander.expand(texts), expander.index
+        own, counts = (count_words(expander.index.words(part), expander.vocabulary) for part in (texts, documents))
+        asked = inputs[:, : len(expander.index.vocabulary)]  # no document has the words that follow
+        columns = word_surfaces([*expander.vocabulary]), [*expander.vocabulary], NO_COLUMNS
+    rows = index.search(asked, k if itself is None else k + 1).rows
+    if itself is not None:
+        rows = without_itself(rows, itself)
+    return ExpansionData(name, inputs, own, rows, counts, *columns)
 
 
 def stored_vectors(sources: Sources, model: SparseEncoder, ids: Sequence[str]) -> csr_array:
