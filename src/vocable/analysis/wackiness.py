@@ -157,7 +157,12 @@ class Finding:
             | {"importance": float(importance[i]), "inputs": int(inputs[i])}
             for i in self.wackiest
         ]
-        found = {"name": self.name, "w_auc": known(self.w_auc), "std": self.std, "terms": len(self.terms)}
+        found: dict[str, Any] = {
+            "name": self.name,
+            "w_auc": known(self.w_auc),
+            "std": self.std,
+            "terms": len(self.terms),
+        }
         found |= {"scored_terms": int((inputs > 0).sum()), "active_terms": self.active, "expansions": self.expansions}
         found |= {"curve": None if np.isnan(self.w_auc) else self.curve.tolist(), "wackiest": wackiest}
         others = [{"choice": choice, "w_auc": known(value)} for choice, value in self.sensitivity]
