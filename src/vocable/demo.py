@@ -18,7 +18,7 @@ from vocable.data import Document
 from vocable.encoder.load import BUILT_IN, load
 from vocable.encoder.terms import terms
 from vocable.evaluation import Comparison, Dataset, Evaluation, compare, evaluate_run, retrieve
-from vocable.evaluation.retrieval import retrieve_lexically
+from vocable.evaluation.retrieval import encode_dataset, retrieve_lexically
 from vocable.search.answers import search
 from vocable.search.collection import Collection, index, open_index
 from vocable.search.explain import expansion_of_text
@@ -125,7 +125,7 @@ def _ask(console: Console, model: SparseEncoder, collection: Collection) -> None
 def _systems(model: SparseEncoder, dataset: Dataset, name: str) -> tuple[Evaluation, Evaluation, Evaluation]:
     """BM25, the model, and both together."""
     lexical = retrieve_lexically(dataset, k=DEPTH)
-    learned = retrieve(model, dataset, k=DEPTH)
+    learned = retrieve(encode_dataset(model, dataset), k=DEPTH)
     both = weighted([learned.ranking, lexical.ranking], [1, 1])
     return (
         evaluate_run("BM25", lexical, dataset, [MEASURE]),

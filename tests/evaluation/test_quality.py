@@ -28,7 +28,6 @@ from vocable.evaluation.quality import side_by_side
 from vocable.evaluation.retrieval import encode_dataset
 from vocable.search.bm25 import BM25Index
 from vocable.search.ranking import reciprocal_rank
-from vocable.vectors import prune
 
 DOCUMENTS = [
     Document("d1", "The old fox reads books."),
@@ -182,7 +181,7 @@ def test_a_measure_that_fails_on_the_data_is_named() -> None:
 
 
 def test_a_model_is_its_exact_ranking_and_its_cost(toy_model: SparseEncoder) -> None:
-    found = retrieve(toy_model, DATASET, k=3, dtype="float32")
+    found = retrieve(encode_dataset(toy_model, DATASET, dtype="float32"), k=3)
     queries = encode(toy_model, [QUERIES[row].text for row in (0, 1, 3)], role="query", dtype="float32")
     documents = encode(toy_model, [document.full for document in DOCUMENTS], dtype="float32")
     scores = (queries @ documents.T).toarray()
@@ -204,15 +203,6 @@ def test_a_model_is_its_exact_ranking_and_its_cost(toy_model: SparseEncoder) -> 
     assert evaluation.name == Path(toy_model[0].auto_model.name_or_path).name
 
 
-def test_top_k_prunes_queries_and_documents(toy_model: SparseEncoder) -> None:
-    whole = encode_dataset(toy_model, DATASET, dtype="float32")
-    pruned = encode_dataset(toy_model, DATASET, query_top_k=2, document_top_k=3, dtype="float32")
-    assert abs(pruned.queries - prune(whole.queries, top_k=2)).max() < 1e-6
-    assert abs(pruned.documents - prune(whole.documents, top_k=3)).max() < 1e-6
-    cost = retrieve(toy_model, DATASET, query_top_k=2, document_top_k=3, dtype="float32").cost
-    assert (cost.query_terms, cost.document_terms) == (2, 3)
-
-
 def test_baseline_and_hybrid_come_through_the_same_door(toy_model: SparseEncoder) -> None:
     dataset = DATASET.judged()
     query_ids = [query.id for query in dataset.queries]
@@ -221,7 +211,7 @@ def test_baseline_and_hybrid_come_through_the_same_door(toy_model: SparseEncoder
     bm25 = evaluate_run("BM25", lexical.to_run(query_ids), dataset, ["RR@10"])
     assert bm25.per_query["RR@10"] == {"q1": 1, "q2": 1, "q4": 0}
     assert bm25.cost is None
-    hybrid = reciprocal_rank([lexical, retrieve(toy_model, dataset, k=3).ranking])
+    hybrid = reciprocal_rank([lexical, retrieve(encode_dataset(toy_model, dataset), k=3).ranking])
     result = evaluate_run("hybrid", hybrid.to_run(query_ids), dataset, ["R@10"])
     assert result.per_query["R@10"]["q1"] == 1
 
@@ -231,8 +221,6 @@ def test_baseline_and_hybrid_come_through_the_same_door(toy_model: SparseEncoder
     [
         ({"k": 5}, r"R@10 looks at more than the k = 5 results"),
         ({"k": 0, "measures": ["AP"]}, "k must be at least 1, not 0"),
-        ({"query_top_k": 0}, "top_k must be at least 1"),
-        ({"document_top_k": 0}, "top_k must be at least 1"),
     ],
 )
 def test_arguments_out_of_range_are_refused(toy_model: SparseEncoder, options: dict[str, object], message: str) -> None:

@@ -14,7 +14,7 @@ from vocable.encoder.encode import TextEncoder
 from vocable.encoder.stream import encode_stream
 from vocable.errors import ArgumentError
 from vocable.evaluation import Dataset, evaluate_system, retrieve
-from vocable.evaluation.retrieval import retrieve_lexically
+from vocable.evaluation.retrieval import encode_dataset, retrieve_lexically
 
 MEASURES = ["nDCG@10", "R@3"]
 
@@ -22,7 +22,7 @@ MEASURES = ["nDCG@10", "R@3"]
 def test_models_runs_and_baselines_stand_side_by_side(
     toy_model: SparseEncoder, dataset: Dataset, tmp_path: Path
 ) -> None:
-    found = retrieve(toy_model, dataset, dtype="float32")
+    found = retrieve(encode_dataset(toy_model, dataset, dtype="float32"))
     found.ranking.write_trec(tmp_path / "toy.run", found.query_ids)
     compared = vo.evaluate(
         {"model": toy_model, "run": tmp_path / "toy.run"},

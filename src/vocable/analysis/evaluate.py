@@ -19,7 +19,7 @@ from vocable.evaluation.compare import Comparison, compare
 from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.grid import MEASURES, GridPoint, SearchGrid, check_depth, parse_grid, search_grid
 from vocable.evaluation.quality import DEFAULT_MEASURES, Evaluation, evaluate_run, parse_measures
-from vocable.evaluation.retrieval import Encoded, encode_dataset, retrieve_encoded, retrieve_lexically, stored_dataset
+from vocable.evaluation.retrieval import Encoded, encode_dataset, retrieve, retrieve_lexically, stored_dataset
 from vocable.figures import check_figure, save_figure
 from vocable.search.ranking import Ranking, read_trec, weighted
 from vocable.storage import replacing
@@ -157,7 +157,7 @@ def _one_by_one(
                 hits = [hit for hit in run if hit.query_id in judged]
                 ranking = Ranking.from_run(hits, ids, [document.id for document in dataset.documents])
         else:
-            learned = retrieve_encoded(_encoded(system, dataset, name, options), k=DEPTH)
+            learned = retrieve(_encoded(system, dataset, name, options), k=DEPTH)
             evaluations.append(evaluate_run(name, learned, dataset, measures))
             ranking = learned.ranking
         if hybrid and lexical is not None:

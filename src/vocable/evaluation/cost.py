@@ -6,9 +6,9 @@ Shapes: q queries, n documents, v output vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from time import perf_counter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,43 +21,36 @@ T = TypeVar("T")
 TIMED_QUERIES = 1000  # of more queries than that, as many are timed, evenly spread
 
 
+def _column(title: str, text: Callable[[float], str] = short) -> Any:
+    """A field of `Cost`: what stands above its column, and how its value is printed."""
+    return field(default=None, metadata={"title": title, "text": text})
+
+
 @dataclass(frozen=True)
 class Cost:
     """The cost of a retriever; what was not measured, or has no meaning for it, is None."""
 
-    query_terms: float | None = None  # mean number of active terms
-    document_terms: float | None = None
-    flops: float | None = None  # mean number of terms that a query and a document share
-    index_bytes: int | None = None
-    documents_per_second: float | None = None  # of encoding
-    search_p50_ms: float | None = None  # of one query on one thread, once it is encoded
-    search_p95_ms: float | None = None
-    matched: float | None = None  # share of the documents with enough terms of a query to be scored, mean over queries
-
-
-# The columns of a `Cost`: what stands above, and how its value is printed.
-COST_COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
-    "query_terms": ("query terms", short),
-    "document_terms": ("doc terms", short),
-    "flops": ("FLOPS", short),
-    "index_bytes": ("index MB", lambda count: short(count / 1e6)),
-    "documents_per_second": ("docs/s", "{:.0f}".format),
-    "search_p50_ms": ("p50 ms", short),
-    "search_p95_ms": ("p95 ms", short),
-    "matched": ("matched", "{:.3g}".format),
-}
+    query_terms: float | None = _column("query terms")  # mean number of active terms
+    document_terms: float | None = _column("doc terms")
+    flops: float | None = _column("FLOPS")  # mean number of terms that a query and a document share
+    index_bytes: int | None = _column("index MB", lambda count: short(count / 1e6))
+    documents_per_second: float | None = _column("docs/s", "{:.0f}".format)  # of encoding
+    search_p50_ms: float | None = _column("p50 ms")  # of one query on one thread, once it is encoded
+    search_p95_ms: float | None = _column("p95 ms")
+    # Share of the documents with enough terms of a query to be scored, mean over queries.
+    matched: float | None = _column("matched", "{:.3g}".format)
 
 
 def cost_columns(costs: Sequence[Cost | None]) -> tuple[list[str], list[list[str]]]:
     """The header and the cells, one list for each of `costs`, of the columns in which any of them has a value."""
     header: list[str] = []
     rows: list[list[str]] = [[] for _ in costs]
-    for name, (title, text) in COST_COLUMNS.items():
-        values = [getattr(cost, name, None) for cost in costs]
+    for column in fields(Cost):
+        values = [getattr(cost, column.name, None) for cost in costs]
         if any(value is not None for value in values):
-            header.append(title)
+            header.append(column.metadata["title"])
             for row, value in zip(rows, values, strict=True):
-                row.append(NONE if value is None else text(value))
+                row.append(NONE if value is None else column.metadata["text"](value))
     return header, rows
 
 
@@ -87,8 +80,7 @@ def flops(queries: csr_array, documents: csr_array) -> float:
 def activation_rates(vectors: csr_array) -> NDArray[np.float64]:
     """The share of `vectors` [n, v] in which each term is active, float64 [v]."""
     counts = np.bincount(vectors.indices[vectors.data != 0], minlength=vectors.shape[1])
-    rates: NDArray[np.float64] = counts / max(1, vectors.shape[0])
-    return rates
+    return np.asarray(counts / max(1, vectors.shape[0]))
 
 
 def search_latency(search: Callable[[T], object], queries: Sequence[T]) -> tuple[float, float]:

@@ -21,7 +21,7 @@ from vocable.encoder.stream import model_name
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.cost import Cost, cost_columns
 from vocable.evaluation.dataset import Dataset, load_dataset
-from vocable.evaluation.retrieval import Retrieval, retrieve
+from vocable.evaluation.retrieval import Retrieval, encode_dataset, retrieve
 from vocable.search.ranking import read_trec
 from vocable.tables import NONE, Table, Tabular, p_value
 
@@ -152,8 +152,6 @@ def evaluate_system(
     *,
     name: str | None = None,
     k: int = 1000,
-    query_top_k: int | None = None,
-    document_top_k: int | None = None,
     dtype: DType = "auto",
 ) -> Evaluation:
     """Evaluate a model on a dataset; no measure may look deeper than the `k` results of the search."""
@@ -162,7 +160,7 @@ def evaluate_system(
     if depth(parsed[deepest]) > k:
         raise ArgumentError(f"{deepest} looks at more than the k = {k} results of the search")
     collection = dataset if isinstance(dataset, Dataset) else load_dataset(dataset)
-    found = retrieve(model, collection, k=k, query_top_k=query_top_k, document_top_k=document_top_k, dtype=dtype)
+    found = retrieve(encode_dataset(model, collection, dtype=dtype), k=k)
     return evaluate_run(name or Path(model_name(model)).name, found, collection, measures)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 from ir_measures import ScoredDoc
@@ -17,7 +18,7 @@ from vocable.encoder.encode import DType, TextEncoder
 from vocable.encoder.load import load
 from vocable.encoder.roles import Role
 from vocable.encoder.stream import describe, encode_stream
-from vocable.errors import ArgumentError, DataError, VectorsError
+from vocable.errors import DataError, VectorsError
 from vocable.evaluation.cost import Cost, activation_rates, active_terms, flops, search_latency, spread
 from vocable.evaluation.dataset import Dataset
 from vocable.progress import progress
@@ -61,23 +62,7 @@ class Encoded(NamedTuple):
         return [document.id for document in self.dataset.documents]
 
 
-def retrieve(
-    model: SparseEncoder,
-    dataset: Dataset,
-    *,
-    k: int = 1000,
-    query_top_k: int | None = None,
-    document_top_k: int | None = None,
-    dtype: DType = "auto",
-) -> Retrieval:
-    """Encode `dataset` as `encode_dataset` does, and search exactly; `k` results of a query."""
-    if k < 1:
-        raise ArgumentError(f"k must be at least 1, not {k}")
-    encoded = encode_dataset(model, dataset, query_top_k=query_top_k, document_top_k=document_top_k, dtype=dtype)
-    return retrieve_encoded(encoded, k=k)
-
-
-def retrieve_encoded(encoded: Encoded, *, k: int = 1000) -> Retrieval:
+def retrieve(encoded: Encoded, *, k: int = 1000) -> Retrieval:
     """Search the vectors of a dataset exactly; `k` results of a query."""
     queries, index = encoded.queries, ExactIndex(encoded.documents, encoded.document_ids)
     singles = [queries[[row]] for row in spread(queries.shape[0])]
@@ -101,8 +86,6 @@ def encode_dataset(
     keep: Path | None = None,
     name: str = "",
     title: str = "encode",
-    query_top_k: int | None = None,
-    document_top_k: int | None = None,
     dtype: DType = "auto",
     max_length: int | None = None,
 ) -> Encoded:
@@ -115,12 +98,12 @@ def encode_dataset(
     if not judged.documents:
         raise DataError("there are no documents to search", source=dataset.name)
     # The queries first: they are few, and warm the model up before the documents are timed.
-    texts = [Document(query.id, query.text) for query in judged.queries], judged.documents
-    limits = {"query": query_top_k, "document": document_top_k}
+    texts: dict[Role, Sequence[Document]]
+    texts = {"query": [Document(query.id, query.text) for query in judged.queries], "document": judged.documents}
     matrices, seconds = [], 0.0
-    with progress(title, total=sum(map(len, texts))) as advance:
-        for (role, top_k), documents in zip(limits.items(), texts, strict=True):
-            encoder = TextEncoder(model, cast(Role, role), top_k=top_k, dtype=dtype, max_length=max_length)
+    with progress(title, total=sum(map(len, texts.values()))) as advance:
+        for role, documents in texts.items():
+            encoder = TextEncoder(model, role, dtype=dtype, max_length=max_length)
             if keep is None:
                 start = perf_counter()
                 matrices.append(encoder.encode([document.full for document in documents], advance))
