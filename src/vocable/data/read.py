@@ -87,25 +87,15 @@ def read_texts(source: SourceName, *, bad: BadLines | None = None) -> Iterator[s
 
 
 def read_mined_negatives(source: SourceName, *, bad: BadLines | None = None) -> Iterator[MinedNegatives]:
-    """Hard negatives as ids, by query and system: the layout of the msmarco-hard-negatives data set.
-
-    Arguments and errors are those of `read_corpus`.
-    """
+    """Hard negatives as ids, by query and system: the layout of the msmarco-hard-negatives data set."""
     return _read(source, MINED, bad)
 
 
 def read_scores(source: SourceName, *, bad: BadLines | None = None) -> Iterator[ScoredDoc]:
-    """A teacher's scores of queries and documents, as ids. Arguments and errors are those of `read_corpus`.
-
-    Raises:
-        DataError: also for a pickle, which could run any code.
-    """
+    """A teacher's scores of queries and documents, as ids. Arguments and errors are those of `read_corpus`."""
     if set(PICKLES) & set(Path(os.fspath(source)).suffixes):
-        raise DataError(
-            "a pickle can run any code, so it is not read: write it as TSV, qid TAB pid TAB score, a query's "
-            "lines together",
-            source=os.fspath(source),
-        )
+        instead = "write it as TSV, qid TAB pid TAB score, a query's lines together"
+        raise DataError(f"a pickle can run any code, so it is not read: {instead}", source=os.fspath(source))
     return _read(source, SCORED, bad)
 
 

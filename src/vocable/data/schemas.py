@@ -90,9 +90,6 @@ class BadLines:
     >>> bad.add("no id", source="corpus.jsonl", line=7)
     >>> bad.count, bad.first
     (1, 'corpus.jsonl:7: no id')
-
-    Raises:
-        ArgumentError: when `limit` is negative.
     """
 
     def __init__(self, limit: int = 0) -> None:
@@ -102,14 +99,9 @@ class BadLines:
         self.first: str | None = None
 
     def add(self, message: str, *, source: str, line: int) -> None:
-        """Count one bad line.
-
-        Raises:
-            DataError: when it is one more than the limit.
-        """
+        """Count one bad line, or raise a `DataError` when it is one more than the limit."""
         self.count += 1
-        if self.first is None:
-            self.first = str(DataError(message, source=source, line=line))
+        self.first = self.first or str(DataError(message, source=source, line=line))
         if self.count > self.limit:
             tolerated = f" ({self.count} bad lines, {self.limit} tolerated)" if self.limit else ""
             raise DataError(message + tolerated, source=source, line=line)
@@ -133,12 +125,11 @@ MINED_DOCUMENT = ("pid", "doc_id", "corpus-id")
 
 @dataclass(frozen=True)
 class Kind(Generic[T]):
-    """What is particular to one kind of record.
+    """What is particular to one kind of record; `names`, `columns`, `rest` and `spaces` are as in `TableRow`.
 
-    `key` gives what must not repeat, None if all may, and `repeated` says that it did. `names`, `columns`, `rest` and
-    `spaces` are as in `TableRow`. `texts` are the further extensions of a plain text file, `lines` whether such a file
-    has one text a line (otherwise it is a table). `fields` and `layout` say what is expected of a row and of a table's
-    line, for messages.
+    `key` gives what must not repeat, None if all may, and `repeated` says that it did. `texts` are the further
+    extensions of a plain text file, `lines` whether it has one text a line (otherwise it is a table). `fields` and
+    `layout` say what is expected of a row and of a table's line, for messages.
     """
 
     name: str
@@ -155,7 +146,7 @@ class Kind(Generic[T]):
     spaces: bool = False
 
     def parsers(self) -> dict[str, tuple[Parser, str]]:
-        """For the extension of each text format, a fresh parser and what it expects of a line."""
+        """Return, for the extension of each text format, a fresh parser and what it expects of a line."""
         json = (json_row, f"a JSON object with {self.fields}")
         table = TableRow(self.columns, names=self.names, rest=self.rest, spaces=self.spaces)
         text = (text_row, f"one {self.name} a line") if self.lines else (table, self.layout)
@@ -218,36 +209,22 @@ def _example(row: Row) -> Example:
         negatives = [row[name] for name in NUMBERED if row.get(name) is not None]
     elif isinstance(negatives, str):
         negatives = [negatives]
-    if not isinstance(negatives, list | tuple):
-        raise MalformedError(f'"negatives" is a {type(negatives).__name__}')
-    return Example(
-        _text(row, ASKED, required=True),
-        _text(row, ("positive",), required=True),
-        tuple(_text({"negative": negative}, ("negative",), required=True) for negative in negatives),
-        scores=_scores(row, 1 + len(negatives)),
-    )
-
-
-def _scores(row: Row, texts: int) -> tuple[float, ...]:
-    """The teacher's scores of a positive and its negatives, `texts` together; none at all will do."""
-    values = row.get("scores")
-    if values is None:
-        return ()
-    if not isinstance(values, list | tuple):
-        raise MalformedError(f'"scores" is a {type(values).__name__}')
-    if values and len(values) != texts:
-        raise MalformedError(f"there are {len(values)} scores where positive and negatives are {texts}")
-    return tuple(map(_number, values))
+    scores = () if row.get("scores") is None else row["scores"]
+    for name, values in (("negatives", negatives), ("scores", scores)):
+        if not isinstance(values, list | tuple):
+            raise MalformedError(f'"{name}" is a {type(values).__name__}')
+    query, positive = _text(row, ASKED, required=True), _text(row, ("positive",), required=True)
+    others = tuple(_text({"negative": negative}, ("negative",), required=True) for negative in negatives)
+    if scores and len(scores) != 1 + len(others):
+        raise MalformedError(f"there are {len(scores)} scores where positive and negatives are {1 + len(others)}")
+    return Example(query, positive, others, scores=tuple(map(_number, scores)))
 
 
 def _number(value: Any) -> float:
-    try:
-        number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
-    except OverflowError:  # an integer of hundreds of digits
-        number = math.inf
-    if not math.isfinite(number):
-        raise MalformedError(f"the score is {value!r}, not a finite number")
-    return number
+    with suppress(OverflowError):  # of an integer of hundreds of digits
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            return float(value)
+    raise MalformedError(f"the score is {value!r}, not a finite number")
 
 
 def _mined_negatives(row: Row) -> MinedNegatives:
@@ -357,11 +334,7 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def json_row(number: int, raw: bytes) -> Row | None:
-    """A line that is a JSON object.
-
-    >>> json_row(1, b'{"id": "d1", "text": "A list."}')
-    {'id': 'd1', 'text': 'A list.'}
-    """
+    """A line that is a JSON object."""
     line = decode(number, raw)
     if not line.strip():
         return None
@@ -437,9 +410,6 @@ def decode(number: int, raw: bytes) -> str:
 
     >>> decode(1, b"\\xef\\xbb\\xbfA list.\\r\\n")
     'A list.'
-
-    Raises:
-        MalformedError: when it is not UTF-8.
     """
     if number == 1:
         raw = raw.removeprefix(BYTE_ORDER_MARK)
