@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, TypeAlias, TypeVar
 from uuid import uuid4
 
 import numpy as np
@@ -31,6 +31,8 @@ except ImportError:  # Windows: work folders are not locked
     fcntl = None  # type: ignore[assignment]
 
 T = TypeVar("T")
+StrPath: TypeAlias = str | os.PathLike[str]
+Upgrade: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
 
 ANOTHER = "name another output, or remove it"
 HEADER = "index.json"
@@ -73,7 +75,7 @@ class Ids(Sequence[str]):
 
 
 @contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def replacing(path: StrPath) -> Iterator[BinaryIO]:
     """Open a file that takes the place of `path` only when the block ends without an error.
 
     It is written as `.NAME.part`, forced to disk and renamed. A file that is replaced leaves its mode to the new one,
@@ -106,7 +108,7 @@ def refuse_existing(output: Path) -> None:
 
 
 @contextmanager
-def replacing_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
+def replacing_folder(path: StrPath) -> Iterator[Path]:
     """Make a folder that is at `path` only when the block ends without an error.
 
     The block is given an empty folder beside `path`, `.NAME.RANDOM.part`, which is forced to disk and renamed, or
@@ -141,11 +143,11 @@ def _force_all_to_disk(path: Path) -> None:
 
 
 def save_arrays(
-    folder: str | os.PathLike[str], kind: str, arrays: dict[str, np.ndarray], header: dict[str, Any]
+    folder: StrPath, kind: str, arrays: dict[str, np.ndarray], header: dict[str, Any]
 ) -> None:
     """Write `arrays` and `header` (JSON values) as a folder that takes the place of an older one only when it is whole.
 
-    `kind` says what the folder is. Raises `VectorsError` if something other than such a folder stands in its place.
+    `kind` says what the folder is; something other than such a folder is not replaced.
     """
     target = Path(folder)
     if _exists(target) and not (target / HEADER).is_file():
@@ -172,7 +174,7 @@ def save_arrays(
 
 
 def load_arrays(
-    folder: str | os.PathLike[str], kind: str, *, verify: bool = True
+    folder: StrPath, kind: str, *, verify: bool = True
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """The memory-mapped, read-only arrays and the header that `save_arrays` wrote.
 
@@ -274,7 +276,7 @@ def refuse_taken(output: Path) -> None:
         raise ArgumentError(f"{work} is the unfinished work of another command: {instead}")
 
 
-def fingerprint(*sources: str | os.PathLike[str]) -> str:
+def fingerprint(*sources: StrPath) -> str:
     """Return 8 hexadecimal digits that change with the names, sizes and times of local files and folders.
 
     A source is a path or `beir:FOLDER`; what is not local, as `hf:NAME` or `-`, adds nothing: "" if none is local.
@@ -292,11 +294,11 @@ def fingerprint(*sources: str | os.PathLike[str]) -> str:
 
 @contextmanager
 def resumable(
-    output: str | os.PathLike[str],
+    output: StrPath,
     settings: Mapping[str, Any],
     *,
     name: str = SETTINGS,
-    upgrade: Callable[[dict[str, Any]], dict[str, Any]] = dict,
+    upgrade: Upgrade = dict,
     anew: bool = False,
 ) -> Iterator[Path]:
     """Give the folder `OUTPUT.partial` to work in: a new one, or the one in which the same work was begun.
@@ -334,7 +336,7 @@ def resumable(
                 shutil.rmtree(work, ignore_errors=True)
 
 
-def finish(work: Path, output: str | os.PathLike[str], result: Path, *, name: str = SETTINGS) -> None:
+def finish(work: Path, output: StrPath, result: Path, *, name: str = SETTINGS) -> None:
     """Put the `result`, the work folder itself or a file or folder in it, in its place, and remove the work folder.
 
     A folder is given the settings; all of it is forced to disk before it is renamed.
@@ -353,11 +355,11 @@ def finish(work: Path, output: str | os.PathLike[str], result: Path, *, name: st
 
 
 def finished(
-    output: str | os.PathLike[str],
+    output: StrPath,
     settings: Mapping[str, Any],
     *,
     name: str = SETTINGS,
-    upgrade: Callable[[dict[str, Any]], dict[str, Any]] = dict,
+    upgrade: Upgrade = dict,
 ) -> bool:
     """Return whether the output is there and was made with these settings; arguments and errors as in `resumable`."""
     target = Path(output)
@@ -379,7 +381,7 @@ def _begun(
     folder: Path,
     settings: Mapping[str, Any],
     name: str,
-    upgrade: Callable[[dict[str, Any]], dict[str, Any]],
+    upgrade: Upgrade,
     anew: bool = False,
 ) -> bool:
     """Whether there are settings in the folder; raises what `resumable` raises if it is not free for these."""
@@ -450,7 +452,7 @@ def _clear(work: Path, last: str) -> None:
     (work / last).unlink(missing_ok=True)
 
 
-def read_record(path: str | os.PathLike[str], kind: type[T], *, error: type[VocableError] = VectorsError) -> T:
+def read_record(path: StrPath, kind: type[T], *, error: type[VocableError] = VectorsError) -> T:
     """Read a JSON file as a `kind`: a pydantic model, dataclass, named tuple or typed dict.
 
     The `error` that is raised where it is none names the file and the first wrong field.
@@ -463,7 +465,7 @@ def read_record(path: str | os.PathLike[str], kind: type[T], *, error: type[Voca
         raise error(f"{path}: damaged: {field}{first['msg']}") from failure
 
 
-def write_record(path: str | os.PathLike[str], record: Any) -> None:
+def write_record(path: StrPath, record: Any) -> None:
     """Write a pydantic model, dataclass, named tuple or dict as a JSON file that `read_record` reads."""
     values = record._asdict() if hasattr(record, "_asdict") else record
     with replacing(path) as file:

@@ -26,7 +26,7 @@ from scipy.sparse import csr_array, issparse
 
 from vocable.errors import ArgumentError, VectorsError
 from vocable.progress import track
-from vocable.storage import Ids, replacing, replacing_folder
+from vocable.storage import Ids, StrPath, replacing, replacing_folder
 
 METADATA_KEY = b"vocable"
 FORMAT = 1
@@ -60,7 +60,7 @@ class VectorsMeta:
 
 
 Then: TypeAlias = Callable[[Sequence[str], csr_array], csr_array]
-Sources = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+Sources = StrPath | Sequence[StrPath]
 
 
 class StoredVectors(NamedTuple):
@@ -93,7 +93,7 @@ def as_vectors(matrix: Any, name: str = "vectors") -> csr_array:
     return result
 
 
-def write_vectors(path: str | os.PathLike[str], ids: Sequence[str], matrix: csr_array, meta: VectorsMeta) -> None:
+def write_vectors(path: StrPath, ids: Sequence[str], matrix: csr_array, meta: VectorsMeta) -> None:
     """Write `matrix` [n, v] with its n `ids` to one Parquet file, whole or not at all."""
     matrix = as_vectors(matrix)
     if len(ids) != matrix.shape[0] or meta.size != matrix.shape[1]:
@@ -264,7 +264,6 @@ class Pruned(NamedTuple):
     postings: int
 
     def to_json(self) -> dict[str, int]:
-        """Return the counts as JSON values."""
         return self._asdict()
 
     def __str__(self) -> str:
@@ -282,7 +281,7 @@ def prune(
     min_weight: float = 0.0,
     mass: float | None = None,
     *,
-    output: str | os.PathLike[str],
+    output: StrPath,
     then: Then | None = None,
 ) -> Pruned: ...
 def prune(
@@ -291,7 +290,7 @@ def prune(
     min_weight: float = 0.0,
     mass: float | None = None,
     *,
-    output: str | os.PathLike[str] | None = None,
+    output: StrPath | None = None,
     then: Then | None = None,
 ) -> csr_array | Pruned:
     """Keep the heaviest terms of every vector [n, v], in memory or on disk (Lassance et al. 2023).

@@ -29,14 +29,14 @@ from vocable.data.schemas import (
 )
 from vocable.data.sources import Stream, parse_source, resolve
 from vocable.errors import DataError
+from vocable.storage import StrPath
 
 T = TypeVar("T")
-SourceName = str | os.PathLike[str]
 PICKLES = (".pkl", ".pickle")
 JOINED = ("beir", "ir_datasets", "pydocs")  # sources that have judgments instead of examples
 
 
-def read_corpus(source: SourceName, *, bad: BadLines | None = None) -> Iterator[Document]:
+def read_corpus(source: StrPath, *, bad: BadLines | None = None) -> Iterator[Document]:
     """The documents of a source (`vocable.data` lists the sources), in its order, one at a time.
 
     `bad` tolerates and counts bad lines; without it the first one raises.
@@ -47,7 +47,7 @@ def read_corpus(source: SourceName, *, bad: BadLines | None = None) -> Iterator[
     return _read(source, DOCUMENT, bad)
 
 
-def read_queries(source: SourceName, *, bad: BadLines | None = None) -> Iterator[Query]:
+def read_queries(source: StrPath, *, bad: BadLines | None = None) -> Iterator[Query]:
     """The queries of a source; arguments and errors are those of `read_corpus`.
 
     A BEIR folder's query file holds the queries of all splits: of `beir:DIR#train`, only those that the split judges.
@@ -55,12 +55,12 @@ def read_queries(source: SourceName, *, bad: BadLines | None = None) -> Iterator
     return _read(source, QUERY, bad)
 
 
-def read_judgments(source: SourceName, *, bad: BadLines | None = None) -> Iterator[Qrel]:
+def read_judgments(source: StrPath, *, bad: BadLines | None = None) -> Iterator[Qrel]:
     """The judgments of a source; arguments and errors are those of `read_corpus`."""
     return _read(source, JUDGMENT, bad)
 
 
-def read_examples(source: SourceName, *, bad: BadLines | None = None) -> Iterator[Example]:
+def read_examples(source: StrPath, *, bad: BadLines | None = None) -> Iterator[Example]:
     """The training examples of a source; arguments and errors are those of `read_corpus`.
 
     A source with judgments instead of examples (`beir:`, `ir_datasets:`, `pydocs:`) gives one for each pair judged
@@ -76,7 +76,7 @@ def read_examples(source: SourceName, *, bad: BadLines | None = None) -> Iterato
     return _joined(resolve(name, DOCUMENT), resolve(name, QUERY), resolve(name, JUDGMENT), bad or BadLines())
 
 
-def read_texts(source: SourceName, *, bad: BadLines | None = None) -> Iterator[str]:
+def read_texts(source: StrPath, *, bad: BadLines | None = None) -> Iterator[str]:
     """The bare texts of a source, for learning a language: of documents (no id needed) or the positives of examples.
 
     A title stands before its text. Arguments and errors are those of `read_corpus`.
@@ -86,12 +86,12 @@ def read_texts(source: SourceName, *, bad: BadLines | None = None) -> Iterator[s
     return _read(source, PLAIN_TEXT, bad)
 
 
-def read_mined_negatives(source: SourceName, *, bad: BadLines | None = None) -> Iterator[MinedNegatives]:
+def read_mined_negatives(source: StrPath, *, bad: BadLines | None = None) -> Iterator[MinedNegatives]:
     """Hard negatives as ids, by query and system: the layout of the msmarco-hard-negatives data set."""
     return _read(source, MINED, bad)
 
 
-def read_scores(source: SourceName, *, bad: BadLines | None = None) -> Iterator[ScoredDoc]:
+def read_scores(source: StrPath, *, bad: BadLines | None = None) -> Iterator[ScoredDoc]:
     """A teacher's scores of queries and documents, as ids. Arguments and errors are those of `read_corpus`."""
     if set(PICKLES) & set(Path(os.fspath(source)).suffixes):
         instead = "write it as TSV, qid TAB pid TAB score, a query's lines together"
@@ -99,7 +99,7 @@ def read_scores(source: SourceName, *, bad: BadLines | None = None) -> Iterator[
     return _read(source, SCORED, bad)
 
 
-def _read(source: SourceName, kind: Kind[T], bad: BadLines | None) -> Iterator[T]:
+def _read(source: StrPath, kind: Kind[T], bad: BadLines | None) -> Iterator[T]:
     return _records(resolve(os.fspath(source), kind), kind, bad or BadLines())
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from scipy.stats import t as student_t
 
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.quality import Evaluation, side_by_side
+from vocable.storage import StrPath
 from vocable.tables import Table, Tabular, counted
 
 # What `vocable evaluate` writes is a list, what `Evaluation.to_json` gives one.
@@ -52,7 +52,7 @@ class Comparison(Tabular):
         return side_by_side(self.evaluations, self.p_values)
 
 
-def compare(results: Sequence[Evaluation | str | os.PathLike[str]]) -> Comparison:
+def compare(results: Sequence[Evaluation | StrPath]) -> Comparison:
     """Set evaluations side by side and test each against the first, measure by measure.
 
     Args:

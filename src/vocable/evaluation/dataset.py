@@ -9,6 +9,7 @@ from pathlib import Path
 
 from vocable.data import BadLines, Document, Qrel, Query, read_corpus, read_judgments, read_queries
 from vocable.errors import DataError
+from vocable.storage import StrPath
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Dataset:
         return Dataset(self.name, self.documents, queries, judgments, unjudged)
 
 
-def load_dataset(source: str | os.PathLike[str], *, documents: bool = True, bad: BadLines | None = None) -> Dataset:
+def load_dataset(source: StrPath, *, documents: bool = True, bad: BadLines | None = None) -> Dataset:
     """Read the judged part of a test collection: "beir:DIR", "beir:DIR#train", "ir_datasets:NAME", "pydocs:#test".
 
     Without `documents` they are left unread, which is enough to evaluate a run; `bad` is as in `read_corpus`.

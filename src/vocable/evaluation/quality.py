@@ -23,6 +23,7 @@ from vocable.evaluation.cost import Cost, cost_columns
 from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.retrieval import Retrieval, encode_dataset, retrieve
 from vocable.search.ranking import read_trec
+from vocable.storage import StrPath
 from vocable.tables import NONE, Table, Tabular, p_value
 
 
@@ -113,7 +114,7 @@ class JudgedMeasures:
 
 
 DEFAULT_MEASURES = ("nDCG@10", "R@1000", "RR@10")
-Run = str | os.PathLike[str] | Iterable[ScoredDoc] | Retrieval
+Run = StrPath | Iterable[ScoredDoc] | Retrieval
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,7 @@ class Evaluation(Tabular):
 
 def evaluate_system(
     model: SparseEncoder,
-    dataset: str | os.PathLike[str] | Dataset,
+    dataset: StrPath | Dataset,
     measures: Sequence[str | Measure] = DEFAULT_MEASURES,
     *,
     name: str | None = None,
@@ -167,7 +168,7 @@ def evaluate_system(
 def evaluate_run(
     name: str,
     run: Run,
-    dataset: str | os.PathLike[str] | Dataset,
+    dataset: StrPath | Dataset,
     measures: Sequence[str | Measure] = DEFAULT_MEASURES,
     *,
     cost: Cost | None = None,
