@@ -142,9 +142,7 @@ def _force_all_to_disk(path: Path) -> None:
         _force_to_disk(inner)
 
 
-def save_arrays(
-    folder: StrPath, kind: str, arrays: dict[str, np.ndarray], header: dict[str, Any]
-) -> None:
+def save_arrays(folder: StrPath, kind: str, arrays: dict[str, np.ndarray], header: dict[str, Any]) -> None:
     """Write `arrays` and `header` (JSON values) as a folder that takes the place of an older one only when it is whole.
 
     `kind` says what the folder is; something other than such a folder is not replaced.
@@ -173,9 +171,7 @@ def save_arrays(
     shutil.rmtree(old, ignore_errors=True)
 
 
-def load_arrays(
-    folder: StrPath, kind: str, *, verify: bool = True
-) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def load_arrays(folder: StrPath, kind: str, *, verify: bool = True) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """The memory-mapped, read-only arrays and the header that `save_arrays` wrote.
 
     `verify` reads every byte once and compares the checksums; without it only types, shapes and lengths are checked.
@@ -294,12 +290,7 @@ def fingerprint(*sources: StrPath) -> str:
 
 @contextmanager
 def resumable(
-    output: StrPath,
-    settings: Mapping[str, Any],
-    *,
-    name: str = SETTINGS,
-    upgrade: Upgrade = dict,
-    anew: bool = False,
+    output: StrPath, settings: Mapping[str, Any], *, name: str = SETTINGS, upgrade: Upgrade = dict, anew: bool = False
 ) -> Iterator[Path]:
     """Give the folder `OUTPUT.partial` to work in: a new one, or the one in which the same work was begun.
 
@@ -354,13 +345,7 @@ def finish(work: Path, output: StrPath, result: Path, *, name: str = SETTINGS) -
     _clear(work, last=name)
 
 
-def finished(
-    output: StrPath,
-    settings: Mapping[str, Any],
-    *,
-    name: str = SETTINGS,
-    upgrade: Upgrade = dict,
-) -> bool:
+def finished(output: StrPath, settings: Mapping[str, Any], *, name: str = SETTINGS, upgrade: Upgrade = dict) -> bool:
     """Return whether the output is there and was made with these settings; arguments and errors as in `resumable`."""
     target = Path(output)
     if not _exists(target):
@@ -377,13 +362,7 @@ def finished(
     return True
 
 
-def _begun(
-    folder: Path,
-    settings: Mapping[str, Any],
-    name: str,
-    upgrade: Upgrade,
-    anew: bool = False,
-) -> bool:
+def _begun(folder: Path, settings: Mapping[str, Any], name: str, upgrade: Upgrade, anew: bool = False) -> bool:
     """Whether there are settings in the folder; raises what `resumable` raises if it is not free for these."""
     if not (folder / name).exists():
         # A file with a dot in front is the lock, or was being written when an earlier run was killed.
