@@ -108,6 +108,7 @@ class BadLines:
 
 
 T = TypeVar("T")
+Columns = Mapping[int, tuple[str, ...]]
 
 DOCUMENT_ID = ("_id", "id", "doc_id")
 QUERY_ID = ("_id", "id", "query_id")
@@ -135,7 +136,7 @@ class Kind(Generic[T]):
     name: str
     record: Callable[[Row], T]
     names: frozenset[str]
-    columns: Mapping[int, tuple[str, ...]]
+    columns: Columns
     fields: str
     layout: str
     key: Callable[[Any], str | None] = lambda record: None
@@ -377,12 +378,7 @@ class TableRow:
     """
 
     def __init__(
-        self,
-        columns: Mapping[int, tuple[str, ...]],
-        *,
-        names: frozenset[str],
-        rest: str | None = None,
-        spaces: bool = False,
+        self, columns: Columns, *, names: frozenset[str], rest: str | None = None, spaces: bool = False
     ) -> None:
         self.columns, self.names, self.rest = columns, names, rest
         self.separator: str | None = None if spaces else "\t"

@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, NamedTuple
 
-from ir_measures import Measure
-
 from vocable.errors import ArgumentError, check_texts
 from vocable.evaluation.cost import Cost, active_terms, flops
-from vocable.evaluation.quality import Evaluation, depth, evaluate_run, parse_measures
+from vocable.evaluation.quality import Evaluation, Measures, depth, evaluate_run, parse_measures
 from vocable.evaluation.retrieval import Encoded
 from vocable.progress import progress
 from vocable.search.exact import ExactIndex, rescore
@@ -100,12 +98,7 @@ def parse_grid(texts: Sequence[str]) -> list[Setting]:
 
 
 def search_grid(
-    name: str,
-    encoded: Encoded,
-    settings: Sequence[Setting],
-    measures: Sequence[str | Measure] = MEASURES,
-    *,
-    k: int = 1000,
+    name: str, encoded: Encoded, settings: Sequence[Setting], measures: Measures = MEASURES, *, k: int = 1000
 ) -> list[GridPoint]:
     """Search an encoded dataset in each of the ways, and measure quality and cost.
 
@@ -137,7 +130,7 @@ def search_grid(
     return [points[setting] for setting in settings]
 
 
-def check_depth(settings: Sequence[Setting], measures: Sequence[str | Measure], k: int) -> None:
+def check_depth(settings: Sequence[Setting], measures: Measures, k: int) -> None:
     """Raise `ArgumentError` for an unknown measure, or one that looks deeper than a search gives results."""
     deepest = max(depth(measure) for measure in parse_measures(measures).values())
     shortest = min([k, *(setting.rescore for setting in settings if setting.rescore)])

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from subprocess import SubprocessError
-from typing import Any
+from typing import Any, TypeAlias
 
 import ir_measures
 from ir_measures import Measure, Qrel, ScoredDoc
@@ -26,8 +26,10 @@ from vocable.search.ranking import read_trec
 from vocable.storage import StrPath
 from vocable.tables import NONE, Table, Tabular, p_value
 
+Measures: TypeAlias = Sequence[str | Measure]
 
-def parse_measures(names: Sequence[str | Measure]) -> dict[str, Measure]:
+
+def parse_measures(names: Measures) -> dict[str, Measure]:
     """The ir_measures measures under the names they were asked by.
 
     >>> {name: str(measure) for name, measure in parse_measures(["nDCG@10", "MRR@10"]).items()}
@@ -149,7 +151,7 @@ class Evaluation(Tabular):
 def evaluate_system(
     model: SparseEncoder,
     dataset: StrPath | Dataset,
-    measures: Sequence[str | Measure] = DEFAULT_MEASURES,
+    measures: Measures = DEFAULT_MEASURES,
     *,
     name: str | None = None,
     k: int = 1000,
@@ -166,12 +168,7 @@ def evaluate_system(
 
 
 def evaluate_run(
-    name: str,
-    run: Run,
-    dataset: StrPath | Dataset,
-    measures: Sequence[str | Measure] = DEFAULT_MEASURES,
-    *,
-    cost: Cost | None = None,
+    name: str, run: Run, dataset: StrPath | Dataset, measures: Measures = DEFAULT_MEASURES, *, cost: Cost | None = None
 ) -> Evaluation:
     """Evaluate a run: the path of a TREC run, its hits, or a `Retrieval`, whose cost is taken over.
 

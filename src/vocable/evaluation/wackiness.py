@@ -12,7 +12,7 @@ Letters: m inputs (queries, or documents), n documents of the collection, v term
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -23,6 +23,8 @@ from vocable.encoder.terms import expansion_entries, flags
 from vocable.errors import VectorsError
 from vocable.search.exact_kernels import compiled
 from vocable.vectors import as_vectors, selected
+
+Ints: TypeAlias = Sequence[int] | np.ndarray
 
 
 class Wackiness(NamedTuple):
@@ -40,7 +42,7 @@ def wackiness(
     counts: csr_array,
     *,
     idf: Formula = "log",
-    special: Sequence[int] | np.ndarray = (),
+    special: Ints = (),
 ) -> Wackiness:
     """The Wackiness Score of every term that expands an input.
 
@@ -78,7 +80,7 @@ def wackiness(
     return scored(lexical_importance(vectors, own, rows, counts, idf=idf, special=special))
 
 
-def expansions(vectors: csr_array, own: csr_array, special: Sequence[int] | np.ndarray = ()) -> csr_array:
+def expansions(vectors: csr_array, own: csr_array, special: Ints = ()) -> csr_array:
     """The vectors [m, v] without the terms that stand in the inputs themselves, and without the columns `special`.
 
     >>> vector, in_text = csr_array(np.array([[1.0, 0.5, 2.0]])), csr_array(np.array([[3.0, 0.0, 0.0]]))
@@ -97,7 +99,7 @@ def lexical_importance(
     counts: csr_array,
     *,
     idf: Formula = "log",
-    special: Sequence[int] | np.ndarray = (),
+    special: Ints = (),
 ) -> csr_array:
     """Frequency in the retrieved documents times IDF, float64 [m, v] with an entry, perhaps 0, for each expansion.
 
