@@ -36,13 +36,7 @@ class Wackiness(NamedTuple):
 
 
 def wackiness(
-    vectors: csr_array,
-    own: csr_array,
-    rows: np.ndarray,
-    counts: csr_array,
-    *,
-    idf: Formula = "log",
-    special: Ints = (),
+    vectors: csr_array, own: csr_array, rows: np.ndarray, counts: csr_array, *, idf: Formula = "log", special: Ints = ()
 ) -> Wackiness:
     """The Wackiness Score of every term that expands an input.
 
@@ -93,13 +87,7 @@ def expansions(vectors: csr_array, own: csr_array, special: Ints = ()) -> csr_ar
 
 
 def lexical_importance(
-    vectors: csr_array,
-    own: csr_array,
-    rows: np.ndarray,
-    counts: csr_array,
-    *,
-    idf: Formula = "log",
-    special: Ints = (),
+    vectors: csr_array, own: csr_array, rows: np.ndarray, counts: csr_array, *, idf: Formula = "log", special: Ints = ()
 ) -> csr_array:
     """Frequency in the retrieved documents times IDF, float64 [m, v] with an entry, perhaps 0, for each expansion.
 
