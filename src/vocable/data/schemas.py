@@ -64,8 +64,7 @@ class Example(NamedTuple):
         >>> Example("lists?", "A list is a sequence.", ("A set is not.",)).line
         b'{"query": "lists?", "positive": "A list is a sequence.", "negatives": ["A set is not."]}\\n'
         """
-        values: dict[str, Any] = {"query": self.query, "positive": self.positive}
-        values |= {name: list(part) for name in ("negatives", "scores") if (part := getattr(self, name))}
+        values = {name: value for name, value in self._asdict().items() if value and name != "source"}
         return json.dumps(values, ensure_ascii=False).encode() + b"\n"
 
 
@@ -108,7 +107,6 @@ class BadLines:
 
 
 T = TypeVar("T")
-Columns = Mapping[int, tuple[str, ...]]
 
 DOCUMENT_ID = ("_id", "id", "doc_id")
 QUERY_ID = ("_id", "id", "query_id")
@@ -126,17 +124,19 @@ MINED_DOCUMENT = ("pid", "doc_id", "corpus-id")
 
 @dataclass(frozen=True)
 class Kind(Generic[T]):
-    """What is particular to one kind of record; `names`, `columns`, `rest` and `spaces` are as in `TableRow`.
+    """What is particular to one kind of record.
 
-    `key` gives what must not repeat, None if all may, and `repeated` says that it did. `texts` are the further
-    extensions of a plain text file, `lines` whether it has one text a line (otherwise it is a table). `fields` and
-    `layout` say what is expected of a row and of a table's line, for messages.
+    `key` gives what must not repeat, None if all may, and `repeated` says that it did. `columns` has the column names
+    for each possible number of fields of a table's line; with `rest`, further fields go to that column as a list.
+    `names` are those that make a first line a header. Tabs separate fields; with `spaces` any blanks, unless there is a
+    header with tabs. `texts` are the further extensions of a plain text file, `lines` whether it has one text a line
+    (otherwise it is a table). `fields` and `layout` say what is expected of a row and of a table's line, for messages.
     """
 
     name: str
     record: Callable[[Row], T]
     names: frozenset[str]
-    columns: Columns
+    columns: Mapping[int, tuple[str, ...]]
     fields: str
     layout: str
     key: Callable[[Any], str | None] = lambda record: None
@@ -149,10 +149,9 @@ class Kind(Generic[T]):
     def parsers(self) -> dict[str, tuple[Parser, str]]:
         """Return, for the extension of each text format, a fresh parser and what it expects of a line."""
         json = (json_row, f"a JSON object with {self.fields}")
-        table = TableRow(self.columns, names=self.names, rest=self.rest, spaces=self.spaces)
-        text = (text_row, f"one {self.name} a line") if self.lines else (table, self.layout)
-        parsers: dict[str, tuple[Parser, str]] = {".jsonl": json, ".ndjson": json, ".json": json}
-        return parsers | {".tsv": (table, self.layout)} | dict.fromkeys(self.texts, text)
+        table = (TableRow(self), self.layout)
+        text = (text_row, f"one {self.name} a line") if self.lines else table
+        return {".jsonl": json, ".ndjson": json, ".json": json, ".tsv": table, **dict.fromkeys(self.texts, text)}
 
 
 def _identifier(row: Row, names: tuple[str, ...]) -> str:
@@ -356,32 +355,22 @@ def json_row(number: int, raw: bytes) -> Row | None:
 
 
 def text_row(number: int, raw: bytes) -> Row | None:
-    """A line that is a text; its number is its id.
-
-    >>> text_row(3, b"A list.")
-    {'id': '3', 'text': 'A list.'}
-    """
+    """A line that is a text; its number is its id."""
     line = decode(number, raw)
     return {"id": str(number), "text": line} if line.strip() else None
 
 
 class TableRow:
-    """Lines of fields, the columns named by their number or by a header.
+    """Lines of a table of one kind of record, the columns named by their number or by a header.
 
-    `columns` has the column names for each possible number of fields; with `rest`, further fields go to that column as
-    a list. `names` are those that make a first line a header. Fields are separated by tabs; with `spaces` by any
-    blanks, unless there is a header with tabs.
-
-    >>> row = TableRow({2: ("id", "text")}, names=frozenset({"id", "text"}))
-    >>> row(1, b"d1\\tA list."), row(2, b"d2\\tA set.")
-    ({'id': 'd1', 'text': 'A list.'}, {'id': 'd2', 'text': 'A set.'})
+    >>> row = TableRow(QUERY)
+    >>> row(1, b"q1\\tlists?"), row(2, b"q2\\tsets?")
+    ({'id': 'q1', 'text': 'lists?'}, {'id': 'q2', 'text': 'sets?'})
     """
 
-    def __init__(
-        self, columns: Columns, *, names: frozenset[str], rest: str | None = None, spaces: bool = False
-    ) -> None:
-        self.columns, self.names, self.rest = columns, names, rest
-        self.separator: str | None = None if spaces else "\t"
+    def __init__(self, kind: Kind[Any]) -> None:
+        self.columns, self.names, self.rest = kind.columns, kind.names, kind.rest
+        self.separator = None if kind.spaces else "\t"
 
     def __call__(self, number: int, raw: bytes) -> Row | None:
         line = decode(number, raw)
@@ -402,11 +391,7 @@ class TableRow:
 
 
 def decode(number: int, raw: bytes) -> str:
-    """A line as text, without its line end and without a byte-order mark.
-
-    >>> decode(1, b"\\xef\\xbb\\xbfA list.\\r\\n")
-    'A list.'
-    """
+    """A line as text, without its line end and without a byte-order mark."""
     if number == 1:
         raw = raw.removeprefix(BYTE_ORDER_MARK)
     try:
