@@ -1,13 +1,11 @@
 """Sparse vectors: what a valid matrix of them is, and how they are stored, rounded and pruned.
 
-Everywhere in vocable a matrix of sparse vectors is a `csr_array` [n, v] with sorted int32 indices, float32 weights > 0
-and no explicit zeros; `as_vectors` makes one or says why it cannot.
+Everywhere in vocable a matrix of n sparse vectors over an output vocabulary of v terms is a `csr_array` [n, v] with
+sorted int32 indices, float32 weights > 0 and no explicit zeros; `as_vectors` makes one or says why it cannot.
 
 On disk a vector is a Parquet row (id: string, indices: list<int32>, values: list<float32>): the offsets of an Arrow
 list column are the `indptr` of a CSR matrix, so reading needs no conversion. Pages carry checksums, and a Parquet
 file's footer is written last, so a file that is cut short or damaged is refused as a whole.
-
-Shapes: n vectors (texts), v output vocabulary.
 """
 
 from __future__ import annotations

@@ -53,12 +53,12 @@ class Encoded(NamedTuple):
 
     @property
     def query_ids(self) -> list[str]:
-        """The ids of the queries by row."""
+        """Return the ids of the queries by row."""
         return [query.id for query in self.dataset.queries]
 
     @property
     def document_ids(self) -> list[str]:
-        """The ids of the documents by row."""
+        """Return the ids of the documents by row."""
         return [document.id for document in self.dataset.documents]
 
 
