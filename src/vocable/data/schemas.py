@@ -129,8 +129,8 @@ class Kind(Generic[T]):
     `key` gives what must not repeat, None if all may, and `repeated` says that it did. `columns` has the column names
     for each possible number of fields of a table's line; with `rest`, further fields go to that column as a list.
     `names` are those that make a first line a header. Tabs separate fields; with `spaces` any blanks, unless there is a
-    header with tabs. `texts` are the further extensions of a plain text file, `lines` whether it has one text a line
-    (otherwise it is a table). `fields` and `layout` say what is expected of a row and of a table's line, for messages.
+    header with tabs. `lines`: a .txt file has one text a line. `tables` are the further extensions of tables.
+    `fields` and `layout` say what is expected of a row and of a table's line, for messages.
     """
 
     name: str
@@ -141,17 +141,18 @@ class Kind(Generic[T]):
     layout: str
     key: Callable[[Any], str | None] = lambda record: None
     repeated: Callable[[Any], str] = lambda record: f"the id {record.id!r} is there already"
-    texts: tuple[str, ...] = ()
     lines: bool = False
+    tables: tuple[str, ...] = ()
     rest: str | None = None
     spaces: bool = False
 
     def parsers(self) -> dict[str, tuple[Parser, str]]:
         """Return, for the extension of each text format, a fresh parser and what it expects of a line."""
-        json = (json_row, f"a JSON object with {self.fields}")
-        table = (TableRow(self), self.layout)
-        text = (text_row, f"one {self.name} a line") if self.lines else table
-        return {".jsonl": json, ".ndjson": json, ".json": json, ".tsv": table, **dict.fromkeys(self.texts, text)}
+        json: tuple[Parser, str] = (json_row, f"a JSON object with {self.fields}")
+        table: tuple[Parser, str] = (TableRow(self), self.layout)
+        text: tuple[Parser, str] = (text_row, f"one {self.name} a line")
+        texts = {".txt": text} if self.lines else dict.fromkeys(self.tables, table)
+        return {".jsonl": json, ".ndjson": json, ".json": json, ".tsv": table, **texts}
 
 
 def _identifier(row: Row, names: tuple[str, ...]) -> str:
@@ -263,7 +264,6 @@ DOCUMENT = Kind(
     columns={2: ("id", "text"), 3: ("id", "title", "text"), 4: ("id", "url", "title", "text")},
     fields='"_id" or "id", "text" or "contents", and perhaps "title"',
     layout="id TAB text, id TAB title TAB text, or id TAB url TAB title TAB text",
-    texts=(".txt",),
     lines=True,
 )
 QUERY = Kind(
@@ -274,7 +274,6 @@ QUERY = Kind(
     columns={2: ("id", "text")},
     fields='"_id" or "id", and "text"',
     layout="id TAB text",
-    texts=(".txt",),
     lines=True,
 )
 JUDGMENT = Kind(
@@ -286,7 +285,7 @@ JUDGMENT = Kind(
     columns={3: ("query-id", "corpus-id", "score"), 4: ("query-id", "iteration", "corpus-id", "score")},
     fields='"query-id", "corpus-id" and "score"',
     layout="query, document and relevance (BEIR), or query, 0, document and relevance (TREC)",
-    texts=(".txt", ".qrels", ".trec"),
+    tables=(".txt", ".qrels", ".trec"),
     spaces=True,
 )
 EXAMPLE = Kind(
@@ -305,7 +304,6 @@ PLAIN_TEXT = Kind(
     columns=DOCUMENT.columns,
     fields='"text", "contents" or "positive"',
     layout=DOCUMENT.layout,
-    texts=(".txt",),
     lines=True,
 )
 MINED = Kind(
