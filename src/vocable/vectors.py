@@ -31,7 +31,8 @@ FORMAT = 1
 INT32S, FLOAT32S = (pa.list_(pa.field("element", kind, nullable=False)) for kind in (pa.int32(), pa.float32()))
 COLUMNS = {"id": pa.string(), "indices": INT32S, "values": FLOAT32S}
 SCHEMA = pa.schema([pa.field(name, kind, nullable=False) for name, kind in COLUMNS.items()])
-ENCODING = dict(zip(COLUMNS, ("PLAIN", "DELTA_BINARY_PACKED", "BYTE_STREAM_SPLIT"), strict=True))
+LEAVES = "id", "indices.list.element", "values.list.element"
+ENCODING = dict(zip(LEAVES, ("PLAIN", "DELTA_BINARY_PACKED", "BYTE_STREAM_SPLIT"), strict=True))
 
 
 @dataclass(frozen=True)

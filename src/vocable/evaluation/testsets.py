@@ -242,7 +242,8 @@ def _from_all(queries: Sequence[int], count: int, groups: NDArray[np.int64], rng
     for members in _members(queries, groups).values():
         for turn, query in enumerate(rng.permutation(members).tolist()):
             rounds[turn].append(query)
-    return list(islice((query for turn in sorted(rounds) for query in rng.permutation(rounds[turn]).tolist()), count))
+    drawn = (query for turn in sorted(rounds) for query in rng.permutation(rounds[turn]).tolist())
+    return [query for query, _ in zip(drawn, range(count), strict=False)]
 
 
 def _members(queries: Iterable[int], groups: NDArray[np.int64]) -> dict[int, list[int]]:
