@@ -56,3 +56,22 @@ def _tokenizer(texts: Sequence[str]) -> PreTrainedTokenizerFast:
     )
     names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIAL, strict=True))
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=256, **names)
+
+
+def write_toy_model(folder: Path, texts: Sequence[str]) -> Path:
+    """Write a checkpoint of the smallest size that does everything, d = 32 and two layers, to `folder`."""
+    tokenizer = _tokenizer(texts)
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=48,
+        max_position_embeddings=256,
+        initializer_range=0.2,
+    )
+    model = calibrate(sparse_encoder(BertForMaskedLM(config), tokenizer), texts, activation_rate=0.1)
+    parts(model).mlm.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
