@@ -98,8 +98,8 @@ def end(child: int, folder: Path, limit: float = LIMIT) -> Ran:
     if not done:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-    texts = [(folder / name).read_bytes().decode("utf-8", "replace") for name in (".out", ".err")]
-    return Ran(status, *texts, seconds)
+    out, err = ((folder / name).read_bytes().decode("utf-8", "replace") for name in (".out", ".err"))
+    return Ran(status, out, err, seconds)
 
 
 def run(folder: Path, *arguments: object, stdin: bytes = b"", before: Hook = lambda: None) -> Ran:
@@ -142,7 +142,7 @@ class Toys:
         self.corpus, self.pairs, self.beir = folder / "corpus.jsonl", folder / "pairs.jsonl", folder / "beir"
         self._write(self.corpus, [{"_id": f"d{i}", "text": text} for i, text in enumerate(self.texts)])
         rows = [
-            {"query": text[:20], "positive": text, "negatives": [self.texts[i - 1]]}
+            {"query": text[:20], "positive": text, "negatives": [f"Nothing of {i} at all."]}
             for i, text in enumerate(self.texts)
         ]
         self._write(self.pairs, rows)
@@ -309,7 +309,7 @@ def kill_cases(toys: Toys, kills: int, rng: random.Random) -> Iterator[Case]:
         yield Case("kills", f"{name}: after {moment:.2f} s", killed(name, lambda: None, moment))
 
 
-def _flip(rng: random.Random) -> Callable[[Path], object]:
+def _flip(rng: random.Random) -> Callable[[Path], Any]:
     def flip(path: Path) -> object:
         content = bytearray(path.read_bytes())
         place = rng.randrange(len(content))
@@ -317,6 +317,13 @@ def _flip(rng: random.Random) -> Callable[[Path], object]:
         return path.write_bytes(content)
 
     return flip
+
+
+def replaced(path: Path, make: Callable[[Path], object]) -> Path:
+    """Put something else in the place of what is there."""
+    path.unlink(missing_ok=True)
+    make(path)
+    return path
 
 
 def damage_cases(toys: Toys, flips: int, rng: random.Random) -> Iterator[Case]:
@@ -333,7 +340,7 @@ def damage_cases(toys: Toys, flips: int, rng: random.Random) -> Iterator[Case]:
             shutil.copytree(toys.folder / name, Path(place, name))
             truth[name] = run(Path(place), *command(Path(place, name))).out
 
-    def damaged(name: str, file: str, how: Callable[[Path], object]) -> Callable[[Path], tuple[str, str]]:
+    def damaged(name: str, file: str, how: Callable[[Path], Any]) -> Callable[[Path], tuple[str, str]]:
         def case(folder: Path) -> tuple[str, str]:
             copy = folder / name
             shutil.copytree(toys.folder / name, copy)
@@ -344,14 +351,14 @@ def damage_cases(toys: Toys, flips: int, rng: random.Random) -> Iterator[Case]:
 
         return case
 
-    hows: dict[str, Callable[[Path], object]] = {
+    hows: dict[str, Callable[[Path], Any]] = {
         "cut in half": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
         "emptied": lambda path: path.write_bytes(b""),
         "a byte longer": lambda path: path.write_bytes(path.read_bytes() + b"\0"),
-        "gone": lambda path: path.unlink(),
-        "a folder": lambda path: (path.unlink(), path.mkdir()),
+        "gone": os.remove,
+        "a folder": lambda path: replaced(path, os.mkdir),
         "zeros": lambda path: path.write_bytes(bytes(path.stat().st_size)),
-        "a pipe": lambda path: (path.unlink(), os.mkfifo(path)),
+        "a pipe": lambda path: replaced(path, os.mkfifo),
     }
     for name in readers:
         files = [
@@ -398,16 +405,16 @@ def place_cases(toys: Toys) -> Iterator[Case]:
 
         return case
 
-    def made(path: Path, make: Callable[[Path], object]) -> Path:
+    def made(path: Path, make: Callable[[Path], Any]) -> Path:
         make(path)
         return path
 
     places: dict[str, Callable[[Path], Path]] = {
         "an existing file": lambda folder: made(folder / "o", lambda path: path.write_text("mine")),
         "a full folder": lambda folder: made(
-            folder / "o", lambda path: (path.mkdir(), (path / "a").write_text("mine"))
+            folder / "o", lambda path: (replaced(path, os.mkdir) / "a").write_text("mine")
         ),
-        "an empty folder": lambda folder: made(folder / "o", lambda path: path.mkdir()),
+        "an empty folder": lambda folder: made(folder / "o", os.mkdir),
         "below a file": lambda folder: made(folder / "f", lambda path: path.write_text("mine")) / "o",
         "in a missing folder": lambda folder: folder / "a" / "b" / "o",
         "a device": lambda folder: Path("/dev/full"),
@@ -474,7 +481,9 @@ def all_cases(toys: Toys, options: argparse.Namespace) -> list[Case]:
     chosen: list[Case] = []
     for group, table in tables.items():
         if group in options.group:
-            chosen += [Case(group, name, _table_case(*rest)) for name, *rest in table(toys)]
+            chosen += [
+                Case(group, name, _table_case(prepare, says, right)) for name, prepare, says, right in table(toys)
+            ]
     if "damage" in options.group:
         chosen += damage_cases(toys, 20 if options.quick else 60, rng)
     if {"places", "pairs"} & set(options.group):
@@ -565,7 +574,7 @@ def benchmark() -> int:
             os.waitpid(child, 0)
         lines = sorted(json.loads(line) for file in results for line in file.read_text().splitlines())
     if options.json:
-        options.json.write_text(json.dumps(lines, indent=1, ensure_ascii=False))
+        options.json.write_text(json.dumps(lines, indent=1))
     print_machine(machine(torch.device("cpu")))
     return report(lines, options) or int(len(lines) < len(chosen))
 

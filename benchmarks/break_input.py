@@ -268,9 +268,9 @@ def input_cases(toys: Any) -> Iterator[Row]:
     for name, (line, says, texts) in LINES.items():
         yield f"corpus: {name}", corpus(".jsonl", lines(line)), says, None if texts is None else counted(texts)
         if texts is None:  # the same from stdin, and tolerated
-            command = ["encode", toys.model, "-", "--json"]
-            yield f"stdin: {name}", _with_output(command, lines(line)), ("3", *says[1:]), None
-            yield f"tolerated: {name}", _with_output([*command, "--skip-bad", 1], lines(line)), (), counted(2)
+            reading: list[object] = ["encode", toys.model, "-", "--json"]
+            yield f"stdin: {name}", _with_output(reading, lines(line)), ("3", *says[1:]), None
+            yield f"tolerated: {name}", _with_output([*reading, "--skip-bad", 1], lines(line)), (), counted(2)
     for name, (suffix, content, says, texts) in FILES.items():
         yield f"file: {name}", corpus(suffix, content), says, None if texts is None else counted(texts)
     yield "file: /dev/null", _with_output(["encode", toys.model, "/dev/null"]), ("/dev/null",), None
@@ -289,8 +289,8 @@ def input_cases(toys: Any) -> Iterator[Row]:
 
         return prepare
 
-    for name, (line, says) in EXAMPLES.items():
-        content = b'{"query": "a", "positive": "b", "negatives": ["c"]}\n' + line + b"\n"
+    for name, (example, says) in EXAMPLES.items():
+        content = b'{"query": "a", "positive": "b", "negatives": ["c"]}\n' + example + b"\n"
         yield (
             f"examples: {name}",
             written("e.jsonl", content, "teacher-scores", toys.model, "FILE", "-o", "OUT"),
@@ -298,19 +298,15 @@ def input_cases(toys: Any) -> Iterator[Row]:
             None,
         )
     for name, (content, says, good) in RUNS.items():
-        command = ("evaluate", "FILE", "--dataset", f"beir:{toys.beir}", "--json")
+        command: tuple[object, ...] = ("evaluate", "FILE", "--dataset", f"beir:{toys.beir}", "--json")
         yield f"run: {name}", written("r.run", content + b"\n", *command), says, (lambda ran: True) if good else None
     for name, (content, says) in WORDS.items():
         command = ("expand", toys.model, "--words", "FILE", "-o", "OUT")
         yield f"words: {name}", written("w.txt", content, *command), says, None
-    for name, (line, says) in (
-        (name, row)
-        for name, row in LINES.items()
-        if row[2] is None and b"title" not in row[0]
-        for row in [(row[0], row[1])]
-    ):
-        command = ("search", toys.folder / "index", "--queries", "FILE", "--json")
-        yield f"queries: {name}", written("q.jsonl", lines(line), *command), says, None
+    for name, (line, says, texts) in LINES.items():
+        if texts is None and b"title" not in line:
+            command = ("search", toys.folder / "index", "--queries", "FILE", "--json")
+            yield f"queries: {name}", written("q.jsonl", lines(line), *command), says, None
     for name, (text, says) in RECIPES.items():
         content = text.replace("M\n", f"{toys.model}\n").replace("[P]", f"[{toys.pairs}]").encode()
         yield f"recipe: {name}", written("r.yaml", content, "train", "FILE", "-o", "OUT"), says, None
@@ -341,10 +337,19 @@ def input_cases(toys: Any) -> Iterator[Row]:
         right = None if b"\xe9" in query else lambda ran: ran.out != ""
         yield (
             f"a query of {name}",
-            lambda folder, query=query: (["search", toys.folder / "index", "-", "--json"], query),
+            _asked(toys, query),
             (),
             right,
         )
+
+
+def _asked(toys: Any, query: bytes) -> Callable[[Path], Prepared]:
+    return lambda folder: (["search", toys.folder / "index", "-", "--json"], query)
+
+
+def removed(*paths: Path) -> None:
+    for path in paths:
+        path.unlink()
 
 
 def _with_output(command: list[object], stdin: bytes = b"") -> Callable[[Path], Prepared]:
@@ -431,7 +436,7 @@ def model_cases(toys: Any) -> Iterator[Row]:
         name for name in load_file(toys.model / "model.safetensors") if "layer.0" in name and "dense.weight" in name
     )
     changes: dict[str, Callable[[Path], object]] = {
-        "no weights": lambda folder: (folder / "model.safetensors").unlink(),
+        "no weights": lambda folder: removed(folder / "model.safetensors"),
         "weights cut short": lambda folder: _cut(folder / "model.safetensors"),
         "an empty file of weights": lambda folder: (folder / "model.safetensors").write_bytes(b""),
         "pickled weights alone": lambda folder: _pickled(folder),
@@ -442,7 +447,7 @@ def model_cases(toys: Any) -> Iterator[Row]:
         ),
         "a NaN": tensors(lambda weights: weights[first].view(-1)[:1].fill_(math.nan)),
         "an infinite weight": tensors(lambda weights: weights[first].view(-1)[:1].fill_(math.inf)),
-        "no configuration": lambda folder: (folder / "config.json").unlink(),
+        "no configuration": lambda folder: removed(folder / "config.json"),
         "a configuration that is not JSON": lambda folder: (folder / "config.json").write_text("{"),
         "a configuration that is a list": lambda folder: (folder / "config.json").write_text("[]"),
         "an unknown kind of model": config(model_type="nonsense"),
@@ -453,11 +458,11 @@ def model_cases(toys: Any) -> Iterator[Row]:
         "a smaller vocabulary": config(vocab_size=10),
         "a larger vocabulary": config(vocab_size=10**6),
         "code of its own": config(auto_map={"AutoModelForMaskedLM": "evil.Model"}, model_type="evil"),
-        "no tokenizer": lambda folder: [path.unlink() for path in folder.glob("*token*")],
+        "no tokenizer": lambda folder: removed(*folder.glob("*token*")),
         "a tokenizer that is not JSON": lambda folder: (folder / "tokenizer.json").write_text("{"),
         "an empty tokenizer": lambda folder: (folder / "tokenizer.json").write_text("{}"),
         "a tokenizer of more tokens": _more_tokens,
-        "an empty folder": lambda folder: [path.unlink() for path in folder.iterdir()],
+        "an empty folder": lambda folder: removed(*folder.iterdir()),
     }
     verbs: dict[str, tuple[object, ...]] = {
         "encode": ("encode", "M", toys.corpus),
