@@ -33,7 +33,6 @@ from transformers import (
 )
 from transformers.trainer_callback import PrinterCallback
 
-from vocable.encoder.encode import in_bfloat16
 from vocable.encoder.fuse import copy_with, parts, without_logits
 from vocable.encoder.output_vocabulary import output_layer, output_vocabulary
 from vocable.encoder.provenance import new_tokens, record, splitter_name
@@ -206,23 +205,8 @@ def _learning(mlm: PreTrainedModel, settings: PretrainSettings) -> Iterator[None
 
 def _arguments(mlm: PreTrainedModel, settings: PretrainSettings, folder: Path, seed: int) -> TrainingArguments:
     return TrainingArguments(
-        output_dir=str(folder),
-        max_steps=settings.steps,
-        per_device_train_batch_size=settings.batch_size,
-        gradient_accumulation_steps=settings.gradient_accumulation,
-        learning_rate=settings.learning_rate,
-        weight_decay=settings.weight_decay,
-        warmup_steps=settings.warmup_share,
+        **settings.trainer_arguments(mlm.device, folder, seed),
         lr_scheduler_type=settings.schedule,
-        use_cpu=mlm.device.type == "cpu",  # has to be said for bfloat16 there
-        bf16=in_bfloat16(settings.dtype, mlm.device),
-        logging_steps=settings.log_every,
-        save_steps=settings.save_every,
-        save_total_limit=2,
-        seed=seed,
-        dataloader_pin_memory=mlm.device.type == "cuda",
-        disable_tqdm=True,
-        report_to="none",
         remove_unused_columns=False,
     )
 

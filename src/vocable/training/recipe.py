@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import torch
 from pydantic import (
     AliasChoices,
     BeforeValidator,
@@ -25,7 +26,7 @@ from pydantic import (
     model_validator,
 )
 
-from vocable.encoder.encode import DType
+from vocable.encoder.encode import DType, in_bfloat16
 from vocable.encoder.poolings import PoolingName
 from vocable.errors import RecipeError
 from vocable.objectives import Settings
@@ -174,6 +175,27 @@ class OptimizerSettings(Settings):
     )
     log_every: PositiveInt = Field(default=10, description="steps between lines of the log")
     save_every: PositiveInt = Field(default=200, description="steps between checkpoints")
+
+    def trainer_arguments(self, device: torch.device, folder: Path, seed: int) -> dict[str, Any]:
+        """Return what both trainings tell the host library's trainer."""
+        return {
+            "output_dir": str(folder),
+            "max_steps": self.steps,
+            "per_device_train_batch_size": self.batch_size,
+            "gradient_accumulation_steps": self.gradient_accumulation,
+            "learning_rate": self.learning_rate,
+            "weight_decay": self.weight_decay,
+            "warmup_steps": self.warmup_share,
+            "bf16": in_bfloat16(self.dtype, device),
+            "use_cpu": device.type == "cpu",  # has to be said for bfloat16 there
+            "logging_steps": self.log_every,
+            "save_steps": self.save_every,
+            "save_total_limit": 2,
+            "seed": seed,
+            "dataloader_pin_memory": device.type == "cuda",
+            "disable_tqdm": True,
+            "report_to": "none",
+        }
 
 
 class TrainingSettings(OptimizerSettings):

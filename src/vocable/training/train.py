@@ -18,7 +18,6 @@ from sentence_transformers.base.sampler import BatchSamplers
 from sentence_transformers.sparse_encoder import SparseEncoderTrainer, SparseEncoderTrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
-from vocable.encoder.encode import in_bfloat16
 from vocable.encoder.fuse import every_pooling_allowed, splade_modules
 from vocable.encoder.load import load
 from vocable.encoder.roles import static_embedding
@@ -193,33 +192,18 @@ def _arguments(
     own_rate = None if recipe.queries is None else recipe.queries.learning_rate
     prompts = {column: model.prompts[role] for column, role in roles.items() if model.prompts.get(role)}
     arguments = SparseEncoderTrainingArguments(
-        output_dir=str(folder),
-        max_steps=settings.steps,
-        per_device_train_batch_size=settings.batch_size,
+        **settings.trainer_arguments(model.device, folder, recipe.seed),
         accelerator_config={"split_batches": True},  # of all processes together: each takes its part of a batch
         # A micro batch goes through one of the two alone, a whole batch through both before gradients are exchanged.
         ddp_find_unused_parameters=settings.micro_batch is not None and queries_learn_apart(model),
-        gradient_accumulation_steps=settings.gradient_accumulation,
-        learning_rate=settings.learning_rate,
         learning_rate_mapping={} if own_rate is None else {PARAMETERS: own_rate},
-        weight_decay=settings.weight_decay,
-        warmup_steps=settings.warmup_share,
         lr_scheduler_type="linear",
-        bf16=in_bfloat16(settings.dtype, model.device),
-        use_cpu=model.device.type == "cpu",
         # A text twice in a batch would be its own negative; a teacher scores both alike.
         batch_sampler=InOrder if recipe.data.topical else BatchSamplers.NO_DUPLICATES,
         router_mapping=roles,
         prompts=prompts or None,
-        logging_steps=settings.log_every,
         logging_first_step=True,
-        save_steps=settings.save_every,
-        save_total_limit=2,
-        seed=recipe.seed,
         dataloader_drop_last=True,
-        dataloader_pin_memory=model.device.type == "cuda",
-        disable_tqdm=True,
-        report_to="none",
     )
     arguments._n_gpu = min(arguments.n_gpu, 1)  # one process never spreads over several GPUs: torchrun does that
     return arguments
