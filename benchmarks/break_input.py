@@ -21,7 +21,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from typer.main import get_command
 
-from vocable.cli import app
+from vocable.cli import program
 from vocable.storage import load_arrays, save_arrays
 
 Prepared = tuple[list[object], bytes]
@@ -370,7 +370,7 @@ def argument_cases(toys: Any) -> Iterator[Row]:
     }
     commands = {str(command[0]): command for command in valid.values()}
     for name, command in commands.items():
-        for option in get_command(app).commands[name].params:  # type: ignore[attr-defined]
+        for option in get_command(program(name)).commands[name].params:  # type: ignore[attr-defined]
             if option.param_type_name != "option" or option.is_flag or option.name in ("output", "as_json", "help"):
                 continue
             flag, given = option.opts[-1], [word for word in command if word != option.opts[-1]]
