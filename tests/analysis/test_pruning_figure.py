@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vocable.analysis.figures import pruning_against_flops
+from vocable.analysis.report import pruning_against_flops
 from vocable.errors import ArgumentError
 from vocable.evaluation import Cost, Evaluation
 from vocable.evaluation.grid import GridPoint, Setting

@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
 from vocable.analysis.expansion_data import ExpansionData, expansion_data, word_surfaces
-from vocable.analysis.figures import wackiness_curves
+from vocable.analysis.report import wackiness_curves
 from vocable.analysis.wackiness import (
     Choices,
     Finding,

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from sentence_transformers import SparseEncoder
 
-from vocable.analysis.figures import pruning_against_flops
+from vocable.analysis.report import pruning_against_flops
 from vocable.encoder.encode import DType
 from vocable.encoder.load import load
 from vocable.encoder.stream import model_name

@@ -31,8 +31,7 @@ from vocable.analysis.expansion_data import (
     proper_names,
     stored_vectors,
 )
-from vocable.analysis.figures import removal_figure
-from vocable.analysis.report import PAGE, RESULTS, Section, drawing, settings_section, write_page
+from vocable.analysis.report import PAGE, RESULTS, Section, drawing, removal_figure, settings_section, write_page
 from vocable.analysis.wackiness import Choices, find, read_wackiest, write_scores
 from vocable.data import Document, read_corpus, read_queries
 from vocable.encoder.encode import DType

@@ -1,19 +1,30 @@
-"""Reports: one HTML page with text, tables and figures, in a single file that needs no other and runs no code."""
+"""Reports of analyses: HTML pages, each a single file that needs no other and runs no code, and their figures.
+
+A function that draws returns a matplotlib `Figure`, which `vocable.figures.save_figure` writes to a file.
+"""
 
 from __future__ import annotations
 
 from base64 import b64encode
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from vocable.figures import save_figure
+import numpy as np
+
+from vocable.errors import ArgumentError, require_extra
+from vocable.evaluation.grid import COLUMNS, GridPoint, Setting, swept
+from vocable.figures import ACROSS, Panel, Point, draw_panels, empty_panels, save_figure
 from vocable.storage import replacing
 from vocable.tables import NONE, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from vocable.analysis.removal import Removal
+    from vocable.analysis.wackiness import Finding
 
 RESULTS, PAGE = "results.json", "index.html"
 STYLE = """
@@ -26,6 +37,10 @@ th:first-child, td:first-child, .words th, .words td { text-align: left; }
 .wide { overflow-x: auto; }
 img { max-width: 100%; }
 """
+VARIANTS = ("minimum_match", "rescore")  # settings that are no pruning
+SIZE = (7.0, 4.5)  # inches
+STYLES = ("-", "--", "-.", ":")
+WACKY, RANDOM, WHOLE = "C3", "C0", "0.3"  # colours
 
 
 class Drawing(NamedTuple):
@@ -103,3 +118,99 @@ def _part(part: str | Table | Words | Drawing) -> str:
         data = b64encode(part.svg.encode()).decode()
         return f'<img alt="{escape(part.shows)}" src="data:image/svg+xml;base64,{data}">'
     return f'<div class="wide">{part.html()}</div>'
+
+
+def pruning_against_flops(points: Sequence[GridPoint]) -> Figure:
+    """Draw each measure against FLOPS, one curve per system and one point per pruning (Kim et al. 2026, figure 1).
+
+    A threshold on matches, or a second step, makes another curve. Points of a curve are joined by FLOPS; those without
+    FLOPS have no place and are left out. Raises `ArgumentError` if there is nothing to draw.
+    """
+    require_extra("matplotlib", "figures")
+    shown = [name for name in swept(points) if name not in VARIANTS]
+    panels = []
+    for measure in points[0].evaluation.values:
+        found: dict[str, list[Point]] = defaultdict(list)
+        for system, setting, evaluation in points:
+            flops = evaluation.cost.flops if evaluation.cost is not None else None
+            if flops:
+                text = "" if setting is None else "/".join(f"{getattr(setting, name):g}" for name in shown)
+                found[_curve(system, setting)].append(Point(flops, evaluation.values[measure], text))
+        # Several limits at once have no order of their own: a curve goes on from the cheaper to the dearer.
+        ordered = {curve: sorted(those) for curve, those in found.items()}
+        panels.append(Panel(points[0].evaluation.dataset, measure, ordered))
+    if not any(panel.curves for panel in panels):
+        raise ArgumentError("nothing to draw: no search reads a posting")
+    return draw_panels(panels, "/".join(COLUMNS[name] for name in shown))
+
+
+def _curve(system: str, setting: Setting | None) -> str:
+    """A system's name and how it is searched, pruning left out."""
+    used = [(name, getattr(setting, name, 0)) for name in VARIANTS]
+    return ", ".join([system, *(f"{name}={value}" for name, value in used if value)])
+
+
+def wackiness_curves(findings: Sequence[Finding]) -> Figure:
+    """Draw the curve of each expander, the least wacky first in the legend (Polyakov et al. 2026, figure 4).
+
+    One that expands nothing has no place. Raises `ArgumentError` if there is nothing to draw.
+    """
+    require_extra("matplotlib", "figures")
+    from matplotlib.figure import Figure
+
+    shown = [one for one in findings if not np.isnan(one.w_auc)]
+    if not shown:
+        raise ArgumentError("nothing to draw: no term is an expansion")
+    figure = Figure(figsize=SIZE, layout="constrained")
+    axes = figure.add_subplot()
+    for number, one in enumerate(sorted(shown, key=lambda one: one.w_auc)):
+        places = np.linspace(0, 100, len(one.curve)) if len(one.curve) > 1 else np.array([50.0])
+        style, marker = STYLES[number // 10 % len(STYLES)], "" if len(one.curve) > 1 else "o"
+        axes.plot(places, one.curve, style, marker=marker, color=f"C{number}", label=f"{one.name} ({one.w_auc:.3f})")
+    axes.set_xlabel("terms that are expansions, wackiest first (%)")
+    axes.set_ylabel("mean Wackiness Score")
+    axes.set_ylim(-0.02, 1.02)
+    axes.grid(alpha=0.3)
+    axes.legend(title="W-AUC", frameon=False, loc="lower left")
+    return figure
+
+
+def removal_figure(removals: Sequence[Removal]) -> Figure:
+    """Draw each measure against the number of removed terms (Polyakov et al. 2026, figures 2 and 3).
+
+    Each dataset and measure has a panel. The line is without the wackiest terms, its marker filled where the value lies
+    outside the band: mean and 95 % interval without as many random terms. Raises `ArgumentError` if there are none.
+    """
+    require_extra("matplotlib", "figures")
+    from matplotlib.ticker import NullLocator
+
+    if not removals:
+        raise ArgumentError("nothing to draw: there is no removal")
+    measures = list(removals[0].full)
+    panels = [(one, measure) for one in removals for measure in measures]
+    columns = len(measures) if 1 < len(measures) <= ACROSS else ACROSS
+    figure = empty_panels(len(panels), columns)
+    for axes, (removal, measure) in zip(figure.axes, panels, strict=True):
+        thresholds = [point.threshold for point in removal.points]
+        found = [point.measures[measure] for point in removal.points]
+        low, mean, high = ([one.random[name] for one in found] for name in ("low", "mean", "high"))
+        axes.axhline(removal.full[measure], color=WHOLE, linestyle=":", label="nothing removed")
+        axes.fill_between(thresholds, low, high, color=RANDOM, alpha=0.2, linewidth=0, label="95 % of random removals")
+        axes.plot(thresholds, mean, color=RANDOM, linestyle="--", label="random terms, mean")
+        label = "wackiest terms (filled: outside the 95 %)"
+        axes.plot(thresholds, [one.wacky for one in found], color=WACKY, label=label)
+        for threshold, one in zip(thresholds, found, strict=True):
+            face = "white" if one.wacky_is == "inside" else WACKY
+            axes.plot([threshold], [one.wacky], marker="o", color=WACKY, markerfacecolor=face)
+        axes.set_xscale("log")
+        removed = [(point.threshold, point.wacky.terms) for point in removal.points]  # a dataset may have fewer
+        ticks = [f"{most:,}" + ("" if terms == most else f"\n({terms:,} here)") for most, terms in removed]
+        axes.set_xticks(thresholds, ticks)
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.set_xlabel(f"terms removed from {removal.role} expansions")
+        axes.set_ylabel(measure)
+        axes.set_title(Path(removal.dataset).name, parse_math=False)
+        axes.grid(alpha=0.3)
+    handles, names = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=2, frameon=False)
+    return figure

@@ -35,8 +35,16 @@ from vocable.analysis.expansion_data import (
     proper_names,
     stored_vectors,
 )
-from vocable.analysis.figures import wackiness_curves
-from vocable.analysis.report import PAGE, RESULTS, Section, Words, drawing, settings_section, write_page
+from vocable.analysis.report import (
+    PAGE,
+    RESULTS,
+    Section,
+    Words,
+    drawing,
+    settings_section,
+    wackiness_curves,
+    write_page,
+)
 from vocable.analysis.wackiness import WACKIEST, Choices, Finding, find, known, write_scores
 from vocable.data import Document, read_corpus, read_queries, read_texts
 from vocable.encoder.encode import DType, TextEncoder
