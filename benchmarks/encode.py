@@ -2,6 +2,7 @@
 
     python benchmarks/encode.py                                          # a random MiniLM on the built-in corpus
     python benchmarks/encode.py --model MODEL --texts beir:DIR --count 500
+    python benchmarks/encode.py --busy                                   # ours alone, beside a process on one core
 
 Both read the same checkpoint and the same texts, and each works at its own best batch size, searched for first on the
 same texts. The vectors are compared before anything is printed.
@@ -11,6 +12,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from functools import partial
@@ -95,6 +98,18 @@ def measure(path: Path | str, texts: list[str], repeats: int, device: torch.devi
     }
 
 
+def beside_another(path: Path | str, texts: list[str], repeats: int, device: torch.device) -> dict[str, float]:
+    """Texts a second with the machine to ourselves, and while another process keeps one core busy."""
+    run = partial(ours(load(path, device=str(device)), texts, "float32"), BATCH_TOKENS[device.type])
+    speeds = {"quiet": len(texts) / medians({"ours": run}, repeats, device)["ours"]}
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as other:
+        try:
+            speeds["busy"] = len(texts) / medians({"ours": run}, repeats, device)["ours"]
+        finally:
+            other.kill()
+    return speeds
+
+
 def ratios(speeds: dict[str, float]) -> dict[str, float]:
     own = {name: speed for name, speed in speeds.items() if name.startswith("vocable")}
     peers = {name: speed for name, speed in speeds.items() if name not in own}
@@ -108,6 +123,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=250, help="texts to encode (default 250)")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--busy", action="store_true", help="quiet and beside a busy process, without the peer")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     options = parser.parse_args()
     device = torch.device(options.device)
@@ -117,6 +133,12 @@ def main() -> None:
     texts = everything[::step][: options.count]
     with tempfile.TemporaryDirectory() as folder:
         path = locate(options.model) if options.model else write_random_model(Path(folder), everything)
+        if options.busy:
+            print_machine(described)
+            speeds = beside_another(path, texts, options.repeats, device)
+            print(f"{speeds['quiet']:.1f} texts/s, beside a busy process {speeds['busy']:.1f}", end=": ")
+            print(f"{speeds['busy'] / speeds['quiet']:.2f} of it")
+            return
         results = measure(path, texts, options.repeats, device)
     results["model"] = options.model or DESCRIPTION
     results["texts"] = f"{len(texts)} of {options.texts}"

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +78,41 @@ def test_order_and_duplicates_are_kept_whatever_the_batches(
     for row, text in enumerate(texts):
         alone = stock_values(backbones["bert"], [text])[0]
         np.testing.assert_allclose(vectors[row], alone, rtol=1e-4, atol=1e-5, err_msg=repr(text))
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_batches_at_once_are_those_one_after_the_other(
+    toy_model: SparseEncoder, toy_texts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(encoding.BATCH_TOKENS, "cpu", 32)
+    seen: list[int] = []
+    found = TextEncoder(toy_model).encode(toy_texts, seen.append)
+    assert (sum(seen), torch.get_num_threads()) == (len(toy_texts), 2)
+    torch.set_num_threads(1)
+    expected = TextEncoder(toy_model).encode(toy_texts)
+    assert (found != expected).nnz == 0
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_a_batch_that_fails_ends_the_encoding(
+    toy_model: SparseEncoder, toy_texts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(encoding.BATCH_TOKENS, "cpu", 32)
+
+    def stop(done: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        TextEncoder(toy_model).encode(toy_texts, stop)
+    assert torch.get_num_threads() == 2
 
 
 @settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -83,6 +85,7 @@ class TextEncoder:
         poolings = [module.pooling_strategy for module in route(model, role) if isinstance(module, SpladePooling)]
         self.pooling: str = poolings[0] if poolings else "static"
         self.truncated = 0
+        self._tokenizer = Lock()
         self._batch_tokens = BATCH_TOKENS.get(model.device.type, BATCH_TOKENS["cuda"])
 
     def encode(self, texts: Sequence[str], advance: Callable[[int], object] = lambda done: None) -> csr_array:
@@ -102,15 +105,36 @@ class TextEncoder:
             self.truncated += int((lengths > self.max_length).sum())
             lengths = np.minimum(lengths, self.max_length)
         order = np.argsort(-lengths, kind="stable")
-        rows, start = [], 0
+        batches, start = [], 0
         while start < len(order):  # the longest first, and no batch of more than so many tokens (a single text may)
             size = max(1, self._batch_tokens // max(1, int(lengths[order[start]])))
-            batch = order[start : start + size]
-            rows.append(self._encode_batch([texts[i] for i in batch]))
-            advance(len(batch))
+            batches.append(order[start : start + size])
             start += size
+        rows = []
+        for batch, vectors in zip(
+            batches, self._encoded([[texts[i] for i in batch] for batch in batches]), strict=True
+        ):
+            rows.append(vectors)
+            advance(len(batch))
         stacked = csr_array(vstack(rows, format="csr"))
         return stacked[np.argsort(order)]
+
+    def _encoded(self, batches: list[list[str]]) -> Iterator[csr_array]:
+        """The vectors of each batch, on a processor several at once: a thread for each, and in it no further threads.
+
+        Threads that share a product wait for each other, and for long where another process has one of the cores.
+        """
+        threads = torch.get_num_threads() if self.model.device.type == "cpu" else 1
+        first, rest = batches[:1], batches[1:]
+        yield from map(self._encode_batch, first)  # what is made once, as 8-bit weights, is made here
+        if threads == 1 or len(rest) < threads:
+            yield from map(self._encode_batch, rest)
+            return
+        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            try:
+                yield from pool.map(self._encode_batch, rest)
+            finally:
+                torch.set_num_threads(threads)  # of threads that begin later
 
     def _look_up(self, texts: Sequence[str], advance: Callable[[int], object]) -> csr_array:
         rows = []
@@ -125,7 +149,8 @@ class TextEncoder:
     @torch.inference_mode()
     def _encode_batch(self, texts: list[str]) -> csr_array:
         options = {} if self.max_length is None else {"max_length": self.max_length}
-        features = self.model.preprocess(texts, prompt=self.prompt, task=self.role, **options)
+        with self._tokenizer:  # which keeps how it cuts and pads, and can be set by one thread at a time
+            features = self.model.preprocess(texts, prompt=self.prompt, task=self.role, **options)
         features = batch_to_device(features, self.model.device)
         pooled = self.model(features, task=self.role)["sentence_embedding"]
         return prune(_to_csr(pooled), self.top_k, self.min_weight, self.mass)
