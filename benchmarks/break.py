@@ -13,7 +13,7 @@ Every case is a command in a process of its own, on a toy model. Its outcome is 
     TRACEBACK    an internal error
     HANG, CRASH  no end within the time limit, the end of the process
 
-The exit status is 1 if there is an outcome in capitals.
+The exit status is 1 if there is an outcome in capitals that is not among the KNOWN, which are listed as such.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class Toys:
         self.corpus, self.pairs, self.beir = folder / "corpus.jsonl", folder / "pairs.jsonl", folder / "beir"
         self._write(self.corpus, [{"_id": f"d{i}", "text": text} for i, text in enumerate(self.texts)])
         rows = [
-            {"query": text[:20], "positive": text, "negatives": [f"Nothing of {i} at all."]}
+            {"query": text[:26], "positive": text, "negatives": [f"Nothing of {i} at all."]}
             for i, text in enumerate(self.texts)
         ]
         self._write(self.pairs, rows)
@@ -263,31 +263,36 @@ def kill_at(count: int, after: bool) -> Hook:
 
 def kill_cases(toys: Toys, kills: int, rng: random.Random) -> Iterator[Case]:
     """Kill every verb that writes: at each of its renames, then at random moments until there are so many kills."""
-    whole = toys.folder / "whole"
-    whole.mkdir()
-    seconds = {}
-    for name, command in toys.writers.items():
-        done = run(toys.folder, *command, "-o", whole / name)
-        assert done.status == 0, done.err
-        seconds[name] = done.seconds
+    seconds: dict[str, float] = {}
+
+    def undisturbed(name: str) -> Path:
+        """The result of a run that nothing happens to, made once in every process of this benchmark."""
+        whole = toys.folder / f"whole-{os.getpid()}"
+        if name not in seconds:
+            whole.mkdir(exist_ok=True)
+            done = run(whole, *toys.writers[name], "-o", whole / name)
+            assert done.status == 0, done.err
+            seconds[name] = done.seconds
+        return whole / name
 
     def killed(name: str, hook: Hook, moment: float | None) -> Callable[[Path], tuple[str, str]]:
         def case(folder: Path) -> tuple[str, str]:
+            whole = undisturbed(name)
             command = [*toys.writers[name], "-o", folder / name]
             child = start(folder, command, before=hook)
             if moment is not None:
-                time.sleep(moment)
+                time.sleep(moment * seconds[name])
                 os.kill(child, signal.SIGKILL)
             first = end(child, folder)
             if first.status not in (0, -signal.SIGKILL):
                 return judge(first)
-            seen = (folder / name).exists() and same(folder / name, whole / name)
+            seen = (folder / name).exists() and same(folder / name, whole)
             if seen:
                 return "WRONG", f"half made in sight: {seen}"
             again = run(folder, *command)
             if again.status:
                 return "WRONG", f"the same command: {again.err.strip()[-200:]}"
-            differs = same(folder / name, whole / name) or leftovers(folder, name)
+            differs = same(folder / name, whole) or leftovers(folder, name)
             return ("WRONG", f"not as an undisturbed run: {differs}") if differs else ("right", "")
 
         return case
@@ -305,8 +310,8 @@ def kill_cases(toys: Toys, kills: int, rng: random.Random) -> Iterator[Case]:
     names = list(toys.writers)
     for number in range(max(0, kills - total)):
         name = names[number % len(names)]
-        moment = rng.random() * seconds[name]
-        yield Case("kills", f"{name}: after {moment:.2f} s", killed(name, lambda: None, moment))
+        moment = rng.random()
+        yield Case("kills", f"{name}: after {moment:.1%} of the time", killed(name, lambda: None, moment))
 
 
 def _flip(rng: random.Random) -> Callable[[Path], Any]:
@@ -471,6 +476,7 @@ def place_cases(toys: Toys) -> Iterator[Case]:
 
 
 BAD = ("WRONG", "TRACEBACK", "HANG", "CRASH")
+KNOWN: dict[str, str] = {}  # "group: name" of a case that goes wrong, and why it may for now
 GROUPS = ("input", "arguments", "models", "damage", "places", "pairs", "kills")
 
 
@@ -535,8 +541,9 @@ def report(lines: list[list[Any]], options: argparse.Namespace) -> int:
         print("  ".join(f"{cell:>9}" for cell in [group, found.total(), *(found[name] for name in header[2:])]))
     for group, name, outcome, what, _ in lines:
         if outcome in BAD or options.verbose:
-            print(f"{outcome:>9}  {group}: {name}: {what}")
-    return int(any(line[2] in BAD for line in lines))
+            reason = KNOWN.get(f"{group}: {name}")
+            print(f"{outcome:>9}  {group}: {name}: {f'known ({reason}): ' if reason else ''}{what}")
+    return int(any(line[2] in BAD and f"{line[0]}: {line[1]}" not in KNOWN for line in lines))
 
 
 def parse() -> argparse.Namespace:

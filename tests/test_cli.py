@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from typer.main import get_command
 
 import vocable
 from vocable.cli import QUIET, main, program
-from vocable.cli.output import read_text
+from vocable.cli.output import print_json, read_text, show
 from vocable.errors import ArgumentError
 
 VERBS = sorted(get_command(program()).commands)
@@ -174,6 +175,28 @@ def test_an_interrupt_says_whether_one_can_go_on(
     assert error_line(capsys) == "vocable: interrupted; the same command goes on from here"
     assert main(["explain", "m", "q"]) == 130
     assert error_line(capsys) == "vocable: interrupted"
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_signals_interrupt_as_the_keyboard_does(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, number: signal.Signals, status: int
+) -> None:
+    before = signal.getsignal(number)
+    monkeypatch.setattr("vocable.encoder.load.load", lambda name: os.kill(os.getpid(), number))
+    assert main(["explain", "m", "q"]) == status
+    assert error_line(capsys) == "vocable: interrupted"
+    assert signal.getsignal(number) is before
+
+
+def test_what_a_terminal_would_obey_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    show(["a\x1b[31m\nb\u202e\x9b"])
+    print_json({"a": "\x1b\x9b\u202e\U000e0001é"})
+    printed = capsys.readouterr().out
+    assert printed.splitlines()[:2] == ["a\\x1b[31m", "b\\u202e\\x9b"]
+    assert "\\u001b\\u009b\\u202e\\udb40\\udc01é" in printed
+    assert json.loads(printed.split("\n", 2)[2]) == {"a": "\x1b\x9b\u202e\U000e0001é"}
+    assert main(["explain", "no/\x1b[31mmodel", "q"]) == 2
+    assert "no/\\x1b[31mmodel" in error_line(capsys)
 
 
 def test_what_vocable_logs_is_a_line_of_the_same_kind(

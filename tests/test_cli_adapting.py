@@ -50,7 +50,9 @@ def test_rescale(capsys: pytest.CaptureFixture[str], large: str, tmp_path: Path)
     before, after = (load_checkpoint(folder)[0].get_output_embeddings() for folder in (large, output))
     assert torch.equal(after.weight, before.weight / 2.5)
     assert torch.equal(after.bias, before.bias)
-    assert "is already there" in refused(capsys, "rescale", large, "-o", output, "--factor", 2)
+    assert "other settings (factor)" in refused(capsys, "rescale", large, "-o", output, "--factor", 2)
+    again = json.loads(done(capsys, "rescale", large, "-o", output, "--factor", 2.5, "--json"))
+    assert again == values
 
 
 def test_rescale_auto_shows_what_it_tried(

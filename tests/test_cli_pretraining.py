@@ -118,7 +118,8 @@ def test_vocabulary_writes_a_tokenizer(capsys: pytest.CaptureFixture[str], corpu
     assert lines[4] == f"written: {out}"
     assert len(AutoTokenizer.from_pretrained(out)) == 120
     assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.jsonl", "out"]
-    assert "is already there" in run(capsys, "vocabulary", corpus, "-o", out, "--size", 120, status=2)
+    assert run(capsys, "vocabulary", corpus, "-o", out, "--size", 120).splitlines()[:4] == lines[:4]
+    assert "other settings (sizes)" in run(capsys, "vocabulary", corpus, "-o", out, "--size", 140, status=2)
 
 
 def test_vocabulary_compares_sizes(capsys: pytest.CaptureFixture[str], corpus: Path, tmp_path: Path) -> None:

@@ -24,8 +24,10 @@ def test_a_model_is_moved_and_what_was_made_is_told(
     assert printed.endswith(f"next: vocable pretrain {output} TEXTS -o DIR --steps 500 --masking overlap-aware\n")
     mlm, tokenizer = AutoModelForMaskedLM.from_pretrained(output), AutoTokenizer.from_pretrained(output)
     assert mlm.config.vocab_size == len(tokenizer)
-    assert main(["transfer", *given]) == 2
-    assert "is already there" in capsys.readouterr().err
+    assert main(["transfer", *given]) == 0
+    assert "already there, made with the same settings" in capsys.readouterr().out
+    assert main(["transfer", *given, "--init", "mean"]) == 2
+    assert "was made with other settings (init)" in capsys.readouterr().err
 
 
 def test_json_has_the_same_figures(

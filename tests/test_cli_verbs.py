@@ -8,6 +8,7 @@ from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -61,6 +62,22 @@ def test_encode(capsys: pytest.CaptureFixture[str], model: str, dataset: Path, t
     np.testing.assert_allclose(found.matrix.toarray(), expected.toarray(), atol=1e-5)
     assert list(found.ids) == [row["_id"] for row in rows]
     assert (found.meta.model, found.meta.role) == (model, "document")
+
+
+def test_values_that_cannot_be_written_are_shown(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, model: str, dataset: Path, tmp_path: Path
+) -> None:
+    command = ["evaluate", model, "--dataset", f"beir:{dataset}", "-m", "RR@10", "-o"]
+    for output in (".", tmp_path, tmp_path / "no" / "values.json"):
+        refused(capsys, *command, output)  # before the work: nothing is shown
+    capsys.readouterr()
+    monkeypatch.setattr("vocable.analysis.evaluate.replacing", Mock(side_effect=OSError(28, "No space left", "values")))
+    assert main([*command, str(tmp_path / "values.json")]) == 2
+    shown, said = capsys.readouterr()
+    assert "RR@10" in shown
+    assert "written" not in shown
+    assert said == "vocable: values: No space left\n"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_encode_queries_in_shards_with_bad_lines(
@@ -321,7 +338,11 @@ def test_pretrain_and_calibrate(capsys: pytest.CaptureFixture[str], model: str, 
         (one.bias - other.bias).detach().numpy(), np.full(len(one.bias), values["shift"]), rtol=1e-5, atol=1e-6
     )
     again = refused(capsys, "calibrate", adapted, corpus, "-o", calibrated, "--shift", 1)
-    assert again == f"vocable: {calibrated} is already there: name another output, or remove it"
+    others = f"{calibrated} was made with other settings (activation_rate, shift)"
+    assert again == f"vocable: {others}: name another output, or remove it"
+    assert "\nalready there, made with the same settings: " in done(
+        capsys, "calibrate", adapted, corpus, "-o", calibrated, "--activation-rate", 0.05
+    )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["adapted", "calibrated"]
 
 

@@ -96,7 +96,8 @@ def test_stored_vectors_are_pruned_shard_by_shard(tmp_path: Path) -> None:
     stored = read_vectors(output)
     assert (list(stored.ids), stored.meta) == (["a", "b", "c"], META)
     assert stored.matrix.toarray().tolist() == [[4, 0, 3, 0], [0] * 4, [1, 1, 0, 0]]
-    with pytest.raises(ArgumentError, match="is already there"):
+    assert prune(source, output=output, mass=0.5) == (8, 4)
+    with pytest.raises(ArgumentError, match=r"was made with other settings \(mass, top_k\)"):
         prune(source, output=output, top_k=1)
 
 

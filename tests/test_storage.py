@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -11,6 +12,7 @@ import pytest
 from vocable.errors import ArgumentError, VectorsError
 from vocable.storage import (
     Ids,
+    check_file,
     load_arrays,
     replacing,
     replacing_folder,
@@ -19,6 +21,7 @@ from vocable.storage import (
     strings_to_arrays,
 )
 
+FULL = "Error while serializing: I/O error: No space left on device (os error 28)"
 ARRAYS = {"a": np.arange(1000, dtype=np.int32), "empty": np.empty(0, dtype=np.float32)}
 
 
@@ -154,7 +157,9 @@ def test_a_file_is_forced_to_disk_and_then_its_name(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("os.fsync", lambda descriptor: forced.append(os.readlink(f"/proc/self/fd/{descriptor}")))
     with replacing(tmp_path / "f") as file:
         file.write(b"new")
-    assert [Path(path).name for path in forced] == [".f.part", tmp_path.name]
+    part, folder_of_it = [Path(path).name for path in forced]
+    assert part.startswith(".f.")
+    assert folder_of_it == tmp_path.name
     forced.clear()
     with replacing_folder(tmp_path / "deep" / "x") as folder:
         (folder / "sub").mkdir()
@@ -194,3 +199,55 @@ def test_a_folder_in_place_of_something_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="is already there"), replacing_folder(tmp_path / "thesis.tex"):
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_file_is_checked_before_the_work_that_fills_it(tmp_path: Path) -> None:
+    (tmp_path / "dangling").symlink_to(tmp_path / "far" / "away")
+    os.mkfifo(tmp_path / "pipe")
+    for name, said in {
+        "": "is a folder: name a file",
+        "dangling": "is a link to .*away, which is not there",
+        "pipe": "is a device: name a file",
+        "no/file": "there is no folder .*no: make it",
+    }.items():
+        with pytest.raises(ArgumentError, match=said):
+            check_file(tmp_path / name)
+    for name in ("", ".", ".."):
+        with pytest.raises(ArgumentError, match="cannot be an output"), replacing(name):
+            pass
+    with pytest.raises(ArgumentError, match="is a link to"), replacing_folder(tmp_path / "dangling"):
+        pass
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dangling", "pipe"]
+
+
+def test_a_folder_at_the_end_of_a_link_is_filled(tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "far")
+    with replacing_folder(tmp_path / "link") as folder:
+        (folder / "a").touch()
+    assert (tmp_path / "link").is_symlink()
+    assert [path.name for path in (tmp_path / "far").iterdir()] == ["a"]
+
+
+def test_what_killed_processes_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    killed = tmp_path / ".x.0123abcd.part"
+    with replacing_folder(tmp_path / "x") as other:
+        (killed / "sub").mkdir(parents=True)
+        with replacing(tmp_path / "x") as file:
+            file.write(b"x")
+            assert not killed.exists()
+            assert other.exists()
+        (tmp_path / "x").unlink()
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), RuntimeError(FULL)])
+def test_a_full_disk_is_named(tmp_path: Path, error: Exception) -> None:
+    def fill() -> None:
+        with replacing_folder(tmp_path / "x"):
+            raise error
+
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        fill()
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(tmp_path / "x"))
+    assert list(tmp_path.iterdir()) == []

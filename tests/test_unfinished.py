@@ -141,6 +141,36 @@ def test_an_error_before_anything_is_done_leaves_nothing(tmp_path: Path) -> None
     assert sorted(path.name for path in (tmp_path / "out.partial").iterdir()) == ["part", "settings.json"]
 
 
+def test_a_mistake_removes_what_cannot_be_gone_on_with(tmp_path: Path) -> None:
+    def fail(kept: str, error: Exception) -> None:
+        with resumable(tmp_path / "out", {"model": "m"}) as work:
+            (work / "examples").mkdir(exist_ok=True)
+            (work / "examples" / "cache").touch()
+            if kept:
+                (work / "train" / kept).mkdir(parents=True)
+            raise error
+
+    with pytest.raises(ModelError):
+        fail("", ModelError("no model"))
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(OSError, match="unplugged"):
+        fail("", OSError("unplugged"))
+    with pytest.raises(ModelError):
+        fail("checkpoint-2", ModelError("no model"))
+    names = sorted(path.name for path in (tmp_path / "out.partial").iterdir())
+    assert names == ["examples", "settings.json", "train"]
+
+
+def test_a_file_made_by_a_call_that_was_killed_is_known(tmp_path: Path) -> None:
+    output, settings = tmp_path / "out", {"model": "m"}
+    enter(output, settings)
+    output.touch()
+    with pytest.raises(ArgumentError, match=r"made with other settings \(model\)"):
+        finished(output, {"model": "n"})
+    assert finished(output, settings)
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
 def test_two_processes_do_not_meet_and_a_killed_one_lets_go(tmp_path: Path) -> None:
     output = tmp_path / "out"
     process, child = start(output)
@@ -229,11 +259,26 @@ def test_fingerprints_of_local_files_alone(tmp_path: Path) -> None:
     file.write_text("x")
     first = fingerprint(f"beir:{tmp_path}")
     assert first == fingerprint(tmp_path) == fingerprint(f"beir:{tmp_path}#test")
-    assert len(first) == 8
+    assert len(first) == 16
     os.utime(file, (1, 1))
+    assert fingerprint(tmp_path) == first
+    file.write_text("y")
     assert fingerprint(tmp_path) != first
     assert [fingerprint(name) for name in ("hf:org/name", "-", "pydocs:", "", tmp_path / "nowhere")] == [""] * 5
     assert fingerprint(file, "-") == fingerprint(file) != ""
+
+
+def test_standard_input_is_known_by_its_content_and_can_still_be_read() -> None:
+    program = "import sys; from vocable.storage import fingerprint as f; print(f('-') == f('-') != '', f('-'))"
+    program += "; print(sys.stdin.buffer.read())"
+    outputs = [
+        subprocess.run([sys.executable, "-c", program], input=text, capture_output=True, check=True).stdout.splitlines()
+        for text in (b"one", b"two", b"one")
+    ]
+    assert [lines[1] for lines in outputs] == [b"b'one'", b"b'two'", b"b'one'"]
+    assert [line.split()[0] for line, _ in outputs] == [b"True"] * 3
+    assert outputs[0] == outputs[2]
+    assert outputs[0][0] != outputs[1][0]
 
 
 def test_something_there_is_not_written_over(tmp_path: Path) -> None:
@@ -246,7 +291,7 @@ def test_something_there_is_not_written_over(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("output", [".", "/", ".."])
 def test_an_output_without_a_name_is_refused(output: str) -> None:
-    with pytest.raises(ArgumentError, match="name a folder that is not there yet"):
+    with pytest.raises(ArgumentError, match="name a file or folder that is not there yet"):
         partial_of(Path(output))
 
 

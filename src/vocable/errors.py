@@ -42,6 +42,14 @@ class ArgumentError(VocableError):
     """An argument is out of its range, or arguments exclude each other."""
 
 
+class UnwrittenError(VocableError):
+    """A file cannot be written when the work is done: `result` is what there is to see."""
+
+    def __init__(self, error: OSError, result: object) -> None:
+        super().__init__(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        self.result = result
+
+
 class CollapseError(VocableError):
     """A training that the guard has stopped; the message has the likely cause and the repair."""
 

@@ -6,14 +6,20 @@ index.json, which gives the type, shape and checksum of each.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 import stat
+import sys
+import tempfile
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from functools import lru_cache
+from glob import escape
+from hashlib import blake2b, file_digest
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias, TypeVar
 from uuid import uuid4
@@ -74,16 +80,39 @@ class Ids(Sequence[str]):
         return f"Ids({len(self)})" if len(self) > 5 else f"Ids({list(self)})"
 
 
+def check_file(path: StrPath) -> Path:
+    """Return the path of a file to write, of a link its target; called before the work that fills it.
+
+    Raises:
+        ArgumentError: it has no name, is a folder, a device or a link to nothing, or its folder is not there.
+    """
+    target = _target(path)
+    if target.exists() and not target.is_file():
+        raise ArgumentError(f"{path} is a {'folder' if target.is_dir() else 'device'}: name a file")
+    if not target.parent.is_dir():
+        raise ArgumentError(f"{path}: there is no folder {target.parent}: make it, or name another output")
+    return target
+
+
+def _target(path: StrPath) -> Path:
+    """An output, of a link its target; refused if it has no name or is a link to nothing."""
+    output = Path(path)
+    if output.name in ("", ".."):
+        raise ArgumentError(f"{output} cannot be an output: name a file or folder that is not there yet")
+    if output.is_symlink() and not output.exists():
+        raise ArgumentError(f"{output} is a link to {output.readlink()}, which is not there: name another output")
+    return output.resolve() if output.is_symlink() else output
+
+
 @contextmanager
 def replacing(path: StrPath) -> Iterator[BinaryIO]:
     """Open a file that takes the place of `path` only when the block ends without an error.
 
-    It is written as `.NAME.part`, forced to disk and renamed. A file that is replaced leaves its mode to the new one,
-    and of a link the target is replaced.
+    It is written as `.NAME.RANDOM.part`, forced to disk and renamed. A file that is replaced leaves its mode to the new
+    one, and of a link the target is replaced. Errors are those of `check_file`.
     """
-    target = Path(path).resolve() if Path(path).is_symlink() else Path(path)
-    part = target.with_name(f".{target.name}.part")
-    try:
+    target = check_file(path)
+    with _part_of(target, Path.touch) as part:
         with part.open("wb") as file:
             yield file
             file.flush()
@@ -92,8 +121,58 @@ def replacing(path: StrPath) -> Iterator[BinaryIO]:
             part.chmod(stat.S_IMODE(target.stat().st_mode))
         part.replace(target)
         _force_to_disk(target.parent)
+
+
+@contextmanager
+def _part_of(target: Path, make: Callable[[Path], object]) -> Iterator[Path]:
+    """Make `.NAME.RANDOM.part`, locked until the block ends and it is removed; those of killed processes are, too."""
+    for left in target.parent.glob(f".{escape(target.name)}.*.part") if fcntl is not None else ():
+        with suppress(OSError), _holding(left):
+            _remove(left)
+    part = target.with_name(f".{target.name}.{uuid4().hex[:8]}.part")
+    try:
+        with _full_disk_of(target), ExitStack() as stack:
+            make(part)
+            with suppress(OSError):  # on a file system without locks
+                stack.enter_context(_holding(part))
+            yield part
     finally:
-        part.unlink(missing_ok=True)
+        _remove(part)
+
+
+@contextmanager
+def _holding(path: Path) -> Iterator[None]:
+    """Lock a file or folder; `OSError` if another process has."""
+    descriptor = os.open(path, os.O_RDONLY)
+    _locks.add(descriptor)
+    try:
+        if fcntl is not None:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        _locks.discard(descriptor)
+        os.close(descriptor)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _full_disk_of(output: Path) -> Iterator[None]:
+    """Turn what libraries say of a full disk, in errors of their own and without a name, into one `OSError`."""
+    try:
+        yield
+    except VocableError:
+        raise
+    except Exception as error:
+        if os.strerror(errno.ENOSPC) not in str(error):
+            raise
+        name = getattr(error, "filename", None) or os.fspath(output)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name) from error
 
 
 def _exists(output: Path) -> bool:
@@ -102,30 +181,32 @@ def _exists(output: Path) -> bool:
 
 
 def refuse_existing(output: Path) -> None:
-    """Raise `ArgumentError` if something is at the output already."""
-    if _exists(output):
+    """Raise `ArgumentError` if something is at the output already, or nothing can be there."""
+    target = _target(output)
+    if _exists(target):
         raise ArgumentError(f"{output} is already there: {ANOTHER}")
+    if target.is_mount():
+        raise ArgumentError(f"{output} is a mount point, which cannot be replaced: name a folder in it")
 
 
 @contextmanager
-def replacing_folder(path: StrPath) -> Iterator[Path]:
+def replacing_folder(path: StrPath, settings: Mapping[str, Any] | None = None) -> Iterator[Path]:
     """Make a folder that is at `path` only when the block ends without an error.
 
     The block is given an empty folder beside `path`, `.NAME.RANDOM.part`, which is forced to disk and renamed, or
     removed after an error. Parents are made where they are missing; what is there is refused as by `refuse_taken`.
+    `settings` are written into it for `finished`.
     """
-    target = Path(path)
+    target = _target(path)
     refuse_taken(target)
     target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(f".{target.name}.{uuid4().hex}.part")
-    part.mkdir()
-    try:
+    with _part_of(target, Path.mkdir) as part:
         yield part
+        if settings is not None:
+            write_record(part / SETTINGS, settings)
         _force_all_to_disk(part)
         part.replace(target)
         _force_to_disk(target.parent)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
 
 
 def _force_to_disk(path: Path) -> None:
@@ -235,6 +316,7 @@ SETTINGS = "settings.json"
 RECIPE = "recipe.json"  # in place of settings, of a training
 LOCK = ".lock"
 INPUTS = "inputs"  # the settings' key for `fingerprint`; work begun before there was one is gone on with
+WORTH = ("part*", "progress.json", "checkpoint-*", "config.json", "stopped.json", "*.npy")  # of work that failed
 
 _locks: set[int] = set()  # descriptors held by this process; a forked child must not keep them locked
 
@@ -255,9 +337,8 @@ def partial_of(output: Path) -> Path:
     >>> partial_of(Path("indexes/python/")).as_posix()
     'indexes/python.partial'
     """
-    if output.name in ("", ".."):
-        raise ArgumentError(f"{output} cannot be an output: name a folder that is not there yet")
-    return output.with_name(f"{output.name}.partial")
+    target = _target(output)
+    return target.with_name(f"{target.name}.partial")
 
 
 def refuse_taken(output: Path) -> None:
@@ -273,19 +354,45 @@ def refuse_taken(output: Path) -> None:
 
 
 def fingerprint(*sources: StrPath) -> str:
-    """Return 8 hexadecimal digits that change with the names, sizes and times of local files and folders.
+    """Return 16 hexadecimal digits that change with the content of local files, folders and standard input.
 
-    A source is a path or `beir:FOLDER`; what is not local, as `hf:NAME` or `-`, adds nothing: "" if none is local.
+    A source is a path, `beir:FOLDER` or `-`; what is not local, as `hf:NAME`, adds nothing: "" if none is local.
     Callers put it among the settings of `resumable` as `inputs`.
     """
-    entries = []
-    for source in filter(None, map(str, sources)):
+    names = [str(source) for source in sources if str(source)]
+    entries = [_stdin_digest()] if "-" in names else []
+    for source in names:
         path = Path(source.removeprefix("beir:").partition("#")[0])
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
             if file.is_file():
                 state = file.stat()
-                entries.append(f"{file.relative_to(path)} {state.st_size} {state.st_mtime_ns}")
-    return f"{zlib.crc32(chr(10).join(entries).encode()):08x}" if entries else ""
+                entries.append(f"{file.relative_to(path)} {_digest(file, state.st_size, state.st_mtime_ns)}")
+    content = "\n".join(filter(None, entries)).encode(errors="surrogateescape")
+    return blake2b(content, digest_size=8).hexdigest() if content else ""
+
+
+@lru_cache(maxsize=1000)
+def _digest(file: Path, size: int, changed: int) -> str:
+    with file.open("rb") as content:
+        return file_digest(content, blake2b).hexdigest()
+
+
+def _stdin_digest() -> str:
+    """The digest of standard input, which is put into a temporary file, to be read once more; "" if it is no file."""
+    try:
+        descriptor = sys.stdin.fileno()
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            with tempfile.TemporaryFile() as spool:
+                shutil.copyfileobj(sys.stdin.buffer, spool)
+                spool.seek(0)
+                os.dup2(spool.fileno(), descriptor)
+        with open(os.dup(descriptor), "rb") as content:
+            start = content.tell()
+            digest = file_digest(content, blake2b).hexdigest()
+            content.seek(start)
+            return digest
+    except (AttributeError, OSError, ValueError):  # closed, or put there by a program
+        return ""
 
 
 @contextmanager
@@ -295,7 +402,8 @@ def resumable(
     """Give the folder `OUTPUT.partial` to work in: a new one, or the one in which the same work was begun.
 
     It is this process' alone while the block runs, and stays after an error or a kill; one in which nothing has been
-    done is removed. Of processes that `torchrun` started, all but the first are given it unlocked and unchecked.
+    done, or after a mistake of the user nothing of WORTH, is removed. Of processes that `torchrun` started, all but the
+    first are given it unlocked and unchecked.
 
     Args:
         output: the file or folder to make.
@@ -307,7 +415,7 @@ def resumable(
         ArgumentError: the output exists; the folder is in use, was made with other settings or is something else.
         VectorsError: its settings cannot be read.
     """
-    target = Path(output)
+    target = _target(output)
     work = partial_of(target)
     if os.environ.get("RANK", "0") != "0":
         yield work
@@ -321,7 +429,12 @@ def resumable(
         if not _begun(work, settings, name, upgrade):
             write_record(work / name, dict(settings))
         try:
-            yield work
+            with _full_disk_of(work):
+                yield work
+        except VocableError:  # a mistake to be mended: a name is not blocked by what cannot be gone on with
+            if not any(any(work.rglob(pattern)) for pattern in WORTH):
+                shutil.rmtree(work, ignore_errors=True)
+            raise
         finally:
             if work.is_dir() and all(path.name == name or path.name[0] == "." for path in work.iterdir()):
                 shutil.rmtree(work, ignore_errors=True)
@@ -332,7 +445,7 @@ def finish(work: Path, output: StrPath, result: Path, *, name: str = SETTINGS) -
 
     A folder is given the settings; all of it is forced to disk before it is renamed.
     """
-    target = Path(output)
+    target = _target(output)
     if result.is_dir() and result != work:
         shutil.copy(work / name, result / name)
     if result.is_file() and target.is_dir():  # an empty folder, which is as good as nothing
@@ -346,14 +459,17 @@ def finish(work: Path, output: StrPath, result: Path, *, name: str = SETTINGS) -
 
 
 def finished(output: StrPath, settings: Mapping[str, Any], *, name: str = SETTINGS, upgrade: Upgrade = dict) -> bool:
-    """Return whether the output is there and was made with these settings; arguments and errors as in `resumable`."""
-    target = Path(output)
+    """Return whether the output is there and was made with these settings; arguments and errors as in `resumable`.
+
+    A file holds none: it is known by the work folder, if the call that made it was killed before its end.
+    """
+    target = _target(output)
     if not _exists(target):
         return False
-    if not (target / name).is_file():
-        raise ArgumentError(f"{target} is already there and something else: {ANOTHER}")
-    _begun(target, settings, name, upgrade)
     work = partial_of(target)
+    if not (target / name).is_file() and not (target.is_file() and (work / name).is_file()):
+        raise ArgumentError(f"{target} is already there and something else: {ANOTHER}")
+    _begun(target if target.is_dir() else work, settings, name, upgrade)
     if work.is_dir():
         with suppress(ArgumentError, VectorsError):  # it is somebody else's, or of a call killed after its last step
             _begun(work, settings, name, upgrade)
@@ -374,7 +490,8 @@ def _begun(folder: Path, settings: Mapping[str, Any], name: str, upgrade: Upgrad
     before = upgrade(read_record(folder / name, dict[str, Any]))
     settings = json.loads(json.dumps(dict(settings)))  # as they are when they are read back: lists for tuples
     others = {key for key in settings.keys() | before.keys() if before.get(key) != settings.get(key)}
-    others -= {INPUTS} - before.keys()
+    if len(before.get(INPUTS, "12345678")) == 8:  # of a version that knew no inputs, or not what is in them
+        others -= {INPUTS}
     if others == {INPUTS}:
         raise ArgumentError(f"{folder} was made from inputs that have changed since: {ANOTHER}")
     if others:

@@ -142,7 +142,7 @@ def shortened(text: str, width: int) -> str:
     >>> shortened("one two\\n three", 9)
     'one two …'
     """
-    line = " ".join(text.split())
+    line = visible(" ".join(text.split()))
     return line if len(line) <= width else line[: width - 1] + "…"
 
 

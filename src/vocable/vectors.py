@@ -24,7 +24,7 @@ from scipy.sparse import csr_array, issparse
 
 from vocable.errors import ArgumentError, VectorsError
 from vocable.progress import track
-from vocable.storage import Ids, StrPath, replacing, replacing_folder
+from vocable.storage import Ids, StrPath, fingerprint, finished, replacing, replacing_folder
 
 METADATA_KEY = b"vocable"
 FORMAT = 1
@@ -325,8 +325,13 @@ def prune(
         if top_k is not None or mass is not None:
             keep &= _heaviest(matrix, top_k, mass)
         return matrix if keep.all() else selected(matrix, keep)
+    places = _places(cast(Sources, vectors))
+    made_from: dict[str, Any] = {"vectors": list(map(str, places)), "inputs": fingerprint(*places)}
+    made_from |= {"top_k": top_k, "min_weight": min_weight, "mass": mass}
+    if then is None and finished(output, made_from):
+        return Pruned(*(sum(shard.matrix.nnz for shard in read_shards(some)) for some in (places, [output])))
     before, after = 0, 0
-    with replacing_folder(output) as work:
+    with replacing_folder(output, made_from if then is None else None) as work:
         for number, shard in enumerate(track(read_shards(cast(Sources, vectors)), "prune")):
             kept = prune(shard.matrix, top_k, min_weight, mass)
             kept = kept if then is None else then(shard.ids, kept)

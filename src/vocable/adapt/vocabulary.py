@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import os
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ from vocable.adapt.alignment import token_surfaces
 from vocable.encoder.terms import backend_of, token_ids, without_accents
 from vocable.errors import ArgumentError, DataError, check_texts
 from vocable.progress import track
-from vocable.storage import refuse_taken, replacing_folder
+from vocable.storage import SETTINGS, finished, refuse_taken, replacing_folder
 from vocable.tables import Table, Tabular
 
 # Words and their counterparts, which a tokenizer that normalizes cannot tell apart.
@@ -131,13 +132,15 @@ def vocabulary(
     if not sizes or (output is not None and len(sizes) > 1):
         raise ArgumentError("give one size with output, or several to compare, of which nothing is written")
     check_texts(texts)
-    if output is not None:
+    if output is not None and not (Path(output) / SETTINGS).is_file():
         refuse_taken(Path(output))
     words = count_words(track(texts, "texts"))
+    made_from = {"sizes": sizes, "algorithm": algorithm, "words": zlib.crc32(repr(sorted(words.items())).encode())}
+    done = output is not None and finished(output, made_from)
     tokenizers = [train_vocabulary(words, one, algorithm=algorithm) for one in sizes]
     found = Vocabularies(tuple(fragmentation(tokenizer, words) for tokenizer in tokenizers))
-    if output is not None:
-        with replacing_folder(output) as unfinished:
+    if output is not None and not done:
+        with replacing_folder(output, made_from) as unfinished:
             tokenizers[0].save_pretrained(unfinished)
     return found
 

@@ -14,7 +14,7 @@ from vocable.analysis.report import pruning_against_flops
 from vocable.encoder.encode import DType
 from vocable.encoder.load import load
 from vocable.encoder.stream import model_name
-from vocable.errors import ArgumentError
+from vocable.errors import ArgumentError, UnwrittenError
 from vocable.evaluation.compare import Comparison, compare
 from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.grid import MEASURES, GridPoint, SearchGrid, check_depth, parse_grid, search_grid
@@ -22,7 +22,7 @@ from vocable.evaluation.quality import DEFAULT_MEASURES, Evaluation, evaluate_ru
 from vocable.evaluation.retrieval import Encoded, encode_dataset, retrieve, retrieve_lexically, stored_dataset
 from vocable.figures import check_figure, save_figure
 from vocable.search.ranking import Ranking, read_trec, weighted
-from vocable.storage import replacing
+from vocable.storage import check_file, replacing
 from vocable.vectors import holds_vectors
 
 DEPTH = 1000  # results of a query
@@ -66,6 +66,7 @@ def evaluate(
         ArgumentError: an unknown measure, or arguments that exclude each other.
         DataError: the dataset or a run cannot be read, or they have no query in common.
         ModelError: no such model.
+        UnwrittenError: a file cannot be written; it has the result.
     """
     named = _named(systems)
     runs = [name for name, system in named.items() if _is_run(system)]
@@ -80,6 +81,9 @@ def evaluate(
         check_depth(settings, chosen, DEPTH)
     if figure is not None:
         check_figure(Path(figure))
+    for file in (per_query, output):
+        if file is not None:
+            check_file(file)
     searched = bm25 or rm3 or hybrid or len(runs) < len(named)
     collection = dataset.judged() if isinstance(dataset, Dataset) else load_dataset(dataset, documents=searched)
     options: dict[str, Any] = {"dtype": dtype, "max_length": max_length}
@@ -90,11 +94,22 @@ def evaluate(
         if bm25:
             lexical = retrieve_lexically(collection, k=DEPTH)
             points.append(GridPoint("BM25", None, evaluate_run("BM25", lexical, collection, chosen)))
-        if figure is not None:
-            save_figure(pruning_against_flops(points), Path(figure))
         evaluations = [point.evaluation for point in points]
     else:
         evaluations = _one_by_one(named, collection, chosen, bm25, rm3, hybrid, options)
+    found = compare(evaluations) if settings is None else SearchGrid(points)
+    try:
+        if figure is not None:
+            save_figure(pruning_against_flops(points), Path(figure))
+        _write_values(evaluations, per_query, output)
+    except OSError as error:
+        raise UnwrittenError(error, found) from error
+    return found
+
+
+def _write_values(
+    evaluations: list[Evaluation], per_query: str | os.PathLike[str] | None, output: str | os.PathLike[str] | None
+) -> None:
     if per_query is not None:
         lines = (
             f"{evaluation.name}\t{measure}\t{query}\t{value:.6g}"
@@ -105,7 +120,6 @@ def evaluate(
         _write(per_query, "\n".join(["system\tmeasure\tquery\tvalue", *lines]))
     if output is not None:
         _write(output, json.dumps([evaluation.to_json() for evaluation in evaluations], indent=1))
-    return compare(evaluations) if settings is None else SearchGrid(points)
 
 
 def _named(systems: System | Sequence[System] | Mapping[str, System]) -> dict[str, System]:

@@ -5,7 +5,7 @@ Exit status:
 0    done, or whoever read the output has seen enough
 1    internal error: one line; with VOCABLE_DEBUG=1 the traceback, too
 2    user error: one line
-130  interrupted from the keyboard
+130  interrupted from the keyboard; 129 and 143 by SIGHUP and SIGTERM
 
 Of several processes that `torchrun` started, the first speaks for all.
 """
@@ -14,11 +14,14 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
+import threading
 import time
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
@@ -28,6 +31,7 @@ from vocable import __version__
 from vocable.cli import adapt, analyze, search, train
 from vocable.cli.declare import Groups, command, command_name
 from vocable.errors import ArgumentError, VocableError
+from vocable.tables import visible
 
 GROUPS = {"search": search, "train": train, "adapt": adapt, "analyze": analyze}
 RENAMED = {"score": "teacher-scores", "sample": "make-testset"}
@@ -87,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if words and words[0] in RENAMED:
             raise ArgumentError(f"{words[0]} is now called {RENAMED[words[0]]}: vocable {RENAMED[words[0]]} --help")
         group = get_command(program(words[0] if words else ""))
-        with group.make_context("vocable", words or ["--help"]) as context:
+        with _signals_interrupt(), group.make_context("vocable", words or ["--help"]) as context:
             group.invoke(context)
         sys.stdout.flush()
     except BrokenPipeError:
@@ -95,9 +99,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except typer.Exit as done:  # after --help, for one
         return done.exit_code
-    except (KeyboardInterrupt, typer.Abort):
+    except (KeyboardInterrupt, typer.Abort) as interrupt:
+        status = 128 + (interrupt.args[0] if interrupt.args else signal.SIGINT)
         resumable = bool(words) and words[0] in COMMANDS and COMMANDS[words[0]].resumable
-        return _fail(f"interrupted{'; the same command goes on from here' if resumable else ''}", 130)
+        return _fail(f"interrupted{'; the same command goes on from here' if resumable else ''}", status)
     except (VocableError, typer.TyperException, OSError) as error:
         return _fail(_reason(error), 2)
     except Exception as error:  # the last resort: whatever it is, the user gets one line
@@ -105,6 +110,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         what = f"{type(error).__name__}: {first}" if first else type(error).__name__
         return _fail(f"internal error: {what}; set VOCABLE_DEBUG=1 for the traceback", 1)
     return 0
+
+
+@contextmanager
+def _signals_interrupt() -> Iterator[None]:
+    """Have SIGTERM and SIGHUP end this process, not those it forks, as the keyboard does; `nohup` stays."""
+    process = os.getpid()
+
+    def interrupt(number: int, frame: object) -> None:
+        if os.getpid() == process:
+            raise KeyboardInterrupt(number)
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    mine = threading.current_thread() is threading.main_thread()
+    taken = [number for number in numbers if mine and signal.getsignal(number) is signal.SIG_DFL]
+    for number in taken:
+        signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def silence() -> None:
@@ -134,14 +162,14 @@ def _is_first() -> bool:
 def _fail(message: str, status: int) -> int:
     if status == 2 and not _is_first():
         time.sleep(GRACE)  # the first process has met the same mistake, and its end is that of this one
-    if _debugging() and status != 130:
+    if _debugging() and status < 128:
         traceback.print_exc()
     _print_line(message)
     return status
 
 
 def _print_line(message: str) -> None:
-    print(f"vocable: {' '.join(message.split())}", file=sys.stderr)
+    print(f"vocable: {visible(' '.join(message.split()))}", file=sys.stderr)
 
 
 def _reason(error: BaseException) -> str:

@@ -13,7 +13,7 @@ import typer
 
 from vocable import HOMES, imported
 from vocable.cli.declare import Command, Loading, Model, Numbers, Output, Texts, texts_of
-from vocable.errors import ArgumentError, DataError, VocableError
+from vocable.errors import ArgumentError, DataError
 from vocable.tables import Table, short
 
 PROBE_TEXTS = 1000  # read for calibrate, which uses the first 256 that are not empty
@@ -43,13 +43,27 @@ class Adapting(Loading):
 
     def call(self) -> Any:
         """Adapt the loaded model, and write the new one to the output folder, whole or not at all."""
-        imported("vocable.storage:refuse_taken")(self.output)
+        storage, made_from = import_module("vocable.storage"), self.made_from()
+        done = storage.finished(self.output, made_from)
+        if not done:
+            storage.refuse_taken(self.output)
         given = self.arguments()
         del given["output"]
-        adapted = imported(HOMES[self.verb()])(**given)
+        loading = import_module("vocable.encoder.load")
+        adapted = loading.load(self.output) if done else imported(HOMES[self.verb()])(**given)
         figures = self.figures(given["model"], adapted)
-        imported("vocable.encoder.load:save_model")(adapted, self.output)
+        if not done:
+            loading.save_model(adapted, self.output, made_from)
         return figures
+
+    def made_from(self) -> dict[str, Any]:
+        """All that decides the result, as `vocable.storage.finished` takes it."""
+        left_out = ("output", "as_json", "device", "neighbours")
+        values = {name: value for name, value in vars(self).items() if name not in left_out}
+        kept = {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
+        names = [name for value in kept.values() for name in (value if isinstance(value, list) else [value])]
+        inputs = imported("vocable.storage:fingerprint")(*(name for name in names if isinstance(name, str)))
+        return kept | {"inputs": inputs}
 
     def figures(self, model: Any, adapted: Any) -> dict[str, Any]:
         """The last step of what was made of `model`, as JSON values."""
@@ -212,21 +226,17 @@ class Pretrain(Adapting):
 
     def call(self) -> Any:
         """Pre-train in the work folder beside the output, which stays there after a kill."""
-        storage = import_module("vocable.storage")
-        storage.refuse_existing(self.output)
+        storage, loading = import_module("vocable.storage"), import_module("vocable.encoder.load")
+        made_from = self.made_from()
+        if storage.finished(self.output, made_from):
+            return self.figures(None, loading.load(self.output))
         given = self.arguments()
         del given["output"]
-        settings = {name: value for name, value in vars(self).items() if name not in ("output", "as_json", "device")}
-        with storage.resumable(self.output, settings | {"inputs": storage.fingerprint(*self.texts)}) as work:
+        with storage.resumable(self.output, made_from) as work:
             run, whole = work / "run", work / "whole"
-            try:
-                adapted = imported(HOMES["pretrain"])(**given, work=run)
-            except VocableError:
-                if imported("vocable.training.trainer:last_checkpoint")(run) is None:  # a mistake to be mended
-                    shutil.rmtree(work)
-                raise
+            adapted = imported(HOMES["pretrain"])(**given, work=run)
             shutil.rmtree(whole, ignore_errors=True)
-            imported("vocable.encoder.load:save_model")(adapted, whole)
+            loading.save_model(adapted, whole)
             shutil.copy(run / "log.jsonl", whole / "pretrain.jsonl")
             storage.finish(work, self.output, whole)
         return self.figures(given["model"], adapted)

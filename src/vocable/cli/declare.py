@@ -24,7 +24,7 @@ from typer.models import ArgumentInfo
 from vocable import HOMES, imported
 from vocable.cli.output import print_json, show
 from vocable.cli.signature import REQUIRED, Argument, arguments
-from vocable.errors import ArgumentError
+from vocable.errors import ArgumentError, UnwrittenError
 
 JSON = "as_json"  # last in the help of a command
 NOTHING = Argument(None, REQUIRED, "")  # what a verb says of an attribute that only the command has
@@ -40,6 +40,7 @@ class Command:
     next_step: ClassVar[str] = ""  # what may be done with {output}
     has_json: ClassVar[bool] = True
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and nothing else there.")] = False
+    outcome = "written"
 
     def __init__(self, **values: Any) -> None:
         vars(self).update(values)
@@ -73,9 +74,9 @@ class Command:
         show(self.text(result))
         files = [str(getattr(self, name)) for name in self.writes if getattr(self, name, None) is not None]
         if files and not getattr(self, "markdown", False):
-            print(f"written: {', '.join(files)}")
+            show(f"{self.outcome}: {', '.join(files)}")
             if following := self.following():
-                print(f"next: {following.format(output=output)}")
+                show(f"next: {following.format(output=output)}")
 
     def text(self, result: Any) -> Any:
         """What `show` prints of the result, where it is not JSON."""
@@ -93,9 +94,15 @@ def command(declared: type[Command], *, whole: bool = True) -> Callable[..., Non
     """
 
     def run(**values: Any) -> None:
+        settings, before = declared(**values), _state(values.get("output"))
         try:
-            settings = declared(**values)
-            settings.show(settings.call())
+            result = settings.call()
+            if before is not None and before == _state(values["output"]):
+                settings.outcome = "already there, made with the same settings"
+            settings.show(result)
+        except UnwrittenError as error:
+            settings.show(error.result) if settings.as_json else show(settings.text(error.result))
+            raise
         except ArgumentError as error:
             raise ArgumentError(_in_options(str(error), parameters)) from error
 
@@ -107,6 +114,13 @@ def command(declared: type[Command], *, whole: bool = True) -> Callable[..., Non
     run.__signature__ = inspect.Signature([*parameters.values()])  # type: ignore[attr-defined]
     run.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
     return run
+
+
+def _state(output: Path | None) -> tuple[int, int] | None:
+    """What changes when something else takes the place of an output; None if nothing is there."""
+    if output is None or not output.exists():
+        return None
+    return output.stat().st_ino, output.stat().st_mtime_ns
 
 
 def command_name(declared: type[Command]) -> str:

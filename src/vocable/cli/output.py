@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from vocable.errors import ArgumentError
+from vocable.tables import visible
 
 
 def show(result: Any) -> None:
@@ -16,12 +18,13 @@ def show(result: Any) -> None:
         for one in result:
             show(one)
     elif result is not None:
-        print(result)
+        print("\n".join(map(visible, str(result).split("\n"))))
 
 
 def print_json(values: Any, *, indent: int | None = 2) -> None:
     """Print JSON values; `indent=None` puts them on one line, for output that is a stream of objects."""
-    print(json.dumps(values, indent=indent, ensure_ascii=False))
+    text = json.dumps(values, indent=indent, ensure_ascii=False)
+    print(re.sub(r"[^\n -~]", lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1], text))
 
 
 def read_text(text: str) -> str:

@@ -13,7 +13,7 @@ import typer
 
 from vocable import HOMES, imported
 from vocable.cli.declare import Command, Device, MaxLength, Measures, Model, Output, TopK
-from vocable.cli.output import print_json, read_text
+from vocable.cli.output import print_json, read_text, show
 from vocable.cli.signature import REQUIRED
 from vocable.errors import ArgumentError
 from vocable.tables import WIDTH, shortened
@@ -116,6 +116,8 @@ class Search(Command):
             raise ArgumentError("--run goes with --queries and without --explain and --json")
         if self.wacky is not None and not self.explain:
             raise ArgumentError("--wacky marks the terms that --explain shows: give both")
+        if self.run is not None:
+            imported("vocable.storage:check_file")(self.run)
         opened = imported("vocable.search.collection:open_index")(self.index)
         settings = super().arguments()
         for name in ("index", "query", "queries", "wacky_share"):
@@ -137,10 +139,10 @@ class Search(Command):
                 print_json(answer.to_json(), indent=None)
             elif self.run is None:
                 question = "" if alone else f"{shortened(answer.query.text, WIDTH)}\n"
-                print(("" if count == 1 else "\n") + question + str(answer))
+                show(("" if count == 1 else "\n") + question + str(answer))
             sys.stdout.flush()
         if self.run is not None:
-            print(f"{count:,} queries\nwritten: {self.run}")
+            show(f"{count:,} queries\nwritten: {self.run}")
 
     def _queries(self) -> Iterator[Any]:
         query = imported("vocable.data:Query")

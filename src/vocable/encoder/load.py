@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import files
 from importlib.util import find_spec
@@ -128,9 +128,12 @@ def sparse_encoder(
     return fuse(SparseEncoder(modules=[transformer, pool], device=device or str(mlm.device))).eval()
 
 
-def save_model(model: SparseEncoder, output: str | Path) -> None:
-    """Write all of `model` to the folder `output`, whole or not at all; with a model card if it has two roles."""
-    with replacing_folder(output) as folder:
+def save_model(model: SparseEncoder, output: str | Path, settings: Mapping[str, Any] | None = None) -> None:
+    """Write all of `model` to the folder `output`, whole or not at all; with a model card if it has two roles.
+
+    `settings` are what it was made with, for `vocable.storage.finished`.
+    """
+    with replacing_folder(output, settings) as folder:
         model.save_pretrained(str(folder), create_model_card=isinstance(model[0], Router))
 
 

@@ -13,7 +13,7 @@ import math
 import re
 import warnings
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -28,7 +28,7 @@ from vocable.data import BadLines, Example, read_examples
 from vocable.encoder.load import open_model
 from vocable.errors import ArgumentError, DataError, check_texts
 from vocable.progress import track
-from vocable.storage import refuse_taken, replacing, replacing_folder
+from vocable.storage import check_file, fingerprint, finished, refuse_taken, replacing, replacing_folder
 
 LEXICAL = "lexical"
 EXACT = 20_000  # texts up to which all of them are looked at in every step of k-means
@@ -262,7 +262,7 @@ def _near(asked: set[str], holding: dict[str, NDArray[np.int64]], share: float) 
     return cast(list[int], rows[enough][np.argsort(-counts[enough], kind="stable")].tolist())
 
 
-def write_beir(selection: Selection, output: str | Path) -> None:
+def write_beir(selection: Selection, output: str | Path, settings: Mapping[str, Any] | None = None) -> None:
     """Write the collection as a BEIR folder, whole or not at all; documents and queries are called by their rows.
 
     Positives are judged 1 and hard negatives 0.
@@ -270,7 +270,7 @@ def write_beir(selection: Selection, output: str | Path) -> None:
     log = selection.log
     corpus = ({"_id": f"d{row}", "title": "", "text": log.documents[row]} for row in selection.documents())
     queries = ({"_id": f"q{one.query}", "text": log.queries[one.query]} for one in selection.chosen)
-    with replacing_folder(output) as work:
+    with replacing_folder(output, settings) as work:
         (work / "qrels").mkdir()
         for name, rows in (("corpus", corpus), ("queries", queries)):
             with (work / f"{name}.jsonl").open("w", encoding="utf-8") as file:
@@ -341,7 +341,14 @@ def make_testset(
         DataError: the log cannot be read, or no query is fit.
         ModelError: the embedding model cannot be read.
     """
-    refuse_taken(Path(output))
+    made_from: dict[str, Any] = {"log": log, "queries": queries, "clusters": clusters, "kind": kind, "seed": seed}
+    made_from |= {"positives": positives, "negatives": negatives, "min_overlap": min_overlap, "embedding": embedding}
+    made_from |= {"distractors": distractors, "skip_bad": skip_bad, "inputs": fingerprint(log)}
+    done = finished(output, made_from)
+    if not done:
+        refuse_taken(Path(output))
+    if rest is not None:
+        check_file(rest)
     if rest is not None and log == "-":
         raise ArgumentError("rest reads the log a second time, which standard input cannot give")
     choice, bad = Choice(queries, clusters, kind, positives, negatives, min_overlap, distractors), BadLines(skip_bad)
@@ -356,5 +363,6 @@ def make_testset(
                 if example.query not in used:
                     file.write(example.line)
                     left += 1
-    write_beir(selection, output)
+    if not done:
+        write_beir(selection, output, made_from)
     return MadeTestset(len(selection.chosen), len(selection.documents()), selection.levels(), left, bad.count)

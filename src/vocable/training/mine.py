@@ -30,7 +30,16 @@ from vocable.encoder.stream import checksum, describe, stream_settings
 from vocable.errors import ArgumentError, DataError, ModelError, VectorsError
 from vocable.progress import progress, track
 from vocable.search.collection import Collection, build_collection, open_index
-from vocable.storage import ANOTHER, fingerprint, finish, read_record, resumable, write_record
+from vocable.storage import (
+    ANOTHER,
+    fingerprint,
+    finish,
+    finished,
+    partial_of,
+    read_record,
+    resumable,
+    write_record,
+)
 from vocable.training.teachers import Model, Scorer, load_scoring_model, make_scorer
 
 CHUNK = 256  # examples that are worked on together, and lost at most
@@ -77,6 +86,11 @@ def rewrite(
         DataError: there is no example.
         VectorsError: the work in progress was begun with other examples.
     """
+    begun = partial_of(Path(output))
+    if (begun / DONE).exists() and not (begun / LINES).exists():  # killed after its last step
+        done = read_record(begun / DONE, Rewritten)
+        if finished(output, settings):
+            return done
     with resumable(output, settings) as work:
         done = read_record(work / DONE, Rewritten) if (work / DONE).exists() else Rewritten()
         stream = iter(examples())

@@ -1,0 +1,15 @@
+"""A part of the benchmark that breaks things: nothing silently wrong, no traceback, no hang, no crash."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+BENCHMARK = Path(__file__).parent.parent / "benchmarks" / "break.py"
+
+
+def test_a_part_of_what_can_go_wrong() -> None:
+    command = [sys.executable, str(BENCHMARK), "--quick", "--jobs", "2", "--kills", "30"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
