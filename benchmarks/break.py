@@ -184,7 +184,7 @@ class Toys:
             "teacher-scores": ["teacher-scores", self.model, self.pairs],
             "make-testset": ["make-testset", self.pairs, "--queries", 9, "--clusters", 3, "--kind", "plain"],
             "rescale": ["rescale", self.model, "--factor", 2],
-            "transfer": ["transfer", self.model, "--target", self.model, "--init", "mean"],
+            "transfer": ["transfer", self.model, "--target", self.model, "--init", "mean", "--bias", "keep"],
             "vocabulary": ["vocabulary", self.corpus, "--size", 60],
             "pretrain": ["pretrain", self.model, self.corpus, "--steps", 6, "--save-every", 2, "--max-length", 16],
             "calibrate": ["calibrate", self.model, self.corpus, "--activation-rate", 0.1],
@@ -523,7 +523,10 @@ def worker(chosen: list[Case], folder: Path, results: Path) -> None:
             place = folder / f"{number}"
             place.mkdir(parents=True)
             began = time.monotonic()
-            outcome, what = case.run(place)
+            try:
+                outcome, what = case.run(place)
+            except Exception as error:  # of this benchmark itself
+                outcome, what = "WRONG", f"the case could not be tried: {type(error).__name__}: {error}"
             seconds = round(time.monotonic() - began, 2)
             file.write(json.dumps([case.group, case.name, outcome, what, seconds]) + "\n")
             file.flush()
