@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from vocable.errors import ArgumentError, require_extra
-from vocable.storage import replacing
+from vocable.storage import check_file, replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,12 +39,14 @@ def check_figure(path: str | Path) -> None:
     """Find out before any work is done whether a figure can be written to `path`.
 
     Raises:
-        ArgumentError: its ending is neither .png nor .svg.
+        ArgumentError: its ending is neither .png nor .svg, or no file can be there.
         MissingExtraError: matplotlib is not installed.
     """
     if Path(path).suffix.lower() not in FORMATS:
         raise ArgumentError(f"{path}: a figure's name ends in {' or '.join(FORMATS)}")
     require_extra("matplotlib", "figures")
+    if Path(path).parent.is_dir():  # else it is made
+        check_file(path)
 
 
 def save_figure(figure: Figure, path: str | Path) -> None:
