@@ -188,7 +188,7 @@ WORDS: dict[str, tuple[bytes, tuple[str, ...]]] = {
     "empty": (b"", ()),
     "blank lines": (b"\n \n", ()),
     "latin-1": (b"list\n\xe9\n", (":2",)),
-    "a word twice": (b"list\nlist\n", (":2", "list")),
+    "a word twice": (b"list\nlist\n", ("line 2", "list")),
     "special characters alone": (b"\x1b[2J\n", ()),
 }
 

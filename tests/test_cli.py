@@ -19,7 +19,7 @@ from typer.main import get_command
 
 import vocable
 from vocable.cli import QUIET, main, program
-from vocable.cli.output import print_json, read_text, show
+from vocable.cli.declare import print_json, read_text, show
 from vocable.errors import ArgumentError
 
 VERBS = sorted(get_command(program()).commands)
@@ -103,6 +103,16 @@ def test_every_verb_has_an_example_that_parses(capsys: pytest.CaptureFixture[str
         (["train", "mlm-head-rescaling", "-o", "o", "--variant", "bert-k1"], "vocable: this recipe needs MS MARCO"),
         (["pretrain", "m", "t", "-o", "o", "--steps", "few"], "vocable: Invalid value for '--steps'"),
         (["pretrain", "m", "t", "-o", ".", "--steps", "1"], "vocable: . "),
+        (["pretrain", "m", "t", "-o", "o", "--steps", "0"], "vocable: --steps must be at least 1, not 0"),
+        (["pretrain", "m", "t", "-o", "o", "--steps", "1", "--dropout", "1"], "vocable: --dropout: Input should be"),
+        (["expand", "m", "-o", "o", "--seed", "-1"], "vocable: --seed must be at least 0, not -1"),
+        (["mine", "m", "e", "-o", "o", "--negatives", "0"], "vocable: there must be at least 1 negative"),
+        (["search", "i", "q", "-k", "9" * 30], "vocable: --k must be below 2147483648"),
+        (["search", "i", "q", "--minimum-match", "nan"], "vocable: --minimum-match must be a finite number, not nan"),
+        (["encode", "m", "file", "-o", "o", "--mass", "2"], "vocable: --mass is a share of the weight"),
+        (["rescale", "m", "-o", "o", "--factor", "-1"], "vocable: --factor must be a number above 0"),
+        (["calibrate", "m", "t", "-o", "o", "--pooling", ""], "vocable: --pooling must not be empty"),
+        (["compare", "\udcff"], "'\\udcff': an argument is text in UTF-8"),
         (["calibrate", "m", "t", "-o", "o"], "vocable: give either --activation-rate or --shift"),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import replace
-from io import StringIO
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -154,7 +154,7 @@ def test_search_many_queries(
         return [json.loads(line) for line in lines]
 
     from_arguments = answers("old fox", "posting lists")
-    monkeypatch.setattr("sys.stdin", StringIO("old fox\n\nposting lists\n"))
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(b"old fox\n\nposting lists\n")))
     from_stdin = answers("-")
     assert [answer["query"] for answer in from_stdin] == ["old fox", "posting lists"]
     for one, other in zip(from_arguments, from_stdin, strict=True):

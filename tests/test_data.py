@@ -225,7 +225,7 @@ SAFE = settings(max_examples=60, deadline=None, suppress_health_check=[HealthChe
 class TestRoundTrip:
     @SAFE
     @given(
-        st.lists(st.builds(Document, TEXT, TEXT, st.one_of(st.just(""), TEXT)), unique_by=lambda one: one.id),
+        st.lists(st.builds(Document, FIELD, TEXT, st.one_of(st.just(""), TEXT)), unique_by=lambda one: one.id),
         st.booleans(),
     )
     def test_jsonl(self, tmp_path: Path, documents: list[Document], ascii_only: bool) -> None:
@@ -274,6 +274,8 @@ class TestBadLines:
             ("c.jsonl", b"[" * 100_000, None),
             ("c.jsonl", b'{"text": "x"}', 'no "_id" or "id"' + WANTED),
             ("c.jsonl", b'{"_id": " ", "text": "x"}', "an empty id" + WANTED),
+            ("c.jsonl", b'{"_id": "a\\tb", "text": "x"}', "the id 'a\\tb' has a tab or a line end" + WANTED),
+            ("c.jsonl", b'{"_id": "a\\n", "text": "x"}', "the id 'a\\n' has a tab or a line end" + WANTED),
             ("c.jsonl", b'{"_id": 1.5, "text": "x"}', "the id is a float" + WANTED),
             ("c.jsonl", b'{"_id": true, "text": "x"}', "the id is a bool" + WANTED),
             ("c.jsonl", b'{"_id": "x", "text": ["x"]}', '"text" is a list' + WANTED),
@@ -326,8 +328,15 @@ class TestBadLines:
                 "q1 d1",
                 "2 fields; expected query, document and relevance (BEIR), or query, 0, ",
             ),
-            (read_judgments, "r.tsv", "q1 d1 high", "the relevance is 'high', not a whole number; expected query, "),
-            (read_judgments, "r.tsv", "q1 0 d1 0.5", "the relevance is '0.5', not a whole number; "),
+            (
+                read_judgments,
+                "r.tsv",
+                "q1 d1 high",
+                "the relevance is 'high', not a whole number of 32 bits; expected query, ",
+            ),
+            (read_judgments, "r.tsv", "q1 0 d1 0.5", "the relevance is '0.5', not a whole number of 32 bits; "),
+            (read_judgments, "r.tsv", "q1 0 d1 1_0", "the relevance is '1_0', not a whole number"),
+            (read_judgments, "r.tsv", "q1 0 d1 4294967297", "the relevance is '4294967297', not a whole number"),
             (
                 read_judgments,
                 "r.jsonl",
@@ -426,9 +435,18 @@ class TestPlaces:
 
     def test_stdin_streams(self, monkeypatch: pytest.MonkeyPatch) -> None:
         endless = (b'{"_id": %d, "text": "t"}\n' % number for number in itertools.count())
-        feed(monkeypatch, endless)
+        feed(monkeypatch, SimpleNamespace(readline=lambda limit: next(endless)))
         assert list(itertools.islice(read_corpus("-"), 2)) == [Document("0", "t"), Document("1", "t")]
         assert next(endless) == b'{"_id": 2, "text": "t"}\n'  # nothing was read ahead
+
+    @pytest.mark.parametrize("name", ["c.jsonl", "c.jsonl.gz", "-"])
+    def test_a_line_without_end(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+        monkeypatch.setattr("vocable.data.sources.LINE", 1 << 20)
+        content = JSONL + b'{"_id": "d3", "text": "' + b"x" * (1 << 20)
+        feed(monkeypatch, io.BytesIO(content))
+        source = name if name == "-" else write(tmp_path / name, content)
+        with pytest.raises(DataError, match=rf"{name}:3: a line of more than 1 MB"):
+            list(read_corpus(source))
 
     def test_stdin_bad_line(self, monkeypatch: pytest.MonkeyPatch) -> None:
         feed(monkeypatch, io.BytesIO(b'{"query": "q", "positive": "p"}\nx\n'))

@@ -293,6 +293,17 @@ def test_max_length_cuts_and_counts(
     np.testing.assert_allclose(vectors.toarray(), expected, rtol=1e-4, atol=1e-5)
 
 
+def test_a_long_text_is_tokenized_no_further_than_it_is_read(
+    toy_model: SparseEncoder, toy_texts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = [" ".join(toy_texts), "x" * 9_000, "a\u0301 " * 3_000, "  " * 5_000 + toy_texts[0], "\u4e2d!" * 4_000]
+    cut, whole = TextEncoder(toy_model, max_length=5), TextEncoder(toy_model, max_length=5)
+    vectors = cut.encode(long)
+    monkeypatch.setattr("vocable.encoder.encode.LONG", 10**9)
+    assert (vectors != whole.encode(long)).nnz == 0
+    assert cut.truncated == whole.truncated
+
+
 def test_nothing_is_said_when_nothing_is_cut(toy_model: SparseEncoder, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, logger="vocable"):
         encode(toy_model, ["the old fox"], max_length=5)

@@ -61,6 +61,7 @@ def test_from_run_refuses_strangers(hit: ScoredDoc) -> None:
         (b"q1 Q0 d2 2 0.5 tag more", "expected six fields .* found 7"),
         (b"q1 Q0 d2 2 half tag", "the score 'half' is not a finite number"),
         (b"q1 Q0 d2 2 nan tag", "the score 'nan'"),
+        (b"q1 Q0 d2 2 1_0 tag", "the score '1_0'"),
         (b"q1 Q0 d1 2 0.5 tag", "query 'q1' already has document 'd1'"),
         (b"q1 Q0 d\xff 2 0.5 tag", "not UTF-8"),
     ],
@@ -71,6 +72,12 @@ def test_a_bad_line_is_named(tmp_path: Path, line: bytes, message: str) -> None:
     with pytest.raises(DataError, match=rf"run\.trec:3: {message}") as caught:
         read_trec(path)
     assert caught.value.line == 3
+
+
+def test_an_empty_run_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run.trec").write_bytes(b"\n\n")
+    with pytest.raises(DataError, match=r"run\.trec: an empty run"):
+        read_trec(tmp_path / "run.trec")
 
 
 def test_byte_order_mark_and_blank_lines_are_passed_over(tmp_path: Path) -> None:

@@ -44,6 +44,8 @@ def test_what_is_said_of_a_recipe_is_not_said_of_those_on_it(tmp_path: Path) -> 
         ({"a": "base: [b.yaml]"}, r"a.yaml: base: the name of a file, not \['b.yaml'\]"),
         ({"a": "- 1"}, "a.yaml: a recipe is a mapping of keys, this is list"),
         ({"a": "a: ["}, "a.yaml: not YAML"),
+        ({"a": "a: 1\nb:\n  c: 1\n  c: 2"}, "a.yaml:4: c: this key is there twice"),
+        ({"a": "a: &a [*a]"}, "a.yaml: not a recipe: more than 100,000 values, aliases counted"),
     ],
 )
 def test_a_base_that_cannot_be_stood_on(tmp_path: Path, texts: dict[str, str], message: str) -> None:
@@ -71,7 +73,7 @@ def test_an_override_changes_one_key(text: str, expected: dict[str, object]) -> 
 def test_a_key_below_a_value() -> None:
     with pytest.raises(RecipeError, match=r"^here: a is not a part with keys of its own$"):
         assign({"a": 1}, "a.b", 2, "here")
-    with pytest.raises(RecipeError, match=r"^--set a=\[: the value is not YAML$"):
+    with pytest.raises(RecipeError, match=r"^--set a=\[: not YAML: "):
         override({}, "a=[")
 
 

@@ -56,6 +56,13 @@ def test_override_replaces_one_key(recipe_file, override, value):
         ("training.steps=0", "{file}: training.steps: Input should be greater than 0, not 0"),
         ("training.batch_size=1", "{file}: training.batch_size: Input should be greater than or equal to 2, not 1"),
         ("calibrate.texts=a.txt", "{file}: calibrate: give either activation_rate or shift"),
+        ("training.learning_rate=.inf", "{file}: training.learning_rate: Input should be a finite number, not inf"),
+        ("seed=-1", "{file}: seed: Input should be greater than or equal to 0, not -1"),
+        ("seed=4294967296", "{file}: seed: Input should be less than 4294967296, not 4294967296"),
+        (
+            "data={examples: [a], examples: [b]}",
+            "--set data={{examples: [a], examples: [b]}}:1: examples: this key is there twice",
+        ),
         ("pooling=mean", "{file}: pooling: Input should be 'max', 'sum', 'cls' or 'mean-before-head', not 'mean'"),
         ("steps", "--set steps: expected key=value"),
         ("model.name=x", "--set model.name=x: model is not a part with keys of its own"),

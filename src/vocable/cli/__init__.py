@@ -88,6 +88,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not _is_first():
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for the rest of the process
     try:
+        for word in words:
+            if word.encode(errors="ignore").decode() != word:
+                raise ArgumentError(f"{word!r}: an argument is text in UTF-8")
         if words and words[0] in RENAMED:
             raise ArgumentError(f"{words[0]} is now called {RENAMED[words[0]]}: vocable {RENAMED[words[0]]} --help")
         group = get_command(program(words[0] if words else ""))

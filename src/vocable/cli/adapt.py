@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
@@ -89,10 +91,10 @@ class Rescale(Adapting):
         """The factor as a number, or "auto" with the probe texts."""
         if self.factor == "auto":
             return super().arguments() | {"texts": imported("vocable.adapt.statistics:probe_texts")(self.texts)}
-        try:
-            return super().arguments() | {"factor": float(self.factor), "texts": None}
-        except ValueError as error:
-            raise ArgumentError(f"factor must be a number above 0, or auto, not {self.factor!r}") from error
+        with suppress(ValueError):
+            if 0 < (factor := float(self.factor)) < math.inf:
+                return super().arguments() | {"factor": factor, "texts": None}
+        raise ArgumentError(f"factor must be a number above 0, or auto, not {self.factor!r}")
 
     def figures(self, model: Any, adapted: Any) -> dict[str, Any]:
         """The factor, and those that were tried."""
@@ -230,6 +232,9 @@ class Pretrain(Adapting):
         made_from = self.made_from()
         if storage.finished(self.output, made_from):
             return self.figures(None, loading.load(self.output))
+        keys = imported("vocable.training.recipe:PretrainSettings").model_fields
+        settings = {key: value for key, value in vars(self).items() if key in keys and key != "texts"}
+        imported("vocable.training.pretrain:check_settings")(settings)  # before the model is read
         given = self.arguments()
         del given["output"]
         with storage.resumable(self.output, made_from) as work:

@@ -10,6 +10,8 @@ is the help of the command. The verb is imported when the command runs.
 from __future__ import annotations
 
 import inspect
+import json
+import math
 import re
 from collections.abc import Callable, Iterator
 from copy import copy
@@ -22,9 +24,9 @@ from typer.core import TyperGroup
 from typer.models import ArgumentInfo
 
 from vocable import HOMES, imported
-from vocable.cli.output import print_json, show
 from vocable.cli.signature import REQUIRED, Argument, arguments
 from vocable.errors import ArgumentError, UnwrittenError
+from vocable.tables import visible
 
 JSON = "as_json"  # last in the help of a command
 NOTHING = Argument(None, REQUIRED, "")  # what a verb says of an attribute that only the command has
@@ -96,6 +98,7 @@ def command(declared: type[Command], *, whole: bool = True) -> Callable[..., Non
     def run(**values: Any) -> None:
         settings, before = declared(**values), _state(values.get("output"))
         try:
+            check(values)
             result = settings.call()
             if before is not None and before == _state(values["output"]):
                 settings.outcome = "already there, made with the same settings"
@@ -121,6 +124,29 @@ def _state(output: Path | None) -> tuple[int, int] | None:
     if output is None or not output.exists():
         return None
     return output.stat().st_ino, output.stat().st_mtime_ns
+
+
+NATURAL = ("seed", "skip_bad", "distractors", "negatives", "longest", "bootstrap", "held_out")  # may be 0
+LEAST = {"clusters": 2, "draws": 2, **dict.fromkeys(NATURAL, 0)}
+
+
+def check(values: dict[str, Any]) -> None:
+    """Raise `ArgumentError` for what an option cannot be in any command, before its verb reads anything.
+
+    Texts are not empty, numbers finite, whole ones at least 1, or what LEAST says, and of 32 bits.
+    """
+    for name, given in values.items():
+        least, beyond = LEAST.get(name, 1), 1 << (32 if name == "seed" else 31)
+        for value in given if isinstance(given, list) else [given]:
+            if value == "":
+                raise ArgumentError(f"{name} must not be empty")
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ArgumentError(f"{name} must be a finite number, not {value}")
+            if type(value) is int and not least <= value < beyond:
+                limit = f"at least {least}" if value < least else f"below {beyond}"
+                raise ArgumentError(f"{name} must be {limit}, not {value}")
+    if "mass" in values:
+        imported("vocable.vectors:check_limits")(values["top_k"], values["min_weight"], values["mass"])
 
 
 def command_name(declared: type[Command]) -> str:
@@ -211,6 +237,37 @@ class Groups(TyperGroup):
         for group, rows in groups.items():
             with formatter.section(group):
                 formatter.write_dl(rows, col_max=max(map(len, self.commands)))
+
+
+def show(result: Any) -> None:
+    """Print a result as text, or those of a list or stream; None has no text."""
+    if isinstance(result, list | Iterator):
+        for one in result:
+            show(one)
+    elif result is not None:
+        print("\n".join(map(visible, str(result).split("\n"))))
+
+
+def print_json(values: Any, *, indent: int | None = 2) -> None:
+    """Print JSON values; `indent=None` puts them on one line, for output that is a stream of objects."""
+    text = json.dumps(values, indent=indent, ensure_ascii=False)
+    print(re.sub(r"[^\n -~]", lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1], text))
+
+
+def read_text(text: str) -> str:
+    """The text itself, or with an @ in front the content of a file.
+
+    Raises:
+        ArgumentError: the file is not there, or not UTF-8.
+    """
+    if not text.startswith("@"):
+        return text
+    try:
+        return Path(text[1:]).read_text(encoding="utf-8-sig")
+    except FileNotFoundError as error:
+        raise ArgumentError(f"{text[1:]}: no such file (a text that begins with @ names one)") from error
+    except UnicodeDecodeError as error:
+        raise ArgumentError(f"{text[1:]}: not UTF-8") from error
 
 
 def numbers(words: list[str]) -> list[int]:

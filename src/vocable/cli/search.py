@@ -12,8 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import typer
 
 from vocable import HOMES, imported
-from vocable.cli.declare import Command, Device, MaxLength, Measures, Model, Output, TopK
-from vocable.cli.output import print_json, read_text, show
+from vocable.cli.declare import Command, Device, MaxLength, Measures, Model, Output, TopK, print_json, read_text, show
 from vocable.cli.signature import REQUIRED
 from vocable.errors import ArgumentError
 from vocable.tables import WIDTH, shortened
@@ -149,8 +148,11 @@ class Search(Command):
         if self.queries is not None:
             yield from imported("vocable.data:read_queries")(self.queries)
             return
-        texts = (line.strip() for line in sys.stdin) if self.query == ["-"] else self.query or []
-        yield from (query(str(number), text) for number, text in enumerate(texts, start=1) if text)
+        if self.query == ["-"]:
+            yield from (one._replace(text=one.text.strip()) for one in imported("vocable.data.read:typed_queries")())
+            return
+        texts = enumerate(self.query or [], start=1)
+        yield from (query(str(number), text) for number, text in texts if text)
 
 
 class Explain(Command):

@@ -27,6 +27,12 @@ class Mine(Loading):
     examples: Examples
     output: Lines
 
+    def arguments(self) -> dict[str, Any]:
+        """The loaded model and the other fields."""
+        rule = (self.negatives, self.from_rank, self.to_rank, self.margin, self.relative_margin)
+        imported("vocable.training.mine:NegativeRule")(*rule)  # which says what cannot be before the model is read
+        return super().arguments()
+
 
 class TeacherScores(Command):
     """Add a teacher's scores to examples.

@@ -55,6 +55,11 @@ def read_queries(source: StrPath, *, bad: BadLines | None = None) -> Iterator[Qu
     return _read(source, QUERY, bad)
 
 
+def typed_queries() -> Iterator[Query]:
+    """The queries on standard input, a text a line; errors are those of `read_corpus`."""
+    return _records(resolve("-", QUERY, ".txt"), QUERY, BadLines())
+
+
 def read_judgments(source: StrPath, *, bad: BadLines | None = None) -> Iterator[Qrel]:
     """The judgments of a source; arguments and errors are those of `read_corpus`."""
     return _read(source, JUDGMENT, bad)

@@ -163,6 +163,8 @@ def _identifier(row: Row, names: tuple[str, ...]) -> str:
         raise MalformedError(f"no {_either(names[:2])}" if value is None else f"the id is a {type(value).__name__}")
     if not value.strip():
         raise MalformedError("an empty id")
+    if "\t" in value or "\n" in value or "\r" in value:  # no table and no run could hold it
+        raise MalformedError(f"the id {value!r} has a tab or a line end")
     return value
 
 
@@ -199,9 +201,10 @@ def _judgment(row: Row) -> Qrel:
     if value is None or isinstance(value, bool):
         raise MalformedError("no relevance")
     with suppress(TypeError, ValueError, OverflowError):
-        if float(value).is_integer():
-            return Qrel(query, document, int(float(value)))
-    raise MalformedError(f"the relevance is {value!r}, not a whole number")
+        number = decimal(value) if isinstance(value, str) else float(value)
+        if number.is_integer() and abs(number) < 1 << 31:  # what ir_measures can hold
+            return Qrel(query, document, int(number))
+    raise MalformedError(f"the relevance is {value!r}, not a whole number of 32 bits")
 
 
 def _example(row: Row) -> Example:
@@ -228,6 +231,13 @@ def _number(value: Any) -> float:
     raise MalformedError(f"the score is {value!r}, not a finite number")
 
 
+def decimal(text: str) -> float:
+    """The number that a text is, `ValueError` if none: Python's own notation 1_0 and digits beyond ASCII are none."""
+    if "_" in text or not text.isascii():
+        raise ValueError(f"not a number: {text!r}")
+    return float(text)
+
+
 def _mined_negatives(row: Row) -> MinedNegatives:
     if not isinstance(row.get("neg"), Mapping):
         raise MalformedError('no "neg", the ids of each system')
@@ -245,7 +255,7 @@ def _scored_document(row: Row) -> ScoredDoc:
     value = row.get("score")
     if isinstance(value, str):  # of a table
         with suppress(ValueError):
-            value = float(value)
+            value = decimal(value)
     return ScoredDoc(_identifier(row, MINED_QUERY), _identifier(row, MINED_DOCUMENT), _number(value))
 
 

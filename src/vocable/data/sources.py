@@ -14,11 +14,12 @@ from typing import Any, BinaryIO, NamedTuple, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from vocable.data.schemas import DOCUMENT, JUDGMENT, QUERY, Kind, Parser, Row
+from vocable.data.schemas import DOCUMENT, JUDGMENT, QUERY, Kind, MalformedError, Parser, Row
 from vocable.errors import DataError, require_extra
 
 COMPRESSION = {".gz": "gzip", ".zst": "zstd"}
 BUFFER = 1 << 18  # bytes
+LINE = 64 << 20  # bytes, decompressed
 ROWS = 1024  # Parquet rows turned into Python objects at a time
 
 
@@ -34,20 +35,22 @@ def _parquet_rows(path: Path, columns: Iterable[str]) -> Iterator[Row]:
                 yield from batch.to_pylist()
 
 
-def _guarded(start: Callable[[], Iterable[Any]], source: str) -> Callable[[], Iterator[tuple[int, Any]]]:
+def numbered(start: Callable[[], Iterable[Any]], source: str) -> Callable[[], Iterator[tuple[int, Any]]]:
     """What starts the items, numbered from 1; what goes wrong while they are fetched becomes a `DataError`."""
 
-    def numbered() -> Iterator[tuple[int, Any]]:
+    def items() -> Iterator[tuple[int, Any]]:
         number = 0
         try:
             for number, item in enumerate(start(), start=1):
                 yield number, item
+        except MalformedError as error:
+            raise DataError(str(error), source=source, line=number + 1) from error
         except (OSError, EOFError, ValueError, pa.ArrowException) as error:
-            reason = " ".join(str(error).split()) or type(error).__name__
+            reason = " ".join(str(getattr(error, "strerror", None) or error).split()) or type(error).__name__
             reached = f" beyond line {number}" if number else ""
             raise DataError(f"cannot be read{reached}: {reason}", source=source) from error
 
-    return numbered
+    return items
 
 
 @contextmanager
@@ -67,9 +70,18 @@ def _packed(path: Path) -> bool:
     return path.suffix.lower() in COMPRESSION
 
 
-def _file_lines(path: Path) -> Iterator[bytes]:
+def file_lines(path: Path) -> Iterator[bytes]:
+    """The lines of a file, decompressed."""
     with _opened(path) as stream:
-        yield from stream
+        yield from bounded_lines(stream)
+
+
+def bounded_lines(stream: BinaryIO) -> Iterator[bytes]:
+    """The lines of a stream; `MalformedError` for one that is longer than LINE, of which no more is read."""
+    while line := stream.readline(LINE + 1):
+        if len(line) > LINE:
+            raise MalformedError(f"a line of more than {LINE >> 20} MB: give each record a line of its own")
+        yield line
 
 
 DEFAULT_SPLIT = "test"
@@ -91,13 +103,16 @@ class Stream(NamedTuple):
     judged_in: str | None = None
 
 
-def resolve(source: str, kind: Kind[Any]) -> Stream:
-    """The stream of a source's records of one kind; a `DataError` where there is nothing, or nothing of that kind."""
+def resolve(source: str, kind: Kind[Any], stdin: str = ".jsonl") -> Stream:
+    """The stream of a source's records of one kind; a `DataError` where there is nothing, or nothing of that kind.
+
+    `stdin` is the extension that a file of what standard input has would have.
+    """
     scheme, name, split = parse_source(source)
     if scheme is not None:
         return SCHEMES[scheme](name, split, kind)
     if source == "-":
-        return Stream("-", "stdin", _guarded(lambda: sys.stdin.buffer, "-"), *kind.parsers()[".jsonl"])
+        return Stream("-", "stdin", numbered(lambda: bounded_lines(sys.stdin.buffer), "-"), *kind.parsers()[stdin])
     return _file(Path(source), kind)
 
 
@@ -125,13 +140,13 @@ def _file(path: Path, kind: Kind[Any]) -> Stream:
     extension = (path.with_suffix("") if _packed(path) else path).suffix.lower()
     stem = path.name.partition(".")[0] or path.name
     if extension == ".parquet":
-        rows = _guarded(lambda: _parquet_rows(path, kind.names), source)
+        rows = numbered(lambda: _parquet_rows(path, kind.names), source)
         return Stream(source, stem, rows, _as_it_is, f"columns {kind.fields}")
     parsers = kind.parsers()
     if extension not in parsers:
         known = ", ".join([*parsers, ".parquet"])
         raise DataError(f"{kind.name} files end in {known}, and may add .gz or .zst", source=source)
-    return Stream(source, stem, _guarded(lambda: _file_lines(path), source), *parsers[extension])
+    return Stream(source, stem, numbered(lambda: file_lines(path), source), *parsers[extension])
 
 
 def _beir(name: str, split: str | None, kind: Kind[Any]) -> Stream:
@@ -224,7 +239,7 @@ def _pydocs(name: str, split: str | None, kind: Kind[Any]) -> Stream:
 
 def _rows(source: str, name: str, start: Callable[[], Iterable[Row]], kind: Kind[Any]) -> Stream:
     """The stream of items that are rows already."""
-    return Stream(source, name, _guarded(start, source), _as_it_is, kind.fields)
+    return Stream(source, name, numbered(start, source), _as_it_is, kind.fields)
 
 
 def _as_it_is(number: int, row: Row) -> Row:

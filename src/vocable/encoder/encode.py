@@ -28,6 +28,7 @@ DType = Literal["auto", "float32", "bfloat16"]
 
 # Tokens of a batch, padding included: on a processor a batch should stay in the cache, a GPU wants to be filled.
 BATCH_TOKENS = {"cpu": 1024, "cuda": 32768}
+LONG = 32  # characters per token that is read, from which on a text is not tokenized whole
 LOOKED_UP = 1024  # texts at a time where no encoder runs
 
 
@@ -81,7 +82,7 @@ class TextEncoder:
         self._static = static_embedding(model, role)
         self.model = _in_dtype(model, dtype) if self._static is None else model.eval()
         self.prompt = own_prompt(model, role)
-        self.max_length = _max_length(model, role, max_length)
+        self.max_length = length_read(model, role, max_length)
         poolings = [module.pooling_strategy for module in route(model, role) if isinstance(module, SpladePooling)]
         self.pooling: str = poolings[0] if poolings else "static"
         self.truncated = 0
@@ -91,6 +92,7 @@ class TextEncoder:
     def encode(self, texts: Sequence[str], advance: Callable[[int], object] = lambda done: None) -> csr_array:
         """Encode b texts into [b, v]; `advance` is called with the number of texts done after every batch."""
         check_texts(texts)
+        texts = [self._beginning(text) for text in texts]
         if not texts:
             # The model's own get_embedding_dimension gives the hidden size until something has been encoded.
             [(transformer, _), *_] = splade_modules(self.model)
@@ -136,6 +138,22 @@ class TextEncoder:
             finally:
                 torch.set_num_threads(threads)  # of threads that begin later
 
+    def _beginning(self, text: str) -> str:
+        """A text without what is far behind the tokens that are read; those stay the same ones.
+
+        Ever longer beginnings of a long text are tokenized, until enough tokens are of other words than the last one,
+        which may be cut. The text of one word, as of a tokenizer that knows no words, stays whole.
+        """
+        if self.max_length is None or len(text) <= (size := LONG * self.max_length):
+            return text
+        tokenizer: Any = route(self.model, self.role)[0].tokenizer
+        while tokenizer.is_fast and tokenizer.truncation_side == "right" and size < len(text):
+            words = tokenizer((self.prompt or "") + text[:size], add_special_tokens=False, verbose=False).word_ids()
+            if sum(word != words[-1] for word in words) > self.max_length:
+                return text[:size]
+            size *= 2
+        return text
+
     def _look_up(self, texts: Sequence[str], advance: Callable[[int], object]) -> csr_array:
         rows = []
         for start in range(0, len(texts), LOOKED_UP):
@@ -172,7 +190,8 @@ def _in_dtype(model: SparseEncoder, dtype: DType) -> SparseEncoder:
     return copy.deepcopy(model).to(wanted).eval()
 
 
-def _max_length(model: SparseEncoder, role: Role, override: int | None) -> int | None:
+def length_read(model: SparseEncoder, role: Role, override: int | None = None) -> int | None:
+    """The tokens of a text that are read, its own or `override`; `ArgumentError` if it has not so many positions."""
     first: Any = route(model, role)[0]
     if static_embedding(model, role) is not None:
         longest = override or first.tokenizer.model_max_length

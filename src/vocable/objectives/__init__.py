@@ -17,7 +17,7 @@ from pydantic_core import PydanticCustomError
 class Settings(BaseModel):
     """Keys of a recipe that belong together: unknown ones are refused, and none is changed after reading."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
@@ -39,6 +39,6 @@ def _names(name: str, field: Any) -> list[str]:
     return [str(choice) for choice in alias.choices] if isinstance(alias, AliasChoices) else [name]
 
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0)]
+Weight = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(gt=0, le=1)]

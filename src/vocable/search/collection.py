@@ -134,6 +134,7 @@ class Collection:
         check_texts(queries, "queries")
         if hybrid and self.bm25 is None:
             raise ArgumentError("a hybrid search needs the lexical index: build this index with --bm25")
+        k = min(k, max(1, len(self.texts)))
         if vectors is None:
             vectors = self.query_encoder().encode(queries)
         if not hybrid or self.bm25 is None:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from ir_measures import ScoredDoc
 
+from vocable.data.schemas import decimal, decode
+from vocable.data.sources import file_lines, numbered
 from vocable.errors import ArgumentError, DataError
 from vocable.storage import replacing
 
@@ -126,34 +129,28 @@ def read_trec(path: str | os.PathLike[str]) -> list[ScoredDoc]:
     """Read a TREC run: one `query Q0 document rank score tag` a line, in any order.
 
     Blank lines are passed over. Raises `DataError`, with the line's number, for a line of another shape, a score that
-    is not a finite number, and a document that a query already has.
+    is not a finite number, and a document that a query already has; and for a file without any line.
     """
     run: dict[tuple[str, str], ScoredDoc] = {}
-    number = 0
-    try:
-        with Path(path).open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                fields = line.decode("utf-8-sig" if number == 1 else "utf-8").split()
-                if not fields:
+    for number, line in numbered(lambda: file_lines(Path(path)), str(path))():
+        try:
+            fields = decode(number, line).split()
+            if not fields:
+                continue
+            if len(fields) != 6:
+                raise ValueError(f"expected six fields (query Q0 document rank score tag), found {len(fields)}")
+            query, _, document, _, text, _ = fields
+            if (query, document) in run:
+                raise ValueError(f"query {query!r} already has document {document!r}")
+            with suppress(ValueError):
+                if np.isfinite(score := decimal(text)):
+                    run[query, document] = ScoredDoc(query, document, score)
                     continue
-                if len(fields) != 6:
-                    raise ValueError(f"expected six fields (query Q0 document rank score tag), found {len(fields)}")
-                query, _, document, _, text, _ = fields
-                if (query, document) in run:
-                    raise ValueError(f"query {query!r} already has document {document!r}")
-                try:
-                    score = float(text)
-                except ValueError:
-                    score = float("nan")
-                if not np.isfinite(score):
-                    raise ValueError(f"the score {text!r} is not a finite number")
-                run[query, document] = ScoredDoc(query, document, score)
-    except OSError as error:
-        raise DataError(f"cannot be read: {error.strerror}", source=str(path)) from error
-    except UnicodeDecodeError as error:
-        raise DataError("not UTF-8", source=str(path), line=number) from error
-    except ValueError as error:
-        raise DataError(str(error), source=str(path), line=number) from error
+            raise ValueError(f"the score {text!r} is not a finite number")
+        except ValueError as error:
+            raise DataError(str(error), source=str(path), line=number) from error
+    if not run:
+        raise DataError("an empty run: no query has a result", source=str(path))
     return list(run.values())
 
 

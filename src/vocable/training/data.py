@@ -31,7 +31,7 @@ from vocable.data import Example, read_corpus, read_examples, read_mined_negativ
 from vocable.data.docstore import IdSet, TextStore, text_store
 from vocable.encoder.output_vocabulary import output_layer, output_vocabulary
 from vocable.encoder.roles import document_frequencies, idf, route
-from vocable.errors import DataError, ModelError
+from vocable.errors import DataError, ModelError, RecipeError
 from vocable.progress import track
 from vocable.storage import replacing
 from vocable.training.recipe import DataSettings, HardNegatives, Recipe, located
@@ -68,6 +68,9 @@ def load_examples(
     names = [f"{i}-{Path(one if isinstance(one, str) else one.file).name}" for i, one in enumerate(sources)]
     first = [_on_disk(source, settings, scored, seed, 0, cache) for source in sources]
     sizes = np.array([len(examples) for examples in first])
+    if batch_size > sizes.max() and not settings.topical:  # of which no text is twice
+        most = f"and the largest source of data.examples has {sizes.max():,}"
+        raise RecipeError(f"training.batch_size: a batch takes {batch_size:,} different examples, {most}")
     shares = sizes**settings.size_exponent / (sizes**settings.size_exponent).sum()
     rng = np.random.default_rng(seed)
     drawn = {}

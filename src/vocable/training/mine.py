@@ -249,7 +249,9 @@ class Miner:
     def __call__(self, examples: list[Example]) -> list[Example]:
         """Return the examples with negatives; those that have too few are left out."""
         queries = [example.query for example in examples]
-        ranking = self._collection.postings.search(self._queries.encode(queries), self._rule.last)
+        ranking = self._collection.postings.search(
+            self._queries.encode(queries), min(self._rule.last, len(self._collection))
+        )
         own = np.zeros(len(examples), dtype=np.float32)
         if self._scored or self._rule.margin is not None or self._rule.relative_margin is not None:
             own = self._scorer(queries, [example.positive for example in examples])  # they need not be in the index

@@ -80,14 +80,19 @@ def pretrain(
         DataError: there is no text, or not enough of it for so many steps in so few passes.
     """
     check_texts(texts)
+    checked = check_settings(settings)
+    with nullcontext(work) if work is not None else TemporaryDirectory(prefix="vocable-") as folder:
+        return _pretrain(model, texts, checked, Path(folder), seed)
+
+
+def check_settings(settings: dict[str, Any]) -> PretrainSettings:
+    """The settings of `pretrain` as a recipe's; `ArgumentError` for one that is unknown or out of its range."""
     given = {key: value for key, value in settings.items() if not (key == "masking_rate" and value is None)}
     try:
-        checked = PretrainSettings.model_validate({**given, "texts": ["-"]})
+        return PretrainSettings.model_validate({**given, "texts": ["-"]})
     except ValidationError as error:
         keys, message = first_mistake(error, given)
         raise ArgumentError(": ".join([*map(str, keys), message])) from error
-    with nullcontext(work) if work is not None else TemporaryDirectory(prefix="vocable-") as folder:
-        return _pretrain(model, texts, checked, Path(folder), seed)
 
 
 def _signature() -> Signature:

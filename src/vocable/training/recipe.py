@@ -28,7 +28,8 @@ from pydantic import (
 
 from vocable.encoder.encode import DType, in_bfloat16
 from vocable.encoder.poolings import PoolingName
-from vocable.errors import RecipeError
+from vocable.errors import ArgumentError, RecipeError
+from vocable.evaluation.quality import parse_measures
 from vocable.objectives import Settings
 from vocable.objectives.losses import AnyLoss, InfoNCE, QueueSettings
 from vocable.objectives.regularizers import Regularizers
@@ -100,7 +101,7 @@ class ExpandSettings(Settings):
 class RescaleSettings(Settings):
     """The division of the output matrix, tied or not, by a constant (Jang et al. 2026, eq. 6)."""
 
-    factor: Annotated[float, Field(gt=0, allow_inf_nan=False)] | Literal["auto"]
+    factor: Annotated[float, Field(gt=0)] | Literal["auto"]
     texts: str | None = Field(default=None, description="place of the probe texts from which auto chooses")
 
     @model_validator(mode="after")
@@ -265,10 +266,7 @@ class PretrainSettings(OptimizerSettings):
         description="share of the tokens to be guessed, by default 0.3; of the words, 0.15",
     )
     new_token_weight: float = Field(
-        default=2.0,
-        gt=0,
-        allow_inf_nan=False,
-        description="overlap-aware: how often a new token is masked for a shared one",
+        default=2.0, gt=0, description="overlap-aware: how often a new token is masked for a shared one"
     )
     trainable: Literal["all", "embeddings"] = Field(default="all", description="embeddings: the rest is frozen")
     train_bias: bool = Field(default=False, description="with embeddings: the output bias learns, too")
@@ -346,6 +344,15 @@ class EvaluationSettings(Settings):
     measures: list[str] = Field(default=["nDCG@10"], min_length=1)
     every: PositiveInt | None = Field(default=500, description="steps; null: not during the training")
 
+    @field_validator("measures")
+    @classmethod
+    def _known(cls, names: list[str]) -> list[str]:
+        try:
+            parse_measures(names)
+        except ArgumentError as error:
+            raise ValueError(str(error)) from error
+        return names
+
 
 class SavedSettings(Settings):
     """What the finished model carries."""
@@ -381,7 +388,7 @@ class Recipe(Settings):
     head: Literal["own", "new"] = Field(default="own", description="new: give an encoder without a head a new one")
     pooling: PoolingName = "max"
     activation: Literal["relu", "log1p_relu"] | None = Field(default=None, description="the model's own by default")
-    seed: int = 0
+    seed: int = Field(default=0, ge=0, lt=1 << 32)
     data_folder: str = Field(default="", description="relative places are looked up here")
     lowercase: bool = Field(default=False, description="the tokenizer lower-cases its input")
     transfer: TransferSettings | None = None

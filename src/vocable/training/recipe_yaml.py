@@ -19,6 +19,7 @@ from vocable.errors import RecipeError
 # libyaml, where PyYAML was built with it, is ten times as fast.
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 OWN_KEYS = ("about", "needs", "variants")  # what is said of one recipe, not of those that stand on it
+NODES = 100_000  # of a recipe, keys aside
 WIDTH = 80  # of a terminal
 
 
@@ -99,11 +100,11 @@ def read_values(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
     if path in above:
         raise RecipeError(f"{path}: base: a recipe cannot stand on itself")
     try:
-        values = yaml.load(path.read_text(encoding="utf-8"), Loader=LOADER)
+        values = load_yaml(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:
         raise RecipeError(f"{path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise RecipeError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+    except UnicodeDecodeError as error:
+        raise RecipeError(f"{path}: not YAML: {error}") from error
     if not isinstance(values, dict):
         raise RecipeError(f"{path}: a recipe is a mapping of keys, this is {type(values).__name__}")
     base = values.pop("base", None)
@@ -113,6 +114,26 @@ def read_values(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
         raise RecipeError(f"{path}: base: the name of a file, not {base!r}")
     below = read_values(path.parent / base, (*above, path))
     return _laid_over({key: value for key, value in below.items() if key not in OWN_KEYS}, values)
+
+
+def load_yaml(text: str, where: str) -> Any:
+    """Return the values of a YAML text; errors begin with `where`, and name the line of a key that is there twice."""
+    try:
+        loader = LOADER(text)
+        root = loader.get_single_node()
+        nodes = [] if root is None else [root]
+        for node in nodes:  # and those below it, as often as an alias says
+            pairs = node.value if isinstance(node, yaml.MappingNode) else []
+            names: dict[str, Any] = {}
+            for name, _ in pairs:
+                if names.setdefault(str(name.value), name) is not name:
+                    raise RecipeError(f"{where}:{name.start_mark.line + 1}: {name.value}: this key is there twice")
+            nodes += node.value if isinstance(node, yaml.SequenceNode) else [value for _, value in pairs]
+            if len(nodes) > NODES:
+                raise RecipeError(f"{where}: not a recipe: more than {NODES:,} values, aliases counted")
+        return None if root is None else loader.construct_document(root)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise RecipeError(f"{where}: not YAML: {' '.join(str(error).split())}") from error
 
 
 def line_of(path: Path, keys: Sequence[str | int]) -> int | None:
@@ -138,10 +159,7 @@ def override(values: dict[str, Any], text: str) -> None:
     key, equals, value = text.partition("=")
     if not equals:
         raise RecipeError(f"--set {text}: expected key=value")
-    try:
-        given = yaml.safe_load(value)
-    except yaml.YAMLError as error:
-        raise RecipeError(f"--set {text}: the value is not YAML") from error
+    given = load_yaml(value, f"--set {text}")
     # A source that ends in a colon, as pydocs: does, would be a part with one key.
     plain = isinstance(given, dict) and not value.lstrip().startswith("{")
     assign(values, key, value if plain else scalar(given), f"--set {text}")

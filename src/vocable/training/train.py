@@ -18,9 +18,10 @@ from sentence_transformers.base.sampler import BatchSamplers
 from sentence_transformers.sparse_encoder import SparseEncoderTrainer, SparseEncoderTrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
+from vocable.encoder.encode import length_read
 from vocable.encoder.fuse import every_pooling_allowed, splade_modules
 from vocable.encoder.load import load
-from vocable.encoder.roles import static_embedding
+from vocable.encoder.roles import PROMPTS, static_embedding
 from vocable.errors import ArgumentError, DataError, RecipeError
 from vocable.figures import check_figure, save_figure
 from vocable.storage import finish, finished, resumable
@@ -139,6 +140,12 @@ def _carry_out(recipe: Recipe, output: Path, resume: bool) -> SparseEncoder:
 def _fine_tune(model: SparseEncoder, recipe: Recipe, work: Path) -> None:
     """Train the model in place, from the last checkpoint in `work` on; the first process leaves it in work/model."""
     settings = recipe.training
+    for role in PROMPTS:
+        if (key := f"{role}_length") in settings.model_fields_set:
+            try:
+                length_read(model, role, getattr(settings, key))
+            except ArgumentError as error:
+                raise RecipeError(f"training.{key}: {error}") from error
     with processes.first_alone():
         data = load_training_data(recipe, model, work / "examples")
     set_dropout(model, settings.dropout)

@@ -16,7 +16,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import yaml
 from sentence_transformers import SparseEncoder
 
 from vocable.encoder.load import load
@@ -26,7 +25,7 @@ from vocable.storage import finished, read_record, write_record
 from vocable.tables import NONE, Table, Tabular, short
 from vocable.training import processes
 from vocable.training.recipe import Recipe, Variant, read_recipe, work_settings
-from vocable.training.recipe_yaml import recipe_file, scalar
+from vocable.training.recipe_yaml import load_yaml, recipe_file, scalar
 from vocable.training.trainer import evaluations
 
 if TYPE_CHECKING:
@@ -45,10 +44,7 @@ def read_sweep(text: str) -> tuple[str, list[Any]]:
     key, equals, values = text.partition("=")
     if not equals or not values.strip():
         raise RecipeError(f"--sweep {text}: expected key=value,value,...")
-    try:
-        return key, list(map(scalar, yaml.safe_load(f"[{values}]")))
-    except yaml.YAMLError as error:
-        raise RecipeError(f"--sweep {text}: the values are not YAML") from error
+    return key, list(map(scalar, load_yaml(f"[{values}]", f"--sweep {text}")))
 
 
 def label(value: Any) -> str:
