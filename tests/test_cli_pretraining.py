@@ -89,7 +89,7 @@ def test_what_is_active_is_told(
     [
         (["--masking", "overlap-aware"], "overlap-aware masking needs to know the new tokens: pre-train a model that"),
         (["--train-bias"], "--train-bias goes with trainable: embeddings"),
-        (["--steps", 0], "--steps: Input should be greater than 0, not 0"),
+        (["--steps", 0], "--steps must be at least 1, not 0"),
         (["--new-token-weight", 0], "--new-token-weight: Input should be greater than 0, not 0.0"),
     ],
 )

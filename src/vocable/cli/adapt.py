@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import typer
 
 from vocable import HOMES, imported
-from vocable.cli.declare import Command, Loading, Model, Numbers, Output, Texts, texts_of
+from vocable.cli.declare import Command, Loading, Model, Numbers, Output, Texts
 from vocable.errors import ArgumentError, DataError
 from vocable.tables import Table, short
 
@@ -336,10 +336,6 @@ class Vocabulary(Command):
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Folder for the tokenizer; there only when it is whole.")
     ] = None
-
-    def arguments(self) -> dict[str, Any]:
-        """A stream of the texts, and the other values."""
-        return super().arguments() | {"texts": texts_of(self.texts)}
 
 
 COMMANDS: list[type[Command]] = [Inspect, Rescale, Transfer, Expand, Vocabulary, Pretrain, Calibrate, InferenceFree]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import typer
 
-from vocable.cli.declare import Command, Measures, Model, Numbers, Output, Texts, numbers, texts_of
+from vocable.cli.declare import Command, Measures, Model, Numbers, Output, Texts, numbers
 
 Stored = Annotated[list[str], typer.Argument(metavar="VECTORS", help="What vocable encode or index wrote.")]
 
@@ -37,10 +37,6 @@ class Logits(Command):
     model: Model
     texts: Texts
     top_k: Numbers
-
-    def arguments(self) -> dict[str, Any]:
-        """A stream of the texts, and the other values."""
-        return super().arguments() | {"texts": texts_of(self.texts)}
 
 
 class TermWeights(Command):

@@ -58,8 +58,11 @@ class Command:
         return command_name(cls).replace("-", "_")
 
     def arguments(self) -> dict[str, Any]:
-        """The keyword arguments of the verb: the values, as the verb calls them."""
-        return {name: value for name, value in vars(self).items() if name != JSON}
+        """The keyword arguments of the verb: the values, as the verb calls them, and of sources of texts a stream."""
+        given = {name: value for name, value in vars(self).items() if name not in (JSON, "markdown")}
+        if isinstance(given.get("texts"), list):
+            given["texts"] = texts_of(given["texts"])
+        return given
 
     def call(self) -> Any:
         """Call the verb and give back its result."""
@@ -82,7 +85,7 @@ class Command:
 
     def text(self, result: Any) -> Any:
         """What `show` prints of the result, where it is not JSON."""
-        return result
+        return result.markdown() if getattr(self, "markdown", False) else result
 
     def following(self) -> str:
         """What may be done with {output}; "" for nothing."""
@@ -306,10 +309,8 @@ class Loading(Command):
     device: Device = None
 
     def arguments(self) -> dict[str, Any]:
-        """The loaded model, a stream of the texts, and the other values."""
+        """The loaded model, and the other values: a source of texts that is not there is known at once."""
         given = super().arguments()
-        if isinstance(given.get("texts"), list):  # first: a source that is not there is known at once
-            given["texts"] = texts_of(given["texts"])
         options = {name: given.pop(name) for name in ("new_head", "pooling", "activation", "device")}
         named = {name: value for name, value in options.items() if value}
         return given | {"model": imported("vocable.encoder.load:load")(given["model"], **named)}

@@ -210,15 +210,6 @@ class Evaluate(Command):
     max_length: MaxLength
     markdown: Markdown = False
 
-    def arguments(self) -> dict[str, Any]:
-        """The fields that the verb takes."""
-        return {name: value for name, value in super().arguments().items() if name != "markdown"}
-
-    def call(self) -> Any:
-        """The result, or its markdown."""
-        found = super().call()
-        return found.markdown() if self.markdown and not self.as_json else found
-
 
 class Compare(Command):
     """Set stored evaluations side by side.
@@ -230,11 +221,6 @@ class Compare(Command):
 
     results: Annotated[list[Path], typer.Argument(metavar="RESULT.json", help="What evaluate -o wrote.")]
     markdown: Markdown = False
-
-    def call(self) -> Any:
-        """The result, or its markdown."""
-        found = imported(HOMES["compare"])(self.results)
-        return found.markdown() if self.markdown and not self.as_json else found
 
 
 class Prune(Command):
