@@ -91,10 +91,12 @@ class Rescale(Adapting):
         """The factor as a number, or "auto" with the probe texts."""
         if self.factor == "auto":
             return super().arguments() | {"texts": imported("vocable.adapt.statistics:probe_texts")(self.texts)}
+        factor = 0.0
         with suppress(ValueError):
-            if 0 < (factor := float(self.factor)) < math.inf:
-                return super().arguments() | {"factor": factor, "texts": None}
-        raise ArgumentError(f"factor must be a number above 0, or auto, not {self.factor!r}")
+            factor = float(self.factor)
+        if not 0 < factor < math.inf:
+            raise ArgumentError(f"factor must be a number above 0, or auto, not {self.factor!r}")
+        return super().arguments() | {"factor": factor, "texts": None}
 
     def figures(self, model: Any, adapted: Any) -> dict[str, Any]:
         """The factor, and those that were tried."""
