@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import get_args
 
 import torch
 from sentence_transformers import SparseEncoder
@@ -21,7 +22,7 @@ from transformers.trainer_callback import PrinterCallback
 from vocable.encoder.encode import length_read
 from vocable.encoder.fuse import every_pooling_allowed, splade_modules
 from vocable.encoder.load import load
-from vocable.encoder.roles import PROMPTS, static_embedding
+from vocable.encoder.roles import Role, static_embedding
 from vocable.errors import ArgumentError, DataError, RecipeError
 from vocable.figures import check_figure, save_figure
 from vocable.storage import finish, finished, resumable
@@ -140,7 +141,7 @@ def _carry_out(recipe: Recipe, output: Path, resume: bool) -> SparseEncoder:
 def _fine_tune(model: SparseEncoder, recipe: Recipe, work: Path) -> None:
     """Train the model in place, from the last checkpoint in `work` on; the first process leaves it in work/model."""
     settings = recipe.training
-    for role in PROMPTS:
+    for role in get_args(Role):
         if (key := f"{role}_length") in settings.model_fields_set:
             try:
                 length_read(model, role, getattr(settings, key))
