@@ -512,6 +512,8 @@ def _table_case(prepare: Callable[[Path], Any], says: Sequence[str], right: Any)
         ran = run(folder, *command, stdin=stdin)
         found = judge(ran, says=says, right=(lambda: right(ran)) if right else None)
         left = set(folder.rglob("*")) - before - {folder / ".in", folder / ".out", folder / ".err"}
+        if command[0] == "train":  # one that was stopped keeps its log and why, and --no-resume takes the name
+            left -= {folder / "out.partial", *(folder / "out.partial").rglob("*")}
         return (
             ("WRONG", f"left behind: {sorted(path.name for path in left)}") if found[0] == "refused" and left else found
         )

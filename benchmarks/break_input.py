@@ -441,7 +441,7 @@ def model_cases(toys: Any) -> Iterator[Row]:
         "an empty file of weights": lambda folder: (folder / "model.safetensors").write_bytes(b""),
         "pickled weights alone": lambda folder: _pickled(folder),
         "a tensor missing": tensors(lambda weights: weights.pop(first)),
-        "a tensor too many": tensors(lambda weights: weights.update(extra=torch.ones(3))),
+        "a layer too many": tensors(lambda weights: weights.update({first.replace("r.0", "r.2"): torch.ones(3)})),
         "a tensor of another shape": tensors(
             lambda weights: weights.update({first: weights[first][:, :-1].contiguous()})
         ),

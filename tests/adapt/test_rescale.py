@@ -175,6 +175,12 @@ def test_impossible_factors_are_refused(backbones: dict[str, Path], factor: floa
         rescale(load_checkpoint(backbones["bert"])[0], factor)
 
 
+@pytest.mark.parametrize("factor", [1e300, 1e-300])
+def test_factors_that_leave_no_numbers_are_refused(backbones: dict[str, Path], factor: float) -> None:
+    with pytest.raises(ArgumentError, match=r"a factor of 1e[+-]300 leaves weights that are all zero, or not finite"):
+        rescale(load_checkpoint(backbones["bert"])[0], factor)
+
+
 def test_auto_needs_something_to_measure_on(backbones: dict[str, Path]) -> None:
     mlm, tokenizer = load_checkpoint(backbones["bert"])
     with pytest.raises(ArgumentError, match="auto needs texts"):

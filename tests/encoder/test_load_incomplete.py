@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from functools import partial
@@ -17,7 +18,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel
 
 from tests.by_parts import load_checkpoint
-from vocable.encoder.load import load, load_target
+from vocable.encoder.load import load, load_target, save_model
 from vocable.errors import ModelError
 from vocable.training.teachers import load_scoring_model
 
@@ -92,6 +93,82 @@ def test_a_model_without_its_tokenizer_is_refused(backbone: Path, tmp_path: Path
             loader(tmp_path / "mute")
 
 
+def config(**values: object) -> Callable[[Path], object]:
+    def change(folder: Path) -> object:
+        path = folder / "config.json"
+        return path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+    return change
+
+
+def weights(name: str, change: Callable[[torch.Tensor], torch.Tensor], put: str = "") -> Callable[[Path], object]:
+    def apply(folder: Path) -> object:
+        tensors = load_file(folder / WEIGHTS)
+        tensors[put or name] = change(tensors[name]).contiguous()
+        return save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+
+    return apply
+
+
+def pickled(folder: Path) -> None:
+    torch.save(load_file(folder / WEIGHTS), folder / "pytorch_model.bin")
+    (folder / WEIGHTS).unlink()
+
+
+def more_tokens(folder: Path) -> None:
+    described = json.loads((folder / "tokenizer.json").read_text())
+    described["model"]["vocab"]["extra"] = 10**6
+    (folder / "tokenizer.json").write_text(json.dumps(described))
+
+
+def instead(name: str, make: Callable[[Path], object]) -> Callable[[Path], object]:
+    return lambda folder: ((folder / name).unlink(), make(folder / name))
+
+
+DENSE = "bert.encoder.layer.1.output.dense.weight"
+DAMAGES: list[tuple[Callable[[Path], object], str]] = [
+    (config(num_hidden_layers=10**7), "num_hidden_layers 10000000 in config.json"),
+    (config(num_hidden_layers=0), "num_hidden_layers 0 in config.json"),
+    (config(num_hidden_layers=1), r"config.json has no place for bert\.encoder\.layer\.1\."),
+    (config(hidden_size="wide"), "Field 'hidden_size' expected int"),
+    (config(intermediate_size=47), r"intermediate.dense.bias has the shape \[48\], config.json says \[47\]"),
+    (weights(DENSE, lambda weight: weight[:, :-1]), rf"{DENSE} has the shape \[32, 47\]"),
+    (weights(DENSE, lambda weight: weight / 0), f"{DENSE} has weights that are not finite"),
+    (pickled, "weights are read from safetensors only, .*pytorch_model.bin"),
+    (more_tokens, r"its tokenizer has 1000001 tokens, its embeddings \d+ rows"),
+    (instead("tokenizer.json", lambda path: path.write_text("{}")), "its tokenizer is damaged|its files are damaged"),
+    (instead("config.json", os.mkfifo), "config.json: not a regular file"),
+    (instead(WEIGHTS, os.mkdir), f"{WEIGHTS}: not a regular file"),
+]
+
+
+@pytest.mark.parametrize(("damage", "fault"), DAMAGES, ids=[fault for _, fault in DAMAGES])
+def test_files_that_do_not_fit_are_refused(
+    backbones: dict[str, Path], tmp_path: Path, damage: Callable[[Path], object], fault: str
+) -> None:
+    shutil.copytree(backbones["bert"], tmp_path / "broken")
+    damage(tmp_path / "broken")
+    for loader in LOADERS.values():
+        with pytest.raises(ModelError, match=f"broken.*({fault})") as caught:
+            loader(tmp_path / "broken")
+        assert "\n" not in str(caught.value)
+
+
+def test_heads_that_are_not_used_are_left_alone(backbones: dict[str, Path], tmp_path: Path) -> None:
+    shutil.copytree(backbones["bert"], tmp_path / "more")
+    for name in ("bert.pooler.dense.weight", "cls.seq_relationship.weight", "output_vocabulary.layers.0.bias"):
+        weights(DENSE, torch.clone, put=name)(tmp_path / "more")
+    load(tmp_path / "more")
+
+
+def test_what_is_not_finite_is_not_saved(backbones: dict[str, Path], tmp_path: Path) -> None:
+    model = load(backbones["bert"], device="cpu")
+    next(model.parameters()).data[0] = torch.nan
+    with pytest.raises(ModelError, match=r"saved: .*weights that are not finite"):
+        save_model(model, tmp_path / "saved")
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_encoder_alone_is_a_target_and_may_lack_its_pooler(backbones: dict[str, Path], tmp_path: Path) -> None:
     whole = tmp_path / "encoder"
     AutoModel.from_pretrained(backbones["bert"]).save_pretrained(whole)
@@ -119,3 +196,5 @@ def test_teachers_without_one_of_their_tensors_are_refused(backbones: dict[str, 
         load_scoring_model(tmp_path / kind)
         with pytest.raises(ModelError, match=f"weights are missing: {lost}"):
             load_scoring_model(without(tmp_path / kind, tmp_path / f"broken-{kind}", lost))
+    with pytest.raises(ModelError, match=r"weights are missing: bert\.pooler.*, classifier.bias"):
+        load_scoring_model(backbones["bert"], "cross")

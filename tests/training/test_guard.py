@@ -262,4 +262,4 @@ def test_off_is_silent(
 ) -> None:
     broken = changed(backbones["distilbert"], tmp_path / "broken", bias=-100.0)
     train(recipe(broken, examples, guard="off"), tmp_path / "model")
-    assert [record for record in caplog.records if record.name.startswith("vocable")] == []
+    assert [record for record in caplog.records if record.name.startswith("vocable.training.guard")] == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from sentence_transformers import SparseEncoder
 
 from vocable.encoder.stream import encode
-from vocable.errors import ArgumentError, DataError
+from vocable.errors import ArgumentError, CollapseError, DataError
 from vocable.evaluation import evaluate_system
 from vocable.training.recipe import Recipe, make_recipe
 from vocable.training.train import train
@@ -58,6 +59,38 @@ def test_a_model_learns_and_is_left_whole(backbones: dict[str, Path], examples: 
     np.testing.assert_allclose(
         encode(model, texts, "document").toarray(), stock.encode_document(texts).to_dense().numpy(), atol=1e-5
     )
+
+
+def test_the_card_quotes_no_texts_and_names_no_folders(
+    backbones: dict[str, Path], examples: str, tmp_path: Path
+) -> None:
+    train(recipe(backbones["bert"], examples), tmp_path / "model")
+    card = (tmp_path / "model" / "README.md").read_text(encoding="utf-8")
+    assert "generated_from_trainer" in card
+    assert "learning_rate" in card
+    texts = [value for line in Path(examples).read_text().splitlines() for value in json.loads(line).values()]
+    assert not [text for text in [*texts, str(tmp_path), str(backbones["bert"])] if text in card]
+
+
+def test_how_well_it_went_is_said(examples: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for rate, level in ((1e-6, "INFO"), (0.3, "WARNING")):
+        caplog.clear()
+        settings = {"learning_rate": rate, "guard": "off"}
+        train(recipe(Path("vocable-mini"), examples, training=settings), tmp_path / level)
+        [said] = [record for record in caplog.records if record.name == "vocable.training.train"]
+        assert said.levelname == level
+        assert re.match(r"\d+% of a probe of training queries find their own document first, \d+% before", said.message)
+        assert said.message.endswith("lower learning_rate from 0.3 to 0.03") == (level == "WARNING")
+
+
+@pytest.mark.parametrize("log_every", [1, 100])
+def test_what_is_not_finite_never_ends_well(
+    backbones: dict[str, Path], examples: str, tmp_path: Path, log_every: int
+) -> None:
+    settings = {"learning_rate": 1e30, "guard": "off", "log_every": log_every}
+    with pytest.raises(CollapseError, match=r"not finite: lower learning_rate from 1e\+30 to 1e\+29$"):
+        train(recipe(backbones["bert"], examples, training=settings), tmp_path / "model")
+    assert not (tmp_path / "model").exists()
 
 
 def test_the_result_carries_lengths_and_type(backbones: dict[str, Path], examples: str, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ potential calibration of "Why Advanced Encoders Lag on Sparse Retrieval?", which
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Literal, NamedTuple
@@ -69,8 +68,8 @@ def calibrate(
         raise ArgumentError("calibrate takes either activation_rate or shift")
     if activation_rate is not None and not 0 < activation_rate < 1:
         raise ArgumentError(f"activation_rate must lie between 0 and 1, not {activation_rate}")
-    if shift is not None and not math.isfinite(shift):
-        raise ArgumentError(f"shift must be a finite number, not {shift}")
+    if shift is not None and not abs(shift) <= torch.finfo(torch.float32).max:
+        raise ArgumentError(f"shift must be a finite number in float32, not {shift}")
     if level not in ("pooled", "token"):
         raise ArgumentError(f"level is pooled or token, not {level!r}")
     probe = [text for text in texts if text.strip()][:PROBE_TEXTS]

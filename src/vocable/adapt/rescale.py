@@ -43,7 +43,8 @@ def rescale(
         a new model, with the factor and, for "auto", all that were tried in its provenance.
 
     Raises:
-        ArgumentError: a factor that is not a finite number above 0, or "auto" without texts.
+        ArgumentError: a factor that is not a finite number above 0, or leaves no finite weights or zeros alone, or
+            "auto" without texts.
         DataError: fewer than two usable probe texts.
         ModelError: no masked-language-model head, or one that is no plain `Linear`.
     """
@@ -59,6 +60,9 @@ def rescale(
         raise ArgumentError(f"a factor must be finite and above 0, not {factor}")
     rescaled = copy_with(model)
     _divide(parts(rescaled).mlm, factor)
+    weight = output_layer(parts(rescaled).mlm).weight
+    if not (weight.isfinite().all() and weight.any()):
+        raise ArgumentError(f"a factor of {factor:g} leaves weights that are all zero, or not finite, in float32")
     record(rescaled, "rescale", factor=factor, **figures)
     return rescaled
 

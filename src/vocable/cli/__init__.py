@@ -140,7 +140,7 @@ def _signals_interrupt() -> Iterator[None]:
 
 def silence() -> None:
     """Turn off the libraries' bars, reports and warnings, unless VOCABLE_DEBUG is set; log ours as one line."""
-    for name, handler in (("vocable", _OneLine(logging.WARNING)), ("", logging.NullHandler())):
+    for name, handler in (("vocable", _OneLine(logging.INFO)), ("", logging.NullHandler())):
         logger = logging.getLogger(name)  # without any handler, Python prints other libraries' warnings
         if not any(type(known) is type(handler) for known in logger.handlers):
             logger.addHandler(handler)

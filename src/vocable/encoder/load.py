@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping
+import math
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
 from importlib.util import find_spec
@@ -38,16 +40,26 @@ from vocable.encoder.head import Activation
 from vocable.encoder.output_vocabulary import TERMS, OutputVocabularyTransformer, output_vocabulary
 from vocable.encoder.poolings import pooling_of
 from vocable.encoder.provenance import read_old_files
-from vocable.errors import ArgumentError, ModelError
+from vocable.errors import ArgumentError, ModelError, VocableError
 from vocable.storage import replacing_folder
 
 logger = logging.getLogger(__name__)
 
 BUILT_IN = "vocable-mini"
-SHOWN = 3  # missing weights that a message names
+SHOWN = 3  # weights that a message names
+READ = {".json", ".jsonl", ".safetensors", ".txt", ".model"}  # files of a model that the host libraries open
+LARGEST = {"num_hidden_layers": 1000, "hidden_size": 1 << 20, "intermediate_size": 1 << 22, "vocab_size": 1 << 25}
+LAYER = re.compile(r"layers?(_groups)?\.\d+\.")  # in the name of an encoder's weight
+# Of a checkpoint only weights that run no code are read; of another shape they are reported, not raised.
+STRICT = {"use_safetensors": True, "ignore_mismatched_sizes": True}
 NEW_HEAD = "load(..., new_head=True), --new-head, or head: new in a recipe gives it a new one"
 # How the host libraries begin to say, at length, that there is no tokenizer.
 NO_TOKENIZER = ("Unrecognized processing class", "Couldn't instantiate the backend tokenizer")
+
+PICKLED = (
+    "weights are read from safetensors only, as pickles can run code: convert pytorch_model.bin in transformers, "
+    "AutoModelForMaskedLM.from_pretrained(NAME).save_pretrained(FOLDER)"
+)
 
 M = TypeVar("M")
 
@@ -78,8 +90,8 @@ def load(
         trust_remote_code: run code that comes with the model; never without being asked.
 
     Raises:
-        ModelError: nothing is there, it is not a sparse encoder, weights or its tokenizer are missing, or its head
-            cannot be bypassed.
+        ModelError: nothing is there, it is not a sparse encoder, weights or its tokenizer are missing, damaged or do
+            not fit its configuration, or its head cannot be bypassed.
         DataError: the terms of its output vocabulary are damaged.
         ArgumentError: no such pooling or activation.
     """
@@ -133,6 +145,7 @@ def save_model(model: SparseEncoder, output: str | Path, settings: Mapping[str, 
 
     `settings` are what it was made with, for `vocable.storage.finished`.
     """
+    check_finite(str(output), model)
     with replacing_folder(output, settings) as folder:
         model.save_pretrained(str(folder), create_model_card=isinstance(model[0], Router))
 
@@ -152,24 +165,37 @@ def locate(name: str | Path) -> str:
     return text
 
 
+def _readable(name: str | Path) -> str:
+    """Return the place of a name; `ModelError` for a folder with pickled weights alone, or with a pipe for a file."""
+    place = Path(locate(name))
+    for path in place.rglob("*.*") if place.is_dir() else ():
+        if path.suffix in READ and not path.is_file():
+            raise ModelError(f"{path}: not a regular file")
+    if any(place.glob("pytorch_model*.bin")) and not any(place.glob("*.safetensors")):
+        raise ModelError(f"{name}: {PICKLED}")
+    return locate(name)
+
+
 def open_model(name: str | Path, open_place: Callable[[str], M]) -> M:
     """Open a model with the host libraries, and refuse it where they would make up weights or a tokenizer.
 
     `name` is as for `load`; `open_place` opens the model of a folder or a Hub id.
     """
-    place = locate(name)
+    place = _readable(name)
     if Path(place).is_dir() and not any((Path(place) / file).exists() for file in ("config.json", "modules.json")):
         raise ModelError(f"{name}: no model in this folder (neither config.json nor modules.json)")
     with _reading(name), _weights_whole(name):
         model = open_place(place)
-    for module in model.modules() if isinstance(model, nn.Module) else ():
-        _check_tokenizer(name, getattr(module, "tokenizer", None))
+    if isinstance(model, nn.Module):
+        check_finite(name, model)
+        for module in model.modules():
+            _check_tokenizer(name, getattr(module, "tokenizer", None), getattr(module, "auto_model", None))
     return model
 
 
 def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
     """Load the tokenizer of a name, whatever model is or is not there."""
-    place = locate(name)
+    place = _readable(name)
     with _reading(name, "no tokenizer could be read here ({})"):
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(place)
     _check_tokenizer(name, tokenizer)
@@ -191,39 +217,84 @@ def load_target(target: str | Path | SparseEncoder | PreTrainedTokenizerBase) ->
     if not isinstance(target, str | Path):
         return Target(target, None)
     tokenizer, place = load_tokenizer(target), locate(target)
+    settings: dict[str, Any] = {"dtype": "float32", "output_loading_info": True, **STRICT}
     try:
-        model, loading = AutoModelForMaskedLM.from_pretrained(place, dtype="float32", output_loading_info=True)
+        config = _checked(target, AutoConfig.from_pretrained(place))
+        model, loading = AutoModelForMaskedLM.from_pretrained(place, config=config, **settings)
         if loading["missing_keys"] and _is_headless(model, loading["missing_keys"]):  # a random head has been made up
-            model, loading = AutoModel.from_pretrained(place, dtype="float32", output_loading_info=True)
+            model, loading = AutoModel.from_pretrained(place, **settings)
     except SafetensorError as error:
         raise ModelError(f"{target}: its weights are damaged ({error})") from error
-    except (OSError, ValueError, HFValidationError):  # no configuration, or no weights
+    except (OSError, ValueError, HFValidationError) as error:  # no configuration, or no weights
+        if "use_safetensors" in str(error):
+            raise ModelError(f"{target}: {PICKLED}") from error
         return Target(tokenizer, None)
-    _check_weights(target, model, loading["missing_keys"])
+    _check_weights(target, model, **loading)
+    check_finite(target, model)
+    _check_tokenizer(target, tokenizer, model)
     return Target(tokenizer, model)
 
 
-def _check_tokenizer(name: str | Path, tokenizer: Any) -> None:
-    """Refuse what transformers makes up for a folder without a tokenizer: one that knows nothing but special tokens."""
-    if isinstance(tokenizer, PreTrainedTokenizerBase) and set(tokenizer.get_vocab()) <= set(
-        tokenizer.all_special_tokens
-    ):
-        raise ModelError(f"{name}: its tokenizer is missing")
+def check_finite(name: str | Path, model: nn.Module) -> None:
+    """Raise `ModelError` if a weight of a model is not finite."""
+    for key, weight in model.named_parameters():
+        if not weight.isfinite().all():
+            raise ModelError(f"{name}: {key} has weights that are not finite")
 
 
-def _check_weights(name: str | Path, model: PreTrainedModel, missing: Collection[str]) -> None:
-    """Refuse a model of which transformers has made up weights; the `ModelError` names the first three.
+def _checked(name: str | Path, config: Any) -> Any:
+    """Return a configuration whose sizes a model can have: one of 10 million layers would be built for hours."""
+    for key, most in LARGEST.items():
+        size = getattr(config, key, 1)
+        if isinstance(size, int) and not 0 < size <= most:
+            raise ModelError(f"{name}: {key} {size} in config.json, which no model has")
+    return config
+
+
+def _check_tokenizer(name: str | Path, tokenizer: Any, model: Any = None) -> None:
+    """Refuse what transformers makes up for a folder without a tokenizer: one that knows nothing but special tokens.
+
+    And one whose tokens the `model`, if it is given, has not all embeddings for.
+    """
+    if not isinstance(tokenizer, PreTrainedTokenizerBase):
+        return
+    vocabulary = tokenizer.get_vocab()
+    if set(vocabulary) <= set(tokenizer.all_special_tokens):
+        raise ModelError(f"{name}: its tokenizer is {_state(name)}")
+    if max(vocabulary.values()) >= (rows := getattr(getattr(model, "config", None), "vocab_size", math.inf)):
+        raise ModelError(f"{name}: its tokenizer has {max(vocabulary.values()) + 1} tokens, its embeddings {rows} rows")
+
+
+def _state(name: str | Path) -> str:
+    return "damaged" if Path(name, "tokenizer.json").exists() else "missing"
+
+
+def _check_weights(
+    name: str | Path,
+    model: PreTrainedModel,
+    missing_keys: Collection[str],
+    unexpected_keys: Collection[str],
+    mismatched_keys: Collection[tuple[str, Sequence[int], Sequence[int]]],
+    **_: Any,
+) -> None:
+    """Refuse a model of which transformers has made up weights or left out layers; the `ModelError` names some.
 
     A pooler that only a classification would use may be missing, as may what is no parameter.
     """
-    kind = type(model).__name__
+    for key, found, wanted in sorted(mismatched_keys):
+        raise ModelError(f"{name}: {key} has the shape {list(found)}, config.json says {list(wanted)}")
+    kind, prefix = type(model).__name__, model.base_model_prefix
+    tops = {prefix, *(part for part, _ in model.base_model.named_children())}
+    for key in sorted(unexpected_keys):
+        if key.partition(".")[0] in tops and LAYER.search(key):
+            raise ModelError(f"{name}: config.json has no place for {key}, a weight of the encoder")
     classifies = kind.endswith("ForSequenceClassification")
     parameters = {key for key, _ in model.named_parameters(remove_duplicate=False)}
-    lost = sorted(key for key in missing if key in parameters and (classifies or "pooler." not in key))
+    lost = sorted(key for key in missing_keys if key in parameters and (classifies or "pooler." not in key))
     if not lost:
         return
     named = ", ".join(lost[:SHOWN]) + (f" and {len(lost) - SHOWN} more" if len(lost) > SHOWN else "")
-    if kind.endswith("ForMaskedLM") and not any(key.startswith(f"{model.base_model_prefix}.") for key in lost):
+    if kind.endswith("ForMaskedLM") and not any(key.startswith(f"{prefix}.") for key in lost):
         raise ModelError(f"{name} has no masked-language-model head, or not all of it (no {named}): {NEW_HEAD}")
     raise ModelError(f"{name}: weights are missing: {named}")
 
@@ -233,12 +304,18 @@ def _reading(name: str | Path, what: str = "{}") -> Iterator[None]:
     """Within the context the errors of the host libraries become `ModelError`s of one line that name the model."""
     try:
         yield
+    except VocableError:
+        raise
     except json.JSONDecodeError as error:
         raise ModelError(f"{name}: its configuration is damaged ({error})") from error
     except (OSError, ValueError, HFValidationError, SafetensorError) as error:
         if str(error).startswith(NO_TOKENIZER):
-            raise ModelError(f"{name}: its tokenizer is missing") from error
-        raise ModelError(f"{name}: {what.format(_first_line(error))}") from error
+            raise ModelError(f"{name}: its tokenizer is {_state(name)}") from error
+        said = PICKLED if "use_safetensors" in str(error) else _first_line(error)
+        raise ModelError(f"{name}: {what.format(said)}") from error
+    except Exception as error:  # of files that do not fit each other, the host libraries raise whatever it comes to
+        said = " ".join([f"{type(error).__name__}:", *str(error).split()])
+        raise ModelError(f"{name}: its files are damaged ({said})") from error
 
 
 @contextmanager
@@ -248,8 +325,9 @@ def _weights_whole(name: str | Path) -> Iterator[None]:
         stock = PreTrainedModel.__dict__["from_pretrained"]
 
         def checked(cls: Any, /, *args: Any, output_loading_info: bool = False, **settings: Any) -> Any:
-            model, loading = stock.__func__(cls, *args, output_loading_info=True, **settings)
-            _check_weights(name, model, loading["missing_keys"])
+            _checked(name, settings.get("config"))
+            model, loading = stock.__func__(cls, *args, output_loading_info=True, **settings | STRICT)
+            _check_weights(name, model, **loading)
             return (model, loading) if output_loading_info else model
 
         PreTrainedModel.from_pretrained = classmethod(checked)
@@ -311,7 +389,7 @@ def _is_headless(mlm: PreTrainedModel, missing: Collection[str]) -> bool:
 
 def _with_new_head(name: str | Path, place: str, trust_remote_code: bool) -> PreTrainedModel:
     """Open an encoder with a new head: transform at identity, decoder tied to the input embeddings, bias zero."""
-    config = AutoConfig.from_pretrained(place, trust_remote_code=trust_remote_code)
+    config = _checked(name, AutoConfig.from_pretrained(place, trust_remote_code=trust_remote_code))
     config.tie_word_embeddings = True
     try:
         mlm: PreTrainedModel = AutoModelForMaskedLM.from_config(config, trust_remote_code=trust_remote_code)

@@ -6,6 +6,7 @@ killed and resumed sees exactly what it would have seen.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -41,8 +42,17 @@ from vocable.errors import ArgumentError, DataError, ModelError, check_texts
 from vocable.training.mlm import HeldOut, MaskedWindows, Masker, collate, hidden_tokens, mean_cross_entropy
 from vocable.training.mlm import split as split_windows
 from vocable.training.recipe import PretrainSettings, first_mistake
-from vocable.training.trainer import ProgressLog, last_checkpoint, log_beside_loss, set_dropout
+from vocable.training.trainer import (
+    ProgressLog,
+    last_checkpoint,
+    log_beside_loss,
+    lower_rate,
+    refuse_wrecked,
+    set_dropout,
+)
 from vocable.training.windows import WordAlignment, write_windows
+
+logger = logging.getLogger(__name__)
 
 LOG = "log.jsonl"  # in the folder of a run
 KEPT_LOG = "pretrain.jsonl"  # the same beside the finished model
@@ -148,7 +158,12 @@ def _pretrain(
         trainer.train(resume_from_checkpoint=last_checkpoint(folder))
         # In bfloat16 the trainer has wrapped the model's forward, and whoever gets the model would compute in it.
         trainer.accelerator.unwrap_model(mlm, keep_fp32_wrapper=False)
+        refuse_wrecked("pretrain", mlm, settings.learning_rate)
         after = held_out.guess(mlm, decoder)
+    for group, guess in after.items():
+        if guess.loss > before[group].loss:
+            values = group, before[group].loss, guess.loss, lower_rate(settings.learning_rate)
+            logger.warning("the loss of held-out tokens (%s) rose from %.3f to %.3f: a worse model, %s", *values)
     guesses = (("before", before), ("after", after))
     figures = settings.model_dump(exclude_defaults=True, exclude={"texts"})
     figures["held_out"] = {when: {group: guess._asdict() for group, guess in found.items()} for when, found in guesses}

@@ -190,6 +190,7 @@ class OptimizerSettings(Settings):
             "bf16": in_bfloat16(self.dtype, device),
             "use_cpu": device.type == "cpu",  # has to be said for bfloat16 there
             "logging_steps": self.log_every,
+            "logging_nan_inf_filter": False,  # it would hide them
             "save_steps": self.save_every,
             "save_total_limit": 2,
             "seed": seed,

@@ -6,20 +6,23 @@ The finished model is renamed into place.
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import torch
 from sentence_transformers import SparseEncoder
 from sentence_transformers.base.sampler import BatchSamplers
 from sentence_transformers.sparse_encoder import SparseEncoderTrainer, SparseEncoderTrainingArguments
+from sentence_transformers.sparse_encoder.model_card import SparseEncoderModelCardCallback
 from transformers.trainer_callback import PrinterCallback
 
-from vocable.encoder.encode import length_read
+from vocable.adapt.statistics import RULES
+from vocable.encoder.encode import TextEncoder, length_read
 from vocable.encoder.fuse import every_pooling_allowed, splade_modules
 from vocable.encoder.load import load
 from vocable.encoder.roles import Role, static_embedding
@@ -41,10 +44,16 @@ from vocable.training.trainer import (
     ProgressLog,
     ValidWeights,
     last_checkpoint,
+    lower_rate,
+    refuse_wrecked,
     set_dropout,
 )
 from vocable.training.variants import TrainingResults, effectiveness_against_flops, plan_runs, train_planned
 
+logger = logging.getLogger(__name__)
+logger.setLevel(logging.INFO)  # how it ended is for everybody
+
+PROBE = 64  # examples whose queries are asked before and after
 LOG = "log.jsonl"  # beside the model, as is the recipe
 
 
@@ -151,11 +160,14 @@ def _fine_tune(model: SparseEncoder, recipe: Recipe, work: Path) -> None:
         data = load_training_data(recipe, model, work / "examples")
     set_dropout(model, settings.dropout)
     _set_lengths(model, settings.query_length, settings.document_length)
-    model.model_card_data.generate_widget_examples = False  # they would be encoded anew at every checkpoint
+    card = model.model_card_data  # nothing is looked up, nor encoded anew at every checkpoint
+    card.local_files_only, card.generate_widget_examples = True, False
     monitor = Monitor(settings.yardstick)
     objective = make_objective(model, settings, data, monitor)
     columns = [column for column in next(iter(data.examples.values())).column_names if column != "label"]
-    trainer = SparseEncoderTrainer(
+    probe = next(iter(data.examples.values()))[:PROBE_TEXTS]
+    before = _found(model, probe) if processes.is_first() else 0.0
+    trainer = _Trainer(
         model,
         _arguments(model, recipe, columns, work / "train"),
         train_dataset=data.examples,
@@ -163,10 +175,9 @@ def _fine_tune(model: SparseEncoder, recipe: Recipe, work: Path) -> None:
         callbacks=[ValidWeights(), ObjectiveState(objective)],
     )
     trainer.remove_callback(PrinterCallback)
-    texts = next(iter(data.examples.values()))[:PROBE_TEXTS]["positive"]
     if measured := settings.regularizers.needing("wackiness"):
         trainer.add_callback(MeasureWackiness(objective.penalties, measured, data.examples, recipe.seed))
-    trainer.add_callback(guard := Guard(recipe, model, texts, monitor, work))
+    trainer.add_callback(guard := Guard(recipe, model, probe["positive"], monitor, work))
     if processes.is_first():
         if recipe.evaluation is not None and recipe.evaluation.every is not None:
             trainer.add_callback(EvaluateDuringTraining(recipe, recipe.evaluation.every, trainer))
@@ -179,7 +190,34 @@ def _fine_tune(model: SparseEncoder, recipe: Recipe, work: Path) -> None:
         batch = f"a batch of {settings.batch_size} examples"
         raise DataError(f"{batch} in which no text is there twice cannot be made of data.examples: lower batch_size")
     if processes.is_first():
+        refuse_wrecked("training", model, settings.learning_rate)
+        after = _found(model.eval(), probe)
+        found = f"{after:.0%} of a probe of training queries find their own document first, {before:.0%} before"
+        if RULES["lost_accuracy"].beyond(before - after):
+            logger.warning("%s: a worse model, %s", found, lower_rate(settings.learning_rate))
+        else:
+            logger.info(found)
         _save(model, recipe.saved, work / "model")
+
+
+class _Card(SparseEncoderModelCardCallback):
+    """The host's, which says what trained a model, without its quotations of training texts and names of folders."""
+
+    def on_init_end(self, args: Any, state: Any, control: Any, model: Any, trainer: Any, **kwargs: Any) -> None:
+        model.model_card_data.add_tags("generated_from_trainer")
+        model.model_card_data.set_losses([trainer.loss])
+
+
+class _Trainer(SparseEncoderTrainer):
+    model_card_callback_class = _Card
+
+
+def _found(model: SparseEncoder, examples: dict[str, list[str]]) -> float:
+    """The share of queries that score highest with their own positive among those of all examples."""
+    sides: tuple[tuple[Role, str], ...] = ("query", "query"), ("document", "positive")
+    queries, documents = (TextEncoder(model, role).encode(examples[column][:PROBE]) for role, column in sides)
+    scores = (queries @ documents.T).toarray()
+    return float((scores.argmax(axis=1) == range(len(scores))).mean())
 
 
 def _save(model: SparseEncoder, saved: SavedSettings, folder: Path) -> None:

@@ -6,6 +6,7 @@ Letters: v terms.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
@@ -22,7 +23,9 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
+from vocable.encoder.load import check_finite
 from vocable.encoder.roles import Role, trainable_tables
+from vocable.errors import CollapseError, ModelError
 from vocable.evaluation import evaluate_system
 from vocable.evaluation.quality import Evaluation
 from vocable.objectives.regularizers import OneSide, WackinessFlops
@@ -64,7 +67,8 @@ _QUIET = {"epoch", "total_flos", "train_runtime", "train_samples_per_second", "t
 class ProgressLog(TrainerCallback):
     """Shows a bar with the newest figures on stderr and appends every log step to a file of JSON lines.
 
-    `more` gives further figures for a step of the training loss.
+    `more` gives further figures for a step of the training loss. A loss that is not finite ends the run, unless the
+    guard has done so.
     """
 
     def __init__(self, title: str, log_file: Path, more: Callable[[], dict[str, float]] = dict) -> None:
@@ -93,9 +97,25 @@ class ProgressLog(TrainerCallback):
             file.write(json.dumps({"step": state.global_step, **figures}) + "\n")
         shown = " ".join(f"{key} {value:.4g}" for key, value in figures.items() if isinstance(value, float))
         self._advance(0, more=shown)
+        if not math.isfinite(figures.get("loss", 0.0)) and not control.should_training_stop:
+            self._bar.close()
+            raise CollapseError(f"step {state.global_step}: the loss is not finite: {lower_rate(args.learning_rate)}")
 
     def on_train_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self._bar.close()
+
+
+def lower_rate(rate: float) -> str:
+    """What to change in a recipe whose weights or losses are no numbers any more."""
+    return f"lower learning_rate from {rate:g} to {rate / 10:g}"
+
+
+def refuse_wrecked(name: str, model: nn.Module, rate: float) -> None:
+    """Raise `CollapseError` after a training at this rate that has left weights that are not finite."""
+    try:
+        check_finite(name, model)
+    except ModelError as error:
+        raise CollapseError(f"{error}: {lower_rate(rate)}") from error
 
 
 def short_name(place: str) -> str:
