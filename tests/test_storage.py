@@ -4,21 +4,24 @@ import errno
 import json
 import os
 import stat
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
+from shutil import rmtree
+from threading import Event
 
 import numpy as np
 import pytest
 
 from vocable.errors import ArgumentError, VectorsError
 from vocable.storage import (
-    Ids,
     check_file,
     load_arrays,
     replacing,
     replacing_folder,
     save_arrays,
-    strings_from_arrays,
-    strings_to_arrays,
 )
 
 FULL = "Error while serializing: I/O error: No space left on device (os error 28)"
@@ -37,8 +40,8 @@ def test_arrays_come_back_memory_mapped(tmp_path: Path) -> None:
 
 def test_saving_again_replaces_and_clears_what_a_killed_run_left(tmp_path: Path) -> None:
     save_arrays(tmp_path / "x", "toy", ARRAYS, {})
-    (tmp_path / ".x.part").mkdir()
-    (tmp_path / ".x.part" / "a.npy").write_bytes(b"half")
+    (tmp_path / ".x.0123abcd.part").mkdir()
+    (tmp_path / ".x.0123abcd.part" / "a.npy").write_bytes(b"half")
     save_arrays(tmp_path / "x", "toy", {"b": np.ones(3)}, {})
     assert list(load_arrays(tmp_path / "x", "toy")[0]) == ["b"]
     assert sorted(path.name for path in (tmp_path / "x").iterdir()) == ["b.npy", "index.json"]
@@ -106,22 +109,6 @@ def test_a_header_that_is_not_ours_is_refused(tmp_path: Path, header: str, messa
 def test_no_index_there(tmp_path: Path) -> None:
     with pytest.raises(VectorsError, match=r"not an index \(no index\.json\)"):
         load_arrays(tmp_path, "toy")
-
-
-@pytest.mark.parametrize("strings", [[], [""], ["a", "", "héé", "日本"]])
-def test_strings_as_arrays(strings: list[str]) -> None:
-    arrays = strings_to_arrays("s", Ids(strings))
-    assert strings_from_arrays("s", arrays) == strings
-    sliced = strings_to_arrays("s", Ids(["x", *strings, "y"])[1:-1])
-    assert sliced["s_bytes"].tobytes() == "".join(strings).encode()
-    assert strings_from_arrays("s", sliced) == strings
-
-
-def test_strings_that_do_not_fit_are_refused() -> None:
-    arrays = strings_to_arrays("s", Ids(["ab", "c"]))
-    arrays["s_offsets"] = np.array([0, 2, 4])
-    with pytest.raises(VectorsError, match=r"s_offsets\.npy: does not fit"):
-        strings_from_arrays("s", arrays)
 
 
 def test_a_block_that_fails_writes_nothing(tmp_path: Path) -> None:
@@ -251,3 +238,88 @@ def test_a_full_disk_is_named(tmp_path: Path, error: Exception) -> None:
         fill()
     assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(tmp_path / "x"))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_name_with_a_path_is_refused(tmp_path: Path) -> None:
+    save_arrays(tmp_path / "x", "toy", ARRAYS, {})
+    file = tmp_path / "x" / "index.json"
+    header = json.loads(file.read_text())
+    header["arrays"]["../a"] = header["arrays"]["a"]
+    del header["crc32"]
+    file.write_text(json.dumps(header))
+    with pytest.raises(VectorsError, match=r"index\.json: '\.\./a' is not the name of an array"):
+        load_arrays(tmp_path / "x", "toy")
+
+
+@pytest.mark.parametrize("name", ["index.json", "a.npy"])
+def test_a_pipe_is_not_waited_for(tmp_path: Path, name: str) -> None:
+    save_arrays(tmp_path / "x", "toy", ARRAYS, {})
+    (tmp_path / "x" / name).unlink()
+    os.mkfifo(tmp_path / "x" / name)
+    with pytest.raises(VectorsError, match=f"{name}.*not a regular file"):
+        load_arrays(tmp_path / "x", "toy")
+
+
+def test_a_changed_bit_of_the_header_is_noticed_and_an_older_header_has_no_checksum(tmp_path: Path) -> None:
+    save_arrays(tmp_path / "x", "toy", ARRAYS, {"note": "right"})
+    file = tmp_path / "x" / "index.json"
+    whole = file.read_text()
+    file.write_text(whole.replace("right", "sight"))
+    with pytest.raises(VectorsError, match=r"index\.json: damaged \(its checksum differs\)"):
+        load_arrays(tmp_path / "x", "toy")
+    header = json.loads(whole)
+    del header["crc32"]
+    file.write_text(json.dumps(header))
+    assert load_arrays(tmp_path / "x", "toy")[1]["note"] == "right"
+
+
+@pytest.mark.parametrize("platform", ["linux", "darwin"])  # with and without one step that exchanges two folders
+def test_an_index_is_readable_whenever_a_save_over_it_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, platform: str
+) -> None:
+    one, other = {"a": np.zeros(3)}, {"a": np.ones(3)}
+    save_arrays(tmp_path / "x", "toy", one, {})
+    rename, replace, seen = Path.rename, Path.replace, set()
+    for step in range(9):
+        steps = iter(range(step))
+
+        def until(move: Callable[..., Path], steps: Iterator[int] = steps) -> Callable[..., Path]:
+            def moved(path: Path, target: Path) -> Path:
+                if next(steps, None) is None:
+                    raise KeyboardInterrupt
+                return move(path, target)
+
+            return moved
+
+        with monkeypatch.context() as patched, suppress(KeyboardInterrupt):
+            patched.setattr("sys.platform", platform)
+            # A process that is killed removes no part.
+            patched.setattr("vocable.storage._remove", lambda path: path.suffix == ".part" or rmtree(path, True))
+            patched.setattr(Path, "rename", until(rename))
+            patched.setattr(Path, "replace", until(replace))
+            save_arrays(tmp_path / "x", "toy", other, {})
+        seen.add(float(load_arrays(tmp_path / "x", "toy")[0]["a"][0]))
+    assert seen == {0.0, 1.0}
+    save_arrays(tmp_path / "x", "toy", one, {})
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
+def test_an_index_is_whole_for_readers_while_it_is_replaced(tmp_path: Path) -> None:
+    save_arrays(tmp_path / "x", "toy", {"a": np.zeros(9), "b": np.zeros(9)}, {})
+    stop = Event()
+
+    def write() -> None:
+        for number in count(1):
+            if stop.is_set():
+                return
+            save_arrays(tmp_path / "x", "toy", {name: np.full(9, float(number)) for name in "ab"}, {})
+
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(write)
+        try:
+            for verify in [True, False] * 60:
+                arrays, _ = load_arrays(tmp_path / "x", "toy", verify=verify)
+                assert arrays["a"][0] == arrays["b"][0]
+        finally:
+            stop.set()
+        writing.result()

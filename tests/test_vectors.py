@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -262,3 +264,48 @@ def test_ids_are_a_sequence() -> None:
 def test_stored_vectors_unpack() -> None:
     ids, matrix, meta = StoredVectors(Ids(IDS), csr_array(DENSE), META)
     assert (len(ids), matrix.shape[1]) == (3, meta.size)
+
+
+def test_columns_are_encoded_as_they_are_meant_to_be(tmp_path: Path) -> None:
+    shard(tmp_path / "v.parquet", slice(None))
+    columns = pq.read_metadata(tmp_path / "v.parquet").row_group(0)
+    found = {columns.column(i).path_in_schema: columns.column(i) for i in range(columns.num_columns)}
+    assert set(found) == {"id", "indices.list.element", "values.list.element"}
+    assert "DELTA_BINARY_PACKED" in found["indices.list.element"].encodings
+    assert "BYTE_STREAM_SPLIT" in found["values.list.element"].encodings
+    assert not any("DICTIONARY" in encoding for column in found.values() for encoding in column.encodings)
+
+
+def test_a_page_with_a_changed_byte_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "v.parquet"
+    dense = np.random.default_rng(0).random((300, 6), dtype=np.float32) + 1
+    write_vectors(path, list(map(str, range(300))), csr_array(dense), META)
+    [values] = [pq.read_metadata(path).row_group(0).column(2)]
+    content = bytearray(path.read_bytes())
+    content[values.data_page_offset + values.total_compressed_size - 9] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(VectorsError, match=r"v\.parquet: .*(CRC|checksum)"):
+        read_vectors(path)
+
+
+def test_parts_that_are_missing_are_noticed(tmp_path: Path) -> None:
+    for number in range(2):
+        shard(tmp_path / f"part-0000{number}.parquet", slice(number, number + 1))
+    (tmp_path / "progress.json").write_text('{"parts": 2}')
+    assert len(read_vectors(tmp_path).ids) == 2
+    (tmp_path / "part-00001.parquet").unlink()
+    with pytest.raises(VectorsError, match=r"1 parts .* progress\.json counts 2"):
+        read_vectors(tmp_path)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "part-00000.parquet")
+    with pytest.raises(VectorsError, match=r"part-00000\.parquet: .*not a regular file"):
+        read_vectors(tmp_path)
+
+
+def test_weights_that_one_file_cannot_count_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    large = SimpleNamespace(shape=(3, 6), nnz=2**31)
+    monkeypatch.setattr("vocable.vectors.as_vectors", lambda matrix: large)
+    with pytest.raises(VectorsError, match=r"v\.parquet: 2,147,483,648 weights are too many for one file"):
+        shard(tmp_path / "v.parquet", slice(None))

@@ -6,6 +6,7 @@ index.json, which gives the type, shape and checksum of each.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import json
 import os
@@ -223,33 +224,59 @@ def _force_all_to_disk(path: Path) -> None:
         _force_to_disk(inner)
 
 
+def regular(path: StrPath) -> Path:
+    """The path, of a file: `OSError` for anything else, as a pipe, which would block for ever."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
+    return Path(path)
+
+
 def save_arrays(folder: StrPath, kind: str, arrays: dict[str, np.ndarray], header: dict[str, Any]) -> None:
     """Write `arrays` and `header` (JSON values) as a folder that takes the place of an older one only when it is whole.
 
-    `kind` says what the folder is; something other than such a folder is not replaced.
+    `kind` says what the folder is; something other than such a folder is not replaced. What was there stays readable.
     """
-    target = Path(folder)
+    target = _target(folder)
     if _exists(target) and not (target / HEADER).is_file():
         raise VectorsError(f"{target}: exists and is not an index; it is left as it is")
-    part, old = target.with_name(f".{target.name}.part"), target.with_name(f".{target.name}.old")
-    for leftover in (part, old):  # of a run that was killed
-        shutil.rmtree(leftover, ignore_errors=True)
-    part.mkdir(parents=True)
-    try:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _part_of(target, Path.mkdir) as part:
         described = {}
         for name, array in arrays.items():
             with replacing(part / f"{name}.npy") as file:
                 np.save(file, array, allow_pickle=False)
             described[name] = {"type": array.dtype.str, "shape": list(array.shape), "crc32": _checksum(array)}
-        text = json.dumps({"kind": kind, "format": FORMAT, **header, "arrays": described}, ensure_ascii=False, indent=1)
+        record = {"kind": kind, "format": FORMAT, **header, "arrays": described}
+        text = json.dumps(record | {"crc32": _record_checksum(record)}, ensure_ascii=False, indent=1)
         with replacing(part / HEADER) as file:
             file.write(text.encode())
-        if target.exists():
-            target.rename(old)
-        part.rename(target)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
-    shutil.rmtree(old, ignore_errors=True)
+        if target.exists() and not _exchange(part, target):
+            _remove(_old(target))
+            target.rename(_old(target))
+        if not target.exists():
+            part.rename(target)
+        _force_to_disk(target.parent)
+    _remove(_old(target))
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Let two folders change places in one step; False where the system or the file system has no such step."""
+    rename = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    return rename is not None and rename(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0
+
+
+def _old(folder: Path) -> Path:
+    """Where a folder is while another takes its place, if that needs two steps."""
+    return folder.with_name(f".{folder.name}.old") if folder.name else folder
+
+
+def _state(folder: Path) -> tuple[int, int]:
+    """What changes when another folder takes its place."""
+    with suppress(OSError):
+        state = (folder / HEADER).stat()
+        return state.st_ino, state.st_mtime_ns
+    return 0, 0
 
 
 def load_arrays(folder: StrPath, kind: str, *, verify: bool = True) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -257,29 +284,40 @@ def load_arrays(folder: StrPath, kind: str, *, verify: bool = True) -> tuple[dic
 
     `verify` reads every byte once and compares the checksums; without it only types, shapes and lengths are checked.
     """
-    header, arrays = read_header(Path(folder), kind), {}
-    for name, described in header.pop("arrays").items():
-        file = Path(folder, f"{name}.npy")
-        try:
-            array = np.asarray(np.load(file, mmap_mode="r", allow_pickle=False))
-        except (OSError, ValueError, EOFError) as error:
-            raise VectorsError(f"{file}: missing, cut short or damaged: {error}") from error
-        if array.dtype.str != described.get("type") or list(array.shape) != described.get("shape"):
-            raise VectorsError(f"{file}: holds {array.shape} {array.dtype}, the index says otherwise")
-        if verify and _checksum(array) != described.get("crc32"):
-            raise VectorsError(f"{file}: damaged (its checksum differs)")
-        arrays[name] = array
+    place, arrays = Path(folder), {}
+    before = _state(place)
+    try:
+        header = read_header(place, kind)
+        for name, described in header.pop("arrays").items():
+            if not name.isidentifier():
+                raise VectorsError(f"{place / HEADER}: {name!r} is not the name of an array")
+            file = (place if place.exists() else _old(place)) / f"{name}.npy"
+            try:
+                array = np.asarray(np.lib.format.open_memmap(regular(file), mode="r"))
+            except Exception as error:  # NumPy evaluates the file's header, which may be anything
+                raise VectorsError(f"{file}: missing, cut short or damaged: {error}") from error
+            if array.dtype.str != described.get("type") or list(array.shape) != described.get("shape"):
+                raise VectorsError(f"{file}: holds {array.shape} {array.dtype}, the index says otherwise")
+            if verify and _checksum(array) != described.get("crc32"):
+                raise VectorsError(f"{file}: damaged (its checksum differs)")
+            arrays[name] = array
+        if _state(place) != before:
+            raise VectorsError(f"{place}: another index took its place")
+    except VectorsError:
+        if _state(place) == before:
+            raise
+        return load_arrays(folder, kind, verify=verify)
     return arrays, header
 
 
 def read_header(folder: Path, kind: str | None = None) -> dict[str, Any]:
     """The header of the folder of arrays, which is of this `kind` if one is given."""
-    file = folder / HEADER
+    file = (folder if folder.exists() else _old(folder)) / HEADER
     try:
-        header: dict[str, Any] = json.loads(file.read_bytes())
+        header: dict[str, Any] = json.loads(regular(file).read_bytes())
     except (FileNotFoundError, NotADirectoryError) as error:
         raise VectorsError(f"{folder}: not an index (no {HEADER})") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise VectorsError(f"{file}: cut short or damaged: {error}") from error
     arrays = header.get("arrays") if isinstance(header, dict) else None
     if not isinstance(arrays, dict) or not all(isinstance(array, dict) for array in arrays.values()):
@@ -287,6 +325,9 @@ def read_header(folder: Path, kind: str | None = None) -> dict[str, Any]:
     if header.get("kind") != (kind or header.get("kind")) or header.get("format") != FORMAT:
         found = f"kind {header.get('kind')!r}, format {header.get('format')}"
         raise VectorsError(f"{folder}: expected an index of kind {kind!r}, format {FORMAT}, not {found}")
+    expected = header.pop("crc32", None)  # an older index has none
+    if expected is not None and expected != _record_checksum(header):
+        raise VectorsError(f"{file}: damaged (its checksum differs)")
     return header
 
 
@@ -294,22 +335,8 @@ def _checksum(array: np.ndarray) -> int:
     return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
 
-def strings_to_arrays(name: str, strings: Ids) -> dict[str, np.ndarray]:
-    """The two arrays, `NAME_offsets` int64 [n + 1] and `NAME_bytes` uint8, that hold the n strings as UTF-8."""
-    array = pa.concat_arrays([strings.array])  # a slice of a larger array starts at an offset; a copy starts at 0
-    _, offsets, data = array.buffers()
-    ends = np.frombuffer(offsets, dtype=np.int64)[array.offset : array.offset + len(array) + 1]
-    content = np.frombuffer(data, dtype=np.uint8) if data is not None else np.empty(0, dtype=np.uint8)
-    return {f"{name}_offsets": ends - ends[0], f"{name}_bytes": content[ends[0] : ends[-1]]}
-
-
-def strings_from_arrays(name: str, arrays: dict[str, np.ndarray]) -> Ids:
-    """The strings that `strings_to_arrays` took apart, without a copy."""
-    offsets, content = arrays[f"{name}_offsets"], arrays[f"{name}_bytes"]
-    if len(offsets) == 0 or offsets[0] != 0 or offsets[-1] != len(content) or (np.diff(offsets) < 0).any():
-        raise VectorsError(f"{name}_offsets.npy: does not fit {name}_bytes.npy")
-    buffers = pa.py_buffer(np.ascontiguousarray(offsets)), pa.py_buffer(np.ascontiguousarray(content))
-    return Ids(pa.LargeStringArray.from_buffers(len(offsets) - 1, *buffers))
+def _record_checksum(record: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(record, sort_keys=True).encode())
 
 
 SETTINGS = "settings.json"
@@ -554,7 +581,7 @@ def read_record(path: StrPath, kind: type[T], *, error: type[VocableError] = Vec
     The `error` that is raised where it is none names the file and the first wrong field.
     """
     try:
-        return TypeAdapter(kind).validate_json(Path(path).read_bytes(), extra="forbid")
+        return TypeAdapter(kind).validate_json(regular(path).read_bytes(), extra="forbid")
     except ValidationError as failure:
         first = failure.errors(include_url=False)[0]
         field = "".join(f"{part}: " for part in first["loc"])

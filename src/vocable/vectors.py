@@ -24,9 +24,11 @@ from scipy.sparse import csr_array, issparse
 
 from vocable.errors import ArgumentError, VectorsError
 from vocable.progress import track
-from vocable.storage import Ids, StrPath, fingerprint, finished, replacing, replacing_folder
+from vocable.storage import Ids, StrPath, fingerprint, finished, read_record, regular, replacing, replacing_folder
 
+BLOCK = 1 << 22  # entries that are checked at once
 METADATA_KEY = b"vocable"
+PROGRESS = "progress.json"  # of vocable encode
 FORMAT = 1
 INT32S, FLOAT32S = (pa.list_(pa.field("element", kind, nullable=False)) for kind in (pa.int32(), pa.float32()))
 COLUMNS = {"id": pa.string(), "indices": INT32S, "values": FLOAT32S}
@@ -77,6 +79,11 @@ def as_vectors(matrix: Any, name: str = "vectors") -> csr_array:
     """
     if not issparse(matrix) or len(matrix.shape) != 2:
         raise VectorsError(f"{name}: expected a sparse matrix of two dimensions, not {type(matrix).__name__}")
+    try:
+        if hasattr(matrix, "check_format"):  # of rows or columns: SciPy looks at their bounds only when asked
+            matrix.check_format(full_check=True)
+    except ValueError as error:
+        raise VectorsError(f"{name}: not a matrix of {matrix.shape}: {error}") from error
     result: csr_array = csr_array(cast(Any, matrix))
     if not result.has_canonical_format:
         result = result.copy()
@@ -97,6 +104,10 @@ def write_vectors(path: StrPath, ids: Sequence[str], matrix: csr_array, meta: Ve
     matrix = as_vectors(matrix)
     if len(ids) != matrix.shape[0] or meta.size != matrix.shape[1]:
         raise VectorsError(f"{len(ids)} ids and {meta.size} terms were given for a matrix of shape {matrix.shape}")
+    if matrix.nnz > np.iinfo(np.int32).max:
+        raise VectorsError(
+            f"{path}: {matrix.nnz:,} weights are too many for one file: write shards of at most 2^31 - 1"
+        )
     offsets = pa.array(matrix.indptr.astype(np.int32, copy=False))
     indices = pa.ListArray.from_arrays(offsets, pa.array(matrix.indices), type=INT32S)
     values = pa.ListArray.from_arrays(offsets, pa.array(matrix.data), type=FLOAT32S)
@@ -144,14 +155,17 @@ def read_vectors(path: Sources) -> StoredVectors:
 def read_shards(path: Sources) -> Iterator[StoredVectors]:
     """What `read_vectors` reads, one shard after the other: no more than one has to be held.
 
-    One that is missing, cut short, damaged, or made by another model than the first is an error. A folder counts as
-    whole: whether all shards are there is for whoever wrote them to know.
+    One that is missing, cut short, damaged, or made by another model than the first is an error, and so is a folder of
+    fewer than `vocable encode` has counted there.
     """
     files, meta = list[Path](), None
     for place in _places(path):
         found = sorted(place.glob("part-*.parquet")) if place.is_dir() else [place]
         if not found:
             raise VectorsError(f"{place}: the folder holds no vectors (part-*.parquet), as vocable encode writes them")
+        record = place / PROGRESS
+        if record.exists() and (parts := read_record(record, dict[str, Any]).get("parts", len(found))) != len(found):
+            raise VectorsError(f"{place}: {len(found)} parts (part-*.parquet), but {record.name} counts {parts}")
         files += found
     for file in files:
         shard = _read_file(file)
@@ -170,7 +184,7 @@ def read_table(
     """
     try:
         # Read through the file's name, but not memory-mapped: a later truncation must not become a crash.
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        with pq.ParquetFile(regular(path), page_checksum_verification=True) as file:
             table = file.read()
         table.validate(full=True)
     except FileNotFoundError as error:
@@ -198,22 +212,31 @@ def _read_file(path: Path) -> StoredVectors:
     if not np.array_equal(indptr, weights.offsets.to_numpy()):
         raise VectorsError(f"{path}: a row has not as many indices as values")
     arrays = weights.values.to_numpy(), indices.values.to_numpy(), indptr
-    _check_entries(path, *arrays, meta.size)
+    if wrong := wrong_entries(arrays, meta.size):
+        outside = f"a term index lies outside the vocabulary of {meta.size}"
+        what = "", outside, "the term indices of a row are not in order", "a weight is not a positive number"
+        raise VectorsError(f"{path}: {what[wrong]}")
     return StoredVectors(Ids(ids.cast(pa.large_string())), _matrix(*arrays, meta.size), meta)
 
 
-def _check_entries(path: Path, data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, size: int) -> None:
-    if len(indices) == 0:
-        return
-    if indices.min() < 0 or indices.max() >= size:
-        raise VectorsError(f"{path}: a term index lies outside the vocabulary of {size}")
-    rising = np.ones(len(indices) + 1, dtype=bool)
-    np.greater(indices[1:], indices[:-1], out=rising[1:-1])
-    rising[indptr] = True  # the first entry of a row may be lower than the last one of the row before
-    if not rising.all():
-        raise VectorsError(f"{path}: the term indices of a row are not in order")
-    if not (data > 0).all() or not np.isfinite(data).all():
-        raise VectorsError(f"{path}: a weight is not a positive number")
+def wrong_entries(matrix: tuple[np.ndarray, np.ndarray, np.ndarray], size: int) -> int:
+    """0, or what is wrong first in a matrix in rows (weights, indices, indptr), whose indptr is right.
+
+    1: an index is none of `size`, 2: the indices of a row do not rise, 3: a weight is not a positive number.
+    """
+    weights, indices, indptr = matrix
+    for start in range(0, len(indices), BLOCK):
+        first, end = max(start, 1), min(start + BLOCK, len(indices))
+        rising = indices[first:end] > indices[first - 1 : end - 1]
+        rows = slice(*np.searchsorted(indptr, np.array((first, end), dtype=indptr.dtype)))
+        rising[indptr[rows] - first] = True  # the first entry of a row may be lower than the last one of the row before
+        if not 0 <= indices[start:end].min() <= indices[start:end].max() < size:
+            return 1
+        if not rising.all():
+            return 2
+        if not 0 < weights[start:end].min() <= weights[start:end].max() < np.inf:
+            return 3
+    return 0
 
 
 def quantize(matrix: csr_array, *, bits: int | None = None, scale: float | None = None) -> csr_array:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.torch import load_file, save_file
 from sentence_transformers import SparseEncoder
 
 from vocable.data import Document, Query
 from vocable.encoder import stream
-from vocable.encoder.encode import TextEncoder
+from vocable.encoder.encode import DType, TextEncoder
 from vocable.encoder.load import load
 from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, VectorsError
@@ -21,6 +23,8 @@ from vocable.search import collection
 from vocable.search.answers import search
 from vocable.search.bm25 import BM25Index
 from vocable.search.collection import Collection, build_collection, index, open_index
+from vocable.search.exact import ExactIndex
+from vocable.search.index import About
 from vocable.search.ranking import read_trec, weighted
 
 QUERIES = ["the old fox reads", "posting lists"]
@@ -241,3 +245,85 @@ def test_a_damaged_collection_is_refused(folder: Path, tmp_path: Path) -> None:
 def test_no_collection(tmp_path: Path) -> None:
     with pytest.raises(VectorsError, match=r"nothing: there is no index here \(make one with vocable index\)"):
         open_index(tmp_path / "nothing")
+
+
+def test_a_changed_bit_of_the_texts_is_noticed(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "index")
+    file = tmp_path / "index" / "texts.arrow"
+    whole = file.read_bytes()
+    for place in range(0, len(whole), 97):
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+        with pytest.raises(VectorsError, match=r"texts\.arrow: the index is damaged \(its checksum differs\)"):
+            open_index(tmp_path / "index")
+    record = tmp_path / "index" / "progress.json"
+    older = json.loads(record.read_text())
+    del older["texts_crc32"]
+    record.write_text(json.dumps(older))
+    file.write_bytes(whole)
+    assert open_index(tmp_path / "index").texts.equals(open_index(folder).texts)
+
+
+def test_parts_of_two_collections_do_not_make_one(
+    model: SparseEncoder, documents: list[Document], folder: Path, tmp_path: Path
+) -> None:
+    build(model, [document._replace(id=f"other{document.id}") for document in documents], tmp_path / "other")
+    for name in ("postings", "bm25"):
+        shutil.copytree(folder, tmp_path / name)
+        shutil.rmtree(tmp_path / name / name)
+        shutil.copytree(tmp_path / "other" / name, tmp_path / name / name)
+        with pytest.raises(VectorsError, match="its parts are not of the same documents"):
+            open_index(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["settings.json", "progress.json", "texts.arrow"])
+def test_a_pipe_is_not_waited_for(folder: Path, tmp_path: Path, name: str) -> None:
+    shutil.copytree(folder, tmp_path / "index")
+    (tmp_path / "index" / name).unlink()
+    os.mkfifo(tmp_path / "index" / name)
+    with pytest.raises((VectorsError, OSError), match=r"not a regular file|there is no index here"):
+        open_index(tmp_path / "index")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_changed_model_is_refused(
+    backbones: dict[str, Path], documents: list[Document], tmp_path: Path, dtype: DType
+) -> None:
+    shutil.copytree(backbones["bert"], tmp_path / "model")
+    encoder = TextEncoder(load(tmp_path / "model", device="cpu"), dtype=dtype)
+    build_collection(encoder, documents, tmp_path / "index", model=str(tmp_path / "model"), source="list")
+    stream.encode_stream(encoder, documents, tmp_path / "vectors", model=str(tmp_path / "model"))
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text("".join(json.dumps({"_id": d.id, "text": d.text}) + "\n" for d in documents))
+    index(tmp_path / "vectors", corpus, tmp_path / "stored")
+    found = search(tmp_path / "index", QUERIES, 3)
+    changed = load_file(tmp_path / "model" / "model.safetensors")
+    next(iter(changed.values())).add_(1)
+    save_file(changed, tmp_path / "model" / "model.safetensors", {"format": "pt"})
+    for name in ("index", "stored"):
+        with pytest.raises(VectorsError, match=f"{name}: the weights of .*model have changed .* allow_changed_model"):
+            search(tmp_path / name, QUERIES, 3)
+        assert len(search(tmp_path / name, QUERIES, 3, allow_changed_model=True)) == len(found)
+        opened = open_index(tmp_path / name, allow_changed_model=True)
+        assert search(opened, QUERIES, 3).collection is opened
+
+
+def test_an_engine_is_chosen_by_name(
+    model: SparseEncoder, documents: list[Document], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Another(ExactIndex):
+        about = About("another", exact=True)
+
+    named = [("another", Another), ("bm25", BM25Index), ("exact", ExactIndex)]
+    monkeypatch.setattr("vocable.search.index.engines", lambda: iter(named))
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text("".join(json.dumps({"_id": d.id, "text": d.text}) + "\n" for d in documents))
+    made = index(model, corpus, tmp_path / "made", engine="another")
+    stream.encode_stream(TextEncoder(model), documents, tmp_path / "vectors", model="toy")
+    for opened in (made, index(tmp_path / "vectors", corpus, tmp_path / "stored", engine="another")):
+        assert type(opened.postings) is Another
+        assert opened.postings.meta is not None
+    with pytest.raises(ArgumentError, match=r"was made with other settings \(engine\)"):
+        index(model, corpus, tmp_path / "made")
+    for name in ("bm25", "nobody"):
+        with pytest.raises(ArgumentError, match=f"engine must be one of another, exact, not '{name}'"):
+            index(model, corpus, tmp_path / "no", engine=name)

@@ -12,8 +12,9 @@ from scipy.sparse import csr_array, random_array
 
 from vocable.errors import ArgumentError, VectorsError
 from vocable.search import exact_kernels as kernels
-from vocable.search.exact import ExactIndex, rescore
+from vocable.search.exact import ExactIndex, rescore, strings_from_arrays, strings_to_arrays
 from vocable.search.ranking import Ranking
+from vocable.storage import Ids, save_arrays
 from vocable.vectors import VectorsMeta, prune
 
 # Few distinct weights, exact in float32, so that equal scores are common.
@@ -245,3 +246,80 @@ def test_the_vectors_come_back_as_they_were_given(ids):
         np.array([[0.0, 1.0, 0.5], [2.0, 0.0, 0.0], [0.0, 0.0, 0.0], [1.0, 3.0, 0.0]], dtype=np.float32)
     )
     np.testing.assert_array_equal(ExactIndex(vectors, ids=ids).get().toarray(), vectors.toarray())
+
+
+@pytest.mark.parametrize("verify", [True, False])
+@pytest.mark.parametrize(
+    ("name", "place", "value", "message"),
+    [
+        ("documents", 0, 10**6, r"documents\.npy: a document is none"),
+        ("documents", 0, -5, r"documents\.npy: a document is none"),
+        ("documents", slice(0, 2), 0, r"documents\.npy: .* do not rise"),
+        ("weights", 3, np.nan, r"weights\.npy: a weight is not a positive number"),
+        ("weights", 3, np.inf, r"weights\.npy: a weight"),
+        ("weights", -1, -1, r"weights\.npy: a weight"),
+        ("weights", -1, 0, r"weights\.npy: a weight"),
+        ("starts", 3, 10**9, r"starts\.npy: .* do not rise"),
+        ("starts", slice(3, 5), [2**63 - 1, -2], r"starts\.npy: .* do not rise"),
+        ("starts", 0, 1, r"starts\.npy: .* do not rise"),
+        ("starts", -1, 10**9, "do not fit together"),
+        ("order", slice(None), 0, r"order\.npy: the ids are not in this order"),
+        ("order", 0, 10**6, r"order\.npy: a row is none of those"),
+        ("order", 0, -1, r"order\.npy: a row is none of those"),
+        ("order", slice(None), np.arange(40), r"order\.npy: the ids are not in this order"),
+        ("ids_bytes", slice(None), 255, r"ids_bytes\.npy: not text in UTF-8"),
+        ("ids_bytes", slice(None), 48, r"order\.npy: .* one is there twice"),
+        ("ids_offsets", 1, 10**9, r"ids_offsets\.npy: does not fit"),
+        ("ids_offsets", 1, -7, r"ids_offsets\.npy: does not fit"),
+    ],
+)
+def test_no_index_leads_out_of_its_arrays(
+    tmp_path: Path, name: str, place: int | slice, value: object, message: str, verify: bool
+) -> None:
+    documents = csr_array(random_vectors(40, 30, 0.3, 13))
+    index = ExactIndex(documents, [f"{row:02}" for row in range(40, 0, -1)], META)
+    arrays = {key: np.array(array) for key, array in index.arrays().items()}
+    arrays[name][place] = value
+    save_arrays(tmp_path / "index", "exact", arrays, index.header())
+    with pytest.raises(VectorsError, match=f"index.*{message}"):
+        ExactIndex.load(tmp_path / "index", verify=verify)
+
+
+def test_arrays_of_another_type_and_shapes_that_are_none_are_refused(tmp_path: Path) -> None:
+    index = ExactIndex(csr_array(np.ones((2, 3))), ["b", "a"])
+    for name, array in index.arrays().items():
+        for other in (array.astype(np.float64), array.reshape(1, -1)):
+            with pytest.raises(VectorsError, match=rf"folder/{name}\.npy: .* expected one row of"):
+                ExactIndex.from_arrays(index.arrays() | {name: other}, index.header(), "folder")
+    for shape in ([10**9, 3], [2, 2], [-1, 3], [2.0, 3], ["2", 3], [True, 3]):
+        with pytest.raises(VectorsError, match=r"folder: .*do not fit together"):
+            ExactIndex.from_arrays(index.arrays(), index.header() | {"shape": shape}, "folder")
+    arrays = {name: array for name, array in index.arrays().items() if not name.startswith("ids")}
+    with pytest.raises(VectorsError, match="do not fit together"):  # without ids there is no order
+        ExactIndex.from_arrays(arrays, index.header(), "folder")
+
+
+def test_a_matrix_that_leads_out_of_itself_is_refused() -> None:
+    good = csr_array(np.ones((2, 3), dtype=np.float32))
+    bad = csr_array(np.ones((1, 3), dtype=np.float32))
+    bad.indices[2] = 10**6
+    with pytest.raises(VectorsError, match=r"the queries: not a matrix of \(1, 3\)"):
+        ExactIndex(good).search(bad)
+    with pytest.raises(VectorsError, match="the documents: not a matrix"):
+        ExactIndex(bad)
+
+
+@pytest.mark.parametrize("strings", [[], [""], ["a", "", "héé", "日本"]])
+def test_strings_as_arrays(strings: list[str]) -> None:
+    arrays = strings_to_arrays("s", Ids(strings))
+    assert strings_from_arrays("s", arrays) == strings
+    sliced = strings_to_arrays("s", Ids(["x", *strings, "y"])[1:-1])
+    assert sliced["s_bytes"].tobytes() == "".join(strings).encode()
+    assert strings_from_arrays("s", sliced) == strings
+
+
+def test_strings_that_do_not_fit_are_refused() -> None:
+    arrays = strings_to_arrays("s", Ids(["ab", "c"]))
+    arrays["s_offsets"] = np.array([0, 2, 4])
+    with pytest.raises(VectorsError, match=r"s_offsets\.npy: does not fit"):
+        strings_from_arrays("s", arrays)

@@ -117,8 +117,9 @@ class Search(Command):
             raise ArgumentError("--wacky marks the terms that --explain shows: give both")
         if self.run is not None:
             imported("vocable.storage:check_file")(self.run)
-        opened = imported("vocable.search.collection:open_index")(self.index)
         settings = super().arguments()
+        changed = settings.pop("allow_changed_model")
+        opened = imported("vocable.search.collection:open_index")(self.index, allow_changed_model=changed)
         for name in ("index", "query", "queries", "wacky_share"):
             del settings[name]
         if self.wacky is not None or self.wacky_share is not None:

@@ -33,15 +33,14 @@ from vocable.encoder.roles import Role
 from vocable.encoder.terms import fingerprint, terms
 from vocable.errors import ArgumentError, VectorsError
 from vocable.progress import progress
-from vocable.storage import ANOTHER, finish, finished, read_record, replacing, resumable, write_record
+from vocable.storage import ANOTHER, finish, finished, read_record, regular, replacing, resumable, write_record
 from vocable.storage import fingerprint as inputs_fingerprint
 from vocable.tables import counted
-from vocable.vectors import VectorsMeta, write_vectors
+from vocable.vectors import PROGRESS, VectorsMeta, write_vectors
 
 logger = logging.getLogger(__name__)
 
 PART_SIZE = 2048  # texts in a part: what a kill can lose
-PROGRESS = "progress.json"
 
 TEXT_SCHEMA = pa.schema([("id", pa.string()), ("title", pa.large_string()), ("text", pa.large_string())])
 
@@ -56,6 +55,7 @@ class StreamProgress:
     empty: int = 0  # texts without a single active term
     seconds: float = 0.0  # spent on encoding and writing
     last_id: str = ""
+    texts_crc32: int | None = None  # of the files of texts, one after the other
 
 
 class EncodedCorpus(NamedTuple):
@@ -231,8 +231,9 @@ def encode_stream(
             write_vectors(work / f"{name}.parquet", [document.id for document in part], vectors, meta)
             if keep_texts:
                 columns = {field: [getattr(document, field) for document in part] for field in TEXT_SCHEMA.names}
-                with replacing(work / f"{name}.arrow") as file, ipc.new_file(file, TEXT_SCHEMA) as writer:
-                    writer.write_table(pa.table(columns, schema=TEXT_SCHEMA))
+                write_texts(work / f"{name}.arrow", [pa.table(columns, schema=TEXT_SCHEMA)])
+                if not done.parts or done.texts_crc32 is not None:  # an older version began without
+                    done.texts_crc32 = file_checksum(work / f"{name}.arrow", done.texts_crc32 or 0)
             done.parts += 1
             done.texts += len(part)
             done.truncated += encoder.truncated - truncated
@@ -268,10 +269,26 @@ def read_progress(folder: str | Path) -> StreamProgress:
     return read_record(path, StreamProgress) if path.exists() else StreamProgress()
 
 
-def checksum(model: nn.Module) -> str:
-    """Return eight hexadecimal digits that change when a model is trained further under the same name."""
+def write_texts(path: Path, tables: Iterable[pa.Table]) -> None:
+    """Write tables of id, title and text as one Arrow file, whole or not at all."""
+    with replacing(path) as file, ipc.new_file(file, TEXT_SCHEMA) as writer:
+        for table in tables:
+            writer.write_table(table)
+
+
+def file_checksum(path: Path, before: int = 0) -> int:
+    """Return the CRC-32 of a file, or of it after files whose checksum was `before`."""
+    with pa.memory_map(str(regular(path))) as file:
+        return zlib.crc32(file.read_buffer(), before)
+
+
+def checksum(model: nn.Module, dtype: torch.dtype | None = None) -> str:
+    """Return eight hexadecimal digits that change when a model is trained further under the same name.
+
+    With `dtype` they are those of the model in that number type.
+    """
     total = 0
     for parameter in model.parameters():
-        content = parameter.detach().cpu().contiguous().view(-1).view(torch.uint8)
+        content = parameter.detach().to(dtype=dtype).cpu().contiguous().view(-1).view(torch.uint8)
         total = zlib.crc32(content.numpy().data, total)
     return f"{total:08x}"

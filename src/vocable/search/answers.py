@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection as Container
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from scipy.sparse import csr_array
@@ -126,6 +126,7 @@ def search(
     min_weight: float = 0.0,
     mass: float | None = None,
     run: str | os.PathLike[str] | None = None,
+    allow_changed_model: bool = False,
 ) -> Answers:
     """Search an index.
 
@@ -141,14 +142,17 @@ def search(
         min_weight: drop terms lighter than this.
         mass: keep the fewest terms that have this share of a query's weight.
         run: a file for the hits as a TREC run.
+        allow_changed_model: search even if the model's weights are not those that made the index.
 
     Raises:
         ArgumentError: an argument out of its range, or a hybrid search without a lexical index.
-        VectorsError: there is no index, it is damaged, or its model now has another vocabulary.
+        VectorsError: there is no index, it is damaged, or its model has changed.
         ModelError: its model cannot be loaded.
     """
     check_texts(queries, "queries")
     collection = index if isinstance(index, Collection) else open_index(index)
+    if allow_changed_model and not collection.allow_changed_model:
+        collection = replace(collection, allow_changed_model=True)
     records = tuple(
         query if isinstance(query, Query) else Query(str(number), str(query))
         for number, query in enumerate(queries, start=1)

@@ -18,10 +18,10 @@ import Stemmer
 from scipy.sparse import csc_array, csr_array
 
 from vocable.errors import ArgumentError, VectorsError, check_texts
-from vocable.search.exact import ExactIndex
+from vocable.search.exact import ExactIndex, strings_from_arrays, strings_to_arrays
 from vocable.search.index import About
 from vocable.search.ranking import Ranking
-from vocable.storage import Ids, strings_from_arrays, strings_to_arrays
+from vocable.storage import Ids
 from vocable.vectors import as_vectors, prune
 
 
@@ -33,7 +33,7 @@ class BM25Index(ExactIndex):
     ['b', 'a']
     """
 
-    about = About("bm25", exact=True)
+    about = About("bm25", exact=True, of_texts=True)
 
     def __init__(
         self,
@@ -108,12 +108,13 @@ class BM25Index(ExactIndex):
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray], header: dict[str, Any], place: str) -> Self:
         """As `ExactIndex.from_arrays`."""
-        if "terms_offsets" not in arrays or "terms_bytes" not in arrays or not isinstance(header.get("settings"), dict):
-            raise VectorsError(f"{place}: the index is not complete")
-        index = super().from_arrays(arrays, header, place)
-        index.settings = header["settings"]
-        index._stemmer = _stemmer(index.settings.get("stemmer"))
-        index.vocabulary = {term: position for position, term in enumerate(strings_from_arrays("terms", arrays))}
+        index, settings = super().from_arrays(arrays, header, place), header.get("settings")
+        words = ("stemmer", "stopwords")
+        if not isinstance(settings, dict) or any(type(settings.get(word)) not in (str, type(None)) for word in words):
+            raise VectorsError(f"{place}: the index does not say how it makes words of texts")
+        index.settings, index._stemmer = settings, _stemmer(settings.get("stemmer"))
+        terms = strings_from_arrays("terms", arrays, place)
+        index.vocabulary = {term: position for position, term in enumerate(terms)}
         if index.shape[1] != len(index.vocabulary):
             raise VectorsError(f"{place}: the index is damaged: its vocabulary does not fit its postings")
         return index

@@ -14,7 +14,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.ipc as ipc
+import torch
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
@@ -29,23 +30,25 @@ from vocable.data import BadLines, Document, read_corpus
 from vocable.encoder.encode import DType, TextEncoder
 from vocable.encoder.load import load
 from vocable.encoder.stream import (
-    PROGRESS,
     TEXT_SCHEMA,
     EncodedCorpus,
     StreamProgress,
+    checksum,
     describe,
     encode_stream,
+    file_checksum,
     model_name,
     read_progress,
     stream_settings,
+    write_texts,
 )
 from vocable.errors import ArgumentError, VectorsError, check_texts
 from vocable.progress import track
 from vocable.search.bm25 import BM25Index
-from vocable.search.exact import ExactIndex
-from vocable.search.index import Index, load_index
+from vocable.search.index import Index, load_index, vector_engine
 from vocable.search.ranking import Ranking, weighted
 from vocable.storage import (
+    ANOTHER,
     SETTINGS,
     Ids,
     fingerprint,
@@ -53,11 +56,11 @@ from vocable.storage import (
     finished,
     partial_of,
     read_record,
-    replacing,
+    regular,
     resumable,
     write_record,
 )
-from vocable.vectors import Sources, StoredVectors, holds_vectors, prune, read_vectors
+from vocable.vectors import PROGRESS, Sources, StoredVectors, holds_vectors, prune, read_vectors
 
 FUSED_DEPTH = 100  # hits that each side of a hybrid search gives at least
 
@@ -76,6 +79,8 @@ class Collection:
     texts: pa.Table
     bm25: BM25Index | None
     built: EncodedCorpus
+    weights: str = ""  # the checksum of the model's, in the type that it encoded in; "" where it is not known
+    allow_changed_model: bool = False
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -96,8 +101,13 @@ class Collection:
 
     @cached_property
     def loaded_model(self) -> SparseEncoder:
-        """The model that made the collection, loaded when it is first needed."""
-        return load(self.model)
+        """The model that made the collection, loaded when it is first needed; `VectorsError` if it has changed."""
+        model = load(self.model)
+        found = (checksum(model, kind) for kind in (None, torch.float32, torch.bfloat16))
+        if self.weights and not self.allow_changed_model and self.weights not in found:
+            what = f"the weights of {self.model} have changed since it was made"
+            raise VectorsError(f"{self.folder}: {what}: index again, or say allow_changed_model")
+        return model
 
     def query_encoder(
         self,
@@ -150,6 +160,7 @@ def index(
     output: str | PathLike[str],
     *,
     bm25: bool = False,
+    engine: str = "exact",
     top_k: int | None = None,
     min_weight: float = 0.0,
     mass: float | None = None,
@@ -165,6 +176,7 @@ def index(
         corpus: source of the documents; `vocable.data` lists the kinds.
         output: the folder; there only when it is whole. One made by the same call is opened.
         bm25: also build the lexical index, for hybrid search.
+        engine: what searches the vectors: a module of `vocable.search`, as exact.
         top_k: keep only so many terms per text, the heaviest. As in `vocable.prune`.
         min_weight: drop terms lighter than this.
         mass: keep the fewest terms that have this share of a text's weight.
@@ -179,18 +191,19 @@ def index(
         VectorsError: stored vectors are not those of the corpus, or damaged.
     """
     bad, source = BadLines(skip_bad), fspath(corpus)
+    vector_engine(engine)
     documents = read_corpus(source, bad=bad)
     limits: dict[str, Any] = {"top_k": top_k, "min_weight": min_weight, "mass": mass}
     if not isinstance(model, SparseEncoder) and holds_vectors(model):
         if max_length is not None:
             raise ArgumentError("max_length is for encoding: these vectors are encoded already")
-        _index_stored(model, documents, Path(output), source=source, bm25=bm25, limits=limits)
+        _index_stored(model, documents, Path(output), limits, {"source": source} | _parts(bm25, engine))
         return open_index(output, bad)
     if not isinstance(model, SparseEncoder | str | PathLike):
         raise VectorsError(f"{', '.join(map(str, model))}: not all of these are stored vectors")
     loaded = model if isinstance(model, SparseEncoder) else load(fspath(model))
     encoder = TextEncoder(loaded, "document", dtype=dtype, max_length=max_length, **limits)
-    build_collection(encoder, documents, output, model=model_name(model), source=source, bm25=bm25)
+    build_collection(encoder, documents, output, model=model_name(model), source=source, bm25=bm25, engine=engine)
     collection = open_index(output, bad)
     collection.__dict__["loaded_model"] = loaded
     return collection
@@ -204,41 +217,53 @@ def build_collection(
     model: str,
     source: str = "",
     bm25: bool = False,
+    engine: str = "exact",
 ) -> StreamProgress:
     """Encode `documents` and make them searchable in `folder`; a killed call goes on when it is repeated.
 
-    Arguments and errors are those of `encode_stream`; `bm25` also builds the lexical index, for hybrid search.
+    Arguments and errors are those of `encode_stream`; `bm25` and `engine` are those of `index`.
     """
     folder = Path(folder)
-    settings = stream_settings(encoder, describe(encoder, model), source, keep_texts=True) | {"bm25": bm25}
+    settings = stream_settings(encoder, describe(encoder, model), source, keep_texts=True) | _parts(bm25, engine)
     if finished(folder, settings):
         return read_progress(folder)
     with resumable(folder, settings) as work:
         encoded = work / "encoded"
         done = encode_stream(encoder, documents, encoded, model=model, source=source, keep_texts=True, title="index")
+        parts = sorted(encoded.glob("part-*.arrow"))
         if not done.texts:
             shutil.rmtree(work)
             raise ArgumentError(f"{source or 'the corpus'} has no documents")
-        texts = map(_read_texts, sorted(encoded.glob("part-*.arrow")))
-        finish(work, folder, _complete(work / "whole", texts, read_vectors(encoded), done, bm25))
+        if done.texts_crc32 not in (None, reduce(lambda before, part: file_checksum(part, before), parts, 0)):
+            raise VectorsError(f"{encoded}: the texts are damaged (a checksum differs): {ANOTHER}")
+        finish(work, folder, _complete(work / "whole", map(_read_texts, parts), read_vectors(encoded), done, settings))
     return done
 
 
+def _parts(bm25: bool, engine: str) -> dict[str, Any]:
+    """The settings that name the indexes; those of before there was a choice of engines have none."""
+    return {"bm25": bm25} | ({} if engine == "exact" else {"engine": engine})
+
+
 def _index_stored(
-    sources: Any, documents: Iterable[Document], folder: Path, *, source: str, bm25: bool, limits: dict[str, Any]
+    sources: Any, documents: Iterable[Document], folder: Path, limits: dict[str, Any], given: dict[str, Any]
 ) -> None:
-    """Make stored vectors searchable, in the order of the documents that they are of."""
+    """Make stored vectors searchable, in the order of the documents that they are of; `given` are further settings."""
     places = [sources] if isinstance(sources, str | PathLike) else list(sources)
     stored = read_vectors(places)
     if stored.meta.role != "document":
         raise ArgumentError(f"{places[0]}: vectors of queries cannot be indexed: encode the corpus with role document")
-    settings = asdict(stored.meta) | limits | {"source": source, "bm25": bm25, "inputs": fingerprint(*places)}
-    if finished(folder, settings):
+    records = [Path(place, SETTINGS) for place in places if Path(place, SETTINGS).exists()]
+    weights = {str(read_record(path, dict[str, Any]).get("weights") or "") for path in records}
+    made = {"weights": weights.pop()} if len(weights) == 1 else {}
+    settings = asdict(stored.meta) | limits | given | {"inputs": fingerprint(*places)} | made
+    source = given["source"]
+    if finished(folder, settings, upgrade=lambda before: made | before):
         return
     rows = {identifier: row for row, identifier in enumerate(stored.ids)}
     order: list[int] = []
     columns: dict[str, list[str]] = {name: [] for name in TEXT_SCHEMA.names}
-    with resumable(folder, settings) as work:
+    with resumable(folder, settings, upgrade=lambda before: made | before) as work:
         for document in track(documents, "index"):
             if document.id not in rows:
                 raise VectorsError(f"{source}: the document {document.id!r} has no vector in {places[0]}")
@@ -250,18 +275,19 @@ def _index_stored(
         matrix = prune(stored.matrix[order], **limits)
         done = StreamProgress(parts=1, texts=len(order), empty=int((np.diff(matrix.indptr) == 0).sum()))
         texts, vectors = pa.table(columns, schema=TEXT_SCHEMA), StoredVectors(Ids(columns["id"]), matrix, stored.meta)
-        finish(work, folder, _complete(work / "whole", [texts], vectors, done, bm25))
+        finish(work, folder, _complete(work / "whole", [texts], vectors, done, settings))
 
 
-def _complete(whole: Path, texts: Iterable[pa.Table], vectors: StoredVectors, done: StreamProgress, bm25: bool) -> Path:
+def _complete(
+    whole: Path, texts: Iterable[pa.Table], vectors: StoredVectors, done: StreamProgress, settings: dict[str, Any]
+) -> Path:
     """Write all parts of a collection to the folder `whole`, which a killed call may have begun."""
     shutil.rmtree(whole, ignore_errors=True)
     whole.mkdir()
-    with replacing(whole / "texts.arrow") as file, ipc.new_file(file, TEXT_SCHEMA) as writer:
-        for table in texts:
-            writer.write_table(table)
-    ExactIndex(vectors.matrix, vectors.ids, vectors.meta).save(whole / "postings")
-    if bm25:
+    write_texts(whole / "texts.arrow", texts)
+    done.texts_crc32 = file_checksum(whole / "texts.arrow")
+    vector_engine(settings.get("engine", "exact"))(vectors.matrix, vectors.ids, vectors.meta).save(whole / "postings")
+    if settings["bm25"]:
         rows = _read_texts(whole / "texts.arrow")
         full = [Document(**row).full for row in rows.to_pylist()]
         BM25Index(full, rows.column("id").to_pylist()).save(whole / "bm25")
@@ -269,8 +295,12 @@ def _complete(whole: Path, texts: Iterable[pa.Table], vectors: StoredVectors, do
     return whole
 
 
-def open_index(source: str | PathLike[str], bad: BadLines | None = None) -> Collection:
+def open_index(
+    source: str | PathLike[str], bad: BadLines | None = None, *, allow_changed_model: bool = False
+) -> Collection:
     """Open what `index` made, memory-mapped; `bad` counts the lines that were left out when it was made.
+
+    `allow_changed_model` lets a model search whose weights have changed since.
 
     Raises:
         VectorsError: there is no collection, or it is damaged.
@@ -280,22 +310,35 @@ def open_index(source: str | PathLike[str], bad: BadLines | None = None) -> Coll
         unfinished = folder.name and partial_of(folder).exists()
         hint = "it is unfinished: repeat the command that began it" if unfinished else "make one with vocable index"
         raise VectorsError(f"{folder}: there is no index here ({hint})")
-    settings = read_record(folder / SETTINGS, dict[str, Any])
+    settings, done = read_record(folder / SETTINGS, dict[str, Any]), read_progress(folder)
     try:
         model, corpus, lexical = str(settings["model"]), str(settings["source"]), bool(settings["bm25"])
-        texts = _read_texts(folder / "texts.arrow")
-    except (KeyError, TypeError, OSError, pa.ArrowException) as error:
-        raise VectorsError(f"{folder}: the index is damaged: {error}") from error
+        weights = str(settings.get("weights") or "")
+    except KeyError as error:
+        raise VectorsError(f"{folder / SETTINGS}: the index is damaged: no {error}") from error
+    texts = _read_texts(folder / "texts.arrow", done.texts_crc32)
     postings = load_index(folder / "postings")
     bm25 = BM25Index.load(folder / "bm25") if lexical else None
-    if len(postings) != len(texts):
-        raise VectorsError(f"{folder}: the index is damaged: {len(postings)} vectors for {len(texts)} texts")
-    done, length = read_progress(folder), postings.meta.max_length if postings.meta else 0
+    ids = Ids(texts.column("id").cast(pa.large_string()).combine_chunks())
+    if not len(postings) == len(texts) == done.texts or ids != postings.ids or (bm25 and ids != bm25.ids):
+        counts = f"{len(postings)} vectors, {len(texts)} texts and {done.texts} counted"
+        raise VectorsError(f"{folder}: the index is damaged: its parts are not of the same documents ({counts})")
+    length = postings.meta.max_length if postings.meta else 0
     left_out = (0, "") if bad is None else (bad.count, bad.first or "")
     built = EncodedCorpus(done.texts, done.seconds, done.truncated, done.empty, length or None, *left_out)
-    return Collection(folder, model, corpus, postings, texts, bm25, built)
+    return Collection(folder, model, corpus, postings, texts, bm25, built, weights, allow_changed_model)
 
 
-def _read_texts(path: Path) -> pa.Table:
-    with pa.memory_map(str(path)) as source:
-        return ipc.open_file(source).read_all()
+def _read_texts(path: Path, expected: int | None = None) -> pa.Table:
+    """The texts in a file, which is compared with its checksum before anything in it is believed."""
+    try:
+        if expected is not None and file_checksum(path) != expected:
+            raise VectorsError(f"{path}: the index is damaged (its checksum differs)")
+        with pa.memory_map(str(regular(path))) as source:
+            table = ipc.open_file(source).read_all()
+        table.validate(full=True)
+    except (OSError, pa.ArrowException) as error:
+        raise VectorsError(f"{path}: the index is damaged: {error}") from error
+    if not table.schema.equals(TEXT_SCHEMA) or any(column.null_count for column in table.columns):
+        raise VectorsError(f"{path}: the index is damaged: expected the columns {', '.join(TEXT_SCHEMA.names)}")
+    return table

@@ -13,9 +13,11 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from scipy.sparse import csc_array, csr_array
 
@@ -23,8 +25,18 @@ from vocable.errors import ArgumentError, VectorsError
 from vocable.search import exact_kernels as kernels
 from vocable.search.index import About, Index
 from vocable.search.ranking import Ranking, best
-from vocable.storage import Ids, load_arrays, save_arrays, strings_from_arrays, strings_to_arrays
-from vocable.vectors import VectorsMeta, as_vectors
+from vocable.storage import Ids, StrPath, load_arrays, save_arrays
+from vocable.vectors import VectorsMeta, as_vectors, wrong_entries
+
+WRONG = (  # in an index: first what `wrong_entries` finds
+    "",
+    "documents.npy: a document is none of those that there are",
+    "documents.npy: the documents of a posting list do not rise",
+    "weights.npy: a weight is not a positive number",
+    "starts.npy: the starts of the posting lists do not rise from 0",
+    "order.npy: a row is none of those that there are",
+    "order.npy: the ids are not in this order, or one is there twice",
+)
 
 
 class ExactIndex(Index):
@@ -132,8 +144,8 @@ class ExactIndex(Index):
     def load(cls, folder: str | os.PathLike[str], *, verify: bool = True) -> Self:
         """The index in `folder`, memory-mapped: search reads only the postings of the queries' terms.
 
-        `verify` first reads all of it once to compare checksums; leave it out for a large index on a disk that you
-        trust. Raises `VectorsError` if the folder is not an index, or is damaged or cut short.
+        `verify` also compares checksums; without it the index is still read once, so that no postings, whoever made
+        them, lead out of their arrays. Raises `VectorsError` if the folder is not an index, or is damaged or cut short.
         """
         return cls.from_arrays(*load_arrays(folder, cls.about.engine, verify=verify), str(folder))
 
@@ -151,19 +163,28 @@ class ExactIndex(Index):
         """The index that `arrays` and `header` describe; raises `VectorsError`, naming `place`, if they do not fit."""
         index = cls.__new__(cls)
         try:
-            index.shape = n, v = (int(header["shape"][0]), int(header["shape"][1]))
-            starts, documents = _frozen(arrays["starts"], np.int64), _frozen(arrays["documents"], np.int32)
-            weights, index._order = _frozen(arrays["weights"], np.float32), _frozen(arrays["order"], np.int32)
-            index._postings = starts, documents, weights
+            n, v = header["shape"]
             meta = header["meta"]
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise VectorsError(f"{place}: the index is not complete: {error!r}") from error
-        index.ids = strings_from_arrays("ids", arrays) if "ids_offsets" in arrays else None
+        starts = _frozen(typed(arrays, "starts", np.int64, place), np.int64)
+        documents, order = (_frozen(typed(arrays, name, np.int32, place), np.int32) for name in ("documents", "order"))
+        weights = _frozen(typed(arrays, "weights", np.float32, place), np.float32)
+        index.ids = strings_from_arrays("ids", arrays, place) if "ids_offsets" in arrays else None
         index.meta = None if meta is None else VectorsMeta.from_dict(meta, place)
-        fits = len(starts) == v + 1 and starts[0] == 0 and (np.diff(starts) >= 0).all()
-        fits = fits and starts[-1] == len(documents) == len(weights)
-        if not fits or len(index._order) not in (0, n) or (index.ids is not None and len(index.ids) != n):
+        index.shape, index._order, index._postings = (n, v), order, (starts, documents, weights)
+        fits = type(n) is type(v) is int and 0 <= n <= np.iinfo(np.int32).max and len(starts) == v + 1 > 0
+        fits = fits and starts[-1] == len(documents) == len(weights) and len(order) in (0, n if index.ids else 0)
+        if not fits or (index.ids is not None and len(index.ids) != n):
             raise VectorsError(f"{place}: the index is damaged: its parts do not fit together")
+        wrong = 0 if starts[0] == 0 and (starts[1:] >= starts[:-1]).all() else 4  # a difference might overflow
+        wrong = wrong or wrong_entries((weights, documents, starts), n)
+        if not wrong and len(order) and not 0 <= order.min() <= order.max() < n:
+            wrong = 5
+        if not wrong and index.ids is not None and not _rising(index.ids.array, order):
+            wrong = 6
+        if wrong:
+            raise VectorsError(f"{Path(place, WRONG[wrong])} (the index is damaged)")
         return index
 
 
@@ -232,6 +253,12 @@ def _order_of(ids: Ids, n: int) -> np.ndarray:
     return rows[:0] if np.array_equal(rows, np.arange(n)) else rows
 
 
+def _rising(ids: pa.LargeStringArray, order: np.ndarray) -> bool:
+    """Whether each id comes after the one before it, taken in this order if there is one."""
+    ordered = ids.take(pa.array(order)) if len(order) else ids
+    return pc.all(pc.less(ordered[:-1], ordered[1:])).as_py() is not False
+
+
 def _frozen(array: np.ndarray, kind: type[np.generic]) -> np.ndarray:
     """A contiguous, read-only view: one type of array, so that each kernel is compiled once, memory-mapped or not."""
     view = np.ascontiguousarray(array, dtype=kind).view()
@@ -254,3 +281,40 @@ def _in_threads(work: Callable[[slice, kernels.Sparse], None], queries: kernels.
     parts = [slice(start, min(start + step, count)) for start in range(0, count, step)]
     with ThreadPoolExecutor(workers) as pool:
         list(pool.map(work, parts, [(starts[part.start : part.stop + 1], terms, weights) for part in parts]))
+
+
+def strings_to_arrays(name: str, strings: Ids) -> dict[str, np.ndarray]:
+    """The two arrays, `NAME_offsets` int64 [n + 1] and `NAME_bytes` uint8, that hold the n strings as UTF-8."""
+    array = pa.concat_arrays([strings.array])  # a slice of a larger array starts at an offset; a copy starts at 0
+    _, offsets, data = array.buffers()
+    ends = np.frombuffer(offsets, dtype=np.int64)[array.offset : array.offset + len(array) + 1]
+    content = np.frombuffer(data, dtype=np.uint8) if data is not None else np.empty(0, dtype=np.uint8)
+    return {f"{name}_offsets": ends - ends[0], f"{name}_bytes": content[ends[0] : ends[-1]]}
+
+
+def strings_from_arrays(name: str, arrays: dict[str, np.ndarray], place: StrPath = "") -> Ids:
+    """The strings that `strings_to_arrays` took apart, without a copy; `VectorsError` names the files in `place`."""
+    offsets = typed(arrays, f"{name}_offsets", np.int64, place)
+    content = typed(arrays, f"{name}_bytes", np.uint8, place)
+    file = Path(place, f"{name}_offsets.npy")
+    if len(offsets) == 0 or offsets[0] != 0 or offsets[-1] != len(content) or (offsets[1:] < offsets[:-1]).any():
+        raise VectorsError(f"{file}: does not fit {name}_bytes.npy")
+    buffers = pa.py_buffer(np.ascontiguousarray(offsets)), pa.py_buffer(np.ascontiguousarray(content))
+    strings = pa.LargeStringArray.from_buffers(len(offsets) - 1, *buffers)
+    try:
+        strings.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise VectorsError(f"{file.with_stem(f'{name}_bytes')}: not text in UTF-8: {error}") from error
+    return Ids(strings)
+
+
+def typed(arrays: dict[str, np.ndarray], name: str, kind: type[np.generic], place: StrPath = "") -> np.ndarray:
+    """The array of this name, of one dimension and this type; `VectorsError` names its file in `place`."""
+    array = arrays.get(name)
+    if array is None:
+        raise VectorsError(f"{place}: the index is not complete: {name} is missing")
+    if array.dtype != kind or array.ndim != 1:
+        raise VectorsError(
+            f"{Path(place, name)}.npy: {array.dtype} {array.shape}, expected one row of {np.dtype(kind)}"
+        )
+    return array

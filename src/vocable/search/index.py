@@ -1,8 +1,9 @@
 """The protocol of a searchable index, and how an index on disk finds its engine.
 
 An engine is one module of `vocable.search`, named as the engine, with a class that implements `Index` and stands there
-as `ENGINE`. The folder of an index says its engine as `kind`; an index that lives in a server is named by an address
-whose scheme begins with the engine, as `qdrant+http://host:6333/name`.
+as `ENGINE`. It is made of (vectors, ids, meta) and has a class method `load(folder, verify)`. The folder of an index
+says its engine as `kind`; an index that lives in a server is named by an address whose scheme begins with the engine,
+as `qdrant+http://host:6333/name`.
 
 Letters: n documents, m of them, q queries, v output vocabulary, k results.
 """
@@ -38,6 +39,7 @@ class About:
     durable: bool = False  # what `commit` returned from outlasts a loss of power
     filters: bool = False  # a search can be limited to some documents
     mutable: bool = False  # documents can be added and deleted
+    of_texts: bool = False  # it is made of texts, in place of vectors
 
 
 @runtime_checkable
@@ -84,6 +86,9 @@ class Index(Protocol):
         """Make what was added and deleted visible and, where the engine is durable, lasting."""
         return
 
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the index as a folder, whole or not at all."""
+
     def close(self) -> None:
         """Give back what the index holds: connections, files, memory."""
         return
@@ -97,9 +102,17 @@ def engines() -> Iterator[tuple[str, Any]]:
             yield module.name, engine
 
 
+def vector_engine(name: str) -> Any:
+    """The class of the engine of this name, which makes an index of vectors; `ArgumentError` if there is none."""
+    choices = {known: engine for known, engine in engines() if not engine.about.of_texts}
+    if name not in choices:
+        raise ArgumentError(f"engine must be one of {', '.join(choices)}, not {name!r}")
+    return choices[name]
+
+
 def vector_index(vectors: csr_array, ids: Sequence[str] | None = None) -> Index:
     """Index `vectors` [n, v] exactly, in memory; `ids` are the documents' names by row."""
-    index: Index = import_module("vocable.search.exact").ENGINE(vectors, ids)
+    index: Index = vector_engine("exact")(vectors, ids)
     return index
 
 
