@@ -39,6 +39,11 @@ def load(sources, tmp_path, *, draws=120, batch_size=4, seed=0, scored=False, **
     return load_examples(sources, settings, **options)
 
 
+def test_a_batch_beyond_the_examples_is_refused(places, tmp_path):
+    with pytest.raises(RecipeError, match=r"training\.batch_size: a batch takes 9 different examples"):
+        load([places("few", 8)], tmp_path, batch_size=9)
+
+
 @pytest.mark.parametrize(("exponent", "shares"), [(1.0, [96, 24]), (0.0, [60, 60]), (0.5, [80, 40])])
 def test_sources_are_drawn_by_a_power_of_their_size(places, tmp_path, exponent, shares):
     examples = load([places("large", 80), places("small", 20)], tmp_path, size_exponent=exponent)

@@ -74,6 +74,11 @@ def test_a_wrong_key_is_named_with_its_path(recipe_file, override, message):
     assert str(error.value) == message.format(file=recipe_file)
 
 
+def test_an_unknown_measure_is_refused(recipe_file):
+    with pytest.raises(RecipeError, match=r"evaluation\.measures: .*'x@y'"):
+        read_recipe(recipe_file, ["evaluation={dataset: d, measures: [x@y]}"])
+
+
 def test_a_wrong_key_of_the_file_is_named_with_its_line(recipe_file):
     recipe_file.write_text(SMALLEST.replace("steps", "stepz"), encoding="utf-8")
     with pytest.raises(RecipeError) as error:
