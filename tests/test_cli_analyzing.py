@@ -133,9 +133,15 @@ def test_a_grid_searches_one_encoding_in_many_ways(
         (["prune", "v", "-o", "o", "--wacky", "s"], "--wacky needs --wackiest N and --texts SOURCE"),
         (["prune", "v", "-o", "o", "--mass", "2"], "Invalid value for '--mass'"),
         (["evaluate", "m", "--dataset", "d", "--figure", "f.svg"], "--figure goes with --grid"),
-        (["evaluate", "m", "--dataset", "d", "--grid", "", "--hybrid"], "--grid goes with models, and without"),
+        (
+            ["evaluate", "m", "--dataset", "d", "--grid", "rescore=5", "--hybrid"],
+            "--grid goes with models, and without",
+        ),
         (["evaluate", "m", "--dataset", "d", "--grid", "k=1"], "--grid: unknown name in 'k=1'"),
-        (["evaluate", "m", "--dataset", "d", "--grid", "", "--figure", "f.gif"], "a figure's name ends in"),
+        (
+            ["evaluate", "m", "--dataset", "d", "--grid", "rescore=5", "--figure", "f.gif"],
+            "a figure's name ends in",
+        ),
     ],
 )
 def test_a_mistake_is_one_line(

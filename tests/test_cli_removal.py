@@ -78,7 +78,7 @@ def test_a_report_is_whole(capsys: pytest.CaptureFixture[str], model: str, datas
     assert page.count("<table") == 5
     assert "data:image/svg+xml;base64," in page
     table = done(capsys, "removal", model, dataset, dataset, "-o", report, *OPTIONS)
-    assert max(map(len, table.splitlines())) <= 80
+    assert max(len(line) for line in table.splitlines() if str(report) not in line) <= 80
     results = json.loads((report / "results.json").read_bytes())["datasets"]
     assert results[0] == results[1]
     whole = results[0]["full"]["RR@10"]
@@ -120,7 +120,7 @@ def test_a_repeated_command_goes_on(
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (["--thresholds", "0"], "thresholds must be numbers of terms of at least 1"),
+        (["--thresholds", "0"], "--thresholds must be at least 1"),
         (["--thresholds", "ten"], "Invalid value for '--thresholds': numbers with commas between"),
         (["--draws", "1"], "draws must be at least 2"),
         (["-m", "nDGC@10"], "unknown measure 'nDGC@10'"),

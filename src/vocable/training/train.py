@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from sentence_transformers import SparseEncoder
@@ -22,7 +22,7 @@ from sentence_transformers.sparse_encoder.model_card import SparseEncoderModelCa
 from transformers.trainer_callback import PrinterCallback
 
 from vocable.adapt.statistics import RULES
-from vocable.encoder.encode import TextEncoder, length_read
+from vocable.encoder.encode import TextEncoder
 from vocable.encoder.fuse import every_pooling_allowed, splade_modules
 from vocable.encoder.load import load
 from vocable.encoder.roles import Role, static_embedding
@@ -150,12 +150,6 @@ def _carry_out(recipe: Recipe, output: Path, resume: bool) -> SparseEncoder:
 def _fine_tune(model: SparseEncoder, recipe: Recipe, work: Path) -> None:
     """Train the model in place, from the last checkpoint in `work` on; the first process leaves it in work/model."""
     settings = recipe.training
-    for role in get_args(Role):
-        if (key := f"{role}_length") in settings.model_fields_set:
-            try:
-                length_read(model, role, getattr(settings, key))
-            except ArgumentError as error:
-                raise RecipeError(f"training.{key}: {error}") from error
     with processes.first_alone():
         data = load_training_data(recipe, model, work / "examples")
     set_dropout(model, settings.dropout)
