@@ -134,12 +134,12 @@ def test_a_grid_searches_one_encoding_in_many_ways(
         (["prune", "v", "-o", "o", "--mass", "2"], "Invalid value for '--mass'"),
         (["evaluate", "m", "--dataset", "d", "--figure", "f.svg"], "--figure goes with --grid"),
         (
-            ["evaluate", "m", "--dataset", "d", "--grid", "rescore=5", "--hybrid"],
+            ["evaluate", "m", "--dataset", "d", "--grid", "rescore=99", "--hybrid"],
             "--grid goes with models, and without",
         ),
         (["evaluate", "m", "--dataset", "d", "--grid", "k=1"], "--grid: unknown name in 'k=1'"),
         (
-            ["evaluate", "m", "--dataset", "d", "--grid", "rescore=5", "--figure", "f.gif"],
+            ["evaluate", "m", "--dataset", "d", "--grid", "rescore=99", "--figure", "f.gif"],
             "a figure's name ends in",
         ),
     ],
