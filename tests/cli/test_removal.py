@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.command_line import done, refused, write_beir
+from tests.cli.command_line import done, refused, write_beir
 from vocable.analysis.removal import Ablation, remove_wackiest
 from vocable.analysis.wackiness import read_scores
 from vocable.cli import main

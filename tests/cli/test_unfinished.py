@@ -10,7 +10,7 @@ import pytest
 import yaml
 from transformers import AutoTokenizer
 
-from tests.command_line import done, refused
+from tests.cli.command_line import done, refused
 
 pytestmark = pytest.mark.usefixtures("quiet_libraries")
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.by_parts import load_checkpoint, rescale, save_checkpoint
-from tests.command_line import done, refused
+from tests.cli.command_line import done, refused
 from vocable.adapt.inspection import inspect
 from vocable.adapt.rescale import choose_factor
 from vocable.adapt.statistics import probe_texts

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.by_parts import load_checkpoint
-from tests.command_line import done, refused, write_beir
+from tests.cli.command_line import done, refused, write_beir
 from vocable.analysis.distributions import logit_statistics, postings, term_weights
 from vocable.data import Document
 from vocable.encoder.encode import TextEncoder

@@ -15,7 +15,7 @@ import pytest
 from scipy.stats import ttest_rel
 from transformers import AutoModelForMaskedLM
 
-from tests.command_line import done, refused, write_beir
+from tests.cli.command_line import done, refused, write_beir
 from vocable.cli import main
 from vocable.encoder.load import load
 from vocable.encoder.stream import encode

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from huggingface_hub import ModelCard
 
-from tests.command_line import done, refused
+from tests.cli.command_line import done, refused
 from vocable.analysis.wackiness import read_scores
 from vocable.cli import main
 from vocable.encoder.load import load
