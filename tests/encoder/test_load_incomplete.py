@@ -19,6 +19,7 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoToke
 
 from tests.by_parts import load_checkpoint
 from vocable.encoder.load import load, load_target, save_model
+from vocable.encoder.roles import inference_free
 from vocable.errors import ModelError
 from vocable.training.teachers import load_scoring_model
 
@@ -65,6 +66,22 @@ def test_missing_weights_of_a_saved_sparse_encoder_are_named(backbones: dict[str
     with pytest.raises(ModelError, match=rf"broken: weights are missing: {lost}$"):
         load(without(tmp_path / "saved", tmp_path / "broken", lost))
     load(tmp_path / "saved")
+
+
+@pytest.mark.parametrize("lost", ["modules.json", "1_SpladePooling/config.json"])
+def test_a_model_does_not_lose_its_pooling_with_a_file(backbones: dict[str, Path], tmp_path: Path, lost: str) -> None:
+    load(backbones["bert"], pooling="sum", device="cpu").save_pretrained(str(tmp_path / "saved"))
+    (tmp_path / "saved" / lost).unlink()
+    with pytest.raises(ModelError, match=rf"saved: {lost} is missing"):
+        load(tmp_path / "saved")
+
+
+def test_the_pooling_of_routed_documents_does_not_get_lost(backbones: dict[str, Path], tmp_path: Path) -> None:
+    model = inference_free(load(backbones["bert"], device="cpu"), ["A text.", "Another."])
+    model.save_pretrained(str(tmp_path / "saved"))
+    (tmp_path / "saved" / "document_1_SpladePooling" / "config.json").unlink()
+    with pytest.raises(ModelError, match=r"saved: document_1_SpladePooling/config.json is missing"):
+        load(tmp_path / "saved")
 
 
 def test_a_shard_without_one_of_its_tensors_is_noticed(backbones: dict[str, Path], tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ from vocable.storage import replacing_folder
 logger = logging.getLogger(__name__)
 
 BUILT_IN = "vocable-mini"
+MODULES, SAVED_AS = "modules.json", "config_sentence_transformers.json"  # of a model that was saved as a whole
 SHOWN = 3  # weights that a message names
 READ = {".json", ".jsonl", ".safetensors", ".txt", ".model"}  # files of a model that the host libraries open
 LARGEST = {"num_hidden_layers": 1000, "hidden_size": 1 << 20, "intermediate_size": 1 << 22, "vocab_size": 1 << 25}
@@ -341,22 +342,35 @@ def _open(place: str, device: str | None, trust_remote_code: bool) -> SparseEnco
     """Open the stock model of a place; its transformer is ours where an output vocabulary lies beside it."""
     dtype, trust = {"dtype": "float32"}, {"trust_remote_code": trust_remote_code}
     own_terms = load_file_path(place, TERMS) is not None
-    if load_file_path(place, "modules.json") is None:
+    saved = load_file_path(place, SAVED_AS) is not None or any(Path(place).glob("*_SpladePooling"))
+    if not saved and load_file_path(place, MODULES) is None:
         module = OutputVocabularyTransformer if own_terms else Transformer
         transformer = module(
             place, transformer_task="fill-mask", model_kwargs=dtype | trust, processor_kwargs=trust, config_kwargs=trust
         )
         return SparseEncoder(modules=[transformer, SpladePooling("max")], device=device)
-    saved_as, kind = load_file_path(place, "config_sentence_transformers.json"), "SentenceTransformer"
+    saved_as, kind = load_file_path(place, SAVED_AS), "SentenceTransformer"
     if saved_as is not None:
         kind = json.loads(Path(saved_as).read_text(encoding="utf-8")).get("model_type", kind)
     if kind != "SparseEncoder":  # which would quietly turn it into something else
         raise ModelError(f"{place} is a {kind}, not a sparse encoder: {NEW_HEAD}")
+    folders = [module["path"] for module in json.loads(_saved_file(place, MODULES).read_text(encoding="utf-8"))]
+    if (routes := load_file_path(place, Router.config_file_name)) is not None:
+        folders += json.loads(Path(routes).read_text(encoding="utf-8"))["types"]
+    for folder in filter(None, folders):
+        _saved_file(place, f"{folder}/config.json")  # of none the host library makes a module with default settings
     if not own_terms:
         return SparseEncoder(place, device=device, model_kwargs=dtype, **trust)
     # The host library would import the class by its name, and to do so it would have to trust any other code, too.
     classes = {fullname(OutputVocabularyTransformer): OutputVocabularyTransformer}
     return SparseEncoder._load_with_module_classes(place, classes, device=device, model_kwargs=dtype, **trust)
+
+
+def _saved_file(place: str, file: str) -> Path:
+    """A file that every saved sparse encoder has."""
+    if (found := load_file_path(place, file)) is None:
+        raise ModelError(f"{place}: {file} is missing: save or copy the model again, with all of its files")
+    return Path(found)
 
 
 def _check_hub(name: str) -> None:
