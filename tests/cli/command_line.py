@@ -1,9 +1,6 @@
-"""The command line as tests call it, and a collection for it."""
+"""The command line as tests call it."""
 
 from __future__ import annotations
-
-import json
-from pathlib import Path
 
 import pytest
 
@@ -29,14 +26,3 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     assert captured.out == ""
     [line] = [line for line in captured.err.splitlines() if "\r" not in line]
     return line
-
-
-def write_beir(folder: Path, texts: list[str], queries: int, *, titles: bool = False) -> None:
-    """A BEIR folder of `texts`; query i is the beginning of text 5 i, the one document that is relevant to it."""
-    title = {i: {"title": f"chapter {i}"} if titles else {} for i in range(len(texts))}
-    corpus = [{"_id": f"d{i}", **title[i], "text": text} for i, text in enumerate(texts)]
-    asked = [{"_id": f"q{i}", "text": " ".join(texts[5 * i].split()[:4])} for i in range(queries)]
-    for name, rows in (("corpus", corpus), ("queries", asked)):
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    judged = "".join(f"q{i}\td{5 * i}\t1\n" for i in range(queries))
-    (folder / "qrels.tsv").write_text(f"query-id\tcorpus-id\tscore\n{judged}", encoding="utf-8")

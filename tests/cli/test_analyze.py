@@ -1,61 +1,39 @@
-"""logits, postings, prune and evaluate --grid on toy models: what they print, and what they leave behind."""
+"""The commands that analyze: logits, term-weights, postings, removal, and prune by the scores of a removal."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.by_parts import load_checkpoint
-from tests.cli.command_line import done, refused, write_beir
+from tests.cli.command_line import done, refused
 from vocable.analysis.distributions import logit_statistics, postings, term_weights
-from vocable.data import Document
-from vocable.encoder.encode import TextEncoder
+from vocable.analysis.removal import Ablation, remove_wackiest
+from vocable.analysis.wackiness import read_scores
+from vocable.cli import main
 from vocable.encoder.load import load
-from vocable.encoder.stream import encode_stream
+from vocable.encoder.roles import Role
+from vocable.encoder.terms import input_terms, remove_expansions
+from vocable.evaluation import load_dataset
+from vocable.evaluation.retrieval import encode_dataset
+from vocable.evaluation.wackiness import ranked
 from vocable.vectors import prune, read_vectors
 
-pytestmark = pytest.mark.usefixtures("quiet_libraries")
 
-
-@pytest.fixture(scope="module")
-def model(backbones: dict[str, Path]) -> str:
-    return str(backbones["bert"])
-
-
-@pytest.fixture(scope="module")
-def texts(tmp_path_factory: pytest.TempPathFactory, toy_texts: list[str]) -> Path:
-    path = tmp_path_factory.mktemp("texts") / "texts.txt"
-    path.write_text("".join(f"{text}\n" for text in sorted(set(toy_texts))[:30]), encoding="utf-8")
-    return path
-
-
-@pytest.fixture(scope="module")
-def vectors(model: str, texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("encoded") / "vectors"
-    documents = [Document(str(i), text) for i, text in enumerate(texts.read_text(encoding="utf-8").splitlines())]
-    encode_stream(TextEncoder(load(model, device="cpu"), dtype="float32"), documents, folder, model=model)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def dataset(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("beir")
-    write_beir(folder, texts.read_text(encoding="utf-8").splitlines(), 6)
-    return f"beir:{folder}"
-
-
-def test_logits_of_a_model(capsys: pytest.CaptureFixture[str], model: str, texts: Path) -> None:
+def test_logits_of_a_model(capsys: pytest.CaptureFixture[str], model: str, corpus: Path) -> None:
     printed = json.loads(
-        done(capsys, "logits", model, texts, "--top-k", "2,5", "--limit", 20, "--clusters", 3, "--json")
+        done(capsys, "logits", model, corpus, "--top-k", "2,5", "--limit", 20, "--clusters", 3, "--json")
     )
     clusters = printed.pop("clusters")
-    lines = texts.read_text(encoding="utf-8").splitlines()[:20]
+    lines = corpus.read_text(encoding="utf-8").splitlines()[:20]
     assert printed == logit_statistics(*load_checkpoint(model), lines, top_k=[2, 5]).to_json()
     assert (clusters["texts"], clusters["clusters"]) == (20, 3)
-    table = done(capsys, "logits", model, texts, "--top-k", "2")
-    for name in ("30 texts", "logit-score-std", "doc-score-avg@2", "doc-score-std@all", "non-neg-terms-avg"):
+    table = done(capsys, "logits", model, corpus, "--top-k", "2")
+    for name in ("logit-score-std", "doc-score-avg@2", "doc-score-std@all", "non-neg-terms-avg"):
         assert name in table
 
 
@@ -76,81 +54,164 @@ def test_postings_of_vectors(capsys: pytest.CaptureFixture[str], model: str, vec
     assert max(map(len, table.splitlines())) <= 80
 
 
-def test_prune_writes_smaller_vectors(capsys: pytest.CaptureFixture[str], vectors: Path, tmp_path: Path) -> None:
-    out, whole = tmp_path / "small", read_vectors(vectors)
-    said = done(capsys, "prune", vectors, "-o", out, "--top-k", 5, "--mass", 0.5)
-    small = read_vectors(out)
-    assert abs(small.matrix - prune(whole.matrix, 5, mass=0.5)).max() == 0
+OPTIONS = ["--thresholds", "5,2", "--draws", 3, "-m", "RR@10", "-m", "R@5", "--dtype", "float32"]
+
+
+@pytest.fixture(scope="module")
+def report(model: str, dataset: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A removal from queries with scores of its own."""
+    output = tmp_path_factory.mktemp("report") / "removed"
+    arguments = ["removal", model, dataset, dataset, "-o", output, *OPTIONS, "--json"]
+    assert main([str(argument) for argument in arguments]) == 0
+    return output
+
+
+@pytest.mark.parametrize("role", ["query", "document"])
+def test_figures_are_those_of_the_functions(
+    capsys: pytest.CaptureFixture[str], model: str, dataset: str, report: Path, tmp_path: Path, role: Role
+) -> None:
+    scores, output = report / "scores.parquet", tmp_path / role
+    printed = done(
+        capsys, "removal", model, dataset, "--scores", scores, "-o", output, *OPTIONS, "--role", role, "--json"
+    )
+    found = json.loads(printed)
+    encoder = load(model)
+    encoded = encode_dataset(encoder, load_dataset(dataset), dtype="float32")
+    judged = encoded.dataset
+    texts = [q.text for q in judged.queries] if role == "query" else [d.full for d in judged.documents]
+    ablation = Ablation(encoded, input_terms(encoder, texts), ["RR@10", "R@5"], role=role)
+    expected = remove_wackiest(ablation, ranked(*read_scores(scores)[:2]), [2, 5], draws=3)
+    assert found["datasets"] == json.loads(json.dumps([asdict(expected)]))
+    assert [point["threshold"] for point in found["datasets"][0]["points"]] == [2, 5]
+    assert role == "document" or expected.points[1].wacky.terms == 5
+    assert found["settings"]["role"] == role
+
+
+def test_a_removal_is_whole(capsys: pytest.CaptureFixture[str], model: str, dataset: str, report: Path) -> None:
+    names = {path.name for path in report.iterdir()}
+    files = {"removal.md", "removal.png", "removal.svg"}
+    assert names == files | {"index.html", "results.json", "scores.parquet", "settings.json"}
+    assert not report.with_name("removed.partial").exists()
+    page = (report / "index.html").read_text(encoding="utf-8")
+    assert page.count("<table") == 5
+    assert "data:image/svg+xml;base64," in page
+    table = done(capsys, "removal", model, dataset, dataset, "-o", report, *OPTIONS)
+    assert max(len(line) for line in table.splitlines() if str(report) not in line) <= 80
+    results = json.loads((report / "results.json").read_bytes())["datasets"]
+    assert results[0] == results[1]
+    whole = results[0]["full"]["RR@10"]
+    assert f"| 0 | 0 | 0.0% | 0.0% | {whole:.4f} |" in (report / "removal.md").read_text(encoding="utf-8")
+    assert f"{whole:.4f}" in table
+
+
+def test_a_repeated_command_goes_on(
+    capsys: pytest.CaptureFixture[str],
+    model: str,
+    dataset: str,
+    report: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    output, searches = tmp_path / "removed", 0
+    search = Ablation.without
+
+    def stopped(ablation: Ablation, terms: np.ndarray) -> object:
+        nonlocal searches
+        searches += 1
+        if searches == 6:
+            raise KeyboardInterrupt
+        return search(ablation, terms)
+
+    monkeypatch.setattr(Ablation, "without", stopped)
+    arguments = ["removal", model, dataset, dataset, "-o", str(output), *map(str, OPTIONS)]
+    assert main(arguments) == 130
+    assert not output.exists()
+    line = refused(capsys, *arguments, "--seed", 1)
+    assert "was made with other settings (seed)" in line
+    searches = 100
+    done(capsys, *arguments)
+    assert searches == 111  # two datasets, two thresholds, four searches, five done before
+    both = [json.loads((folder / "results.json").read_bytes()) for folder in (report, output)]
+    assert both[0] == both[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (["--thresholds", "0"], "--thresholds must be at least 1"),
+        (["--thresholds", "ten"], "Invalid value for '--thresholds': numbers with commas between"),
+        (["--draws", "1"], "draws must be at least 2"),
+        (["-m", "nDGC@10"], "unknown measure 'nDGC@10'"),
+        (["--scores", "none.parquet"], "none.parquet: no such file"),
+        (["beir:nowhere"], "nowhere"),
+    ],
+)
+def test_impossible_removals_are_one_line(
+    capsys: pytest.CaptureFixture[str],
+    model: str,
+    dataset: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: list[str],
+    line: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert line in refused(capsys, "removal", model, dataset, "-o", "out", *options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_scores_of_another_vocabulary_are_refused(
+    capsys: pytest.CaptureFixture[str], backbones: dict[str, Path], dataset: str, report: Path, tmp_path: Path
+) -> None:
+    arguments = [
+        "removal",
+        backbones["roberta"],
+        dataset,
+        "-o",
+        tmp_path / "out",
+        "--scores",
+        report / "scores.parquet",
+    ]
+    assert "another vocabulary" in refused(capsys, *arguments)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("role", ["query", "document"])
+def test_prune_removes_wacky_expansions(
+    capsys: pytest.CaptureFixture[str], model: str, dataset: str, report: Path, tmp_path: Path, role: str
+) -> None:
+    vectors, out, scores = tmp_path / "vectors", tmp_path / "small", report / "scores.parquet"
+    done(capsys, "encode", model, dataset, "-o", vectors, "--role", role, "--shard", "2/3", "--dtype", "float32")
+    wacky = ["--wacky", scores, "--wackiest", 9, "--texts", dataset]
+    said = done(capsys, "prune", vectors, "-o", out, *wacky, "--mass", 0.9)
+    judged, whole, small = load_dataset(dataset), read_vectors(vectors), read_vectors(out)
+    texts = {query.id: query.text for query in judged.queries} | {one.id: one.full for one in judged.documents}
+    own = input_terms(load(model), [texts[name] for name in whole.ids])
+    expected = remove_expansions(prune(whole.matrix, mass=0.9), own, ranked(*read_scores(scores)[:2])[:9])
+    np.testing.assert_array_equal(small.matrix.toarray(), expected.toarray())
+    assert 0 < small.matrix.nnz < prune(whole.matrix, mass=0.9).nnz
     assert (small.ids, small.meta) == (whole.ids, whole.meta)
     assert said == f"{small.matrix.nnz:,} of {whole.matrix.nnz:,} postings kept\nwritten: {out}\n"
 
 
-def test_encode_and_search_take_a_share_of_the_weight(
-    capsys: pytest.CaptureFixture[str], model: str, dataset: str, tmp_path: Path
-) -> None:
-    index = tmp_path / "index"
-    done(capsys, "index", model, dataset, "-o", index, "--mass", 0.4, "--dtype", "float32")
-    measured = json.loads(done(capsys, "postings", index, "--json"))[0]
-    done(capsys, "encode", model, dataset, "-o", tmp_path / "encoded", "--mass", 0.4, "--dtype", "float32")
-    assert json.loads(done(capsys, "postings", tmp_path / "encoded", "--json"))[0] == measured
-    whole = json.loads(done(capsys, "search", index, "the old fox", "-k", 30, "--json"))
-    one = json.loads(done(capsys, "search", index, "the old fox", "-k", 30, "--top-k", 1, "--explain", "--json"))
-    assert len(one["hits"]) <= len(whole["hits"])
-    assert all(len(hit["explanation"]["matches"]) == 1 for hit in one["hits"])
-
-
-def test_a_grid_searches_one_encoding_in_many_ways(
-    capsys: pytest.CaptureFixture[str], model: str, dataset: str, tmp_path: Path
-) -> None:
-    grid = ["--grid", "query_top_k=0,3 document_top_k=0,5", "--grid", "minimum_match=0.5", "--dtype", "float32"]
-    figure, output = tmp_path / "figure.svg", tmp_path / "grid.json"
-    options = ["evaluate", model, "--dataset", dataset, *grid, "--bm25"]
-    points = json.loads(done(capsys, *options, "--figure", figure, "-o", output, "--json"))
-    assert [point["setting"] and point["setting"]["query_top_k"] for point in points] == [0, 0, 3, 3, 0, None]
-    assert points[2]["cost"]["query_terms"] == 3
-    assert points[1]["cost"]["flops"] < points[0]["cost"]["flops"] == points[4]["cost"]["flops"]
-    plain = json.loads(done(capsys, *options[:4], "--dtype", "float32", "-m", "RR@10", "-m", "R@10", "--json"))
-    assert points[0]["values"] == plain["systems"][0]["values"]
-    assert all(
-        text in figure.read_text(encoding="utf-8") for text in ("FLOPS", "RR@10", "labels: qk/dk", "minimum_match=0.5")
-    )
-    assert "query_top_k=3" in done(capsys, "compare", output, "--markdown")
-    table = done(capsys, *options)
-    assert max(map(len, table.splitlines())) <= 80
-    assert "matched" in table
-
-
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        (["term-weights", "v", "--top-k", "x"], "Invalid value for '--top-k': numbers with commas between, as 10,100"),
-        (["postings", "none"], "none: no such file"),
-        (["prune", "v", "-o", "o"], "give --top-k, --min-weight, --mass or --wacky"),
-        (
-            ["prune", "v", "-o", "o", "--top-k", "3", "--wackiest", "3"],
-            "--wackiest, --texts and --model go with --wacky",
-        ),
-        (["prune", "v", "-o", "o", "--wacky", "s"], "--wacky needs --wackiest N and --texts SOURCE"),
-        (["prune", "v", "-o", "o", "--mass", "2"], "Invalid value for '--mass'"),
-        (["evaluate", "m", "--dataset", "d", "--figure", "f.svg"], "--figure goes with --grid"),
-        (
-            ["evaluate", "m", "--dataset", "d", "--grid", "rescore=99", "--hybrid"],
-            "--grid goes with models, and without",
-        ),
-        (["evaluate", "m", "--dataset", "d", "--grid", "k=1"], "--grid: unknown name in 'k=1'"),
-        (
-            ["evaluate", "m", "--dataset", "d", "--grid", "rescore=99", "--figure", "f.gif"],
-            "a figure's name ends in",
-        ),
-    ],
-)
-def test_a_mistake_is_one_line(
+def test_prune_by_wackiness_refuses_what_does_not_fit(
     capsys: pytest.CaptureFixture[str],
+    backbones: dict[str, Path],
+    model: str,
+    dataset: str,
+    report: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: list[str],
-    line: str,
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert line in refused(capsys, *arguments)
-    assert not list(tmp_path.iterdir())
+    vectors, others = tmp_path / "vectors", tmp_path / "others.txt"
+    done(capsys, "encode", model, dataset, "-o", vectors)
+    others.write_text("The old fox\n", encoding="utf-8")
+    command = ["prune", vectors, "-o", tmp_path / "small", "--wacky", report / "scores.parquet", "--wackiest", 9]
+    line = refused(capsys, *command, "--texts", others)
+    assert "others.txt: has no text 'd0', or not in the order of the vectors" in line
+    line = refused(capsys, *command, "--texts", dataset, "--model", backbones["roberta"])
+    assert "the vectors are of another vocabulary" in line
+    foreign = tmp_path / "foreign"
+    done(capsys, "encode", backbones["roberta"], dataset, "-o", foreign)
+    command[1] = foreign
+    assert "another vocabulary" in refused(capsys, *command, "--texts", dataset)
+    assert not list(tmp_path.glob("small*"))

@@ -1,10 +1,8 @@
-"""Every verb of the command line on toy models: what it prints, and what it leaves behind."""
+"""The commands that search: what encode, index, search, explain, evaluate, compare and prune print and leave behind."""
 
 from __future__ import annotations
 
 import json
-import shutil
-from dataclasses import replace
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
@@ -13,44 +11,28 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 from scipy.stats import ttest_rel
-from transformers import AutoModelForMaskedLM
 
-from tests.cli.command_line import done, refused, write_beir
+from tests.cli.command_line import done, refused
 from vocable.cli import main
 from vocable.encoder.load import load
 from vocable.encoder.stream import encode
 from vocable.evaluation import evaluate_run, evaluate_system
-from vocable.search.explain import Explanation, MatchedTerm, explain_texts
-from vocable.vectors import read_vectors
-
-pytestmark = pytest.mark.usefixtures("quiet_libraries")
+from vocable.search.explain import Explanation, explain_texts
+from vocable.vectors import prune, read_vectors
 
 NARROW = 80  # columns
 
 
 @pytest.fixture(scope="module")
-def model(backbones: dict[str, Path]) -> str:
-    return str(backbones["bert"])
-
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory, toy_texts: list[str]) -> Path:
-    """A BEIR folder: 30 documents, 6 queries that are beginnings of documents."""
-    folder = tmp_path_factory.mktemp("beir")
-    write_beir(folder, sorted(set(toy_texts))[:30], 6, titles=True)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def index(model: str, dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+def index(model: str, dataset: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     output = tmp_path_factory.mktemp("indexes") / "toy"
-    arguments = ["index", model, f"beir:{dataset}", "-o", str(output), "--bm25", "--dtype", "float32"]
+    arguments = ["index", model, dataset, "-o", str(output), "--bm25", "--dtype", "float32"]
     assert main(arguments) == 0
     return str(output)
 
 
-def test_encode(capsys: pytest.CaptureFixture[str], model: str, dataset: Path, tmp_path: Path) -> None:
-    place, output = dataset / "corpus.jsonl", tmp_path / "vectors"
+def test_encode(capsys: pytest.CaptureFixture[str], model: str, beir: Path, tmp_path: Path) -> None:
+    place, output = beir / "corpus.jsonl", tmp_path / "vectors"
     options = ["--dtype", "float32", "--top-k", 7, "--max-length", 6]
     text = done(capsys, "encode", model, place, "-o", output, *options)
     assert text.startswith("30 texts, ")
@@ -65,9 +47,9 @@ def test_encode(capsys: pytest.CaptureFixture[str], model: str, dataset: Path, t
 
 
 def test_values_that_cannot_be_written_are_shown(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, model: str, dataset: Path, tmp_path: Path
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, model: str, dataset: str, tmp_path: Path
 ) -> None:
-    command = ["evaluate", model, "--dataset", f"beir:{dataset}", "-m", "RR@10", "-o"]
+    command = ["evaluate", model, "--dataset", dataset, "-m", "RR@10", "-o"]
     for output in (".", tmp_path, tmp_path / "no" / "values.json"):
         refused(capsys, *command, output)  # before the work: nothing is shown
     capsys.readouterr()
@@ -102,16 +84,16 @@ def test_bad_lines_are_reported(capsys: pytest.CaptureFixture[str], model: str, 
 
 
 def test_the_same_command_again_changes_nothing(
-    capsys: pytest.CaptureFixture[str], model: str, dataset: Path, index: str
+    capsys: pytest.CaptureFixture[str], model: str, dataset: str, index: str
 ) -> None:
-    again = ["index", model, f"beir:{dataset}", "-o", index, "--dtype", "float32"]
+    again = ["index", model, dataset, "-o", index, "--dtype", "float32"]
     assert done(capsys, *again, "--bm25").startswith(f"{index}: 30 texts, ")
     line = f"vocable: {index} was made with other settings (bm25): name another output, or remove it"
     assert refused(capsys, *again) == line
 
 
-def test_search(capsys: pytest.CaptureFixture[str], index: str, model: str, dataset: Path) -> None:
-    rows = [json.loads(line) for line in (dataset / "corpus.jsonl").read_text(encoding="utf-8").splitlines()]
+def test_search(capsys: pytest.CaptureFixture[str], index: str, model: str, beir: Path) -> None:
+    rows = [json.loads(line) for line in (beir / "corpus.jsonl").read_text(encoding="utf-8").splitlines()]
     query = "the old fox reads"
     encoder = load(model)
     documents = encode(encoder, [f"{row['title']} {row['text']}" for row in rows], dtype="float32")
@@ -137,17 +119,8 @@ def test_search_explains(capsys: pytest.CaptureFixture[str], index: str) -> None
         assert sum(match["share"] for match in matches) == pytest.approx(1)
 
 
-def test_terms_of_the_text_stand_apart_from_expansions() -> None:
-    rows = [("fox", 0.6, True, True), ("hound", 0.3, True, False), ("books", 0.1, True, True)]
-    matches = tuple(MatchedTerm(term, 1, share, share, share, *where) for term, share, *where in rows)
-    assert Explanation(1.0, matches).reasons() == ["text: fox 60%, books 10%", "expansion: hound 30%"]
-    assert Explanation(0.0, ()).reasons() == ["no shared term"]
-    wacky = tuple(replace(match, wacky=match.term != "fox") for match in matches[:2])
-    assert Explanation(1.0, wacky).reasons() == ["text: fox 60%", "wacky: hound 30%"]
-
-
 def test_search_many_queries(
-    capsys: pytest.CaptureFixture[str], index: str, dataset: Path, monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], index: str, dataset: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def answers(*arguments: object) -> list[Any]:
         lines = done(capsys, "search", index, *arguments, "--json", "-k", 2).splitlines()
@@ -159,7 +132,7 @@ def test_search_many_queries(
     assert [answer["query"] for answer in from_stdin] == ["old fox", "posting lists"]
     for one, other in zip(from_arguments, from_stdin, strict=True):
         assert [hit["id"] for hit in one["hits"]] == [hit["id"] for hit in other["hits"]]
-    assert [answer["id"] for answer in answers("--queries", f"beir:{dataset}")] == [f"q{i}" for i in range(6)]
+    assert [answer["id"] for answer in answers("--queries", dataset)] == [f"q{i}" for i in range(6)]
     text = done(capsys, "search", index, "old fox", "posting lists", "-k", 1)
     assert [line for line in text.splitlines() if not line.startswith(" ")] == ["old fox", "", "posting lists"]
 
@@ -177,9 +150,9 @@ def test_hybrid_search_and_no_hits(capsys: pytest.CaptureFixture[str], index: st
 
 
 def test_a_run_is_evaluated_as_its_model(
-    capsys: pytest.CaptureFixture[str], index: str, dataset: Path, tmp_path: Path
+    capsys: pytest.CaptureFixture[str], index: str, dataset: str, tmp_path: Path
 ) -> None:
-    run, place = tmp_path / "toy.run", f"beir:{dataset}"
+    run, place = tmp_path / "toy.run", dataset
     assert done(capsys, "search", index, "--queries", place, "--run", run, "-k", 30).startswith("6 queries")
     values = json.loads(done(capsys, "evaluate", run, "--dataset", place, "-m", "RR@10", "--hybrid", "--json"))
     assert [system["name"] for system in values["systems"]] == ["toy", "toy + BM25"]
@@ -212,9 +185,9 @@ def test_explain_of_texts_that_share_nothing(
 
 
 def test_evaluate_side_by_side(
-    capsys: pytest.CaptureFixture[str], model: str, backbones: dict[str, Path], dataset: Path, tmp_path: Path
+    capsys: pytest.CaptureFixture[str], model: str, backbones: dict[str, Path], dataset: str, tmp_path: Path
 ) -> None:
-    systems, place = [model, backbones["distilbert"]], f"beir:{dataset}"
+    systems, place = [model, backbones["distilbert"]], dataset
     result, per_query = tmp_path / "result.json", tmp_path / "queries.tsv"
     common = ["--dataset", place, "-m", "nDCG@10", "-m", "RR@10", "--dtype", "float32"]
     options = ["--bm25", "--hybrid", "-o", result, "--per-query", per_query, "--json"]
@@ -243,8 +216,8 @@ def test_evaluate_side_by_side(
         assert shown in text
 
 
-def test_evaluate_with_feedback(capsys: pytest.CaptureFixture[str], model: str, dataset: Path) -> None:
-    common = [model, "--dataset", f"beir:{dataset}", "-m", "nDCG@10", "--dtype", "float32"]
+def test_evaluate_with_feedback(capsys: pytest.CaptureFixture[str], model: str, dataset: str) -> None:
+    common = [model, "--dataset", dataset, "-m", "nDCG@10", "--dtype", "float32"]
     values = json.loads(done(capsys, "evaluate", *common, "--bm25", "--rm3", "--json"))
     assert [system["name"] for system in values["systems"]] == [Path(model).name, "BM25", "BM25 + RM3"]
     plain, expanded = (system["cost"]["query_terms"] for system in values["systems"][1:])
@@ -255,10 +228,10 @@ def test_evaluate_with_feedback(capsys: pytest.CaptureFixture[str], model: str, 
     assert refused(capsys, "evaluate", *common, "--rm3", "--grid", "query_top_k=5") == message
 
 
-def test_a_table_too_wide_is_printed_in_parts(capsys: pytest.CaptureFixture[str], model: str, dataset: Path) -> None:
+def test_a_table_too_wide_is_printed_in_parts(capsys: pytest.CaptureFixture[str], model: str, dataset: str) -> None:
     measures = ["nDCG@10", "R@1000", "RR@10", "P@5", "AP@100"]
     arguments = [word for measure in measures for word in ("-m", measure)]
-    text = done(capsys, "evaluate", model, "--bm25", "--dataset", f"beir:{dataset}", *arguments)
+    text = done(capsys, "evaluate", model, "--bm25", "--dataset", dataset, *arguments)
     assert max(map(len, text.splitlines())) <= NARROW
     assert all(measure in text for measure in [*measures, "FLOPS", "docs/s"])
     assert text.count("BM25") > 1  # each part names the systems
@@ -273,93 +246,81 @@ def test_what_is_no_evaluation_is_refused(capsys: pytest.CaptureFixture[str], tm
     assert refused(capsys, "compare", path) == "vocable: there are no evaluations to compare"
 
 
-def test_train(capsys: pytest.CaptureFixture[str], model: str, toy_texts: list[str], tmp_path: Path) -> None:
-    texts = sorted(set(toy_texts))[:24]
-    pairs = [{"query": text.split()[0] + f" {i}", "positive": f"{i} {text}"} for i, text in enumerate(texts)]
-    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs), encoding="utf-8")
-    recipe = {"model": model, "data": {"examples": ["pairs.jsonl"]}, "training": {"steps": 2, "batch_size": 8}}
-    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe), encoding="utf-8")
-    command = ["train", tmp_path / "recipe.yaml", "-o", tmp_path / "out", "--set", f"data_folder={tmp_path}"]
-    bad = refused(capsys, *command, "--set", "training.stepps=3")
-    assert bad == f"vocable: {tmp_path}/recipe.yaml: training.stepps: unknown key; did you mean steps?"
-    assert not (tmp_path / "out.partial").exists()
-    assert refused(capsys, *command, "--set", "data.examples=[none.jsonl]").startswith(
-        f"vocable: {tmp_path}/none.jsonl: no such file"
-    )
-    shutil.rmtree(tmp_path / "out.partial", ignore_errors=True)
-    assert json.loads(done(capsys, *command, "--json")) == {"output": str(tmp_path / "out")}
-    assert len((tmp_path / "out" / "log.jsonl").read_text(encoding="utf-8").splitlines()) >= 1
-    assert encode(load(tmp_path / "out"), ["the old fox"]).nnz > 0
-    assert json.loads(done(capsys, *command, "--json")) == {"output": str(tmp_path / "out")}  # nothing left to do
-    assert "out was made with other settings (seed)" in refused(capsys, *command, "--set", "seed=1")
-
-
-def test_train_variants(capsys: pytest.CaptureFixture[str], model: str, dataset: Path, tmp_path: Path) -> None:
-    pairs = [json.dumps({"query": f"the fox {i}", "positive": f"a fox reads {i}"}) for i in range(4)]
-    (tmp_path / "pairs.jsonl").write_text("\n".join(pairs), encoding="utf-8")
-    recipe = {
-        "model": model,
-        "data": {"examples": [str(tmp_path / "pairs.jsonl")]},
-        "training": {"steps": 1, "batch_size": 2},
-        "evaluation": {"dataset": f"beir:{dataset}", "measures": ["nDCG@10"]},
-        "variants": {"a": {"published": {"BEIR": 47.7}}, "b": {"set": {"seed": 1}}, "c": {"set": {"seed": "none"}}},
-    }
-    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe), encoding="utf-8")
-    command = ["train", tmp_path / "recipe.yaml", "-o", tmp_path / "out"]
-    assert refused(capsys, *command, "--variants", "all").startswith(
-        f"vocable: {tmp_path}/recipe.yaml, variant c: seed"
-    )
-    assert refused(capsys, *command, "--variant", "d").endswith("no variant 'd': choose from a, b, c")
-    assert not (tmp_path / "out").exists()
-    table = done(capsys, *command, "--variants", "a, b")
-    assert all(len(line) <= NARROW for line in table.partition("written: ")[0].splitlines())
-    found = json.loads(done(capsys, *command, "--variants", "a,b", "--json"))["runs"]
-    assert list(found) == ["a", "b"]
-    assert set(found["a"]["measured"]) == {"nDCG@10", "FLOPS"}
-    assert f"{found['b']['measured']['nDCG@10']:.4f}" in table
-    assert "47.7" in table
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a", "b", "results.json"]
-
-
-def test_pretrain_and_calibrate(capsys: pytest.CaptureFixture[str], model: str, dataset: Path, tmp_path: Path) -> None:
-    corpus, adapted, calibrated = dataset / "corpus.jsonl", tmp_path / "adapted", tmp_path / "calibrated"
-    command = ["pretrain", model, corpus, corpus, "-o", adapted, "--batch-size", 4, "--max-length", 16]
-    assert done(capsys, *command, "--steps", 2, "--learning-rate", 0.01).startswith("pre-trained for 2 steps")
-    before, after = (AutoModelForMaskedLM.from_pretrained(place).state_dict() for place in (model, adapted))
-    assert before.keys() == after.keys()
-    assert any((before[name] != after[name]).any() for name in before)
-    text = done(capsys, "calibrate", adapted, corpus, "-o", calibrated, "--activation-rate", 0.05, "--json")
-    values = json.loads(text)
-    assert values["rate_after"] == pytest.approx(0.05, abs=0.002)
-    one, other = (
-        AutoModelForMaskedLM.from_pretrained(place).get_output_embeddings() for place in (adapted, calibrated)
-    )
-    np.testing.assert_allclose(
-        (one.bias - other.bias).detach().numpy(), np.full(len(one.bias), values["shift"]), rtol=1e-5, atol=1e-6
-    )
-    again = refused(capsys, "calibrate", adapted, corpus, "-o", calibrated, "--shift", 1)
-    others = f"{calibrated} was made with other settings (activation_rate, shift)"
-    assert again == f"vocable: {others}: name another output, or remove it"
-    assert "\nalready there, made with the same settings: " in done(
-        capsys, "calibrate", adapted, corpus, "-o", calibrated, "--activation-rate", 0.05
-    )
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["adapted", "calibrated"]
-
-
-def test_pretraining_goes_on_only_with_its_own_settings(
-    capsys: pytest.CaptureFixture[str], model: str, dataset: Path, tmp_path: Path
+def test_encode_and_search_take_a_share_of_the_weight(
+    capsys: pytest.CaptureFixture[str], model: str, dataset: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "out.partial").mkdir()
-    (tmp_path / "out.partial" / "settings.json").write_text('{"steps": 9}', encoding="utf-8")
-    line = refused(capsys, "pretrain", model, dataset / "corpus.jsonl", "-o", tmp_path / "out", "--steps", 2)
-    assert line.startswith(f"vocable: {tmp_path}/out.partial was made with other settings (batch_size, ")
+    index = tmp_path / "index"
+    done(capsys, "index", model, dataset, "-o", index, "--mass", 0.4, "--dtype", "float32")
+    measured = json.loads(done(capsys, "postings", index, "--json"))[0]
+    done(capsys, "encode", model, dataset, "-o", tmp_path / "encoded", "--mass", 0.4, "--dtype", "float32")
+    assert json.loads(done(capsys, "postings", tmp_path / "encoded", "--json"))[0] == measured
+    whole = json.loads(done(capsys, "search", index, "the old fox", "-k", 30, "--json"))
+    one = json.loads(done(capsys, "search", index, "the old fox", "-k", 30, "--top-k", 1, "--explain", "--json"))
+    assert len(one["hits"]) <= len(whole["hits"])
+    assert all(len(hit["explanation"]["matches"]) == 1 for hit in one["hits"])
 
 
-def test_demo_is_told_where_to_work(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_prune_writes_smaller_vectors(capsys: pytest.CaptureFixture[str], vectors: Path, tmp_path: Path) -> None:
+    out, whole = tmp_path / "small", read_vectors(vectors)
+    said = done(capsys, "prune", vectors, "-o", out, "--top-k", 5, "--mass", 0.5)
+    small = read_vectors(out)
+    assert abs(small.matrix - prune(whole.matrix, 5, mass=0.5)).max() == 0
+    assert (small.ids, small.meta) == (whole.ids, whole.meta)
+    assert said == f"{small.matrix.nnz:,} of {whole.matrix.nnz:,} postings kept\nwritten: {out}\n"
+
+
+def test_a_grid_searches_one_encoding_in_many_ways(
+    capsys: pytest.CaptureFixture[str], model: str, dataset: str, tmp_path: Path
 ) -> None:
-    told: list[Path] = []
-    monkeypatch.setattr("vocable.demo.demo", lambda output: told.append(output))
-    done(capsys, "demo", "-o", tmp_path)
-    done(capsys, "demo")
-    assert told == [tmp_path, Path("vocable-demo")]
+    grid = ["--grid", "query_top_k=0,3 document_top_k=0,5", "--grid", "minimum_match=0.5", "--dtype", "float32"]
+    figure, output = tmp_path / "figure.svg", tmp_path / "grid.json"
+    options = ["evaluate", model, "--dataset", dataset, *grid, "--bm25"]
+    points = json.loads(done(capsys, *options, "--figure", figure, "-o", output, "--json"))
+    assert [point["setting"] and point["setting"]["query_top_k"] for point in points] == [0, 0, 3, 3, 0, None]
+    assert points[2]["cost"]["query_terms"] == 3
+    assert points[1]["cost"]["flops"] < points[0]["cost"]["flops"] == points[4]["cost"]["flops"]
+    plain = json.loads(done(capsys, *options[:4], "--dtype", "float32", "-m", "RR@10", "-m", "R@10", "--json"))
+    assert points[0]["values"] == plain["systems"][0]["values"]
+    assert all(
+        text in figure.read_text(encoding="utf-8") for text in ("FLOPS", "RR@10", "labels: qk/dk", "minimum_match=0.5")
+    )
+    assert "query_top_k=3" in done(capsys, "compare", output, "--markdown")
+    table = done(capsys, *options)
+    assert max(map(len, table.splitlines())) <= 80
+    assert "matched" in table
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["term-weights", "v", "--top-k", "x"], "Invalid value for '--top-k': numbers with commas between, as 10,100"),
+        (["postings", "none"], "none: no such file"),
+        (["prune", "v", "-o", "o"], "give --top-k, --min-weight, --mass or --wacky"),
+        (
+            ["prune", "v", "-o", "o", "--top-k", "3", "--wackiest", "3"],
+            "--wackiest, --texts and --model go with --wacky",
+        ),
+        (["prune", "v", "-o", "o", "--wacky", "s"], "--wacky needs --wackiest N and --texts SOURCE"),
+        (["prune", "v", "-o", "o", "--mass", "2"], "Invalid value for '--mass'"),
+        (["evaluate", "m", "--dataset", "d", "--figure", "f.svg"], "--figure goes with --grid"),
+        (
+            ["evaluate", "m", "--dataset", "d", "--grid", "rescore=99", "--hybrid"],
+            "--grid goes with models, and without",
+        ),
+        (["evaluate", "m", "--dataset", "d", "--grid", "k=1"], "--grid: unknown name in 'k=1'"),
+        (
+            ["evaluate", "m", "--dataset", "d", "--grid", "rescore=99", "--figure", "f.gif"],
+            "a figure's name ends in",
+        ),
+    ],
+)
+def test_a_mistake_is_one_line(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    line: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert line in refused(capsys, *arguments)
+    assert not list(tmp_path.iterdir())

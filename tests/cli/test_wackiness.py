@@ -1,23 +1,26 @@
-"""wackiness on toy models: what it writes and prints, how it goes on, and what it refuses."""
+"""wackiness: what it writes, prints and refuses, how it goes on, and what explain, search and cards make of it."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from huggingface_hub import ModelCard
 
+from tests.cli.command_line import done, refused
 from vocable.analysis.expanders import open_expander
 from vocable.analysis.expansion_data import expansion_data
 from vocable.analysis.wackiness import Choices, find, read_scores
 from vocable.cli import main
 from vocable.encoder.load import load
-from vocable.encoder.terms import Words, fingerprint, terms
+from vocable.encoder.terms import Words, fingerprint, input_terms, terms
+from vocable.evaluation.wackiness import ranked
 
-pytestmark = pytest.mark.usefixtures("quiet_libraries")
-
+QUERY, DOCUMENT = "the old fox", "a librarian reads books"
 FILES = ["curves.png", "curves.svg", "index.html", "results.json", "settings.json"]
 
 
@@ -41,22 +44,12 @@ def places(documents: list[str], queries: list[str], tmp_path_factory: pytest.Te
     return ["--queries", str(folder / "queries.jsonl"), "--corpus", str(folder / "corpus.jsonl")]
 
 
-def call(*arguments: object) -> int:
-    return main([str(argument) for argument in arguments])
+def measured(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    return done(capsys, "wackiness", *arguments, "--dtype", "float32")
 
 
-def done(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    capsys.readouterr()
-    assert call("wackiness", *arguments, "--dtype", "float32") == 0
-    return capsys.readouterr().out
-
-
-def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    capsys.readouterr()
-    assert call("wackiness", *arguments, "--dtype", "float32") == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    return error
+def unmeasured(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    return refused(capsys, "wackiness", *arguments, "--dtype", "float32")
 
 
 def flat(values: Any, path: str = "") -> dict[str, Any]:
@@ -77,19 +70,19 @@ def test_a_report_of_two_models_and_rm3(
 ) -> None:
     paths, output = [backbones["bert"], backbones["roberta"]], tmp_path / "report"
     options = ["-k", 4, "--bins", 10, "--bootstrap", 5, "--seed", 3, "--sensitivity"]
-    printed = json.loads(done(capsys, *paths, "bm25+rm3", *places, "-o", output, *options, "--json"))
+    printed = json.loads(measured(capsys, *paths, "bm25+rm3", *places, "-o", output, *options, "--json"))
     assert [*tmp_path.iterdir()] == [output]
     names = [path.name for path in paths]
     scores = [f"scores-{name}.parquet" for name in [*names, "bm25+rm3"]]
     assert sorted(path.name for path in output.iterdir()) == sorted(FILES + scores)
     choices = Choices(k=4, bins=10)
     models = [load(path, device="cpu") for path in paths]
-    measured = [
+    data = [
         expansion_data(model, queries, documents, 40, name=name, dtype="float32")
         for name, model in zip(names, models, strict=True)
     ]
-    measured.append(expansion_data(open_expander("bm25+rm3", documents), queries, documents, 40, name="bm25+rm3"))
-    findings = [find(one, choices, draws=5, seed=3, sensitivity=True) for one in measured]
+    data.append(expansion_data(open_expander("bm25+rm3", documents), queries, documents, 40, name="bm25+rm3"))
+    findings = [find(one, choices, draws=5, seed=3, sensitivity=True) for one in data]
     for found, finding in zip(printed["models"], findings, strict=True):
         assert flat(found) == pytest.approx(flat(json.loads(json.dumps(finding.to_json()))), abs=1e-6)
     values, _, meta = read_scores(output / scores[1], fingerprint(terms(models[1])))
@@ -106,15 +99,15 @@ def test_documents_expand_and_do_not_find_themselves(
 ) -> None:
     output = tmp_path / "report"
     options = ["--role", "document", "--limit", 15, "-k", 3, "--bootstrap", 0, "--seed", 1]
-    printed = json.loads(done(capsys, backbones["bert"], *places[2:], "-o", output, *options, "--json"))
+    printed = json.loads(measured(capsys, backbones["bert"], *places[2:], "-o", output, *options, "--json"))
     assert sorted(path.name for path in output.iterdir()) == sorted([*FILES, "scores.parquet"])
     model = load(backbones["bert"], device="cpu")
     chosen = np.sort(np.random.default_rng(1).choice(40, 15, replace=False))
     texts = [documents[row] for row in chosen]
-    measured = expansion_data(model, texts, documents, 3, itself=chosen, dtype="float32")
-    assert not (measured.rows == chosen[:, None]).any()
+    data = expansion_data(model, texts, documents, 3, itself=chosen, dtype="float32")
+    assert not (data.rows == chosen[:, None]).any()
     [found] = printed["models"]
-    assert found["w_auc"] == pytest.approx(find(measured, Choices(k=3), draws=0).w_auc, abs=1e-6)
+    assert found["w_auc"] == pytest.approx(find(data, Choices(k=3), draws=0).w_auc, abs=1e-6)
     assert found["std"] is None
 
 
@@ -122,15 +115,15 @@ def test_a_repeated_call_prints_what_is_there(
     capsys: pytest.CaptureFixture[str], backbones: dict[str, Path], places: list[str], tmp_path: Path
 ) -> None:
     arguments = [backbones["bert"], *places, "-o", tmp_path / "report", "-k", 3, "--bootstrap", 0]
-    first = done(capsys, *arguments)
+    first = measured(capsys, *arguments)
     assert "W-AUC" in first
     assert "index.html" in first
     times = {path: path.stat().st_mtime_ns for path in (tmp_path / "report").iterdir()}
-    again = done(capsys, *arguments)
+    again = measured(capsys, *arguments)
     assert "already there, made with the same settings" in again
     assert again.splitlines()[:-1] == first.splitlines()[:-1]
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "report").iterdir()} == times
-    assert "was made with other settings (idf)" in refused(capsys, *arguments, "--idf", "bm25")
+    assert "was made with other settings (idf)" in unmeasured(capsys, *arguments, "--idf", "bm25")
 
 
 def test_a_killed_call_goes_on_and_does_not_encode_again(
@@ -142,7 +135,7 @@ def test_a_killed_call_goes_on_and_does_not_encode_again(
 ) -> None:
     options = [backbones["bert"], *places, "-k", 3, "--bootstrap", 0]
     arguments = [*options, "-o", tmp_path / "report"]
-    expected = done(capsys, *options, "-o", tmp_path / "whole", "--json")
+    expected = measured(capsys, *options, "-o", tmp_path / "whole", "--json")
 
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
@@ -150,13 +143,13 @@ def test_a_killed_call_goes_on_and_does_not_encode_again(
     with monkeypatch.context() as patch:
         patch.setattr("vocable.analysis.wackiness_report.write_report", killed)
         capsys.readouterr()
-        assert call("wackiness", *arguments, "--dtype", "float32") == 130
+        assert main([*map(str, ["wackiness", *arguments]), "--dtype", "float32"]) == 130
         assert "the same command goes on from here" in capsys.readouterr().err
     assert not (tmp_path / "report").exists()
     assert (tmp_path / "report.partial" / "00" / "document" / "part-00000.parquet").is_file()
-    assert "was made with other settings (k)" in refused(capsys, *arguments, "-k", 2)
+    assert "was made with other settings (k)" in unmeasured(capsys, *arguments, "-k", 2)
     monkeypatch.setattr("vocable.encoder.encode.TextEncoder.encode", killed)  # nothing is left to encode
-    found = json.loads(done(capsys, *arguments, "--json"))
+    found = json.loads(measured(capsys, *arguments, "--json"))
     assert found == json.loads(expected) | {"output": str(tmp_path / "report")}
     assert not (tmp_path / "report.partial").exists()
 
@@ -165,10 +158,10 @@ def test_a_model_without_expansions_has_nothing_to_draw(
     capsys: pytest.CaptureFixture[str], backbones: dict[str, Path], places: list[str], tmp_path: Path
 ) -> None:
     model, output = tmp_path / "inference-free", tmp_path / "report"
-    assert call("inference-free", backbones["bert"], "--texts", places[3], "-o", model) == 0
-    assert "no term is an expansion" in refused(capsys, model, *places, "-o", output)
+    done(capsys, "inference-free", backbones["bert"], "--texts", places[3], "-o", model)
+    assert "no term is an expansion" in unmeasured(capsys, model, *places, "-o", output)
     assert not output.exists()
-    printed = json.loads(done(capsys, model, "bm25+rm3", *places, "-o", tmp_path / "both", "--json"))
+    printed = json.loads(measured(capsys, model, "bm25+rm3", *places, "-o", tmp_path / "both", "--json"))
     free, rm3 = printed["models"]
     assert (free["w_auc"], free["std"], free["curve"], free["scored_terms"]) == (None, None, None, 0)
     assert rm3["w_auc"] > 0
@@ -195,7 +188,7 @@ def test_what_cannot_be_is_refused_before_anything_is_encoded(
     options: list[object],
     message: str,
 ) -> None:
-    assert message in refused(capsys, backbones["bert"], *places, "-o", tmp_path / "report", *options)
+    assert message in unmeasured(capsys, backbones["bert"], *places, "-o", tmp_path / "report", *options)
     assert not any(tmp_path.iterdir())
 
 
@@ -206,10 +199,10 @@ def test_texts_that_are_missing_are_refused(
     empty.write_text("")
     output = ["-o", tmp_path / "report"]
     model = backbones["bert"]
-    assert "--role query needs --queries" in refused(capsys, model, *places[2:], *output)
-    assert "empty.jsonl: there are no queries" in refused(capsys, model, "--queries", empty, *places[2:], *output)
-    assert "empty.jsonl: there are no documents" in refused(capsys, model, *places[:2], "--corpus", empty, *output)
-    assert "the same model twice" in refused(capsys, model, model, *places, *output)
+    assert "--role query needs --queries" in unmeasured(capsys, model, *places[2:], *output)
+    assert "empty.jsonl: there are no queries" in unmeasured(capsys, model, "--queries", empty, *places[2:], *output)
+    assert "empty.jsonl: there are no documents" in unmeasured(capsys, model, *places[:2], "--corpus", empty, *output)
+    assert "the same model twice" in unmeasured(capsys, model, model, *places, *output)
     assert [*tmp_path.iterdir()] == [empty]
 
 
@@ -223,17 +216,17 @@ def test_words_of_a_model_are_found_as_the_option_says(
 ) -> None:
     texts, words = tmp_path / "texts.txt", tmp_path / "words"
     texts.write_text("\n".join(documents), encoding="utf-8")
-    assert call("expand", backbones["bert"], "--texts", texts, "--size", 30, "-o", words) == 0
-    assert call("calibrate", words, texts, "-o", tmp_path / "model", "--activation-rate", 0.3) == 0
+    done(capsys, "expand", backbones["bert"], "--texts", texts, "--size", 30, "-o", words)
+    done(capsys, "calibrate", words, texts, "-o", tmp_path / "model", "--activation-rate", 0.3)
     model = load(tmp_path / "model", device="cpu")
     ways: tuple[Words, ...] = ("any", "whitespace")
     found = {}
     for way in ways:
         options = ["--splitter", way, "-k", 5, "--bootstrap", 0, "--json"]
-        printed = json.loads(done(capsys, tmp_path / "model", *places, "-o", tmp_path / way, *options))
-        measured = expansion_data(model, queries, documents, 5, splitter=way, dtype="float32")
+        printed = json.loads(measured(capsys, tmp_path / "model", *places, "-o", tmp_path / way, *options))
+        data = expansion_data(model, queries, documents, 5, splitter=way, dtype="float32")
         found[way] = printed["models"][0]["w_auc"]
-        assert found[way] == pytest.approx(find(measured, Choices(k=5), draws=0).w_auc, abs=1e-6)
+        assert found[way] == pytest.approx(find(data, Choices(k=5), draws=0).w_auc, abs=1e-6)
     assert found["any"] != found["whitespace"]
 
 
@@ -241,13 +234,106 @@ def test_names_are_those_of_the_texts_that_are_given(
     capsys: pytest.CaptureFixture[str], backbones: dict[str, Path], places: list[str], tmp_path: Path
 ) -> None:
     arguments = [backbones["bert"], *places, "-k", 3, "--bootstrap", 0, "--json"]
-    before = json.loads(done(capsys, *arguments, "-o", tmp_path / "before"))["models"][0]["wackiest"]
+    before = json.loads(measured(capsys, *arguments, "-o", tmp_path / "before"))["models"][0]["wackiest"]
     [word, *_] = [entry["term"] for entry in before if entry["kind"] == "other word"]
     texts = tmp_path / "names.txt"
     texts.write_text(f"There we met {word.title()} and went home.\n" * 100, encoding="utf-8")
     options = ["--names", texts, "-o", tmp_path / "after"]
-    after = json.loads(done(capsys, *arguments, *options))["models"][0]["wackiest"]
+    after = json.loads(measured(capsys, *arguments, *options))["models"][0]["wackiest"]
     changed = [entry | {"kind": "proper name"} if entry["term"] == word else entry for entry in before]
     assert after == changed
-    assert "none.txt" in refused(capsys, *arguments, "--names", "none.txt", "-o", tmp_path / "none")
+    assert "none.txt" in unmeasured(capsys, *arguments, "--names", "none.txt", "-o", tmp_path / "none")
     assert not [*tmp_path.glob("none*")]
+
+
+@pytest.fixture(scope="module")
+def own_model(backbones: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model's folder of our own, which may get a card."""
+    folder = tmp_path_factory.mktemp("models") / "toy"
+    shutil.copytree(backbones["bert"], folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def report(own_model: Path, places: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("reports") / "report"
+    command = ["wackiness", own_model, "--role", "document", *places[2:], "-o", output, "-k", 5, "--bootstrap", 3]
+    assert main([str(word) for word in command]) == 0
+    return output
+
+
+def wackiest(model: Path, report: Path, share: float) -> set[str]:
+    names = terms(load(model))
+    columns = ranked(*read_scores(report / "scores.parquet")[:2])
+    return {names[column] for column in columns[: -int(-share * len(columns) // 1)]}
+
+
+def standing(model: Path, text: str) -> set[str]:
+    encoder = load(model)
+    return {terms(encoder)[column] for column in input_terms(encoder, [text]).indices}
+
+
+def test_explain_marks_wacky_terms(capsys: pytest.CaptureFixture[str], own_model: Path, report: Path) -> None:
+    command = ["explain", own_model, QUERY, DOCUMENT]
+    options = ["--wacky", report / "scores.parquet", "--wacky-share", 0.5]
+    plain = json.loads(done(capsys, *command, "--json"))
+    assert all("wacky" not in match for match in plain["matches"])
+    marked = json.loads(done(capsys, *command, *options, "--json"))
+    wacky, in_both = wackiest(own_model, report, 0.5), standing(own_model, QUERY) & standing(own_model, DOCUMENT)
+    found = {match["term"]: match["wacky"] for match in marked["matches"]}
+    assert found == {match["term"]: match["term"] in wacky - in_both for match in plain["matches"]}
+    assert set(found.values()) == {True, False}
+    assert " wacky" in done(capsys, *command, *options)
+    assert " wacky" not in done(capsys, *command)
+    alone = json.loads(done(capsys, "explain", own_model, QUERY, "--wacky", report / "scores.parquet", "--json"))
+    expected = wackiest(own_model, report, 0.1) - standing(own_model, QUERY)
+    assert [term["wacky"] for term in alone["terms"]] == [term["term"] in expected for term in alone["terms"]]
+
+
+def test_search_marks_wacky_terms(
+    capsys: pytest.CaptureFixture[str], own_model: Path, report: Path, places: list[str], tmp_path: Path
+) -> None:
+    done(capsys, "index", own_model, places[3], "-o", tmp_path / "index")
+    command = ["search", tmp_path / "index", QUERY, "-k", 3, "--explain"]
+    options = ["--wacky", report / "scores.parquet", "--wacky-share", 0.6]
+    answer = json.loads(done(capsys, *command, *options, "--json"))
+    wacky, asked = wackiest(own_model, report, 0.6), standing(own_model, QUERY)
+    for hit in answer["hits"]:
+        in_both = asked & standing(own_model, hit["text"])
+        for match in hit["explanation"]["matches"]:
+            assert match["wacky"] == (match["term"] in wacky - in_both)
+    assert "wacky: " in done(capsys, *command, *options)
+    assert "wacky: " not in done(capsys, *command)
+
+
+def test_what_does_not_go_together_is_refused(
+    capsys: pytest.CaptureFixture[str], own_model: Path, report: Path, backbones: dict[str, Path]
+) -> None:
+    scores = report / "scores.parquet"
+    line = refused(capsys, "search", "index", QUERY, "--wacky", scores)
+    assert line == "vocable: --wacky marks the terms that --explain shows: give both"
+    line = refused(capsys, "explain", own_model, QUERY, "--wacky-share", 0.5)
+    assert line == "vocable: --wacky-share is of the scores in --wacky FILE: give both"
+    line = refused(capsys, "explain", backbones["roberta"], QUERY, "--wacky", scores)
+    assert line == f"vocable: {scores}: the scores are of {own_model}, which has another vocabulary"
+    line = refused(capsys, "explain", own_model, QUERY, "--wacky", report / "results.json")
+    assert line.startswith(f"vocable: {report / 'results.json'}: not a whole file of scores")
+
+
+def test_the_card_says_how_wacky_the_model_is(
+    capsys: pytest.CaptureFixture[str], own_model: Path, report: Path, places: list[str]
+) -> None:
+    (own_model / "README.md").write_text("# Toy\n", encoding="utf-8")
+    texts = ["--role", "document", *places[2:], "-k", 5, "--bootstrap", 3]
+    command = ["wackiness", own_model, *texts, "-o", report, "--card"]
+    line = refused(capsys, "wackiness", own_model, "bm25+rm3", *command[2:])
+    assert line == "vocable: --card: it is written into the folder of a model, and bm25+rm3 is none"
+    for _ in range(2):  # the report is there already, and the second time the row is, too
+        done(capsys, *command)
+    text = (own_model / "README.md").read_text(encoding="utf-8")
+    [found] = json.loads((report / "results.json").read_text(encoding="utf-8"))["models"]
+    assert text.endswith("# Toy\n")
+    data: Any = ModelCard(text).data
+    metrics = {one.metric_type: (one.dataset_name, one.dataset_config, one.metric_value) for one in data.eval_results}
+    assert metrics["w_auc"] == ("corpus.jsonl", "documents", found["w_auc"])
+    assert len(data.eval_results) == 3

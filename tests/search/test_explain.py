@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,7 +18,15 @@ from vocable.encoder.stream import encode
 from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, VectorsError
 from vocable.search.exact import ExactIndex
-from vocable.search.explain import expansion, expansion_of_text, explain, explain_texts, text_terms
+from vocable.search.explain import (
+    Explanation,
+    MatchedTerm,
+    expansion,
+    expansion_of_text,
+    explain,
+    explain_texts,
+    text_terms,
+)
 from vocable.tables import Table
 
 NAMES = ["list", "array", "##ing", "[unused1]", "set"]
@@ -192,3 +201,12 @@ def test_inference_free_queries_are_explained_too(toy_model: SparseEncoder) -> N
     query = expansion_of_text(model, QUERY, role="query")
     assert query.active == len(ids)
     assert all(term.in_text for term in query.terms)
+
+
+def test_terms_of_the_text_stand_apart_from_expansions() -> None:
+    rows = [("fox", 0.6, True, True), ("hound", 0.3, True, False), ("books", 0.1, True, True)]
+    matches = tuple(MatchedTerm(term, 1, share, share, share, *where) for term, share, *where in rows)
+    assert Explanation(1.0, matches).reasons() == ["text: fox 60%, books 10%", "expansion: hound 30%"]
+    assert Explanation(0.0, ()).reasons() == ["no shared term"]
+    wacky = tuple(replace(match, wacky=match.term != "fox") for match in matches[:2])
+    assert Explanation(1.0, wacky).reasons() == ["text: fox 60%", "wacky: hound 30%"]
