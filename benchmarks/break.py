@@ -238,7 +238,8 @@ def _timeless(value: Any) -> Any:
 
 def leftovers(folder: Path, *expected: str) -> str:
     """What is in a folder beside the files of `start` and what is expected."""
-    return " ".join(sorted({path.name for path in folder.iterdir()} - {".in", ".out", ".err", *expected}))
+    beside = {f".{name}.settings.json" for name in expected}  # what a result that is a file was made with
+    return " ".join(sorted({path.name for path in folder.iterdir()} - {".in", ".out", ".err", *expected, *beside}))
 
 
 def kill_at(count: int, after: bool) -> Hook:

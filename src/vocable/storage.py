@@ -342,6 +342,7 @@ def _record_checksum(record: dict[str, Any]) -> int:
 SETTINGS = "settings.json"
 RECIPE = "recipe.json"  # in place of settings, of a training
 LOCK = ".lock"
+RESULT = "result"  # beside the settings of a file: its fingerprint
 INPUTS = "inputs"  # the settings' key for `fingerprint`; work begun before there was one is gone on with
 WORTH = ("part*", "progress.json", "checkpoint-*", "config.json", "stopped.json", "*.npy")  # of work that failed
 
@@ -389,7 +390,7 @@ def fingerprint(*sources: StrPath) -> str:
     names = [str(source) for source in sources if str(source)]
     entries = [_stdin_digest()] if "-" in names else []
     for source in names:
-        path = Path(source.removeprefix("beir:").partition("#")[0])
+        path = Path(source.removeprefix("beir:").partition("#")[0] if source.startswith("beir:") else source)
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
             if file.is_file():
                 state = file.stat()
@@ -470,13 +471,17 @@ def resumable(
 def finish(work: Path, output: StrPath, result: Path, *, name: str = SETTINGS) -> None:
     """Put the `result`, the work folder itself or a file or folder in it, in its place, and remove the work folder.
 
-    A folder is given the settings; all of it is forced to disk before it is renamed.
+    A folder is given the settings; those of a file are kept beside it, as `.NAME.settings.json`, with its digest. It is
+    all forced to disk before it is renamed.
     """
     target = _target(output)
     if result.is_dir() and result != work:
         shutil.copy(work / name, result / name)
-    if result.is_file() and target.is_dir():  # an empty folder, which is as good as nothing
-        target.rmdir()
+    if result.is_file():
+        settings = read_record(work / name, dict[str, Any])
+        write_record(_beside(target, name), {SETTINGS: settings, RESULT: fingerprint(result)})
+        if target.is_dir():  # an empty folder, which is as good as nothing
+            target.rmdir()
     _force_all_to_disk(result)
     result.replace(target)
     _force_to_disk(target.parent)
@@ -485,18 +490,25 @@ def finish(work: Path, output: StrPath, result: Path, *, name: str = SETTINGS) -
     _clear(work, last=name)
 
 
-def finished(output: StrPath, settings: Mapping[str, Any], *, name: str = SETTINGS, upgrade: Upgrade = dict) -> bool:
-    """Return whether the output is there and was made with these settings; arguments and errors as in `resumable`.
+def _beside(file: Path, name: str) -> Path:
+    """Where the settings of a result that is a file are kept."""
+    return file.with_name(f".{file.name}.{name}")
 
-    A file holds none: it is known by the work folder, if the call that made it was killed before its end.
-    """
+
+def finished(output: StrPath, settings: Mapping[str, Any], *, name: str = SETTINGS, upgrade: Upgrade = dict) -> bool:
+    """Return whether the output is there and was made with these settings; arguments and errors as in `resumable`."""
     target = _target(output)
     if not _exists(target):
         return False
-    work = partial_of(target)
-    if not (target / name).is_file() and not (target.is_file() and (work / name).is_file()):
+    record = target / name
+    made_from = read_record(record, dict[str, Any]) if target.is_dir() and record.exists() else None
+    if target.is_file() and (record := _beside(target, name)).exists():
+        kept = read_record(record, dict[str, Any])
+        made_from = kept[SETTINGS] if kept.get(RESULT) == fingerprint(target) else None
+    if made_from is None:
         raise ArgumentError(f"{target} is already there and something else: {ANOTHER}")
-    _begun(target if target.is_dir() else work, settings, name, upgrade)
+    _compare(target, upgrade(made_from), settings)
+    work = partial_of(target)
     if work.is_dir():
         with suppress(ArgumentError, VectorsError):  # it is somebody else's, or of a call killed after its last step
             _begun(work, settings, name, upgrade)
@@ -514,16 +526,20 @@ def _begun(folder: Path, settings: Mapping[str, Any], name: str, upgrade: Upgrad
         return False
     if anew:
         return True
-    before = upgrade(read_record(folder / name, dict[str, Any]))
+    _compare(folder, upgrade(read_record(folder / name, dict[str, Any])), settings)
+    return True
+
+
+def _compare(place: Path, before: dict[str, Any], settings: Mapping[str, Any]) -> None:
+    """Raise `ArgumentError` if what is at a place was made with other settings."""
     settings = json.loads(json.dumps(dict(settings)))  # as they are when they are read back: lists for tuples
     others = {key for key in settings.keys() | before.keys() if before.get(key) != settings.get(key)}
     if len(before.get(INPUTS, "12345678")) == 8:  # of a version that knew no inputs, or not what is in them
         others -= {INPUTS}
     if others == {INPUTS}:
-        raise ArgumentError(f"{folder} was made from inputs that have changed since: {ANOTHER}")
+        raise ArgumentError(f"{place} was made from inputs that have changed since: {ANOTHER}")
     if others:
-        raise ArgumentError(f"{folder} was made with other settings ({', '.join(sorted(others))}): {ANOTHER}")
-    return True
+        raise ArgumentError(f"{place} was made with other settings ({', '.join(sorted(others))}): {ANOTHER}")
 
 
 @contextmanager

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, cast, overload
+from typing import Any, NamedTuple, Protocol, cast, overload
 
 import numpy as np
 import pyarrow as pa
@@ -60,7 +60,14 @@ class VectorsMeta:
         return cls(**{name: values[name] for name in wanted})
 
 
-Then: TypeAlias = Callable[[Sequence[str], csr_array], csr_array]
+class Then(Protocol):
+    """What `prune` calls with the ids and vectors [n, v] of a shard, to leave less of them."""
+
+    made_from: dict[str, Any]  # all that decides what is left, as JSON values
+
+    def __call__(self, ids: Sequence[str], matrix: csr_array, /) -> csr_array: ...
+
+
 Sources = StrPath | Sequence[StrPath]
 
 
@@ -350,11 +357,11 @@ def prune(
         return matrix if keep.all() else selected(matrix, keep)
     places = _places(cast(Sources, vectors))
     made_from: dict[str, Any] = {"vectors": list(map(str, places)), "inputs": fingerprint(*places)}
-    made_from |= {"top_k": top_k, "min_weight": min_weight, "mass": mass}
-    if then is None and finished(output, made_from):
+    made_from |= {"top_k": top_k, "min_weight": min_weight, "mass": mass} | (then.made_from if then else {})
+    if finished(output, made_from):
         return Pruned(*(sum(shard.matrix.nnz for shard in read_shards(some)) for some in (places, [output])))
     before, after = 0, 0
-    with replacing_folder(output, made_from if then is None else None) as work:
+    with replacing_folder(output, made_from) as work:
         for number, shard in enumerate(track(read_shards(cast(Sources, vectors)), "prune")):
             kept = prune(shard.matrix, top_k, min_weight, mass)
             kept = kept if then is None else then(shard.ids, kept)

@@ -49,7 +49,12 @@ def test_an_interrupted_run_goes_on(tmp_path: Path, fail_at: int) -> None:
         file.write(b'{"query": "half a li')  # of a chunk that did not come to count
     assert run(examples(14), tmp_path / "out.jsonl") == whole
     assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.jsonl", "whole.jsonl"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        ".out.jsonl.settings.json",
+        ".whole.jsonl.settings.json",
+        "out.jsonl",
+        "whole.jsonl",
+    ]
     queries = [one.query for one in read_examples(tmp_path / "out.jsonl")]
     assert queries == [f"QUERY {i}" for i in range(14) if i % 5]
 
@@ -77,7 +82,18 @@ def test_another_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(VectorsError, match=r"out\.jsonl\.partial was begun with other examples"):
         run([*examples(3), *examples(11)], output)
     run(examples(14), output)
-    with pytest.raises(ArgumentError, match=r"out\.jsonl is already there"):
+    with pytest.raises(ArgumentError, match=r"out\.jsonl was made with other settings \(a\): name another output"):
+        run(examples(14), output, settings={"a": 2})
+
+
+def test_a_finished_run_repeated_counts_what_is_there(tmp_path: Path) -> None:
+    output = tmp_path / "out.jsonl"
+    first = run(examples(14), output)
+    before = output.stat()
+    assert run(examples(14), output, fail_at=0).to_json() == first.to_json()
+    assert (output.stat().st_ino, output.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    output.write_bytes(output.read_bytes().replace(b"QUERY 1", b"QUERY 9"))
+    with pytest.raises(ArgumentError, match=r"out\.jsonl is already there and something else"):
         run(examples(14), output)
 
 

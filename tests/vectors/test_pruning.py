@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -106,11 +107,17 @@ def test_what_the_limits_leave_can_lose_more(tmp_path: Path) -> None:
     write_vectors(source, ["a", "b", "c"], MATRIX, META)
     seen: list[str] = []
 
-    def without_the_first(ids: Sequence[str], matrix: csr_array) -> csr_array:
-        seen.extend(ids)
-        return selected(matrix, matrix.indices != 0)
+    class WithoutTheFirst:
+        made_from: dict[str, Any] = {"without": 0}  # noqa: RUF012
 
-    assert prune(source, output=output, mass=0.5, then=without_the_first) == (8, 2)
+        def __call__(self, ids: Sequence[str], matrix: csr_array) -> csr_array:
+            seen.extend(ids)
+            return selected(matrix, matrix.indices != 0)
+
+    for _ in range(2):  # the second time it is there
+        assert prune(source, output=output, mass=0.5, then=WithoutTheFirst()) == (8, 2)
+    with pytest.raises(ArgumentError, match=r"was made with other settings \(without\)"):
+        prune(source, output=output, mass=0.5)
     assert seen == ["a", "b", "c"]
     assert read_vectors(output).matrix.toarray().tolist() == [[0, 0, 3, 0], [0] * 4, [0, 1, 0, 0]]
 

@@ -48,7 +48,7 @@ from vocable.search.index import Index, vector_index
 from vocable.storage import fingerprint as inputs_fingerprint
 from vocable.storage import finish, finished, read_record, replacing, resumable, write_record
 from vocable.tables import NONE, Table, Tabled, p_value
-from vocable.vectors import Sources, Then, read_shards, selected
+from vocable.vectors import Sources, read_shards, selected
 
 PerQuery = Mapping[str, Mapping[str, float]]  # {measure: {query id: value}}
 
@@ -405,36 +405,44 @@ def score_dataset(path: Path, model: SparseEncoder, name: str, encoded: Encoded,
     write_scores(path, finding, choices, model=name, role=role, queries=dataset.name, corpus=dataset.name)
 
 
-def open_wacky_pruner(
-    vectors: str | os.PathLike[str],
-    scores: str | os.PathLike[str],
-    *,
-    wackiest: int,
-    texts: str,
-    model: str | SparseEncoder | None = None,
-) -> Then:
-    """Return what `vocable.prune` calls to remove the `wackiest` terms from stored vectors where they are expansions.
+class WackyPruner:
+    """What `vocable.prune` calls to remove the `wackiest` terms from stored vectors where they are expansions.
 
     `scores` is what `vocable wackiness` wrote. `texts` is the source of what was encoded, whose own terms stay; it is
     read once, in the order of the vectors, and others may stand between. `model` is what made the vectors, if it has
-    moved. The function raises `DataError` if there is no text with the id of a vector.
+    moved. A call raises `DataError` if there is no text with the id of a vector.
 
     Raises:
         ArgumentError: no term is to be removed, or the vectors are of another vocabulary than the model.
         VectorsError: the scores are.
     """
-    if wackiest < 1:
-        raise ArgumentError(f"wackiest must be at least 1, not {wackiest}")
-    meta = next(read_shards(vectors)).meta
-    encoder = model_of(meta, model)
-    columns, documents = read_wackiest(scores, terms(encoder))[:wackiest], iter(read_corpus(texts))
-    if meta.role == "query":
-        documents = (Document(query.id, query.text) for query in read_queries(texts))
 
-    def text_of(name: str) -> str:
-        for document in documents:
+    def __init__(
+        self,
+        vectors: Sources,
+        scores: str | os.PathLike[str],
+        *,
+        wackiest: int,
+        texts: str,
+        model: str | SparseEncoder | None = None,
+    ) -> None:
+        if wackiest < 1:
+            raise ArgumentError(f"wackiest must be at least 1, not {wackiest}")
+        meta = next(read_shards(vectors)).meta
+        self._encoder, self._source = model_of(meta, model), texts
+        self._columns = read_wackiest(scores, terms(self._encoder))[:wackiest]
+        self._documents = iter(read_corpus(texts))
+        if meta.role == "query":
+            self._documents = (Document(query.id, query.text) for query in read_queries(texts))
+        removed = zlib.crc32(self._columns.tobytes())
+        self.made_from = {"removed": removed, "texts": texts, "texts_inputs": inputs_fingerprint(texts)}
+
+    def __call__(self, ids: Sequence[str], matrix: csr_array) -> csr_array:
+        own = input_terms(self._encoder, [self._text_of(name) for name in ids])
+        return remove_expansions(matrix, own, self._columns)
+
+    def _text_of(self, name: str) -> str:
+        for document in self._documents:
             if document.id == name:
                 return document.full
-        raise DataError(f"has no text {name!r}, or not in the order of the vectors", source=texts)
-
-    return lambda ids, matrix: remove_expansions(matrix, input_terms(encoder, [text_of(name) for name in ids]), columns)
+        raise DataError(f"has no text {name!r}, or not in the order of the vectors", source=self._source)

@@ -262,8 +262,7 @@ class Prune(Command):
         given = super().arguments()
         wacky = {name: given.pop(name) for name in ("wackiest", "texts", "model")}
         if (scores := given.pop("wacky")) is not None:
-            imported("vocable.storage:refuse_taken")(self.output)  # before the texts are read
-            given["then"] = imported("vocable.analysis.removal:open_wacky_pruner")(self.vectors, scores, **wacky)
+            given["then"] = imported("vocable.analysis.removal:WackyPruner")(self.vectors, scores, **wacky)
         return given
 
 

@@ -9,6 +9,7 @@ Shapes: b queries, v output vocabulary, k results.
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import zlib
@@ -35,7 +36,6 @@ from vocable.storage import (
     fingerprint,
     finish,
     finished,
-    partial_of,
     read_record,
     resumable,
     write_record,
@@ -86,11 +86,10 @@ def rewrite(
         DataError: there is no example.
         VectorsError: the work in progress was begun with other examples.
     """
-    begun = partial_of(Path(output))
-    if (begun / DONE).exists() and not (begun / LINES).exists():  # killed after its last step
-        done = read_record(begun / DONE, Rewritten)
-        if finished(output, settings):
-            return done
+    if finished(output, settings):
+        with Path(output).open("rb") as file:
+            negatives = [len(json.loads(line).get("negatives", ())) for line in file]
+        return Rewritten(sum(1 for _ in examples()), len(negatives), sum(negatives))
     with resumable(output, settings) as work:
         done = read_record(work / DONE, Rewritten) if (work / DONE).exists() else Rewritten()
         stream = iter(examples())
@@ -216,7 +215,7 @@ def mine(
     encoder = TextEncoder(model, "document")
     settings = stream_settings(encoder, describe(encoder, ""), corpus or "") | asdict(rule)
     settings |= {"examples": source, "index": str(index or ""), "scores": with_scores}
-    settings["inputs"] = fingerprint(source, corpus or "")
+    settings["inputs"] = fingerprint(source, corpus or "", index or "")
     opened = None if index is None else open_index(index)
     if opened is not None:
         opened.query_encoder(model)  # the same vocabulary?
@@ -297,7 +296,7 @@ def teacher_scores(
         kind: what a model that is given by its name is, if its files do not say so.
 
     Raises:
-        ArgumentError: the output exists, or the work in progress is another model's.
+        ArgumentError: something else is at the output, or the work in progress is another model's.
         DataError: a source that cannot be read, or no example.
         ModelError: a cross-encoder with several labels, or scores that are not finite.
         VectorsError: the work in progress is of other examples.
