@@ -28,7 +28,7 @@ from vocable.analysis.wackiness import Choices, find
 from vocable.encoder.load import load
 from vocable.encoder.terms import input_terms
 from vocable.evaluation.wackiness import lexical_importance, without_itself
-from vocable.search.exact import ExactIndex
+from vocable.search.engines.exact import ExactIndex
 from vocable.vectors import selected
 
 OWN = 0.3  # share of a vector's entries that stand in the text itself

@@ -26,7 +26,7 @@ from vocable.evaluation.cost import active_terms, flops
 from vocable.evaluation.dataset import load_dataset
 from vocable.evaluation.quality import JudgedMeasures, parse_measures
 from vocable.evaluation.retrieval import encode_dataset
-from vocable.search.exact import ExactIndex
+from vocable.search.engines.exact import ExactIndex
 from vocable.vectors import selected
 
 MEASURE, DEPTH = "nDCG@10", 100

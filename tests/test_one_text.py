@@ -26,9 +26,9 @@ from vocable.encoder.terms import input_terms
 from vocable.errors import ArgumentError, check_texts
 from vocable.evaluation.grid import parse_grid
 from vocable.evaluation.testsets import text_embeddings
-from vocable.search.bm25 import RM3, BM25Index
 from vocable.search.collection import Collection
-from vocable.search.exact import ExactIndex
+from vocable.search.engines.bm25 import RM3, BM25Index
+from vocable.search.engines.exact import ExactIndex
 from vocable.training.pretrain import pretrain
 
 TEXT = "a text of more than eight words, which is one and not many"

@@ -48,10 +48,10 @@ if TYPE_CHECKING:  # each public name, once: type checkers read these lines, and
     from vocable.evaluation.compare import compare as compare
     from vocable.evaluation.testsets import make_testset as make_testset
     from vocable.search.answers import search as search
-    from vocable.search.bm25 import BM25Index as BM25Index
     from vocable.search.collection import index as index
     from vocable.search.collection import open_index as open_index
-    from vocable.search.exact import ExactIndex as ExactIndex
+    from vocable.search.engines.bm25 import BM25Index as BM25Index
+    from vocable.search.engines.exact import ExactIndex as ExactIndex
     from vocable.search.explain import explain_texts
     from vocable.search.ranking import reciprocal_rank as reciprocal_rank
     from vocable.search.ranking import weighted as weighted
@@ -103,7 +103,7 @@ def imported(home: str) -> Any:
 
 
 class _VerbModule(ModuleType):
-    """A module whose name is that of a verb, too: `vocable.search.exact` is a module, `vocable.search(...)` a call."""
+    """A module whose name is that of a verb, too: `vocable.search.index` is a module, `vocable.search(...)` a call."""
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         return imported(HOMES[self.__name__.rpartition(".")[2]])(*arguments, **named)

@@ -16,7 +16,7 @@ from vocable.cli import main
 from vocable.encoder.roles import Role
 from vocable.errors import ArgumentError, ModelError
 from vocable.evaluation.wackiness import wackiness
-from vocable.search.bm25 import RM3, BM25Index
+from vocable.search.engines.bm25 import RM3, BM25Index
 
 DOCUMENTS = [
     "cats sleep and purr",

@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 from vocable.analysis.distributions import gini, postings
 from vocable.analysis.expansion_data import stored_parts
 from vocable.errors import ArgumentError, VectorsError
-from vocable.search.exact import ExactIndex
+from vocable.search.engines.exact import ExactIndex
 from vocable.vectors import VectorsMeta, prune, write_vectors
 
 META = VectorsMeta(vocabulary="abc", model="toy", pooling="max", role="document", max_length=9, size=6)

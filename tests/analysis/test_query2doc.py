@@ -9,7 +9,7 @@ from tests.analysis.conftest import POSITIONS, UNHEARD_OF
 from vocable.analysis.expanders import Query2Doc, generate, load_generator, prompt
 from vocable.data.schemas import Example
 from vocable.errors import ArgumentError
-from vocable.search.bm25 import BM25Index
+from vocable.search.engines.bm25 import BM25Index
 
 QUERIES = ["old fox", "", "librarian reads zebra books", "old fox"]
 

@@ -28,7 +28,7 @@ from vocable.encoder.stream import encode
 from vocable.encoder.terms import fingerprint, input_terms, special_columns, terms
 from vocable.errors import ArgumentError, MissingExtraError
 from vocable.evaluation.wackiness import lexical_importance, wackiness
-from vocable.search.exact import ExactIndex
+from vocable.search.engines.exact import ExactIndex
 
 
 @pytest.fixture

@@ -99,7 +99,7 @@ class TestFormats:
         [
             ("d1\tone\n", Document("d1", "one")),
             ("d1\tTitle\tone\n", Document("d1", "one", "Title")),
-            ("d1\thttp://x\tTitle\tone\n", Document("d1", "one", "Title")),
+            ("d1\thttp://x\tTitle\tone\n", Document("d1", "one", "Title", {"url": "http://x"})),
             ("id\ttext\ttitle\nd1\tone\tTitle\n", Document("d1", "one", "Title")),
             ('d1\t"quoted\n', Document("d1", '"quoted')),
         ],
@@ -222,10 +222,15 @@ EXAMPLES = _examples()
 SAFE = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
+FURTHER = st.dictionaries(
+    st.sampled_from(["lang", "year", "id", "contents", "doc_id"]), st.sampled_from(["de", 3, 0.5, True, ["a"]])
+)
+
+
 class TestRoundTrip:
     @SAFE
     @given(
-        st.lists(st.builds(Document, FIELD, TEXT, st.one_of(st.just(""), TEXT)), unique_by=lambda one: one.id),
+        st.lists(st.builds(Document, FIELD, TEXT, st.one_of(st.just(""), TEXT), FURTHER), unique_by=lambda one: one.id),
         st.booleans(),
     )
     def test_jsonl(self, tmp_path: Path, documents: list[Document], ascii_only: bool) -> None:
@@ -233,7 +238,7 @@ class TestRoundTrip:
         assert list(read_corpus(write(tmp_path / "c.jsonl.zst", "".join(lines)))) == documents
 
     @SAFE
-    @given(st.lists(st.builds(Document, FIELD, FIELD, FIELD), unique_by=lambda one: one.id))
+    @given(st.lists(st.builds(Document, FIELD, FIELD, FIELD, st.just({})), unique_by=lambda one: one.id))
     def test_tsv(self, tmp_path: Path, documents: list[Document]) -> None:
         # The header keeps a byte-order mark or the words "id", "text" of a first record from being read as such.
         lines = ("id\ttitle\ttext\n", *(f"{one.id}\t{one.title}\t{one.text}\n" for one in documents))

@@ -201,6 +201,6 @@ def test_texts_are_kept_beside_their_vectors(encoder: TextEncoder, documents: li
     encode_stream(encoder, documents, tmp_path / "out", model="toy", keep_texts=True)
     parts = [stream.ipc.open_file(path).read_all() for path in sorted((tmp_path / "out").glob("part-*.arrow"))]
     rows = [row for part in parts for row in part.to_pylist()]
-    assert rows == [{"id": d.id, "title": d.title, "text": d.text} for d in documents]
+    assert rows == [{"id": d.id, "title": d.title, "text": d.text, "fields": ""} for d in documents]
     settings = json.loads((tmp_path / "out" / "settings.json").read_text(encoding="utf-8"))
     assert (settings["texts"], settings["dtype"], settings["shard"]) == (True, "torch.float32", [1, 1])

@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 from vocable.errors import ArgumentError, VectorsError
 from vocable.evaluation import Cost, activation_rates, active_terms, flops, search_latency
 from vocable.evaluation.cost import cost_columns, spread
-from vocable.search.exact import ExactIndex
+from vocable.search.engines.exact import ExactIndex
 
 V = 7
 

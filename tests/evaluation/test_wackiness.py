@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 
 from vocable.errors import ArgumentError, VectorsError
 from vocable.evaluation.wackiness import expansions, lexical_importance, ranked, scored, wackiness, without_itself
-from vocable.search.exact import ExactIndex
+from vocable.search.engines.exact import ExactIndex
 
 
 class Case(NamedTuple):

@@ -21,9 +21,9 @@ from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, VectorsError
 from vocable.search import collection
 from vocable.search.answers import search
-from vocable.search.bm25 import BM25Index
 from vocable.search.collection import Collection, build_collection, index, open_index
-from vocable.search.exact import ExactIndex
+from vocable.search.engines.bm25 import BM25Index
+from vocable.search.engines.exact import ExactIndex
 from vocable.search.index import About
 from vocable.search.ranking import read_trec, weighted
 

@@ -11,8 +11,8 @@ from hypothesis.extra.numpy import arrays
 from scipy.sparse import csr_array, random_array
 
 from vocable.errors import ArgumentError, VectorsError
-from vocable.search import exact_kernels as kernels
-from vocable.search.exact import ExactIndex, rescore, strings_from_arrays, strings_to_arrays
+from vocable.search.engines import exact_kernels as kernels
+from vocable.search.engines.exact import ExactIndex, rescore, strings_from_arrays, strings_to_arrays
 from vocable.search.ranking import Ranking
 from vocable.storage import Ids, save_arrays
 from vocable.vectors import VectorsMeta, prune

@@ -17,7 +17,7 @@ from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding
 from vocable.encoder.stream import encode
 from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, VectorsError
-from vocable.search.exact import ExactIndex
+from vocable.search.engines.exact import ExactIndex
 from vocable.search.explain import (
     Explanation,
     MatchedTerm,

@@ -11,9 +11,9 @@ from scipy.sparse import csr_array
 
 from tests.search.test_exact import brute_force
 from vocable.errors import ArgumentError, VectorsError
-from vocable.search.bm25 import BM25Index
-from vocable.search.exact import ExactIndex
-from vocable.search.index import About, Index, engines, load_index
+from vocable.search.engines.bm25 import BM25Index
+from vocable.search.engines.exact import ExactIndex
+from vocable.search.index import About, Index, engine_of, engines, load_index
 
 N, V = 40, 13
 
@@ -102,18 +102,6 @@ def test_some_documents_of_many_are_looked_up(make: Callable[..., Index]) -> Non
     np.testing.assert_array_equal(index.get([3999, 0, 77]).toarray(), whole[[3999, 0, 77]])
 
 
-def test_an_index_that_cannot_change_says_so(make: Callable[..., Index]) -> None:
-    index = make(vectors(N, 6), ids(N))
-    if index.about.mutable:
-        pytest.skip("tested by the engine")
-    with pytest.raises(ArgumentError, match=f"the {index.about.engine} index cannot change"):
-        index.add(csr_array((1, V)), ["new"])
-    with pytest.raises(ArgumentError, match=f"the {index.about.engine} index cannot change"):
-        index.delete(["d000"])
-    index.commit()
-    index.close()
-
-
 def test_a_folder_finds_its_engine(make: Callable[..., Index], tmp_path: Path) -> None:
     index = make(vectors(N, 7), ids(N))
     index.save(tmp_path / "index")
@@ -125,6 +113,12 @@ def test_a_folder_finds_its_engine(make: Callable[..., Index], tmp_path: Path) -
 def test_an_index_without_an_engine_is_refused(tmp_path: Path) -> None:
     with pytest.raises(VectorsError, match="not an index"):
         load_index(tmp_path)
-    for scheme in ("nobody", "nobody+http", "fusion"):
-        with pytest.raises(VectorsError, match="no engine"):
-            load_index(f"{scheme}://host:1234/name")
+
+
+def test_a_place_names_its_engine() -> None:
+    assert engine_of("exact:some/folder") == (ExactIndex, "some/folder")
+    for path in ("some/folder", "C:/folder", "bm25:folder", "./exact:folder"):
+        assert engine_of(path) == (None, path)
+    for place in ("nobody://host:1234/name", "nobody+http://host:1234/name", "bm25+https://host"):
+        with pytest.raises(ArgumentError, match=r"the engines are .*exact"):
+            engine_of(place)

@@ -30,7 +30,7 @@ from vocable.encoder.load import open_model
 from vocable.encoder.roles import Role
 from vocable.errors import ArgumentError, ModelError, check_texts
 from vocable.progress import track
-from vocable.search.bm25 import RM3, BM25Index, count_words
+from vocable.search.engines.bm25 import RM3, BM25Index, count_words
 
 Task = Literal["causal", "seq2seq"]
 LOADERS = {"causal": AutoModelForCausalLM, "seq2seq": AutoModelForSeq2SeqLM}
@@ -106,7 +106,7 @@ def open_expander(name: str, documents: Sequence[str], role: Role = "query") -> 
 
 @register
 class Feedback(RM3):
-    """BM25 whose queries are expanded by the words of the documents that it finds first (`vocable.search.bm25`)."""
+    """BM25 whose queries are expanded by the words of the documents that it finds first (`engines.bm25`)."""
 
     prefix: ClassVar[str] = "bm25+rm3"
     roles: ClassVar[tuple[Role, ...]] = ("query", "document")

@@ -29,8 +29,8 @@ from vocable.encoder.stream import encode, model_name
 from vocable.encoder.terms import Words, fingerprint, input_terms, special_columns, terms
 from vocable.errors import ArgumentError, VectorsError, check_texts
 from vocable.evaluation.wackiness import without_itself
-from vocable.search.bm25 import count_words
 from vocable.search.collection import open_index
+from vocable.search.engines.bm25 import count_words
 from vocable.search.index import load_index, vector_index
 from vocable.storage import HEADER
 from vocable.vectors import Sources, VectorsMeta, read_shards, read_vectors

@@ -21,7 +21,7 @@ __all__ = ["Document", "Example", "MinedNegatives", "Qrel", "Query", "ScoredDoc"
 
 
 class Document(NamedTuple):
-    """A text to be found.
+    """A text to be found; `fields` are what else is known of it, JSON values that a search can filter by and shows.
 
     >>> Document("d1", "A list is a sequence.", title="Lists").full
     'Lists A list is a sequence.'
@@ -30,6 +30,7 @@ class Document(NamedTuple):
     id: str
     text: str
     title: str = ""
+    fields: Mapping[str, Any] = {}
 
     @property
     def full(self) -> str:
@@ -186,10 +187,19 @@ def _either(names: tuple[str, ...]) -> str:
 
 
 def _document(row: Row) -> Document:
-    document = Document(_identifier(row, DOCUMENT_ID), _text(row, TEXT), _text(row, ("title",)))
+    told = {next((name for name in names if row.get(name) is not None), "") for names in (DOCUMENT_ID, TEXT)}
+    further = row["fields"] if isinstance(row.get("fields"), Mapping) else {}  # of a document that vocable wrote
+    told |= {"title", "fields"} if further or row.get("fields") == {} else {"title"}
+    fields = {name: value for name, value in row.items() if name not in told and _is_there(value)} | further
+    document = Document(_identifier(row, DOCUMENT_ID), _text(row, TEXT), _text(row, ("title",)), fields)
     if not document.full:
         raise MalformedError(f"document {document.id!r} has neither text nor title")
     return document
+
+
+def _is_there(value: Any) -> bool:
+    """Whether a field says anything: tables have None or NaN where a document has no value."""
+    return value is not None and value == value and value not in ("", {}, [])
 
 
 def _query(row: Row) -> Query:

@@ -202,7 +202,9 @@ def _ir_datasets_row(record: Any) -> Row:
     row: dict[str, Any] = record._asdict()
     if "text" in row or not hasattr(record, "default_text"):
         return row
-    return row | {"title": "", "text": record.default_text()}  # which has the title in it
+    text = record.default_text()  # which has the title in it
+    further = {name: value for name, value in row.items() if not (isinstance(value, str) and value in text)}
+    return {"doc_id": row.get("doc_id"), **further, "title": "", "text": text}
 
 
 def _hf(name: str, split: str | None, kind: Kind[Any]) -> Stream:

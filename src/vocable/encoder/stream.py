@@ -6,6 +6,7 @@ A part is counted after it is on disk: a kill loses one part at most and doubles
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import time
@@ -42,7 +43,9 @@ logger = logging.getLogger(__name__)
 
 PART_SIZE = 2048  # texts in a part: what a kill can lose
 
-TEXT_SCHEMA = pa.schema([("id", pa.string()), ("title", pa.large_string()), ("text", pa.large_string())])
+TEXT_SCHEMA = pa.schema(  # fields: a JSON object, "" for none
+    [("id", pa.string()), *((name, pa.large_string()) for name in ("title", "text", "fields"))]
+)
 
 
 @dataclass
@@ -230,8 +233,7 @@ def encode_stream(
             name = f"part-{done.parts:05d}"
             write_vectors(work / f"{name}.parquet", [document.id for document in part], vectors, meta)
             if keep_texts:
-                columns = {field: [getattr(document, field) for document in part] for field in TEXT_SCHEMA.names}
-                write_texts(work / f"{name}.arrow", [pa.table(columns, schema=TEXT_SCHEMA)])
+                write_texts(work / f"{name}.arrow", [text_table(part)])
                 if not done.parts or done.texts_crc32 is not None:  # an older version began without
                     done.texts_crc32 = file_checksum(work / f"{name}.arrow", done.texts_crc32 or 0)
             done.parts += 1
@@ -269,8 +271,21 @@ def read_progress(folder: str | Path) -> StreamProgress:
     return read_record(path, StreamProgress) if path.exists() else StreamProgress()
 
 
+def text_table(documents: Sequence[Document]) -> pa.Table:
+    """Return documents as a table of `TEXT_SCHEMA`; what JSON has not, such as a date, is stored as its text."""
+    fields = [json.dumps(d.fields, default=str, ensure_ascii=False) if d.fields else "" for d in documents]
+    texts = ([getattr(document, name) for document in documents] for name in TEXT_SCHEMA.names[:-1])
+    return pa.table([*texts, fields], schema=TEXT_SCHEMA)
+
+
+def documents_of(table: pa.Table) -> list[Document]:
+    """Return the documents that `text_table` made a table of."""
+    rows = zip(*(table.column(name).to_pylist() for name in TEXT_SCHEMA.names), strict=True)
+    return [Document(id, text, title, json.loads(fields) if fields else {}) for id, title, text, fields in rows]
+
+
 def write_texts(path: Path, tables: Iterable[pa.Table]) -> None:
-    """Write tables of id, title and text as one Arrow file, whole or not at all."""
+    """Write tables of `TEXT_SCHEMA` as one Arrow file, whole or not at all."""
     with replacing(path) as file, ipc.new_file(file, TEXT_SCHEMA) as writer:
         for table in tables:
             writer.write_table(table)

@@ -15,7 +15,7 @@ from vocable.evaluation.cost import Cost, active_terms, flops
 from vocable.evaluation.quality import Evaluation, Measures, depth, evaluate_run, parse_measures
 from vocable.evaluation.retrieval import Encoded
 from vocable.progress import progress
-from vocable.search.exact import ExactIndex, rescore
+from vocable.search.engines.exact import ExactIndex, rescore
 from vocable.tables import NONE, Table, Tabular
 from vocable.vectors import check_limits, prune
 

@@ -22,8 +22,8 @@ from vocable.errors import DataError, VectorsError
 from vocable.evaluation.cost import Cost, activation_rates, active_terms, flops, search_latency, spread
 from vocable.evaluation.dataset import Dataset
 from vocable.progress import progress
-from vocable.search.bm25 import RM3, BM25Index
-from vocable.search.exact import ExactIndex
+from vocable.search.engines.bm25 import RM3, BM25Index
+from vocable.search.engines.exact import ExactIndex
 from vocable.search.ranking import Ranking
 from vocable.vectors import Sources, read_vectors
 
@@ -140,7 +140,7 @@ def stored_dataset(
 def retrieve_lexically(dataset: Dataset, *, k: int = 1000, rm3: bool = False) -> Retrieval:
     """Index the documents of `dataset` with BM25 and search for its judged queries; the terms are stemmed words.
 
-    With `rm3` the queries are expanded by feedback (`vocable.search.bm25`), which the time of a search then includes.
+    With `rm3` the queries are expanded by feedback (`engines.bm25`), which the time of a search then includes.
     """
     judged = dataset.judged()
     if not judged.documents:

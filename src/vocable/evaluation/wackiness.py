@@ -21,7 +21,7 @@ from vocable.encoder.roles import Formula
 from vocable.encoder.roles import idf as inverse_document_frequency
 from vocable.encoder.terms import expansion_entries, flags
 from vocable.errors import VectorsError
-from vocable.search.exact_kernels import compiled
+from vocable.search.engines.exact_kernels import compiled
 from vocable.vectors import as_vectors, selected
 
 Ints: TypeAlias = Sequence[int] | np.ndarray

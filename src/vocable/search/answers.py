@@ -36,6 +36,8 @@ class Hit(NamedTuple):
     def to_json(self) -> dict[str, Any]:
         """The hit as JSON values."""
         values = {"rank": self.rank, "score": self.score, **self.document._asdict()}
+        if not self.document.fields:
+            del values["fields"]
         return values if self.explanation is None else values | {"explanation": self.explanation.to_json()}
 
     def __repr__(self) -> str:
@@ -46,6 +48,8 @@ class Hit(NamedTuple):
         names = " ".join(dict.fromkeys([self.document.id, self.document.title]))  # an id that is the title, once
         lines = [f"{self.rank:>3} {self.score:8.4g}  {shortened(names, width)}"]
         lines.append(indent + shortened(self.document.text, width))
+        if self.document.fields:
+            lines.append(indent + shortened("  ".join(f"{n}: {v}" for n, v in self.document.fields.items()), width))
         if self.explanation is not None:
             if abs(self.explanation.score - self.score) > 1e-3 * self.score:  # of a hybrid search
                 lines.append(f"{indent}the model's own score, {self.explanation.score:.4g}:")

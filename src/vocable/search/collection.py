@@ -3,7 +3,7 @@
 FOLDER/settings.json     what made it
 FOLDER/progress.json     how many texts there are, and how many were cut or stayed empty
 FOLDER/postings/         the index of the vectors
-FOLDER/texts.arrow       id, title and text by row, memory-mapped
+FOLDER/texts.arrow       id, title, text and further fields by row, memory-mapped
 FOLDER/bm25/             the lexical index, where there is one
 
 Letters: n documents, q queries, v output vocabulary, k results.
@@ -35,16 +35,18 @@ from vocable.encoder.stream import (
     StreamProgress,
     checksum,
     describe,
+    documents_of,
     encode_stream,
     file_checksum,
     model_name,
     read_progress,
     stream_settings,
+    text_table,
     write_texts,
 )
 from vocable.errors import ArgumentError, VectorsError, check_texts
 from vocable.progress import track
-from vocable.search.bm25 import BM25Index
+from vocable.search.engines.bm25 import BM25Index
 from vocable.search.index import Index, load_index, vector_engine
 from vocable.search.ranking import Ranking, weighted
 from vocable.storage import (
@@ -69,7 +71,7 @@ FUSED_DEPTH = 100  # hits that each side of a hybrid search gives at least
 class Collection:
     """An opened collection: the names of `model` and `source`, its indexes, and what its encoding counted.
 
-    `texts` is an Arrow table with columns id, title and text; `bm25` is None if not built.
+    `texts` is an Arrow table of `TEXT_SCHEMA`; `bm25` is None if not built.
     """
 
     folder: Path
@@ -97,7 +99,7 @@ class Collection:
 
     def document(self, row: int) -> Document:
         """The document in a row of the index."""
-        return Document(**{name: self.texts.column(name)[row].as_py() for name in TEXT_SCHEMA.names})
+        return documents_of(self.texts.slice(row, 1))[0]
 
     @cached_property
     def loaded_model(self) -> SparseEncoder:
@@ -262,20 +264,19 @@ def _index_stored(
         return
     rows = {identifier: row for row, identifier in enumerate(stored.ids)}
     order: list[int] = []
-    columns: dict[str, list[str]] = {name: [] for name in TEXT_SCHEMA.names}
+    kept: list[Document] = []
     with resumable(folder, settings, upgrade=lambda before: made | before) as work:
         for document in track(documents, "index"):
             if document.id not in rows:
                 raise VectorsError(f"{source}: the document {document.id!r} has no vector in {places[0]}")
             order.append(rows[document.id])
-            for name, values in columns.items():
-                values.append(getattr(document, name))
+            kept.append(document)
         if len(order) != len(rows):
             raise VectorsError(f"{source} has {len(order)} documents, but {places[0]} vectors of {len(rows)}")
         matrix = prune(stored.matrix[order], **limits)
         done = StreamProgress(parts=1, texts=len(order), empty=int((np.diff(matrix.indptr) == 0).sum()))
-        texts, vectors = pa.table(columns, schema=TEXT_SCHEMA), StoredVectors(Ids(columns["id"]), matrix, stored.meta)
-        finish(work, folder, _complete(work / "whole", [texts], vectors, done, settings))
+        vectors = StoredVectors(Ids([document.id for document in kept]), matrix, stored.meta)
+        finish(work, folder, _complete(work / "whole", [text_table(kept)], vectors, done, settings))
 
 
 def _complete(
@@ -289,7 +290,7 @@ def _complete(
     vector_engine(settings.get("engine", "exact"))(vectors.matrix, vectors.ids, vectors.meta).save(whole / "postings")
     if settings["bm25"]:
         rows = _read_texts(whole / "texts.arrow")
-        full = [Document(**row).full for row in rows.to_pylist()]
+        full = [document.full for document in documents_of(rows)]
         BM25Index(full, rows.column("id").to_pylist()).save(whole / "bm25")
     write_record(whole / PROGRESS, done)
     return whole
@@ -339,6 +340,8 @@ def _read_texts(path: Path, expected: int | None = None) -> pa.Table:
         table.validate(full=True)
     except (OSError, pa.ArrowException) as error:
         raise VectorsError(f"{path}: the index is damaged: {error}") from error
+    if table.column_names == TEXT_SCHEMA.names[:-1]:  # of a version that kept no fields
+        table = table.append_column(TEXT_SCHEMA.field("fields"), [[""] * len(table)])
     if not table.schema.equals(TEXT_SCHEMA) or any(column.null_count for column in table.columns):
         raise VectorsError(f"{path}: the index is damaged: expected the columns {', '.join(TEXT_SCHEMA.names)}")
     return table

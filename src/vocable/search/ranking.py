@@ -94,6 +94,22 @@ class Ranking:
         return best(padded[:, :, 0].astype(np.int32), padded[:, :, 1], k, ids)
 
 
+def ranking_of(hits: Sequence[Sequence[tuple[str, float]]], k: int) -> Ranking:
+    """The ranking that (document id, score) pairs of q queries are; its ids are those of the hits, in their order.
+
+    Ties go in the order of the ids, and what scores nothing is no hit.
+
+    >>> ranking_of([[("b", 1.0), ("a", 1.0)], [("c", 0.0)]], k=2).rows.tolist()
+    [[0, 1], [-1, -1]]
+    """
+    ids = sorted({identifier for some in hits for identifier, _ in some})
+    rows = {identifier: row for row, identifier in enumerate(ids)}
+    c = max(map(len, hits), default=0)
+    padded = [[(rows[i], s) if s > 0 else (-1, 0.0) for i, s in some] + [(-1, 0.0)] * (c - len(some)) for some in hits]
+    candidates = np.array(padded, dtype=np.float64).reshape(len(hits), c, 2)
+    return best(candidates[:, :, 0].astype(np.int32), candidates[:, :, 1].astype(np.float32), k, ids)
+
+
 def best(rows: np.ndarray, scores: np.ndarray, k: int, ids: Sequence[str] | None) -> Ranking:
     """The k best of the candidates `rows` [q, c] (-1 for none) by `scores` [q, c]; ties in the order of the ids.
 

@@ -24,7 +24,7 @@ from vocable.encoder.terms import input_terms, terms
 from vocable.evaluation.wackiness import wackiness, without_itself
 from vocable.objectives.losses import AnyLoss, Batch, Queue, top_k_mask
 from vocable.objectives.regularizers import OneSide, Regularizers, Statistic
-from vocable.search.exact import ExactIndex
+from vocable.search.engines.exact import ExactIndex
 from vocable.training.batch_statistics import Monitor
 from vocable.training.data import TrainingData
 from vocable.training.momentum import Momentum

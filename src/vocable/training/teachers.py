@@ -35,7 +35,7 @@ from vocable.encoder.terms import fingerprint, terms
 from vocable.errors import ModelError
 from vocable.objectives.losses import ensemble
 from vocable.progress import progress
-from vocable.search.bm25 import BM25Index
+from vocable.search.engines.bm25 import BM25Index
 from vocable.storage import load_arrays, save_arrays
 from vocable.training.recipe import TeacherSettings
 from vocable.vectors import read_vectors

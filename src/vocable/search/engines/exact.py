@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from scipy.sparse import csc_array, csr_array
 
 from vocable.errors import ArgumentError, VectorsError
-from vocable.search import exact_kernels as kernels
+from vocable.search.engines import exact_kernels as kernels
 from vocable.search.index import About, Index
 from vocable.search.ranking import Ranking, best
 from vocable.storage import Ids, StrPath, load_arrays, save_arrays

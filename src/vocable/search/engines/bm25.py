@@ -18,7 +18,7 @@ import Stemmer
 from scipy.sparse import csc_array, csr_array
 
 from vocable.errors import ArgumentError, VectorsError, check_texts
-from vocable.search.exact import ExactIndex, strings_from_arrays, strings_to_arrays
+from vocable.search.engines.exact import ExactIndex, strings_from_arrays, strings_to_arrays
 from vocable.search.index import About
 from vocable.search.ranking import Ranking
 from vocable.storage import Ids

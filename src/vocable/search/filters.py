@@ -1,0 +1,210 @@
+"""Filters on documents' fields: the language of `--filter`, what it is made of, and which documents it lets through.
+
+    lang=de and year>=2020 and not (kind in (draft, 'old note') or public=false)
+
+A value is a number, true, false, a word, or any text in quotes. A field of a field is named with a dot. Of a field that
+is a list, one element must meet the comparison; a document without the field meets none, so that it meets every `not`.
+Numbers are ordered by value, and dates in ISO 8601 (in quotes) by time; other texts have no order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from operator import ge, gt, le, lt
+from typing import Any, Literal, TypeAlias, get_args
+
+from vocable.errors import ArgumentError
+
+Operator: TypeAlias = Literal["=", "<", "<=", ">", ">="]
+Value: TypeAlias = str | int | float | bool
+ORDERS: dict[str, Callable[[Any, Any], bool]] = {"<": lt, "<=": le, ">": gt, ">=": ge}
+MOST_PARTS = 256  # comparisons and brackets: what an engine is asked is bounded
+TOKEN = re.compile(
+    r"""\s*(?:(?P<quoted>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|(?P<sign>!=|<=|>=|[=<>(),])|(?P<word>[^\s'"!=<>(),]+))"""
+)
+NUMBER = re.compile(r"[+-]?\d+(?P<fraction>\.\d+)?(?P<exponent>[eE][+-]?\d+)?")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One field compared with a value."""
+
+    field: str
+    operator: Operator
+    value: Value
+
+
+@dataclass(frozen=True)
+class Every:
+    """All parts hold."""
+
+    parts: tuple[Filter, ...]
+
+
+@dataclass(frozen=True)
+class Some:
+    """At least one part holds."""
+
+    parts: tuple[Filter, ...]
+
+
+@dataclass(frozen=True)
+class Not:
+    """The part does not hold."""
+
+    part: Filter
+
+
+Filter: TypeAlias = Comparison | Every | Some | Not
+
+
+def parse_filter(text: str) -> Filter:
+    """Return the filter that a text says; raises `ArgumentError`, which says where the text is wrong.
+
+    >>> parse_filter("not year>=2020")
+    Not(part=Comparison(field='year', operator='>=', value=2020))
+    """
+    return _Parser(text).whole()
+
+
+def matches(filter: Filter, fields: Mapping[str, Any]) -> bool:
+    """Whether a document with these fields passes.
+
+    >>> matches(parse_filter("tags=news and not year<2020"), {"tags": ["news", "sport"], "year": 2024})
+    True
+    """
+    if isinstance(filter, Every):
+        return all(matches(part, fields) for part in filter.parts)
+    if isinstance(filter, Some):
+        return any(matches(part, fields) for part in filter.parts)
+    if isinstance(filter, Not):
+        return not matches(filter.part, fields)
+    found: Any = fields
+    for name in filter.field.split("."):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return any(_holds(filter, value) for value in (found if isinstance(found, list) else [found]))
+
+
+def time_of(value: Any) -> datetime | None:
+    """Return the time that a text in ISO 8601 says (UTC unless it says otherwise), None for anything else."""
+    if not isinstance(value, str) or not value[:4].isdecimal() or "-" not in value:
+        return None
+    try:
+        time = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def _holds(comparison: Comparison, value: Any) -> bool:
+    asked = comparison.value
+    if comparison.operator == "=":
+        # True is not 1: a truth value equals truth values only.
+        return isinstance(value, bool) == isinstance(asked, bool) and bool(value == asked)
+    order = ORDERS[comparison.operator]
+    if isinstance(asked, str):
+        time, bound = time_of(value), time_of(asked)
+        return time is not None and bound is not None and order(time, bound)
+    return isinstance(value, int | float) and not isinstance(value, bool) and order(value, asked)
+
+
+class _Parser:
+    """Recursive descent over the tokens of a filter: `or` binds weakest, then `and`, then `not`."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.position, self.parts = text, 0, 0
+        self.tokens: list[tuple[str, str, int]] = []  # kind, text and place of each
+        while self.position < len(text.rstrip()):
+            token = TOKEN.match(text, self.position)
+            if token is None:
+                raise self._wrong("a quote is not closed" if text[self.position :].strip()[0] in "'\"" else "")
+            kind = str(token.lastgroup)
+            self.tokens.append((kind, token[kind], token.start(kind)))
+            self.position = token.end()
+        self.tokens.append(("end", "", len(text)))
+
+    def whole(self) -> Filter:
+        filter = self._either()
+        if self.tokens[0][0] != "end":
+            raise self._wrong("expected and, or, or the end")
+        return filter
+
+    def _either(self) -> Filter:
+        parts = [self._both()]
+        while self._next("or"):
+            parts.append(self._both())
+        return parts[0] if len(parts) == 1 else Some(tuple(parts))
+
+    def _both(self) -> Filter:
+        parts = [self._one()]
+        while self._next("and"):
+            parts.append(self._one())
+        return parts[0] if len(parts) == 1 else Every(tuple(parts))
+
+    def _one(self) -> Filter:
+        self.parts += 1
+        if self.parts > MOST_PARTS:
+            raise self._wrong(f"more than {MOST_PARTS} parts")
+        if self._next("not"):
+            return Not(self._one())
+        if self._next("("):
+            filter = self._either()
+            self._expect(")")
+            return filter
+        kind, field, _ = self.tokens[0]
+        if kind != "word" or field.lower() in ("and", "or", "in"):
+            raise self._wrong("expected the name of a field")
+        self.tokens.pop(0)
+        negated = self._next("not")
+        if self._next("in"):
+            self._expect("(")
+            values = [self._value()]
+            while self._next(","):
+                values.append(self._value())
+            self._expect(")")
+            self.parts += len(values)
+            some = Some(tuple(Comparison(field, "=", value) for value in values))
+            return Not(some) if negated else some
+        operator = self.tokens.pop(0)[1] if self.tokens[0][0] == "sign" else ""
+        if negated or operator not in (*get_args(Operator), "!="):
+            raise self._wrong("expected =, !=, <, <=, >, >= or in")
+        comparison = Comparison(field, "=" if operator == "!=" else operator, self._value())  # type: ignore[arg-type]
+        ordered = not isinstance(comparison.value, str | bool) or time_of(comparison.value) is not None
+        if comparison.operator != "=" and (isinstance(comparison.value, bool) or not ordered):
+            raise self._wrong(f"{comparison.value!r} has no order: a number or an ISO date in quotes has")
+        return Not(comparison) if operator == "!=" else comparison
+
+    def _value(self) -> Value:
+        kind, text, _ = self.tokens[0]
+        if kind not in ("word", "quoted"):
+            raise self._wrong("expected a value")
+        self.tokens.pop(0)
+        if kind == "quoted":
+            return re.sub(r"\\(.)", r"\1", text[1:-1])
+        if text.lower() in ("true", "false"):
+            return text.lower() == "true"
+        number = NUMBER.fullmatch(text)
+        if number is None or not text.isascii():
+            return text
+        return float(text) if number["fraction"] or number["exponent"] else int(text)
+
+    def _next(self, word: str) -> bool:
+        """Take the token if it is this word or sign."""
+        kind, text, _ = self.tokens[0]
+        if kind in ("word", "sign") and text.lower() == word:
+            self.tokens.pop(0)
+            return True
+        return False
+
+    def _expect(self, sign: str) -> None:
+        if not self._next(sign):
+            raise self._wrong(f"expected {sign}")
+
+    def _wrong(self, message: str) -> ArgumentError:
+        place = self.tokens[0][2] if self.tokens and self.tokens[-1][0] == "end" else self.position
+        rest = self.text[place:].strip()
+        where = f"at {rest[:20]!r}" if rest else "at its end"
+        return ArgumentError(f"filter {self.text!r}: {message or 'cannot be read'} {where} (character {place + 1})")
