@@ -10,13 +10,12 @@ A mark stands on the line before a fenced block:
     <!-- run -->            a `console` block: each line that begins with "$ " is run, what follows it is its output;
                             a `python` block: it is run, its output is the `text` block that follows, if there is one
     <!-- run: slow -->      left alone without --slow
-    <!-- run: timing -->    run, but its output is of this machine and moment: --check does not compare it
     <!-- file: NAME -->     the block is what the file holds
     <!-- setup: COMMAND -->      run, and shown nowhere
     <!-- generated: NAME -->     up to <!-- end -->: what the function NAME of this file returns
 
 Pages are carried out in the order of `PAGES`, in one temporary folder: what a page makes, later pages may use. Python
-blocks of a page share their names.
+blocks of a page share their names. In place of speeds and times, which are of the machine and the moment, stands a …
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ PAGES = (
     "docs/analyze.md",
 )
 BLOCK = re.compile(
-    r"^<!-- run(?:: (?P<how>slow|timing))? -->\n```(?P<kind>console|python)\n(?P<body>.*?)^```\n"
+    r"^<!-- run(?P<slow>: slow)? -->\n```(?P<kind>console|python)\n(?P<body>.*?)^```\n"
     r"(?:\n```text\n(?P<output>.*?)^```\n)?"
     r"|^<!-- setup: (?P<setup>[^\n]*) -->\n"
     r"|^<!-- file: (?P<file>[^\n]*) -->\n```\w*\n(?P<content>.*?)^```\n"
@@ -108,7 +107,7 @@ def main() -> int:
         for page in pages:
             print(page, file=sys.stderr, flush=True)
             old = page.read_text()
-            new = renewed(old, slow=given.slow, timings=not given.check)
+            new = renewed(old, slow=given.slow)
             if new != old:
                 stale += 1
                 names = (str(page), f"{page} (renewed)")
@@ -118,7 +117,7 @@ def main() -> int:
     return int(given.check and stale > 0)
 
 
-def renewed(text: str, *, slow: bool, timings: bool) -> str:
+def renewed(text: str, *, slow: bool) -> str:
     """Return the page `text` with the outputs of its blocks as they are now."""
     names: dict[str, Any] = {"__name__": "__docs__"}
 
@@ -130,10 +129,8 @@ def renewed(text: str, *, slow: bool, timings: bool) -> str:
             Path(parts["file"]).write_text(parts["content"])
         elif parts["name"]:
             return f"<!-- generated: {parts['name']} -->\n{globals()[parts['name']]()}\n<!-- end -->\n"
-        elif parts["how"] != "slow" or slow:
+        elif slow or not parts["slow"]:
             made = console(parts["body"]) if parts["kind"] == "console" else python(parts["body"], names)
-            if parts["how"] == "timing" and not timings:
-                return block
             if parts["kind"] == "console":
                 return block.replace(parts["body"], made)
             if parts["output"] is not None:
@@ -173,9 +170,16 @@ def python(body: str, names: dict[str, Any]) -> str:
 
 
 def tidy(output: str) -> str:
-    """Return the output without blanks at the ends of lines and empty lines at its own."""
-    lines = [line.rstrip() for line in output.strip("\n").splitlines()]
-    return "".join(f"{line}\n" for line in lines)
+    """Return the output without speeds and times, blanks at the ends of lines and empty lines at its own."""
+    lines, timed = [], False
+    for line in output.strip("\n").splitlines():
+        kept = re.sub(r"[\d,]+ texts/s", "… texts/s", line.rstrip())
+        timed = kept.endswith(" ms") or (timed and kept != "")  # a table whose last columns are docs/s, p50 and p95
+        if timed:
+            times = re.compile(r"[\d.]+ +[\d.]+ +[\d.]+$")
+            kept = times.sub(lambda three: re.sub(r"[\d.]+", lambda one: f"{'…':>{len(one[0])}}", three[0]), kept)
+        lines.append(f"{kept}\n")
+    return "".join(lines)
 
 
 def recipe_keys() -> str:

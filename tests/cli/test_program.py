@@ -68,6 +68,15 @@ def test_every_verb_has_an_example_that_parses(capsys: pytest.CaptureFixture[str
     assert all(parameter.help for parameter in command.params), "every argument and option has a help text"
 
 
+def test_every_verb_that_loads_a_model_is_told_in_the_same_words_where() -> None:
+    commands = get_command(program()).commands
+    found = {verb: one.help for verb in VERBS for one in commands[verb].params if "--device" in one.opts}
+    of_terms = {"compare", "postings", "prune", "recipes", "term-weights", "vocabulary"}  # no model encodes
+    trainer = {"demo", "train"}  # which chooses the device itself
+    assert set(VERBS) - set(found) == of_terms | trainer
+    assert len(set(found.values())) == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
@@ -114,6 +123,8 @@ def test_every_verb_has_an_example_that_parses(capsys: pytest.CaptureFixture[str
         (["calibrate", "m", "t", "-o", "o", "--pooling", ""], "vocable: --pooling must not be empty"),
         (["compare", "\udcff"], "'\\udcff': an argument is text in UTF-8"),
         (["calibrate", "m", "t", "-o", "o"], "vocable: give either --activation-rate or --shift"),
+        (["explain", "vocable-mini", "q", "--device", "cpuu"], "--device must be one that PyTorch has here (cpu"),
+        (["inspect", "vocable-mini", "--device", "meta"], "--device must be one that PyTorch has here (cpu"),
     ],
 )
 def test_a_mistake_is_one_line_and_status_2(
@@ -192,7 +203,7 @@ def test_signals_interrupt_as_the_keyboard_does(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, number: signal.Signals, status: int
 ) -> None:
     before = signal.signal(number, signal.SIG_DFL)  # it may be ignored here, and then it is by a command, too
-    monkeypatch.setattr("vocable.encoder.load.load", lambda name: os.kill(os.getpid(), number))
+    monkeypatch.setattr("vocable.encoder.load.load", lambda name, **_: os.kill(os.getpid(), number))
     try:
         assert main(["explain", "m", "q"]) == status
         assert error_line(capsys) == "vocable: interrupted"

@@ -139,7 +139,16 @@ def test_an_unknown_pooling_is_refused(backbones: dict[str, Path]) -> None:
     with pytest.raises(ArgumentError, match="pooling must be one of max, sum, cls, mean-before-head, not 'mean'"):
         load(backbones["bert"], pooling="mean")
     with pytest.raises(ArgumentError, match="activation must be one of relu, log1p_relu, not 'gelu'"):
-        load(backbones["bert"], activation="gelu")
+        load(backbones["bert"], activation="gelu")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("device", ["cpuu", "meta", "cuda:99", ""])
+def test_a_device_that_is_not_here_is_refused_and_the_processor_is_always_here(
+    backbones: dict[str, Path], device: str
+) -> None:
+    with pytest.raises(ArgumentError, match=rf"device must be one that PyTorch has here \(cpu.*\), not '{device}'"):
+        load(backbones["bert"], device=device)
+    assert load(backbones["bert"], device="cpu").device.type == "cpu"
 
 
 @pytest.mark.parametrize("activation", ["relu", "log1p_relu"])

@@ -47,11 +47,11 @@ def calibrate(
         model: from `vocable.load`, with an output bias; it is left as it is. Its pooling decides what a text's terms
             are: of a text's first token, or of the mean of its tokens, far fewer are active than of all its tokens.
         texts: probe texts; the first 256 that are not empty are used.
-        activation_rate: share of the pairs to be active, in (0, 1). The shift for it is found exactly, up to ties.
-        shift: lower the output bias by this c, in logits; exactly one of the two is given.
-        level: whose active terms are counted, a text's or each token's. "pooled" counts (text, term) pairs after
-            pooling over the text's tokens, which is our reading of the paper, "token" the pairs of each single token
-            and a term. The same shift leaves far less active of the latter.
+        activation_rate: share of the terms to be active, between 0 and 1. The shift for it is found exactly, up to
+            ties.
+        shift: instead: lower the output bias by so much, in logits.
+        level: whose active terms are counted, a text's after pooling or each token's. "pooled", the pairs of a text and
+            a term, is our reading of the paper. The same shift leaves far less active of the pairs of "token".
         max_length: tokens of a probe text.
 
     Returns:

@@ -145,14 +145,15 @@ def expand(
         model: from `vocable.load`; it is left as it is, and its tokenizer stays that of the result.
         words: the u terms, as they are to be called, or the path of a file of them (`read_words`).
         texts: instead: a corpus whose most frequent words are the terms. It is read once, by `frequent_words`.
-        size: of texts: how many words, if there are so many.
-        min_count: of texts: words seen less often are left out.
-        splitter: what a word of a text is, a name in `vocable.encoder.terms`; pre-training has to know it, too.
+        size: with `texts`: how many words, if there are so many.
+        min_count: with `texts`: words seen less often are left out.
+        splitter: what a word of a text is: words are letters, digits, marks and _ in a row, whitespace is between them.
+            A name in `vocable.encoder.terms`; pre-training has to know it, too.
         init: where the rows and biases of words start. "mean": the means of their sub-tokens'. "semantic": as in
             `transfer`, the mean of the source's tokens that are near the word in the embeddings of `target`, for words
             that are one token of the target and several of the source; "mean" for all others. "random": rows from a
             normal with the spread of the decoder's entries, and the mean of its biases.
-        target: a model that has words as tokens, loaded or by its name; needed by "semantic" alone.
+        target: for "semantic": a model that has words as tokens. Loaded, or its name.
         seed: decides the random rows.
 
     Returns:

@@ -181,6 +181,7 @@ def inspect(
     tokenizer: PreTrainedTokenizerBase | None = None,
     target: str | Path | PreTrainedTokenizerBase | None = None,
     texts: str | Path | Sequence[str] = BUILT_IN,
+    device: str | None = None,
 ) -> Inspection:
     """Measure a model's head, vocabulary and start of training, and say which repair it needs.
 
@@ -188,18 +189,19 @@ def inspect(
         model: a name (folder, Hub id, "vocable-mini", "package:NAME/FOLDER"), a masked language model with its
             `tokenizer`, or a SPLADE `SparseEncoder`.
         tokenizer: of a model that is given as an object; a name or a `SparseEncoder` brings its own.
-        target: a vocabulary to compare with: a folder, a Hub id, or a tokenizer.
-        texts: probe texts, or the place they are read from; of many, 128 evenly taken ones of at least 8 words are
+        target: a vocabulary to compare with: a folder or a Hub id. Or a tokenizer.
+        texts: probe texts, or their source; of many, 128 evenly taken ones of at least 8 words are
             used. By default the built-in corpus.
+        device: where models run, as cpu, cuda or cuda:1; by default the best there is.
 
     Raises:
         ModelError: nothing is there, no masked-language-model head, or a tokenizer that cannot be read.
         ArgumentError: a model without its tokenizer.
-        DataError: fewer than two usable probe texts, or a place that cannot be read.
+        DataError: fewer than two usable probe texts, or a source that cannot be read.
     """
     name = str(model) if isinstance(model, str | Path) else None
     if isinstance(model, str | Path):
-        model = load(model)
+        model = load(model, device=device)
     steps: list[dict[str, Any]] = []
     if isinstance(model, SparseEncoder):
         if not (pairs := splade_modules(model)):

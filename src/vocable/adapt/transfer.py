@@ -166,18 +166,18 @@ def transfer(
 
     Args:
         model: from `vocable.load`; it is left as it is.
-        target: whose vocabulary: a folder, a Hub id, a loaded model, or a tokenizer alone. Of a model, the embeddings
-            make the semantic initialization, the output bias the prior. The result has a copy of the tokenizer, with
-            the source's maximum length and model inputs.
+        target: whose vocabulary: a folder or Hub id of a model, or of a tokenizer alone. Or one that is
+            loaded. Of a model, the embeddings make the semantic initialization, the output bias the prior. The result
+            has a copy of the tokenizer, with the source's maximum length and model inputs.
         head_only: replace the output terms alone. Tokenizer and input embeddings stay, and the rows of the decoder
             (tied or not) make those of an output layer of its own: see `vocable.encoder.output_vocabulary`.
         init: where a new token's row starts. "semantic": the mean of shared tokens that are near it in the target's
             embeddings (eq. 7 to 9). "subtoken": the mean of the pieces that the source's tokenizer cuts it into.
             "mean": the centroid of the shared tokens, which is also where the other two put what they cannot place.
             "random-new": a normal with the spread of the source's entries; "random-all" draws shared tokens, too.
-        bias: where the output bias comes from, the target or the model. "prior" takes the target's to the mean and
-            standard deviation of the source's (eq. 10), or the logarithms of the counts in `texts` where they are
-            given; "keep" leaves shared tokens their own and gives new ones the mean.
+        bias: where the output bias comes from: prior is the target's, keep the model's. "prior" takes the target's to
+            the mean and standard deviation of the source's (eq. 10), or the logarithms of the counts in `texts` where
+            they are given; "keep" leaves shared tokens their own and gives new ones the mean.
         texts: a corpus to count the target's tokens in.
         seed: decides the random rows.
 

@@ -120,7 +120,7 @@ def vocabulary(
 
     Args:
         texts: the corpus, read once; its distinct words are held.
-        size: tokens, special ones included; of several, each is trained. More in `train_vocabulary`.
+        size: how many tokens, special ones included; of several, each is trained. More in `train_vocabulary`.
         algorithm: "bpe" knows every character, "wordpiece" the 1,000 most frequent. More in `train_vocabulary`.
         output: folder for the tokenizer of the one size; there only when it is whole.
 

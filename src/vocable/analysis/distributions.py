@@ -146,6 +146,7 @@ def logits(
     max_length: int = 128,
     clusters: int | None = None,
     embedding: str = LEXICAL,
+    device: str | None = None,
 ) -> LogitStatistics:
     """Measure the logits of a masked language model: how much they vary, how large the best are, how many not negative.
 
@@ -157,6 +158,7 @@ def logits(
         max_length: tokens of a text, at most.
         clusters: also measure how well the logits tell so many groups of texts apart. See `recoverability`.
         embedding: dense model that makes the groups, or lexical. As in `vocable.evaluation.testsets.text_embeddings`.
+        device: where models run, as cpu, cuda or cuda:1; by default the best there is.
 
     Raises:
         ArgumentError: a number out of its range.
@@ -165,7 +167,7 @@ def logits(
     """
     check_texts(texts)
     chosen = list(islice(texts, limit))
-    mlm, tokenizer, *_ = parts(load_model(model))
+    mlm, tokenizer, *_ = parts(load_model(model, device))
     found = logit_statistics(mlm, tokenizer, chosen, top_k=top_k, max_length=max_length)
     if clusters is None:
         return found
@@ -267,7 +269,7 @@ def recoverability(
     """
     check_texts(texts)
     usable = [text for text in dict.fromkeys(texts) if text.strip()]
-    true = cluster(text_embeddings(usable, embedding), clusters)
+    true = cluster(text_embeddings(usable, embedding, str(mlm.device)), clusters)
     pooled = []
     with torch.inference_mode(), without_logits(mlm) as layer:
         for hidden, offsets in token_states(mlm, tokenizer, track(usable, "clusters"), max_length):
@@ -417,8 +419,8 @@ def postings(
     Args:
         vectors: what `vocable encode` or `vocable index` wrote, a folder or several shards; or csr_array [n, v].
         top_k: numbers of terms to keep of a text, each measured apart; None for all.
-        longest: how many of the longest lists to name; of lists of one length those of the lower terms.
-        model: whose words the terms are, if it is not where it was when it made the vectors.
+        longest: how many of the longest lists to name. Of lists of one length those of the lower terms.
+        model: the model that made the vectors, if it has moved.
 
     Raises:
         ArgumentError: a top_k below 1, `longest` below 0, or vectors of another vocabulary than the model's.

@@ -43,6 +43,7 @@ def evaluate(
     output: str | os.PathLike[str] | None = None,
     dtype: DType = "auto",
     max_length: int | None = None,
+    device: str | None = None,
 ) -> Comparison | SearchGrid:
     """Measure the quality and cost of models and runs; each is tested against the first (paired t-test).
 
@@ -51,7 +52,7 @@ def evaluate(
             of a TREC run, or the folder of document vectors that `vocable encode` wrote (the model that they name
             encodes the queries).
         dataset: a source such as "beir:DIR" or "pydocs:#test", or a `Dataset`.
-        measures: ir_measures names; nDCG@10, R@1000 and RR@10 unless given.
+        measures: names of ir_measures; by default nDCG@10, R@1000 and RR@10.
         bm25: also evaluate BM25.
         rm3: also evaluate BM25 with RM3, feedback from its results.
         hybrid: also evaluate each system fused with BM25.
@@ -61,6 +62,7 @@ def evaluate(
         output: a JSON file for `vocable.compare`.
         dtype: "auto" computes in bfloat16 where the device has it natively.
         max_length: tokens per text, in place of a model's own length.
+        device: where models run, as cpu, cuda or cuda:1; by default the best there is.
 
     Raises:
         ArgumentError: an unknown measure, or arguments that exclude each other.
@@ -86,11 +88,11 @@ def evaluate(
             check_file(file)
     searched = bm25 or rm3 or hybrid or len(runs) < len(named)
     collection = dataset.judged() if isinstance(dataset, Dataset) else load_dataset(dataset, documents=searched)
-    options: dict[str, Any] = {"dtype": dtype, "max_length": max_length}
+    options: dict[str, Any] = {"dtype": dtype, "max_length": max_length, "device": device}
     if settings is not None:
         points: list[GridPoint] = []
         for name, system in named.items():
-            points += search_grid(name, _encoded(system, collection, name, options), settings, chosen, k=DEPTH)
+            points += search_grid(name, _encoded(system, collection, name, **options), settings, chosen, k=DEPTH)
         if bm25:
             lexical = retrieve_lexically(collection, k=DEPTH)
             points.append(GridPoint("BM25", None, evaluate_run("BM25", lexical, collection, chosen)))
@@ -142,11 +144,11 @@ def _is_run(system: System) -> bool:
     return not isinstance(system, SparseEncoder) and Path(system).is_file() and not holds_vectors(system)
 
 
-def _encoded(system: System, dataset: Dataset, name: str, options: dict[str, Any]) -> Encoded:
+def _encoded(system: System, dataset: Dataset, name: str, *, device: str | None, **options: Any) -> Encoded:
     if not isinstance(system, SparseEncoder):
         if holds_vectors(system):
-            return stored_dataset(system, dataset, **options)
-        system = load(os.fspath(system))
+            return stored_dataset(system, dataset, device=device, **options)
+        system = load(os.fspath(system), device=device)
     return encode_dataset(system, dataset, title=name, **options)
 
 
@@ -171,7 +173,7 @@ def _one_by_one(
                 hits = [hit for hit in run if hit.query_id in judged]
                 ranking = Ranking.from_run(hits, ids, [document.id for document in dataset.documents])
         else:
-            learned = retrieve(_encoded(system, dataset, name, options), k=DEPTH)
+            learned = retrieve(_encoded(system, dataset, name, **options), k=DEPTH)
             evaluations.append(evaluate_run(name, learned, dataset, measures))
             ranking = learned.ranking
         if hybrid and lexical is not None:

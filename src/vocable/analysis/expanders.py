@@ -44,7 +44,7 @@ class Expander(Protocol):
     roles: ClassVar[tuple[Role, ...]]  # of the texts that it expands
 
     @classmethod
-    def open(cls, model: str, documents: Sequence[str]) -> Self:
+    def open(cls, model: str, documents: Sequence[str], device: str | None) -> Self:
         """Return the expander with its index of the n documents; `model` is what follows the prefix."""
 
     @property
@@ -86,11 +86,12 @@ def expander_class(name: str, role: Role = "query") -> type[Expander] | None:
     return expander
 
 
-def open_expander(name: str, documents: Sequence[str], role: Role = "query") -> Expander:
+def open_expander(name: str, documents: Sequence[str], role: Role = "query", device: str | None = None) -> Expander:
     """Return the expander of a name, with its index of the n documents.
 
     The name is "bm25+rm3", "query2doc:MODEL" or "doct5query:MODEL"; MODEL is a folder or a Hub id of a causal language
     model, or of one from sequence to sequence. `role` is what is to be expanded: queries, or documents of the n.
+    MODEL goes to the `device`, by default a GPU if there is one.
 
     Raises:
         ArgumentError: no such expander, or one that does not expand texts of this role.
@@ -101,7 +102,7 @@ def open_expander(name: str, documents: Sequence[str], role: Role = "query") -> 
     if expander is None:
         names = [prefix + "MODEL" * prefix.endswith(":") for prefix in EXPANDERS]
         raise ArgumentError(f"{name!r} is not an expander: choose {', '.join(names[:-1])} or {names[-1]}")
-    return expander.open(name.removeprefix(expander.prefix), documents)
+    return expander.open(name.removeprefix(expander.prefix), documents, device)
 
 
 @register
@@ -112,7 +113,7 @@ class Feedback(RM3):
     roles: ClassVar[tuple[Role, ...]] = ("query", "document")
 
     @classmethod
-    def open(cls, model: str, documents: Sequence[str]) -> Self:
+    def open(cls, model: str, documents: Sequence[str], device: str | None) -> Self:
         """Index the documents."""
         return cls(BM25Index(documents), documents)
 
@@ -134,9 +135,9 @@ class Query2Doc:
     roles: ClassVar[tuple[Role, ...]] = ("query", "document")
 
     @classmethod
-    def open(cls, model: str, documents: Sequence[str]) -> Self:
+    def open(cls, model: str, documents: Sequence[str], device: str | None) -> Self:
         """Load the language model `model` and index the documents."""
-        return cls(BM25Index(documents), load_generator(model, "causal"))
+        return cls(BM25Index(documents), load_generator(model, "causal", device))
 
     def __init__(
         self,
@@ -213,9 +214,9 @@ class DocT5Query:
     roles: ClassVar[tuple[Role, ...]] = ("document",)
 
     @classmethod
-    def open(cls, model: str, documents: Sequence[str]) -> Self:
+    def open(cls, model: str, documents: Sequence[str], device: str | None) -> Self:
         """Load the sequence-to-sequence model `model`, expand the documents and index them."""
-        return cls(documents, load_generator(model, "seq2seq"))
+        return cls(documents, load_generator(model, "seq2seq", device))
 
     def __init__(self, documents: Sequence[str], generator: Generator, *, samples: int = 40, seed: int = 0) -> None:
         check_texts(documents, "documents")
@@ -242,14 +243,17 @@ class Generator(NamedTuple):
     tokenizer: PreTrainedTokenizerBase
 
 
-def load_generator(name: str | Path, task: Task) -> Generator:
+def load_generator(name: str | Path, task: Task, device: str | None = None) -> Generator:
     """Load a generative model in its own number type, from safetensors, without code of its own.
 
-    `name` is a folder or a Hub id; a "causal" model continues a text, a "seq2seq" one answers it. It is put on a GPU if
-    there is one. Raises `ModelError` if nothing is there, it is of another kind, or its weights are not safetensors.
+    `name` is a folder or a Hub id; a "causal" model continues a text, a "seq2seq" one answers it. It goes to the
+    `device`, by default a GPU if there is one.
+
+    Raises:
+        ModelError: nothing is there, it is of another kind, or its weights are not safetensors.
     """
 
-    def open_place(place: str) -> Generator:
+    def open_place(place: str, device: str | None) -> Generator:
         safe = {"trust_remote_code": False}
         config = AutoConfig.from_pretrained(place, **safe)
         # Refused at once, not slowly; and encoders, which the host library would let write nonsense.
@@ -263,9 +267,9 @@ def load_generator(name: str | Path, task: Task) -> Generator:
             tokenizer.padding_side = "left"  # a continuation begins where its prompt ends
         if tokenizer.pad_token is None:
             tokenizer.pad_token = tokenizer.eos_token
-        return Generator(model.to(get_device_name()).eval(), tokenizer)
+        return Generator(model.to(device or get_device_name()).eval(), tokenizer)
 
-    return open_model(name, open_place)
+    return open_model(name, open_place, device)
 
 
 def generate(

@@ -148,9 +148,9 @@ def stored_parts(vectors: Vectors) -> tuple[Iterable[csr_array], VectorsMeta | N
     return chain([first.matrix], (shard.matrix for shard in shards)), first.meta
 
 
-def load_model(model: str | SparseEncoder) -> SparseEncoder:
+def load_model(model: str | SparseEncoder, device: str | None = None) -> SparseEncoder:
     """Return the model, loaded if it is a name."""
-    return load(model) if isinstance(model, str) else model
+    return load(model, device=device) if isinstance(model, str) else model
 
 
 def model_of(meta: VectorsMeta, moved: str | SparseEncoder | None) -> SparseEncoder:

@@ -273,6 +273,7 @@ def removal(
     seed: int = 0,
     dtype: DType = "auto",
     max_length: int | None = None,
+    device: str | None = None,
     vectors: Sources | None = None,
     query_vectors: Sources | None = None,
 ) -> RemovalReport:
@@ -286,14 +287,16 @@ def removal(
         output: folder of the report; there only when it is whole.
         scores: what `vocable wackiness` wrote for the model; by default they are measured on the first dataset.
         thresholds: numbers of terms to remove.
-        measures: ir_measures names; by default nDCG@10 and R@100.
+        measures: names of ir_measures; by default nDCG@10 and R@100.
         draws: how often random terms are drawn for each threshold, twice at least.
         role: whose expansions are removed.
         seed: decides the draws.
         dtype: "auto" computes in bfloat16 where the device has it natively.
         max_length: tokens of a text, in place of the model's own length.
-        vectors, query_vectors: of one dataset, what `vocable encode` wrote of its documents and queries, folders or
-            shards; by default both are encoded here.
+        device: where models run, as cpu, cuda or cuda:1; by default the best there is.
+        vectors: the documents of the one dataset as `vocable encode` wrote them, instead of encoding. A folder, or
+            several shards.
+        query_vectors: the same of its queries; both or neither.
 
     Raises:
         ArgumentError: an argument out of its range, or the output is there and something else.
@@ -311,7 +314,7 @@ def removal(
         raise ArgumentError("vectors and query_vectors go together, and are of one dataset")
     for source in sources:
         load_dataset(source, documents=False)  # the last one's mistake is not to be found after hours on the others
-    encoder, name = load_model(model), model_name(model)
+    encoder, name = load_model(model, device), model_name(model)
     names = terms(encoder)
     ranking = None if scores is None else zlib.crc32(read_wackiest(scores, names).tobytes())
     settings: dict[str, Any] = {"model": name, "weights": checksum(encoder), "datasets": sources}

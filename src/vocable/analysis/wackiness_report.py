@@ -108,6 +108,7 @@ def wackiness(
     card: bool = False,
     dtype: DType = "auto",
     max_length: int | None = None,
+    device: str | None = None,
     vectors: Sources | None = None,
     query_vectors: Sources | None = None,
 ) -> WackinessReport:
@@ -119,15 +120,15 @@ def wackiness(
         models: folders, Hub ids, or models from `vocable.load`; "bm25+rm3", "query2doc:MODEL" or "doct5query:MODEL".
         corpus: source of the collection, which is searched; of the role "document", the inputs are of it.
         output: folder of the report; there only when it is whole.
-        queries: source of the inputs, of the role "query".
-        role: what is expanded.
+        queries: source of the inputs, where these are queries.
+        role: which texts are expanded; documents are those of `corpus`.
         limit: inputs at most, drawn at random. None is all.
         k: documents that an input retrieves.
         idf: "log" is log(n / df); "bm25" is BM25's, which is never 0.
-        special: special tokens such as [CLS] can be expansions.
-        splitter: where terms are words, not tokens: which words of a text are terms.
+        special: count special tokens such as [CLS] as expansions, too.
+        splitter: for models whose terms are whole words: what a word of a text is.
         bins: points of the curve.
-        whole_vocabulary: the bins are of all terms, not of those that have a score.
+        whole_vocabulary: divide all terms into the bins, not only those that have a score.
         bootstrap: draws of the inputs, for the standard deviation; 0 for none.
         seed: decides what is drawn.
         names: source of more texts whose capitals say which words are names.
@@ -135,8 +136,10 @@ def wackiness(
         card: also write the result into the models' cards, README.md in their folders.
         dtype: "auto" computes in bfloat16 where the device has it natively.
         max_length: tokens of a text, in place of the model's own length.
-        vectors, query_vectors: of one model, what `vocable encode` wrote of the collection and of the queries, a folder
-            or several shards; by default they are encoded here.
+        device: where models run, as cpu, cuda or cuda:1; by default the best there is.
+        vectors: the collection as `vocable encode` wrote it with the one model, instead of encoding. A folder, or
+            several shards.
+        query_vectors: the same of the queries.
 
     Raises:
         ArgumentError: an argument out of its range, or the output is there and something else.
@@ -162,7 +165,7 @@ def wackiness(
     expanders = [expander_class(name, role) for name in called]
     if (vectors or query_vectors) and (len(called) > 1 or expanders[0] is not None):
         raise ArgumentError("vectors and query_vectors are of one model: name no other one")
-    opened = [None if known else load_model(one) for one, known in zip(chosen, expanders, strict=True)]
+    opened = [None if known else load_model(one, device) for one, known in zip(chosen, expanders, strict=True)]
     stored: dict[Role, Sources | None] = {"document": vectors, "query": query_vectors}
     settings: dict[str, Any] = {"models": called, "weights": ["" if one is None else checksum(one) for one in opened]}
     settings |= {**vars(choices), "bootstrap": bootstrap, "seed": seed, "sensitivity": sensitivity}
@@ -177,7 +180,13 @@ def wackiness(
         short = [name if known else Path(name).name for name, known in zip(called, expanders, strict=True)]
         titles = short if len(set(short)) == len(short) else called
         deepest = max(other.k for other in choices.others().values()) if sensitivity else k
-        texts: dict[str, Any] = {"inputs": inputs, "documents": documents, "itself": itself, "k": deepest}
+        texts: dict[str, Any] = {
+            "inputs": inputs,
+            "documents": documents,
+            "itself": itself,
+            "k": deepest,
+            "device": device,
+        }
         texts |= {"splitter": splitter, "stored": stored, "dtype": dtype, "max_length": max_length}
         drawn: dict[str, Any] = {"draws": bootstrap, "seed": seed, "sensitivity": sensitivity}
         with resumable(output, settings) as work:
@@ -226,6 +235,7 @@ def _expand(
     itself: np.ndarray | None,
     k: int,
     splitter: Splitter,
+    device: str | None,
     stored: Mapping[Role, Sources | None],
     **encoding: Any,
 ) -> ExpansionData:
@@ -233,7 +243,7 @@ def _expand(
     asked, collection = [one.full for one in inputs], [one.full for one in documents]
     options: dict[str, Any] = {"name": title, "itself": itself}
     if model is None:
-        opened = open_expander(name, collection, "query" if itself is None else "document")
+        opened = open_expander(name, collection, "query" if itself is None else "document", device)
         return expansion_data(opened, asked, collection, k, **options)
 
     def vectors(role: Role, texts: Sequence[Document]) -> csr_array:

@@ -130,9 +130,7 @@ class Transfer(Adapting):
 
     next_step: ClassVar[str] = "vocable pretrain {output} TEXTS -o DIR --steps 500 --masking overlap-aware"
     texts: CountedTexts = []
-    neighbours: Annotated[
-        list[str], typer.Option(metavar="TOKEN", help="Show what it was made of; may be repeated.")
-    ] = []
+    neighbours: Annotated[list[str], typer.Option(metavar="TOKEN", help="Show what a new token was made of.")] = []
 
     def arguments(self) -> dict[str, Any]:
         """All but the tokens to show."""
@@ -183,11 +181,9 @@ class Expand(Adapting):
         None
     )
     texts: CountedTexts = []
-    size: Annotated[int | None, typer.Option(help="Of texts: how many words, 100,000 by default.")] = None
+    size: Annotated[int | None, typer.Option(help="With --texts: how many words, 100,000 by default.")] = None
     min_count: Annotated[int | None, typer.Option()] = None
-    splitter: Annotated[
-        Literal["words", "whitespace"], typer.Option(help="words: letters, digits, marks and _ in a row.")
-    ]
+    splitter: Annotated[Literal["words", "whitespace"], typer.Option()]
 
     def arguments(self) -> dict[str, Any]:
         """The values, without numbers that were not given."""

@@ -37,6 +37,7 @@ class Command:
 
     python_only: ClassVar[tuple[str, ...]] = ()  # arguments of the verb that are no options
     settings: ClassVar[str] = ""  # the class whose fields are the verb's **settings
+    loading: ClassVar[tuple[str, ...]] = ()  # arguments of vocable.load that are options, where the verb takes a model
     resumable: ClassVar[bool] = False  # whether the same command goes on where it was killed
     writes: ClassVar[tuple[str, ...]] = ("output",)  # fields that name files or folders to write
     next_step: ClassVar[str] = ""  # what may be done with {output}
@@ -113,7 +114,11 @@ def command(declared: type[Command], *, whole: bool = True) -> Callable[..., Non
             raise ArgumentError(_in_options(str(error), parameters)) from error
 
     run.__name__, run.__doc__ = declared.__name__, inspect.getdoc(declared)
-    parameters = _parameters(declared, arguments(HOMES[declared.verb()], declared.settings) if whole else {})
+    taken = arguments(HOMES[declared.verb()], declared.settings) if whole else {}
+    if whole and declared.loading:
+        loaded = arguments(HOMES["load"])
+        taken |= {name: loaded[name] for name in declared.loading}
+    parameters = _parameters(declared, taken)
     for parameter in parameters.values():
         [info] = parameter.annotation.__metadata__
         info.help = _in_options(info.help, parameters)
@@ -192,6 +197,8 @@ def _parameter(name: str, argument: Argument, declared: type[Command], hint: Any
     info.help = info.help or argument.help
     if isinstance(info, ArgumentInfo):
         info.metavar = info.metavar or name.upper()
+    elif list in [get_origin(one) for one in (kind, *get_args(kind))] and info.callback is None:
+        info.help = f"{info.help.removesuffix('.')}; may be repeated."
     elif kind is bool and not default and info.default is ...:
         info.param_decls = (option(name),)  # on or absent: no --no-NAME
     default = list(map(str, default)) if isinstance(default, tuple) else default
@@ -292,26 +299,22 @@ Texts = Annotated[list[str], typer.Argument(help="Sources of texts, such as a fi
 Output = Annotated[Path, typer.Option("-o", "--output", help="Folder for the result; there only when it is whole.")]
 TopK = Annotated[int | None, typer.Option(min=1)]
 MaxLength = Annotated[int | None, typer.Option(min=1, help="Tokens per text, in place of the model's own length.")]
-Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 ...; by default the best one there is.")]
 Measures = Annotated[
     list[str] | None,
-    typer.Option("-m", "--measures", metavar="NAME", help="As nDCG@10; may be repeated."),
+    typer.Option("-m", "--measures", metavar="NAME"),
 ]
 
 
 class Loading(Command):
     """A command whose `model` is loaded, and whose `texts` are read, before the verb is called."""
 
+    loading: ClassVar[tuple[str, ...]] = ("new_head", "pooling", "activation", "device")
     model: Model
-    new_head: Annotated[bool, typer.Option(help="Give an encoder without a head a new one.")] = False
-    pooling: Annotated[str | None, typer.Option(help="In place of the model's own: max, sum, cls ...")] = None
-    activation: Annotated[str | None, typer.Option(help="In place of the model's own: relu, log1p ...")] = None
-    device: Device = None
 
     def arguments(self) -> dict[str, Any]:
         """The loaded model, and the other values: a source of texts that is not there is known at once."""
         given = super().arguments()
-        options = {name: given.pop(name) for name in ("new_head", "pooling", "activation", "device")}
+        options = {name: given.pop(name) for name in self.loading}
         named = {name: value for name, value in options.items() if value}
         return given | {"model": imported("vocable.encoder.load:load")(given["model"], **named)}
 

@@ -1,4 +1,4 @@
-"""Commands that search and measure: encode, index, search, explain, evaluate, compare, prune."""
+"""Commands that search and measure: index, search, explain, encode, prune, evaluate, compare."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import typer
 
 from vocable import HOMES, imported
-from vocable.cli.declare import Command, Device, MaxLength, Measures, Model, Output, TopK, print_json, read_text, show
+from vocable.cli.declare import Command, MaxLength, Measures, Model, Output, TopK, print_json, read_text, show
 from vocable.cli.signature import REQUIRED
 from vocable.errors import ArgumentError
 from vocable.tables import WIDTH, shortened
@@ -23,10 +23,10 @@ Corpus = Annotated[
     str, typer.Argument(metavar="CORPUS", help="A file, beir:DIR, ir_datasets:NAME, hf:NAME, pydocs: or - (stdin).")
 ]
 Wacky = Annotated[
-    Path | None, typer.Option(metavar="SCORES", help="Mark the wacky terms: scores.parquet of vocable wackiness.")
+    Path | None, typer.Option(metavar="SCORES", help="Mark the wacky terms: scores that vocable wackiness wrote.")
 ]
 WackyShare = Annotated[
-    float | None, typer.Option(min=0, max=1, help="Which share of the scored terms is wacky, 0.1 by default.")
+    float | None, typer.Option(min=0, max=1, help="Share of the scored terms that is wacky, 0.1 by default.")
 ]
 Markdown = Annotated[bool, typer.Option(help="Print a markdown table.")]
 
@@ -40,6 +40,7 @@ class Encode(Command):
     """
 
     python_only: ClassVar[tuple[str, ...]] = ("name",)
+    loading: ClassVar[tuple[str, ...]] = ("device",)
     resumable: ClassVar[bool] = True
     next_step: ClassVar[str] = "vocable index {output} CORPUS -o INDEX"
     model: Model
@@ -48,7 +49,6 @@ class Encode(Command):
     role: Annotated[Literal["query", "document"], typer.Option(help="Encode as queries or as documents.")]
     top_k: TopK
     max_length: MaxLength
-    device: Device = None
 
     def arguments(self) -> dict[str, Any]:
         """The loaded model, and the other fields."""
@@ -69,12 +69,13 @@ class Index(Command):
     """
 
     resumable: ClassVar[bool] = True
+    next_step: ClassVar[str] = 'vocable search {output} "your question"'
     model: Annotated[str, typer.Argument(help="vocable-mini, a folder, a Hub id, or what vocable encode wrote.")]
     corpus: Corpus
     output: Output
     vectors: Annotated[
         list[str] | None,
-        typer.Option(metavar="VECTORS", help="Further shards that vocable encode wrote; may be repeated."),
+        typer.Option(metavar="VECTORS", help="Further shards that vocable encode wrote."),
     ] = None
     top_k: TopK
     max_length: MaxLength
@@ -118,8 +119,8 @@ class Search(Command):
         if self.run is not None:
             imported("vocable.storage:check_file")(self.run)
         settings = super().arguments()
-        changed = settings.pop("allow_changed_model")
-        opened = imported("vocable.search.collection:open_index")(self.index, allow_changed_model=changed)
+        how = {name: settings.pop(name) for name in ("allow_changed_model", "device")}
+        opened = imported("vocable.search.collection:open_index")(self.index, **how)
         for name in ("index", "query", "queries", "wacky_share"):
             del settings[name]
         if self.wacky is not None or self.wacky_share is not None:
@@ -164,6 +165,7 @@ class Explain(Command):
     Example: vocable explain vocable-mini "fast car" "A quick automobile"
     """
 
+    loading: ClassVar[tuple[str, ...]] = ("device",)
     model: Model
     query: Annotated[str, typer.Argument(help="A query, or @FILE.")]
     document: Annotated[str | None, typer.Argument(help="A document's text, or @FILE.")]
@@ -173,7 +175,7 @@ class Explain(Command):
     def call(self) -> Any:
         """Explain with the loaded model."""
         texts = [read_text(text) for text in (self.query, self.document) if text is not None]
-        model = imported("vocable.encoder.load:load")(self.model)
+        model = imported("vocable.encoder.load:load")(self.model, device=self.device)
         return imported(HOMES["explain"])(model, *texts, wacky=_wacky_terms(self.wacky, self.wacky_share, model))
 
 
@@ -205,7 +207,7 @@ class Evaluate(Command):
     measures: Measures
     grid: Annotated[
         list[str] | None,
-        typer.Option(metavar="SETTINGS", help='Ways to search, as "query_top_k=5,10 rescore=100"; may be repeated.'),
+        typer.Option(metavar="SETTINGS", help='Ways to search, as "query_top_k=5,10 rescore=100".'),
     ]
     output: Annotated[Path | None, typer.Option("-o", "--output", help="JSON file for vocable compare.")]
     max_length: MaxLength
@@ -234,14 +236,14 @@ class Prune(Command):
     """
 
     python_only: ClassVar[tuple[str, ...]] = ("then",)
-    vectors: Annotated[list[str], typer.Argument(help="What vocable encode wrote; several shards.")]
+    vectors: Annotated[list[str], typer.Argument(help="What vocable encode wrote: a folder, or several shards.")]
     output: Output = REQUIRED
     top_k: TopK
     min_weight: Annotated[float, typer.Option(min=0)]
     mass: Annotated[float | None, typer.Option(min=0, max=1)]
     wacky: Annotated[
         Path | None,
-        typer.Option(metavar="SCORES", help="Remove the wackiest expansion terms: of vocable wackiness."),
+        typer.Option(metavar="SCORES", help="Remove the wackiest expansions, by scores that vocable wackiness wrote."),
     ] = None
     wackiest: Annotated[int | None, typer.Option(min=1, metavar="N", help="With --wacky: so many terms.")] = None
     texts: Annotated[
@@ -266,4 +268,4 @@ class Prune(Command):
         return given
 
 
-COMMANDS: list[type[Command]] = [Encode, Index, Search, Explain, Evaluate, Compare, Prune]
+COMMANDS: list[type[Command]] = [Index, Search, Explain, Encode, Prune, Evaluate, Compare]

@@ -51,7 +51,7 @@ class TeacherScores(Command):
     def arguments(self) -> dict[str, Any]:
         """The loaded teacher and the other fields."""
         load = imported("vocable.training.teachers:load_scoring_model")
-        return {"model": load(self.model, self.kind), "examples": self.examples, "output": self.output}
+        return {"model": load(self.model, self.kind, self.device), "examples": self.examples, "output": self.output}
 
 
 class MakeTestset(Command):
@@ -86,9 +86,9 @@ class Train(Command):
     variant: Annotated[str | None, typer.Option(metavar="NAME")]
     variants: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Train these, or all, into OUTPUT/NAME and measure them; may be repeated."),
+        typer.Option(metavar="NAME", help="Train these, or all, into OUTPUT/NAME and measure them."),
     ]
-    set: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Change a key; may be repeated.")] = None
+    set: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Change a key.")] = None
     sweep: Annotated[str | None, typer.Option(metavar="KEY=V1,V2,...")]
 
     def arguments(self) -> dict[str, Any]:
@@ -104,9 +104,9 @@ class Train(Command):
 
 
 class Recipes(Command):
-    """List the shipped recipes and their variants, or print one.
+    """List the built-in recipes, or print one.
 
-    Those with a * need data, devices or code that is not shipped.
+    Those with a * need data, devices or code that vocable does not bring.
 
     Example: vocable recipes pydocs
     """

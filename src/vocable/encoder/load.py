@@ -25,7 +25,7 @@ from sentence_transformers import SparseEncoder
 from sentence_transformers.base.modules import Router, Transformer
 from sentence_transformers.sparse_encoder.modules import SpladePooling
 from sentence_transformers.util import fullname, load_file_path
-from torch import nn
+from torch import accelerator, nn
 from transformers import (
     AutoConfig,
     AutoModel,
@@ -71,7 +71,7 @@ def load(
     name: str | Path = BUILT_IN,
     *,
     pooling: str | None = None,
-    activation: str | None = None,
+    activation: Activation | None = None,
     new_head: bool = False,
     device: str | None = None,
     trust_remote_code: bool = False,
@@ -83,32 +83,32 @@ def load(
     Args:
         name: "vocable-mini" (the built-in model), a folder, a Hub id, or `package:NAME/FOLDER`: a saved
             `SparseEncoder`, or a plain masked-language-model checkpoint, which gets max pooling.
-        pooling: "max", "sum", "cls" or "mean-before-head" (docs/head.md) in place of the model's own.
-        activation: "relu" for log(1 + ReLU(x)), "log1p_relu" for log(1 + log(1 + ReLU(x))); else the model's own.
-        new_head: make a masked-language-model head for an encoder that has none, in place of one that it may have:
-            its transform is the identity, its decoder tied to the input embeddings, its bias zero.
-        device: where to put it; by default CUDA or MPS if there is one.
+        pooling: in place of the model's own: max, sum, cls or mean-before-head (docs/head.md).
+        activation: in place of the model's own: relu is log(1 + ReLU(x)), log1p_relu the logarithm of 1 + that.
+        new_head: give an encoder a new masked-language-model head, in place of one that it may have. Its transform is
+            the identity, its decoder tied to the input embeddings, its bias zero.
+        device: where models run, as cpu, cuda or cuda:1; by default the best there is.
         trust_remote_code: run code that comes with the model; never without being asked.
 
     Raises:
         ModelError: nothing is there, it is not a sparse encoder, weights or its tokenizer are missing, damaged or do
             not fit its configuration, or its head cannot be bypassed.
         DataError: the terms of its output vocabulary are damaged.
-        ArgumentError: no such pooling or activation.
+        ArgumentError: no such pooling, activation or device.
     """
     if pooling is not None:
         pooling_of(pooling)
     if activation is not None and activation not in get_args(Activation):
         raise ArgumentError(f"activation must be one of {', '.join(get_args(Activation))}, not {activation!r}")
 
-    def open_encoder(place: str) -> SparseEncoder:
+    def open_encoder(place: str, device: str | None) -> SparseEncoder:
         if not new_head:
             return _open(place, device, trust_remote_code)
         mlm = _with_new_head(name, place, trust_remote_code)
         return sparse_encoder(mlm, AutoTokenizer.from_pretrained(place), device=device)
 
     with every_pooling_allowed():
-        model = open_model(name, open_encoder)
+        model = open_model(name, open_encoder, device)
     for transformer, module in splade_modules(model):
         module.pooling_strategy = pooling or module.pooling_strategy
         module.activation_function = activation or module.activation_function
@@ -177,21 +177,32 @@ def _readable(name: str | Path) -> str:
     return locate(name)
 
 
-def open_model(name: str | Path, open_place: Callable[[str], M]) -> M:
+def open_model(name: str | Path, open_place: Callable[..., M], device: str | None = None) -> M:
     """Open a model with the host libraries, and refuse it where they would make up weights or a tokenizer.
 
-    `name` is as for `load`; `open_place` opens the model of a folder or a Hub id.
+    `name` and `device` are as for `load`; `open_place(place, device=device)` opens the model of a folder or a Hub id.
     """
+    check_device(device)
     place = _readable(name)
     if Path(place).is_dir() and not any((Path(place) / file).exists() for file in ("config.json", "modules.json")):
         raise ModelError(f"{name}: no model in this folder (neither config.json nor modules.json)")
     with _reading(name), _weights_whole(name):
-        model = open_place(place)
+        model = open_place(place, device=device)
     if isinstance(model, nn.Module):
         check_finite(name, model)
         for module in model.modules():
             _check_tokenizer(name, getattr(module, "tokenizer", None), getattr(module, "auto_model", None))
     return model
+
+
+def check_device(device: str | None) -> None:
+    """Raise `ArgumentError` for a device that PyTorch does not have here."""
+    best = accelerator.current_accelerator(check_available=True)
+    known = ["cpu"]
+    if best is not None:
+        known += [best.type, *(f"{best.type}:{number}" for number in range(accelerator.device_count()))]
+    if device is not None and device not in known:
+        raise ArgumentError(f"device must be one that PyTorch has here ({', '.join(known)}), not {device!r}")
 
 
 def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:

@@ -161,7 +161,7 @@ def inference_free(
         texts: the corpus of the IDF, counted in the model's tokens.
         weights: what a token weighs: "idf", its inverse document frequency in `texts`, or "ones", 1.
         formula: of the IDF: "bm25" is log(1 + (n - df + 0.5) / (df + 0.5)), "log" is log(n / df).
-        trainable: whether a training moves the weights.
+        trainable: let a training move the weights.
 
     Returns:
         a stock `SparseEncoder` with a `Router`, fused. Its provenance has the number of documents that were counted.

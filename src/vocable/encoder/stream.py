@@ -120,15 +120,15 @@ def encode(
         role: "query" or "document": chooses the model's prompt, `Router` route and length.
         output: the folder for the vectors; there only when it is whole. One that the same call has made is left as it
             is.
-        shard: with `output`, "i/m" encodes every m-th text from the i-th on, to share a corpus among m machines.
-        top_k: keep only the k heaviest terms of a text; by default what the model's configuration has for the role
-            under `active_terms`, or its `max_active_dims`, if it has either.
-        min_weight: drop lighter terms.
-        mass: keep only the fewest terms that together have this share of the text's total weight.
+        shard: "i/m" encodes every m-th text from the i-th on, so that m machines can share a corpus. With `output`.
+        top_k: keep only so many terms of a text, the heaviest. By default what the model's configuration has for the
+            role under `active_terms`, or its `max_active_dims`, if it has either.
+        min_weight: drop terms lighter than this.
+        mass: keep the fewest terms that have this share of a text's weight.
         dtype: "auto" computes in bfloat16 where the device has it natively, in float32 elsewhere.
         max_length: tokens of a text, in place of the model's own length for the role; longer texts are cut, and counted
             in a warning or in the result.
-        skip_bad: with `output`, how many bad lines are tolerated, and left out.
+        skip_bad: bad lines of the corpus that are tolerated, and left out. With `output`.
         name: with `output`, of the model, written down with the vectors; by default where it was loaded from.
 
     Returns:
@@ -149,7 +149,7 @@ def encode(
             logger.warning("%d of %d texts were cut at %d tokens", *cut)
         return vectors
     if not isinstance(texts, str | Path):
-        raise ArgumentError("with output, texts is the source of the texts: a file or another place")
+        raise ArgumentError("with output, texts is the source of the texts, such as a file")
     part, bad = parse_shard(shard) if isinstance(shard, str) else shard, BadLines(skip_bad)
     documents = (
         read_corpus(texts, bad=bad)

@@ -121,7 +121,12 @@ def encode_dataset(
 
 
 def stored_dataset(
-    source: Sources, dataset: Dataset, *, dtype: DType = "auto", max_length: int | None = None
+    source: Sources,
+    dataset: Dataset,
+    *,
+    dtype: DType = "auto",
+    max_length: int | None = None,
+    device: str | None = None,
 ) -> Encoded:
     """The dataset with stored document vectors; the model that they name encodes the judged queries."""
     judged, stored = dataset.judged(), read_vectors(source)
@@ -129,7 +134,7 @@ def stored_dataset(
     missing = next((document.id for document in judged.documents if document.id not in rows), None)
     if missing is not None or not judged.documents:
         raise VectorsError(f"{source}: the document {missing!r} of {dataset.name} has no vector")
-    encoder = TextEncoder(load(stored.meta.model), "query", dtype=dtype, max_length=max_length)
+    encoder = TextEncoder(load(stored.meta.model, device=device), "query", dtype=dtype, max_length=max_length)
     if describe(encoder, stored.meta.model).vocabulary != stored.meta.vocabulary:
         raise VectorsError(f"{source}: the vocabulary of {stored.meta.model} is another one by now")
     queries = encoder.encode([query.text for query in judged.queries])

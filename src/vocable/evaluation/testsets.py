@@ -68,11 +68,11 @@ def read_log(examples: Iterable[Example]) -> Log:
     return Log(list(queries), list(documents), labels)
 
 
-def text_embeddings(texts: Sequence[str], model: str = LEXICAL) -> Embeddings:
+def text_embeddings(texts: Sequence[str], model: str = LEXICAL, device: str | None = None) -> Embeddings:
     """Unit vectors [n, d] of n texts.
 
     `model` is a sentence-transformers dense model (a folder, `package:NAME/FOLDER` or a Hub id), or "lexical" for the
-    texts' words, weighted by tf-idf, which needs no model.
+    texts' words, weighted by tf-idf, which needs no model; `device` is as for `vocable.load`.
     """
     check_texts(texts)
     if model == LEXICAL:
@@ -84,7 +84,7 @@ def text_embeddings(texts: Sequence[str], model: str = LEXICAL) -> Embeddings:
             raise DataError("there is no text with a word to cluster") from error
     from sentence_transformers import SentenceTransformer
 
-    encoder = open_model(model, partial(SentenceTransformer, model_kwargs={"dtype": "float32"}))
+    encoder = open_model(model, partial(SentenceTransformer, model_kwargs={"dtype": "float32"}), device)
     found = encoder.encode(list(texts), normalize_embeddings=True, show_progress_bar=False, convert_to_numpy=True)
     return cast(Embeddings, found)
 
@@ -167,12 +167,14 @@ class Selection(NamedTuple):
         return {level: found.count(level) for level in LEVELS} if found else {}
 
 
-def choose(log: Log, choice: Choice, *, embedding: str = LEXICAL, seed: int = 0) -> Selection:
+def choose(
+    log: Log, choice: Choice, *, embedding: str = LEXICAL, seed: int = 0, device: str | None = None
+) -> Selection:
     """Choose the queries, positives, negatives and distractors of a test collection.
 
     Queries are clustered by `text_embeddings` of the `embedding`; `seed` decides clusters and draws.
     """
-    groups = cluster(text_embeddings(log.queries, embedding), choice.clusters, seed)
+    groups = cluster(text_embeddings(log.queries, embedding, device), choice.clusters, seed)
     rng = np.random.default_rng(seed)
     if choice.kind == "hard":
         chosen = _hard(log, choice, groups, rng)
@@ -315,6 +317,7 @@ def make_testset(
     min_overlap: float = 0.5,
     distractors: int = 0,
     embedding: str = LEXICAL,
+    device: str | None = None,
     seed: int = 0,
     rest: str | Path | None = None,
     skip_bad: int = 0,
@@ -332,9 +335,10 @@ def make_testset(
         min_overlap: share of a query's words that a hard negative has at least.
         distractors: further queries of each group whose documents are added.
         embedding: dense model that makes the groups, or lexical.
+        device: where models run, as cpu, cuda or cuda:1; by default the best there is.
         seed: decides groups and draws.
         rest: JSON lines file for the examples of all other queries, to train on.
-        skip_bad: bad lines of the log to tolerate.
+        skip_bad: bad lines of the log that are tolerated, and left out.
 
     Raises:
         ArgumentError: an argument out of its range, the output is there already, or the rest of standard input.
@@ -352,7 +356,8 @@ def make_testset(
     if rest is not None and log == "-":
         raise ArgumentError("rest reads the log a second time, which standard input cannot give")
     choice, bad = Choice(queries, clusters, kind, positives, negatives, min_overlap, distractors), BadLines(skip_bad)
-    selection = choose(read_log(track(read_examples(log, bad=bad), "log")), choice, embedding=embedding, seed=seed)
+    read = read_log(track(read_examples(log, bad=bad), "log"))
+    selection = choose(read, choice, embedding=embedding, seed=seed, device=device)
     left = None
     if rest is not None:
         # What a training set must do without: the queries whose answers are in the collection.

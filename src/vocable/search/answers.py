@@ -131,6 +131,7 @@ def search(
     mass: float | None = None,
     run: str | os.PathLike[str] | None = None,
     allow_changed_model: bool = False,
+    device: str | None = None,
 ) -> Answers:
     """Search an index.
 
@@ -147,6 +148,7 @@ def search(
         mass: keep the fewest terms that have this share of a query's weight.
         run: a file for the hits as a TREC run.
         allow_changed_model: search even if the model's weights are not those that made the index.
+        device: where models run, as cpu, cuda or cuda:1; by default the best there is.
 
     Raises:
         ArgumentError: an argument out of its range, or a hybrid search without a lexical index.
@@ -155,8 +157,9 @@ def search(
     """
     check_texts(queries, "queries")
     collection = index if isinstance(index, Collection) else open_index(index)
-    if allow_changed_model and not collection.allow_changed_model:
-        collection = replace(collection, allow_changed_model=True)
+    asked: dict[str, Any] = {"allow_changed_model": allow_changed_model, "device": device}
+    if changed := {name: value for name, value in asked.items() if value and value != getattr(collection, name)}:
+        collection = replace(collection, **changed)  # whose model is loaded anew
     records = tuple(
         query if isinstance(query, Query) else Query(str(number), str(query))
         for number, query in enumerate(queries, start=1)

@@ -83,6 +83,7 @@ class Collection:
     built: EncodedCorpus
     weights: str = ""  # the checksum of the model's, in the type that it encoded in; "" where it is not known
     allow_changed_model: bool = False
+    device: str | None = None
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -91,7 +92,7 @@ class Collection:
         return f"Collection({str(self.folder)!r}, {len(self):,} documents, model={self.model!r})"
 
     def __str__(self) -> str:
-        return f'{self.folder}: {self.built}\nsearch it: vocable search {self.folder} "your question"'
+        return f"{self.folder}: {self.built}"
 
     def to_json(self) -> dict[str, Any]:
         """How it was built, as JSON values."""
@@ -104,7 +105,7 @@ class Collection:
     @cached_property
     def loaded_model(self) -> SparseEncoder:
         """The model that made the collection, loaded when it is first needed; `VectorsError` if it has changed."""
-        model = load(self.model)
+        model = load(self.model, device=self.device)
         found = (checksum(model, kind) for kind in (None, torch.float32, torch.bfloat16))
         if self.weights and not self.allow_changed_model and self.weights not in found:
             what = f"the weights of {self.model} have changed since it was made"
@@ -168,6 +169,7 @@ def index(
     mass: float | None = None,
     dtype: DType = "auto",
     max_length: int | None = None,
+    device: str | None = None,
     skip_bad: int = 0,
 ) -> Collection:
     """Encode a corpus and make it searchable in a folder; a killed call goes on when it is repeated.
@@ -178,13 +180,14 @@ def index(
         corpus: source of the documents; `vocable.data` lists the kinds.
         output: the folder; there only when it is whole. One made by the same call is opened.
         bm25: also build the lexical index, for hybrid search.
-        engine: what searches the vectors: a module of `vocable.search`, as exact.
-        top_k: keep only so many terms per text, the heaviest. As in `vocable.prune`.
+        engine: what searches the vectors; exact is the one there is. In general a module of `vocable.search`.
+        top_k: keep only so many terms of a text, the heaviest. As in `vocable.prune`.
         min_weight: drop terms lighter than this.
         mass: keep the fewest terms that have this share of a text's weight.
         dtype: "auto" computes in bfloat16 where the device has it natively.
         max_length: tokens per text, in place of the model's own length.
-        skip_bad: bad lines of the corpus that are tolerated.
+        device: where models run, as cpu, cuda or cuda:1; by default the best there is.
+        skip_bad: bad lines of the corpus that are tolerated, and left out.
 
     Raises:
         ArgumentError: an argument out of its range, no documents, or something else at `output`.
@@ -203,7 +206,7 @@ def index(
         return open_index(output, bad)
     if not isinstance(model, SparseEncoder | str | PathLike):
         raise VectorsError(f"{', '.join(map(str, model))}: not all of these are stored vectors")
-    loaded = model if isinstance(model, SparseEncoder) else load(fspath(model))
+    loaded = model if isinstance(model, SparseEncoder) else load(fspath(model), device=device)
     encoder = TextEncoder(loaded, "document", dtype=dtype, max_length=max_length, **limits)
     build_collection(encoder, documents, output, model=model_name(model), source=source, bm25=bm25, engine=engine)
     collection = open_index(output, bad)
@@ -297,11 +300,15 @@ def _complete(
 
 
 def open_index(
-    source: str | PathLike[str], bad: BadLines | None = None, *, allow_changed_model: bool = False
+    source: str | PathLike[str],
+    bad: BadLines | None = None,
+    *,
+    allow_changed_model: bool = False,
+    device: str | None = None,
 ) -> Collection:
     """Open what `index` made, memory-mapped; `bad` counts the lines that were left out when it was made.
 
-    `allow_changed_model` lets a model search whose weights have changed since.
+    `allow_changed_model` lets a model search whose weights have changed since; `device` is the model's, as in `load`.
 
     Raises:
         VectorsError: there is no collection, or it is damaged.
@@ -327,7 +334,7 @@ def open_index(
     length = postings.meta.max_length if postings.meta else 0
     left_out = (0, "") if bad is None else (bad.count, bad.first or "")
     built = EncodedCorpus(done.texts, done.seconds, done.truncated, done.empty, length or None, *left_out)
-    return Collection(folder, model, corpus, postings, texts, bm25, built, weights, allow_changed_model)
+    return Collection(folder, model, corpus, postings, texts, bm25, built, weights, allow_changed_model, device)
 
 
 def _read_texts(path: Path, expected: int | None = None) -> pa.Table:

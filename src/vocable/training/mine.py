@@ -283,6 +283,7 @@ def teacher_scores(
     output: str | Path,
     *,
     kind: Literal["cross", "dense", "sparse"] | None = None,
+    device: str | None = None,
 ) -> Rewritten:
     """Write the examples with the model's scores of the positive and of each negative, as JSON lines.
 
@@ -293,7 +294,8 @@ def teacher_scores(
             bi-encoder of the host library: opened, or its folder or Hub id.
         examples: their source.
         output: the file; there only when it is whole. The same call goes on with work that was killed.
-        kind: what a model that is given by its name is, if its files do not say so.
+        kind: what the model is, if its files do not say so.
+        device: where models run, as cpu, cuda or cuda:1; by default the best there is.
 
     Raises:
         ArgumentError: something else is at the output, or the work in progress is another model's.
@@ -302,7 +304,7 @@ def teacher_scores(
         VectorsError: the work in progress is of other examples.
     """
     if isinstance(model, str | Path):
-        model = load_scoring_model(model, kind)
+        model = load_scoring_model(model, kind, device)
     source, scorer = str(examples), make_scorer(model.eval())
     settings = {"examples": source, "weights": checksum(model), "kind": type(model).__name__}
     settings["inputs"] = fingerprint(source)

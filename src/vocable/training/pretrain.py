@@ -16,7 +16,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import ValidationError
 from sentence_transformers import SparseEncoder
@@ -130,8 +129,6 @@ def _pretrain(
     places = None
     if layer is not None:
         places = WordAlignment(layer.terms, tokenizer, splitter(tokenizer, splitter_name(model)))
-    # Where the trainer would put it: whether bfloat16 is native is asked of the device that is trained on.
-    mlm.to(torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu"))
     windows = write_windows(folder / "tokens", texts, tokenizer, settings.max_length, places)
     learned, kept_apart = split_windows(len(windows), settings.held_out, seed)
     masker, padding = Masker(tokenizer, settings, size, new), tokenizer.pad_token_id

@@ -167,9 +167,9 @@ class OptimizerSettings(Settings):
     steps: PositiveInt = Field(description="optimizer steps")
     batch_size: PositiveInt = Field(default=32, description="texts of a batch")
     gradient_accumulation: PositiveInt = Field(default=1, description="batches of a step")
-    learning_rate: float = Field(default=2e-5, gt=0, description="peak of the schedule")
-    weight_decay: float = Field(default=0.01, ge=0, description="of AdamW")
-    dropout: float = Field(default=0.0, ge=0, lt=1, description="share of the activations")
+    learning_rate: float = Field(default=2e-5, gt=0, description="highest rate, after the warm-up")
+    weight_decay: float = Field(default=0.01, ge=0, description="weight decay of AdamW")
+    dropout: float = Field(default=0.0, ge=0, lt=1, description="share of the activations that are dropped")
     warmup_share: float = Field(default=0.06, ge=0, lt=1, description="share of the steps in which the rate rises")
     dtype: DType = Field(
         default="auto", description="number type of products: auto is bfloat16 where native, else float32"
@@ -254,11 +254,12 @@ class TrainingSettings(OptimizerSettings):
 class PretrainSettings(OptimizerSettings):
     """Masked language modelling before the retrieval training."""
 
-    texts: list[str] = Field(min_length=1, description="places whose texts the model learns from")
+    texts: list[str] = Field(min_length=1, description="sources of the texts that the model learns from")
     max_length: int = Field(default=128, ge=8, description="tokens of a window, special tokens included")
     masking: Literal["uniform", "overlap-aware", "whole-word"] = Field(
         default="uniform",
-        description="overlap-aware: new tokens of a transferred model more often; whole-word: words of an expanded one",
+        description="which tokens are guessed: overlap-aware: new ones of a transferred model more often; "
+        "whole-word: words of an expanded one",
     )
     masking_rate: float = Field(
         default_factory=lambda given: 0.15 if given.get("masking") == "whole-word" else 0.3,
@@ -267,15 +268,15 @@ class PretrainSettings(OptimizerSettings):
         description="share of the tokens to be guessed, by default 0.3; of the words, 0.15",
     )
     new_token_weight: float = Field(
-        default=2.0, gt=0, description="overlap-aware: how often a new token is masked for a shared one"
+        default=2.0, gt=0, description="overlap-aware: how often a new token is masked for each shared one"
     )
-    trainable: Literal["all", "embeddings"] = Field(default="all", description="embeddings: the rest is frozen")
-    train_bias: bool = Field(default=False, description="with embeddings: the output bias learns, too")
+    trainable: Literal["all", "embeddings"] = Field(default="all", description="what learns; the rest is frozen")
+    train_bias: bool = Field(default=False, description="with embeddings alone, let the output bias learn, too")
     held_out: int = Field(default=256, ge=0, description="windows kept apart for the report, at most a tenth of all")
     passes: PositiveInt | None = Field(
         default=None, description="how often a text is seen at most, under other masks each time; no limit by default"
     )
-    learning_rate: float = Field(default=3e-4, gt=0, description="peak of the schedule")
+    learning_rate: float = Field(default=3e-4, gt=0, description="highest rate, after the warm-up")
     schedule: Literal["cosine", "linear"] = Field(default="cosine", description="how the rate falls")
     schedule_steps: PositiveInt | None = Field(
         default=None, description="steps in which the rate would fall to 0, if not those of the run: more of them"

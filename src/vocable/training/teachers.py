@@ -85,12 +85,13 @@ def make_scorer(model: Model) -> Scorer:
     return score
 
 
-def load_scoring_model(name: str | Path, kind: ModelKind | None = None) -> Model:
+def load_scoring_model(name: str | Path, kind: ModelKind | None = None, device: str | None = None) -> Model:
     """Load a model that can score pairs.
 
     Args:
         name: a folder, a Hub id, `package:NAME/FOLDER` or "vocable-mini".
         kind: what it is; by default what its configuration says.
+        device: as for `load`.
     """
     place = locate(name)
     try:
@@ -98,8 +99,8 @@ def load_scoring_model(name: str | Path, kind: ModelKind | None = None) -> Model
     except (OSError, ValueError, HFValidationError) as error:
         raise ModelError(f"{name}: {str(error).strip().partition(chr(10))[0]}") from error
     if kind == "sparse":
-        return load(name)
-    return open_model(name, CrossEncoder if kind == "cross" else SentenceTransformer)
+        return load(name, device=device)
+    return open_model(name, CrossEncoder if kind == "cross" else SentenceTransformer, device)
 
 
 def _kind(place: str) -> ModelKind:

@@ -74,14 +74,14 @@ def train(
     folder that this very recipe made is used as it is.
 
     Args:
-        recipe: what `vocable.read_recipe` gives, a YAML file, or the name of a shipped recipe.
+        recipe: what `vocable.read_recipe` gives, a YAML file, or the name of a built-in recipe.
         output: a folder that is not there yet; of several runs the folder of theirs.
         variant: which of the recipe's variants to train.
         variants: several of them, each a run; "all" for all.
         overrides: `KEY=VALUE` texts that change keys of the recipe, after those of the variant.
-        sweep: `KEY=VALUE,VALUE,...`; the recipe, or each variant, is trained once with each of these values.
-        figure: a file in .png or .svg for the effectiveness of a sweep's runs against FLOPS.
-        resume: go on with work in progress; otherwise it is thrown away. What is done stays.
+        sweep: train once with each of these values of a key, and measure. As `KEY=VALUE,VALUE,...`; each variant is.
+        figure: with `sweep`, a file for quality against FLOPS, .png or .svg.
+        resume: go on with unfinished work; otherwise it is thrown away. What is done stays.
 
     Returns:
         the model, or of several runs their results, which the first process also writes to OUTPUT/results.json.
