@@ -1,45 +1,70 @@
-"""Toy backbones: the architectures and tokenizer families that matter, small, random and made offline in code."""
+"""Fixtures of all tests: toy texts and backbones.
+
+What takes seconds to be imported is imported where it is used: the process that hands tests out to others does without.
+"""
 
 from __future__ import annotations
 
+import gc
 import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before the first import that reads it: no test may wait for a network
 os.environ.setdefault("TRITON_INTERPRET", "1")  # likewise: kernels run on the processor; 0 tests them on CUDA
 
 import random
-import re
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import hypothesis
+import jinja2
 import pytest
-import torch
-from sentence_transformers import SparseEncoder
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import (
-    AlbertConfig,
-    AutoModelForMaskedLM,
-    BertConfig,
-    DebertaV2Config,
-    DistilBertConfig,
-    ElectraConfig,
-    ModernBertConfig,
-    MPNetConfig,
-    PreTrainedConfig,
-    PreTrainedTokenizerFast,
-    RobertaConfig,
+
+if TYPE_CHECKING:
+    from sentence_transformers import SparseEncoder
+    from transformers import PreTrainedTokenizerFast
+
+# Architecture -> the family of its tokenizer.
+BACKBONES = {
+    "bert": "wordpiece",
+    "distilbert": "wordpiece",
+    "roberta": "byte-level",
+    "albert": "unigram",
+    "modernbert": "byte-level",
+    "electra": "wordpiece",
+    "deberta": "unigram",
+    "mpnet": "byte-level",
+}
+
+
+def some_pairs(others: Iterable[Any]) -> list[tuple[str, Any]]:
+    """A third of all pairs of a backbone and one of `others`: enough where neither changes what is done with either."""
+    return [(name, other) for i, name in enumerate(BACKBONES) for j, other in enumerate(others) if (i + j) % 3 == 0]
+
+
+hypothesis.settings.register_profile(
+    "toys", max_examples=25, deadline=None, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture]
 )
-from transformers.utils import logging as transformers_logging
+hypothesis.settings.load_profile("toys")
 
-from vocable.adapt.calibrate import calibrate
-from vocable.encoder.fuse import fuse, parts
-from vocable.encoder.load import sparse_encoder
 
-ACTIVE = 0.1  # share of the vocabulary that a toy backbone makes active after max pooling
-PADDED_COLUMNS = 5  # ModernBERT's head is wider than its tokenizer, as the real one's is
+LONG = {
+    "test_break.py",
+    "test_kill.py",
+    "test_processes.py",
+}  # nothing is to wait for them at the end
 
-torch.set_num_threads(1)  # toy matrices: threads only cost
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest."""
+    items.sort(key=lambda item: item.path.name not in LONG)
+
+
+def pytest_collection_finish() -> None:
+    """Keep what is imported out of every later collection of garbage; each training asks for one."""
+    gc.collect()
+    gc.freeze()
 
 
 def _sentences(count: int) -> list[str]:
@@ -59,129 +84,24 @@ def _sentences(count: int) -> list[str]:
     return [" ".join(rng.choice(part) for part in parts).strip() + rng.choice(".?!") for _ in range(count)]
 
 
-def _pieces(texts: list[str], *, lower: bool) -> tuple[list[str], list[str]]:
-    """Starts and continuations of words, most frequent first, every character last: all of `texts` can be spelled.
-
-    Made by hand, because the library's WordPiece and Unigram trainers give another vocabulary in every process.
-    """
-    counts = Counter(word for text in texts for word in re.findall(r"\w+|[^\w\s]", text.lower() if lower else text))
-    words = sorted(counts, key=lambda word: (-counts[word], word))
-    starts = [word if i % 3 else word[:4] for i, word in enumerate(words)]
-    rests = [word[4:] for word in words[::3] if len(word) > 4]
-    characters = sorted({character for word in words for character in word})
-    return list(dict.fromkeys(starts + characters)), list(dict.fromkeys(rests + characters))
-
-
-def _wordpiece(texts: list[str], special: list[str]) -> Tokenizer:
-    starts, rests = _pieces(texts, lower=True)
-    vocabulary = [*special, *starts, *(f"##{rest}" for rest in rests)]
-    tokenizer = Tokenizer(models.WordPiece({piece: i for i, piece in enumerate(vocabulary)}, unk_token=special[1]))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True, strip_accents=False)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = decoders.WordPiece()
-    return tokenizer
-
-
-def _byte_level(texts: list[str], special: list[str]) -> Tokenizer:
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=360, special_tokens=special, initial_alphabet=alphabet, show_progress=False
-    )
-    tokenizer.train_from_iterator(texts, trainer)
-    return tokenizer
-
-
-def _unigram(texts: list[str], special: list[str]) -> Tokenizer:
-    starts, rests = _pieces(texts, lower=False)
-    pieces = dict.fromkeys([f"▁{start}" for start in starts] + rests + ["▁"])
-    scored = [(token, 0.0) for token in special] + [(piece, -1.0 - 0.02 * i) for i, piece in enumerate(pieces)]
-    tokenizer = Tokenizer(models.Unigram(scored, unk_id=1, byte_fallback=False))
-    tokenizer.normalizer = normalizers.NFKC()
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    tokenizer.decoder = decoders.Metaspace()
-    return tokenizer
-
-
-def _special(*tokens: str) -> dict[str, str]:
-    return dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), tokens, strict=True))
-
-
-BERT_SPECIAL = _special("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-ROBERTA_SPECIAL = _special("<pad>", "<unk>", "<s>", "</s>", "<mask>")
-
-
-FAMILIES = {
-    "wordpiece": (_wordpiece, BERT_SPECIAL),
-    "byte-level": (_byte_level, ROBERTA_SPECIAL),
-    "unigram": (_unigram, BERT_SPECIAL),
-}
-
-
-def _tokenizer(family: str, texts: list[str]) -> PreTrainedTokenizerFast:
-    make, special = FAMILIES[family]
-    names = list(special.values())
-    if special is ROBERTA_SPECIAL:
-        names[:2] = reversed(names[:2])  # RoBERTa counts positions from its padding, token 1
-    tokenizer = make(texts, names)
-    cls, sep = special["cls_token"], special["sep_token"]
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{cls} $A {sep}", special_tokens=[(name, tokenizer.token_to_id(name)) for name in (cls, sep)]
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, model_max_length=64, model_input_names=["input_ids", "attention_mask"], **special
-    )
-
-
-SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
-# A large spread of the random weights makes logits differ between tokens, as a trained model's do.
-SPREAD = {"initializer_range": 0.2, "max_position_embeddings": 80}
-
-ARCHITECTURES: dict[str, tuple[str, Callable[..., PreTrainedConfig]]] = {
-    "bert": ("wordpiece", lambda **ids: BertConfig(**SIZES, **SPREAD, **ids)),
-    "distilbert": (
-        "wordpiece",
-        lambda **ids: DistilBertConfig(dim=32, n_layers=2, n_heads=2, hidden_dim=48, **SPREAD, **ids),
-    ),
-    "roberta": ("byte-level", lambda **ids: RobertaConfig(**SIZES, **SPREAD, **ids)),
-    "albert": ("unigram", lambda **ids: AlbertConfig(embedding_size=16, **SIZES, **SPREAD, **ids)),
-    "modernbert": (
-        "byte-level",
-        lambda vocab_size, bos_token_id, eos_token_id, **ids: ModernBertConfig(
-            vocab_size=vocab_size + PADDED_COLUMNS,
-            cls_token_id=bos_token_id,
-            sep_token_id=eos_token_id,
-            bos_token_id=bos_token_id,
-            eos_token_id=eos_token_id,
-            **SIZES,
-            **SPREAD,
-            **ids,
-        ),
-    ),
-    "electra": ("wordpiece", lambda **ids: ElectraConfig(embedding_size=16, **SIZES, **SPREAD, **ids)),
-    "deberta": (
-        "unigram",
-        lambda **ids: DebertaV2Config(
-            relative_attention=True, pos_att_type=["p2c", "c2p"], position_buckets=16, **SIZES, **SPREAD, **ids
-        ),
-    ),
-    "mpnet": ("byte-level", lambda **ids: MPNetConfig(**SIZES, **SPREAD, **ids)),
-}
-
-
 @pytest.fixture(autouse=True, scope="session")
-def _float32_where_nothing_is_said() -> Iterator[None]:
-    """`dtype="auto"` means float32 on every machine: numbers are compared here to more digits than bfloat16 has."""
+def _as_on_every_machine() -> Iterator[None]:
+    """One thread, as for toy matrices more only cost, and `dtype="auto"` means float32: numbers are compared here to
+    more digits than bfloat16 has. The host's template of a model card is compiled once, not at every checkpoint."""
+    import torch
+
+    torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("vocable.encoder.encode.native_bfloat16", lambda device: False)
+        patched.setattr(jinja2, "Template", lru_cache(jinja2.Template))
         yield
 
 
 @pytest.fixture
 def quiet_libraries() -> Iterator[None]:
     """These libraries were imported before the command line could silence them; for other tests they speak again."""
+    from transformers.utils import logging as transformers_logging
+
     level, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
     transformers_logging.set_verbosity_error()
@@ -200,7 +120,9 @@ def toy_texts() -> list[str]:
 @pytest.fixture(scope="session")
 def tokenizers(toy_texts: list[str]) -> dict[str, PreTrainedTokenizerFast]:
     """One tokenizer of each family: "wordpiece" (uncased), "byte-level" (cased), "unigram" (cased)."""
-    return {family: _tokenizer(family, toy_texts) for family in FAMILIES}
+    from tests.toys import FAMILIES, make_tokenizer
+
+    return {family: make_tokenizer(family, toy_texts) for family in FAMILIES}
 
 
 @pytest.fixture(scope="session")
@@ -208,27 +130,15 @@ def backbones(
     tmp_path_factory: pytest.TempPathFactory, tokenizers: dict[str, PreTrainedTokenizerFast], toy_texts: list[str]
 ) -> dict[str, Path]:
     """Architecture -> folder of a plain masked-language-model checkpoint, random but for a calibrated output bias."""
-    folders = {}
-    for name, (family, configure) in ARCHITECTURES.items():
-        tokenizer, folder = tokenizers[family], tmp_path_factory.mktemp(name)
-        config = configure(
-            vocab_size=len(tokenizer),
-            pad_token_id=tokenizer.pad_token_id,
-            bos_token_id=tokenizer.cls_token_id,
-            eos_token_id=tokenizer.sep_token_id,
-        )
-        torch.manual_seed(0)
-        mlm = AutoModelForMaskedLM.from_config(config)
-        torch.nn.init.normal_(mlm.get_output_embeddings().bias, std=0.5)
-        mlm = parts(calibrate(sparse_encoder(mlm, tokenizer), toy_texts[:32], activation_rate=ACTIVE)).mlm
-        del mlm.config.vocable  # a checkpoint like others, of which nothing is known
-        mlm.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-        folders[name] = folder
+    from tests.toys import make_backbone
+
+    folders = {name: tmp_path_factory.mktemp(name) for name in BACKBONES}
+    for name, family in BACKBONES.items():
+        make_backbone(name, tokenizers[family], toy_texts[:32], folders[name])
     return folders
 
 
-@pytest.fixture(params=ARCHITECTURES)
+@pytest.fixture(params=BACKBONES)
 def backbone(request: pytest.FixtureRequest, backbones: dict[str, Path]) -> Path:
     """The folder of each architecture's checkpoint in turn."""
     return backbones[request.param]
@@ -237,4 +147,8 @@ def backbone(request: pytest.FixtureRequest, backbones: dict[str, Path]) -> Path
 @pytest.fixture
 def toy_model(backbones: dict[str, Path]) -> SparseEncoder:
     """A small fused SparseEncoder (BERT, max pooling) on the processor, the test's own."""
+    from sentence_transformers import SparseEncoder
+
+    from vocable.encoder.fuse import fuse
+
     return fuse(SparseEncoder(str(backbones["bert"]), device="cpu")).eval()

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerFast
 
 from tests.by_parts import calibrate
+from tests.conftest import some_pairs
 from vocable.adapt import calibrate as calibration
 from vocable.adapt.calibrate import Logits, logit_blocks
 from vocable.encoder.load import load
@@ -165,13 +166,13 @@ def token_logits(mlm: PreTrainedModel, tokenizer: Any, texts: list[str]) -> NDAr
     return np.concatenate([mlm(**tokenizer(text, return_tensors="pt")).logits[0].numpy() for text in texts])
 
 
-@pytest.mark.parametrize("rate", [0.01, 0.25, 0.9])
+@pytest.mark.parametrize(("name", "rate"), some_pairs([0.01, 0.25, 0.9]))
 def test_at_token_level_the_rate_after_is_the_asked_one(
-    backbone: Path, toy_texts: list[str], rate: float, monkeypatch: pytest.MonkeyPatch
+    backbones: dict[str, Path], toy_texts: list[str], name: str, rate: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(calibration, "TOKENS", 50)  # several blocks of either kind
     monkeypatch.setattr(calibration, "TERMS", 100)
-    mlm, tokenizer = AutoModelForMaskedLM.from_pretrained(backbone), AutoTokenizer.from_pretrained(backbone)
+    mlm, tokenizer = (auto.from_pretrained(backbones[name]) for auto in (AutoModelForMaskedLM, AutoTokenizer))
     texts = list(dict.fromkeys(toy_texts))[:20]
     before = token_logits(mlm, tokenizer, texts)
     result = calibrate(mlm, tokenizer, texts, activation_rate=rate, level="token")
@@ -186,7 +187,6 @@ def test_at_token_level_the_rate_after_is_the_asked_one(
     assert (after > 0).mean() == pytest.approx(rate, abs=0.001)
 
 
-@settings(deadline=None)
 @given(
     values=st.lists(st.floats(width=32, allow_nan=False, allow_subnormal=False), min_size=2, max_size=60),
     share=st.floats(0, 0.99),

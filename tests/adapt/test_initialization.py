@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
@@ -32,7 +32,6 @@ def cosines(embeddings: NDArray[Any], new: NDArray[Any], anchors: NDArray[Any]) 
     return unit[new] @ unit[anchors].T
 
 
-@settings(max_examples=40, deadline=None)
 @given(hnp.arrays(np.float64, st.tuples(st.integers(3, 30), st.integers(1, 6)), elements=st.floats(-2, 2, width=16)))
 def test_semantic_weights_are_the_projection_of_the_cosines(embeddings: NDArray[Any]) -> None:
     anchors, new = np.arange(0, len(embeddings), 2), np.arange(1, len(embeddings), 2)

@@ -69,8 +69,11 @@ def test_dividing_and_multiplying_again_gives_the_model_back(backbones: dict[str
     assert all(torch.equal(value, again.state_dict()[name]) for name, value in mlm.state_dict().items())
 
 
-def test_auto_leaves_a_calm_head_alone_and_mends_a_large_one(backbone: Path, texts: list[str]) -> None:
-    mlm, tokenizer = load_checkpoint(backbone)
+@pytest.mark.parametrize("name", ["bert", "albert", "modernbert"])
+def test_auto_leaves_a_calm_head_alone_and_mends_a_large_one(
+    backbones: dict[str, Path], texts: list[str], name: str
+) -> None:
+    mlm, tokenizer = load_checkpoint(backbones[name])
     assert choose_factor(mlm, tokenizer, texts)[0] == 1
     large = rescale(mlm, 1 / LARGE)
     factor, starts = choose_factor(large, tokenizer, texts)
@@ -86,10 +89,9 @@ def test_auto_leaves_a_calm_head_alone_and_mends_a_large_one(backbone: Path, tex
     assert torch.equal(mended.get_output_embeddings().weight, expected.get_output_embeddings().weight)
 
 
-@pytest.mark.parametrize("name", ["bert", "modernbert"])
-def test_the_best_factor_is_the_chosen_one(backbones: dict[str, Path], texts: list[str], name: str) -> None:
+def test_the_best_factor_is_the_chosen_one(backbones: dict[str, Path], texts: list[str]) -> None:
     """Heads of any size, and those whose bias leaves no factor calm."""
-    mlm, tokenizer = load_checkpoint(backbones[name])
+    mlm, tokenizer = load_checkpoint(backbones["bert"])
     found = set()
     for larger in (4, 64):
         for bias in (0.0, 3.0):

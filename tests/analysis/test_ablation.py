@@ -5,7 +5,7 @@ from __future__ import annotations
 import ir_measures
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from scipy.stats import ttest_rel
@@ -52,7 +52,6 @@ def brute_force(encoded: Encoded, queries: csr_array, documents: csr_array) -> d
 
 @pytest.mark.parametrize("role", ["query", "document"])
 @given(seed=st.integers(0, 1000), count=st.integers(0, V))
-@settings(max_examples=25, deadline=None)
 def test_values_are_those_of_brute_force(role: Role, seed: int, count: int) -> None:
     encoded, own_queries, own_documents = toy(seed)
     own = own_queries if role == "query" else own_documents

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 from scipy.sparse import csr_array
@@ -98,7 +98,6 @@ def test_the_price_of_weight_keeps_the_budget(weights: list[float], expected: li
 
 
 @given(seed=st.integers(0, 10**6), classes=st.integers(1, V))
-@settings(max_examples=25, deadline=None)
 def test_averages_never_follow_signs_better(seed: int, classes: int) -> None:
     """Eq. 5, which holds draw by draw."""
     queries, documents, pi, weights = problem(seed, classes)

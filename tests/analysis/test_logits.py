@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
@@ -89,7 +89,6 @@ def test_what_cannot_be_measured_is_refused(backbones: dict[str, Path]) -> None:
 
 
 @given(st.lists(st.lists(st.floats(-50, 50), max_size=6), min_size=1, max_size=8), st.sampled_from([0.0, -1000.0]))
-@settings(max_examples=80, deadline=None)
 def test_moments_of_blocks_are_those_of_all_values(blocks: list[list[float]], offset: float) -> None:
     moments, every = Moments(2), np.array([x + offset for block in blocks for x in block])
     for block in blocks:  # the second term has no value at all

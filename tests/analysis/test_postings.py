@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.sparse import csr_array
@@ -29,7 +29,6 @@ def mean_difference(lengths: np.ndarray) -> float:
 
 
 @given(dense_matrices, st.integers(0, 9), st.none() | st.integers(1, 4))
-@settings(max_examples=100, deadline=None)
 def test_figures_are_those_of_the_whole_matrix(dense: np.ndarray, cut: int, k: int | None) -> None:
     whole, cut = csr_array(dense), min(cut, len(dense))
     [found] = postings([whole[:cut], whole[cut:]], top_k=[k], longest=2)

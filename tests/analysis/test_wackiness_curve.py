@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.sparse import csr_array
@@ -18,7 +18,6 @@ from vocable.evaluation.wackiness import scored
 SCORES = arrays(np.float64, st.integers(1, 60), elements=st.one_of(st.floats(0, 1), st.just(np.nan)))
 
 
-@settings(deadline=None)
 @given(SCORES, st.integers(1, 25), st.booleans())
 def test_bins_are_the_means_of_the_ranks_they_have(scores: np.ndarray, bins: int, vocabulary: bool) -> None:
     ordered = sorted((score for score in scores.tolist() if not np.isnan(score)), reverse=True)
@@ -38,7 +37,6 @@ def test_bins_are_the_means_of_the_ranks_they_have(scores: np.ndarray, bins: int
     assert 0 <= area(heights) <= 1
 
 
-@settings(deadline=None)
 @given(arrays(np.float64, st.integers(2, 30), elements=st.floats(0, 1)))
 def test_area_is_that_of_the_trapezoids(heights: np.ndarray) -> None:
     width = 1 / (len(heights) - 1)
@@ -46,7 +44,6 @@ def test_area_is_that_of_the_trapezoids(heights: np.ndarray) -> None:
     assert area(heights) == pytest.approx(expected, abs=1e-12)
 
 
-@settings(deadline=None)
 @given(SCORES, st.randoms(use_true_random=False))
 def test_the_order_of_the_terms_does_not_matter(scores: np.ndarray, random: object) -> None:
     shuffled = np.random.default_rng(0).permutation(scores)

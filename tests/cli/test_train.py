@@ -86,13 +86,13 @@ def test_one_command_trains_measures_and_draws(
     recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, figure = tmp_path / "runs", tmp_path / "figures" / "runs.svg"
-    command = ["train", str(recipe), "-o", str(out), "--variants", "all", "--sweep", f"{KEY}=0.001,0.1"]
+    command = ["train", str(recipe), "-o", str(out), "--variants", "fast", "--sweep", f"{KEY}=0.001,0.1"]
     assert main([*command, "--figure", str(figure), "--json"]) == 0
     results = json.loads(capsys.readouterr().out)["runs"]
-    assert [*results] == ["slow-document-0.001", "slow-document-0.1", "fast-document-0.001", "fast-document-0.1"]
+    assert [*results] == ["fast-document-0.001", "fast-document-0.1"]
     assert results == json.loads((out / "results.json").read_text(encoding="utf-8"))
     drawn = figure.read_text(encoding="utf-8")
-    assert all(f">{word}</text>" in drawn for word in ("slow", "fast", "0.001", "0.1", "nDCG@10"))
+    assert all(f">{word}</text>" in drawn for word in ("fast", "0.001", "0.1", "nDCG@10"))
     # The same again makes nothing anew, and prints the table.
     assert main(command) == 0
     [line] = [line for line in capsys.readouterr().out.splitlines() if "fast-document-0.1" in line]

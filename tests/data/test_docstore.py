@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from vocable.data.docstore import text_store
@@ -14,7 +14,6 @@ from vocable.data.docstore import text_store
 TEXTS = st.dictionaries(st.text(max_size=8), st.text(max_size=30), max_size=40)
 
 
-@settings(max_examples=40, deadline=None)
 @given(TEXTS, TEXTS)
 def test_every_id_gives_its_text_and_no_other_gives_one(texts: dict[str, str], others: dict[str, str]) -> None:
     with tempfile.TemporaryDirectory() as folder:

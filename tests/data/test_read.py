@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from vocable.data import (
@@ -219,7 +219,6 @@ def _examples(draw: st.DrawFn) -> Example:
 
 
 EXAMPLES = _examples()
-SAFE = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 FURTHER = st.dictionaries(
@@ -228,7 +227,6 @@ FURTHER = st.dictionaries(
 
 
 class TestRoundTrip:
-    @SAFE
     @given(
         st.lists(st.builds(Document, FIELD, TEXT, st.one_of(st.just(""), TEXT), FURTHER), unique_by=lambda one: one.id),
         st.booleans(),
@@ -237,20 +235,17 @@ class TestRoundTrip:
         lines = (json.dumps(document._asdict(), ensure_ascii=ascii_only) + "\n" for document in documents)
         assert list(read_corpus(write(tmp_path / "c.jsonl.zst", "".join(lines)))) == documents
 
-    @SAFE
     @given(st.lists(st.builds(Document, FIELD, FIELD, FIELD, st.just({})), unique_by=lambda one: one.id))
     def test_tsv(self, tmp_path: Path, documents: list[Document]) -> None:
         # The header keeps a byte-order mark or the words "id", "text" of a first record from being read as such.
         lines = ("id\ttitle\ttext\n", *(f"{one.id}\t{one.title}\t{one.text}\n" for one in documents))
         assert list(read_corpus(write(tmp_path / "c.tsv", "".join(lines)))) == documents
 
-    @SAFE
     @given(st.lists(EXAMPLES))
     def test_examples(self, tmp_path: Path, examples: list[Example]) -> None:
         lines = (json.dumps(example._asdict()) + "\n" for example in examples)
         assert list(read_examples(write(tmp_path / "e.jsonl", "".join(lines)))) == examples
 
-    @SAFE
     @given(st.binary(max_size=200))
     def test_any_bytes_give_records_or_a_data_error(self, tmp_path: Path, content: bytes) -> None:
         for read, name in itertools.product((read_corpus, read_judgments, read_examples), ("a.jsonl", "a.tsv")):
@@ -577,7 +572,6 @@ class TestIrDatasets:
 
 
 class TestSeenIds:
-    @settings(max_examples=60, deadline=None)
     @given(st.lists(st.integers(0, 60).map(str), max_size=300))
     def test_against_a_set(self, ids: list[str]) -> None:
         with pytest.MonkeyPatch.context() as patch:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.sparse import csr_array
@@ -16,7 +16,6 @@ columns = st.lists(st.integers(0, V - 1), unique=True).map(lambda found: np.arra
 
 
 @given(dense, dense, columns)
-@settings(max_examples=100, deadline=None)
 def test_only_chosen_expansions_go(vectors: np.ndarray, own: np.ndarray, terms: np.ndarray) -> None:
     expected = vectors.copy()
     for row in range(M):
@@ -30,7 +29,6 @@ def test_only_chosen_expansions_go(vectors: np.ndarray, own: np.ndarray, terms: 
 
 
 @given(dense, dense)
-@settings(max_examples=50, deadline=None)
 def test_an_expansion_is_what_the_text_does_not_have(vectors: np.ndarray, own: np.ndarray) -> None:
     sparse = csr_array(vectors)
     rows, terms = np.nonzero(vectors)

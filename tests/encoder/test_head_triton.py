@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sentence_transformers.sparse_encoder.modules import SpladePooling
 from torch import Tensor, nn
@@ -50,7 +50,7 @@ def assert_near(found: list[Tensor], expected: list[Tensor], tolerance: float) -
 
 @pytest.mark.parametrize("activation", ["relu", "log1p_relu"])
 @pytest.mark.parametrize("pooling", ["max", "sum"])
-@settings(deadline=None, max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=4)
 @example([40], 17, 17, 0, True, torch.float32, GATHERED)  # a text of several tiles
 @example([1] * 18, 5, 16, 0, False, torch.float32, MULTIPLIED)  # several texts in every tile, of one token each
 @given(
@@ -205,7 +205,7 @@ def test_autocast_computes_in_its_type_and_keeps_gradients_in_float32() -> None:
 
 
 @pytest.mark.parametrize("dense_from", [0.0, 1.0], ids=["multiplied", "gathered"])
-def test_training_follows_the_reference_for_fifty_steps(monkeypatch: pytest.MonkeyPatch, dense_from: float) -> None:
+def test_training_follows_the_reference_for_twenty_steps(monkeypatch: pytest.MonkeyPatch, dense_from: float) -> None:
     """Two tiny encoders from one seed, in-batch negatives: one with this head, one with the dense reference."""
     monkeypatch.setattr(head_triton, "DENSE", dense_from)
     generator = torch.Generator().manual_seed(0)
@@ -214,9 +214,9 @@ def test_training_follows_the_reference_for_fifty_steps(monkeypatch: pytest.Monk
     def losses(pool: Any) -> list[float]:
         torch.manual_seed(0)
         model = nn.Sequential(nn.Embedding(30, 8), nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 14)).to(DEVICE)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
         found = []
-        for batch in batches.repeat(25, 1, 1, 1).to(DEVICE):
+        for batch in batches.repeat(10, 1, 1, 1).to(DEVICE):
             hidden = model[:3](batch.flatten())
             vectors = pool(hidden, model[3].weight, model[3].bias, list(range(0, 25, 3)), "max", "relu")
             queries, documents = vectors[:4], vectors[4:]
@@ -228,8 +228,8 @@ def test_training_follows_the_reference_for_fifty_steps(monkeypatch: pytest.Monk
         return found
 
     expected = losses(dense)
-    assert len(expected) == 50
-    assert np.mean(expected[-10:]) < 0.5 * np.mean(expected[:10])  # there is something to follow
+    assert len(expected) == 20
+    assert np.mean(expected[-5:]) < 0.5 * np.mean(expected[:5])  # there is something to follow
     np.testing.assert_allclose(losses(sparse_head), expected, rtol=1e-3)
 
 

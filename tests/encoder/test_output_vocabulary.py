@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SparseEncoder
@@ -45,7 +45,6 @@ def given_terms(folder: Path, terms: list[str], seed: int = 0) -> Path:
     return output
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), min_size=1, unique=True))
 def test_terms_of_any_characters_come_back_the_same(tmp_path_factory: pytest.TempPathFactory, terms: list[str]) -> None:
     path = tmp_path_factory.mktemp("terms") / "terms.jsonl"

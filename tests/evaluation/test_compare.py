@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import ttest_rel
 
@@ -17,7 +17,6 @@ def evaluation(name: str, *values: float, cost: Cost | None = None, dataset: str
     return Evaluation(name, dataset, {"R@10": float(np.mean(values))}, {"R@10": per_query}, cost)
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=3, max_size=40))
 def test_p_is_scipys_wherever_scipys_is_sound(pairs: list[tuple[float, float]]) -> None:
     first, second = (np.array(side) for side in zip(*pairs, strict=True))

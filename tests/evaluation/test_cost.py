@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.sparse import csr_array
@@ -20,7 +20,6 @@ def dense() -> st.SearchStrategy[np.ndarray]:
     return st.integers(1, 6).flatmap(lambda rows: arrays(np.float32, (rows, V), elements=weights))
 
 
-@settings(deadline=None, max_examples=60)
 @given(dense(), dense())
 def test_flops_and_active_terms_equal_counting_over_all_pairs(queries: np.ndarray, documents: np.ndarray) -> None:
     shared = [np.count_nonzero((query > 0) & (document > 0)) for query in queries for document in documents]

@@ -71,7 +71,7 @@ def check(selection: Selection, choice: Choice, groups: np.ndarray) -> None:
 
 
 @given(st.integers(0, 100), st.booleans(), st.sampled_from(["hard", "plain"]), st.integers(0, 3))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 def test_a_collection_is_what_it_is_said_to_be(seed: int, scored: bool, kind: str, distractors: int) -> None:
     log = make_log(seed, scored)
     choice = Choice(queries=30, clusters=4, kind=kind, positives=2, negatives=4, distractors=distractors)  # type: ignore[arg-type]

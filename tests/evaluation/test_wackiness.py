@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
@@ -82,7 +82,6 @@ def test_scores_are_those_of_the_formula(k: int, idf: str) -> None:
         assert np.isnan(found[0][-2:]).all()  # terms that nobody uses
 
 
-@settings(deadline=None, max_examples=30)
 @given(st.integers(0, 1000), st.sampled_from([1, 4, 50]), st.randoms(use_true_random=False))
 def test_order_and_scale_change_nothing(seed: int, k: int, random: Any) -> None:
     case = random_case(seed)
@@ -180,7 +179,6 @@ def test_ties_go_to_the_term_that_expands_more_inputs() -> None:
     assert ranked(scores).tolist() == [0, 2, 4, 1]
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.data())
 def test_a_document_is_not_among_what_it_retrieves(data: st.DataObject) -> None:
     k = data.draw(st.integers(1, 5))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from vocable.errors import ArgumentError
@@ -17,7 +17,6 @@ def reference(x, alpha, beta):
         return 1 / (1 + (np.float64(x) ** (np.log(2) / np.log(alpha)) - 1) ** beta)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 99), st.floats(0.01, 0.9), st.floats(0.5, 20))
 def test_it_is_the_definition(seed, alpha, beta):
     shares = np.append(np.random.default_rng(seed).integers(0, 50, size=20) / 50, [0.0, 1e-6, alpha, 1.0])

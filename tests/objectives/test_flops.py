@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sentence_transformers.sparse_encoder.losses import FlopsLoss
 
@@ -18,7 +18,6 @@ def reference(vectors, threshold, term_weights):
     return total
 
 
-@settings(deadline=None)
 @given(st.integers(0, 99), st.integers(1, 6), st.integers(1, 9), st.integers(0, 9), st.booleans())
 def test_it_is_the_definition(sparse, seed, texts, terms, threshold, weighted):
     vectors, idf = sparse(seed, texts, terms), 5 * np.random.default_rng(seed).random(terms)
@@ -42,7 +41,6 @@ def test_it_equals_the_host_library(toy_model, sparse, threshold):
     assert float(flops(vectors, threshold=threshold)) == pytest.approx(float(theirs), rel=1e-9)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 99), st.integers(1, 4), st.integers(1, 4))
 def test_the_mean_over_devices_is_never_below_that_of_the_gathered_batch(sparse, seed, devices, texts):
     parts = [torch.tensor(sparse(seed + 100 * i, texts, 7)) for i in range(devices)]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import logsumexp
 from sentence_transformers.sparse_encoder.losses import SparseMultipleNegativesRankingLoss
@@ -25,7 +25,6 @@ def reference(queries, documents, tau, margin, cosine):
     return np.mean(losses)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 99), st.integers(1, 5), st.integers(0, 6), st.floats(0.05, 20), st.floats(0, 3), st.booleans())
 def test_it_is_the_definition(sparse, seed, count, negatives, tau, margin, cosine):
     queries, documents = sparse(seed, count, 7), sparse(seed + 1, count + negatives, 7)
@@ -49,7 +48,6 @@ def test_an_empty_text_gets_a_gradient_of_ordinary_size():
     assert documents.grad.abs().max() <= 1
 
 
-@settings(deadline=None)
 @given(st.integers(0, 99), st.integers(1, 5), st.integers(0, 6), st.floats(0.05, 20), st.booleans())
 def test_a_queue_is_further_documents_without_gradients(sparse, seed, count, queued, tau, cosine):
     queries, documents, others = (torch.tensor(sparse(seed + i, n, 7)) for i, n in enumerate((count, count, queued)))

@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from vocable.objectives.regularizers import flops, joint_flops
 
 
-@settings(deadline=None)
 @given(st.integers(0, 99), st.integers(1, 6), st.integers(1, 6), st.integers(1, 9))
 def test_it_is_the_mean_score_of_all_pairs(sparse, seed, count, documents, terms):
     q, d = sparse(seed, count, terms), sparse(seed + 1, documents, terms)

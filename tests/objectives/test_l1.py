@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from vocable.objectives.regularizers import l1
 
 
-@settings(deadline=None)
 @given(st.integers(0, 99), st.integers(1, 6), st.integers(1, 9))
 def test_it_is_the_mean_of_sums(sparse, seed, texts, terms):
     vectors = sparse(seed, texts, terms)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sentence_transformers.sparse_encoder.losses import SparseMarginMSELoss
 
@@ -17,7 +17,6 @@ def reference(scores, taught):
     )
 
 
-@settings(deadline=None)
 @given(st.integers(0, 99), st.integers(1, 5), st.integers(2, 7))
 def test_it_is_the_mean_over_triples(seed, queries, candidates):
     scores, taught = np.random.default_rng(seed).normal(scale=10, size=(2, queries, candidates))
@@ -25,7 +24,6 @@ def test_it_is_the_mean_over_triples(seed, queries, candidates):
     assert float(found) == pytest.approx(reference(scores, taught), rel=1e-9)
 
 
-@settings(deadline=None)
 @given(st.floats(-100, 100))
 def test_an_offset_of_the_teacher_makes_no_difference(offset):
     scores, taught = torch.tensor([[3.0, 1.0, 2.0]]).double(), torch.tensor([[9.0, 2.0, 0.0]]).double()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from vocable.objectives.regularizers import overlap_distance
@@ -18,7 +18,6 @@ def reference(queries, documents):
     return np.mean(distances)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 99), st.integers(1, 6), st.integers(1, 9))
 def test_it_is_the_definition(sparse, seed, pairs, terms):
     queries, documents = sparse(seed, pairs, terms), sparse(seed + 1, pairs, terms)
@@ -26,7 +25,6 @@ def test_it_is_the_definition(sparse, seed, pairs, terms):
     assert float(found) == pytest.approx(reference(queries, documents), rel=1e-9, abs=1e-12)
 
 
-@settings(deadline=None)
 @given(st.sets(st.integers(0, 8)), st.sets(st.integers(0, 8)))
 def test_of_heavy_weights_it_is_the_jaccard_distance(one, other):
     query, document = (torch.tensor([[100.0 * (j in terms) for j in range(9)]]) for terms in (one, other))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from vocable.objectives.losses import join, last_rows, nothing, pack, packed_scores, unit
@@ -28,7 +28,6 @@ def heaviest(vectors, k):
     return kept
 
 
-@settings(deadline=None)
 @given(st.integers(0, 99), st.integers(1, 5), st.integers(1, 9), st.integers(1, 9))
 def test_the_heaviest_terms_are_kept(sparse, seed, rows, k, count):
     vectors = sparse(seed, rows, V)
@@ -40,7 +39,6 @@ def test_the_heaviest_terms_are_kept(sparse, seed, rows, k, count):
     np.testing.assert_array_equal(dense(join(packed, packed)), np.concatenate([expected, expected]))
 
 
-@settings(deadline=None)
 @given(st.integers(0, 99), st.integers(1, 4), st.integers(1, 5))
 def test_scores_are_those_of_dense_vectors(sparse, seed, b, m):
     queries, documents = sparse(seed, b, V), sparse(seed + 1, m, V)

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sentence_transformers.sparse_encoder.callbacks.splade_callbacks import SpladeRegularizerWeightSchedulerCallback
 from sentence_transformers.sparse_encoder.losses import SparseMultipleNegativesRankingLoss, SpladeLoss
@@ -12,7 +12,6 @@ from vocable.errors import ArgumentError
 from vocable.objectives.regularizers import ramp
 
 
-@settings(deadline=None)
 @given(st.integers(0, 500), st.integers(1, 500), st.floats(0.01, 1))
 def test_it_is_the_definition(step, total, share):
     done = step / (total * share)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from vocable.errors import ArgumentError
@@ -18,14 +18,12 @@ def reference(vectors, k):
     return masked
 
 
-@settings(deadline=None)
 @given(st.integers(0, 99), st.integers(1, 6), st.integers(1, 12), st.integers(1, 14), st.integers(1, 4))
 def test_it_keeps_the_heaviest_and_of_ties_the_lower_ids(seed, texts, terms, k, weights):
     vectors = np.random.default_rng(seed).integers(0, weights + 1, size=(texts, terms)).astype(float)
     np.testing.assert_array_equal(top_k_mask(torch.tensor(vectors), k), reference(vectors, k))
 
 
-@settings(deadline=None)
 @given(st.integers(0, 99), st.integers(1, 12))
 def test_without_ties_as_well(sparse, seed, k):
     vectors = sparse(seed, 4, 9)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.sparse import csr_array, random_array
@@ -61,7 +61,6 @@ def searches(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, int, list[str] | 
 
 
 @given(searches())
-@settings(max_examples=150, deadline=None)
 def test_search_is_brute_force(search: tuple[np.ndarray, np.ndarray, int, list[str] | None, float]) -> None:
     queries, documents, k, ids, share = search
     ranking = ExactIndex(csr_array(documents), ids).search(csr_array(queries), k, minimum_match=share)
@@ -125,7 +124,6 @@ def test_minimum_match_counts_terms_not_weights() -> None:
 
 
 @given(searches())
-@settings(max_examples=80, deadline=None)
 def test_matched_documents_are_those_that_brute_force_finds(
     search: tuple[np.ndarray, np.ndarray, int, list[str] | None, float],
 ) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.sparse import csr_array
@@ -43,7 +43,6 @@ def shown(table: Table) -> list[list[str]]:
     return [line.split() for line in lines.splitlines()]
 
 
-@settings(deadline=None, max_examples=60)
 @given(*[arrays(np.float32, 5, elements=st.sampled_from([0.0, 0.25, 1.0, 3.0]))] * 2)
 def test_contributions_are_the_terms_of_the_dot_product(query: np.ndarray, document: np.ndarray) -> None:
     found = explain(row(*query), row(*document), NAMES, ["list"], ["set", "list"])

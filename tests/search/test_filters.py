@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from vocable.errors import ArgumentError
@@ -102,7 +102,6 @@ filters = st.recursive(
 )
 
 
-@settings(max_examples=50, deadline=None)
 @given(filters, st.dictionaries(st.sampled_from("ab"), st.sampled_from([1, 2, "x"])))
 def test_a_filter_written_out_is_read_again(filter: Filter, fields: dict[str, Any]) -> None:
     assert parse_filter(written(filter)) == filter

@@ -4,7 +4,7 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from vocable.errors import ArgumentError
@@ -52,7 +52,6 @@ def hits(ranking: Ranking, query: int) -> list[tuple[int, float]]:
 
 
 @given(rankings(), st.sampled_from([0, 3, 60]), st.none() | st.integers(1, 9))
-@settings(max_examples=80, deadline=None)
 def test_reciprocal_rank_by_its_definition(given_: list[Ranking], k: int, depth: int | None) -> None:
     parts = [
         [{row: 1 / (k + rank) for rank, (row, _) in enumerate(hits(one, query), 1)} for query in range(len(one))]
@@ -69,7 +68,6 @@ def normalized(pairs: list[tuple[int, float]], weight: float) -> dict[int, float
 
 
 @given(rankings(), st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0]), min_size=3, max_size=3))
-@settings(max_examples=80, deadline=None)
 def test_weighted_by_its_definition(given_: list[Ranking], weights: list[float]) -> None:
     used = weights[: len(given_)]
     parts = [

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from vocable.errors import ArgumentError, VectorsError
@@ -30,7 +30,6 @@ def reference(
     return {word: Fraction(count, own.total()) for word, count in own.items()}, model
 
 
-@settings(max_examples=50, deadline=None)
 @given(TEXTS, TEXTS, st.integers(1, 4), st.integers(1, 5))
 def test_as_the_formula_says(texts: list[str], queries: list[str], fb_docs: int, fb_terms: int) -> None:
     index = BM25Index(texts)

@@ -1,4 +1,4 @@
-"""Two processes against one: the same gradients of the same batch, the same training, everything said and done once."""
+"""Two processes against one: the same gradients and training, and everything said, measured and stopped once."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from sentence_transformers import SparseEncoder
 
 from vocable.cli import GRACE, QUIET, main
 from vocable.encoder.fuse import fuse
+from vocable.encoder.load import load
 from vocable.errors import RecipeError
 from vocable.training import processes
 from vocable.training.batch_statistics import Monitor
@@ -35,9 +36,12 @@ REGULARIZERS = {
 }
 MEASURED = {"name": "wackiness_flops", "weight": 0.3, "ramp": "constant", "every": 4, "sample": 20}
 
-# What each of two processes does: argv[1:] are the model, the texts, where to leave gradients, and a command.
-SHARED = """
+# What each of two processes does: argv[1] is the folder of this file, argv[2] the model, argv[3] the columns of texts,
+# argv[4] a folder with two recipes, for gradients, outputs and what each has to say. To start it takes long.
+SCRIPT = """
 import json, sys
+from dataclasses import replace
+from pathlib import Path
 
 from vocable.cli import silence
 
@@ -46,18 +50,66 @@ sys.path.insert(0, sys.argv[1])
 from test_processes import gradients
 from torch.nn.parallel import DistributedDataParallel
 from vocable.cli import main
-from vocable.training import processes
+from vocable.encoder.load import load
+from vocable.errors import CollapseError, DataError
+from vocable.training import processes, trainer
+from vocable.training.batch_statistics import Monitor
+from vocable.training.recipe import read_recipe
+from vocable.training.train import train
 import torch
 
 torch.set_num_threads(1)
 processes.join()
-model, texts, place = sys.argv[2], json.loads(sys.argv[3]), sys.argv[4]
-part = slice(0, 2) if processes.is_first() else slice(2, 4)
+rank = 0 if processes.is_first() else 1
+model, texts, folder = sys.argv[2], json.loads(sys.argv[3]), Path(sys.argv[4])
 for micro_batch in (None, 1):
+    part = slice(0, 2) if rank == 0 else slice(2, 4)
     found = gradients(model, [column[part] for column in texts], micro_batch, DistributedDataParallel)
-    if processes.is_first():
-        torch.save(found, f"{place}-{micro_batch}.pt")
-sys.exit(main(sys.argv[5:]))
+    if rank == 0:
+        torch.save(found, folder / f"gradients-{micro_batch}.pt")
+status = main(["train", str(folder / "shared.yaml"), "-o", str(folder / "two")])
+
+recipe, said, measured = folder / "stopped.yaml", [], []
+
+
+def spoil(who):  # one process alone sees figures of a collapse
+    def see(self, *arguments):
+        seen(self, *arguments)
+        if rank == who:
+            self.newest = replace(self.newest, loss=1e6)
+
+    Monitor.see = see
+
+
+def counted(*arguments, **options):
+    evaluation = evaluate_system(*arguments, **options)
+    measured.append(Path(arguments[1]).name)
+    return evaluation
+
+
+def reason(call, *arguments, **options):
+    try:
+        call(*arguments, **options)
+    except (CollapseError, DataError) as error:
+        return f"{type(error).__name__}: {error}"
+
+
+seen, evaluate_system = Monitor.see, trainer.evaluate_system
+trainer.evaluate_system = counted
+for who in (0, 0, 1):  # the second time it is the folder that says so
+    spoil(who)
+    said.append(reason(train, read_recipe(recipe), folder / f"spoiled-{who}"))
+Monitor.see = seen
+results = train(recipe, folder / "runs", variants=["one", "two"], overrides=["training.steps=1"])
+missing = ["training.steps=1", "evaluation.datasets=[beir:nowhere]"]
+said.append(reason(train, recipe, folder / "missing", variants=["one"], overrides=missing))
+alone = {
+    name: evaluate_system(load(folder / "runs" / name), f"beir:{folder / 'toy'}", ["nDCG@10"]).values
+    for name in results
+}
+found = {"said": said, "alone": alone, "measured": measured, "results": results.to_json()["runs"]}
+(folder / f"{rank}.json").write_text(json.dumps(found), encoding="utf-8")
+sys.exit(status)
 """
 
 
@@ -92,15 +144,15 @@ def start_two(*arguments: object) -> list[subprocess.Popen[str]]:
     ]
 
 
-@pytest.fixture
-def recipe(backbones: dict[str, Path], toy_texts: list[str], tmp_path: Path) -> Path:
+def write_shared(folder: Path, model: Path, toy_texts: list[str]) -> Path:
+    """A recipe with all that a batch shared by processes has to get right."""
     texts = sorted(set(toy_texts))[:40]
     for number in range(2):
         rows = [{"query": f"{number} {text}", "positive": f"chapter {i} {text}"} for i, text in enumerate(texts)]
-        (tmp_path / f"{number}.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+        (folder / f"{number}.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     values = {
-        "model": str(backbones["bert"]),
-        "data": {"examples": [str(tmp_path / f"{number}.jsonl") for number in range(2)]},
+        "model": str(model),
+        "data": {"examples": [str(folder / f"{number}.jsonl") for number in range(2)]},
         "training": {
             "steps": 6,
             "batch_size": 8,
@@ -112,8 +164,56 @@ def recipe(backbones: dict[str, Path], toy_texts: list[str], tmp_path: Path) -> 
             "regularizers": REGULARIZERS | {"query": MEASURED},
         },
     }
-    (tmp_path / "recipe.yaml").write_text(json.dumps(values), encoding="utf-8")
-    return tmp_path / "recipe.yaml"
+    path = folder / "shared.yaml"
+    path.write_text(json.dumps(values), encoding="utf-8")
+    return path
+
+
+def write_stopped(folder: Path, model: Path, toy_texts: list[str]) -> None:
+    """A recipe to be spoiled, with variants that are measured."""
+    texts = sorted(set(toy_texts))[:40]
+    lines = {
+        "corpus.jsonl": [json.dumps({"_id": f"d{i}", "text": text}) for i, text in enumerate(texts)],
+        "queries.jsonl": [json.dumps({"_id": f"q{i}", "text": text}) for i, text in enumerate(texts[:4])],
+        "qrels.tsv": ["query-id\tcorpus-id\tscore", *(f"q{i}\td{i}\t1" for i in range(4))],
+    }
+    (folder / "toy").mkdir()
+    for name, content in lines.items():
+        (folder / "toy" / name).write_text("\n".join(content), encoding="utf-8")
+    values = {
+        "model": str(model),
+        "data_folder": str(folder),
+        "data": {"examples": ["0.jsonl"]},
+        "training": {"steps": 14, "batch_size": 4, "save_every": 4, "log_every": 1},
+        "evaluation": {"datasets": ["beir:toy"], "every": None},
+        "variants": {"one": {}, "two": {"set": {"training.learning_rate": 1e-3}}},
+    }
+    (folder / "stopped.yaml").write_text(json.dumps(values), encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def columns(toy_texts: list[str]) -> list[list[str]]:
+    texts = sorted(set(toy_texts))[:12]
+    return [texts[:4], texts[4:8], texts[8:]]
+
+
+@pytest.fixture(scope="module")
+def both(
+    backbones: dict[str, Path],
+    columns: list[list[str]],
+    toy_texts: list[str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[Path, list[tuple[str, str]]]:
+    """The folder with what two processes and one have made, and what each of the two has said."""
+    folder = tmp_path_factory.mktemp("both")
+    recipe = write_shared(folder, backbones["bert"], toy_texts)
+    write_stopped(folder, backbones["bert"], toy_texts)
+    (folder / "script.py").write_text(SCRIPT, encoding="utf-8")
+    two = start_two(folder / "script.py", Path(__file__).parent, backbones["bert"], json.dumps(columns), folder)
+    assert main(["train", str(recipe), "-o", str(folder / "one")]) == 0
+    said = [process.communicate(timeout=300) for process in two]
+    assert [process.returncode for process in two] == [0, 0], said
+    return folder, said
 
 
 def log(folder: Path) -> list[dict[str, float]]:
@@ -121,44 +221,58 @@ def log(folder: Path) -> list[dict[str, float]]:
 
 
 def test_two_processes_do_what_one_does(
-    backbones: dict[str, Path], recipe: Path, toy_texts: list[str], tmp_path: Path
+    backbones: dict[str, Path], columns: list[list[str]], both: tuple[Path, list[tuple[str, str]]]
 ) -> None:
-    texts = sorted(set(toy_texts))[:12]
-    columns = [texts[:4], texts[4:8], texts[8:]]
-    script, place = tmp_path / "shared.py", tmp_path / "gradients"
-    script.write_text(SHARED, encoding="utf-8")
-    command = ["train", recipe, "-o", tmp_path / "two"]
-    two = start_two(script, Path(__file__).parent, backbones["bert"], json.dumps(columns), place, *command)
-    assert main(["train", str(recipe), "-o", str(tmp_path / "one")]) == 0
-    said = [process.communicate(timeout=300) for process in two]
-    assert [process.returncode for process in two] == [0, 0], said
-    written = f"written: {tmp_path / 'two'}\nnext: vocable evaluate {tmp_path / 'two'} --dataset SOURCE\n"
+    folder, said = both
+    written = f"written: {folder / 'two'}\nnext: vocable evaluate {folder / 'two'} --dataset SOURCE\n"
     assert [out for out, _ in said] == [written, ""]
-    assert "of a probe of training queries" in said[0][1]
+    assert said[0][1] != ""
+    assert all("of a probe of training queries" in line for line in said[0][1].splitlines())
     assert said[1][1] == ""
     whole = gradients(str(backbones["bert"]), columns, None)
     largest = max(float(gradient.abs().max()) for gradient in whole.values())
     for micro_batch in (None, 1):
-        found = torch.load(f"{place}-{micro_batch}.pt")
+        found = torch.load(folder / f"gradients-{micro_batch}.pt")
         assert found.keys() == whole.keys()
         for name, gradient in whole.items():
             torch.testing.assert_close(found[name], gradient, rtol=1e-4, atol=1e-6 * largest, msg=name)
-    one, two = log(tmp_path / "one"), log(tmp_path / "two")
+    one, two = log(folder / "one"), log(folder / "two")
     assert [line["step"] for line in two] == [line["step"] for line in one] == [1, 2, 3, 4, 5, 6]
     for ours, theirs in zip(two, one, strict=True):
         assert ours == pytest.approx(theirs, rel=1e-3, abs=2e-4)
-    weights, expected = (load_file(tmp_path / name / "model.safetensors") for name in ("two", "one"))
+    weights, expected = (load_file(folder / name / "model.safetensors") for name in ("two", "one"))
     for name, values in expected.items():
         np.testing.assert_allclose(weights[name], values, atol=2e-4, err_msg=name)
 
 
+def test_they_stop_together_and_measure_once(both: tuple[Path, list[tuple[str, str]]]) -> None:
+    folder, _ = both
+    first, second = (json.loads((folder / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(2))
+    assert first["said"] == second["said"]
+    stopped, again, unseen, missing = first["said"]
+    assert stopped.startswith("CollapseError: stopped at step 10, hopeless scores: ")
+    assert again == stopped
+    assert not (folder / "spoiled-0").exists()
+    assert unseen is None  # what the second alone sees is not so
+    assert load(folder / "spoiled-1")
+    assert missing.startswith("DataError: ")
+    assert "nowhere" in missing
+    # Trained by both, measured by the first, known to both.
+    assert (first["measured"], second["measured"]) == (["toy", "toy"], [])
+    assert first["results"] == second["results"]
+    assert first["results"] == json.loads((folder / "runs" / "results.json").read_text(encoding="utf-8"))
+    for name in ("one", "two"):
+        assert first["results"][name]["measured"]["nDCG@10"] == pytest.approx(second["alone"][name]["nDCG@10"])
+
+
 def test_a_batch_that_cannot_be_shared_is_refused(
-    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    backbones: dict[str, Path], toy_texts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    recipe = write_shared(tmp_path, backbones["bert"], toy_texts)
     monkeypatch.setattr(processes, "count", lambda: 3)
     with pytest.raises(RecipeError, match="batch_size: 8 examples cannot be shared equally by 3 processes"):
         train(read_recipe(recipe), tmp_path / "out")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["0.jsonl", "1.jsonl", "recipe.yaml"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0.jsonl", "1.jsonl", "shared.yaml"]
 
 
 def test_the_first_process_speaks_for_all(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from vocable.data import Example, read_examples
@@ -63,7 +63,6 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(str.
 NEGATIVES = st.lists(TEXT, max_size=2).map(tuple)
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.lists(st.builds(Example, TEXT, TEXT, NEGATIVES, st.just(""), st.just(())), min_size=1, max_size=7))
 def test_what_is_written_can_be_read(tmp_path_factory: pytest.TempPathFactory, given: list[Example]) -> None:
     output = tmp_path_factory.mktemp("round") / "out.jsonl"

@@ -6,18 +6,17 @@ import gzip
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from vocable.cli import main
 from vocable.data import Example
 from vocable.encoder.load import load
 from vocable.evaluation import evaluate_system
 from vocable.training.recipe import Recipe, read_recipe
 from vocable.training.recipe_yaml import recipe_file, recipes
 from vocable.training.train import train
+from vocable.training.variants import plan_runs
 
 SMALL = {name: recipe_file(name) for name in recipes() if name.startswith("small-")}
 # What becomes toy-sized; everything else is the recipe's own.
@@ -136,24 +135,10 @@ def test_it_trains_and_is_measured(
         ("small-distillation", "margin-mse", "training.regularizers.document", "flops"),
     ],
 )
-def test_a_regularizer_can_be_swept(
-    toy: Callable[[str, str | None], list[str]],
-    name: str,
-    variant: str,
-    key: str,
-    kind: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    options: list[Any] = [word for override in toy(name, variant) for word in ("--set", override)]
-    figure = tmp_path / "sweep.svg"
-    options += ["--sweep", f"{key}=0.001,0.1", "--figure", figure, "--json", "-o", tmp_path / "out"]
-    assert main(["train", name, "--variants", variant, *map(str, options)]) == 0
+def test_a_regularizer_can_be_swept(name: str, variant: str, key: str, kind: str) -> None:
+    plan = plan_runs(SMALL[name], [variant], sweep=f"{key}=0.001,0.1")
     last = key.rpartition(".")[2]
-    runs = [f"{variant}-{last}-{value}" for value in ("0.001", "0.1")]
-    assert [*json.loads(capsys.readouterr().out)["runs"]] == runs
-    assert figure.stat().st_size > 0
-    for run, weight in zip(runs, (0.001, 0.1), strict=True):
-        values = json.loads((tmp_path / "out" / run / "recipe.json").read_text(encoding="utf-8"))
-        document = values["training"]["regularizers"]["document"]
-        assert (document["name"], document["weight"]) == (kind, weight)
+    assert [*plan] == [f"{variant}-{last}-{value}" for value in ("0.001", "0.1")]
+    for run, weight in zip(plan.values(), (0.001, 0.1), strict=True):
+        document = run.recipe.training.regularizers.document
+        assert (document.name, document.weight) == (kind, weight)

@@ -72,15 +72,17 @@ def test_the_card_quotes_no_texts_and_names_no_folders(
     assert not [text for text in [*texts, str(tmp_path), str(backbones["bert"])] if text in card]
 
 
-def test_how_well_it_went_is_said(examples: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    for rate, level in ((1e-6, "INFO"), (0.3, "WARNING")):
+def test_how_well_it_went_is_said(
+    backbones: dict[str, Path], examples: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for rate, level in ((1e-6, "INFO"), (1.0, "WARNING")):
         caplog.clear()
         settings = {"learning_rate": rate, "guard": "off"}
-        train(recipe(Path("vocable-mini"), examples, training=settings), tmp_path / level)
+        train(recipe(backbones["albert"], examples, training=settings), tmp_path / level)
         [said] = [record for record in caplog.records if record.name == "vocable.training.train"]
         assert said.levelname == level
         assert re.match(r"\d+% of a probe of training queries find their own document first, \d+% before", said.message)
-        assert said.message.endswith("lower learning_rate from 0.3 to 0.03") == (level == "WARNING")
+        assert said.message.endswith("lower learning_rate from 1 to 0.1") == (level == "WARNING")
 
 
 @pytest.mark.parametrize("log_every", [1, 100])

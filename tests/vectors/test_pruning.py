@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.sparse import csr_array
@@ -41,7 +41,6 @@ def brute_force(dense: np.ndarray, top_k: int | None, min_weight: float, mass: f
     st.sampled_from([0.0, 0.5, 0.6]),
     st.none() | st.sampled_from([0.01, 0.25, 0.5, 0.75, 0.875, 1.0]),
 )
-@settings(max_examples=150, deadline=None)
 def test_what_stays_is_that_of_brute_force(
     dense: np.ndarray, top_k: int | None, min_weight: float, mass: float | None
 ) -> None:

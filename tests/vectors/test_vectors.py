@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.sparse import coo_array, csr_array, csr_matrix
@@ -69,7 +69,6 @@ def test_nothing_to_store(tmp_path: Path, rows: slice) -> None:
 
 
 @given(dense_matrices)
-@settings(max_examples=25, deadline=None)
 def test_any_matrix_survives(tmp_path_factory: pytest.TempPathFactory, dense: np.ndarray) -> None:
     path = tmp_path_factory.mktemp("any") / "v.parquet"
     ids = [str(row) for row in range(len(dense))]
