@@ -63,7 +63,7 @@ def demo(output: str | Path = "vocable-demo") -> None:
             tuned_model = train(recipe, folder / "model")
         _, tuned, tuned_hybrid = _systems(tuned_model, dataset, "fine-tuned")
     systems = compare([lexical, learned, tuned, hybrid, tuned_hybrid])
-    console.print(systems.table().rich())
+    console.print(systems.table())
     for line in verdict(systems):
         console.print(f"   {line}")
     console.print("\n[bold]Next[/bold]")

@@ -39,8 +39,8 @@ class Table(NamedTuple):
         header, *rows = (f"| {' | '.join(cells)} |" for cells in lines)
         return "\n".join([header, "|:--|" + "--:|" * (len(self.header) - 1), *rows])
 
-    def rich(self) -> RichTable:
-        """A rich table, narrow enough for a terminal of 80 columns with two measures and all costs."""
+    def __rich__(self) -> RichTable:
+        """What rich prints: narrow enough for a terminal of 80 columns with two measures and all costs."""
         # Cells are plain text: a term such as `[unused1]` would otherwise be read as a style.
         table = RichTable(title=Text(self.title), box=SIMPLE_HEAD, padding=0, pad_edge=False, show_edge=False)
         first, *others = self.header
@@ -73,8 +73,12 @@ class Table(NamedTuple):
         console = Console(file=StringIO(), width=width, force_terminal=False, highlight=False)
         shown = []
         for part in self._parts(width):
+            table = part.__rich__()
             with console.capture() as printed:
-                console.print(part.rich())
+                if len(part.title) > console.measure(table).maximum:  # it would be cut into the width of the table
+                    table.title = None
+                    console.print(Text(part.title))
+                console.print(table)
             shown.append("\n".join(line.rstrip() for line in printed.get().splitlines()))
         return "\n\n".join(shown)
 
@@ -105,7 +109,7 @@ class Table(NamedTuple):
         yield self._columns(title, start, stop)
 
     def _fits(self, width: int) -> bool:
-        return Console(file=StringIO(), width=100 * WIDTH).measure(self.rich()).maximum <= width
+        return Console(file=StringIO(), width=100 * WIDTH).measure(self.__rich__()).maximum <= width
 
     def _columns(self, title: str, start: int, stop: int) -> Table:
         header, *rows = ([row[0], *row[start:stop]] for row in [self.header, *self.rows])

@@ -440,8 +440,8 @@ def test_binary_queries_learnable_if_asked(
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ([], "--weights are idf, which needs texts to count, or ones, which has none"),
-        (["--weights", "ones", "--texts", "pydocs:"], "--weights are idf, which needs texts to count, or ones"),
+        ([], "give either --texts, to count the IDF in, or --weights ones"),
+        (["--weights", "ones", "--texts", "pydocs:"], "give either --texts, to count the IDF in, or --weights ones"),
         (["--texts", "none.jsonl"], "none.jsonl: no such file"),
     ],
 )

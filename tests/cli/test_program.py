@@ -77,6 +77,33 @@ def test_every_verb_that_loads_a_model_is_told_in_the_same_words_where() -> None
     assert len(set(found.values())) == 1
 
 
+def test_a_device_that_is_not_here_ends_every_verb_before_its_work(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, model: str, corpus: Path, dataset: str, vectors: Path
+) -> None:
+    (tmp_path / "pairs.jsonl").write_text('{"query": "fox", "positive": "the old fox"}\n', encoding="utf-8")
+    pairs, output = str(tmp_path / "pairs.jsonl"), ["-o", str(tmp_path / "out")]
+    commands = (
+        ["encode", model, dataset, *output],
+        ["index", model, dataset, *output],
+        ["explain", model, "a fox"],
+        ["evaluate", model, "--dataset", dataset],
+        ["evaluate", str(vectors), "--dataset", dataset],
+        ["mine", model, pairs, *output],
+        ["teacher-scores", model, pairs, *output],
+        ["inspect", model, "--texts", str(corpus)],
+        ["rescale", model, "--factor", "2", *output],
+        ["wackiness", model, "--queries", dataset, "--corpus", dataset, *output],
+        ["removal", model, dataset, *output],
+        ["logits", model, str(corpus)],
+    )
+    for command in commands:
+        for device in ("meta", "cuda:99"):
+            assert main([*command, "--device", device]) == 2
+            assert error_line(capsys).startswith("vocable: --device must be one that PyTorch has here (cpu")
+    assert [path.name for path in tmp_path.iterdir()] == ["pairs.jsonl"]
+    assert main(["explain", model, "a fox", "--device", "cpu"]) == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
@@ -141,6 +168,17 @@ def test_a_mistake_is_one_line_and_status_2(
     assert found.startswith("vocable: ")
     assert line in found
     assert [path.name for path in tmp_path.iterdir()] == ["file"]  # nothing half-made is left
+
+
+def test_arguments_in_the_wrong_order_are_told_apart(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    texts, index = tmp_path / "texts.jsonl", tmp_path / "my-index"
+    texts.touch()
+    assert main(["index", str(texts), "vocable-mini", "-o", f"{tmp_path}/x"]) == 2
+    assert error_line(capsys).startswith("vocable: MODEL must be a folder, a Hub id or vocable-mini, not the file ")
+    index.mkdir()
+    (index / "settings.json").touch()
+    assert main(["search", "copy a file", str(index)]) == 2
+    assert error_line(capsys) == f"vocable: the index {index} comes first, then the queries"
 
 
 def test_a_missing_model_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

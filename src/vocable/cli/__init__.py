@@ -177,7 +177,7 @@ def _print_line(message: str) -> None:
 
 def _reason(error: BaseException) -> str:
     if isinstance(error, typer.TyperException):
-        return error.format_message()
+        return error.format_message().replace("Value error, ", "")  # pydantic's, where typer asks it for choices
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error)

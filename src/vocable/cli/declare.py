@@ -135,6 +135,7 @@ def _state(output: Path | None) -> tuple[int, int] | None:
 
 
 NATURAL = ("seed", "skip_bad", "distractors", "negatives", "longest", "bootstrap", "held_out")  # may be 0
+FILES = (".jsonl", ".json", ".tsv", ".txt")  # of texts, which come after the model
 LEAST = {"clusters": 2, "draws": 2, **dict.fromkeys(NATURAL, 0)}
 
 
@@ -153,6 +154,8 @@ def check(values: dict[str, Any]) -> None:
             if type(value) is int and not least <= value < beyond:
                 limit = f"at least {least}" if value < least else f"below {beyond}"
                 raise ArgumentError(f"{name} must be {limit}, not {value}")
+    if isinstance(model := values.get("model"), str) and Path(model).suffix in FILES and Path(model).is_file():
+        raise ArgumentError(f"model must be a folder, a Hub id or vocable-mini, not the file {model!r}")
     if "mass" in values:
         imported("vocable.vectors:check_limits")(values["top_k"], values["min_weight"], values["mass"])
 

@@ -118,6 +118,8 @@ class Search(Command):
             raise ArgumentError("--wacky marks the terms that --explain shows: give both")
         if self.run is not None:
             imported("vocable.storage:check_file")(self.run)
+        if not Path(self.index).exists() and self.query and Path(self.query[-1], "settings.json").exists():
+            raise ArgumentError(f"the index {self.query[-1]} comes first, then the queries")
         settings = super().arguments()
         how = {name: settings.pop(name) for name in ("allow_changed_model", "device")}
         opened = imported("vocable.search.collection:open_index")(self.index, **how)

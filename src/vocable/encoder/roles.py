@@ -172,7 +172,7 @@ def inference_free(
     """
     check_texts(texts)
     if weights not in ("idf", "ones") or (weights == "idf") != (texts is not None):
-        raise ArgumentError("weights are idf, which needs texts to count, or ones, which has none")
+        raise ArgumentError("give either `texts`, to count the IDF in, or `weights` ones")
     refuse_output_vocabulary(model)
     documents = route(copy.deepcopy(model), "document")
     transformer = documents[0]

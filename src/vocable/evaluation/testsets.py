@@ -99,7 +99,7 @@ def cluster(embeddings: Embeddings, count: int, seed: int = 0) -> NDArray[np.int
 
     n = embeddings.shape[0]
     if not 2 <= count <= n:
-        raise ArgumentError(f"the number of clusters lies between 2 and {n:,}, the different texts, not {count:,}")
+        raise ArgumentError(f"clusters must be at least 2 and at most the different texts, {n:,}; not {count:,}")
     settings = {"n_clusters": count, "random_state": seed, "n_init": STARTS}
     kmeans = KMeans(**settings) if n <= EXACT else MiniBatchKMeans(**settings, batch_size=max(1024, 3 * count))
     rows = csr_matrix(embeddings) if isinstance(embeddings, csr_array) else embeddings

@@ -40,6 +40,7 @@ from vocable.storage import (
     resumable,
     write_record,
 )
+from vocable.tables import counted
 from vocable.training.teachers import Model, Scorer, load_scoring_model, make_scorer
 
 CHUNK = 256  # examples that are worked on together, and lost at most
@@ -62,8 +63,8 @@ class Rewritten:
 
     def __str__(self) -> str:
         left_out = self.read - self.written
-        line = f"{self.written:,} examples, {self.negatives:,} negatives"
-        return f"{line}; left out for want of negatives: {left_out:,} examples" if left_out else line
+        line = f"{counted(self.written, 'example')}, {counted(self.negatives, 'negative')}"
+        return f"{line}; left out for want of negatives: {counted(left_out, 'example')}" if left_out else line
 
 
 def rewrite(
