@@ -77,7 +77,7 @@ def _draw(axes: Axes, panel: Panel) -> None:
         marker, color = MARKERS[number % len(MARKERS)], f"C{number}"
         axes.plot([p.flops for p in points], [p.value for p in points], marker=marker, color=color, label=curve)
         for point in points:
-            text = axes.annotate(point.label, point[:2], xytext=(4, 4), textcoords="offset points")
+            text = axes.annotate(point.label, point[:2], xytext=(5, -9), textcoords="offset points")
             text.set(fontsize="x-small", color=color)
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))

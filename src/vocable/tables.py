@@ -124,7 +124,9 @@ class Tabled:
 
     def __str__(self) -> str:
         shown = self.table()
-        return str(shown) if isinstance(shown, Table) else "\n".join(map(str, shown))
+        parts = [shown] if isinstance(shown, Table) else shown
+        apart = ("\n" if number and isinstance(part, Table) else "" for number, part in enumerate(parts))
+        return "\n".join(f"{blank}{part}" for blank, part in zip(apart, parts, strict=True))
 
 
 class Tabular(Tabled):

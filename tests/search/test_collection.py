@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pyarrow import ipc
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SparseEncoder
 
@@ -86,6 +87,20 @@ def test_what_went_in_comes_out(
     assert list(opened.postings.ids or ()) == [document.id for document in documents]
     assert (opened.model, opened.source) == (str(backbones["bert"]), "list")
     assert sorted(path.name for path in folder.parent.iterdir()) == ["index"]
+
+
+def test_an_index_of_before_documents_had_fields_is_opened(
+    folder: Path, documents: list[Document], tmp_path: Path
+) -> None:
+    shutil.copytree(folder, tmp_path / "old")
+    with ipc.open_file(str(folder / "texts.arrow")) as source:
+        table = source.read_all().drop_columns("fields")
+    with ipc.new_file(str(tmp_path / "old" / "texts.arrow"), table.schema) as writer:
+        writer.write_table(table)
+    progress = json.loads((folder / "progress.json").read_text(encoding="utf-8"))
+    progress["texts_crc32"] = stream.file_checksum(tmp_path / "old" / "texts.arrow")
+    (tmp_path / "old" / "progress.json").write_text(json.dumps(progress), encoding="utf-8")
+    assert [open_index(tmp_path / "old").document(row) for row in range(len(documents))] == documents
 
 
 def test_search_is_the_product(opened: Collection, model: SparseEncoder, documents: list[Document]) -> None:

@@ -102,7 +102,7 @@ def _shown(value: Any) -> str:
     ('a, b', 'yes', '–', '100')
     """
     if isinstance(value, list):
-        return ", ".join(map(str, value)) or NONE
+        return ", ".join(str(one) or NONE for one in value) or NONE
     if isinstance(value, bool):
         return "yes" if value else "no"
     return NONE if value is None else str(value)

@@ -59,6 +59,10 @@ class Encode(Command):
         model = imported("vocable.encoder.load:load")(given.pop("model"), device=given.pop("device"))
         return {"model": model, "name": stream.model_name(self.model), **given}
 
+    def following(self) -> str:
+        """Documents can be indexed."""
+        return self.next_step if self.role == "document" else ""
+
 
 class Index(Command):
     """Encode a corpus and make it searchable.

@@ -97,6 +97,10 @@ class Train(Command):
         names = [name.strip() for some in self.variants or [] for name in some.split(",")]
         return given | {"variants": "all" if names == ["all"] else names or None, "overrides": given.pop("set") or ()}
 
+    def following(self) -> str:
+        """Several runs have been measured already."""
+        return "" if self.variants or self.sweep else self.next_step
+
     def call(self) -> Any:
         """Train; a single model says nothing."""
         result = super().call()

@@ -86,7 +86,8 @@ class EncodedCorpus(NamedTuple):
         return {name: getattr(self, name) for name in names}
 
     def __str__(self) -> str:
-        lines = [f"{counted(self.texts, 'text')}, {self.texts_per_second:,.0f} texts/s"]
+        speed = f", {self.texts_per_second:,.0f} texts/s" if self.seconds else ""  # none, of vectors that were there
+        lines = [counted(self.texts, "text") + speed]
         if self.truncated:
             lines.append(f"{counted(self.truncated, 'text')} cut at {self.max_length} tokens")
         if self.empty:

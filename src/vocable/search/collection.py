@@ -348,7 +348,8 @@ def _read_texts(path: Path, expected: int | None = None) -> pa.Table:
     except (OSError, pa.ArrowException) as error:
         raise VectorsError(f"{path}: the index is damaged: {error}") from error
     if table.column_names == TEXT_SCHEMA.names[:-1]:  # of a version that kept no fields
-        table = table.append_column(TEXT_SCHEMA.field("fields"), [[""] * len(table)])
+        fields = TEXT_SCHEMA.field("fields")
+        table = table.append_column(fields, pa.array([""] * len(table), fields.type))
     if not table.schema.equals(TEXT_SCHEMA) or any(column.null_count for column in table.columns):
         raise VectorsError(f"{path}: the index is damaged: expected the columns {', '.join(TEXT_SCHEMA.names)}")
     return table
