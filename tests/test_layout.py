@@ -16,7 +16,6 @@ from typer.main import get_command
 import vocable
 from vocable.cli import COMMANDS, program
 from vocable.cli.adapt import Adapting
-from vocable.cli.declare import Loading
 
 ROOT = Path(vocable.__file__).parent
 # A part imports from the levels below it and from its own.
@@ -57,7 +56,6 @@ def test_imports_run_one_way(path: Path) -> None:
 
 # What a command declares and its function has not, and why.
 PRINTED = {"as_json", "markdown"}
-LOADING = {"device", "new_head", "pooling", "activation"}  # a model in Python, by its name on the command line
 ONLY_COMMAND = {
     "transfer": {"neighbours"},  # of a function of its own
     "index": {"vectors"},  # further shards, in Python a list of them is the model
@@ -74,8 +72,8 @@ def test_a_command_and_its_function_have_the_same_arguments(name: str) -> None:
     command = {parameter.name for parameter in get_command(program(name)).commands[name].params}
     function = set(inspect.signature(getattr(vocable, name.replace("-", "_"))).parameters)
     saved = {"output"} if issubclass(one, Adapting) else set()  # the function returns the model
-    loaded = LOADING if issubclass(one, Loading) else LOADING & {"device"} if name == "encode" else set()
-    assert command - PRINTED == (function - set(one.python_only)) | ONLY_COMMAND.get(name, set()) | saved | loaded
+    own = ONLY_COMMAND.get(name, set()) | saved | set(one.loading)  # a model in Python, by its name on the command line
+    assert command - PRINTED == (function - set(one.python_only)) | own
     assert set(one.python_only) <= function
 
 
@@ -94,4 +92,4 @@ def test_an_argument_of_a_verb_alone_is_an_option(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
     command = [sys.executable, "-m", "vocable", "calibrate", "--help"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
-    assert "  --trial-of <query|document>  Whose trial it is.  [default: query]" in done.stdout
+    assert "--trial-of <query|document> Whose trial it is. [default: query]" in " ".join(done.stdout.split())

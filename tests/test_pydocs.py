@@ -4,6 +4,7 @@ import hashlib
 import subprocess
 import sys
 from itertools import chain
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -59,7 +60,8 @@ def test_a_fresh_interpreter_finds_the_same_without_a_word() -> None:
         "print(sorted({'this', 'antigravity', 'turtle', 'tkinter', 'nntplib', 'idlelib'} & set(sys.modules)))"
     )
     command = [sys.executable, "-W", "error", "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env={"PYTHONHASHSEED": "7"})
+    environment = {"PYTHONHASHSEED": "7", "PYTHONPATH": str(Path(pydocs.__file__).parents[1])}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert (done.stdout, done.stderr) == (f"{digest()}\n[]\n", "")
 
 
