@@ -441,11 +441,20 @@ class TestPlaces:
 
     @pytest.mark.parametrize("name", ["c.jsonl", "c.jsonl.gz", "-"])
     def test_a_line_without_end(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-        monkeypatch.setattr("vocable.data.sources.LINE", 1 << 20)
+        monkeypatch.setenv("VOCABLE_MAX_LINE", "1")
         content = JSONL + b'{"_id": "d3", "text": "' + b"x" * (1 << 20)
         feed(monkeypatch, io.BytesIO(content))
         source = name if name == "-" else write(tmp_path / name, content)
         with pytest.raises(DataError, match=rf"{name}:3: a line of more than 1 MB"):
+            list(read_corpus(source))
+
+    def test_longer_lines_when_asked(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        long = "x" * (1 << 20)
+        source = write(tmp_path / "c.jsonl", JSONL + f'{{"_id": "d3", "text": "{long}"}}\n'.encode())
+        monkeypatch.setenv("VOCABLE_MAX_LINE", "2")
+        assert [document.text for document in read_corpus(source)][-1] == long
+        monkeypatch.setenv("VOCABLE_MAX_LINE", "0.5")
+        with pytest.raises(ArgumentError, match="VOCABLE_MAX_LINE"):
             list(read_corpus(source))
 
     def test_stdin_bad_line(self, monkeypatch: pytest.MonkeyPatch) -> None:

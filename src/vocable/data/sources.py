@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import shutil
 import sys
 import tempfile
@@ -15,11 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from vocable.data.schemas import DOCUMENT, JUDGMENT, QUERY, Kind, MalformedError, Parser, Row
-from vocable.errors import DataError, require_extra
+from vocable.errors import ArgumentError, DataError, require_extra
 
 COMPRESSION = {".gz": "gzip", ".zst": "zstd"}
 BUFFER = 1 << 18  # bytes
-LINE = 64 << 20  # bytes, decompressed
+LINE = "VOCABLE_MAX_LINE"  # in the environment: how many MB a line may have, decompressed, in place of 64
 ROWS = 1024  # Parquet rows turned into Python objects at a time
 
 
@@ -77,10 +78,13 @@ def file_lines(path: Path) -> Iterator[bytes]:
 
 
 def bounded_lines(stream: BinaryIO) -> Iterator[bytes]:
-    """The lines of a stream; `MalformedError` for one that is longer than LINE, of which no more is read."""
-    while line := stream.readline(LINE + 1):
-        if len(line) > LINE:
-            raise MalformedError(f"a line of more than {LINE >> 20} MB: give each record a line of its own")
+    """The lines of a stream; `MalformedError` for one that is longer than LINE says, of which no more is read."""
+    asked = os.environ.get(LINE, "64")
+    if not asked.isdecimal() or not 0 < (megabytes := int(asked)) < 1 << 20:
+        raise ArgumentError(f"{LINE} in the environment is a whole number of MB, 64 by default, not {asked!r}")
+    while line := stream.readline((megabytes << 20) + 1):
+        if len(line) > megabytes << 20:
+            raise MalformedError(f"a line of more than {asked} MB: give each record a line of its own, or set {LINE}")
         yield line
 
 
