@@ -235,12 +235,13 @@ def save_arrays(folder: StrPath, kind: str, arrays: dict[str, np.ndarray], heade
     """Write `arrays` and `header` (JSON values) as a folder that takes the place of an older one only when it is whole.
 
     `kind` says what the folder is; something other than such a folder is not replaced. What was there stays readable.
+    Raises `ArgumentError` while another process writes there.
     """
     target = _target(folder)
     if _exists(target) and not (target / HEADER).is_file():
         raise VectorsError(f"{target}: exists and is not an index; it is left as it is")
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _part_of(target, Path.mkdir) as part:
+    with _locked(partial_of(target)), _part_of(target, Path.mkdir) as part:
         described = {}
         for name, array in arrays.items():
             with replacing(part / f"{name}.npy") as file:
@@ -256,7 +257,7 @@ def save_arrays(folder: StrPath, kind: str, arrays: dict[str, np.ndarray], heade
         if not target.exists():
             part.rename(target)
         _force_to_disk(target.parent)
-    _remove(_old(target))
+        _remove(_old(target))
 
 
 def _exchange(one: Path, other: Path) -> bool:
