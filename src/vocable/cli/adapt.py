@@ -15,7 +15,7 @@ import typer
 
 from vocable import HOMES, imported
 from vocable.cli.declare import Command, Loading, Model, Numbers, Output, Texts
-from vocable.errors import ArgumentError, DataError
+from vocable.errors import ArgumentError, CollapseError, DataError
 from vocable.tables import Table, short
 
 PROBE_TEXTS = 1000  # read for calibrate, which uses the first 256 that are not empty
@@ -237,7 +237,11 @@ class Pretrain(Adapting):
         del given["output"]
         with storage.resumable(self.output, made_from) as work:
             run, whole = work / "run", work / "whole"
-            adapted = imported(HOMES["pretrain"])(**given, work=run)
+            try:
+                adapted = imported(HOMES["pretrain"])(**given, work=run)
+            except CollapseError:  # to which the same command would come again: what it left is of no use
+                shutil.rmtree(run)
+                raise
             shutil.rmtree(whole, ignore_errors=True)
             loading.save_model(adapted, whole)
             shutil.copy(run / "log.jsonl", whole / "pretrain.jsonl")
