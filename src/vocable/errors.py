@@ -6,6 +6,8 @@ else that escapes is a fault of ours (status 1).
 
 from __future__ import annotations
 
+import operator
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from types import ModuleType
 
@@ -56,6 +58,59 @@ class CollapseError(VocableError):
 
 class MissingExtraError(VocableError):
     """An optional dependency is not installed; the message has the install line."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """The numbers that an argument takes: the limits by the names that pydantic gives them, None for no limit.
+
+    >>> str(Range(gt=0, le=1)), Range(gt=0, le=1).short
+    ('above 0 and at most 1', '> 0, ≤ 1')
+    """
+
+    ge: float | None = None
+    gt: float | None = None
+    le: float | None = None
+    lt: float | None = None
+
+    def __str__(self) -> str:
+        words = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
+        return " and ".join(f"{words[name]} {limit:g}" for name, limit in self._limits().items())
+
+    @property
+    def short(self) -> str:
+        """The same in signs."""
+        signs = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
+        return ", ".join(f"{signs[name]} {limit:g}" for name, limit in self._limits().items())
+
+    def holds(self, value: float) -> bool:
+        """Whether an argument can be `value`."""
+        return all(getattr(operator, name)(value, limit) for name, limit in self._limits().items())
+
+    def _limits(self) -> dict[str, float]:
+        return {name: limit for name, limit in asdict(self).items() if limit is not None}
+
+
+POSITIVE = Range(ge=1)  # whole numbers that are not among these
+RANGES = {
+    **dict.fromkeys(("seed", "skip_bad", "distractors", "longest", "bootstrap", "held_out"), Range(ge=0)),
+    **dict.fromkeys(("clusters", "draws"), Range(ge=2)),
+    **dict.fromkeys(("mass", "min_overlap", "wacky_share"), Range(gt=0, le=1)),
+    "min_weight": Range(ge=0),
+    "minimum_match": Range(ge=0, le=1),
+    "relative_margin": Range(ge=0, lt=1),
+    "activation_rate": Range(gt=0, lt=1),
+}
+
+
+def check_numbers(**given: float | None) -> None:
+    """Raise `ArgumentError` for an argument that is no finite number or out of its range; None is not given."""
+    for name, value in given.items():
+        limits = RANGES.get(name, POSITIVE if isinstance(value, int) else Range())
+        if value is not None and not abs(value) < float("inf"):
+            raise ArgumentError(f"{name} must be a finite number, not {value}")
+        if value is not None and not limits.holds(value):
+            raise ArgumentError(f"{name} must be {limits}, not {value}")
 
 
 def check_texts(texts: object, name: str = "texts") -> None:

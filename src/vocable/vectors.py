@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from scipy.sparse import csr_array, issparse
 
-from vocable.errors import ArgumentError, VectorsError
+from vocable.errors import ArgumentError, VectorsError, check_numbers
 from vocable.progress import track
 from vocable.storage import Ids, StrPath, fingerprint, finished, read_record, regular, replacing, replacing_folder
 
@@ -331,7 +331,7 @@ def prune(
         vectors: a matrix of sparse vectors; with `output`, what `read_shards` reads, one shard after the other.
         top_k: keep so many terms.
         min_weight: keep terms that weigh at least this.
-        mass: keep the fewest terms that together have this share of the vector's total weight, above 0 and at most 1.
+        mass: keep the fewest terms that together have this share of the vector's total weight.
         output: the folder for pruned shards; there only when it is whole.
         then: with `output`, called with the ids and what the limits leave of a shard [n, v], to leave less of it.
 
@@ -348,7 +348,7 @@ def prune(
         ArgumentError: a limit out of its range, or something is at `output` already.
         VectorsError: not sparse vectors, or stored ones that cannot be read.
     """
-    check_limits(top_k, min_weight, mass)
+    check_numbers(top_k=top_k, min_weight=min_weight, mass=mass)
     if output is None:
         matrix = as_vectors(vectors)
         keep = matrix.data >= np.float32(min_weight)
@@ -368,16 +368,6 @@ def prune(
             write_vectors(work / f"part-{number:05d}.parquet", shard.ids, kept, shard.meta)
             before, after = before + shard.matrix.nnz, after + kept.nnz
     return Pruned(before, after)
-
-
-def check_limits(top_k: int | None, min_weight: float, mass: float | None) -> None:
-    """Raise `ArgumentError` for a limit of `prune` that is out of its range."""
-    if top_k is not None and top_k < 1:
-        raise ArgumentError(f"top_k must be at least 1, not {top_k}")
-    if not 0 <= min_weight < np.inf:
-        raise ArgumentError(f"min_weight must be 0 or more, and finite, not {min_weight}")
-    if mass is not None and not 0 < mass <= 1:
-        raise ArgumentError(f"mass is a share of the weight, above 0 and at most 1, not {mass}")
 
 
 def _heaviest(matrix: csr_array, top_k: int | None, mass: float | None) -> np.ndarray:

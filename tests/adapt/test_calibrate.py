@@ -132,9 +132,9 @@ def test_probe_texts_are_cut(mlm: Any, tokenizer: Any, toy_texts: list[str]) -> 
     [
         ({}, "either activation_rate or shift"),
         ({"activation_rate": 0.1, "shift": 1.0}, "either activation_rate or shift"),
-        ({"activation_rate": 0.0}, "between 0 and 1, not 0"),
-        ({"activation_rate": 1.0}, "between 0 and 1, not 1"),
-        ({"activation_rate": float("nan")}, "between 0 and 1, not nan"),
+        ({"activation_rate": 0.0}, "above 0 and below 1, not 0"),
+        ({"activation_rate": 1.0}, "above 0 and below 1, not 1"),
+        ({"activation_rate": float("nan")}, "a finite number, not nan"),
         ({"shift": float("inf")}, "finite number in float32, not inf"),
         ({"shift": 1e39}, r"finite number in float32, not 1e\+39"),
         ({"shift": 1.0, "pooling": "mean"}, "pooling must be one of max, sum, cls, mean-before-head, not 'mean'"),

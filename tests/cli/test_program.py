@@ -18,6 +18,7 @@ import typer
 from typer.main import get_command
 
 import vocable
+from tests.cli.command_line import done
 from vocable.cli import QUIET, main, program
 from vocable.cli.declare import print_json, read_text, show
 from vocable.errors import ArgumentError
@@ -116,7 +117,7 @@ def test_a_device_that_is_not_here_ends_every_verb_before_its_work(
             ["encode", "m", "c", "-o", "o", "--shard", "3"],
             "vocable: --shard is i/m, as 3/8 for the third of eight, not '3'",
         ),
-        (["encode", "m", "c", "-o", "o", "--max-length", "0"], "vocable: Invalid value for '--max-length'"),
+        (["encode", "m", "c", "-o", "o", "--max-length", "0"], "vocable: --max-length must be at least 1, not 0"),
         (["encode", "m", "none.jsonl", "-o", "o"], "vocable: none.jsonl: no such file (a source is a path or one of"),
         (["search", "i"], "vocable: give queries, - for stdin, or --queries SOURCE: one of the three"),
         (["search", "i", "q", "--queries", "p"], "vocable: give queries, - for stdin, or --queries SOURCE"),
@@ -142,10 +143,10 @@ def test_a_device_that_is_not_here_ends_every_verb_before_its_work(
         (["pretrain", "m", "t", "-o", "o", "--steps", "0"], "vocable: --steps must be at least 1, not 0"),
         (["pretrain", "m", "t", "-o", "o", "--steps", "1", "--dropout", "1"], "vocable: --dropout: Input should be"),
         (["expand", "m", "-o", "o", "--seed", "-1"], "vocable: --seed must be at least 0, not -1"),
-        (["mine", "m", "e", "-o", "o", "--negatives", "0"], "vocable: there must be at least 1 negative"),
+        (["mine", "m", "e", "-o", "o", "--negatives", "0"], "vocable: --negatives must be at least 1, not 0"),
         (["search", "i", "q", "-k", "9" * 30], "vocable: --k must be below 2147483648"),
         (["search", "i", "q", "--minimum-match", "nan"], "vocable: --minimum-match must be a finite number, not nan"),
-        (["encode", "m", "file", "-o", "o", "--mass", "2"], "vocable: --mass is a share of the weight"),
+        (["encode", "m", "file", "-o", "o", "--mass", "2"], "vocable: --mass must be above 0 and at most 1, not 2"),
         (["rescale", "m", "-o", "o", "--factor", "-1"], "vocable: --factor must be a number above 0"),
         (["calibrate", "m", "t", "-o", "o", "--pooling", ""], "vocable: --pooling must not be empty"),
         (["compare", "\udcff"], "'\\udcff': an argument is text in UTF-8"),
@@ -325,3 +326,10 @@ def test_the_program_says_nothing_of_its_own_accord(backbones: dict[str, Path], 
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith('{\n  "output": "out",\n  "texts": 2,')
+
+
+def test_help_says_which_numbers_an_option_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    helps = {verb: " ".join(done(capsys, verb, "--help").split()) for verb in ("prune", "pretrain", "calibrate")}
+    assert "share of the vector's total weight. [> 0, ≤ 1]" in helps["prune"]
+    assert "Share of the activations. [≥ 0, < 1]" in helps["pretrain"]
+    assert "Share of the pairs to be active. [> 0, < 1]" in helps["calibrate"]

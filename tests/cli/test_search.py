@@ -146,7 +146,7 @@ def test_hybrid_search_and_no_hits(capsys: pytest.CaptureFixture[str], index: st
     found, own = explained.split()[2], explained.partition("the model's own score, ")[2].partition(":")[0]
     assert any(line.split()[1:3] == [own, found] for line in alone.splitlines() if line[:3].strip())
     assert done(capsys, "search", index, "the old fox reads books", "--minimum-match", 1) == "no hits\n"
-    assert refused(capsys, "search", index, "fox", "-k", 0).startswith("vocable: Invalid value for '-k'")
+    assert refused(capsys, "search", index, "fox", "-k", 0).startswith("vocable: --k must be at least 1, not 0")
 
 
 def test_a_run_is_evaluated_as_its_model(
@@ -301,7 +301,7 @@ def test_a_grid_searches_one_encoding_in_many_ways(
             "--wackiest, --texts and --model go with --wacky",
         ),
         (["prune", "v", "-o", "o", "--wacky", "s"], "--wacky needs --wackiest N and --texts SOURCE"),
-        (["prune", "v", "-o", "o", "--mass", "2"], "Invalid value for '--mass'"),
+        (["prune", "v", "-o", "o", "--mass", "2"], "--mass must be above 0"),
         (["evaluate", "m", "--dataset", "d", "--figure", "f.svg"], "--figure goes with --grid"),
         (
             ["evaluate", "m", "--dataset", "d", "--grid", "rescore=99", "--hybrid"],

@@ -152,7 +152,7 @@ def test_what_is_said(
 
 def test_mistakes(backbones: dict[str, Path], pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["mine", str(backbones["bert"]), str(pairs), "-o", str(tmp_path / "out.jsonl")]
-    line = "vocable: there must be at least 1 negative for an example, not 0"
+    line = "vocable: --negatives must be at least 1, not 0"
     assert main([*command, "--negatives", "0"]) == 2
     assert capsys.readouterr().err.splitlines()[-1] == line
     assert main(["teacher-scores", str(tmp_path / "none"), str(pairs), "-o", str(tmp_path / "out.jsonl")]) == 2

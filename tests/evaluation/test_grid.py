@@ -115,9 +115,9 @@ def test_settings_are_combinations_and_none_comes_twice() -> None:
         ("query_top_k=1.5", "--grid: query_top_k=1.5: '1.5' is not a whole number"),
         ("query_top_k=-1", "--grid: query_top_k=-1: -1 is below 0"),
         ("minimum_match=x", "--grid: minimum_match=x: 'x' is not a number"),
-        ("minimum_match=2", "minimum_match is a share between 0 and 1, not 2"),
-        ("document_mass=0", "mass is a share of the weight"),
-        ("query_min_weight=nan", "min_weight must be 0 or more"),
+        ("minimum_match=2", "minimum_match must be at least 0 and at most 1, not 2"),
+        ("document_mass=0", "mass must be above 0 and at most 1"),
+        ("query_min_weight=nan", "min_weight must be a finite number"),
     ],
 )
 def test_what_cannot_be_read_is_refused(text: str, message: str) -> None:

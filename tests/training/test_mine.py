@@ -150,12 +150,12 @@ def test_an_index_of_another_vocabulary(
     ("options", "message"),
     [
         ({"corpus": "a", "index": "b"}, "give a corpus, or an index that is made already, not both"),
-        ({"negatives": 0}, "at least 1 negative"),
-        ({"from_rank": 0, "to_rank": 9}, "ranks go from 1 on"),
-        ({"from_rank": 9, "to_rank": 3}, "not 9 to 3"),
+        ({"negatives": 0}, "negatives must be at least 1, not 0"),
+        ({"from_rank": 0, "to_rank": 9}, "from_rank must be at least 1, not 0"),
+        ({"from_rank": 9, "to_rank": 3}, "the last rank comes before the first: 9 to 3"),
         ({"from_rank": 1, "to_rank": 7}, "8 negatives cannot come from ranks 1 to 7"),
-        ({"margin": float("nan")}, "the margin must be a finite number"),
-        ({"relative_margin": 1.0}, "a share from 0 to below 1"),
+        ({"margin": float("nan")}, "margin must be a finite number"),
+        ({"relative_margin": 1.0}, "relative_margin must be at least 0 and below 1, not 1"),
     ],
 )
 def test_impossible_arguments(

@@ -22,7 +22,7 @@ from vocable.encoder.head import max_logits
 from vocable.encoder.output_vocabulary import output_layer
 from vocable.encoder.poolings import rows_to_pool
 from vocable.encoder.provenance import record
-from vocable.errors import ArgumentError, ModelError, check_texts
+from vocable.errors import ArgumentError, ModelError, check_numbers, check_texts
 
 Level = Literal["pooled", "token"]
 
@@ -47,8 +47,7 @@ def calibrate(
         model: from `vocable.load`, with an output bias; it is left as it is. Its pooling decides what a text's terms
             are: of a text's first token, or of the mean of its tokens, far fewer are active than of all its tokens.
         texts: probe texts; the first 256 that are not empty are used.
-        activation_rate: share of the terms to be active, between 0 and 1. The shift for it is found exactly, up to
-            ties.
+        activation_rate: share of the terms to be active. The shift for it is found exactly, up to ties.
         shift: instead: lower the output bias by so much, in logits.
         level: whose active terms are counted, a text's after pooling or each token's. "pooled", the pairs of a text and
             a term, is our reading of the paper. The same shift leaves far less active of the pairs of "token".
@@ -66,8 +65,7 @@ def calibrate(
     check_texts(texts)
     if (activation_rate is None) == (shift is None):
         raise ArgumentError("calibrate takes either activation_rate or shift")
-    if activation_rate is not None and not 0 < activation_rate < 1:
-        raise ArgumentError(f"activation_rate must lie between 0 and 1, not {activation_rate}")
+    check_numbers(activation_rate=activation_rate)
     if shift is not None and not abs(shift) <= torch.finfo(torch.float32).max:
         raise ArgumentError(f"shift must be a finite number in float32, not {shift}")
     if level not in ("pooled", "token"):

@@ -30,7 +30,7 @@ from vocable.encoder.output_vocabulary import OutputVocabulary, json_string
 from vocable.encoder.provenance import record
 from vocable.encoder.terms import Splitter, normal_form
 from vocable.encoder.terms import splitter as splitter_of
-from vocable.errors import ArgumentError, DataError, ModelError, check_texts
+from vocable.errors import ArgumentError, DataError, ModelError, check_numbers, check_texts
 
 logger = logging.getLogger(__name__)
 
@@ -62,9 +62,7 @@ def frequent_words(
     Words that are equally frequent come in the order of their characters, so that the order of the texts does not
     matter. Those that the tokenizer cannot spell are passed over.
     """
-    for name, value in (("size", size), ("min_count", min_count)):
-        if value < 1:
-            raise ArgumentError(f"{name} must be at least 1, not {value}")
+    check_numbers(size=size, min_count=min_count)
     check_texts(texts)
     split = split or splitter_of(tokenizer)
     counts = Counter(word.text for text in texts for word in split(text))

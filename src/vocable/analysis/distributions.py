@@ -25,7 +25,7 @@ from vocable.analysis.expansion_data import Vectors, load_model, model_of, store
 from vocable.encoder.fuse import pack, parts, without_logits
 from vocable.encoder.head import max_logits
 from vocable.encoder.terms import terms
-from vocable.errors import ArgumentError, DataError, ModelError, VectorsError, check_texts
+from vocable.errors import ArgumentError, DataError, ModelError, VectorsError, check_numbers, check_texts
 from vocable.evaluation.testsets import LEXICAL, cluster, text_embeddings
 from vocable.progress import track
 from vocable.tables import NONE, Table, Tabled
@@ -432,8 +432,7 @@ def postings(
     >>> found.all_terms.mean, found.used_terms.mean, found.longest
     (1.0, 1.5, ((0, 2), (1, 1)))
     """
-    if longest < 0:
-        raise ArgumentError(f"longest must be 0 or more, not {longest}")
+    check_numbers(longest=longest)
     shards, meta = stored_parts(vectors)
     names = _names(meta, model)
     gathered = zip(_gather(shards, _Counts, top_k), top_k, strict=True)

@@ -38,7 +38,7 @@ from vocable.encoder.encode import DType
 from vocable.encoder.roles import Role
 from vocable.encoder.stream import checksum, model_name
 from vocable.encoder.terms import expansion_entries, flags, input_terms, remove_expansions, terms
-from vocable.errors import ArgumentError, DataError, require_extra
+from vocable.errors import ArgumentError, DataError, check_numbers, require_extra
 from vocable.evaluation.compare import paired_t_test
 from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.quality import JudgedMeasures, depth, parse_measures
@@ -388,8 +388,7 @@ def check_plan(thresholds: Sequence[int], draws: int) -> None:
     """Raise `ArgumentError` for a threshold or a number of draws that is out of its range."""
     if not thresholds or min(thresholds) < 1:
         raise ArgumentError(f"thresholds must be numbers of terms of at least 1, not {list(thresholds)}")
-    if draws < 2:
-        raise ArgumentError(f"draws must be at least 2, for a standard deviation, not {draws}")
+    check_numbers(draws=draws)
 
 
 def _texts(dataset: Dataset, role: Role) -> list[str]:
@@ -429,8 +428,7 @@ class WackyPruner:
         texts: str,
         model: str | SparseEncoder | None = None,
     ) -> None:
-        if wackiest < 1:
-            raise ArgumentError(f"wackiest must be at least 1, not {wackiest}")
+        check_numbers(wackiest=wackiest)
         meta = next(read_shards(vectors)).meta
         self._encoder, self._source = model_of(meta, model), texts
         self._columns = read_wackiest(scores, terms(self._encoder))[:wackiest]

@@ -51,7 +51,7 @@ from vocable.encoder.encode import DType, TextEncoder
 from vocable.encoder.roles import Formula, Role
 from vocable.encoder.stream import checksum, encode_stream, model_name
 from vocable.encoder.terms import Words as Splitter
-from vocable.errors import ArgumentError, DataError, ModelError, require_extra
+from vocable.errors import ArgumentError, DataError, ModelError, check_numbers, require_extra
 from vocable.storage import fingerprint as inputs_fingerprint
 from vocable.storage import finish, finished, read_record, replacing, resumable, write_record
 from vocable.tables import NONE, Table, Tabled
@@ -152,9 +152,7 @@ def wackiness(
     chosen = [models] if isinstance(models, str | SparseEncoder) else list(models)
     called = [model_name(one) for one in chosen]
     require_extra("matplotlib", "figures")  # missed before the work, not after it
-    for name, value, least in (("k", k, 1), ("bins", bins, 1), ("bootstrap", bootstrap, 0)):
-        if value < least:
-            raise ArgumentError(f"{name} must be at least {least}, not {value}")
+    check_numbers(k=k, bins=bins, bootstrap=bootstrap, limit=limit)
     if bootstrap == 1:  # has no standard deviation
         raise ArgumentError("bootstrap needs 2 draws at least, or 0 for none")
     for name in called if card else ():
@@ -210,8 +208,6 @@ def _read(
     """
     if (queries is None) == (role == "query"):
         raise ArgumentError("--role query needs --queries, and --role document takes its inputs from --corpus")
-    if limit is not None and limit < 1:
-        raise ArgumentError(f"limit must be at least 1, not {limit}")
     documents = list(read_corpus(corpus))
     if not documents:
         raise DataError("there are no documents", source=corpus)

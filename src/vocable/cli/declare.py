@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import math
 import re
 from collections.abc import Callable, Iterator
 from copy import copy
@@ -25,11 +24,11 @@ from typer.models import ArgumentInfo
 
 from vocable import HOMES, imported
 from vocable.cli.signature import REQUIRED, Argument, arguments
-from vocable.errors import ArgumentError, UnwrittenError
+from vocable.errors import POSITIVE, RANGES, ArgumentError, UnwrittenError, check_numbers
 from vocable.tables import visible
 
 JSON = "as_json"  # last in the help of a command
-NOTHING = Argument(None, REQUIRED, "")  # what a verb says of an attribute that only the command has
+NOTHING = Argument(None, REQUIRED, "", None)  # what a verb says of an attribute that only the command has
 
 
 class Command:
@@ -134,30 +133,25 @@ def _state(output: Path | None) -> tuple[int, int] | None:
     return output.stat().st_ino, output.stat().st_mtime_ns
 
 
-NATURAL = ("seed", "skip_bad", "distractors", "negatives", "longest", "bootstrap", "held_out")  # may be 0
 FILES = (".jsonl", ".json", ".tsv", ".txt")  # of texts, which come after the model
-LEAST = {"clusters": 2, "draws": 2, **dict.fromkeys(NATURAL, 0)}
 
 
 def check(values: dict[str, Any]) -> None:
     """Raise `ArgumentError` for what an option cannot be in any command, before its verb reads anything.
 
-    Texts are not empty, numbers finite, whole ones at least 1, or what LEAST says, and of 32 bits.
+    Texts are not empty, numbers finite and in their range, whole ones of 32 bits.
     """
     for name, given in values.items():
-        least, beyond = LEAST.get(name, 1), 1 << (32 if name == "seed" else 31)
+        beyond = 1 << (32 if name == "seed" else 31)
         for value in given if isinstance(given, list) else [given]:
             if value == "":
                 raise ArgumentError(f"{name} must not be empty")
-            if isinstance(value, float) and not math.isfinite(value):
-                raise ArgumentError(f"{name} must be a finite number, not {value}")
-            if type(value) is int and not least <= value < beyond:
-                limit = f"at least {least}" if value < least else f"below {beyond}"
-                raise ArgumentError(f"{name} must be {limit}, not {value}")
+            if type(value) in (int, float):
+                check_numbers(**{name: value})
+            if type(value) is int and value >= beyond:
+                raise ArgumentError(f"{name} must be below {beyond}, not {value}")
     if isinstance(model := values.get("model"), str) and Path(model).suffix in FILES and Path(model).is_file():
         raise ArgumentError(f"model must be a folder, a Hub id or vocable-mini, not the file {model!r}")
-    if "mass" in values:
-        imported("vocable.vectors:check_limits")(values["top_k"], values["min_weight"], values["mass"])
 
 
 def command_name(declared: type[Command]) -> str:
@@ -198,6 +192,9 @@ def _parameter(name: str, argument: Argument, declared: type[Command], hint: Any
     default = getattr(declared, name, argument.default)
     info = copy(info)
     info.help = info.help or argument.help
+    whole = int in (kind, *get_args(kind))
+    if limits := argument.limits or RANGES.get(name, POSITIVE if whole else None):
+        info.help += f" [{limits.short}]"
     if isinstance(info, ArgumentInfo):
         info.metavar = info.metavar or name.upper()
     elif list in [get_origin(one) for one in (kind, *get_args(kind))] and info.callback is None:
@@ -300,8 +297,7 @@ Numbers = Annotated[list[str], typer.Option(metavar="N,N...", callback=numbers)]
 Model = Annotated[str, typer.Argument(help="vocable-mini, a folder, or a Hub id.")]
 Texts = Annotated[list[str], typer.Argument(help="Sources of texts, such as a file or pydocs:.")]
 Output = Annotated[Path, typer.Option("-o", "--output", help="Folder for the result; there only when it is whole.")]
-TopK = Annotated[int | None, typer.Option(min=1)]
-MaxLength = Annotated[int | None, typer.Option(min=1, help="Tokens per text, in place of the model's own length.")]
+MaxLength = Annotated[int | None, typer.Option(help="Tokens per text, in place of the model's own length.")]
 Measures = Annotated[
     list[str] | None,
     typer.Option("-m", "--measures", metavar="NAME"),

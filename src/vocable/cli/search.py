@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import typer
 
 from vocable import HOMES, imported
-from vocable.cli.declare import Command, MaxLength, Measures, Model, Output, TopK, print_json, read_text, show
+from vocable.cli.declare import Command, MaxLength, Measures, Model, Output, print_json, read_text, show
 from vocable.cli.signature import REQUIRED
 from vocable.errors import ArgumentError
 from vocable.tables import WIDTH, shortened
@@ -25,9 +25,7 @@ Corpus = Annotated[
 Wacky = Annotated[
     Path | None, typer.Option(metavar="SCORES", help="Mark the wacky terms: scores that vocable wackiness wrote.")
 ]
-WackyShare = Annotated[
-    float | None, typer.Option(min=0, max=1, help="Share of the scored terms that is wacky, 0.1 by default.")
-]
+WackyShare = Annotated[float | None, typer.Option(help="Share of the scored terms that is wacky, 0.1 by default.")]
 Markdown = Annotated[bool, typer.Option(help="Print a markdown table.")]
 
 
@@ -47,7 +45,6 @@ class Encode(Command):
     texts: Corpus
     output: Output = REQUIRED
     role: Annotated[Literal["query", "document"], typer.Option(help="Encode as queries or as documents.")]
-    top_k: TopK
     max_length: MaxLength
 
     def arguments(self) -> dict[str, Any]:
@@ -81,7 +78,6 @@ class Index(Command):
         list[str] | None,
         typer.Option(metavar="VECTORS", help="Further shards that vocable encode wrote."),
     ] = None
-    top_k: TopK
     max_length: MaxLength
 
     def arguments(self) -> dict[str, Any]:
@@ -103,10 +99,9 @@ class Search(Command):
         typer.Argument(help="Queries, in quotes if of several words; - reads one per line from stdin."),
     ] = None
     queries: Annotated[str | None, typer.Option(metavar="SOURCE", help="Read queries from here.")] = None
-    k: Annotated[int, typer.Option("-k", "--k", min=1)]
+    k: Annotated[int, typer.Option("-k", "--k")]
     wacky: Wacky = None
     wacky_share: WackyShare = None
-    top_k: TopK
     run: Annotated[
         Path | None, typer.Option(metavar="FILE", help="With --queries: write a TREC run, print no hits.")
     ] = None
@@ -244,14 +239,11 @@ class Prune(Command):
     python_only: ClassVar[tuple[str, ...]] = ("then",)
     vectors: Annotated[list[str], typer.Argument(help="What vocable encode wrote: a folder, or several shards.")]
     output: Output = REQUIRED
-    top_k: TopK
-    min_weight: Annotated[float, typer.Option(min=0)]
-    mass: Annotated[float | None, typer.Option(min=0, max=1)]
     wacky: Annotated[
         Path | None,
         typer.Option(metavar="SCORES", help="Remove the wackiest expansions, by scores that vocable wackiness wrote."),
     ] = None
-    wackiest: Annotated[int | None, typer.Option(min=1, metavar="N", help="With --wacky: so many terms.")] = None
+    wackiest: Annotated[int | None, typer.Option(metavar="N", help="With --wacky: so many terms.")] = None
     texts: Annotated[
         str | None,
         typer.Option(metavar="SOURCE", help="With --wacky: what was encoded, whose own terms stay."),

@@ -20,6 +20,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 import vocable
+from vocable.errors import Range
 
 REQUIRED: Any = inspect.Parameter.empty  # the default of what has none
 LIGHT = {*sys.stdlib_module_names, "pydantic"}  # what may be imported to follow a name
@@ -31,6 +32,7 @@ class Argument(NamedTuple):
     type: Any
     default: Any
     help: str
+    limits: Range | None  # of a field; those of a verb's arguments are in `vocable.errors.RANGES`
 
 
 def arguments(home: str, settings: str = "") -> dict[str, Argument]:
@@ -48,7 +50,7 @@ def arguments(home: str, settings: str = "") -> dict[str, Argument]:
     for some, defaults in ((verb.args.args, first), (verb.args.kwonlyargs, verb.args.kw_defaults)):
         for one, default in zip(some, defaults, strict=True):
             value = REQUIRED if default is None else names.value(default)
-            found[one.arg] = Argument(_option_type(names.value(one.annotation)), value, about.get(one.arg, ""))
+            found[one.arg] = Argument(_option_type(names.value(one.annotation)), value, about.get(one.arg, ""), None)
         if settings and some is verb.args.args:
             found = found | {key: field for key, field in _fields(*settings.split(":")).items() if key not in found}
     return found
@@ -70,7 +72,10 @@ def _fields(module: str, name: str) -> dict[str, Argument]:
             default = REQUIRED if field.is_required() else None if field.default_factory else field.default
             kind = _option_type(field.annotation)
             about = _sentence(field.description or "")
-            found[ast.unparse(line.target)] = Argument(kind | None if default is None else kind, default, about)
+            names_of = ("ge", "gt", "le", "lt")
+            limits = {name: getattr(one, name) for one in field.metadata for name in names_of if hasattr(one, name)}
+            kind = kind | None if default is None else kind
+            found[ast.unparse(line.target)] = Argument(kind, default, about, Range(**limits) if limits else None)
     return found
 
 

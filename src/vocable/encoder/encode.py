@@ -21,8 +21,8 @@ from transformers.tokenization_utils_base import LARGE_INTEGER
 from vocable.encoder.fuse import splade_modules
 from vocable.encoder.output_vocabulary import output_layer
 from vocable.encoder.roles import PROMPTS, Role, own_prompt, route, static_embedding, static_lookup
-from vocable.errors import ArgumentError, check_texts
-from vocable.vectors import check_limits, prune
+from vocable.errors import ArgumentError, check_numbers, check_texts
+from vocable.vectors import prune
 
 DType = Literal["auto", "float32", "bfloat16"]
 
@@ -68,9 +68,7 @@ class TextEncoder:
             raise ArgumentError(f"role must be query or document, not {role!r}")
         if dtype not in get_args(DType):
             raise ArgumentError(f"dtype must be one of {', '.join(get_args(DType))}, not {dtype!r}")
-        if max_length is not None and max_length < 1:
-            raise ArgumentError(f"max_length must be at least 1, not {max_length}")
-        check_limits(top_k, min_weight, mass)
+        check_numbers(top_k=top_k, min_weight=min_weight, mass=mass, max_length=max_length)
         self.role, self.min_weight, self.mass = role, min_weight, mass
         if not top_k:
             first: Any = route(model, role)[0]

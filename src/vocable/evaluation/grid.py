@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, NamedTuple
 
-from vocable.errors import ArgumentError, check_texts
+from vocable.errors import ArgumentError, check_numbers, check_texts
 from vocable.evaluation.cost import Cost, active_terms, flops
 from vocable.evaluation.quality import Evaluation, Measures, depth, evaluate_run, parse_measures
 from vocable.evaluation.retrieval import Encoded
 from vocable.progress import progress
 from vocable.search.engines.exact import ExactIndex, rescore
 from vocable.tables import NONE, Table, Tabular
-from vocable.vectors import check_limits, prune
+from vocable.vectors import prune
 
 MEASURES = ("RR@10", "R@10")  # those of the paper
 COLUMNS = {
@@ -51,9 +51,9 @@ class Setting:
 
     def __post_init__(self) -> None:
         for role in ("query", "document"):
-            check_limits(*self.limits(role))
-        if not 0 <= self.minimum_match <= 1:
-            raise ArgumentError(f"minimum_match is a share between 0 and 1, not {self.minimum_match}")
+            top_k, min_weight, mass = self.limits(role)
+            check_numbers(top_k=top_k, min_weight=min_weight, mass=mass)
+        check_numbers(minimum_match=self.minimum_match)
 
     def limits(self, role: str) -> tuple[int | None, float, float | None]:
         """Return top_k, min_weight and mass for `vocable.prune` of the role's vectors."""

@@ -26,7 +26,7 @@ from scipy.sparse import csr_array, csr_matrix
 
 from vocable.data import BadLines, Example, read_examples
 from vocable.encoder.load import open_model
-from vocable.errors import ArgumentError, DataError, check_texts
+from vocable.errors import ArgumentError, DataError, check_numbers, check_texts
 from vocable.progress import track
 from vocable.storage import check_file, fingerprint, finished, refuse_taken, replacing, replacing_folder
 
@@ -127,16 +127,9 @@ class Choice:
     distractors: int = 0
 
     def __post_init__(self) -> None:
-        least = {"queries": 1, "clusters": 2, "distractors": 0, "negatives": 1 if self.kind == "hard" else 0}
         if self.kind not in ("hard", "plain"):
             raise ArgumentError(f"kind must be hard or plain, not {self.kind!r}")
-        for name, low in least.items():
-            if getattr(self, name) < low:
-                raise ArgumentError(f"{name} must be at least {low}, not {getattr(self, name)}")
-        if self.positives is not None and self.positives < 1:
-            raise ArgumentError(f"positives must be at least 1, not {self.positives}")
-        if not 0 < self.min_overlap <= 1:
-            raise ArgumentError(f"min_overlap is a share above 0, not {self.min_overlap}")
+        check_numbers(**{name: value for name, value in vars(self).items() if name != "kind"})
 
 
 class Chosen(NamedTuple):

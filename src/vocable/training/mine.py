@@ -28,7 +28,7 @@ from vocable.data import Document, Example, read_corpus, read_examples
 from vocable.data.docstore import IdSet
 from vocable.encoder.encode import TextEncoder
 from vocable.encoder.stream import checksum, describe, stream_settings
-from vocable.errors import ArgumentError, DataError, ModelError, VectorsError
+from vocable.errors import ArgumentError, DataError, ModelError, VectorsError, check_numbers
 from vocable.progress import progress, track
 from vocable.search.collection import Collection, build_collection, open_index
 from vocable.storage import (
@@ -127,29 +127,24 @@ def _checksum(examples: Iterable[Example], start: int) -> int:
 
 @dataclass(frozen=True)
 class NegativeRule:
-    """Which hits of a query become negatives: the `count` best from rank `first` to rank `last`.
+    """Which hits of a query become negatives: the `negatives` best from rank `from_rank` to `to_rank`.
 
     With `margin` a negative scores below the positive's score less that, with `relative_margin` m below (1 - m) of the
     positive's score.
     """
 
-    count: int
-    first: int
-    last: int
+    negatives: int
+    from_rank: int
+    to_rank: int
     margin: float | None
     relative_margin: float | None
 
     def __post_init__(self) -> None:
-        if self.count < 1:
-            raise ArgumentError(f"there must be at least 1 negative for an example, not {self.count}")
-        if not 1 <= self.first <= self.last:
-            raise ArgumentError(f"ranks go from 1 on, the last not before the first: not {self.first} to {self.last}")
-        if self.last - self.first + 1 < self.count:
-            raise ArgumentError(f"{self.count} negatives cannot come from ranks {self.first} to {self.last}")
-        if self.margin is not None and not math.isfinite(self.margin):
-            raise ArgumentError(f"the margin must be a finite number, not {self.margin}")
-        if self.relative_margin is not None and not 0 <= self.relative_margin < 1:
-            raise ArgumentError(f"the relative margin is a share from 0 to below 1, not {self.relative_margin}")
+        check_numbers(**vars(self))
+        if self.to_rank < self.from_rank:
+            raise ArgumentError(f"the last rank comes before the first: {self.from_rank} to {self.to_rank}")
+        if self.to_rank - self.from_rank + 1 < self.negatives:
+            raise ArgumentError(f"{self.negatives} negatives cannot come from ranks {self.from_rank} to {self.to_rank}")
 
     def bound(self, positive: float) -> float:
         """Return what a negative's score must be below, given the positive's.
@@ -250,20 +245,22 @@ class Miner:
         """Return the examples with negatives; those that have too few are left out."""
         queries = [example.query for example in examples]
         ranking = self._collection.postings.search(
-            self._queries.encode(queries), min(self._rule.last, len(self._collection))
+            self._queries.encode(queries), min(self._rule.to_rank, len(self._collection))
         )
         own = np.zeros(len(examples), dtype=np.float32)
         if self._scored or self._rule.margin is not None or self._rule.relative_margin is not None:
             own = self._scorer(queries, [example.positive for example in examples])  # they need not be in the index
         hits = zip(examples, own, ranking.rows, ranking.scores, strict=True)
         mined = [self._mined(example, float(score), rows, scores) for example, score, rows, scores in hits]
-        return [example for example in mined if len(example.negatives) == self._rule.count]
+        return [example for example in mined if len(example.negatives) == self._rule.negatives]
 
     def _mined(self, example: Example, own: float, rows: NDArray[np.int32], scores: NDArray[np.float32]) -> Example:
         """The example with the negatives among its hits: `rows` and `scores` [k]."""
         bound, taken = self._rule.bound(own), dict[str, float]()
-        for row, score in zip(rows[self._rule.first - 1 :].tolist(), scores[self._rule.first - 1 :], strict=True):
-            if row < 0 or len(taken) == self._rule.count:
+        for row, score in zip(
+            rows[self._rule.from_rank - 1 :].tolist(), scores[self._rule.from_rank - 1 :], strict=True
+        ):
+            if row < 0 or len(taken) == self._rule.negatives:
                 break
             document = self._collection.document(row)
             texts = (document.full, document.text)  # examples may have been made without the titles

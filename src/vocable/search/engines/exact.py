@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy.sparse import csc_array, csr_array
 
-from vocable.errors import ArgumentError, VectorsError
+from vocable.errors import ArgumentError, VectorsError, check_numbers
 from vocable.search.engines import exact_kernels as kernels
 from vocable.search.index import About, Index
 from vocable.search.ranking import Ranking, best
@@ -234,8 +234,7 @@ def _arrays(vectors: csr_array | csc_array) -> kernels.Sparse:
 
 def _needed(queries: kernels.Sparse, minimum_match: float) -> np.ndarray:
     """The number of terms that a document must share with each query, int32 [q]."""
-    if not 0 <= minimum_match <= 1:
-        raise ArgumentError(f"minimum_match is a share between 0 and 1, not {minimum_match}")
+    check_numbers(minimum_match=minimum_match)
     # A share such as 0.3 of 10 terms means 3, not the 4 that rounding up 3.0000000000000004 would give.
     return _frozen(np.ceil(np.diff(queries[0]) * minimum_match - 1e-9), np.int32)
 
