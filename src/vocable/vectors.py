@@ -4,14 +4,16 @@ Everywhere in vocable a matrix of n sparse vectors over an output vocabulary of 
 sorted int32 indices, float32 weights > 0 and no explicit zeros; `as_vectors` makes one or says why it cannot.
 
 On disk a vector is a Parquet row (id: string, indices: list<int32>, values: list<float32>): the offsets of an Arrow
-list column are the `indptr` of a CSR matrix, so reading needs no conversion. Pages carry checksums, and a Parquet
-file's footer is written last, so a file that is cut short or damaged is refused as a whole.
+list column are the `indptr` of a CSR matrix, so reading needs no conversion. Pages carry checksums, the metadata one of
+itself and of all ids and numbers, and a Parquet file's footer is written last, so a file that is cut short or damaged
+is refused as a whole.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -118,8 +120,10 @@ def write_vectors(path: StrPath, ids: Sequence[str], matrix: csr_array, meta: Ve
     offsets = pa.array(matrix.indptr.astype(np.int32, copy=False))
     indices = pa.ListArray.from_arrays(offsets, pa.array(matrix.indices), type=INT32S)
     values = pa.ListArray.from_arrays(offsets, pa.array(matrix.data), type=FLOAT32S)
-    schema = SCHEMA.with_metadata({METADATA_KEY: json.dumps({"format": FORMAT, **asdict(meta)})})
-    table = pa.Table.from_arrays([Ids(ids).array.cast(pa.string()), indices, values], schema=schema)
+    names, metadata = Ids(ids), {"format": FORMAT, **asdict(meta)}
+    metadata |= {"crc32": _checksum(metadata, names, matrix.indptr, matrix.indices, matrix.data)}
+    schema = SCHEMA.with_metadata({METADATA_KEY: json.dumps(metadata)})
+    table = pa.Table.from_arrays([names.array.cast(pa.string()), indices, values], schema=schema)
     with replacing(path) as file:
         pq.write_table(
             table,
@@ -130,6 +134,17 @@ def write_vectors(path: StrPath, ids: Sequence[str], matrix: csr_array, meta: Ve
             column_encoding=ENCODING,
             write_page_checksum=True,
         )
+
+
+def _checksum(metadata: dict[str, Any], ids: Ids, indptr: np.ndarray, *arrays: np.ndarray) -> int:
+    """The CRC-32 of all that a file says, which a damaged footer or page header would have read as something else."""
+    _, offsets, names = ids.array.buffers()
+    ends = np.frombuffer(offsets or b"", np.int64)[ids.array.offset :][: len(ids) + 1]
+    text = memoryview(names or b"")[ends[0] : ends[-1]] if len(ids) else b""
+    total = zlib.crc32(text, zlib.crc32(json.dumps(metadata, sort_keys=True).encode()))
+    for array in (np.diff(ends), np.diff(indptr).astype(np.int32), *arrays):
+        total = zlib.crc32(np.ascontiguousarray(array).data, total)
+    return total
 
 
 def holds_vectors(source: Sources) -> bool:
@@ -213,8 +228,9 @@ def read_table(
 
 def _read_file(path: Path) -> StoredVectors:
     table, values = read_table(path, SCHEMA, METADATA_KEY, "vectors")
-    meta = VectorsMeta.from_dict(values, str(path))
-    ids, indices, weights = (column.combine_chunks() for column in table.columns)
+    meta, expected = VectorsMeta.from_dict(values, str(path)), values.pop("crc32", None)  # an older file has none
+    names, indices, weights = (column.combine_chunks() for column in table.columns)
+    ids = Ids(names.cast(pa.large_string()))
     indptr = indices.offsets.to_numpy()
     if not np.array_equal(indptr, weights.offsets.to_numpy()):
         raise VectorsError(f"{path}: a row has not as many indices as values")
@@ -223,7 +239,9 @@ def _read_file(path: Path) -> StoredVectors:
         outside = f"a term index lies outside the vocabulary of {meta.size}"
         what = "", outside, "the term indices of a row are not in order", "a weight is not a positive number"
         raise VectorsError(f"{path}: {what[wrong]}")
-    return StoredVectors(Ids(ids.cast(pa.large_string())), _matrix(*arrays, meta.size), meta)
+    if expected is not None and expected != _checksum(values, ids, indptr, arrays[1], arrays[0]):
+        raise VectorsError(f"{path}: damaged (its checksum differs)")
+    return StoredVectors(ids, _matrix(*arrays, meta.size), meta)
 
 
 def wrong_entries(matrix: tuple[np.ndarray, np.ndarray, np.ndarray], size: int) -> int:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from types import SimpleNamespace
@@ -58,6 +59,37 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert stored.matrix.indices.dtype == np.int32
     assert stored.matrix.data.dtype == np.float32
     assert [path.name for path in tmp_path.iterdir()] == ["v.parquet"]
+
+
+def test_no_flipped_bit_of_a_footer_makes_other_vectors(tmp_path: Path) -> None:
+    path = tmp_path / "v.parquet"
+    shard(path, slice(None))
+    content = path.read_bytes()
+    length = int.from_bytes(content[-8:-4], "little")
+    noticed = 0
+    for place in range(len(content) - 8 - length, len(content) - 8):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1 << place % 8]) + content[place + 1 :])
+        try:
+            found = read_vectors(path)
+        except VectorsError:
+            noticed += 1
+        else:
+            assert (found.ids, found.meta, found.matrix.toarray().tolist()) == (IDS, META, DENSE.tolist())
+    assert noticed > length / 2
+
+
+def test_vectors_without_a_checksum_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "v.parquet"
+    shard(path, slice(None))
+    meta = json.loads(pq.read_schema(path).metadata[b"vocable"])
+    table = pq.read_table(path)
+    for change, size in (({}, 6), ({"size": 7}, 7)):
+        without = {key: value for key, value in meta.items() if key != "crc32"} | change
+        pq.write_table(table.replace_schema_metadata({"vocable": json.dumps(without)}), path)
+        assert read_vectors(path).matrix.shape[1] == size
+    pq.write_table(table.replace_schema_metadata({"vocable": json.dumps(meta | {"size": 7})}), path)
+    with pytest.raises(VectorsError, match="its checksum differs"):
+        read_vectors(path)
 
 
 @pytest.mark.parametrize("rows", [slice(0, 0), slice(1, 2)])
