@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -88,9 +89,9 @@ def test_a_stopped_run_goes_on(
     encoded: list[str] = []
     encode = TextEncoder.encode
 
-    def counting(self: TextEncoder, texts: list[str], advance: Callable[[int], object]) -> object:
+    def counting(self: TextEncoder, texts: list[str], *arguments: Any, **named: Any) -> object:
         encoded.extend(texts)
-        return encode(self, texts, advance)
+        return encode(self, texts, *arguments, **named)
 
     monkeypatch.setattr(TextEncoder, "encode", counting)
     done = encode_stream(encoder, documents, tmp_path / "out", model="toy")
@@ -99,6 +100,41 @@ def test_a_stopped_run_goes_on(
     one, other = stored(tmp_path / "whole"), stored(tmp_path / "out")
     assert list(one.ids) == list(other.ids)
     np.testing.assert_array_equal(dense(one.matrix), dense(other.matrix))
+
+
+@pytest.mark.parametrize(("seconds", "stop"), [(0.0, Killed), (99.0, KeyboardInterrupt)])
+def test_a_part_that_was_begun_goes_on_at_the_batch_where_it_stopped(
+    encoder: TextEncoder, documents: list[Document], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    seconds: float, stop: type[BaseException],
+) -> None:  # fmt: skip
+    monkeypatch.setattr(stream, "PART_SIZE", 8)
+    monkeypatch.setattr(stream, "PART_SECONDS", seconds)
+    monkeypatch.setattr(encoder, "_batch_tokens", 24)
+    encode_batch, batches = TextEncoder._encode_batch, list[int]()
+
+    def counting(self: TextEncoder, texts: list[str]) -> csr_array:
+        batches.append(len(texts))
+        if len(batches) == stop_at:
+            raise stop
+        return encode_batch(self, texts)
+
+    monkeypatch.setattr(TextEncoder, "_encode_batch", counting)
+    stop_at = 0
+    encode_stream(encoder, documents, tmp_path / "whole", model="toy")
+    whole = batches.copy()
+    assert len(whole) > 4
+    batches.clear()
+    stop_at = 3
+    with pytest.raises(stop):
+        encode_stream(encoder, documents, tmp_path / "out", model="toy")
+    batches.clear()
+    stop_at = 0
+    encode_stream(encoder, documents, tmp_path / "out", model="toy")
+    assert batches == whole[2:]
+    names = [sorted(path.name for path in (tmp_path / place).iterdir()) for place in ("out", "whole")]
+    assert names[0] == names[1]
+    for path in (tmp_path / "whole").glob("*.parquet"):
+        assert path.read_bytes() == (tmp_path / "out" / path.name).read_bytes()
 
 
 def test_a_part_that_was_not_counted_is_made_again(

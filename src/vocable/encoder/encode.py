@@ -87,8 +87,19 @@ class TextEncoder:
         self._tokenizer = Lock()
         self._batch_tokens = BATCH_TOKENS.get(model.device.type, BATCH_TOKENS["cuda"])
 
-    def encode(self, texts: Sequence[str], advance: Callable[[int], object] = lambda done: None) -> csr_array:
-        """Encode b texts into [b, v]; `advance` is called with the number of texts done after every batch."""
+    def encode(
+        self,
+        texts: Sequence[str],
+        advance: Callable[[int], object] = lambda done: None,
+        *,
+        begun: Callable[[np.ndarray], csr_array | None] = lambda order: None,
+        keep: Callable[[list[csr_array]], object] = lambda rows: None,
+    ) -> csr_array:
+        """Encode b texts into [b, v]; `advance` is called with the number of texts done after every batch.
+
+        `begun` is given the order in which the texts are encoded, int64 [b], and may give the vectors of the first of
+        them, which an earlier call has made; those made so far are given to `keep` after every batch.
+        """
         check_texts(texts)
         texts = [self._beginning(text) for text in texts]
         if not texts:
@@ -110,12 +121,17 @@ class TextEncoder:
             size = max(1, self._batch_tokens // max(1, int(lengths[order[start]])))
             batches.append(order[start : start + size])
             start += size
-        rows = []
+        rows, ends = [], np.cumsum([len(batch) for batch in batches])
+        if (known := begun(order)) is not None and known.shape[0] in ends:  # else it was made in other batches
+            rows.append(known)
+            batches = batches[int(np.searchsorted(ends, known.shape[0])) + 1 :]
+            advance(known.shape[0])
         for batch, vectors in zip(
             batches, self._encoded([[texts[i] for i in batch] for batch in batches]), strict=True
         ):
             rows.append(vectors)
             advance(len(batch))
+            keep(rows)
         stacked = csr_array(vstack(rows, format="csr"))
         return stacked[np.argsort(order)]
 

@@ -1,7 +1,8 @@
 """Encode a corpus of any size into shards of vectors on disk, resumable after a kill.
 
 `OUTPUT.partial` holds the finished parts, `settings.json` (what is being made) and `progress.json` (which parts count).
-A part is counted after it is on disk: a kill loses one part at most and doubles none.
+A part is counted after it is on disk, so that a kill doubles none; what there is of the next one is put on disk every
+ten seconds and at Ctrl-C (`part-*.begun`), so that it loses no more than that.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.ipc as ipc
 import torch
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, vstack
 from sentence_transformers import SparseEncoder
 from torch import nn
 
@@ -37,11 +38,12 @@ from vocable.progress import progress
 from vocable.storage import ANOTHER, finish, finished, read_record, regular, replacing, resumable, write_record
 from vocable.storage import fingerprint as inputs_fingerprint
 from vocable.tables import counted
-from vocable.vectors import PROGRESS, VectorsMeta, write_vectors
+from vocable.vectors import PROGRESS, VectorsMeta, read_vectors, write_vectors
 
 logger = logging.getLogger(__name__)
 
-PART_SIZE = 2048  # texts in a part: what a kill can lose
+PART_SIZE = 2048  # texts in a part
+PART_SECONDS = 10.0  # between states of the part that is being encoded: what a kill can lose
 
 TEXT_SCHEMA = pa.schema(  # fields: a JSON object, "" for none
     [("id", pa.string()), *((name, pa.large_string()) for name in ("title", "text", "fields"))]
@@ -230,8 +232,14 @@ def encode_stream(
         # Without documents there is still one part, an empty one: a shard of a small corpus is readable, too.
         while (part := list(islice(stream, PART_SIZE))) or not done.parts:
             started, truncated = time.perf_counter(), encoder.truncated
-            vectors = encoder.encode([document.full for document in part], advance)
             name = f"part-{done.parts:05d}"
+            state = _PartBegun(work / f"{name}.begun", [document.id for document in part], meta)
+            texts = [document.full for document in part]
+            try:
+                vectors = encoder.encode(texts, advance, begun=state.read, keep=state.keep)
+            except KeyboardInterrupt:
+                state.write()
+                raise
             write_vectors(work / f"{name}.parquet", [document.id for document in part], vectors, meta)
             if keep_texts:
                 write_texts(work / f"{name}.arrow", [text_table(part)])
@@ -243,9 +251,39 @@ def encode_stream(
             done.empty += int((np.diff(vectors.indptr) == 0).sum())
             done.seconds += time.perf_counter() - started
             done.last_id = part[-1].id if part else ""
+            state.path.unlink(missing_ok=True)
             write_record(work / PROGRESS, done)
         finish(work, folder, work)
     return done
+
+
+class _PartBegun:
+    """The vectors that there are of a part, in the order in which they are encoded, in a file of vectors."""
+
+    def __init__(self, path: Path, ids: list[str], meta: VectorsMeta) -> None:
+        self.path, self._ids, self._meta = path, ids, meta
+        self._rows, self._written = list[csr_array](), time.monotonic()
+
+    def read(self, order: np.ndarray) -> csr_array | None:
+        """What an earlier call has left; None if it left nothing, or it is of other texts."""
+        self._ids = [self._ids[row] for row in order]
+        if not self.path.exists():
+            return None
+        kept = read_vectors(self.path)
+        return kept.matrix if list(kept.ids) == self._ids[: len(kept.ids)] else None
+
+    def keep(self, rows: list[csr_array]) -> None:
+        """Write them if it is time."""
+        self._rows = rows
+        if time.monotonic() - self._written >= PART_SECONDS:
+            self.write()
+
+    def write(self) -> None:
+        """Write what there is."""
+        if self._rows:
+            made = csr_array(vstack(self._rows, format="csr"))
+            write_vectors(self.path, self._ids[: made.shape[0]], made, self._meta)
+            self._written = time.monotonic()
 
 
 def stream_settings(
