@@ -58,6 +58,8 @@ class Milvus(Store):
 
     about = About("milvus", exact=True, durable=True, filters=True, spaces=("learned", "bm25", "dense"))
 
+    _spaces: dict[Space, int]
+
     def __init__(self, address: str, *, new: bool = False) -> None:
         pymilvus = require_extra("pymilvus", "milvus")
         logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # which prints tracebacks of what is raised, too
@@ -298,7 +300,8 @@ def _condition(filter: Filter) -> str:
     def joined(word: str) -> Any:
         return lambda parts: f"({f' {word} '.join(parts)})"
 
-    return translated(filter, leaf, joined("and"), joined("or"), lambda part: f"not {part}")
+    condition: str = translated(filter, leaf, joined("and"), joined("or"), lambda part: f"not {part}")
+    return condition
 
 
 ENGINE = Milvus

@@ -63,6 +63,8 @@ class PostgreSQL(Store):
         spaces=("learned", "bm25", "dense"),
     )
 
+    _spaces: dict[Space, int]
+
     def __init__(self, address: str) -> None:
         psycopg = require_extra("psycopg", "postgresql")
         self._sql = psycopg.sql

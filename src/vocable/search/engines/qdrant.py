@@ -51,6 +51,8 @@ class Qdrant(Store):
 
     about = About("qdrant", exact=True, durable=True, filters=True, spaces=("learned", "bm25", "dense"))
 
+    _spaces: dict[Space, int]
+
     def __init__(self, address: str) -> None:
         client = require_extra("qdrant_client", "qdrant")
         self._models = client.models

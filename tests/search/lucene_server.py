@@ -1,0 +1,194 @@
+"""A server that answers the requests to Elasticsearch and OpenSearch which are documented, and no other.
+
+Scores are Lucene's: the product of a query's weight with 9 significant bits of the document's, added up as float32.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+
+FEATURE = {"elasticsearch": "sparse_vector", "opensearch": "rank_features"}
+
+
+class Engine:
+    """The indexes of a server: by name the mapping, the documents' sources by id, and those that a search sees."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.mappings: dict[str, dict[str, Any]] = {}
+        self.written: dict[str, dict[str, Any]] = {}
+        self.seen: dict[str, dict[str, Any]] = {}
+
+    def answer(self, method: str, path: str, content: bytes) -> tuple[int, Any]:
+        """The status and the body."""
+        name, _, action = unquote(path).strip("/").partition("/")
+        body = None if not content or action == "_bulk" else json.loads(content)
+        if (method, action) == ("PUT", ""):
+            assert name == name.lower()
+            assert all(
+                field["type"] in ("keyword", "text", "object", FEATURE[self.kind])
+                for field in body["mappings"]["properties"].values()
+            )
+            self.mappings[name], self.written[name], self.seen[name] = body["mappings"], {}, {}
+            return 200, {"acknowledged": True}
+        if name not in self.mappings:
+            return 404, {
+                "error": {"type": "index_not_found_exception", "reason": f"no such index [{name}]"},
+                "status": 404,
+            }
+        answers = {
+            ("HEAD", ""): dict,
+            ("DELETE", ""): lambda: {"acknowledged": self.mappings.pop(name) is not None},
+            ("GET", "_mapping"): lambda: {name: {"mappings": self.mappings[name]}},
+            ("PUT", "_mapping"): lambda: self.mappings[name].update(body) or {"acknowledged": True},
+            ("POST", "_bulk"): lambda: {"items": list(self.bulk(name, content)), "errors": False},
+            ("POST", "_refresh"): lambda: self.seen.update({name: dict(self.written[name])}) or {},
+            ("POST", "_mget"): lambda: {"docs": [self.get(name, one) for one in body["docs"]]},
+            ("POST", "_search"): lambda: {"hits": {"hits": self.search(name, body)}},
+            ("GET", "_count"): lambda: {"count": len(self.seen[name])},
+            ("GET", "_stats/store"): lambda: {"_all": {"primaries": {"store": {"size_in_bytes": 1 + len(content)}}}},
+        }
+        return 200, answers[method, action]()
+
+    def bulk(self, name: str, content: bytes) -> Iterator[Any]:
+        assert content.endswith(b"\n")
+        lines = iter(map(json.loads, content.splitlines()))
+        for line in lines:
+            [(action, target)] = line.items()
+            if action == "delete":
+                there = self.written[name].pop(target["_id"], None)
+                yield {"delete": {"_id": target["_id"], "result": "not_found" if there is None else "deleted"}}
+                continue
+            source = next(lines)
+            assert action == "index"
+            assert len(target["_id"].encode()) <= 512
+            assert set(source) <= set(self.mappings[name]["properties"])
+            for field, weights in source.items():
+                if self.mappings[name]["properties"][field]["type"] == FEATURE[self.kind]:
+                    assert all(re.fullmatch(r"[^.]+", token) and weight > 0 for token, weight in weights.items())
+            self.written[name][target["_id"]] = source
+            yield {"index": {"_id": target["_id"], "result": "created", "status": 201}}
+
+    def get(self, name: str, asked: dict[str, Any]) -> dict[str, Any]:
+        source = self.written[name].get(asked["_id"])
+        return {"_id": asked["_id"], "found": source is not None} | (
+            {} if source is None else {"_source": chosen(source, asked["_source"])}
+        )
+
+    def search(self, name: str, body: dict[str, Any]) -> list[Any]:
+        assert body["size"] <= 10_000
+        found = [
+            (source, np.float32(0) if "query" not in body else self.score(body["query"], source))
+            for source in self.seen[name].values()
+        ]
+        if "query" in body:
+            assert body["sort"] == [{"_score": "desc"}, {"id": "asc"}]
+            assert body["track_scores"] is True
+        else:
+            after = body.get("search_after", [""])[0]
+            found = [(source, score) for source, score in found if source["id"] > after]
+        found = [(source, score) for source, score in found if score is not None]
+        found.sort(key=lambda one: (-one[1], one[0]["id"]))
+        return [
+            {"_source": chosen(source, body["_source"]), "_score": float(score), "sort": [source["id"]]}
+            for source, score in found[: body["size"]]
+        ]
+
+    def score(self, query: dict[str, Any], source: dict[str, Any]) -> np.float32 | None:
+        """The score of a document; None if it does not match."""
+        [(kind, said)] = query.items()
+        if kind == "bool":
+            assert set(said) <= {"must", "filter", "should", "must_not", "minimum_should_match"}
+            assert ("should" in said) == ("minimum_should_match" in said)
+            assert len(said.get("should", [])) <= 1024
+            must = [self.score(part, source) for part in said.get("must", [])]
+            should = [score for part in said.get("should", []) if (score := self.score(part, source)) is not None]
+            allowed = all(self.score(part, source) is not None for part in said.get("filter", []))
+            allowed = allowed and all(self.score(part, source) is None for part in said.get("must_not", []))
+            if not allowed or None in must or ("should" in said and not should):
+                return None
+            return np.sum([np.float32(0), *must, *should], dtype=np.float32)
+        if kind == "sparse_vector":
+            assert self.kind == "elasticsearch"
+            assert said["prune"] is False
+            parts = [feature(source[said["field"]], *part) for part in said["query_vector"].items()]
+            return np.sum([part for part in parts if part], dtype=np.float32) if any(parts) else None
+        if kind == "rank_feature":
+            assert self.kind == "opensearch"
+            assert said["linear"] == {}
+            field, token = said["field"].split(".")
+            return feature(source[field], token, said["boost"])
+        [(field, value)] = said.items()
+        assert field in ("equal", "order")
+        if kind == "term":
+            return np.float32(0) if value in source[field] else None
+        assert kind == "range"
+        order = {"lt": str.__lt__, "lte": str.__le__, "gt": str.__gt__, "gte": str.__ge__}
+        holds = any(all(order[name](one, bound) for name, bound in value.items()) for one in source[field])
+        return np.float32(0) if holds else None
+
+
+def feature(weights: dict[str, float], token: str, weight: float) -> np.float32 | None:
+    assert 0 < weight <= 64
+    if token not in weights:
+        return None
+    stored = np.float32(weights[token]).view(np.int32) >> 15 << 15
+    return np.float32(weight) * stored.view(np.float32)
+
+
+def chosen(source: dict[str, Any], names: list[str]) -> dict[str, Any]:
+    """The parts of a source that are asked for."""
+    found: dict[str, Any] = {}
+    for name in names:
+        first, _, second = name.partition(".")
+        found[first] = {second: source[first][second]} if second else source[first]
+    return found
+
+
+@contextmanager
+def serving(kind: str) -> Iterator[str]:
+    """Serve as this engine, and give the URL."""
+    engine = Engine(kind)
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def answer(self) -> None:
+            content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            try:
+                status, body = engine.answer(self.command, self.path, content)
+            except (AssertionError, KeyError) as error:
+                status, body = 400, {"error": {"type": "not documented", "reason": repr(error)}, "status": 400}
+            data = b"" if self.command == "HEAD" else json.dumps(body).encode()
+            self.send_response(status)
+            if kind == "elasticsearch":
+                self.send_header("X-Elastic-Product", "Elasticsearch")
+                self.send_header("Content-Type", "application/vnd.elasticsearch+json;compatible-with=9")
+            else:
+                self.send_header("Content-Type", "application/json; charset=UTF-8")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = answer  # noqa: N815
+
+        def log_message(self, *given: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
