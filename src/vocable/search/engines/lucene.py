@@ -227,7 +227,7 @@ class LuceneStore(Store):
 
     def _found(self, ids: Sequence[str], names: Sequence[str]) -> dict[str, Any]:
         """What the sources of documents have under these names, by id."""
-        found = {}
+        found: dict[str, Any] = {}
         for some in parts_of(list(dict.fromkeys(ids)), PAGE):
             body = {"docs": [{"_id": key_of(identifier), "_source": list(names)} for identifier in some]}
             sources = [one["_source"] for one in self._send("POST", "/_mget", body)["docs"] if one.get("found")]
