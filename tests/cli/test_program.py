@@ -331,5 +331,5 @@ def test_the_program_says_nothing_of_its_own_accord(backbones: dict[str, Path], 
 def test_help_says_which_numbers_an_option_takes(capsys: pytest.CaptureFixture[str]) -> None:
     helps = {verb: " ".join(done(capsys, verb, "--help").split()) for verb in ("prune", "pretrain", "calibrate")}
     assert "share of the vector's total weight. [> 0, ≤ 1]" in helps["prune"]
-    assert "Share of the activations. [≥ 0, < 1]" in helps["pretrain"]
-    assert "Share of the pairs to be active. [> 0, < 1]" in helps["calibrate"]
+    assert "that are dropped. [≥ 0, < 1]" in helps["pretrain"]
+    assert "Share of the terms to be active. [> 0, < 1]" in helps["calibrate"]

@@ -11,6 +11,7 @@ from itertools import count
 from pathlib import Path
 from shutil import rmtree
 from threading import Event
+from typing import Any
 
 import numpy as np
 import pytest
@@ -301,6 +302,18 @@ def test_an_index_is_readable_whenever_a_save_over_it_is_killed(
         seen.add(float(load_arrays(tmp_path / "x", "toy")[0]["a"][0]))
     assert seen == {0.0, 1.0}
     save_arrays(tmp_path / "x", "toy", one, {})
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
+def test_two_writers_of_one_index_do_not_meet(tmp_path: Path) -> None:
+    class Slow(dict[str, np.ndarray]):
+        def items(self) -> Any:
+            with pytest.raises(ArgumentError, match=f"x.partial is in use by process {os.getpid()} since "):
+                save_arrays(tmp_path / "x", "toy", {"a": np.ones(1)}, {})
+            return super().items()
+
+    save_arrays(tmp_path / "x", "toy", Slow(a=np.zeros(1)), {})
+    assert load_arrays(tmp_path / "x", "toy")[0]["a"].tolist() == [0]
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
 

@@ -13,6 +13,7 @@ from transformers import AutoModelForMaskedLM, PreTrainedModel, PreTrainedTokeni
 
 from tests.by_parts import expand, pretrain
 from vocable.adapt.expand import frequent_words
+from vocable.cli import main
 from vocable.encoder.fuse import without_logits
 from vocable.encoder.output_vocabulary import output_vocabulary
 from vocable.errors import ArgumentError, DataError, ModelError
@@ -41,6 +42,17 @@ def weights(model: nn.Module) -> dict[str, Tensor]:
 
 def log(folder: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def test_weights_that_are_not_finite_end_a_run_and_leave_nothing(
+    backbones: dict[str, Path], toy_texts: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "texts.txt").write_text("\n".join(toy_texts), encoding="utf-8")
+    command = ["pretrain", str(backbones["bert"]), str(tmp_path / "texts.txt"), "-o", str(tmp_path / "out")]
+    command += ["--steps", "4", "--batch-size", "4", "--max-length", "24", "--save-every", "1"]
+    assert main([*command, "--learning-rate", "1e300"]) == 2
+    assert "not finite: lower learning_rate from 1e+300" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["texts.txt"]
 
 
 @pytest.mark.parametrize("architecture", ["bert", "roberta", "albert", "modernbert"])
