@@ -1,0 +1,169 @@
+"""Toys of `break.py`: a model, a corpus and what the verbs make of them; when two results are the same; outcomes."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from preloaded import LIMIT, USED, Command, Ran, run
+from random_model import write_toy_model
+
+REGULARIZERS = {  # both keep a state of their own, and the second has measured at step 3, before a checkpoint at step 6
+    "document": {"name": "df_flops", "weight": 0.3},
+    "query": {"name": "wackiness_flops", "weight": 0.3, "every": 3, "sample": 30, "k": 5},
+}
+BAD = ("WRONG", "TRACEBACK", "HANG", "CRASH")
+
+
+class Case(NamedTuple):
+    """Something that goes wrong; `run` is given an empty folder and returns the outcome and what to say of it."""
+
+    group: str
+    name: str
+    run: Callable[[Path], tuple[str, str]]
+
+
+def judge(ran: Ran, *, says: Sequence[str] = (), right: Callable[[], bool] | None = None) -> tuple[str, str]:
+    """The outcome of a command that has to be refused in words that are among `says`, or, with `right`, may succeed."""
+    line = ran.err.strip().splitlines()
+    if ran.status is None:
+        return "HANG", f"not done after {LIMIT} s"
+    if ran.status < 0:
+        return "CRASH", f"signal {-ran.status}"
+    if "Traceback" in ran.err or "internal error" in ran.err or ran.status not in (0, 2):
+        return "TRACEBACK", line[-1] if line else f"status {ran.status}"
+    if ran.status == 0:
+        ok = right is not None and right()
+        return "right" if ok else "WRONG", "" if ok else f"status 0: {ran.out.strip()[:100]!r}"
+    missing = [word for word in says if word not in ran.err]
+    if len(line) != 1 or not line[0].startswith("vocable: ") or missing:
+        return (
+            "WRONG",
+            f"does not say {missing}: {ran.err.strip()[:300]!r}" if missing else f"{len(line)} lines: {line}",
+        )
+    return "refused", line[0]
+
+
+class Toys:
+    """A toy model and what the verbs make of it, in one folder: made once, and copied where a case changes it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.texts = [
+            f"The {name} of chapter {i}: reads, indexes and forgets {name}s."
+            for i in range(15)
+            for name in ("list", "vector", "query", "index")
+        ]
+        self.model = folder / "model"
+        self._made(partial(write_toy_model, self.model, self.texts))
+        self.corpus, self.pairs, self.beir = folder / "corpus.jsonl", folder / "pairs.jsonl", folder / "beir"
+        self._write(self.corpus, [{"_id": f"d{i}", "text": text} for i, text in enumerate(self.texts)])
+        rows = [
+            {"query": text[:26], "positive": text, "negatives": [f"Nothing of {i} at all."]}
+            for i, text in enumerate(self.texts)
+        ]
+        self._write(self.pairs, rows)
+        self.beir.mkdir()
+        shutil.copy(self.corpus, self.beir)
+        self._write(self.beir / "queries.jsonl", [{"_id": f"q{i}", "text": self.texts[5 * i][:22]} for i in range(9)])
+        judged = "".join(f"q{i}\td{5 * i}\t1\n" for i in range(9))
+        (self.beir / "qrels").mkdir()
+        (self.beir / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{judged}")
+        training = {"steps": 8, "batch_size": 8, "save_every": 2, "log_every": 1, "learning_rate": 1e-3, "dropout": 0.1}
+        training |= {"regularizers": REGULARIZERS}
+        recipe = {"model": str(self.model), "data": {"examples": [str(self.pairs)]}, "training": training}
+        self.recipe = folder / "recipe.yaml"
+        self.recipe.write_text(json.dumps(recipe))
+        for name, arguments in self.stored.items():
+            self._made([*arguments, "-o", folder / name])
+
+    def _made(self, command: Command) -> None:
+        """Run a command that has to succeed, in a fork: no thread may be started here."""
+        ran = run(self.folder, command)
+        if ran.status:
+            raise RuntimeError(ran.err)
+
+    @staticmethod
+    def _write(path: Path, rows: list[dict[str, Any]]) -> None:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    @property
+    def stored(self) -> dict[str, list[object]]:
+        """Commands whose results other cases damage or read."""
+        return {
+            "index": ["index", self.model, self.corpus, "--bm25"],
+            "vectors": ["encode", self.model, self.corpus],
+            "expanded": ["expand", self.model, "--texts", self.corpus, "--size", 20],
+            "values.json": ["evaluate", self.model, "--dataset", f"beir:{self.beir}"],
+        }
+
+    @property
+    def writers(self) -> dict[str, list[object]]:
+        """A command of each verb that writes, without its output."""
+        return {
+            **self.stored,
+            "prune": ["prune", self.folder / "vectors", "--top-k", 3],
+            "mine": ["mine", self.model, self.pairs, "--corpus", self.corpus, "--with-scores", "--negatives", 2],
+            "teacher-scores": ["teacher-scores", self.model, self.pairs],
+            "make-testset": ["make-testset", self.pairs, "--queries", 9, "--clusters", 3, "--kind", "plain"],
+            "rescale": ["rescale", self.model, "--factor", 2],
+            "transfer": ["transfer", self.model, "--target", self.model, "--init", "mean", "--bias", "keep"],
+            "vocabulary": ["vocabulary", self.corpus, "--size", 60],
+            "pretrain": ["pretrain", self.model, self.corpus, "--steps", 6, "--save-every", 2, "--max-length", 16],
+            "calibrate": ["calibrate", self.model, self.corpus, "--activation-rate", 0.1],
+            "inference-free": ["inference-free", self.model, "--texts", self.corpus],
+            "train": ["train", self.recipe],
+            "wackiness": [
+                "wackiness",
+                self.model,
+                "--corpus",
+                f"beir:{self.beir}",
+                "--queries",
+                f"beir:{self.beir}",
+                "--bootstrap",
+                3,
+                "-k",
+                5,
+            ],
+            "removal": ["removal", self.model, f"beir:{self.beir}", "--thresholds", "2,5", "--draws", 2],
+        }
+
+
+def same(one: Path, other: Path) -> str:
+    """What differs between two results, "" if nothing does; how long something took does not count."""
+    if one.is_file() or not one.exists():
+        same_bytes = one.exists() and other.exists() and _content(one) == _content(other)
+        return "" if same_bytes else one.name
+    names = [sorted(str(path.relative_to(root)) for path in root.rglob("*")) for root in (one, other)]
+    if names[0] != names[1]:
+        return f"files {set(names[0]) ^ set(names[1])}"
+    files = [name for name in names[0] if (one / name).is_file()]
+    return next((name for name in files if _content(one / name) != _content(other / name)), "")
+
+
+def _content(path: Path) -> object:
+    if path.name == "README.md":  # a model card, which says how long the training took
+        return re.sub(r"(?m)^- \*\*Training\*\*: .*$", "", path.read_text())
+    if path.suffix not in (".json", ".jsonl"):
+        return path.read_bytes() if path.suffix not in (".png", ".svg", ".html") else None
+    texts = path.read_text().splitlines() if path.suffix == ".jsonl" else [path.read_text()]
+    return [_timeless(json.loads(text)) for text in texts]
+
+
+def _timeless(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: _timeless(inner) for key, inner in value.items() if not key.endswith(("seconds", "_second", "_ms"))
+        }
+    return [_timeless(inner) for inner in value] if isinstance(value, list) else value
+
+
+def leftovers(folder: Path, *expected: str) -> str:
+    """What is in a folder beside the streams of a command and what is expected."""
+    beside = {f".{name}.settings.json" for name in expected}  # what a result that is a file was made with
+    return " ".join(sorted({path.name for path in folder.iterdir()} - {*USED, *expected, *beside}))
