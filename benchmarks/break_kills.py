@@ -131,7 +131,7 @@ class Writers:
         self.toys, self._other, self._whole = toys, other, dict[str, Whole]()
         index = toys.folder / "index"
         self.before: dict[str, Path] = {  # commands that replace what is there
-            "values.json over another": toys.folder / "corpus.jsonl",
+            "values.json over another": index / "settings.json",
             "an index over another": index / "bm25",
             "a lexical index over another": index / "postings",
         }

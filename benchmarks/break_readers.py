@@ -27,6 +27,7 @@ from vocable.vectors import read_vectors, write_vectors
 
 QUERY = ["list of chapter 3"]
 SECONDS, FEWEST = 4.0, 20  # of reading, and replacements in that time
+PAUSE = 0.1  # seconds between two: reading a model takes half of that
 
 
 def _postings(index: Any) -> list[np.ndarray]:
@@ -73,14 +74,14 @@ def _replace(kind: str, source: Path, place: Path) -> None:
         link = place.with_name("link")
         link.symlink_to(source)
         link.replace(place)
-        time.sleep(0.0005)  # less would leave no time for a read at all
+        time.sleep(PAUSE)
 
 
 def keep_replacing(kind: str, sources: list[Path], place: Path, ready: Path) -> None:
     """Replace what is at a place by the sources in turn, until this process is killed; note how often."""
     for number, source in enumerate(cycle(sources)):
         _replace(kind, source, place)
-        if number == 2 * FEWEST:
+        if number == FEWEST:
             ready.touch()
 
 

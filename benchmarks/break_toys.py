@@ -135,11 +135,13 @@ class Toys:
 
 
 def same(one: Path, other: Path) -> str:
-    """What differs between two results, "" if nothing does; how long something took does not count."""
+    """What differs between two results, "" if nothing does; how long something took does not count, nor a lock."""
     if one.is_file() or not one.exists():
         same_bytes = one.exists() and other.exists() and _content(one) == _content(other)
         return "" if same_bytes else one.name
-    names = [sorted(str(path.relative_to(root)) for path in root.rglob("*")) for root in (one, other)]
+    names = [
+        sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.name != ".lock") for root in (one, other)
+    ]
     if names[0] != names[1]:
         return f"files {set(names[0]) ^ set(names[1])}"
     files = [name for name in names[0] if (one / name).is_file()]

@@ -77,15 +77,15 @@ def start(folder: Path, command: Command, stdin: bytes = b"", before: Hook = lam
 
     `before` is called in the fork before the command, and what it returns, if that can be called, after it.
     """
-    (folder / ".in").write_bytes(stdin)
+    for name, content in zip(USED, (stdin, b"", b""), strict=True):
+        (folder / name).write_bytes(content)
     child = os.fork()
     if child:
         return child
     status = 1
     try:
         for descriptor, name in enumerate(USED):
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC if descriptor else os.O_RDONLY
-            os.dup2(os.open(folder / name, flags), descriptor)
+            os.dup2(os.open(folder / name, os.O_WRONLY if descriptor else os.O_RDONLY), descriptor)
         sys.stdin, sys.stdout, sys.stderr = open(0, closefd=False), open(1, "w"), open(2, "w", buffering=1)  # noqa: SIM115
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)

@@ -200,7 +200,7 @@ def replacing_folder(path: StrPath, settings: Mapping[str, Any] | None = None) -
     """
     target = _target(path)
     refuse_taken(target)
-    target.parent.mkdir(parents=True, exist_ok=True)
+    _make_folder(target.parent)
     with _part_of(target, Path.mkdir) as part:
         yield part
         if settings is not None:
@@ -208,6 +208,14 @@ def replacing_folder(path: StrPath, settings: Mapping[str, Any] | None = None) -
         _force_all_to_disk(part)
         part.replace(target)
         _force_to_disk(target.parent)
+
+
+def _make_folder(path: Path) -> None:
+    """Make a folder, and those above it that are missing, so that their names would outlast a loss of power."""
+    if not path.is_dir():
+        _make_folder(path.parent)
+        path.mkdir(exist_ok=True)
+        _force_to_disk(path.parent)
 
 
 def _force_to_disk(path: Path) -> None:
@@ -240,7 +248,7 @@ def save_arrays(folder: StrPath, kind: str, arrays: dict[str, np.ndarray], heade
     target = _target(folder)
     if _exists(target) and not (target / HEADER).is_file():
         raise VectorsError(f"{target}: exists and is not an index; it is left as it is")
-    target.parent.mkdir(parents=True, exist_ok=True)
+    _make_folder(target.parent)
     with _locked(partial_of(target)), _part_of(target, Path.mkdir) as part:
         described = {}
         for name, array in arrays.items():
@@ -272,12 +280,26 @@ def _old(folder: Path) -> Path:
     return folder.with_name(f".{folder.name}.old") if folder.name else folder
 
 
-def _state(folder: Path) -> tuple[int, int]:
-    """What changes when another folder takes its place."""
+def place_state(place: StrPath) -> tuple[int, int]:
+    """Return what changes when another file or folder takes the place of what is there."""
     with suppress(OSError):
-        state = (folder / HEADER).stat()
+        state = os.stat(place)
         return state.st_ino, state.st_mtime_ns
     return 0, 0
+
+
+def read_whole(read: Callable[[], T], *places: StrPath) -> T:
+    """Return what `read` makes of the places; it reads again if something else took the place of one meanwhile."""
+    while True:
+        before = [place_state(place) for place in places]
+        try:
+            found = read()
+        except Exception:
+            if before == [place_state(place) for place in places]:
+                raise
+        else:
+            if before == [place_state(place) for place in places]:
+                return found
 
 
 def load_arrays(folder: StrPath, kind: str, *, verify: bool = True) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -285,29 +307,24 @@ def load_arrays(folder: StrPath, kind: str, *, verify: bool = True) -> tuple[dic
 
     `verify` reads every byte once and compares the checksums; without it only types, shapes and lengths are checked.
     """
-    place, arrays = Path(folder), {}
-    before = _state(place)
-    try:
-        header = read_header(place, kind)
-        for name, described in header.pop("arrays").items():
-            if not name.isidentifier():
-                raise VectorsError(f"{place / HEADER}: {name!r} is not the name of an array")
-            file = (place if place.exists() else _old(place)) / f"{name}.npy"
-            try:
-                array = np.asarray(np.lib.format.open_memmap(regular(file), mode="r"))
-            except Exception as error:  # NumPy evaluates the file's header, which may be anything
-                raise VectorsError(f"{file}: missing, cut short or damaged: {error}") from error
-            if array.dtype.str != described.get("type") or list(array.shape) != described.get("shape"):
-                raise VectorsError(f"{file}: holds {array.shape} {array.dtype}, the index says otherwise")
-            if verify and _checksum(array) != described.get("crc32"):
-                raise VectorsError(f"{file}: damaged (its checksum differs)")
-            arrays[name] = array
-        if _state(place) != before:
-            raise VectorsError(f"{place}: another index took its place")
-    except VectorsError:
-        if _state(place) == before:
-            raise
-        return load_arrays(folder, kind, verify=verify)
+    return read_whole(lambda: _load_arrays(Path(folder), kind, verify), folder)
+
+
+def _load_arrays(place: Path, kind: str, verify: bool) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    arrays, header = {}, read_header(place, kind)
+    for name, described in header.pop("arrays").items():
+        if not name.isidentifier():
+            raise VectorsError(f"{place / HEADER}: {name!r} is not the name of an array")
+        file = (place if place.exists() else _old(place)) / f"{name}.npy"
+        try:
+            array = np.asarray(np.lib.format.open_memmap(regular(file), mode="r"))
+        except Exception as error:  # NumPy evaluates the file's header, which may be anything
+            raise VectorsError(f"{file}: missing, cut short or damaged: {error}") from error
+        if array.dtype.str != described.get("type") or list(array.shape) != described.get("shape"):
+            raise VectorsError(f"{file}: holds {array.shape} {array.dtype}, the index says otherwise")
+        if verify and _checksum(array) != described.get("crc32"):
+            raise VectorsError(f"{file}: damaged (its checksum differs)")
+        arrays[name] = array
     return arrays, header
 
 
@@ -486,9 +503,15 @@ def finish(work: Path, output: StrPath, result: Path, *, name: str = SETTINGS) -
     _force_all_to_disk(result)
     result.replace(target)
     _force_to_disk(target.parent)
-    if target.is_dir():
-        (target / LOCK).unlink(missing_ok=True)
+    _unlock(target)
     _clear(work, last=name)
+
+
+def _unlock(target: Path) -> None:
+    """Remove the lock of the work that a folder was until it was finished."""
+    if (target / LOCK).exists():
+        (target / LOCK).unlink()
+        _force_to_disk(target)
 
 
 def _beside(file: Path, name: str) -> Path:
@@ -509,6 +532,7 @@ def finished(output: StrPath, settings: Mapping[str, Any], *, name: str = SETTIN
     if made_from is None:
         raise ArgumentError(f"{target} is already there and something else: {ANOTHER}")
     _compare(target, upgrade(made_from), settings)
+    _unlock(target)
     work = partial_of(target)
     if work.is_dir():
         with suppress(ArgumentError, VectorsError):  # it is somebody else's, or of a call killed after its last step
@@ -560,7 +584,7 @@ def _locked(work: Path) -> Iterator[None]:
 
 def _take_lock(work: Path) -> int:
     while True:
-        work.mkdir(parents=True, exist_ok=True)
+        _make_folder(work)
         try:
             descriptor = os.open(work / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
         except FileNotFoundError:  # another process has just removed the folder

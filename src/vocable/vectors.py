@@ -26,7 +26,18 @@ from scipy.sparse import csr_array, issparse
 
 from vocable.errors import ArgumentError, VectorsError, check_numbers
 from vocable.progress import track
-from vocable.storage import Ids, StrPath, fingerprint, finished, read_record, regular, replacing, replacing_folder
+from vocable.storage import (
+    Ids,
+    StrPath,
+    fingerprint,
+    finished,
+    place_state,
+    read_record,
+    read_whole,
+    regular,
+    replacing,
+    replacing_folder,
+)
 
 BLOCK = 1 << 22  # entries that are checked at once
 METADATA_KEY = b"vocable"
@@ -161,7 +172,7 @@ def _places(source: Sources) -> list[Path]:
 
 def read_vectors(path: Sources) -> StoredVectors:
     """Read one Parquet file of vectors, a folder of them (`part-00000.parquet`, ... in that order), or several."""
-    shards = list(read_shards(path))
+    shards = read_whole(lambda: list(read_shards(path)), *_places(path))
     first = shards[0]
     if len(shards) == 1:
         return first
@@ -180,8 +191,9 @@ def read_shards(path: Sources) -> Iterator[StoredVectors]:
     One that is missing, cut short, damaged, or made by another model than the first is an error, and so is a folder of
     fewer than `vocable encode` has counted there.
     """
-    files, meta = list[Path](), None
-    for place in _places(path):
+    files, meta, places = list[Path](), None, _places(path)
+    before = {place: place_state(place) for place in places}
+    for place in places:
         found = sorted(place.glob("part-*.parquet")) if place.is_dir() else [place]
         if not found:
             raise VectorsError(f"{place}: the folder holds no vectors (part-*.parquet), as vocable encode writes them")
@@ -195,6 +207,9 @@ def read_shards(path: Sources) -> Iterator[StoredVectors]:
         if shard.meta != meta:
             raise VectorsError(f"{file}: made by {shard.meta}, but {files[0].name} by {meta}")
         yield shard
+    for place, state in before.items():
+        if place_state(place) != state:
+            raise VectorsError(f"{place}: other vectors took its place while it was read: repeat the command")
 
 
 def read_table(

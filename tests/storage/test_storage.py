@@ -152,8 +152,9 @@ def test_a_file_is_forced_to_disk_and_then_its_name(tmp_path: Path, monkeypatch:
     with replacing_folder(tmp_path / "deep" / "x") as folder:
         (folder / "sub").mkdir()
         (folder / "sub" / "a").write_bytes(b"a")
-    assert sorted(Path(path).name for path in forced[:3]) == sorted([folder.name, "sub", "a"])
-    assert [Path(path).name for path in forced[3:]] == ["deep"]
+    assert Path(forced[0]) == tmp_path  # which has got a new folder
+    assert sorted(Path(path).name for path in forced[1:4]) == sorted([folder.name, "sub", "a"])
+    assert [Path(path).name for path in forced[4:]] == ["deep"]
 
 
 def test_a_folder_is_there_when_it_is_whole(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ from vocable.encoder.output_vocabulary import TERMS, OutputVocabularyTransformer
 from vocable.encoder.poolings import pooling_of
 from vocable.encoder.provenance import read_old_files
 from vocable.errors import ArgumentError, ModelError, VocableError
-from vocable.storage import replacing_folder
+from vocable.storage import read_whole, replacing_folder
 
 logger = logging.getLogger(__name__)
 
@@ -186,8 +186,12 @@ def open_model(name: str | Path, open_place: Callable[..., M], device: str | Non
     place = _readable(name)
     if Path(place).is_dir() and not any((Path(place) / file).exists() for file in ("config.json", "modules.json")):
         raise ModelError(f"{name}: no model in this folder (neither config.json nor modules.json)")
-    with _reading(name), _weights_whole(name):
-        model = open_place(place, device=device)
+
+    def open_whole() -> M:
+        with _reading(name), _weights_whole(name):
+            return open_place(place, device=device)
+
+    model = read_whole(open_whole, place)
     if isinstance(model, nn.Module):
         check_finite(name, model)
         for module in model.modules():

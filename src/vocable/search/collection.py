@@ -58,6 +58,7 @@ from vocable.storage import (
     finished,
     partial_of,
     read_record,
+    read_whole,
     regular,
     resumable,
     write_record,
@@ -313,7 +314,10 @@ def open_index(
     Raises:
         VectorsError: there is no collection, or it is damaged.
     """
-    folder = Path(source)
+    return read_whole(lambda: _open(Path(source), bad, allow_changed_model), source)
+
+
+def _open(folder: Path, bad: BadLines | None, allow_changed_model: bool) -> Collection:
     if not (folder / SETTINGS).is_file() or not (folder / "postings").is_dir():
         unfinished = folder.name and partial_of(folder).exists()
         hint = "it is unfinished: repeat the command that began it" if unfinished else "make one with vocable index"

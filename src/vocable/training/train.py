@@ -19,7 +19,7 @@ from sentence_transformers import SparseEncoder
 from sentence_transformers.base.sampler import BatchSamplers
 from sentence_transformers.sparse_encoder import SparseEncoderTrainer, SparseEncoderTrainingArguments
 from sentence_transformers.sparse_encoder.model_card import SparseEncoderModelCardCallback
-from transformers.trainer_callback import PrinterCallback
+from transformers.trainer_callback import PrinterCallback, TrainerState
 
 from vocable.adapt.statistics import RULES
 from vocable.encoder.encode import TextEncoder
@@ -201,6 +201,13 @@ class _Card(SparseEncoderModelCardCallback):
         model.model_card_data.add_tags("generated_from_trainer")
         model.model_card_data.set_losses([trainer.loss])
 
+    def on_train_begin(self, args: Any, state: Any, control: Any, model: Any, **kwargs: Any) -> None:
+        """Take up the losses that were logged before a kill, from the checkpoint's state."""
+        super().on_train_begin(args, state, control, model, **kwargs)
+        for logs in state.log_history:
+            at = TrainerState(epoch=logs.get("epoch"), global_step=logs["step"])
+            self.on_log(args, at, control, model, logs)
+
 
 class _Trainer(SparseEncoderTrainer):
     model_card_callback_class = _Card
@@ -221,6 +228,7 @@ def _save(model: SparseEncoder, saved: SavedSettings, folder: Path) -> None:
         if any(limits.values()):
             transformer.auto_model.config.active_terms = {role: k for role, k in limits.items() if k is not None}
         transformer.to(getattr(torch, saved.dtype))  # a table of weights is small, and stays exact
+    model.similarity_fn_name = model.similarity_fn_name  # chosen when first asked for, as by a checkpoint's card
     model.save_pretrained(str(folder))
 
 

@@ -242,6 +242,7 @@ def write_windows(
         DataError: no text gave a window.
     """
     if (folder / HEADER).exists():
+        tokenizer("", truncation=True, max_length=length)  # which it keeps, and is saved with, as where it has cut
         return Windows(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     lengths, words, without = [0], 0, 0
