@@ -314,10 +314,10 @@ def open_index(
     Raises:
         VectorsError: there is no collection, or it is damaged.
     """
-    return read_whole(lambda: _open(Path(source), bad, allow_changed_model), source)
+    return read_whole(lambda: _open(Path(source), bad, allow_changed_model, device), source)
 
 
-def _open(folder: Path, bad: BadLines | None, allow_changed_model: bool) -> Collection:
+def _open(folder: Path, bad: BadLines | None, allow_changed_model: bool, device: str | None) -> Collection:
     if not (folder / SETTINGS).is_file() or not (folder / "postings").is_dir():
         unfinished = folder.name and partial_of(folder).exists()
         hint = "it is unfinished: repeat the command that began it" if unfinished else "make one with vocable index"
