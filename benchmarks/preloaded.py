@@ -13,15 +13,16 @@ from __future__ import annotations
 import gc
 import os
 import pkgutil
+import select
 import signal
+import socket
 import subprocess
 import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from importlib import import_module
-from multiprocessing.connection import Client, Listener
+from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -141,7 +142,9 @@ class Elsewhere:
         code = f"import preloaded; preloaded.serve({str(self._address)!r})"
         places = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
         self._process = subprocess.Popen(
-            [sys.executable, "-c", code], env=os.environ | {"PYTHONHASHSEED": "1", "PYTHONPATH": places}
+            [sys.executable, "-c", code],
+            stdin=subprocess.PIPE,
+            env=os.environ | {"PYTHONHASHSEED": "1", "PYTHONPATH": places},
         )
 
     def wait(self) -> None:
@@ -163,20 +166,20 @@ class Elsewhere:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.terminate()
-        self._process.wait()
+        with self._process:
+            self._process.terminate()
 
 
 def serve(address: str) -> None:
-    """Preload, and run a command for each connection until the process that started this one is gone."""
+    """Preload, and run a command for each connection until the process that started this one has gone."""
     preload()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forks that answer
-    parent = os.getppid()
-    with Listener(address) as listener:
-        while os.getppid() == parent:
-            with listener.accept() as connection:
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(address)
+        listening.listen()
+        while sys.stdin not in select.select([listening, sys.stdin], [], [])[0]:  # until that end of it is closed
+            with Connection(listening.accept()[0].detach()) as connection:
                 if not os.fork():
-                    with suppress(EOFError):
-                        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                        connection.send(run(*connection.recv()))
+                    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                    connection.send(run(*connection.recv()))
                     os._exit(0)

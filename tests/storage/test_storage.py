@@ -20,6 +20,7 @@ from vocable.errors import ArgumentError, VectorsError
 from vocable.storage import (
     check_file,
     load_arrays,
+    read_whole,
     replacing,
     replacing_folder,
     save_arrays,
@@ -337,3 +338,25 @@ def test_an_index_is_whole_for_readers_while_it_is_replaced(tmp_path: Path) -> N
         finally:
             stop.set()
         writing.result()
+
+
+def test_a_folder_whose_place_was_taken_is_read_again(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        for part in ("one", "other"):
+            (tmp_path / name / part).write_text(name)
+    link, calls = tmp_path / "link", 0
+    link.symlink_to("a")
+
+    def read() -> list[str]:
+        nonlocal calls
+        calls += 1
+        first = (link / "one").read_text()
+        if calls == 1:
+            link.unlink()
+            link.symlink_to("b")
+        return [first, (link / "other").read_text()]
+
+    assert read_whole(read, link) == ["b", "b"]
+    with pytest.raises(ZeroDivisionError):
+        read_whole(lambda: 1 // 0, link)

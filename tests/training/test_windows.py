@@ -65,7 +65,10 @@ def test_written_windows_are_used_as_they_are(
         raise AssertionError("the texts were read again")
         yield ""
 
+    as_cut = tokenizer.backend_tokenizer.truncation
+    tokenizer.backend_tokenizer.no_truncation()
     again = write_windows(tmp_path, unread(), tokenizer, LENGTH)
+    assert tokenizer.backend_tokenizer.truncation == as_cut  # saved with the model, whether or not a kill was between
     assert len(again) == len(first) == len(Windows(tmp_path))
     assert all(np.array_equal(again[i], first[i]) for i in range(len(first)))
 
