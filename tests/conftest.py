@@ -51,7 +51,6 @@ hypothesis.settings.load_profile("toys")
 
 LONG = {
     "test_break.py",
-    "test_kill.py",
     "test_processes.py",
 }  # nothing is to wait for them at the end
 
