@@ -31,11 +31,12 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from preloaded import LIMIT, USED, Elsewhere, preload, run
+from preloaded import LIMIT, USED, Elsewhere, Ran, preload, run
 
 preload()
 
@@ -52,9 +53,9 @@ GROUPS = ("input", "arguments", "models", "damage", "places", "pairs", "readers"
 THINNED = 24  # of a quick run: one case of so many
 
 
-def all_cases(toys: Toys, other: Elsewhere, options: argparse.Namespace) -> list[Case]:
-    """All cases of the groups asked for; a part of them if it has to be quick."""
-    rng, writers = random.Random(options.seed), Writers(toys, other)
+def all_cases(toys: Toys, again: Callable[..., Ran], options: argparse.Namespace) -> list[Case]:
+    """All cases of the groups asked for, or a part of them; `again` runs a command that was killed."""
+    rng, writers = random.Random(options.seed), Writers(toys, again)
     tables = {"input": input_cases, "arguments": argument_cases, "models": model_cases}
     groups: dict[str, Callable[[], Iterable[Case]]] = {
         **{group: partial(_table_cases, group, table, toys) for group, table in tables.items()},
@@ -191,10 +192,14 @@ def parse() -> argparse.Namespace:
 def benchmark() -> int:
     """Run the cases in so many processes and report them."""
     options = parse()
-    with tempfile.TemporaryDirectory(prefix="vocable-break-") as name, Elsewhere(Path(name)) as other:
-        folder = Path(name)
-        chosen = all_cases(Toys(folder), other, options)
-        other.wait()
+    with tempfile.TemporaryDirectory(prefix="vocable-break-") as name, ExitStack() as stack:
+        folder, again = Path(name), run
+        if not options.quick:  # which saves the seconds of its imports
+            other = stack.enter_context(Elsewhere(folder))
+            again = other.run
+        chosen = all_cases(Toys(folder), again, options)
+        if not options.quick:
+            other.wait()
         random.Random(0).shuffle(chosen)
         part, parts = map(int, options.part.split("/"))
         chosen = chosen[part - 1 :: parts]

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from break_toys import Case, Toys, judge, leftovers, same
-from preloaded import Command, Elsewhere, Hook, Ran, end, run, start
+from preloaded import Command, Hook, Ran, end, run, start
 
 STEPS = ("fsync", "replace", "rename", "unlink", "remove", "rmdir", "mkdir")
 SIGNALS = (signal.SIGKILL,) * 8 + (signal.SIGTERM, signal.SIGHUP)
@@ -44,8 +44,8 @@ MOMENTS: dict[str, tuple[str, str, str, int, str]] = {  # the n-th call of a fun
 
 def small_parts() -> None:
     """Work in parts that are small enough for there to be several."""
-    import_module("vocable.encoder.stream").PART_SIZE = 8
-    import_module("vocable.training.mine").CHUNK = 16
+    vars(import_module("vocable.encoder.stream"))["PART_SIZE"] = 8
+    vars(import_module("vocable.training.mine"))["CHUNK"] = 16
 
 
 def at_steps(step: Step) -> None:
@@ -127,8 +127,8 @@ class Whole(NamedTuple):
 class Writers:
     """Commands of every verb that writes, with what was at their outputs before, and their undisturbed runs."""
 
-    def __init__(self, toys: Toys, other: Elsewhere) -> None:
-        self.toys, self._other, self._whole = toys, other, dict[str, Whole]()
+    def __init__(self, toys: Toys, again: Callable[..., Ran]) -> None:
+        self.toys, self._again, self._whole = toys, again, dict[str, Whole]()
         index = toys.folder / "index"
         self.before: dict[str, Path] = {  # commands that replace what is there
             "values.json over another": index / "settings.json",
@@ -178,8 +178,8 @@ class Writers:
         return "" if "" in differs else f"half made in sight: {differs[0]}"
 
     def again(self, name: str, output: Path) -> tuple[str, str]:
-        """Run the command once more, elsewhere, and return the outcome: right if all is as after an undisturbed run."""
-        ran = self._other.run(output.parent, self.command(name, output), before=small_parts)
+        """Run the command once more and return the outcome: right if all is as after an undisturbed run."""
+        ran = self._again(output.parent, self.command(name, output), before=small_parts)
         if ran.status:
             outcome = judge(ran)
             return outcome if outcome[0] != "refused" else ("refused", f"{outcome[1]} {ran.err.strip()[-300:]}")

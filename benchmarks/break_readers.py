@@ -15,11 +15,12 @@ from functools import partial
 from hashlib import blake2b
 from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from break_toys import Case, Toys, judge
 from preloaded import Command, end, run, start
+from scipy.sparse import csr_array
 
 import vocable as vo
 from vocable.storage import read_record, write_record
@@ -53,7 +54,7 @@ READ: dict[str, Callable[[Path], list[np.ndarray]]] = {
     "a record": lambda place: [np.array(json.dumps(read_record(place, dict[str, Any])))],
     "a folder of vectors": _vectors,
     "a collection": _collection,
-    "a model": lambda place: [vo.encode(vo.load(place), QUERY).toarray()],
+    "a model": lambda place: [cast(csr_array, vo.encode(vo.load(place), QUERY)).toarray()],
 }
 
 

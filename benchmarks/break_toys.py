@@ -74,8 +74,15 @@ class Toys:
         judged = "".join(f"q{i}\td{5 * i}\t1\n" for i in range(9))
         (self.beir / "qrels").mkdir()
         (self.beir / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{judged}")
-        training = {"steps": 8, "batch_size": 8, "save_every": 2, "log_every": 1, "learning_rate": 1e-3, "dropout": 0.1}
-        training |= {"regularizers": REGULARIZERS}
+        training: dict[str, Any] = {
+            "regularizers": REGULARIZERS,
+            "steps": 8,
+            "batch_size": 8,
+            "save_every": 2,
+            "log_every": 1,
+            "learning_rate": 1e-3,
+            "dropout": 0.1,
+        }
         recipe = {"model": str(self.model), "data": {"examples": [str(self.pairs)]}, "training": training}
         self.recipe = folder / "recipe.yaml"
         self.recipe.write_text(json.dumps(recipe))
