@@ -193,12 +193,11 @@ def benchmark() -> int:
     """Run the cases in so many processes and report them."""
     options = parse()
     with tempfile.TemporaryDirectory(prefix="vocable-break-") as name, ExitStack() as stack:
-        folder, again = Path(name), run
-        if not options.quick:  # which saves the seconds of its imports
-            other = stack.enter_context(Elsewhere(folder))
-            again = other.run
-        chosen = all_cases(Toys(folder), again, options)
-        if not options.quick:
+        folder = Path(name)
+        # A quick run saves the seconds of its imports.
+        other = None if options.quick else stack.enter_context(Elsewhere(folder))
+        chosen = all_cases(Toys(folder), other.run if other else run, options)
+        if other:
             other.wait()
         random.Random(0).shuffle(chosen)
         part, parts = map(int, options.part.split("/"))
