@@ -268,6 +268,33 @@ def test_a_document_is_replaced_and_deleted(make: Make) -> None:
     assert len(store) == N - 2
 
 
+def test_vectors_are_replaced_and_documents_stay(make: Make) -> None:
+    store: Any = make()
+    store.replace_vectors(["d8", "a'b"], "learned", vectors(3, seed=5)[1:])
+    np.testing.assert_array_equal(store.vectors(["d8", "a'b"]).toarray(), vectors(3, seed=5)[1:].toarray())
+    assert (len(store), store.documents(NAMES)) == (N, DOCUMENTS)
+    with pytest.raises(ArgumentError, match="no document 'none'"):
+        store.replace_vectors(["none"], "learned", vectors(1))
+
+
+def test_a_space_without_a_number_of_columns(place: Callable[[], str]) -> None:
+    """Of words that get their numbers as they come."""
+    engine, address = engine_of(place())
+    store = engine.create(address, {"learned": V, "bm25": 0}, {})
+    try:
+        for width, some in ((V, slice(0, 5)), (2**31 - 1, slice(5, N))):
+            wide = csr_array(vectors(N)[some])
+            wide.resize((wide.shape[0], width))
+            store.upsert(DOCUMENTS[some], {"learned": vectors(N)[some], "bm25": wide})
+        assert_same_hits(hits(store, ALL, N, space="bm25"), expected(store, ALL, vectors(N), NAMES, N))
+        stored = store.vectors(["d9", "a'b"], "bm25")
+        assert stored.shape == (2, 2**31 - 1)
+        np.testing.assert_array_equal(stored.indices, vectors(N)[[9, 0]].indices)
+    finally:
+        store.drop()
+        store.close()
+
+
 def test_a_store_is_opened_again(make: Make) -> None:
     store: Any = make(model="Ålesund's", nested={"a": [1, None, 2.5]})
     assert store.settings == {"model": "Ålesund's", "nested": {"a": [1, None, 2.5]}}

@@ -132,6 +132,9 @@ class Store(Protocol):
     def optimize(self) -> None:
         """Do what the engine does to be faster or smaller, if it is due."""
 
+    def drop(self) -> None:
+        """Remove all documents and the store itself, which can then only be closed."""
+
     def close(self) -> None:
         """Give back what the store holds: connections, files, memory."""
 

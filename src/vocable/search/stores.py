@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
@@ -23,13 +23,14 @@ from scipy.sparse import csr_array
 from vocable.data import Document
 from vocable.errors import ArgumentError, DataError, VectorsError
 from vocable.search.filters import Comparison, Every, Filter, Not, time_of
-from vocable.search.index import About, Space
+from vocable.search.index import About, Space, Store
 from vocable.vectors import as_vectors
 
 T = TypeVar("T")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LARGEST = float(np.finfo(np.float64).max)
 LONGEST_MESSAGE = 300  # characters
+UNBOUNDED = 2**31 - 1  # columns of a space that was made with 0: words that get numbers as they come
 EXACT = 2**53  # whole numbers up to here are exact in float64
 
 
@@ -130,23 +131,60 @@ def _digest(*parts: Any) -> str:
     return blake2b(json.dumps(parts).encode(), digest_size=12).hexdigest()
 
 
-class Closable(Protocol):
-    """What can be closed."""
+class CommonStore(Store):
+    """What the stores of servers have in common."""
 
-    def close(self) -> None: ...
+    _place: str  # the address without its password, for messages
+    _spaces: dict[Space, int]
+    _kinds: tuple[type[Exception], ...]  # of the driver's errors
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._place!r}, {len(self):,} documents)"
 
-Closing = TypeVar("Closing", bound=Closable)
+    @contextmanager
+    def _closed_on_error(self) -> Iterator[None]:
+        """Close a store that cannot be made or opened."""
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
 
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Turn the driver's errors into a `VectorsError` that names the place."""
+        try:
+            yield
+        except self._kinds as error:
+            message = masked(" ".join(str(error).split()))[:LONGEST_MESSAGE]
+            raise VectorsError(f"{self._place}: {message or type(error).__name__}") from error
 
-@contextmanager
-def closed_on_error(store: Closing) -> Iterator[Closing]:
-    """Close a store that cannot be made or opened."""
-    try:
-        yield store
-    except BaseException:
-        store.close()
-        raise
+    def _take(self, stored: Callable[[], Mapping[str, Any]], what: str) -> None:
+        """Take the spaces and settings that are stored with the documents."""
+        try:
+            found = stored()
+            self._spaces, self.settings = dict(found["spaces"]), dict(found["settings"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise VectorsError(f"{self._place}: {what} is not one that vocable made") from error
+
+    def _columns(self, space: Space) -> int:
+        if space not in self._spaces:
+            raise ArgumentError(f"space must be one of {', '.join(self._spaces)}, not {space!r}")
+        return self._spaces[space]
+
+    def _missing(self, ids: Sequence[str], found: Container[str]) -> None:
+        """Raise `ArgumentError` for an id that is not found."""
+        for identifier in ids:
+            if identifier not in found:
+                raise ArgumentError(f"{self._place}: there is no document {identifier!r}")
+
+    def replace_vectors(self, ids: Sequence[str], space: Space, vectors: csr_array | np.ndarray) -> None:
+        """As `Store.replace_vectors`, by writing the documents anew."""
+        self._columns(space)
+        there = [document for document in self.documents(ids) if document is not None]
+        self._missing(ids, {document.id for document in there})
+        kept = {name: self.vectors(ids, name) for name in self._spaces if name != space}
+        self.upsert(there, kept | {space: vectors})
 
 
 def key_of(identifier: str) -> str:
@@ -193,9 +231,10 @@ def checked(
     kept: dict[Space, csr_array | np.ndarray] = {}
     for space, columns in spaces.items():
         given = vectors[space]
-        matrix = np.asarray(given, dtype=np.float32) if isinstance(given, np.ndarray) else as_vectors(given, space)
-        if (space == "dense") != isinstance(matrix, np.ndarray) or matrix.shape != (len(documents), columns):
-            shape = f"{len(documents)} documents and {columns} columns"
+        matrix = _fitting(given, columns, space)
+        wanted = (len(documents), columns or UNBOUNDED)
+        if (space == "dense") != isinstance(matrix, np.ndarray) or matrix.shape != wanted:
+            shape = f"{len(documents)} documents and {columns or 'any'} columns"
             raise ArgumentError(f"{space}: the vectors are {type(matrix).__name__} {matrix.shape}, expected {shape}")
         if isinstance(matrix, np.ndarray):
             if not np.isfinite(matrix).all():
@@ -206,6 +245,16 @@ def checked(
             raise ArgumentError(f"document {documents[row].id!r}: {limit}")
         kept[space] = matrix if len(last) == len(documents) else matrix[last]
     return [documents[row] for row in last], kept
+
+
+def _fitting(matrix: csr_array | np.ndarray, columns: int, name: str) -> csr_array | np.ndarray:
+    """The matrix as float32, of a space without a number of columns as wide as all of that space."""
+    if isinstance(matrix, np.ndarray):
+        return np.asarray(matrix, dtype=np.float32)
+    matrix = as_vectors(matrix, name)
+    if columns or matrix.shape[1] >= UNBOUNDED:
+        return matrix
+    return csr_array((matrix.data, matrix.indices, matrix.indptr), shape=(matrix.shape[0], UNBOUNDED))
 
 
 def checked_queries(
@@ -228,10 +277,8 @@ def checked_queries(
         raise ArgumentError(
             f"k must be at least 1{f' and at most {most:,} in {about.engine}' if most else ''}, not {k}"
         )
-    queries = (
-        np.asarray(queries, dtype=np.float32) if isinstance(queries, np.ndarray) else as_vectors(queries, "queries")
-    )
-    if queries.ndim != 2 or queries.shape[1] != spaces[space]:
+    queries = _fitting(queries, spaces[space], "queries")
+    if queries.ndim != 2 or queries.shape[1] != (spaces[space] or UNBOUNDED):
         raise VectorsError(f"the queries have {queries.shape[-1]} columns, the documents {spaces[space]}")
     if not isinstance(queries, np.ndarray) and about.max_terms is not None:
         lengths = np.diff(queries.indptr)
@@ -244,13 +291,6 @@ def checked_queries(
 def parts_of(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     """The items, so many at a time."""
     return (items[start : start + size] for start in range(0, len(items), size))
-
-
-def missing(place: str, ids: Sequence[str], found: Mapping[str, Any]) -> None:
-    """Raise `ArgumentError` for an id that is not found."""
-    for identifier in ids:
-        if identifier not in found:
-            raise ArgumentError(f"{place}: there is no document {identifier!r}")
 
 
 def rows_of(matrix: csr_array | np.ndarray) -> Iterator[Any]:
@@ -269,7 +309,7 @@ def matrix_of(rows: Sequence[Any], space: Space, columns: int) -> csr_array | np
     indptr = np.cumsum([0, *(len(indices) for indices, _ in rows)]).astype(np.int32)
     indices = np.array([index for some, _ in rows for index in some], dtype=np.int32)
     weights = np.array([weight for _, some in rows for weight in some], dtype=np.float32)
-    matrix: csr_array = csr_array((weights, indices, indptr), shape=(len(rows), columns))
+    matrix: csr_array = csr_array((weights, indices, indptr), shape=(len(rows), columns or UNBOUNDED))
     matrix.sort_indices()
     return matrix
 
@@ -309,13 +349,3 @@ def masked(address: str) -> str:
     'postgresql://me:***@host/db?password=***&table=t'
     """
     return re.sub(r"(//[^/:@]*:)[^/]*@", r"\1***@", re.sub(r"(password=)[^&]*", r"\1***", address))
-
-
-@contextmanager
-def errors_of(place: str, *kinds: type[Exception]) -> Iterator[None]:
-    """Turn a driver's errors of these kinds into a `VectorsError` that names the place."""
-    try:
-        yield
-    except kinds as error:
-        message = masked(" ".join(str(error).split()))[:LONGEST_MESSAGE]
-        raise VectorsError(f"{masked(place)}: {message or type(error).__name__}") from error

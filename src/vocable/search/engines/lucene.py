@@ -13,11 +13,9 @@ Letters: m documents, q queries, k results.
 from __future__ import annotations
 
 import base64
-import json
 import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Self
 from urllib.parse import quote
 
@@ -27,21 +25,19 @@ from scipy.sparse import csr_array
 from vocable.data import Document
 from vocable.errors import ArgumentError, VectorsError
 from vocable.search.filters import Comparison, Filter
-from vocable.search.index import About, Space, Store
+from vocable.search.index import About, Space
 from vocable.search.ranking import Ranking, ranking_of
 from vocable.search.stores import (
+    CommonStore,
     Server,
     asked,
     bound_of,
     checked,
     checked_queries,
-    closed_on_error,
-    errors_of,
     facts_of,
     key_of,
     masked,
     matrix_of,
-    missing,
     parts_of,
     rows_of,
     server_of,
@@ -67,13 +63,11 @@ def stored_precision(weights: np.ndarray) -> np.ndarray:
     return cut
 
 
-class LuceneStore(Store):
+class LuceneStore(CommonStore):
     """An index of a server that searches with Lucene; what an engine's own class says is at the end."""
 
     about: About
     feature: ClassVar[str]  # the type of a field of weighted terms
-
-    _spaces: dict[Space, int]
 
     def __init__(self, address: str) -> None:
         server = server_of(address, PORTS)
@@ -84,7 +78,8 @@ class LuceneStore(Store):
     @classmethod
     def create(cls, address: str, spaces: Mapping[Space, int], settings: dict[str, Any]) -> Self:
         """As `Store.create`."""
-        with closed_on_error(cls(address)) as store:
+        store = cls(address)
+        with store._closed_on_error():
             store._spaces = dict(spaces)
             if store._mapping() is not None:
                 raise ArgumentError(f"{store._place}: there is an index {store.name!r} already: name another")
@@ -106,19 +101,13 @@ class LuceneStore(Store):
     @classmethod
     def open(cls, address: str) -> Self:
         """As `Store.open`."""
-        with closed_on_error(cls(address)) as store:
+        store = cls(address)
+        with store._closed_on_error():
             mapping = store._mapping()
             if mapping is None:
                 raise VectorsError(f"{store._place}: there is no index {store.name!r} here")
-            try:
-                stored = mapping["_meta"]["vocable"]
-                store._spaces, store.settings = dict(stored["spaces"]), json.loads(stored["settings"])
-            except (KeyError, TypeError, ValueError) as error:
-                raise VectorsError(f"{store._place}: {store.name!r} is not an index that vocable made") from error
+            store._take(lambda: mapping["_meta"]["vocable"], f"the index {store.name!r}")
             return store
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._place!r}, {len(self):,} documents)"
 
     def configure(self, settings: dict[str, Any]) -> None:
         """As `Store.configure`."""
@@ -160,14 +149,13 @@ class LuceneStore(Store):
 
     def vectors(self, ids: Sequence[str], space: Space = "learned") -> csr_array | np.ndarray:
         """As `Store.vectors`, with all their bits."""
-        if space not in self._spaces:
-            raise ArgumentError(f"space must be one of {', '.join(self._spaces)}, not {space!r}")
+        columns = self._columns(space)
         found = self._found(ids, ["id", f"stored.{space}"])
-        missing(self._place, ids, found)
+        self._missing(ids, found)
         contents = [base64.b64decode(found[identifier]["stored"][space]) for identifier in ids]
         halves = [(content[: len(content) // 2], content[len(content) // 2 :]) for content in contents]
         rows = [(np.frombuffer(columns, "<i4"), np.frombuffer(weights, "<f4")) for columns, weights in halves]
-        return matrix_of(rows, space, self._spaces[space])
+        return matrix_of(rows, space, columns)
 
     def search(
         self, queries: csr_array | np.ndarray, k: int = 10, *, space: Space = "learned", filter: Filter | None = None
@@ -208,9 +196,6 @@ class LuceneStore(Store):
         """The bytes of the index on disk, without its copies on other nodes."""
         return int(self._send("GET", "/_stats/store")["_all"]["primaries"]["store"]["size_in_bytes"])
 
-    def _errors(self) -> AbstractContextManager[None]:
-        return errors_of(self._place, *self._kinds)
-
     def _send(self, method: str, path: str, body: Any = None) -> Any:
         with self._errors():
             return self._request(method, self._path + path, body)
@@ -243,7 +228,7 @@ class LuceneStore(Store):
             return index["mappings"]
 
     def _meta(self, settings: dict[str, Any]) -> dict[str, Any]:
-        return {"vocable": {"spaces": self._spaces, "settings": json.dumps(settings)}}
+        return {"vocable": {"spaces": self._spaces, "settings": settings}}
 
     def _connect(self, server: Server) -> tuple[type[Exception], ...]:
         """Make the driver, and return the kinds of its errors."""

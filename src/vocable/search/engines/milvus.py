@@ -16,7 +16,6 @@ import json
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,21 +25,20 @@ from scipy.sparse import csr_array
 from vocable.data import Document
 from vocable.errors import ArgumentError, VectorsError, require_extra
 from vocable.search.filters import Comparison, Filter
-from vocable.search.index import About, Space, Store
+from vocable.search.index import About, Space
 from vocable.search.ranking import Ranking, ranking_of
 from vocable.search.stores import (
+    UNBOUNDED,
+    CommonStore,
     asked,
     beyond_64_bits,
     bound_of,
     checked,
     checked_queries,
-    closed_on_error,
-    errors_of,
     facts_of,
     key_of,
     masked,
     matrix_of,
-    missing,
     parts_of,
     rows_of,
     server_of,
@@ -53,17 +51,15 @@ LONGEST = 65_535  # bytes of a text or of fields
 MOST_FACTS = 4_096  # values in the fields of a document
 
 
-class Milvus(Store):
+class Milvus(CommonStore):
     """A collection of Milvus."""
 
     about = About("milvus", exact=True, durable=True, filters=True, spaces=("learned", "bm25", "dense"))
 
-    _spaces: dict[Space, int]
-
     def __init__(self, address: str, *, new: bool = False) -> None:
         pymilvus = require_extra("pymilvus", "milvus")
         logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # which prints tracebacks of what is raised, too
-        self._place, self._kind, self._types = masked(address), pymilvus.MilvusException, pymilvus.DataType
+        self._place, self._kinds, self._types = masked(address), (pymilvus.MilvusException,), pymilvus.DataType
         if "://" in address:
             server = server_of(address, {"http": 19530, "https": 443})
             self.name, token = server.name, os.environ.get("MILVUS_TOKEN", "")
@@ -85,7 +81,8 @@ class Milvus(Store):
     @classmethod
     def create(cls, address: str, spaces: Mapping[Space, int], settings: dict[str, Any]) -> Self:
         """As `Store.create`."""
-        with closed_on_error(cls(address, new=True)) as store:
+        store = cls(address, new=True)
+        with store._closed_on_error():
             types, client, store._spaces = store._types, store._client, dict(spaces)
             with store._errors():
                 if client.has_collection(store.name):
@@ -122,23 +119,15 @@ class Milvus(Store):
     @classmethod
     def open(cls, address: str) -> Self:
         """As `Store.open`."""
-        with closed_on_error(cls(address)) as store:
+        store = cls(address)
+        with store._closed_on_error():
             with store._errors():
                 if not store._client.has_collection(store.name):
                     raise VectorsError(f"{store._place}: there is no collection {store.name!r} here")
                 properties = store._client.describe_collection(store.name)["properties"]
-                try:
-                    stored = json.loads(properties["vocable"])
-                    store._spaces, store.settings = dict(stored["spaces"]), dict(stored["settings"])
-                except (KeyError, TypeError, ValueError) as error:
-                    raise VectorsError(
-                        f"{store._place}: {store.name!r} is not a collection that vocable made"
-                    ) from error
+                store._take(lambda: json.loads(properties["vocable"]), f"the collection {store.name!r}")
                 store._client.load_collection(store.name)
             return store
-
-    def __repr__(self) -> str:
-        return f"Milvus({self._place!r}, {len(self):,} documents)"
 
     def configure(self, settings: dict[str, Any]) -> None:
         """As `Store.configure`."""
@@ -155,7 +144,7 @@ class Milvus(Store):
             | {"key": key_of(document.id), "fields": dict(document.fields)}
             | facts_of(document.fields)._asdict()
             | {
-                space: self._vector(row, space, self._spaces[space])
+                space: self._vector(row, space, self._spaces[space] or UNBOUNDED)
                 for space, row in zip(self._spaces, vector, strict=True)
             }
             for document, vector in zip(documents, rows, strict=True)
@@ -192,17 +181,14 @@ class Milvus(Store):
 
     def vectors(self, ids: Sequence[str], space: Space = "learned") -> csr_array | np.ndarray:
         """As `Store.vectors`."""
-        if space not in self._spaces:
-            raise ArgumentError(f"space must be one of {', '.join(self._spaces)}, not {space!r}")
+        columns = self._columns(space)
         found = self._found(ids, ["id", space])
-        missing(self._place, ids, found)
+        self._missing(ids, found)
         rows = [found[identifier][space] for identifier in ids]
-        columns = self._spaces[space]
         if space != "dense":
-            entries = [
-                [(int(column), weight) for column, weight in row.items() if int(column) < columns] for row in rows
-            ]
-            rows = [([column for column, _ in row], [weight for _, weight in row]) for row in entries]
+            spare = columns or UNBOUNDED
+            pairs = [[(int(column), weight) for column, weight in row.items() if int(column) < spare] for row in rows]
+            rows = [([column for column, _ in row], [weight for _, weight in row]) for row in pairs]
         return matrix_of(rows, space, columns)
 
     def search(
@@ -211,7 +197,7 @@ class Milvus(Store):
         """As `Store.search`."""
         queries = checked_queries(self.about, self._spaces, queries, k, space, MOST)
         condition = "" if filter is None else _condition(filter)
-        vectors = [self._vector(row, space, self._spaces[space] + 1) for row in rows_of(queries)]
+        vectors = [self._vector(row, space, (self._spaces[space] or UNBOUNDED) + 1) for row in rows_of(queries)]
         hits: list[list[tuple[str, float]]] = []
         with self._errors():
             for some in parts_of(vectors, PAGE):
@@ -250,9 +236,6 @@ class Milvus(Store):
         """The bytes of the files of Milvus Lite; None of a server, which does not tell."""
         files = () if "://" in self._place else Path(self._place).rglob("*")
         return sum(file.stat().st_size for file in files if file.is_file()) or None
-
-    def _errors(self) -> AbstractContextManager[None]:
-        return errors_of(self._place, self._kind)
 
     def _properties(self, settings: dict[str, Any]) -> dict[str, str]:
         return {"vocable": json.dumps({"spaces": self._spaces, "settings": settings})}

@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, Self
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -26,20 +25,18 @@ from scipy.sparse import csr_array
 from vocable.data import Document
 from vocable.errors import ArgumentError, VectorsError, require_extra
 from vocable.search.filters import Comparison, Filter
-from vocable.search.index import About, Space, Store
+from vocable.search.index import About, Space
 from vocable.search.ranking import Ranking, ranking_of
 from vocable.search.stores import (
     EXACT,
+    CommonStore,
     asked,
     bound_of,
     checked,
     checked_queries,
-    closed_on_error,
-    errors_of,
     facts_of,
     masked,
     matrix_of,
-    missing,
     rows_of,
     translated,
 )
@@ -47,10 +44,10 @@ from vocable.search.stores import (
 COLUMNS = ("id", "title", "text", "fields", "ranges")
 PAGE = 10_000  # ids that are read at once
 LONGEST_NAME = 63  # bytes; PostgreSQL cuts longer names without a word
-MOST_COLUMNS = {"learned": 1_000_000_000, "bm25": 1_000_000_000, "dense": 16_000}  # of sparsevec and vector
+MOST_COLUMNS, MOST_DIMENSIONS = 1_000_000_000, 16_000  # of sparsevec and of vector
 
 
-class PostgreSQL(Store):
+class PostgreSQL(CommonStore):
     """A table of documents."""
 
     about = About(
@@ -63,8 +60,6 @@ class PostgreSQL(Store):
         spaces=("learned", "bm25", "dense"),
     )
 
-    _spaces: dict[Space, int]
-
     def __init__(self, address: str) -> None:
         psycopg = require_extra("psycopg", "postgresql")
         self._sql = psycopg.sql
@@ -73,7 +68,7 @@ class PostgreSQL(Store):
         self.name = dict(given).get("table", "vocable")
         if not 0 < len(self.name.encode()) <= LONGEST_NAME or "\0" in self.name:
             raise ArgumentError(f"{masked(address)}: the name of a table has 1 to {LONGEST_NAME} bytes")
-        self._place, self._error = masked(address), psycopg.Error
+        self._place, self._kinds = masked(address), (psycopg.Error,)
         self._table = psycopg.sql.Identifier(self.name)
         query = urlencode([pair for pair in given if pair[0] != "table"])
         with self._errors():
@@ -82,12 +77,13 @@ class PostgreSQL(Store):
     @classmethod
     def create(cls, address: str, spaces: Mapping[Space, int], settings: dict[str, Any]) -> Self:
         """As `Store.create`; the extension pgvector is made where it is not, which needs the right to do so."""
-        with closed_on_error(cls(address)) as store:
+        store = cls(address)
+        with store._closed_on_error():
             for space, columns in spaces.items():
-                if columns > MOST_COLUMNS[space]:
-                    raise ArgumentError(f"{space}: {columns:,} columns, PostgreSQL stores {MOST_COLUMNS[space]:,}")
+                if columns > (MOST_DIMENSIONS if space == "dense" else MOST_COLUMNS):
+                    raise ArgumentError(f"{space}: {columns:,} columns, more than PostgreSQL stores")
             kinds = [
-                f"vector({columns})" if space == "dense" else f"sparsevec({columns})"
+                f"vector({columns})" if space == "dense" else f"sparsevec({columns or MOST_COLUMNS})"
                 for space, columns in spaces.items()
             ]
             identifier, plain = store._sql.Identifier, store._sql.SQL
@@ -112,20 +108,14 @@ class PostgreSQL(Store):
     @classmethod
     def open(cls, address: str) -> Self:
         """As `Store.open`."""
-        with closed_on_error(cls(address)) as store:
+        store = cls(address)
+        with store._closed_on_error():
             with store._errors():
                 if not store._exists():
                     raise VectorsError(f"{store._place}: there is no table {store.name!r} here")
                 [(comment,)] = store._execute("SELECT obj_description({name}::regclass)", name=store._literal())
-                try:
-                    stored = json.loads(comment)["vocable"]
-                    store._spaces, store.settings = dict(stored["spaces"]), dict(stored["settings"])
-                except (KeyError, TypeError, ValueError) as error:
-                    raise VectorsError(f"{store._place}: {store.name!r} is not a table that vocable made") from error
+            store._take(lambda: json.loads(comment)["vocable"], f"the table {store.name!r}")
             return store
-
-    def __repr__(self) -> str:
-        return f"PostgreSQL({self._place!r}, {len(self):,} documents)"
 
     def configure(self, settings: dict[str, Any]) -> None:
         """As `Store.configure`: they are the table's comment."""
@@ -180,15 +170,15 @@ class PostgreSQL(Store):
 
     def vectors(self, ids: Sequence[str], space: Space = "learned") -> csr_array | np.ndarray:
         """As `Store.vectors`."""
-        column = self._column(space)
+        columns, column = self._columns(space), self._sql.Identifier(space)
         with self._errors():
             rows = self._execute(
                 "SELECT id, {column}::text FROM {table} WHERE id = ANY(%s)", [_possible(ids)], column=column
             )
         found = {row[0]: row[1] for row in rows}
-        missing(self._place, ids, found)
+        self._missing(ids, found)
         read = [_read(found[identifier]) for identifier in ids]
-        return matrix_of(read, space, self._spaces[space])
+        return matrix_of(read, space, columns)
 
     def search(
         self, queries: csr_array | np.ndarray, k: int = 10, *, space: Space = "learned", filter: Filter | None = None
@@ -205,7 +195,7 @@ class PostgreSQL(Store):
                     f"(SELECT id, {{column}} <#> %s{self._cast(space)} AS product FROM {{table}} "
                     f"WHERE {condition} OFFSET 0) AS scored WHERE product < 0 ORDER BY product, id LIMIT %s",
                     [query, *values, k],
-                    column=self._column(space),
+                    column=self._sql.Identifier(space),
                 )
                 hits.append([(row[0], -row[1]) for row in rows])
         return ranking_of(hits, k)
@@ -234,9 +224,6 @@ class PostgreSQL(Store):
         with self._errors():
             return int(self._execute("SELECT pg_total_relation_size({name}::regclass)", name=self._literal())[0][0])
 
-    def _errors(self) -> AbstractContextManager[None]:
-        return errors_of(self._place, self._error)
-
     def _execute(self, statement: str, values: Sequence[Any] = (), **parts: Any) -> list[Any]:
         """The rows that a statement gives: {parts} are composed by the driver, values travel beside it."""
         query = self._sql.SQL(statement).format(table=self._table, **parts)
@@ -254,11 +241,6 @@ class PostgreSQL(Store):
     def _cast(self, column: str) -> str:
         """What a value of a column is said to be."""
         return "" if column not in self._spaces else "::vector" if column == "dense" else "::sparsevec"
-
-    def _column(self, space: Space) -> Any:
-        if space not in self._spaces:
-            raise ArgumentError(f"space must be one of {', '.join(self._spaces)}, not {space!r}")
-        return self._sql.Identifier(space)
 
 
 def _refused(document: Document) -> str | None:
@@ -287,7 +269,7 @@ def _written(matrix: csr_array | np.ndarray) -> Iterator[str]:
         return
     for columns, weights in rows_of(matrix):
         pairs = zip((columns + 1).tolist(), weights.tolist(), strict=True)
-        yield f"{{{','.join(f'{column}:{weight}' for column, weight in pairs)}}}/{matrix.shape[1]}"
+        yield f"{{{','.join(f'{column}:{weight}' for column, weight in pairs)}}}/{min(matrix.shape[1], MOST_COLUMNS)}"
 
 
 def _read(text: str) -> Any:

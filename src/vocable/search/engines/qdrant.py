@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, Self
 
 import numpy as np
@@ -20,21 +19,19 @@ from scipy.sparse import csr_array
 from vocable.data import Document
 from vocable.errors import ArgumentError, VectorsError, require_extra
 from vocable.search.filters import Comparison, Filter
-from vocable.search.index import About, Space, Store
+from vocable.search.index import About, Space
 from vocable.search.ranking import Ranking, ranking_of
 from vocable.search.stores import (
+    CommonStore,
     asked,
     beyond_64_bits,
     bound_of,
     checked,
     checked_queries,
-    closed_on_error,
-    errors_of,
     facts_of,
     key_of,
     masked,
     matrix_of,
-    missing,
     parts_of,
     rows_of,
     server_of,
@@ -46,12 +43,10 @@ ORDER = {"<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
 TIMEOUT = 60  # seconds
 
 
-class Qdrant(Store):
+class Qdrant(CommonStore):
     """A collection of a Qdrant server."""
 
     about = About("qdrant", exact=True, durable=True, filters=True, spaces=("learned", "bm25", "dense"))
-
-    _spaces: dict[Space, int]
 
     def __init__(self, address: str) -> None:
         client = require_extra("qdrant_client", "qdrant")
@@ -59,13 +54,14 @@ class Qdrant(Store):
         server = server_of(address, {"http": 6333, "https": 6333})
         key = server.password or os.environ.get("QDRANT_API_KEY")
         self._place, self.name = masked(address), server.name
-        self._kind = require_extra("qdrant_client.http.exceptions", "qdrant").ApiException
+        self._kinds = (require_extra("qdrant_client.http.exceptions", "qdrant").ApiException,)
         self._client = client.QdrantClient(url=server.url, api_key=key, timeout=TIMEOUT, check_compatibility=False)
 
     @classmethod
     def create(cls, address: str, spaces: Mapping[Space, int], settings: dict[str, Any]) -> Self:
         """As `Store.create`."""
-        with closed_on_error(cls(address)) as store:
+        store = cls(address)
+        with store._closed_on_error():
             models, store._spaces = store._models, dict(spaces)
             with store._errors():
                 if store._client.collection_exists(store.name):
@@ -87,20 +83,14 @@ class Qdrant(Store):
     @classmethod
     def open(cls, address: str) -> Self:
         """As `Store.open`."""
-        with closed_on_error(cls(address)) as store:
+        store = cls(address)
+        with store._closed_on_error():
             with store._errors():
                 if not store._client.collection_exists(store.name):
                     raise VectorsError(f"{store._place}: there is no collection {store.name!r} here")
                 metadata = store._client.get_collection(store.name).config.metadata
-            try:
-                stored = (metadata or {})["vocable"]
-                store._spaces, store.settings = dict(stored["spaces"]), dict(stored["settings"])
-            except (KeyError, TypeError, ValueError) as error:
-                raise VectorsError(f"{store._place}: {store.name!r} is not a collection that vocable made") from error
+            store._take(lambda: metadata["vocable"], f"the collection {store.name!r}")
             return store
-
-    def __repr__(self) -> str:
-        return f"Qdrant({self._place!r}, {len(self):,} documents)"
 
     def configure(self, settings: dict[str, Any]) -> None:
         """As `Store.configure`."""
@@ -148,13 +138,12 @@ class Qdrant(Store):
 
     def vectors(self, ids: Sequence[str], space: Space = "learned") -> csr_array | np.ndarray:
         """As `Store.vectors`."""
-        if space not in self._spaces:
-            raise ArgumentError(f"space must be one of {', '.join(self._spaces)}, not {space!r}")
+        columns = self._columns(space)
         found = self._found(ids, payload=["id"], vectors=[space])
-        missing(self._place, ids, found)
+        self._missing(ids, found)
         stored = [found[identifier].vector[space] for identifier in ids]
         rows = stored if space == "dense" else [(one.indices, one.values) for one in stored]
-        return matrix_of(rows, space, self._spaces[space])
+        return matrix_of(rows, space, columns)
 
     def search(
         self, queries: csr_array | np.ndarray, k: int = 10, *, space: Space = "learned", filter: Filter | None = None
@@ -198,9 +187,6 @@ class Qdrant(Store):
     def nbytes(self) -> None:
         """None: the server does not tell."""
         return None
-
-    def _errors(self) -> AbstractContextManager[None]:
-        return errors_of(self._place, self._kind)
 
     def _metadata(self, settings: dict[str, Any]) -> dict[str, Any]:
         return {"vocable": {"spaces": self._spaces, "settings": settings}}
