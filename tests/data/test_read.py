@@ -5,7 +5,6 @@ import io
 import itertools
 import json
 import sys
-import tracemalloc
 from collections import namedtuple
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,7 +26,6 @@ from vocable.data import (
     Qrel,
     Query,
     ScoredDoc,
-    docstore,
     read_corpus,
     read_examples,
     read_judgments,
@@ -578,27 +576,3 @@ class TestIrDatasets:
         monkeypatch.setitem(sys.modules, "ir_datasets", None)
         with pytest.raises(MissingExtraError, match=r"pip install 'vocable\[ir-datasets\]'"):
             read_corpus("ir_datasets:tiny/test")
-
-
-class TestSeenIds:
-    @given(st.lists(st.integers(0, 60).map(str), max_size=300))
-    def test_against_a_set(self, ids: list[str]) -> None:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(docstore, "RECENT", 4)  # so that a few ids go through every stage
-            ours, reference = docstore.IdSet(), set[str]()
-            for one in ids:
-                assert ours.add(one) == (one not in reference)
-                reference.add(one)
-
-    def test_bytes_an_id(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(docstore, "RECENT", 1 << 10)
-        ids, count = docstore.IdSet(), 50_000
-        tracemalloc.start()
-        try:
-            for number in range(count):
-                ids.add(str(number))
-            peak = tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-        assert peak < 13 * count  # a set of these strings takes about 90 bytes each
-        assert not any(ids.add(str(number)) for number in range(0, count, 997))
