@@ -39,6 +39,7 @@ LAZY = (  # modules that libraries import when they are first needed
     "datasets.io.generator",
     "matplotlib.backends.backend_agg",
     "matplotlib.backends.backend_svg",
+    "matplotlib.figure",
     "numba.core.typed_passes",
     "numba.np.arrayobj",
     "pytrec_eval",
@@ -67,6 +68,8 @@ def preload() -> None:
     for name in (*names, *LAZY):
         if "__main__" not in name and "triton" not in name:
             import_module(name)
+    # Compiles a thousand patterns when the first model is opened.
+    import_module("transformers.conversion_mapping").get_checkpoint_conversion_mapping("bert")
     names = [Path("/proc/self/task", thread, "comm").read_text().strip() for thread in os.listdir("/proc/self/task")]
     if others := set(names[1:]) - {"jemalloc_bg_thd"}:  # which stops for a fork, and starts in it
         raise RuntimeError(f"threads run after the imports, which a fork would lack: {others}")
