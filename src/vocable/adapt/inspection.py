@@ -262,8 +262,8 @@ def _lines(found: Inspection) -> Iterator[tuple[str, str]]:
     head, vocabulary, start = found.head, found.vocabulary, found.start
     ties = "terms of its own" if head.own_terms else "tied to the input embeddings" if head.tied else "not tied"
     for i, step in enumerate(found.provenance):
-        figures = [f"{key} {value}" for key, value in step.items() if isinstance(value, str | int | float)]
-        yield ("" if i else "provenance"), ", ".join(figures).removeprefix("verb ")
+        figures = [f"{k} {value}" for k, value in step.items() if k != "verb" and isinstance(value, str | int | float)]
+        yield ("" if i else "provenance"), ", ".join([step["verb"], *figures])
     yield "parameters", f"{found.parameters:,}"
     yield "head", f"{head.terms:,} x {head.dimensions}, {ties}, {'with' if head.biased else 'without'} bias"
     yield "row norms", f"mean {head.norm_mean:.3f}, max {head.norm_max:.3f}, std {head.norm_std:.3f}"

@@ -182,6 +182,9 @@ def _parameters(declared: type[Command], taken: dict[str, Argument]) -> dict[str
     return {name: _parameter(name, taken.get(name, NOTHING), declared, own.get(name)) for name in names}
 
 
+METAVARS = {int: "N", float: "X", str: "TEXT", list: "TEXT", Path: "PATH"}
+
+
 def _parameter(name: str, argument: Argument, declared: type[Command], hint: Any) -> inspect.Parameter:
     """An attribute with this hint, or where there is none an argument of the verb, as typer reads it."""
     kind, info = get_args(hint) if hint is not None else (argument.type, typer.Option())
@@ -192,15 +195,17 @@ def _parameter(name: str, argument: Argument, declared: type[Command], hint: Any
     default = getattr(declared, name, argument.default)
     info = copy(info)
     info.help = info.help or argument.help
-    whole = int in (kind, *get_args(kind))
-    if limits := argument.limits or RANGES.get(name, POSITIVE if whole else None):
+    kinds = [get_origin(one) or one for one in (*get_args(kind), kind)]
+    if limits := argument.limits or RANGES.get(name, POSITIVE if int in kinds else None):
         info.help += f" [{limits.short}]"
     if isinstance(info, ArgumentInfo):
         info.metavar = info.metavar or name.upper()
-    elif list in [get_origin(one) for one in (kind, *get_args(kind))] and info.callback is None:
-        info.help = f"{info.help.removesuffix('.')}; may be repeated."
-    elif kind is bool and not default and info.default is ...:
-        info.param_decls = (option(name),)  # on or absent: no --no-NAME
+    else:
+        info.metavar = info.metavar or next((METAVARS[one] for one in kinds if one in METAVARS), None)
+        if list in kinds and info.callback is None:
+            info.help = f"{info.help.removesuffix('.')}; may be repeated."
+        elif kind is bool and not default and info.default is ...:
+            info.param_decls = (option(name),)  # on or absent: no --no-NAME
     default = list(map(str, default)) if isinstance(default, tuple) else default
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info])
 

@@ -126,6 +126,7 @@ class Demo(Command):
     Example: vocable demo
     """
 
+    resumable: ClassVar[bool] = True
     writes: ClassVar[tuple[str, ...]] = ()
     has_json: ClassVar[bool] = False
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder that keeps index and model.")]
