@@ -53,6 +53,7 @@ def test_override_replaces_one_key(recipe_file, override, value):
     ("override", "message"),
     [
         ("training.learning_rat=1", "{file}: training.learning_rat: unknown key; did you mean learning_rate?"),
+        ("steps=1", "{file}: steps: unknown key; did you mean pretrain.steps or training.steps?"),
         ("training.steps=0", "{file}: training.steps: Input should be greater than 0, not 0"),
         ("training.batch_size=1", "{file}: training.batch_size: Input should be greater than or equal to 2, not 1"),
         ("calibrate.texts=a.txt", "{file}: calibrate: give either activation_rate or shift"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -27,10 +27,19 @@ class Settings(BaseModel):
             known = {name for field in cls.model_fields.items() for name in _names(*field)}
             for key in given:
                 if key not in known:
-                    nearest = get_close_matches(str(key), known, 1)
-                    hint = f"; did you mean {nearest[0]}?" if nearest else ""
+                    meant = get_close_matches(str(key), known, 1) or cls._below(key)
+                    hint = f"; did you mean {' or '.join(meant)}?" if meant else ""
                     raise PydanticCustomError("unknown_key", "unknown key{hint}", {"key": key, "hint": hint})
         return given
+
+    @classmethod
+    def _below(cls, key: Any) -> list[str]:
+        """Where in the parts below a key is known."""
+        fields = cls.model_fields.items()
+        parts = ((name, part) for name, one in fields for part in (one.annotation, *get_args(one.annotation)))
+        return [
+            f"{name}.{key}" for name, part in parts if isinstance(part, type(Settings)) and key in part.model_fields
+        ]
 
 
 def _names(name: str, field: Any) -> list[str]:
