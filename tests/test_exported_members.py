@@ -16,6 +16,7 @@ NAMES = [
     "ExactIndex",
     "align",
     "calibrate",
+    "check_engine",
     "compare",
     "demo",
     "encode",

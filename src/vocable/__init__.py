@@ -48,6 +48,7 @@ if TYPE_CHECKING:  # each public name, once: type checkers read these lines, and
     from vocable.evaluation.compare import compare as compare
     from vocable.evaluation.testsets import make_testset as make_testset
     from vocable.search.answers import search as search
+    from vocable.search.check import check_engine as check_engine
     from vocable.search.collection import index as index
     from vocable.search.collection import open_index as open_index
     from vocable.search.engines.bm25 import BM25Index as BM25Index

@@ -1,4 +1,4 @@
-"""Commands that search and measure: index, search, explain, encode, prune, evaluate, compare."""
+"""Commands that search and measure: index, search, explain, encode, prune, evaluate, compare, check-engine."""
 
 from __future__ import annotations
 
@@ -227,6 +227,24 @@ class Compare(Command):
     markdown: Markdown = False
 
 
+class CheckEngine(Command):
+    """Compare an engine with exact search.
+
+    A sample is written to a place where there is nothing yet, searched, and
+    removed: score error, rank agreement, recall, lost terms and filters,
+    beside the precision that the engine declares.
+
+    Example: vocable check-engine postgresql://localhost/mine?table=check
+    """
+
+    place: Annotated[str, typer.Argument(help="As qdrant+http://localhost:6333/check or milvus:check.db.")]
+    model: Annotated[str, typer.Option(help="What encodes the sample.")] = "vocable-mini"
+    corpus: Annotated[str, typer.Option(metavar="SOURCE")]
+    topics: Annotated[str, typer.Option(metavar="SOURCE")]
+    k: Annotated[int, typer.Option("-k", "--k", min=1)]
+    markdown: Markdown = False
+
+
 class Prune(Command):
     """Keep only the heaviest terms of stored vectors.
 
@@ -266,4 +284,4 @@ class Prune(Command):
         return given
 
 
-COMMANDS: list[type[Command]] = [Index, Search, Explain, Encode, Prune, Evaluate, Compare]
+COMMANDS: list[type[Command]] = [Index, Search, Explain, Encode, Prune, Evaluate, Compare, CheckEngine]

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -223,9 +224,12 @@ class Milvus(CommonStore):
         self._client.close()
 
     def drop(self) -> None:
-        """Remove the collection."""
+        """Remove the collection; of Milvus Lite its folder, too."""
         with self._errors():
             self._client.drop_collection(self.name)
+            if "://" not in self._place:
+                self._client.close()
+                shutil.rmtree(self._place)
 
     def __len__(self) -> int:
         with self._errors():
