@@ -555,10 +555,20 @@ def _begun(folder: Path, settings: Mapping[str, Any], name: str, upgrade: Upgrad
     return True
 
 
+def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """The keys of what differs, those inside others as a.b."""
+    for key in before.keys() | now.keys():
+        one, other = before.get(key), now.get(key)
+        if isinstance(one, dict) and isinstance(other, dict):
+            yield from (f"{key}.{inner}" for inner in _differing(one, other))
+        elif one != other:
+            yield key
+
+
 def _compare(place: Path, before: dict[str, Any], settings: Mapping[str, Any]) -> None:
     """Raise `ArgumentError` if what is at a place was made with other settings."""
     settings = json.loads(json.dumps(dict(settings)))  # as they are when they are read back: lists for tuples
-    others = {key for key in settings.keys() | before.keys() if before.get(key) != settings.get(key)}
+    others = set(_differing(before, settings))
     if len(before.get(INPUTS, "12345678")) == 8:  # of a version that knew no inputs, or not what is in them
         others -= {INPUTS}
     if others == {INPUTS}:

@@ -13,7 +13,7 @@ from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, 
 from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerFast
 
 from vocable.encoder.fuse import splade_modules
-from vocable.encoder.load import load, locate
+from vocable.encoder.load import check_length, load, locate
 from vocable.encoder.poolings import POOLINGS
 from vocable.errors import ArgumentError, ModelError
 
@@ -175,3 +175,10 @@ def test_a_package_that_is_not_installed_is_named() -> None:
 
 def test_a_package_s_folder_is_found_without_a_copy() -> None:
     assert Path(locate("package:vocable/encoder")).joinpath("head.py").is_file()
+
+
+def test_a_length_beyond_the_positions_is_known_before_a_model_is_opened(backbones: dict[str, Path]) -> None:
+    check_length(backbones["bert"], 64)
+    check_length(load(backbones["bert"]), 65)  # which is open, and says so itself
+    with pytest.raises(ArgumentError, match="max_length must be at most 64, the positions of .*, not 65"):
+        check_length(backbones["bert"], 65)

@@ -321,3 +321,9 @@ def test_a_damaged_record_is_named_with_its_first_wrong_field(tmp_path: Path) ->
     path.write_text("{")
     with pytest.raises(VectorsError, match=r"a\.json: damaged: Invalid JSON"):
         read_record(path, Model)
+
+
+def test_settings_inside_others_are_named(tmp_path: Path) -> None:
+    enter(tmp_path / "out", {"training": {"steps": 1, "seed": 2}, "model": "m"})
+    with pytest.raises(ArgumentError, match=r"other settings \(training\.steps\)"):
+        enter(tmp_path / "out", {"training": {"steps": 3, "seed": 2}, "model": "m"})

@@ -77,9 +77,11 @@ def test_how_well_it_went_is_said(
 ) -> None:
     for rate, level in ((1e-6, "INFO"), (1.0, "WARNING")):
         caplog.clear()
-        settings = {"learning_rate": rate, "guard": "off"}
+        settings = {"learning_rate": rate, "guard": "off", "document_length": 65 if level == "WARNING" else 64}
         train(recipe(backbones["albert"], examples, training=settings), tmp_path / level)
-        [said] = [record for record in caplog.records if record.name == "vocable.training.train"]
+        *cut, said = [record for record in caplog.records if record.name == "vocable.training.train"]
+        beyond = "training.document_length: the model has 64 positions, where texts are cut, not 65"
+        assert [record.getMessage() for record in cut] == [beyond] * (level == "WARNING")
         assert said.levelname == level
         assert re.match(r"\d+% of a probe of training queries find their own document first, \d+% before", said.message)
         assert said.message.endswith("lower learning_rate from 1 to 0.1") == (level == "WARNING")

@@ -12,7 +12,7 @@ from sentence_transformers import SparseEncoder
 
 from vocable.analysis.report import pruning_against_flops
 from vocable.encoder.encode import DType
-from vocable.encoder.load import load
+from vocable.encoder.load import check_length, load
 from vocable.encoder.stream import model_name
 from vocable.errors import ArgumentError, UnwrittenError
 from vocable.evaluation.compare import Comparison, compare
@@ -86,6 +86,9 @@ def evaluate(
     for file in (per_query, output):
         if file is not None:
             check_file(file)
+    for name, system in named.items():
+        if name not in runs and not (isinstance(system, str | os.PathLike) and holds_vectors(system)):
+            check_length(system, max_length)  # of the last model, too, before the first one encodes
     searched = bm25 or rm3 or hybrid or len(runs) < len(named)
     collection = dataset.judged() if isinstance(dataset, Dataset) else load_dataset(dataset, documents=searched)
     options: dict[str, Any] = {"dtype": dtype, "max_length": max_length, "device": device}

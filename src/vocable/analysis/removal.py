@@ -35,6 +35,7 @@ from vocable.analysis.report import PAGE, RESULTS, Section, drawing, removal_fig
 from vocable.analysis.wackiness import Choices, find, read_wackiest, write_scores
 from vocable.data import Document, read_corpus, read_queries
 from vocable.encoder.encode import DType
+from vocable.encoder.load import check_length
 from vocable.encoder.roles import Role
 from vocable.encoder.stream import checksum, model_name
 from vocable.encoder.terms import expansion_entries, flags, input_terms, remove_expansions, terms
@@ -312,6 +313,7 @@ def removal(
     require_extra("matplotlib", "figures")
     if bool(vectors) != bool(query_vectors) or (vectors and len(sources) > 1):
         raise ArgumentError("vectors and query_vectors go together, and are of one dataset")
+    check_length(model, max_length)
     for source in sources:
         load_dataset(source, documents=False)  # the last one's mistake is not to be found after hours on the others
     encoder, name = load_model(model, device), model_name(model)

@@ -48,6 +48,7 @@ from vocable.analysis.report import (
 from vocable.analysis.wackiness import WACKIEST, Choices, Finding, find, known, write_scores
 from vocable.data import Document, read_corpus, read_queries, read_texts
 from vocable.encoder.encode import DType, TextEncoder
+from vocable.encoder.load import check_length
 from vocable.encoder.roles import Formula, Role
 from vocable.encoder.stream import checksum, encode_stream, model_name
 from vocable.encoder.terms import Words as Splitter
@@ -163,6 +164,8 @@ def wackiness(
     expanders = [expander_class(name, role) for name in called]
     if (vectors or query_vectors) and (len(called) > 1 or expanders[0] is not None):
         raise ArgumentError("vectors and query_vectors are of one model: name no other one")
+    for one, expander in zip(chosen, expanders, strict=True):
+        check_length(one if expander is None else None, max_length)
     opened = [None if known else load_model(one, device) for one, known in zip(chosen, expanders, strict=True)]
     stored: dict[Role, Sources | None] = {"document": vectors, "query": query_vectors}
     settings: dict[str, Any] = {"models": called, "weights": ["" if one is None else checksum(one) for one in opened]}

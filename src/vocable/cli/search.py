@@ -53,6 +53,7 @@ class Encode(Command):
         given["shard"] = stream.parse_shard(self.shard)
         read = "read_corpus" if self.role == "document" else "read_queries"
         imported(f"vocable.data:{read}")(self.texts)  # what is not there is known before the model is read
+        imported("vocable.encoder.load:check_length")(self.model, self.max_length)
         model = imported("vocable.encoder.load:load")(given.pop("model"), device=given.pop("device"))
         return {"model": model, "name": stream.model_name(self.model), **given}
 

@@ -212,11 +212,17 @@ def length_read(model: SparseEncoder, role: Role, override: int | None = None) -
         return longest if longest < LARGE_INTEGER else None  # the tokenizer's way to say that it has no length
     if not isinstance(first, Transformer):
         return None
-    longest = min(first.tokenizer.model_max_length, first.config.max_position_embeddings)
+    longest = positions(first)
     if override is not None and override > longest:
         raise ArgumentError(f"max_length must be at most {longest}, the positions of this model, not {override}")
     own: int | None = override or (first.query_length if role == "query" else first.document_length)
     return own or first.max_seq_length
+
+
+def positions(transformer: Transformer) -> int:
+    """How many tokens of a text a model can read."""
+    most: int = min(transformer.tokenizer.model_max_length, transformer.config.max_position_embeddings)
+    return most
 
 
 def _to_csr(pooled: Tensor) -> csr_array:

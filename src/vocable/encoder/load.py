@@ -10,7 +10,7 @@ import logging
 import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -207,6 +207,20 @@ def check_device(device: str | None) -> None:
         known += [best.type, *(f"{best.type}:{number}" for number in range(accelerator.device_count()))]
     if device is not None and device not in known:
         raise ArgumentError(f"device must be one that PyTorch has here ({', '.join(known)}), not {device!r}")
+
+
+def check_length(model: object, max_length: int | None) -> None:
+    """Raise `ArgumentError` if a model of this name has not so many positions, which its folder says: it is not opened.
+
+    Of a Hub id, or a folder that does not say it, it is known when the model is encoded with.
+    """
+    if max_length is None or not isinstance(model, str | Path):
+        return
+    for file in Path(locate(model)).rglob("config.json"):
+        with suppress(OSError, ValueError, AttributeError):  # what is damaged is said when it is opened
+            longest = json.loads(file.read_bytes()).get("max_position_embeddings", max_length)
+            if isinstance(longest, int) and longest < max_length:
+                raise ArgumentError(f"max_length must be at most {longest}, the positions of {model}, not {max_length}")
 
 
 def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:

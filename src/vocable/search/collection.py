@@ -28,7 +28,7 @@ from sentence_transformers import SparseEncoder
 
 from vocable.data import BadLines, Document, read_corpus
 from vocable.encoder.encode import DType, TextEncoder
-from vocable.encoder.load import load
+from vocable.encoder.load import check_length, load
 from vocable.encoder.stream import (
     TEXT_SCHEMA,
     EncodedCorpus,
@@ -207,6 +207,7 @@ def index(
         return open_index(output, bad)
     if not isinstance(model, SparseEncoder | str | PathLike):
         raise VectorsError(f"{', '.join(map(str, model))}: not all of these are stored vectors")
+    check_length(model, max_length)
     loaded = model if isinstance(model, SparseEncoder) else load(fspath(model), device=device)
     encoder = TextEncoder(loaded, "document", dtype=dtype, max_length=max_length, **limits)
     build_collection(encoder, documents, output, model=model_name(model), source=source, bm25=bm25, engine=engine)

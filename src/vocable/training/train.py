@@ -22,7 +22,7 @@ from sentence_transformers.sparse_encoder.model_card import SparseEncoderModelCa
 from transformers.trainer_callback import PrinterCallback, TrainerState
 
 from vocable.adapt.statistics import RULES
-from vocable.encoder.encode import TextEncoder
+from vocable.encoder.encode import TextEncoder, positions
 from vocable.encoder.fuse import every_pooling_allowed, splade_modules
 from vocable.encoder.load import load
 from vocable.encoder.roles import Role, static_embedding
@@ -154,6 +154,10 @@ def _fine_tune(model: SparseEncoder, recipe: Recipe, work: Path) -> None:
         data = load_training_data(recipe, model, work / "examples")
     set_dropout(model, settings.dropout)
     _set_lengths(model, settings.query_length, settings.document_length)
+    most = min(positions(transformer) for transformer, _ in splade_modules(model))
+    for key in {"query_length", "document_length"} & settings.model_fields_set if processes.is_first() else ():
+        if (asked := getattr(settings, key)) > most:
+            logger.warning("training.%s: the model has %d positions, where texts are cut, not %d", key, most, asked)
     card = model.model_card_data  # nothing is looked up, nor encoded anew at every checkpoint
     card.local_files_only, card.generate_widget_examples = True, False
     monitor = Monitor(settings.yardstick)
