@@ -92,7 +92,15 @@ def check_file(path: StrPath) -> Path:
         raise ArgumentError(f"{path} is a {'folder' if target.is_dir() else 'device'}: name a file")
     if not target.parent.is_dir():
         raise ArgumentError(f"{path}: there is no folder {target.parent}: make it, or name another output")
+    _check_writable(target)
     return target
+
+
+def _check_writable(output: Path) -> None:
+    """Raise `ArgumentError` if nothing can be made in the folder of an output, or in the first one that is there."""
+    folder = next((parent for parent in output.parents if parent.exists()), output)
+    if folder.is_dir() and not os.access(folder, os.W_OK | os.X_OK):
+        raise ArgumentError(f"{output} cannot be written: {folder} is read-only")
 
 
 def _target(path: StrPath) -> Path:
@@ -188,6 +196,7 @@ def refuse_existing(output: Path) -> None:
         raise ArgumentError(f"{output} is already there: {ANOTHER}")
     if target.is_mount():
         raise ArgumentError(f"{output} is a mount point, which cannot be replaced: name a folder in it")
+    _check_writable(target)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 
 from vocable.errors import ArgumentError, ModelError, VectorsError
 from vocable.storage import (
+    check_file,
     fingerprint,
     finish,
     finished,
@@ -327,3 +328,10 @@ def test_settings_inside_others_are_named(tmp_path: Path) -> None:
     enter(tmp_path / "out", {"training": {"steps": 1, "seed": 2}, "model": "m"})
     with pytest.raises(ArgumentError, match=r"other settings \(training\.steps\)"):
         enter(tmp_path / "out", {"training": {"steps": 3, "seed": 2}, "model": "m"})
+
+
+def test_a_read_only_folder_is_known_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.access", lambda path, mode: path != tmp_path)
+    for check, output in ((refuse_taken, tmp_path / "a" / "b"), (check_file, tmp_path / "c")):
+        with pytest.raises(ArgumentError, match=f"{output} cannot be written: {tmp_path} is read-only"):
+            check(output)
