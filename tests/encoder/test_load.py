@@ -178,7 +178,7 @@ def test_a_package_s_folder_is_found_without_a_copy() -> None:
 
 
 def test_a_length_beyond_the_positions_is_known_before_a_model_is_opened(backbones: dict[str, Path]) -> None:
-    check_length(backbones["bert"], 64)
-    check_length(load(backbones["bert"]), 65)  # which is open, and says so itself
-    with pytest.raises(ArgumentError, match=r"max_length must be at most 64, the positions of .*, not 65"):
-        check_length(backbones["bert"], 65)
+    check_length(backbones["bert"], 80)
+    check_length(load(backbones["bert"]), 81)  # which is open, and says so itself
+    with pytest.raises(ArgumentError, match=r"max_length must be at most 80, the positions of .*, not 81"):
+        check_length(backbones["bert"], 81)
