@@ -99,7 +99,9 @@ def check_file(path: StrPath) -> Path:
 def _check_writable(output: Path) -> None:
     """Raise `ArgumentError` if nothing can be made in the folder of an output, or in the first one that is there."""
     folder = next((parent for parent in output.parents if parent.exists()), output)
-    if folder.is_dir() and not os.access(folder, os.W_OK | os.X_OK):
+    if not folder.is_dir():
+        raise ArgumentError(f"{output} cannot be written: {folder} is not a folder")
+    if not os.access(folder, os.W_OK | os.X_OK):
         raise ArgumentError(f"{output} cannot be written: {folder} is read-only")
 
 
