@@ -23,6 +23,7 @@ NAMES = [
     "evaluate",
     "expand",
     "explain",
+    "export",
     "fuse",
     "index",
     "inference_free",

@@ -54,6 +54,7 @@ if TYPE_CHECKING:  # each public name, once: type checkers read these lines, and
     from vocable.search.engines.bm25 import BM25Index as BM25Index
     from vocable.search.engines.exact import ExactIndex as ExactIndex
     from vocable.search.explain import explain_texts
+    from vocable.search.export import export as export
     from vocable.search.ranking import reciprocal_rank as reciprocal_rank
     from vocable.search.ranking import weighted as weighted
     from vocable.training.mine import mine as mine

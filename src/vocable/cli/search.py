@@ -1,4 +1,4 @@
-"""Commands that search and measure: index, search, explain, encode, prune, evaluate, compare, check-engine."""
+"""Commands that search and measure: index, search, explain, encode, prune, evaluate, compare, check-engine, export."""
 
 from __future__ import annotations
 
@@ -285,4 +285,17 @@ class Prune(Command):
         return given
 
 
-COMMANDS: list[type[Command]] = [Index, Search, Explain, Encode, Prune, Evaluate, Compare, CheckEngine]
+class Export(Command):
+    """Write stored vectors for other engines.
+
+    For Anserini and Pyserini, or in the Common Index File Format. Weights are
+    multiplied and rounded; terms are named by their columns.
+
+    Example: vocable export vectors -o for-anserini --scale 100
+    """
+
+    vectors: Annotated[list[str], typer.Argument(help="What vocable encode wrote; several shards.")]
+    output: Output
+
+
+COMMANDS: list[type[Command]] = [Index, Search, Explain, Encode, Prune, Evaluate, Compare, CheckEngine, Export]

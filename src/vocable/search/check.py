@@ -148,7 +148,7 @@ def compare_with_exact(
             started = time.perf_counter()
             found.append(store.search(queries[[row]], k).hits(0))
             times.append(time.perf_counter() - started)
-        stored = store.vectors(ids) if isinstance(store, Store) else store.get()
+        stored = csr_array(store.vectors(ids) if isinstance(store, Store) else store.get())
         if isinstance(store, Store) and about.filters:
             wrong = _wrong_filters(store, documents, vectors)
     finally:
