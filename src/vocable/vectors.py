@@ -160,19 +160,20 @@ def _checksum(metadata: dict[str, Any], ids: Ids, indptr: np.ndarray, *arrays: n
 
 def holds_vectors(source: Sources) -> bool:
     """Whether all of the places, one at least, are files or folders of vectors."""
-    places = _places(source)
+    places = places_of(source)
     return bool(places) and all(
         place.suffix == ".parquet" if place.is_file() else any(place.glob("part-*.parquet")) for place in places
     )
 
 
-def _places(source: Sources) -> list[Path]:
+def places_of(source: Sources) -> list[Path]:
+    """The files and folders that are named, one or several."""
     return [Path(source)] if isinstance(source, str | os.PathLike) else [Path(place) for place in source]
 
 
 def read_vectors(path: Sources) -> StoredVectors:
     """Read one Parquet file of vectors, a folder of them (`part-00000.parquet`, ... in that order), or several."""
-    shards = read_whole(lambda: list(read_shards(path)), *_places(path))
+    shards = read_whole(lambda: list(read_shards(path)), *places_of(path))
     first = shards[0]
     if len(shards) == 1:
         return first
@@ -191,7 +192,7 @@ def read_shards(path: Sources) -> Iterator[StoredVectors]:
     One that is missing, cut short, damaged, or made by another model than the first is an error, and so is a folder of
     fewer than `vocable encode` has counted there.
     """
-    files, meta, places = list[Path](), None, _places(path)
+    files, meta, places = list[Path](), None, places_of(path)
     before = {place: place_state(place) for place in places}
     for place in places:
         found = sorted(place.glob("part-*.parquet")) if place.is_dir() else [place]
@@ -388,7 +389,7 @@ def prune(
         if top_k is not None or mass is not None:
             keep &= _heaviest(matrix, top_k, mass)
         return matrix if keep.all() else selected(matrix, keep)
-    places = _places(cast(Sources, vectors))
+    places = places_of(cast(Sources, vectors))
     made_from: dict[str, Any] = {"vectors": list(map(str, places)), "inputs": fingerprint(*places)}
     made_from |= {"top_k": top_k, "min_weight": min_weight, "mass": mass} | (then.made_from if then else {})
     if finished(output, made_from):

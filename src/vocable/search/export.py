@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 from vocable.errors import ArgumentError
 from vocable.progress import track
 from vocable.storage import fingerprint, finished, read_record, replacing_folder, write_record
-from vocable.vectors import Sources, StoredVectors, quantize, read_shards, read_vectors
+from vocable.vectors import Sources, StoredVectors, places_of, quantize, read_shards, read_vectors
 
 Format = Literal["anserini", "ciff"]
 RECORD = "export.json"
@@ -54,7 +54,7 @@ def export(vectors: Sources, output: str | Path, *, format: Format = "anserini",
     """
     if format not in ("anserini", "ciff"):
         raise ArgumentError(f"format must be anserini or ciff, not {format!r}")
-    places = [vectors] if isinstance(vectors, str | Path) else list(vectors)
+    places = places_of(vectors)
     settings = {"format": format, "scale": scale, "inputs": fingerprint(*places)}
     folder = Path(output)
     if finished(folder, settings):
@@ -72,7 +72,8 @@ def export(vectors: Sources, output: str | Path, *, format: Format = "anserini",
             name = "index.ciff" if format == "ciff" else "topics.tsv" if topics else "vectors.jsonl"
             with (work / name).open("ab" if number else "wb") as file:
                 _write_ciff(file, shard, whole) if format == "ciff" else file.writelines(_lines(shard, whole, topics))
-        result = Exported(*counts.tolist(), scale)
+        count, kept, lost, heaviest = counts.tolist()
+        result = Exported(count, kept, lost, heaviest, scale)
         write_record(work / RECORD, result._asdict())
     return result
 
