@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,10 +20,11 @@ from scipy.sparse import csr_array
 
 from tests.search.lucene_server import serving
 from vocable.data import Document
-from vocable.errors import ArgumentError, DataError, VectorsError
+from vocable.errors import ArgumentError, DataError, MissingExtraError, VectorsError
 from vocable.search.filters import Comparison, Every, Filter, Not, Some, matches, parse_filter
 from vocable.search.index import About, Store, engine_of, engines
 from vocable.search.ranking import best
+from vocable.search.stores import server_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:Local mode performs exact")  # of Qdrant's client without a server
 V, D, N = 1200, 3, 10
@@ -382,3 +385,92 @@ def test_a_filter_lets_through_what_matches(shared: Store, filter: Filter) -> No
 def test_a_filter_of_many_parts(shared: Store) -> None:
     filter = Some(tuple(Comparison("year", "=", year) for year in range(1900, 2021)))
     assert [name for name, _ in hits(shared, ALL, N, filter=filter)[0]] == sorted([NAMES[1], NAMES[3]])
+
+
+LIMITS: dict[str, list[tuple[Document, int, str]]] = {
+    "elasticsearch": [(Document("x" * 40_000, "x"), 1, "40,000 bytes")],
+    "milvus": [
+        (Document("bad", "ü" * 32_768), 1, "its text has 65,536 bytes"),
+        (Document("bad", "x", "", {"n": list(range(4_097))}), 1, "4,097 values"),
+        (Document("bad", "x", "", {"n": 2**63}), 1, "64 bits"),
+    ],
+    "opensearch": [(Document("x" * 40_000, "x"), 1, "40,000 bytes")],
+    "postgresql": [
+        (Document("bad", "a\0b"), 1, "NUL"),
+        (Document("bad", "x", "", {"a": ["\0"]}), 1, "NUL"),
+        (Document("bad", "x"), 16_001, "16,001 terms, postgresql stores 16,000"),
+    ],
+    "qdrant": [(Document("bad", "x", "", {"n": [{"m": -(2**63) - 1}]}), 1, "64 bits")],
+}
+
+
+def test_limits_are_checked_before_anything_is_written(place: Callable[[], str]) -> None:
+    engine, address = engine_of(place())
+    store = engine.create(address, {"learned": 20_000}, {})
+    try:
+        for document, terms, message in LIMITS[engine.about.engine]:
+            given = csr_array((np.arange(20_000) < np.array([[1], [terms]])).astype(np.float32))
+            with pytest.raises((ArgumentError, DataError), match=f"document '(bad|xxx+)'.*{message}"):
+                store.upsert([Document("good", "x"), document], {"learned": given})
+        assert len(store) == 0
+        fine = Document("good", "a \\u0000 b", "", {"a": "\\u0000", "n": [2**63 - 1, -(2**63)]})
+        store.upsert([fine], {"learned": csr_array(np.eye(1, 20_000, dtype=np.float32))})
+        assert store.documents(["good"]) == [fine]
+        if store.about.max_terms is not None:
+            with pytest.raises(ArgumentError, match=f"query 1: 20,000 terms, .* takes {store.about.max_terms:,}"):
+                store.search(csr_array(np.ones((1, 20_000), np.float32)))
+        with pytest.raises(ArgumentError, match=r"2\*\*53"):
+            store.search(csr_array(np.eye(1, 20_000, dtype=np.float32)), filter=Comparison("n", ">", 2**53))
+    finally:
+        store.drop()
+        store.close()
+
+
+def test_a_password_is_neither_stored_nor_said(place: Callable[[], str]) -> None:
+    engine, address = engine_of(place())
+    if "://" not in address:
+        pytest.skip("no server")
+    user = "postgres" if engine.about.engine == "postgresql" else "me"
+    secret = re.sub("//(.*@)?", f"//{user}:hunter2@", address)
+    store = engine.create(secret, {"learned": V}, {"a": 1})
+    try:
+        with pytest.raises(ArgumentError) as found:
+            engine.create(secret, {"learned": V}, {})
+        assert "hunter2" not in repr(store) + str(store.settings) + str(found.value)
+        again = engine.open(address)
+        assert again.settings == {"a": 1}
+        again.close()
+    finally:
+        store.drop()
+        store.close()
+    with pytest.raises(VectorsError) as missing:
+        engine.open(secret)
+    assert "hunter2" not in str(missing.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "driver", "address"),
+    [
+        ("elasticsearch", "elasticsearch", "http://host/x"),
+        ("milvus", "pymilvus", "x.db"),
+        ("opensearch", "opensearchpy", "http://host/x"),
+        ("postgresql", "psycopg", "postgresql://host/x"),
+        ("qdrant", "qdrant_client", "http://host/x"),
+    ],
+)
+def test_a_driver_that_is_missing_is_named(
+    name: str, driver: str, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, driver, None)
+    with pytest.raises(MissingExtraError, match=rf"pip install 'vocable\[{name}\]'"):
+        dict(engines())[name].open(address)
+
+
+@pytest.mark.parametrize(
+    "address", ["ftp://host/x", "http://host", "http:///x", "http://host:port/x", "http://host/x?y=1"]
+)
+def test_an_address_that_is_none_is_said(address: str) -> None:
+    with pytest.raises(ArgumentError, match="expected http"):
+        server_of(address, {"http": 1})
+    found = server_of("http://me:a%40b@[::1]/api/na%20me", {"http": 1})
+    assert found == ("http://[::1]:1/api", "na me", "me", "a@b")
