@@ -72,8 +72,8 @@ def test_every_verb_has_an_example_that_parses(capsys: pytest.CaptureFixture[str
 def test_every_verb_that_loads_a_model_is_told_in_the_same_words_where() -> None:
     commands = get_command(program()).commands
     found = {verb: one.help for verb in VERBS for one in commands[verb].params if "--device" in one.opts}
-    of_terms = {"compare", "postings", "prune", "recipes", "term-weights", "vocabulary"}  # no model encodes
-    trainer = {"demo", "train"}  # which chooses the device itself
+    of_terms = {"compare", "export", "postings", "prune", "recipes", "term-weights", "vocabulary"}
+    trainer = {"demo", "train"}  # which chooses the device itself; with those above no model encodes
     assert set(VERBS) - set(found) == of_terms | trainer
     assert len(set(found.values())) == 1
 

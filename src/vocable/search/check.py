@@ -96,6 +96,7 @@ def check_engine(
     documents: int = 1000,
     queries: int = 50,
     k: int = 10,
+    device: str | None = None,
 ) -> EngineCheck:
     """Compare an engine with exact search on a sample, which is written to a place and removed from it.
 
@@ -107,6 +108,7 @@ def check_engine(
         documents: how many of them, the first ones.
         queries: how many of them, the first ones.
         k: hits of a query.
+        device: where models run, as cpu, cuda or cuda:1; by default the best there is.
 
     Raises:
         ArgumentError: no engine is named, a number out of its range, or something is at the place already.
@@ -118,7 +120,7 @@ def check_engine(
         raise ArgumentError(f"{masked(str(place))}: name an engine, as in qdrant+http://localhost:6333/check")
     if min(documents, queries, k) < 1:
         raise ArgumentError(f"documents, queries and k must be at least 1, not {documents}, {queries} and {k}")
-    loaded = model if isinstance(model, SparseEncoder) else load(model)
+    loaded = model if isinstance(model, SparseEncoder) else load(model, device=device)
     sample = [_with_fields(row, one) for row, one in enumerate(islice(read_corpus(corpus), documents))]
     asked = [query.text for query in islice(read_queries(topics), queries)]
     if not sample or not asked:
