@@ -18,7 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from break_toys import Case, Toys, judge, leftovers, same
+from break_toys import Case, Toys, judge, leftovers, same, to
 from preloaded import Command, Hook, Ran, end, run, start
 
 STEPS = ("fsync", "replace", "rename", "unlink", "remove", "rmdir", "mkdir")
@@ -28,7 +28,7 @@ Step = Callable[..., object]  # called with whether a step is over, its name and
 MOMENTS: dict[str, tuple[str, str, str, int, str]] = {  # the n-th call of a function, and what is there by then
     "while the third part is written": ("vectors", "vocable.encoder.stream", "write_vectors", 3, "part-00001.parquet"),
     "while the first texts are written": ("index", "vocable.encoder.stream", "replacing", 2, "encoded.partial"),
-    "before the index is made": ("index", "vocable.search.collection", "_complete", 1, "encoded"),
+    "before the index is made": ("index", "vocable.search.folder", "_complete", 1, "encoded"),
     "while its model encodes": ("mine", "vocable.encoder.stream", "write_vectors", 3, "index.partial"),
     "in the middle of the second chunk": ("mine", "vocable.training.mine", "Miner._mined", 24, "progress.json"),
     "before the second chunk": ("teacher-scores", "vocable.training.mine", "_scored", 2, "progress.json"),
@@ -149,7 +149,7 @@ class Writers:
             return partial(save_again, "ExactIndex", index / "postings", output)
         if name == "a lexical index over another":
             return partial(save_again, "BM25Index", index / "bm25", output)
-        return [*self.toys.writers[name.partition(" over ")[0]], "-o", output]
+        return to(self.toys.writers[name.partition(" over ")[0]], output)
 
     def prepare(self, name: str, output: Path) -> Path:
         """Put what is there before, if anything, at the output, and return the output."""

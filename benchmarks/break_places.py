@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from break_toys import BAD, Case, Toys, judge, leftovers
+from break_toys import BAD, Case, Toys, judge, leftovers, to
 from preloaded import USED, end, run, start
 
 
@@ -94,7 +94,7 @@ def place_cases(toys: Toys) -> Iterator[Case]:
         def case(folder: Path) -> tuple[str, str]:
             output = prepare(folder)
             before = sorted(folder.rglob("*"))
-            ran = run(folder, [*commands[name], "-o", output])
+            ran = run(folder, to(commands[name], output))
             outcome, what = judge(ran, right=lambda: output.exists())
             left = set(folder.rglob("*")) - {*before, *(folder / name for name in USED)}
             return ("WRONG", f"left behind: {left}") if outcome == "refused" and left else (outcome, what)
@@ -130,7 +130,7 @@ def place_cases(toys: Toys) -> Iterator[Case]:
             if os.system(f"mount -t tmpfs -o size={kilobytes}k tmpfs {small} 2>/dev/null"):
                 return "right", "not tried: no permission to mount a small file system"
             try:
-                ran = run(folder, [*commands[name], "-o", small / "o"])
+                ran = run(folder, to(commands[name], small / "o"))
                 if (small / "o").exists() and ran.status:
                     return "WRONG", "half made in sight"
                 if ran.status == 0:
@@ -153,7 +153,7 @@ def pair_cases(toys: Toys) -> Iterator[Case]:
         def case(folder: Path) -> tuple[str, str]:
             others = folder / "other"
             others.mkdir()
-            command = [*toys.writers[name], "-o", folder / "o"]
+            command = to(toys.writers[name], folder / "o")
             first, second = start(folder, command), start(others, command)
             ended = end(first, folder), end(second, others)
             outcomes = [judge(one, right=lambda: (folder / "o").exists()) for one in ended]

@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-from break_toys import Case, Toys, judge
+from break_toys import Case, Toys, judge, to
 from preloaded import Command, end, run, start
 from scipy.sparse import csr_array
 
 import vocable as vo
+from vocable.search.folder import FolderCollection
 from vocable.storage import read_record, write_record
 from vocable.vectors import read_vectors, write_vectors
 
@@ -36,7 +37,7 @@ def _postings(index: Any) -> list[np.ndarray]:
 
 
 def _collection(place: Path) -> list[np.ndarray]:
-    opened = vo.open_index(place)
+    opened = cast(FolderCollection, vo.open_index(place))
     ranking = opened.search(QUERY, 5)
     return [*_postings(opened.postings), *_postings(opened.bm25), ranking.rows, ranking.scores]
 
@@ -105,7 +106,7 @@ def reader_cases(toys: Toys) -> Iterator[Case]:
         for number, model in enumerate(models):
             for verb, *options in (["encode"], ["index", "--bm25"]):
                 output = folder / f"{verb}{number}"
-                commands[output] = [verb, model, toys.corpus, *options, "-o", output]
+                commands[output] = to([verb, model, toys.corpus, *options], output)
         commands[folder / "bm25"] = lambda: vo.BM25Index(toys.texts[::-1]).save(folder / "bm25")
         for command in commands.values():
             made = run(folder, command)

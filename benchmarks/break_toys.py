@@ -49,6 +49,11 @@ def judge(ran: Ran, *, says: Sequence[str] = (), right: Callable[[], bool] | Non
     return "refused", line[0]
 
 
+def to(command: list[object], output: Path) -> list[object]:
+    """The command with an output, of an index the folder of one that cannot change, whose files are always the same."""
+    return [*command, "-o", f"exact:{output}" if command[0] == "index" else output]
+
+
 class Toys:
     """A toy model and what the verbs make of it, in one folder: made once, and copied where a case changes it."""
 
@@ -87,7 +92,7 @@ class Toys:
         self.recipe = folder / "recipe.yaml"
         self.recipe.write_text(json.dumps(recipe))
         for name, arguments in self.stored.items():
-            self._made([*arguments, "-o", folder / name])
+            self._made(to(arguments, folder / name))
 
     def _made(self, command: Command) -> None:
         """Run a command that has to succeed, in a fork: no thread may be started here."""

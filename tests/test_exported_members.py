@@ -14,10 +14,12 @@ import vocable
 NAMES = [
     "BM25Index",
     "ExactIndex",
+    "add",
     "align",
     "calibrate",
     "check_engine",
     "compare",
+    "delete",
     "demo",
     "encode",
     "evaluate",

@@ -49,12 +49,14 @@ if TYPE_CHECKING:  # each public name, once: type checkers read these lines, and
     from vocable.evaluation.testsets import make_testset as make_testset
     from vocable.search.answers import search as search
     from vocable.search.check import check_engine as check_engine
-    from vocable.search.collection import index as index
-    from vocable.search.collection import open_index as open_index
     from vocable.search.engines.bm25 import BM25Index as BM25Index
     from vocable.search.engines.exact import ExactIndex as ExactIndex
     from vocable.search.explain import explain_texts
     from vocable.search.export import export as export
+    from vocable.search.indexing import add as add
+    from vocable.search.indexing import delete as delete
+    from vocable.search.indexing import index as index
+    from vocable.search.indexing import open_index as open_index
     from vocable.search.ranking import reciprocal_rank as reciprocal_rank
     from vocable.search.ranking import weighted as weighted
     from vocable.training.mine import mine as mine

@@ -20,8 +20,9 @@ from vocable.encoder.terms import terms
 from vocable.evaluation import Comparison, Dataset, Evaluation, compare, evaluate_run, retrieve
 from vocable.evaluation.retrieval import encode_dataset, retrieve_lexically
 from vocable.search.answers import search
-from vocable.search.collection import Collection, index, open_index
+from vocable.search.collection import Collection
 from vocable.search.explain import expansion_of_text
+from vocable.search.indexing import index, open_index
 from vocable.search.ranking import weighted
 from vocable.training.recipe import read_recipe
 from vocable.training.train import train
@@ -49,7 +50,7 @@ def demo(output: str | Path = "vocable-demo") -> None:
         if not (folder / "index").exists():
             index(BUILT_IN, "pydocs:", folder / "index", bm25=True)
         collection = open_index(folder / "index")
-        console.print(f"   {len(collection.texts):,} docstrings in {folder / 'index'}")
+        console.print(f"   {len(collection):,} docstrings in {folder / 'index'}")
     with _step(console, "3  Ask five questions"):
         _ask(console, model, collection)
     dataset = known_items()

@@ -27,6 +27,7 @@ from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
@@ -68,6 +69,15 @@ class Ids(Sequence[str]):
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.array.to_pylist())
+
+    def rows(self, ids: Sequence[str]) -> np.ndarray:
+        """Where each of some ids stands, int64 [m]; -1 for one that is not there."""
+        asked = pa.array(ids, type=pa.large_string())
+        places = pc.index_in(self.array, value_set=asked).to_numpy(zero_copy_only=False)  # few are hashed, not all
+        there = np.flatnonzero(~np.isnan(places)) if places.dtype.kind == "f" else np.arange(len(places))
+        rows = np.full(len(asked), -1, dtype=np.int64)
+        rows[places[there].astype(np.int64)] = there
+        return rows
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Ids):

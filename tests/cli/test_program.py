@@ -72,7 +72,7 @@ def test_every_verb_has_an_example_that_parses(capsys: pytest.CaptureFixture[str
 def test_every_verb_that_loads_a_model_is_told_in_the_same_words_where() -> None:
     commands = get_command(program()).commands
     found = {verb: one.help for verb in VERBS for one in commands[verb].params if "--device" in one.opts}
-    of_terms = {"compare", "export", "postings", "prune", "recipes", "term-weights", "vocabulary"}
+    of_terms = {"compare", "delete", "export", "postings", "prune", "recipes", "term-weights", "vocabulary"}
     trainer = {"demo", "train"}  # which chooses the device itself; with those above no model encodes
     assert set(VERBS) - set(found) == of_terms | trainer
     assert len(set(found.values())) == 1
@@ -226,7 +226,7 @@ def test_an_interrupt_says_whether_one_can_go_on(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: BaseException
 ) -> None:
     monkeypatch.setattr("vocable.encoder.load.load", raising(error))
-    monkeypatch.setattr("vocable.search.collection.load", raising(error))
+    monkeypatch.setattr("vocable.search.indexing.load", raising(error))
     (tmp_path / "corpus.txt").touch()
     assert main(["index", "m", str(tmp_path / "corpus.txt"), "-o", str(tmp_path / "out")]) == 130
     assert error_line(capsys) == "vocable: interrupted; the same command goes on from here"

@@ -20,12 +20,13 @@ from vocable.encoder.encode import DType, TextEncoder
 from vocable.encoder.load import load
 from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, VectorsError
-from vocable.search import collection
+from vocable.search import folder as folders
 from vocable.search.answers import search
-from vocable.search.collection import Collection, build_collection, index, open_index
 from vocable.search.engines.bm25 import BM25Index
 from vocable.search.engines.exact import ExactIndex
+from vocable.search.folder import FolderCollection, build_collection, open_folder
 from vocable.search.index import About
+from vocable.search.indexing import index, open_index
 from vocable.search.ranking import read_trec, weighted
 
 QUERIES = ["the old fox reads", "posting lists"]
@@ -72,8 +73,8 @@ def build(model: SparseEncoder, documents: list[Document], folder: Path, name: s
 
 
 @pytest.fixture
-def opened(folder: Path) -> Collection:
-    return open_index(folder)
+def opened(folder: Path) -> FolderCollection:
+    return open_folder(folder)
 
 
 def dense(model: SparseEncoder, texts: list[str], role: str) -> np.ndarray:
@@ -81,9 +82,9 @@ def dense(model: SparseEncoder, texts: list[str], role: str) -> np.ndarray:
 
 
 def test_what_went_in_comes_out(
-    opened: Collection, folder: Path, documents: list[Document], backbones: dict[str, Path]
+    opened: FolderCollection, folder: Path, documents: list[Document], backbones: dict[str, Path]
 ) -> None:
-    assert [opened.document(row) for row in range(len(documents))] == documents
+    assert opened.documents([d.id for d in documents]) == documents
     assert list(opened.postings.ids or ()) == [document.id for document in documents]
     assert (opened.model, opened.source) == (str(backbones["bert"]), "list")
     assert sorted(path.name for path in folder.parent.iterdir()) == ["index"]
@@ -100,10 +101,10 @@ def test_an_index_of_before_documents_had_fields_is_opened(
     progress = json.loads((folder / "progress.json").read_text(encoding="utf-8"))
     progress["texts_crc32"] = stream.file_checksum(tmp_path / "old" / "texts.arrow")
     (tmp_path / "old" / "progress.json").write_text(json.dumps(progress), encoding="utf-8")
-    assert [open_index(tmp_path / "old").document(row) for row in range(len(documents))] == documents
+    assert open_index(tmp_path / "old").documents([d.id for d in documents]) == documents
 
 
-def test_search_is_the_product(opened: Collection, model: SparseEncoder, documents: list[Document]) -> None:
+def test_search_is_the_product(opened: FolderCollection, model: SparseEncoder, documents: list[Document]) -> None:
     vectors = opened.query_encoder(model).encode(QUERIES)
     ranking = opened.search(QUERIES, 5, vectors=vectors)
     scores = vectors.toarray() @ dense(model, [document.full for document in documents], "document").T
@@ -111,7 +112,9 @@ def test_search_is_the_product(opened: Collection, model: SparseEncoder, documen
     np.testing.assert_allclose(np.take_along_axis(scores, ranking.rows, axis=1), ranking.scores, rtol=1e-4)
 
 
-def test_hybrid_search_fuses_with_bm25(opened: Collection, model: SparseEncoder, documents: list[Document]) -> None:
+def test_hybrid_search_fuses_with_bm25(
+    opened: FolderCollection, model: SparseEncoder, documents: list[Document]
+) -> None:
     vectors = opened.query_encoder(model).encode(QUERIES)
     learned = opened.search(QUERIES, 100, vectors=vectors)
     lexical = BM25Index([document.full for document in documents], [document.id for document in documents])
@@ -131,7 +134,7 @@ def test_hybrid_search_needs_the_lexical_index(model: SparseEncoder, documents: 
 
 
 def test_stored_vectors_are_those_of_the_documents(
-    opened: Collection, model: SparseEncoder, documents: list[Document]
+    opened: FolderCollection, model: SparseEncoder, documents: list[Document]
 ) -> None:
     weights = dense(model, [document.full for document in documents], "document")
     for row in range(len(documents)):
@@ -162,29 +165,32 @@ def test_answers_are_written_as_a_run(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("engine", ["", "exact:"])
 def test_stored_vectors_make_the_same_index(
-    model: SparseEncoder, documents: list[Document], tmp_path: Path, shards: int
+    model: SparseEncoder, documents: list[Document], tmp_path: Path, shards: int, engine: str
 ) -> None:
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text("".join(json.dumps({"_id": d.id, "text": d.text, "title": d.title}) + "\n" for d in documents))
-    encoded = index(model, corpus, tmp_path / "encoded", bm25=True, dtype="float32", top_k=7)
+    encoded = index(model, corpus, f"{engine}{tmp_path / 'encoded'}", bm25=True, dtype="float32", top_k=7)
     assert encoded.to_json()["texts"] == len(encoded) == len(documents)
+    stored = f"{engine}{tmp_path / 'stored'}"
     folders = [tmp_path / f"shard{i}" for i in range(shards)]
     for i, place in enumerate(folders):
         encoder = TextEncoder(model, dtype="float32")
         stream.encode_stream(encoder, documents, place, model="toy", shard=(i + 1, shards))
-    found = index(folders, corpus, tmp_path / "stored", bm25=True, top_k=7)
-    assert found.texts.equals(encoded.texts)
-    np.testing.assert_allclose(found.postings.get().toarray(), encoded.postings.get().toarray(), rtol=1e-5, atol=1e-6)
-    assert index(folders, corpus, tmp_path / "stored", bm25=True, top_k=7).model == "toy"
+    found = index(folders, corpus, stored, bm25=True, top_k=7)
+    ids = [document.id for document in documents]
+    assert found.documents(ids) == encoded.documents(ids) == documents
+    np.testing.assert_allclose(found.vectors(ids).toarray(), encoded.vectors(ids).toarray(), rtol=1e-5, atol=1e-6)
+    assert index(folders, corpus, stored, bm25=True, top_k=7).model == "toy"
     with pytest.raises(ArgumentError, match="other settings"):
-        index(folders, corpus, tmp_path / "stored", top_k=7)
+        index(folders, corpus, stored, top_k=7)
     if shards > 1:
-        with pytest.raises(VectorsError, match="has no vector in"):
-            index(folders[:1], corpus, tmp_path / "some")
+        with pytest.raises(VectorsError, match="has no vector"):
+            index(folders[:1], corpus, f"{engine}{tmp_path / 'some'}")
 
 
-def test_another_vocabulary_is_refused(opened: Collection, backbones: dict[str, Path]) -> None:
+def test_another_vocabulary_is_refused(opened: FolderCollection, backbones: dict[str, Path]) -> None:
     other = load(backbones["roberta"], device="cpu")
     assert len(terms(other)) != opened.postings.shape[1]
     with pytest.raises(VectorsError, match="is not the one that the index was made with"):
@@ -216,7 +222,7 @@ def test_a_build_goes_on_after_any_step(
         raise Killed
 
     with monkeypatch.context() as patched:
-        patched.setattr(collection, step, killed)
+        patched.setattr(folders, step, killed)
         with pytest.raises(Killed):
             build(model, documents, tmp_path / "index")
     with pytest.raises(VectorsError, match=r"there is no index here \(it is unfinished: repeat the command"):
@@ -332,13 +338,12 @@ def test_an_engine_is_chosen_by_name(
     monkeypatch.setattr("vocable.search.index.engines", lambda: iter(named))
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text("".join(json.dumps({"_id": d.id, "text": d.text}) + "\n" for d in documents))
-    made = index(model, corpus, tmp_path / "made", engine="another")
+    made = index(model, corpus, f"another:{tmp_path / 'made'}")
     stream.encode_stream(TextEncoder(model), documents, tmp_path / "vectors", model="toy")
-    for opened in (made, index(tmp_path / "vectors", corpus, tmp_path / "stored", engine="another")):
+    for opened in (made, index(tmp_path / "vectors", corpus, f"another:{tmp_path / 'stored'}")):
         assert type(opened.postings) is Another
         assert opened.postings.meta is not None
     with pytest.raises(ArgumentError, match=r"was made with other settings \(engine\)"):
-        index(model, corpus, tmp_path / "made")
-    for name in ("bm25", "nobody"):
-        with pytest.raises(ArgumentError, match=f"engine must be one of another, exact, not '{name}'"):
-            index(model, corpus, tmp_path / "no", engine=name)
+        index(model, corpus, f"exact:{tmp_path / 'made'}")
+    with pytest.raises(ArgumentError, match="the engines are another, exact"):
+        index(model, corpus, "nobody+http://host/name")

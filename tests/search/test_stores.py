@@ -99,8 +99,15 @@ def opensearch(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callab
         yield address
 
 
+@contextmanager
+def edge(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], str]]:
+    """Qdrant Edge in this process."""
+    yield lambda number: f"edge:{folder}/{number}"
+
+
 # A store's test adds how a place for it is made, given a number.
 PLACES = {
+    "edge": edge,
     "elasticsearch": elasticsearch,
     "milvus": milvus,
     "opensearch": opensearch,

@@ -15,7 +15,7 @@ from vocable.encoder.encode import TextEncoder
 from vocable.encoder.load import load
 from vocable.encoder.stream import encode
 from vocable.errors import ArgumentError, DataError, VectorsError
-from vocable.search.collection import build_collection
+from vocable.search.folder import build_collection
 from vocable.training import mine as rewrite
 from vocable.training.mine import mine
 

@@ -29,9 +29,10 @@ from vocable.encoder.stream import encode, model_name
 from vocable.encoder.terms import Words, fingerprint, input_terms, special_columns, terms
 from vocable.errors import ArgumentError, VectorsError, check_texts
 from vocable.evaluation.wackiness import without_itself
-from vocable.search.collection import open_index
 from vocable.search.engines.bm25 import count_words
+from vocable.search.engines.edge import SETTINGS as STORE
 from vocable.search.index import load_index, vector_index
+from vocable.search.indexing import open_index
 from vocable.storage import HEADER
 from vocable.vectors import Sources, VectorsMeta, read_shards, read_vectors
 
@@ -140,9 +141,12 @@ def stored_parts(vectors: Vectors) -> tuple[Iterable[csr_array], VectorsMeta | N
     if isinstance(given[0], csr_array):
         return given, None
     folder = Path(given[0])
-    if (folder / HEADER).is_file() or (folder / "postings").is_dir():
-        index = open_index(folder).postings if (folder / "postings").is_dir() else load_index(folder)
+    if (folder / HEADER).is_file():
+        index = load_index(folder)
         return [index.get()], index.meta
+    if (folder / "postings").is_dir() or (folder / STORE).is_file():
+        collection = open_index(folder)
+        return collection.stored(), collection.meta
     shards = read_shards(given)
     first = next(shards)
     return chain([first.matrix], (shard.matrix for shard in shards)), first.meta

@@ -126,11 +126,10 @@ def command(declared: type[Command], *, whole: bool = True) -> Callable[..., Non
     return run
 
 
-def _state(output: Path | None) -> tuple[int, int] | None:
+def _state(output: str | Path | None) -> int | None:
     """What changes when something else takes the place of an output; None if nothing is there."""
-    if output is None or not output.exists():
-        return None
-    return output.stat().st_ino, output.stat().st_mtime_ns
+    path = Path(re.sub(r"^[a-z]+:(?!//)", "", str(output or "")))  # of exact:FOLDER the folder
+    return path.stat().st_ino if output is not None and path.exists() else None
 
 
 FILES = (".jsonl", ".json", ".tsv", ".txt")  # of texts, which come after the model

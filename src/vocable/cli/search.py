@@ -17,11 +17,13 @@ from vocable.cli.signature import REQUIRED
 from vocable.errors import ArgumentError
 from vocable.tables import WIDTH, shortened
 
+PLACES = "A folder, exact:FOLDER for an index that cannot change, or an engine's address (docs/search.md)."
 BATCH = 256  # queries that are encoded together
 
 Corpus = Annotated[
     str, typer.Argument(metavar="CORPUS", help="A file, beir:DIR, ir_datasets:NAME, hf:NAME, pydocs: or - (stdin).")
 ]
+Place = Annotated[str, typer.Argument(help="A folder that vocable index made, or another place of an index.")]
 Wacky = Annotated[
     Path | None, typer.Option(metavar="SCORES", help="Mark the wacky terms: scores that vocable wackiness wrote.")
 ]
@@ -74,7 +76,7 @@ class Index(Command):
     next_step: ClassVar[str] = 'vocable search {output} "your question"'
     model: Annotated[str, typer.Argument(help="vocable-mini, a folder, a Hub id, or what vocable encode wrote.")]
     corpus: Corpus
-    output: Output
+    output: Annotated[str, typer.Option("-o", "--output", metavar="PLACE", help=PLACES)]
     vectors: Annotated[
         list[str] | None,
         typer.Option(metavar="VECTORS", help="Further shards that vocable encode wrote."),
@@ -88,13 +90,42 @@ class Index(Command):
         return given | {"model": [self.model, *further] if further else self.model}
 
 
+class Add(Command):
+    """Add documents, or replace those with their ids.
+
+    Repeated after a kill, it goes on where it stopped: what is there unchanged is left as it is.
+
+    Example: vocable add my-index more-documents.jsonl
+    """
+
+    index: Place
+    corpus: Corpus
+
+
+class Delete(Command):
+    """Delete documents of an index.
+
+    Example: vocable delete my-index doc-17 doc-18
+    """
+
+    index: Place
+    ids: Annotated[list[str], typer.Argument(metavar="ID", help="Ids of documents; - reads one per line from stdin.")]
+
+    def arguments(self) -> dict[str, Any]:
+        """The values, ids from standard input among them."""
+        given = super().arguments()
+        if self.ids == ["-"]:
+            given["ids"] = [one.text.strip() for one in imported("vocable.data.read:typed_queries")()]
+        return given
+
+
 class Search(Command):
     """Search an index.
 
     Example: vocable search python-docs "copy a file" --explain
     """
 
-    index: Annotated[str, typer.Argument(help="A folder that vocable index made.")]
+    index: Place
     query: Annotated[
         list[str] | None,
         typer.Argument(help="Queries, in quotes if of several words; - reads one per line from stdin."),
@@ -122,7 +153,7 @@ class Search(Command):
             raise ArgumentError(f"the index {self.query[-1]} comes first, then the queries")
         settings = super().arguments()
         how = {name: settings.pop(name) for name in ("allow_changed_model", "device")}
-        opened = imported("vocable.search.collection:open_index")(self.index, **how)
+        opened = imported("vocable.search.indexing:open_index")(self.index, **how)
         for name in ("index", "query", "queries", "wacky_share"):
             del settings[name]
         if self.wacky is not None or self.wacky_share is not None:
@@ -298,4 +329,16 @@ class Export(Command):
     output: Output
 
 
-COMMANDS: list[type[Command]] = [Index, Search, Explain, Encode, Prune, Evaluate, Compare, CheckEngine, Export]
+COMMANDS: list[type[Command]] = [
+    Index,
+    Add,
+    Delete,
+    Search,
+    Explain,
+    Encode,
+    Prune,
+    Evaluate,
+    Compare,
+    CheckEngine,
+    Export,
+]

@@ -190,11 +190,22 @@ def _document(row: Row) -> Document:
     told = {next((name for name in names if row.get(name) is not None), "") for names in (DOCUMENT_ID, TEXT)}
     further = row["fields"] if isinstance(row.get("fields"), Mapping) else {}  # of a document that vocable wrote
     told |= {"title", "fields"} if further or row.get("fields") == {} else {"title"}
-    fields = {name: value for name, value in row.items() if name not in told and _is_there(value)} | further
+    given = {name: value for name, value in row.items() if name not in told} | further
+    fields = {name: _json_value(value) for name, value in given.items() if _is_there(value)}
     document = Document(_identifier(row, DOCUMENT_ID), _text(row, TEXT), _text(row, ("title",)), fields)
     if not document.full:
         raise MalformedError(f"document {document.id!r} has neither text nor title")
     return document
+
+
+def _json_value(value: Any) -> Any:
+    """A field's value as JSON has it: of what it has not, such as a date, the text."""
+    if isinstance(value, Mapping):
+        return {str(name): _json_value(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_json_value(one) for one in value]
+    finite = not isinstance(value, float) or math.isfinite(value)
+    return value if value is None or (isinstance(value, str | int | float) and finite) else str(value)
 
 
 def _is_there(value: Any) -> bool:

@@ -311,8 +311,8 @@ def read_progress(folder: str | Path) -> StreamProgress:
 
 
 def text_table(documents: Sequence[Document]) -> pa.Table:
-    """Return documents as a table of `TEXT_SCHEMA`; what JSON has not, such as a date, is stored as its text."""
-    fields = [json.dumps(d.fields, default=str, ensure_ascii=False) if d.fields else "" for d in documents]
+    """Return documents as a table of `TEXT_SCHEMA`; their further fields as JSON."""
+    fields = [json.dumps(d.fields, ensure_ascii=False) if d.fields else "" for d in documents]
     texts = ([getattr(document, name) for document in documents] for name in TEXT_SCHEMA.names[:-1])
     return pa.table([*texts, fields], schema=TEXT_SCHEMA)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection as Container
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from scipy.sparse import csr_array
@@ -17,8 +17,9 @@ from vocable.data import Document, Query
 from vocable.encoder.terms import terms
 from vocable.errors import check_texts
 from vocable.progress import progress
-from vocable.search.collection import Collection, open_index
+from vocable.search.collection import Collection
 from vocable.search.explain import Explanation, explain, text_terms
+from vocable.search.indexing import open_index
 from vocable.search.ranking import Ranking
 from vocable.tables import WIDTH, counted, shortened
 
@@ -91,17 +92,18 @@ class Answers(Sequence[Answer]):
     def __getitem__(self, number: Any) -> Any:  # an answer, or of a slice a list of them
         if isinstance(number, slice):
             return [self[i] for i in range(len(self))[number]]
-        rows, scores = self.ranking.rows[number], self.ranking.scores[number]
-        stored = self.collection.postings.get(rows[rows >= 0]) if self.explained else None
+        ranked = self.ranking.hits(number)
+        found = self.collection.documents([identifier for identifier, _ in ranked])
+        there = [(document, score) for document, (_, score) in zip(found, ranked, strict=True) if document is not None]
+        stored = self.collection.vectors([document.id for document, _ in there]) if self.explained else None
         hits = []
-        for position, row in enumerate(rows[rows >= 0].tolist()):
-            document = self.collection.document(row)
+        for position, (document, score) in enumerate(there):
             why = None
             if stored is not None:
                 model, query = self.collection.loaded_model, self.queries[number].text
                 tokens = text_terms(model, query), text_terms(model, document.full)
                 why = explain(self.vectors[[number]], stored[[position]], terms(model), *tokens, self.wacky)
-            hits.append(Hit(position + 1, float(scores[position]), document, why))
+            hits.append(Hit(position + 1, score, document, why))
         return Answer(self.queries[number], tuple(hits))
 
     def __repr__(self) -> str:
@@ -125,6 +127,7 @@ def search(
     hybrid: bool = False,
     explain: bool = False,
     wacky: Container[str] | None = None,
+    filter: str | None = None,
     minimum_match: float = 0.0,
     top_k: int | None = None,
     min_weight: float = 0.0,
@@ -136,12 +139,13 @@ def search(
     """Search an index.
 
     Args:
-        index: a folder that `vocable.index` made, or what `vocable.open_index` gave, which loads the model once.
+        index: its place, or what `vocable.open_index` gave, which loads the model once.
         queries: texts, or records of id and text.
         k: results per query.
-        hybrid: fuse with BM25; the index must have been built with it.
+        hybrid: fuse with BM25 and dense vectors, as far as the index was built with them.
         explain: say of each hit which terms made its score.
         wacky: the terms whose expansions are marked in an explanation.
+        filter: which documents may be hits, by their fields, as "lang=de and year>=2020" (docs/search.md).
         minimum_match: share of a query's terms that a hit must have.
         top_k: keep only so many terms of a query, the heaviest. As in `vocable.prune`.
         min_weight: drop terms lighter than this.
@@ -159,7 +163,7 @@ def search(
     collection = index if isinstance(index, Collection) else open_index(index)
     asked: dict[str, Any] = {"allow_changed_model": allow_changed_model, "device": device}
     if changed := {name: value for name, value in asked.items() if value and value != getattr(collection, name)}:
-        collection = replace(collection, **changed)  # whose model is loaded anew
+        collection = collection.with_model(**changed)
     records = tuple(
         query if isinstance(query, Query) else Query(str(number), str(query))
         for number, query in enumerate(queries, start=1)
@@ -168,7 +172,7 @@ def search(
     encoder = collection.query_encoder(top_k=top_k, min_weight=min_weight, mass=mass)
     with progress("search", total=len(texts)) as advance:
         vectors = encoder.encode(texts, advance)
-    ranking = collection.search(texts, k, vectors=vectors, hybrid=hybrid, minimum_match=minimum_match)
+    ranking = collection.search(texts, k, vectors=vectors, hybrid=hybrid, filter=filter, minimum_match=minimum_match)
     if run is not None:
         ranking.write_trec(run, [query.id for query in records])
     return Answers(collection, records, vectors, ranking, explain, wacky)

@@ -165,7 +165,7 @@ def compare_with_exact(
                 store.close()
     allowed = PRECISIONS[about.precision] + SLACK
     error, agreement, recall = _compared(exact.search(queries, k), found, exact, queries, allowed)
-    kept = int((stored.astype(bool).multiply(vectors.astype(bool))).nnz)
+    kept = int(csr_array(stored).astype(bool).multiply(vectors.astype(bool)).nnz)
     return EngineCheck(
         place=masked(place),
         engine=about.engine,

@@ -44,6 +44,7 @@ class About:
     max_terms: int | None = None  # terms of a query that it takes at most
     durable: bool = False  # what was added is there after a kill of the process that added it
     filters: bool = False  # a search can be limited to some documents
+    in_folder: bool = False  # its address is a folder, which is whole or not there
     of_texts: bool = False  # it is made of texts, in place of vectors
     spaces: tuple[Space, ...] = ("learned",)  # the vectors that it can hold
 
@@ -70,11 +71,18 @@ class Index(Protocol):
     def __len__(self) -> int: ...
 
     def search(
-        self, queries: csr_array, k: int = 10, *, minimum_match: float = 0.0, threads: int | None = None
+        self,
+        queries: csr_array,
+        k: int = 10,
+        *,
+        minimum_match: float = 0.0,
+        allowed: np.ndarray | None = None,
+        threads: int | None = None,
     ) -> Ranking:
         """The k best documents for each of `queries` [q, v].
 
-        `minimum_match` is the share of a query's terms that a document must have; `threads` all cores unless given.
+        `minimum_match` is the share of a query's terms that a document must have, `allowed`, bool [n], says which
+        documents may be hits; `threads` all cores unless given.
         """
 
     def get(self, rows: Sequence[int] | np.ndarray | None = None) -> csr_array:
@@ -128,6 +136,9 @@ class Store(Protocol):
         self, queries: csr_array | np.ndarray, k: int = 10, *, space: Space = "learned", filter: Filter | None = None
     ) -> Ranking:
         """The k best documents that pass the filter, for each of `queries` [q, columns], by the dot product."""
+
+    def replace_vectors(self, ids: Sequence[str], space: Space, vectors: csr_array | np.ndarray) -> None:
+        """Replace the vectors [m, columns] of documents in one space; needed where "bm25" is among the spaces."""
 
     def optimize(self) -> None:
         """Do what the engine does to be faster or smaller, if it is due."""

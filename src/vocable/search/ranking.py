@@ -110,6 +110,24 @@ def ranking_of(hits: Sequence[Sequence[tuple[str, float]]], k: int) -> Ranking:
     return best(candidates[:, :, 0].astype(np.int32), candidates[:, :, 1].astype(np.float32), k, ids)
 
 
+def aligned(rankings: Sequence[Ranking]) -> list[Ranking]:
+    """The rankings with one list of ids, so that they can be fused; those of one index have it already.
+
+    >>> one, other = ranking_of([[("b", 1.0)]], k=1), ranking_of([[("a", 2.0)]], k=1)
+    >>> [ranking.rows.tolist() for ranking in aligned([one, other])]
+    [[[1]], [[0]]]
+    """
+    if all(_same_ids(ranking.ids, rankings[0].ids) for ranking in rankings):
+        return list(rankings)
+    ids = sorted({identifier for ranking in rankings for identifier in ranking.ids or ()})
+    rows = {identifier: row for row, identifier in enumerate(ids)}
+    moved = []
+    for ranking in rankings:
+        places = np.array([*(rows[identifier] for identifier in ranking.ids or ()), -1], dtype=np.int32)  # -1: the last
+        moved.append(Ranking(places[ranking.rows], ranking.scores, ids))
+    return moved
+
+
 def best(rows: np.ndarray, scores: np.ndarray, k: int, ids: Sequence[str] | None) -> Ranking:
     """The k best of the candidates `rows` [q, c] (-1 for none) by `scores` [q, c]; ties in the order of the ids.
 

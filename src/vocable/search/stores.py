@@ -199,6 +199,11 @@ def beyond_64_bits(value: Any) -> bool:
     return isinstance(value, int) and not -(2**63) <= value < 2**63
 
 
+def refused_beyond_64_bits(document: Document) -> str | None:
+    """What Qdrant has against a document."""
+    return "Qdrant rounds whole numbers beyond 64 bits" if beyond_64_bits(document.fields) else None
+
+
 def checked(
     about: About,
     spaces: Mapping[Space, int],

@@ -13,7 +13,7 @@ import json
 import math
 import os
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import islice
@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from sentence_transformers import SparseEncoder
 
 from vocable.data import Document, Example, read_corpus, read_examples
@@ -30,7 +29,9 @@ from vocable.encoder.encode import TextEncoder
 from vocable.encoder.stream import checksum, describe, stream_settings
 from vocable.errors import ArgumentError, DataError, ModelError, VectorsError, check_numbers
 from vocable.progress import progress, track
-from vocable.search.collection import Collection, build_collection, open_index
+from vocable.search.collection import Collection
+from vocable.search.folder import build_collection
+from vocable.search.indexing import open_index
 from vocable.storage import (
     ANOTHER,
     fingerprint,
@@ -244,25 +245,24 @@ class Miner:
     def __call__(self, examples: list[Example]) -> list[Example]:
         """Return the examples with negatives; those that have too few are left out."""
         queries = [example.query for example in examples]
-        ranking = self._collection.postings.search(
-            self._queries.encode(queries), min(self._rule.to_rank, len(self._collection))
-        )
+        ranking = self._collection.rank(self._queries.encode(queries), min(self._rule.to_rank, len(self._collection)))
         own = np.zeros(len(examples), dtype=np.float32)
         if self._scored or self._rule.margin is not None or self._rule.relative_margin is not None:
             own = self._scorer(queries, [example.positive for example in examples])  # they need not be in the index
-        hits = zip(examples, own, ranking.rows, ranking.scores, strict=True)
-        mined = [self._mined(example, float(score), rows, scores) for example, score, rows, scores in hits]
+        numbered = zip(examples, own, range(len(examples)), strict=True)
+        mined = [self._mined(example, float(score), ranking.hits(number)) for example, score, number in numbered]
         return [example for example in mined if len(example.negatives) == self._rule.negatives]
 
-    def _mined(self, example: Example, own: float, rows: NDArray[np.int32], scores: NDArray[np.float32]) -> Example:
-        """The example with the negatives among its hits: `rows` and `scores` [k]."""
+    def _mined(self, example: Example, own: float, hits: Sequence[tuple[str, float]]) -> Example:
+        """The example with the negatives among its hits."""
         bound, taken = self._rule.bound(own), dict[str, float]()
-        for row, score in zip(
-            rows[self._rule.from_rank - 1 :].tolist(), scores[self._rule.from_rank - 1 :], strict=True
-        ):
-            if row < 0 or len(taken) == self._rule.negatives:
+        chosen = hits[self._rule.from_rank - 1 :]
+        found = self._collection.documents([identifier for identifier, _ in chosen])
+        for document, (_, score) in zip(found, chosen, strict=True):
+            if len(taken) == self._rule.negatives:
                 break
-            document = self._collection.document(row)
+            if document is None:  # deleted in the meantime
+                continue
             texts = (document.full, document.text)  # examples may have been made without the titles
             if score < bound and not any(_answer(example.query, text) in self._answers for text in texts):
                 taken.setdefault(document.full, float(score))

@@ -53,7 +53,7 @@ class BM25Index(ExactIndex):
         if k1 < 0 or not 0 <= b <= 1:
             raise ArgumentError(f"k1 must not be negative and b lie between 0 and 1, not {k1} and {b}")
         self.settings: dict[str, Any] = {"k1": k1, "b": b, "stemmer": stemmer, "stopwords": stopwords}
-        self._stemmer = _stemmer(stemmer)
+        _stemmer(stemmer)  # one that there is not is refused at once
         words = self.words(texts, progress)
         terms = sorted(set().union(*words))
         self.vocabulary = {term: position for position, term in enumerate(terms)}
@@ -77,7 +77,13 @@ class BM25Index(ExactIndex):
         return super().header() | {"settings": self.settings}
 
     def search(
-        self, queries: Sequence[str] | csr_array, k: int = 10, *, minimum_match: float = 0.0, threads: int | None = None
+        self,
+        queries: Sequence[str] | csr_array,
+        k: int = 10,
+        *,
+        minimum_match: float = 0.0,
+        allowed: np.ndarray | None = None,
+        threads: int | None = None,
     ) -> Ranking:
         """The k best documents for each of q queries; a document that shares no term is never a hit.
 
@@ -85,7 +91,7 @@ class BM25Index(ExactIndex):
         """
         check_texts(queries, "queries")
         vectors = queries if isinstance(queries, csr_array) else self.query_vectors(queries)
-        return super().search(vectors, k, minimum_match=minimum_match, threads=threads)
+        return super().search(vectors, k, minimum_match=minimum_match, allowed=allowed, threads=threads)
 
     def query_vectors(self, texts: Sequence[str]) -> csr_array:
         """How often each known term occurs in each of q texts, csr_array [q, v]."""
@@ -93,17 +99,7 @@ class BM25Index(ExactIndex):
 
     def words(self, texts: Sequence[str], progress: bool = False) -> list[list[str]]:
         """The stemmed words of each text, in order, also those that no document has."""
-        check_texts(texts)
-        if not texts:
-            return []
-        stopwords = self.settings["stopwords"]
-        try:
-            words = bm25s.tokenize(
-                list(texts), stopwords=stopwords, stemmer=self._stemmer, return_ids=False, show_progress=progress
-            )
-        except ValueError as error:
-            raise ArgumentError(f"{stopwords!r} is not a list of stop words: {error}") from error
-        return [[word for word in text if word] for text in words]  # bm25s gives an empty text an empty word
+        return stemmed(texts, self.settings["stemmer"], self.settings["stopwords"], progress)
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray], header: dict[str, Any], place: str) -> Self:
@@ -112,7 +108,8 @@ class BM25Index(ExactIndex):
         words = ("stemmer", "stopwords")
         if not isinstance(settings, dict) or any(type(settings.get(word)) not in (str, type(None)) for word in words):
             raise VectorsError(f"{place}: the index does not say how it makes words of texts")
-        index.settings, index._stemmer = settings, _stemmer(settings.get("stemmer"))
+        _stemmer(settings.get("stemmer"))
+        index.settings = settings
         terms = strings_from_arrays("terms", arrays, place)
         index.vocabulary = {term: position for position, term in enumerate(terms)}
         if index.shape[1] != len(index.vocabulary):
@@ -121,6 +118,35 @@ class BM25Index(ExactIndex):
 
 
 ENGINE = BM25Index
+
+
+def _stemmer(language: str | None) -> Any:
+    if language is None:
+        return None
+    try:
+        return Stemmer.Stemmer(language)
+    except KeyError as error:
+        raise ArgumentError(f"{language!r} is not a stemmer: choose from {', '.join(Stemmer.algorithms())}") from error
+
+
+def stemmed(
+    texts: Sequence[str], stemmer: str | None = "english", stopwords: str | None = "en", progress: bool = False
+) -> list[list[str]]:
+    """The stemmed words of two or more letters of each text, in order, without stop words.
+
+    >>> stemmed(["The cats sat.", ""])
+    [['cat', 'sat'], []]
+    """
+    check_texts(texts)
+    if not texts:
+        return []
+    try:
+        words = bm25s.tokenize(
+            list(texts), stopwords=stopwords, stemmer=_stemmer(stemmer), return_ids=False, show_progress=progress
+        )
+    except ValueError as error:
+        raise ArgumentError(f"{stopwords!r} is not a list of stop words: {error}") from error
+    return [[word for word in text if word] for text in words]  # bm25s gives an empty text an empty word
 
 
 def count_words(texts: Sequence[Sequence[str]], vocabulary: Mapping[str, int]) -> csr_array:
@@ -136,15 +162,6 @@ def count_words(texts: Sequence[Sequence[str]], vocabulary: Mapping[str, int]) -
     vectors: csr_array = csr_array((numbers, columns, indptr), shape=(len(counts), len(vocabulary)))
     vectors.sort_indices()
     return vectors
-
-
-def _stemmer(language: str | None) -> Any:
-    if language is None:
-        return None
-    try:
-        return Stemmer.Stemmer(language)
-    except KeyError as error:
-        raise ArgumentError(f"{language!r} is not a stemmer: choose from {', '.join(Stemmer.algorithms())}") from error
 
 
 class RM3:

@@ -93,12 +93,19 @@ class ExactIndex(Index):
         return vectors if rows is None else vectors[np.asarray(rows, dtype=np.int64)]
 
     def search(
-        self, queries: csr_array, k: int = 10, *, minimum_match: float = 0.0, threads: int | None = None
+        self,
+        queries: csr_array,
+        k: int = 10,
+        *,
+        minimum_match: float = 0.0,
+        allowed: np.ndarray | None = None,
+        threads: int | None = None,
     ) -> Ranking:
         """The k documents with the highest dot product for each of `queries` [q, v].
 
         `minimum_match` is the share of a query's terms that a document must have to be a hit at all: the Boolean model
-        with a static term overlap threshold. `threads` is all cores unless given; the result does not depend on it.
+        with a static term overlap threshold. `allowed`, bool [n], says which
+        documents may be hits. `threads` is all cores unless given; the result does not depend on it.
         Raises `VectorsError` if the queries are not of the index's vocabulary size.
 
         >>> index = ExactIndex(csr_array(np.array([[1.0, 0.0], [2.0, 3.0]])), ids=["a", "b"])
@@ -109,11 +116,13 @@ class ExactIndex(Index):
             raise ArgumentError(f"k must be at least 1, not {k}")
         arrays = _query_arrays(queries, self.shape[1])
         needed = _needed(arrays, minimum_match)
+        passing = np.ones(0, bool) if allowed is None else allowed[self._order] if len(self._order) else allowed
+        passing = _frozen(passing, np.bool_)
         rows = np.full((len(needed), k), -1, dtype=np.int32)
         scores = np.zeros(rows.shape, dtype=np.float32)
 
         def some(part: slice, queries: kernels.Sparse) -> None:
-            kernels.search(self._postings, self.shape[0], queries, needed[part], rows[part], scores[part])
+            kernels.search(self._postings, self.shape[0], queries, needed[part], passing, rows[part], scores[part])
 
         _in_threads(some, arrays, threads)
         if len(self._order):

@@ -28,11 +28,20 @@ def compiled(function: Function) -> Function:
 
 
 @compiled
-def search(postings: Sparse, n: int, queries: Sparse, needed: np.ndarray, rows: np.ndarray, scores: np.ndarray) -> None:
+def search(
+    postings: Sparse,
+    n: int,
+    queries: Sparse,
+    needed: np.ndarray,
+    allowed: np.ndarray,
+    rows: np.ndarray,
+    scores: np.ndarray,
+) -> None:
     """Fill `rows` [q, k] with the best documents of each query, best first, and `scores` [q, k]; both arrive empty.
 
     The postings of a term are in ascending order of the document. Of equal scores the lower document is better.
-    `needed` [q] is the number of query terms that a document must have. A document's score is the sum over the query's
+    `needed` [q] is the number of query terms that a document must have; `allowed` [n] says which documents may be hits,
+    all of them if it is empty. A document's score is the sum over the query's
     terms in their order, in float32.
     """
     starts, documents, weights = postings
@@ -65,6 +74,10 @@ def search(postings: Sparse, n: int, queries: Sparse, needed: np.ndarray, rows: 
                     if matched[i] < needed[q]:
                         window[i] = 0
                     matched[i] = 0
+            if allowed.size:
+                for i in range(width):
+                    if not allowed[base + i]:
+                        window[i] = 0
             _collect(window, width, base, heap, k)
             window[:width] = 0
         for position in range(len(heap) - 1, -1, -1):  # the worst comes first

@@ -24,7 +24,6 @@ from vocable.search.ranking import Ranking, ranking_of
 from vocable.search.stores import (
     CommonStore,
     asked,
-    beyond_64_bits,
     bound_of,
     checked,
     checked_queries,
@@ -33,6 +32,7 @@ from vocable.search.stores import (
     masked,
     matrix_of,
     parts_of,
+    refused_beyond_64_bits,
     rows_of,
     server_of,
     translated,
@@ -100,7 +100,7 @@ class Qdrant(CommonStore):
 
     def upsert(self, documents: Sequence[Document], vectors: Mapping[Space, csr_array | np.ndarray]) -> None:
         """As `Store.upsert`; each request of 256 documents is written as a whole."""
-        documents, vectors = checked(self.about, self._spaces, documents, vectors, _refused)
+        documents, vectors = checked(self.about, self._spaces, documents, vectors, refused_beyond_64_bits)
         rows = zip(*(rows_of(vectors[space]) for space in self._spaces), strict=True)
         points = [
             self._models.PointStruct(
@@ -222,10 +222,6 @@ class Qdrant(CommonStore):
             lambda parts: models.Filter(should=parts),
             lambda part: models.Filter(must_not=[part]),
         )
-
-
-def _refused(document: Document) -> str | None:
-    return "Qdrant rounds whole numbers beyond 64 bits" if beyond_64_bits(document.fields) else None
 
 
 ENGINE = Qdrant

@@ -54,12 +54,20 @@ class SeismicIndex(ExactIndex):
             self._clusters = self._kind("Index").build_from_dataset(documents)
 
     def search(
-        self, queries: csr_array, k: int = 10, *, minimum_match: float = 0.0, threads: int | None = None
+        self,
+        queries: csr_array,
+        k: int = 10,
+        *,
+        minimum_match: float = 0.0,
+        allowed: np.ndarray | None = None,
+        threads: int | None = None,
     ) -> Ranking:
         """As `Index.search`, by Seismic: scores are of weights in float16, and a good document may be missed.
 
-        Raises `ArgumentError` for a `minimum_match`, which it cannot count.
+        Raises `ArgumentError` for a `minimum_match`, which it cannot count, and for a filter, which it has not.
         """
+        if allowed is not None:
+            raise ArgumentError("a filter needs another index: Seismic searches all documents")
         if minimum_match:
             raise ArgumentError("minimum_match needs an exact index: Seismic does not count shared terms")
         if k < 1 or (threads is not None and threads < 1):

@@ -1,0 +1,253 @@
+"""The embedded store: Qdrant Edge, a write-ahead log, documents, their fields and vectors in one folder.
+
+One process at a time has it open. What `upsert` and `delete` returned from is in the log, and there after a kill.
+
+Letters: m documents, q queries, k results.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+from weakref import WeakValueDictionary
+
+import numpy as np
+import qdrant_edge as qdrant
+from scipy.sparse import csr_array
+
+from vocable.data import Document
+from vocable.errors import ArgumentError, VectorsError
+from vocable.search.filters import Comparison, Filter
+from vocable.search.index import About, Space
+from vocable.search.ranking import Ranking, ranking_of
+from vocable.search.stores import (
+    EXACT,
+    CommonStore,
+    asked,
+    bound_of,
+    checked,
+    checked_queries,
+    facts_of,
+    key_of,
+    matrix_of,
+    parts_of,
+    refused_beyond_64_bits,
+    rows_of,
+    translated,
+)
+from vocable.storage import read_record, write_record
+
+SETTINGS = "store.json"
+PAGE = 512  # documents in one write of the log, and points that are read at once
+PATIENCE = 5.0  # seconds for which another process may have it open: a search by a command is shorter
+ORDER = {"<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
+
+_open: WeakValueDictionary[Path, EdgeStore] = WeakValueDictionary()  # by folder: a second lock would be refused
+
+
+class EdgeStore(CommonStore):
+    """Documents and their vectors in a folder; found exactly, in float32."""
+
+    about = About("edge", exact=True, durable=True, filters=True, in_folder=True, spaces=("learned", "bm25", "dense"))
+
+    def __init__(
+        self, folder: Path, shard: qdrant.EdgeShard, spaces: dict[Space, int], settings: dict[str, Any]
+    ) -> None:
+        self.folder, self._place, self.settings = folder, str(folder), settings
+        self._shard, self._spaces = shard, spaces
+        _open[folder.resolve()] = self
+
+    @classmethod
+    def create(cls, address: str, spaces: Mapping[Space, int], settings: dict[str, Any]) -> Self:
+        """As `Store.create`, in a folder that is not there yet."""
+        folder = Path(address)
+        if folder.exists():
+            raise ArgumentError(f"{folder} is there already")
+        dense = {name: size for name, size in spaces.items() if name == "dense"}
+        config = qdrant.EdgeConfig(
+            vectors={name: qdrant.EdgeVectorParams(size, qdrant.Distance.Dot) for name, size in dense.items()} or None,
+            sparse_vectors={name: qdrant.EdgeSparseVectorParams() for name in spaces if name not in dense},
+        )
+        folder.mkdir(parents=True)
+        shard = qdrant.EdgeShard.create(str(folder / "shard"), config)
+        store = cls(folder, shard, dict(spaces), settings)
+        store.configure(settings)
+        return store
+
+    @classmethod
+    def open(cls, address: str) -> Self:
+        """As `Store.open`; a folder that this process has open already is the same store."""
+        folder = Path(address)
+        known = _open.get(folder.resolve())
+        if isinstance(known, cls):
+            return known
+        if not (folder / "shard").is_dir():
+            raise VectorsError(f"{folder}: there is no index here (make one with vocable index)")
+        stored, waited = read_record(folder / SETTINGS, dict[str, Any]), time.monotonic() + PATIENCE
+        try:
+            spaces, settings = (
+                {str(name): int(size) for name, size in stored["spaces"].items()},
+                dict(stored["settings"]),
+            )
+            while True:
+                try:
+                    shard = qdrant.EdgeShard.load(str(folder / "shard"))
+                    break
+                except Exception as error:  # the library has no class of its own
+                    if "WouldBlock" not in str(error) or time.monotonic() > waited:
+                        raise
+                time.sleep(0.05)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise VectorsError(f"{folder / SETTINGS}: the index is damaged: {error!r}") from error
+        except Exception as error:
+            if "WouldBlock" in str(error):
+                raise VectorsError(f"{folder}: in use by another process: a store is open in one at a time") from error
+            raise VectorsError(f"{folder}: the index is damaged: {error}") from error
+        return cls(folder, shard, spaces, settings)
+
+    def configure(self, settings: dict[str, Any]) -> None:
+        """As `Store.configure`."""
+        write_record(self.folder / SETTINGS, {"spaces": self._spaces, "settings": settings})
+        self.settings = settings
+
+    def upsert(self, documents: Sequence[Document], vectors: Mapping[Space, csr_array | np.ndarray]) -> None:
+        """As `Store.upsert`."""
+        documents, vectors = checked(self.about, self._spaces, documents, vectors, refused_beyond_64_bits)
+        rows = zip(*(map(_vector, rows_of(vectors[space])) for space in self._spaces), strict=True)
+        points = [
+            qdrant.Point(
+                key_of(document.id),
+                {space: vector for space, vector in zip(self._spaces, row, strict=True) if vector is not None},
+                document._asdict() | {"fields": dict(document.fields)} | _facts(document.fields),
+            )
+            for document, row in zip(documents, rows, strict=True)
+        ]
+        for some in parts_of(points, PAGE):
+            self._shard.update(qdrant.UpdateOperation.upsert_points(list(some)))
+
+    def delete(self, ids: Sequence[str]) -> int:
+        """As `Store.delete`."""
+        there = [key_of(identifier) for identifier in self._found(list(set(ids)), ["id"])]
+        self._shard.update(qdrant.UpdateOperation.delete_points(list(there)))
+        return len(there)
+
+    def documents(self, ids: Sequence[str]) -> list[Document | None]:
+        """As `Store.documents`."""
+        found = self._found(ids, list(Document._fields))
+        return [Document(**found[identifier].payload) if identifier in found else None for identifier in ids]
+
+    def ids(self) -> Iterator[str]:
+        """As `Store.ids`, in no order."""
+        offset, more = None, True
+        while more:
+            records, offset = self._shard.scroll(qdrant.ScrollRequest(offset=offset, limit=PAGE, with_payload=["id"]))
+            yield from ((record.payload or {})["id"] for record in records)
+            more = offset is not None
+
+    def vectors(self, ids: Sequence[str], space: Space = "learned") -> csr_array | np.ndarray:
+        """As `Store.vectors`."""
+        columns = self._columns(space)
+        found = self._found(ids, ["id"], [space])
+        self._missing(ids, found)
+        stored = [found[identifier].vector.get(space) for identifier in ids]
+        rows = stored if space == "dense" else [(one.indices, one.values) if one else ((), ()) for one in stored]
+        return matrix_of(rows, space, columns)
+
+    def search(
+        self, queries: csr_array | np.ndarray, k: int = 10, *, space: Space = "learned", filter: Filter | None = None
+    ) -> Ranking:
+        """As `Store.search`."""
+        vectors = list(map(_vector, rows_of(checked_queries(self.about, self._spaces, queries, k, space))))
+        passing = None if filter is None else qdrant.Filter(must=[_condition(filter)])
+        requests = [
+            qdrant.QueryRequest(k, query=qdrant.Query.Nearest(vector, using=space), with_payload=["id"], filter=passing)
+            for vector in vectors
+            if vector is not None
+        ]
+        found = iter(self._shard.query_batch(qdrant.QueryBatchRequest(requests)) if requests else ())
+        answers = [[] if vector is None else next(found) for vector in vectors]
+        return ranking_of([[((hit.payload or {})["id"], hit.score) for hit in hits] for hits in answers], k)
+
+    def replace_vectors(self, ids: Sequence[str], space: Space, vectors: csr_array | np.ndarray) -> None:
+        """As `Store.replace_vectors`, without writing the rest of the documents."""
+        self._columns(space)
+        self._missing(ids, self._found(ids, ["id"]))
+        rows = list(zip(map(key_of, ids), map(_vector, rows_of(vectors)), strict=True))
+        if emptied := [key for key, vector in rows if vector is None]:
+            self._shard.update(qdrant.UpdateOperation.delete_vectors(list(emptied), [space]))
+        if points := [qdrant.PointVectors(key, {space: vector}) for key, vector in rows if vector is not None]:
+            self._shard.update(qdrant.UpdateOperation.update_vectors(points))
+
+    def optimize(self) -> None:
+        """As `Store.optimize`: merge and vacuum segments where the engine's thresholds say so."""
+        self._shard.optimize()
+
+    def close(self) -> None:
+        """As `Store.close`."""
+        if _open.pop(self.folder.resolve(), None) is not None:
+            self._shard.flush()
+            self._shard.close()
+
+    def drop(self) -> None:
+        """As `Store.drop`."""
+        self.close()
+        shutil.rmtree(self.folder)
+
+    def __len__(self) -> int:
+        return int(self._shard.count(qdrant.CountRequest(exact=True)))
+
+    def __repr__(self) -> str:
+        return f"EdgeStore({str(self.folder)!r}, {len(self):,} documents)"
+
+    @property
+    def nbytes(self) -> int:
+        """As `Store.nbytes`: what its files take on disk."""
+        return sum(path.stat().st_blocks * 512 for path in self.folder.rglob("*") if path.is_file())
+
+    def _found(self, ids: Sequence[str], payload: list[str], vectors: bool | list[str] = False) -> dict[str, Any]:
+        """The points of documents by id."""
+        keys = parts_of([key_of(identifier) for identifier in ids], PAGE)
+        records = (
+            record
+            for some in keys
+            for record in self._shard.retrieve(list(some), with_payload=payload, with_vector=vectors)
+        )
+        return {(record.payload or {})["id"]: record for record in records}
+
+
+ENGINE = EdgeStore
+
+
+def _facts(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts that filters ask for, whole numbers as such: of others the log may read back the last bit wrong."""
+    facts = facts_of(fields)
+    order = {
+        name: int(value) if abs(value) < EXACT and value.is_integer() else value for name, value in facts.order.items()
+    }
+    return {"equal": facts.equal, "order": order}
+
+
+def _vector(row: Any) -> Any:
+    """One row as the library's vector, None for one without terms."""
+    if isinstance(row, np.ndarray):
+        return row.tolist()
+    return qdrant.SparseVector(row[0].tolist(), row[1].tolist()) if len(row[0]) else None
+
+
+def _condition(filter: Filter) -> Any:
+    def leaf(comparison: Comparison) -> Any:
+        if comparison.operator == "=":
+            return qdrant.FieldCondition("equal", match=qdrant.MatchValue(asked(comparison)))
+        bound = qdrant.RangeFloat(**{ORDER[comparison.operator]: bound_of(comparison)})
+        return qdrant.FieldCondition(f"order.{asked(comparison)}", range=bound)
+
+    return translated(
+        filter,
+        leaf,
+        lambda parts: qdrant.Filter(must=parts),
+        lambda parts: qdrant.Filter(should=parts),
+        lambda part: qdrant.Filter(must_not=[part]),
+    )

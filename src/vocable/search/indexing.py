@@ -1,0 +1,266 @@
+"""The verbs that make, open and change a searchable collection, wherever its place says that it lies."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from itertools import islice
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+from scipy.sparse import csr_array
+from sentence_transformers import SparseEncoder
+
+from vocable.data import BadLines, Document, read_corpus
+from vocable.encoder.encode import DType, TextEncoder
+from vocable.encoder.load import check_length, load
+from vocable.encoder.stream import StreamProgress, checksum, describe, model_name
+from vocable.errors import ArgumentError, VectorsError
+from vocable.search.collection import Collection
+from vocable.search.engines.edge import SETTINGS as STORE
+from vocable.search.engines.edge import EdgeStore
+from vocable.search.folder import build_collection, index_stored, open_folder, settings_of_parts, stored_weights
+from vocable.search.index import Space, Store, engine_of
+from vocable.search.living import PART, Changed, LivingCollection, load_dense
+from vocable.storage import ANOTHER, fingerprint, finish, finished, read_whole, resumable
+from vocable.vectors import Sources, VectorsMeta, holds_vectors, prune, read_vectors
+
+
+def index(
+    model: SparseEncoder | Sources,
+    corpus: str | PathLike[str],
+    output: str | PathLike[str],
+    *,
+    bm25: bool = False,
+    dense: str | None = None,
+    top_k: int | None = None,
+    min_weight: float = 0.0,
+    mass: float | None = None,
+    dtype: DType = "auto",
+    max_length: int | None = None,
+    device: str | None = None,
+    skip_bad: int = 0,
+) -> Collection:
+    """Encode a corpus and make it searchable; a killed call goes on when it is repeated.
+
+    Args:
+        model: from `vocable.load`, or its name; or the document vectors that `vocable encode` wrote: a file, a folder
+            or several, as the shards of a corpus are.
+        corpus: source of the documents; `vocable.data` lists the kinds.
+        output: a folder, for a collection that can change; exact:FOLDER for one that cannot, the fastest; or an engine
+            and its address, as qdrant+http://host:6333/name (docs/search.md lists them). What the same call has made is
+            opened.
+        bm25: also index the words of the documents, for hybrid search.
+        dense: also encode with this model of sentence-transformers, for hybrid search.
+        top_k: keep only so many terms of a text, the heaviest. As in `vocable.prune`.
+        min_weight: drop terms lighter than this.
+        mass: keep the fewest terms that have this share of a text's weight.
+        dtype: "auto" computes in bfloat16 where the device has it natively.
+        max_length: tokens per text, in place of the model's own length.
+        device: where models run, as cpu, cuda or cuda:1; by default the best there is.
+        skip_bad: bad lines of the corpus that are tolerated, and left out.
+
+    Raises:
+        ArgumentError: an argument out of its range, no documents, or something else at `output`.
+        DataError: the corpus cannot be read.
+        ModelError: no such model.
+        VectorsError: stored vectors are not those of the corpus, or damaged.
+    """
+    engine, address = engine_of(output)
+    engine = engine or EdgeStore
+    bad, source = BadLines(skip_bad), fspath(corpus)
+    documents = read_corpus(source, bad=bad)
+    limits: dict[str, Any] = {"top_k": top_k, "min_weight": min_weight, "mass": mass}
+    spaces = {"learned": True, "bm25": bm25, "dense": dense is not None}
+    missing = [space for space, wanted in spaces.items() if wanted and space not in engine.about.spaces]
+    immutable = hasattr(engine, "load")
+    if missing and not (immutable and missing == ["bm25"]):  # a folder has a lexical index of its own
+        raise ArgumentError(f"{missing[0]}: the {engine.about.engine} engine does not hold such vectors")
+    parts = settings_of_parts(bm25, engine.about.engine)
+    if not isinstance(model, SparseEncoder) and holds_vectors(model):
+        if max_length is not None:
+            raise ArgumentError("max_length is for encoding: these vectors are encoded already")
+        if immutable:
+            index_stored(model, documents, Path(address), limits, {"source": source} | parts)
+            return open_index(output, bad)
+        stored = read_vectors(model)
+        if stored.meta.role != "document":
+            raise ArgumentError("vectors of queries cannot be indexed: encode the corpus with role document")
+        places = [model] if isinstance(model, str | PathLike) else list(model)
+        settings: dict[str, Any] = {"model": stored.meta.model, "meta": asdict(stored.meta)}
+        settings |= {"weights": stored_weights(places), "vectors": fingerprint(*places)}
+        matrices = _in_order(
+            read_corpus(source, bad=BadLines(skip_bad)), stored.ids, prune(stored.matrix, **limits), source
+        )
+        loaded = None
+    elif isinstance(model, SparseEncoder | str | PathLike):
+        check_length(model, max_length)
+        loaded = model if isinstance(model, SparseEncoder) else load(fspath(model), device=device)
+        encoder = TextEncoder(loaded, "document", dtype=dtype, max_length=max_length, **limits)
+        name, matrices = model_name(model), None
+        if immutable:
+            build_collection(
+                encoder, documents, address, model=name, source=source, bm25=bm25, engine=engine.about.engine
+            )
+            collection = open_index(output, bad)
+            collection.__dict__["loaded_model"] = loaded
+            return collection
+        settings = {"model": name, "weights": checksum(loaded), "meta": asdict(describe(encoder, name))}
+    else:
+        raise VectorsError(f"{', '.join(map(str, model))}: not all of these are stored vectors")
+    settings |= {
+        "source": source,
+        "inputs": fingerprint(source),
+        "bm25": bm25,
+        "dense": dense,
+        "limits": {**limits, "dtype": dtype, "max_length": max_length},
+    }
+    made = _make(engine, address, output, settings, documents, matrices, loaded, device)
+    made.built = made.counts(bad.count, bad.first or "")
+    return made
+
+
+def open_index(
+    source: str | PathLike[str],
+    bad: BadLines | None = None,
+    *,
+    allow_changed_model: bool = False,
+    device: str | None = None,
+) -> Collection:
+    """Open what `index` made; `bad` counts the lines that were left out when it was made.
+
+    `allow_changed_model` lets a model search whose weights have changed since; `device` is the model's, as in `load`.
+
+    Raises:
+        ArgumentError: there is no such engine.
+        VectorsError: there is no collection, or it is unfinished, damaged, or in use.
+    """
+    engine, address = engine_of(source)
+    how: dict[str, Any] = {"allow_changed_model": allow_changed_model, "device": device}
+    if engine is None and Path(address, STORE).is_file():
+        engine = EdgeStore
+    if engine is None or hasattr(engine, "load"):
+        return read_whole(lambda: open_folder(Path(address), bad, **how), address)
+    store = engine.open(address)
+    if not store.settings.get("whole"):
+        store.close()
+        raise VectorsError(f"{source}: there is no index here (it is unfinished: repeat the command that began it)")
+    return LivingCollection(fspath(source), store, **how)
+
+
+def add(
+    index: str | PathLike[str] | Collection,
+    corpus: str | PathLike[str],
+    *,
+    device: str | None = None,
+    skip_bad: int = 0,
+) -> Changed:
+    """Add the documents of a corpus to a collection; one whose id is there already is replaced.
+
+    They are encoded as the others were. One that is there unchanged is left as it is, so that a killed call can be
+    repeated, and a corpus that has grown can be added whole.
+
+    Args:
+        index: its place, or what `vocable.open_index` gave.
+        corpus: source of the documents; `vocable.data` lists the kinds.
+        device: where models run, as cpu, cuda or cuda:1; by default the best there is.
+        skip_bad: bad lines of the corpus that are tolerated, and left out.
+
+    Raises:
+        ArgumentError: the collection cannot change.
+        DataError: the corpus cannot be read.
+        VectorsError: there is no collection, it is damaged or in use, or its model has changed.
+    """
+    documents = read_corpus(corpus, bad=BadLines(skip_bad))
+    return _changeable(index, device).add(documents)
+
+
+def delete(index: str | PathLike[str] | Collection, ids: Sequence[str]) -> Changed:
+    """Delete documents of a collection by their ids; one that is not there is passed over.
+
+    Args:
+        index: its place, or what `vocable.open_index` gave.
+        ids: of the documents.
+
+    Raises:
+        ArgumentError: the collection cannot change.
+        VectorsError: there is no collection, or it is damaged or in use.
+    """
+    if isinstance(ids, str):
+        raise ArgumentError("ids is a list of ids, not one str")
+    return _changeable(index).delete(ids)
+
+
+def _changeable(index: str | PathLike[str] | Collection, device: str | None = None) -> LivingCollection:
+    collection = index if isinstance(index, Collection) else open_index(index, device=device)
+    if not isinstance(collection, LivingCollection):
+        raise ArgumentError(f"{collection.place} cannot change: index again without exact:")
+    return collection
+
+
+def _make(
+    engine: type[Store],
+    address: str,
+    output: str | PathLike[str],
+    settings: dict[str, Any],
+    documents: Iterable[Document],
+    matrices: Iterator[csr_array] | None,
+    model: SparseEncoder | None,
+    device: str | None,
+) -> LivingCollection:
+    """Fill a store with a corpus, in a folder that is whole or absent where the engine's is one."""
+    spaces: dict[Space, int] = {"learned": VectorsMeta.from_dict(settings["meta"], fspath(output)).size or 0}
+    if settings["bm25"]:
+        spaces["bm25"] = 0  # as many as there are words
+    if settings["dense"]:
+        spaces["dense"] = int(load_dense(settings["dense"], device).get_sentence_embedding_dimension() or 0)
+
+    def fill(address: str, begun: bool) -> LivingCollection:
+        fresh = settings | {"progress": asdict(StreamProgress()), "whole": False}
+        store = engine.open(address) if begun else engine.create(address, spaces, fresh)
+        collection = LivingCollection(fspath(output), store, device=device)
+        if model is not None:
+            collection.__dict__["loaded_model"] = model
+        if not store.settings["whole"]:
+            collection.fill(documents, matrices)
+        return collection
+
+    if not engine.about.in_folder:
+        return fill(address, _begun(engine, address, settings))
+    folder = Path(address)
+    if not finished(folder, settings):
+        with resumable(folder, settings) as work:
+            inner = work / "store"
+            if not (inner / STORE).is_file():
+                shutil.rmtree(inner, ignore_errors=True)
+            fill(str(inner), inner.exists()).close()
+            finish(work, folder, inner)
+    return fill(address, True)
+
+
+def _begun(engine: type[Store], address: str, settings: dict[str, Any]) -> bool:
+    """Whether the same call has begun or made the store; `ArgumentError` if another one has."""
+    try:
+        store = engine.open(address)
+    except VectorsError:
+        return False
+    other = [name for name, value in settings.items() if store.settings.get(name) != value]
+    store.close()
+    if other:
+        raise ArgumentError(f"{store!r} was made with other settings ({', '.join(other)}): {ANOTHER}")
+    return True
+
+
+def _in_order(documents: Iterable[Document], ids: Sequence[str], matrix: csr_array, source: str) -> Iterator[csr_array]:
+    """Stored vectors by `PART`, in the order of the documents that they are of."""
+    rows, taken, stream = {identifier: row for row, identifier in enumerate(ids)}, 0, iter(documents)
+    while some := list(islice(stream, PART)):
+        missing = next((document.id for document in some if document.id not in rows), None)
+        if missing is not None:
+            raise VectorsError(f"{source}: the document {missing!r} has no vector")
+        taken += len(some)
+        yield matrix[[rows[document.id] for document in some]]
+    if taken != len(rows):
+        raise VectorsError(f"{source} has {taken} documents, but there are vectors of {len(rows)}")

@@ -1,0 +1,136 @@
+"""BM25 on a collection that changes: how many documents have each word, in SQLite, and the weights of texts.
+
+A document's vector has tf / (tf + k1 (1 - b + b length / mean length)) for each word, a query's the count of each word
+times its inverse document frequency, ln(1 + (n - df + 0.5) / (df + 0.5)): what changes with every document added is
+on the side of the query. The mean length that documents were weighed with is renewed when it has drifted by a tenth.
+
+Letters: n documents, m of them, q queries.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from vocable.errors import VectorsError
+from vocable.search.engines.bm25 import stemmed
+from vocable.search.stores import UNBOUNDED
+
+K1, B = 1.2, 0.75  # as in `BM25Index`
+DRIFT = 0.1  # of the mean length, from which on documents are weighed anew
+FIGURES = ("documents", "words", "mean", "pending")  # all words of all documents; the mean length in use
+
+
+class Lexicon:
+    """The words of a changing collection, in a file; `recover` says that a change was cut short by a kill."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the lexicon in a file, or begin one."""
+        try:
+            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute(
+                "CREATE TABLE IF NOT EXISTS words (number INTEGER PRIMARY KEY, word TEXT UNIQUE, df INTEGER)"
+            )
+            self._db.execute("CREATE TABLE IF NOT EXISTS figures (name TEXT PRIMARY KEY, value REAL)")
+            self._db.executemany("INSERT OR IGNORE INTO figures VALUES (?, 0)", [(name,) for name in FIGURES])
+        except sqlite3.DatabaseError as error:
+            raise VectorsError(f"{path}: the index is damaged: {error}") from error
+
+    def __getitem__(self, figure: str) -> float:
+        [value] = self._db.execute("SELECT value FROM figures WHERE name = ?", (figure,)).fetchone()
+        return float(value)
+
+    @property
+    def recover(self) -> bool:
+        """Whether the last change was cut short, so that the figures may not be those of the documents."""
+        return bool(self["pending"])
+
+    @property
+    def drifted(self) -> float:
+        """By which share the mean length of the documents differs from the one in use."""
+        mean = self["words"] / max(1, self["documents"])
+        return abs(mean / self["mean"] - 1) if self["mean"] else float(mean > 0)
+
+    @contextmanager
+    def changing(self, added: Sequence[str], removed: Sequence[str] = ()) -> Iterator[csr_array]:
+        """Count the words of texts that the block adds to and removes from the store; gives the vectors [m, columns].
+
+        A kill in the block, or an error, leaves `recover` true.
+        """
+        there, gone, pending = stemmed(added), stemmed(removed), self["pending"]
+        self._set(pending=1)
+        df = Counter(chain.from_iterable(map(set, there)))
+        df.subtract(Counter(chain.from_iterable(map(set, gone))))
+        self._db.execute("BEGIN")
+        self._db.executemany("INSERT OR IGNORE INTO words (word, df) VALUES (?, 0)", [(word,) for word in df])
+        self._db.executemany(
+            "UPDATE words SET df = df + ? WHERE word = ?", [(change, word) for word, change in df.items()]
+        )
+        documents = self["documents"] + len(there) - len(gone)
+        words = self["words"] + sum(map(len, there)) - sum(map(len, gone))
+        self._set(documents=documents, words=words, mean=self["mean"] or words / max(1, documents))
+        self._db.execute("COMMIT")
+        yield self._weights(there)
+        self._set(pending=pending)  # of a recount, all of it is one change
+
+    @contextmanager
+    def renewed(self) -> Iterator[None]:
+        """Take the mean length of the documents into use; the block weighs all of them anew with `weights`."""
+        self._set(pending=1, mean=self["words"] / max(1, self["documents"]))
+        yield
+        self._set(pending=0)
+
+    def clear(self) -> None:
+        """Forget all figures, but not the numbers of the words."""
+        self._set(pending=1, documents=0, words=0, mean=0)
+        self._db.execute("UPDATE words SET df = 0")
+
+    def weights(self, texts: Sequence[str]) -> csr_array:
+        """The vectors of m texts as documents, csr_array [m, columns]."""
+        return self._weights(stemmed(texts))
+
+    def query_vectors(self, texts: Sequence[str]) -> csr_array:
+        """The vectors of q texts as queries, csr_array [q, columns]; a word that no document has is left out."""
+        words, documents = stemmed(texts), self["documents"]
+        known = {word: (number, df) for word, number, df in self._known(chain.from_iterable(words)) if df > 0}
+        rows = [Counter(word for word in some if word in known) for some in words]
+        idf = {word: np.log1p((documents - df + 0.5) / (df + 0.5)) for word, (_, df) in known.items()}
+        return _matrix([{known[word][0]: count * idf[word] for word, count in row.items()} for row in rows])
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+    def _weights(self, texts: Sequence[Sequence[str]]) -> csr_array:
+        numbers = {word: number for word, number, _ in self._known(chain.from_iterable(texts))}
+        rows, mean = [], self["mean"] or 1.0
+        for words in texts:
+            norm = K1 * (1 - B + B * len(words) / mean)
+            rows.append({numbers[word]: tf / (tf + norm) for word, tf in Counter(words).items()})
+        return _matrix(rows)
+
+    def _known(self, words: Iterable[str]) -> Iterator[tuple[str, int, int]]:
+        distinct = sorted(set(words))
+        for some in (distinct[start : start + 500] for start in range(0, len(distinct), 500)):
+            marks = ",".join("?" * len(some))
+            yield from self._db.execute(f"SELECT word, number, df FROM words WHERE word IN ({marks})", some)
+
+    def _set(self, **figures: float) -> None:
+        self._db.executemany("UPDATE figures SET value = ? WHERE name = ?", [(v, name) for name, v in figures.items()])
+
+
+def _matrix(rows: Sequence[dict[int, float]]) -> csr_array:
+    """Rows of {column: weight} as csr_array [m, columns]."""
+    indptr = np.cumsum([0, *map(len, rows)]).astype(np.int32)
+    columns = [sorted(row) for row in rows]
+    weights = [row[column] for row, some in zip(rows, columns, strict=True) for column in some]
+    indices = np.fromiter(chain.from_iterable(columns), np.int32)
+    return csr_array((np.array(weights, np.float32), indices, indptr), shape=(len(rows), UNBOUNDED))

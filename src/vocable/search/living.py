@@ -1,0 +1,273 @@
+"""A collection that changes: documents with their vectors in a store, its model, and the words that BM25 counts.
+
+Letters: m documents, q queries, v output vocabulary, d dimensions of dense vectors, k results.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array
+from sentence_transformers import SentenceTransformer
+
+from vocable.data import Document
+from vocable.encoder.encode import TextEncoder
+from vocable.encoder.stream import EncodedCorpus, StreamProgress
+from vocable.errors import ArgumentError, ModelError, VectorsError
+from vocable.progress import progress
+from vocable.search.collection import Collection
+from vocable.search.filters import Filter
+from vocable.search.index import Space, Store
+from vocable.search.lexicon import DRIFT, Lexicon
+from vocable.search.ranking import Ranking, ranking_of
+from vocable.tables import counted
+from vocable.vectors import VectorsMeta
+
+PART = 512  # documents that are encoded and written at once: what a kill makes to be done again
+
+
+class Changed(NamedTuple):
+    """What `vocable.add` or `vocable.delete` did; `documents` is how many there are now."""
+
+    added: int
+    replaced: int
+    unchanged: int
+    deleted: int
+    documents: int
+
+    def to_json(self) -> dict[str, int]:
+        """The counts as JSON values."""
+        return self._asdict()
+
+    def __str__(self) -> str:
+        counts = [f"{count:,} {name}" for name, count in self._asdict().items() if count and name != "documents"]
+        return f"{', '.join(counts) or 'nothing changed'}; now {counted(self.documents, 'document')}"
+
+
+class LivingCollection(Collection):
+    """Documents in a store, searched by learned vectors, by BM25 and by dense vectors as far as it has them."""
+
+    def __init__(
+        self, place: str, store: Store, *, allow_changed_model: bool = False, device: str | None = None
+    ) -> None:
+        """Open the collection that a store holds; raises `VectorsError` if its settings are not those of one."""
+        self.place, self.store, settings = place, store, store.settings
+        self.allow_changed_model, self.device = allow_changed_model, device
+        try:
+            self.model, self.source, self.weights = settings["model"], settings["source"], settings["weights"]
+            self.meta = VectorsMeta.from_dict(settings["meta"], place)
+            self.limits: dict[str, Any] = settings["limits"]  # how documents are encoded
+            self.dense: str | None = settings["dense"]
+            lexical = bool(settings["bm25"])
+        except (KeyError, TypeError) as error:
+            raise VectorsError(f"{place}: the index is damaged: its settings lack {error}") from error
+        has = {"learned": True, "bm25": lexical, "dense": self.dense is not None}
+        self.spaces = tuple(space for space, there in has.items() if there)
+        self.lexicon = Lexicon(Path(getattr(store, "folder", "."), "words.sqlite")) if lexical else None
+        if self.lexicon is not None and self.lexicon.recover:
+            self._recount()
+
+    def __len__(self) -> int:
+        return len(self.store)
+
+    def documents(self, ids: Sequence[str]) -> list[Document | None]:
+        """As `Collection.documents`."""
+        return self.store.documents(ids)
+
+    def vectors(self, ids: Sequence[str]) -> csr_array:
+        """As `Collection.vectors`; raises `ArgumentError` for an id that is not there."""
+        return csr_array(self.store.vectors(ids))
+
+    def rank(
+        self,
+        queries: csr_array | np.ndarray,
+        k: int,
+        *,
+        space: Space = "learned",
+        filter: Filter | None = None,
+        minimum_match: float = 0.0,
+    ) -> Ranking:
+        """As `Collection.rank`; with `minimum_match` hits are asked for until enough of them have so many terms."""
+        if not 0 <= minimum_match <= 1:
+            raise ArgumentError(f"minimum_match is a share between 0 and 1, not {minimum_match}")
+        if filter is not None and not self.store.about.filters:
+            raise ArgumentError(f"the {self.store.about.engine} engine has no filters")
+        if not minimum_match or isinstance(queries, np.ndarray):
+            return self.store.search(queries, k, space=space, filter=filter)
+        needed = np.ceil(np.diff(queries.indptr) * minimum_match - 1e-9)
+        found = [
+            self._matching(queries[[row]], k, int(count), space=space, filter=filter)
+            for row, count in enumerate(needed)
+        ]
+        return ranking_of(found, k)
+
+    def _matching(self, query: csr_array, k: int, needed: int, **how: Any) -> list[tuple[str, float]]:
+        """The hits of one query [1, v] that have at least so many of its terms."""
+        depth = 4 * k
+        while True:
+            hits = self.store.search(query, depth, **how).hits(0)
+            stored = csr_array(self.store.vectors([identifier for identifier, _ in hits], how["space"]))
+            shared = np.diff((stored[:, query.indices] > 0).tocsr().indptr) if hits else []
+            enough = [hit for hit, count in zip(hits, shared, strict=True) if count >= needed]
+            if len(enough) >= k or len(hits) < depth:
+                return enough
+            depth *= 4
+
+    def lexical_queries(self, queries: Sequence[str]) -> csr_array:
+        """As `Collection.lexical_queries`."""
+        if self.lexicon is None:
+            raise ArgumentError(f"{self.place}: it was made without bm25 vectors")
+        return self.lexicon.query_vectors(queries)
+
+    def dense_queries(self, queries: Sequence[str]) -> np.ndarray:
+        """As `Collection.dense_queries`."""
+        return _normalized(self.dense_model.encode_query(list(queries), show_progress_bar=False))
+
+    @cached_property
+    def dense_model(self) -> SentenceTransformer:
+        """The model of the dense vectors, loaded when it is first needed."""
+        return load_dense(self.dense, self.device) if self.dense is not None else super().dense_queries([])
+
+    @cached_property
+    def document_encoder(self) -> TextEncoder:
+        """The model made ready for documents as it was when the collection was made."""
+        return TextEncoder(self.loaded_model, "document", **self.limits)
+
+    def stored(self) -> Iterator[csr_array]:
+        """As `Collection.stored`."""
+        ids = self.store.ids()
+        while some := list(islice(ids, PART)):
+            yield self.vectors(some)
+
+    def fill(self, documents: Iterable[Document], matrices: Iterable[csr_array] | None = None) -> None:
+        """Add the documents of a corpus to a store that is being made, going on where a killed call stopped.
+
+        `matrices` are their vectors where they are encoded already, by `PART` documents. What was done is in the
+        store's settings under `progress`; `whole` comes to them at the end.
+        """
+        done = StreamProgress(**self.store.settings["progress"])
+        stream = iter(documents)
+        newest = deque(islice(stream, done.texts), maxlen=1)
+        if done.texts and (not newest or newest[0].id != done.last_id):
+            raise VectorsError(f"{self.place} was begun with other documents: name another output, or remove it")
+        ready = None if matrices is None else islice(matrices, done.parts, None)
+        with progress("index") as advance:
+            advance(done.texts)
+            while part := list(islice(stream, PART)):
+                started, truncated = time.perf_counter(), 0 if ready else self.document_encoder.truncated
+                vectors = self._encoded(part) if ready is None else next(ready)
+                self._write(part, vectors, [])
+                advance(len(part))
+                done.parts, done.texts, done.last_id = done.parts + 1, done.texts + len(part), part[-1].id
+                done.truncated += 0 if ready else self.document_encoder.truncated - truncated
+                done.empty += int((np.diff(vectors.indptr) == 0).sum())
+                done.seconds += time.perf_counter() - started
+                self.store.configure(self.store.settings | {"progress": asdict(done)})
+        if not done.texts:
+            raise ArgumentError(f"{self.source or 'the corpus'} has no documents")
+        self._settle(0)
+        self.store.configure(self.store.settings | {"whole": True})
+
+    def counts(self, bad_lines: int = 0, first_bad: str = "") -> EncodedCorpus:
+        """What the making of the collection counted."""
+        done = StreamProgress(**self.store.settings["progress"])
+        length = self.meta.max_length if self.meta else None
+        return EncodedCorpus(done.texts, done.seconds, done.truncated, done.empty, length or None, bad_lines, first_bad)
+
+    def add(self, documents: Iterable[Document]) -> Changed:
+        """Add documents; one whose id is there is replaced, one that is there unchanged is left as it is."""
+        added = replaced = unchanged = 0
+        stream = iter(documents)
+        with progress("add") as advance:
+            while some := list(islice(stream, PART)):
+                part = list({document.id: document for document in some}.values())
+                there = self.store.documents([document.id for document in part])
+                pairs = [(new, old) for new, old in zip(part, there, strict=True) if new != old]
+                gone = [old for _, old in pairs if old is not None]
+                changed = [new for new, _ in pairs]
+                if changed:
+                    self._write(changed, self._encoded(changed), gone)
+                added, replaced = added + len(changed) - len(gone), replaced + len(gone)
+                unchanged += len(part) - len(changed)
+                advance(len(some))
+        self._settle(DRIFT)
+        return Changed(added, replaced, unchanged, 0, len(self))
+
+    def delete(self, ids: Sequence[str]) -> Changed:
+        """Delete documents; an id that is not there is passed over."""
+        there = [document for document in self.store.documents(list(dict.fromkeys(ids))) if document is not None]
+        names = [document.id for document in there]
+        if self.lexicon is None:
+            self.store.delete(names)
+        else:
+            with self.lexicon.changing([], [document.full for document in there]):
+                self.store.delete(names)
+        self._settle(DRIFT)
+        return Changed(0, 0, 0, len(there), len(self))
+
+    def close(self) -> None:
+        """Close the store and the files beside it."""
+        if self.lexicon is not None:
+            self.lexicon.close()
+        self.store.close()
+
+    def _encoded(self, documents: Sequence[Document]) -> csr_array:
+        return self.document_encoder.encode([document.full for document in documents])
+
+    def _write(self, documents: Sequence[Document], learned: csr_array, replaced: Sequence[Document]) -> None:
+        """Write documents with all their vectors; `replaced` are those that have their ids by now."""
+        texts = [document.full for document in documents]
+        vectors: dict[Space, csr_array | np.ndarray] = {"learned": learned}
+        if self.dense is not None:
+            vectors["dense"] = _normalized(self.dense_model.encode_document(texts, show_progress_bar=False))
+        if self.lexicon is None:
+            self.store.upsert(documents, vectors)
+            return
+        with self.lexicon.changing(texts, [document.full for document in replaced]) as weights:
+            self.store.upsert(documents, {**vectors, "bm25": weights})
+
+    def _settle(self, drift: float) -> None:
+        """Weigh all documents anew if their mean length has drifted further, and let the engine tidy up."""
+        if self.lexicon is not None and self.lexicon.drifted > drift:
+            with self.lexicon.renewed():
+                for some in self._parts():
+                    weights = self.lexicon.weights([document.full for document in some])
+                    self.store.replace_vectors([document.id for document in some], "bm25", weights)
+        self.store.optimize()
+
+    def _recount(self) -> None:
+        """Count the words of all documents anew, after a change that was cut short."""
+        assert self.lexicon is not None
+        self.lexicon.clear()
+        for some in self._parts():
+            with self.lexicon.changing([document.full for document in some]):
+                pass
+        self._settle(-1)
+
+    def _parts(self) -> Iterator[list[Document]]:
+        ids = self.store.ids()
+        while some := list(islice(ids, PART)):
+            yield [document for document in self.store.documents(some) if document is not None]
+
+
+def load_dense(name: str, device: str | None = None) -> SentenceTransformer:
+    """Load a model of dense vectors; raises `ModelError` if there is none."""
+    try:
+        return SentenceTransformer(name, device=device)
+    except Exception as error:  # the library raises whatever is under it
+        raise ModelError(f"{name}: cannot be loaded as a model of dense vectors: {error}") from error
+
+
+def _normalized(vectors: Any) -> np.ndarray:
+    """Dense vectors [m, d] of length 1, so that their dot product is the cosine."""
+    matrix = np.asarray(vectors, dtype=np.float32)
+    result: np.ndarray = matrix / np.maximum(np.linalg.norm(matrix, axis=1, keepdims=True), 1e-12)
+    return result
