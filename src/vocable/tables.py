@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from html import escape
 from io import StringIO
@@ -161,6 +162,15 @@ def visible(text: str) -> str:
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
     )
+
+
+def masked(address: str) -> str:
+    """The address without its password, for messages.
+
+    >>> masked("postgresql://me:secret@host/db?password=secret&table=t")
+    'postgresql://me:***@host/db?password=***&table=t'
+    """
+    return re.sub(r"(//[^/:@]*:)[^/]*@", r"\1***@", re.sub(r"(password=)[^&]*", r"\1***", address))
 
 
 def p_value(p: float) -> str:

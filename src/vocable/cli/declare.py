@@ -25,7 +25,7 @@ from typer.models import ArgumentInfo
 from vocable import HOMES, imported
 from vocable.cli.signature import REQUIRED, Argument, arguments
 from vocable.errors import POSITIVE, RANGES, ArgumentError, UnwrittenError, check_numbers
-from vocable.tables import visible
+from vocable.tables import masked, visible
 
 JSON = "as_json"  # last in the help of a command
 NOTHING = Argument(None, REQUIRED, "", None)  # what a verb says of an attribute that only the command has
@@ -73,15 +73,15 @@ class Command:
         output = getattr(self, "output", None)
         if self.as_json:
             values = result.to_json() if hasattr(result, "to_json") else result
-            written = {} if output is None else {"output": str(output)}
+            written = {} if output is None else {"output": masked(str(output))}
             print_json(written | (values or {}) if isinstance(values, dict | None) else values)
             return
         show(self.text(result))
-        files = [str(getattr(self, name)) for name in self.writes if getattr(self, name, None) is not None]
+        files = [masked(str(getattr(self, name))) for name in self.writes if getattr(self, name, None) is not None]
         if files and not getattr(self, "markdown", False):
             show(f"{self.outcome}: {', '.join(files)}")
             if following := self.following():
-                show(f"next: {following.format(output=output)}")
+                show(f"next: {following.format(output=masked(str(output)))}")
 
     def text(self, result: Any) -> Any:
         """What `show` prints of the result, where it is not JSON."""

@@ -25,8 +25,7 @@ from vocable.search.engines.exact import ExactIndex
 from vocable.search.filters import matches, parse_filter
 from vocable.search.index import About, Store, engine_of
 from vocable.search.ranking import Ranking
-from vocable.search.stores import masked
-from vocable.tables import NONE, Table, Tabular
+from vocable.tables import NONE, Table, Tabular, masked
 
 # The largest relative error of one stored weight; sums of products in another order add a little of float32's.
 PRECISIONS = {"float32": 0.0, "float16": 2.0**-11, "9 bits": 2.0**-8}

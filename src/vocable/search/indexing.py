@@ -76,6 +76,8 @@ def index(
     spaces = {"learned": True, "bm25": bm25, "dense": dense is not None}
     missing = [space for space, wanted in spaces.items() if wanted and space not in engine.about.spaces]
     immutable = hasattr(engine, "load")
+    if bm25 and not immutable and not engine.about.in_folder:
+        raise ArgumentError("bm25: words are counted in a collection's folder, which a server has not: leave it out")
     if missing and not (immutable and missing == ["bm25"]):  # a folder has a lexical index of its own
         raise ArgumentError(f"{missing[0]}: the {engine.about.engine} engine does not hold such vectors")
     parts = settings_of_parts(bm25, engine.about.engine)

@@ -28,7 +28,7 @@ from vocable.search.filters import Filter
 from vocable.search.index import Space, Store
 from vocable.search.lexicon import DRIFT, Lexicon
 from vocable.search.ranking import Ranking, ranking_of
-from vocable.tables import counted
+from vocable.tables import counted, masked
 from vocable.vectors import VectorsMeta
 
 PART = 512  # documents that are encoded and written at once: what a kill makes to be done again
@@ -59,16 +59,16 @@ class LivingCollection(Collection):
         self, place: str, store: Store, *, allow_changed_model: bool = False, device: str | None = None
     ) -> None:
         """Open the collection that a store holds; raises `VectorsError` if its settings are not those of one."""
-        self.place, self.store, settings = place, store, store.settings
+        self.place, self.store, settings = masked(place), store, store.settings
         self.allow_changed_model, self.device = allow_changed_model, device
         try:
             self.model, self.source, self.weights = settings["model"], settings["source"], settings["weights"]
-            self.meta = VectorsMeta.from_dict(settings["meta"], place)
+            self.meta = VectorsMeta.from_dict(settings["meta"], self.place)
             self.limits: dict[str, Any] = settings["limits"]  # how documents are encoded
             self.dense: str | None = settings["dense"]
             lexical = bool(settings["bm25"])
         except (KeyError, TypeError) as error:
-            raise VectorsError(f"{place}: the index is damaged: its settings lack {error}") from error
+            raise VectorsError(f"{self.place}: the index is damaged: its settings lack {error}") from error
         has = {"learned": True, "bm25": lexical, "dense": self.dense is not None}
         self.spaces = tuple(space for space, there in has.items() if there)
         self.lexicon = Lexicon(Path(getattr(store, "folder", "."), "words.sqlite")) if lexical else None

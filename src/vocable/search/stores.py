@@ -9,7 +9,6 @@ Letters: m documents, q queries, k results.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -24,6 +23,7 @@ from vocable.data import Document
 from vocable.errors import ArgumentError, DataError, VectorsError
 from vocable.search.filters import Comparison, Every, Filter, Not, time_of
 from vocable.search.index import About, Space, Store
+from vocable.tables import masked
 from vocable.vectors import as_vectors
 
 T = TypeVar("T")
@@ -345,12 +345,3 @@ def server_of(address: str, ports: Mapping[str, int]) -> Server:
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     user, password = (None if part is None else unquote(part) for part in (parts.username, parts.password))
     return Server(f"{parts.scheme}://{host}:{port}{'/'.join(above)}", unquote(name), user, password)
-
-
-def masked(address: str) -> str:
-    """The address without its password, for messages.
-
-    >>> masked("postgresql://me:secret@host/db?password=secret&table=t")
-    'postgresql://me:***@host/db?password=***&table=t'
-    """
-    return re.sub(r"(//[^/:@]*:)[^/]*@", r"\1***@", re.sub(r"(password=)[^&]*", r"\1***", address))

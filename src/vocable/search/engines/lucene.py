@@ -36,13 +36,13 @@ from vocable.search.stores import (
     checked_queries,
     facts_of,
     key_of,
-    masked,
     matrix_of,
     parts_of,
     rows_of,
     server_of,
     translated,
 )
+from vocable.tables import masked
 
 PAGE = 500  # documents of one request
 MOST = 10_000  # hits of a query: index.max_result_window

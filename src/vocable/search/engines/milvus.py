@@ -38,13 +38,13 @@ from vocable.search.stores import (
     checked_queries,
     facts_of,
     key_of,
-    masked,
     matrix_of,
     parts_of,
     rows_of,
     server_of,
     translated,
 )
+from vocable.tables import masked
 
 PAGE = 1_000  # documents, or queries, of one request
 MOST = 16_384  # hits of a query

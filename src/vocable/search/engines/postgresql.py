@@ -35,11 +35,11 @@ from vocable.search.stores import (
     checked,
     checked_queries,
     facts_of,
-    masked,
     matrix_of,
     rows_of,
     translated,
 )
+from vocable.tables import masked
 
 COLUMNS = ("id", "title", "text", "fields", "ranges")
 PAGE = 10_000  # ids that are read at once

@@ -29,7 +29,6 @@ from vocable.search.stores import (
     checked_queries,
     facts_of,
     key_of,
-    masked,
     matrix_of,
     parts_of,
     refused_beyond_64_bits,
@@ -37,6 +36,7 @@ from vocable.search.stores import (
     server_of,
     translated,
 )
+from vocable.tables import masked
 
 PAGE = 256  # documents, or queries, of one request
 ORDER = {"<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
