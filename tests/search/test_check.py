@@ -32,6 +32,19 @@ def test_exact_search_is_as_declared() -> None:
     assert (found.engine, found.documents, found.queries, found.as_declared) == ("exact", 10, 5, True)
 
 
+def test_the_embedded_store_is_as_declared(tmp_path: Path) -> None:
+    engine, address = engine_of(f"edge:{tmp_path / 'sample'}")
+    found = compare_with_exact(engine, address, "edge:x", DOCUMENTS, vectors(10), QUERIES, 4)
+    assert (found.exact, found.recall, found.lost_terms, found.wrong_filters, found.as_declared) == (
+        True,
+        1,
+        0,
+        0,
+        True,
+    )
+    assert not (tmp_path / "sample").exists()
+
+
 def test_nine_bits_are_as_declared_and_the_sample_is_removed() -> None:
     pytest.importorskip("opensearchpy")
     with lucene("opensearch", "VOCABLE_OPENSEARCH") as place:
