@@ -77,7 +77,7 @@ def test_what_cannot_be_measured_is_refused(tmp_path: Path) -> None:
         postings(tmp_path / "none")
     with pytest.raises(VectorsError, match="there are no vectors"):
         postings([])
-    with pytest.raises(ArgumentError, match="longest must be 0 or more"):
+    with pytest.raises(ArgumentError, match="longest must be at least 0"):
         postings([], longest=-1)
 
 
