@@ -21,8 +21,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from typer.main import get_command
 
+from vocable.arrays import load_arrays, save_arrays
 from vocable.cli import program
-from vocable.storage import load_arrays, save_arrays
 
 Prepared = tuple[list[object], bytes]
 Row = tuple[str, Callable[[Path], Prepared], tuple[str, ...], Callable[[Any], bool] | None]

@@ -62,8 +62,8 @@ def at_steps(step: Step) -> None:
 
     for name in STEPS:
         setattr(os, name, patched(name, getattr(os, name)))
-    storage: Any = import_module("vocable.storage")
-    storage._exchange = patched("exchange", storage._exchange)
+    arrays: Any = import_module("vocable.arrays")
+    arrays._exchange = patched("exchange", arrays._exchange)
 
 
 def count_steps(file: Path) -> Hook:

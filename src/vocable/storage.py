@@ -1,12 +1,10 @@
-"""Files and folders that are whole or absent, work that resumes, and folders of memory-mapped arrays.
+"""Files and folders that are whole or absent, and work that resumes.
 
-Long work is done in OUTPUT.partial, which is locked and holds its settings. A folder of arrays has NAME.npy files and
-index.json, which gives the type, shape and checksum of each.
+Long work is done in OUTPUT.partial, which is locked and holds its settings.
 """
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import json
 import os
@@ -15,8 +13,7 @@ import stat
 import sys
 import tempfile
 import time
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
 from glob import escape
@@ -25,9 +22,6 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias, TypeVar
 from uuid import uuid4
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
@@ -43,52 +37,6 @@ StrPath: TypeAlias = str | os.PathLike[str]
 Upgrade: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
 
 ANOTHER = "name another output, or remove it"
-HEADER = "index.json"
-FORMAT = 1
-
-
-class Ids(Sequence[str]):
-    """Ids as one Arrow array: a few bytes each and read from disk without a copy, yet a sequence of `str`.
-
-    >>> ids = Ids(["d1", "d2", "d3"])
-    >>> ids[1], list(ids[1:]), ids == ["d1", "d2", "d3"]
-    ('d2', ['d2', 'd3'], True)
-    """
-
-    def __init__(self, ids: Iterable[str] | pa.LargeStringArray) -> None:
-        try:
-            self.array = pa.array(ids if isinstance(ids, Sequence | pa.Array) else list(ids), type=pa.large_string())
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            raise ArgumentError(f"ids must be strings: {error}") from error
-
-    def __len__(self) -> int:
-        return len(self.array)
-
-    def __getitem__(self, position: Any) -> Any:
-        return Ids(self.array[position]) if isinstance(position, slice) else self.array[int(position)].as_py()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.array.to_pylist())
-
-    def rows(self, ids: Sequence[str]) -> np.ndarray:
-        """Where each of some ids stands, int64 [m]; -1 for one that is not there."""
-        asked = pa.array(ids, type=pa.large_string())
-        places = pc.index_in(self.array, value_set=asked).to_numpy(zero_copy_only=False)  # few are hashed, not all
-        there = np.flatnonzero(~np.isnan(places)) if places.dtype.kind == "f" else np.arange(len(places))
-        rows = np.full(len(asked), -1, dtype=np.int64)
-        rows[places[there].astype(np.int64)] = there
-        return rows
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, Ids):
-            return bool(self.array.equals(other.array))
-        return isinstance(other, Sequence) and list(self) == list(other)
-
-    def __hash__(self) -> int:
-        return hash(tuple(self))
-
-    def __repr__(self) -> str:
-        return f"Ids({len(self)})" if len(self) > 5 else f"Ids({list(self)})"
 
 
 def check_file(path: StrPath) -> Path:
@@ -97,7 +45,7 @@ def check_file(path: StrPath) -> Path:
     Raises:
         ArgumentError: it has no name, is a folder, a device or a link to nothing, or its folder is not there.
     """
-    target = _target(path)
+    target = target_of(path)
     if target.exists() and not target.is_file():
         raise ArgumentError(f"{path} is a {'folder' if target.is_dir() else 'device'}: name a file")
     if not target.parent.is_dir():
@@ -115,7 +63,7 @@ def _check_writable(output: Path) -> None:
         raise ArgumentError(f"{output} cannot be written: {folder} is read-only")
 
 
-def _target(path: StrPath) -> Path:
+def target_of(path: StrPath) -> Path:
     """An output, of a link its target; refused if it has no name or is a link to nothing."""
     output = Path(path)
     if output.name in ("", ".."):
@@ -133,7 +81,7 @@ def replacing(path: StrPath) -> Iterator[BinaryIO]:
     one, and of a link the target is replaced. Errors are those of `check_file`.
     """
     target = check_file(path)
-    with _part_of(target, Path.touch) as part:
+    with part_of(target, Path.touch) as part:
         with part.open("wb") as file:
             yield file
             file.flush()
@@ -141,15 +89,15 @@ def replacing(path: StrPath) -> Iterator[BinaryIO]:
         if target.exists():
             part.chmod(stat.S_IMODE(target.stat().st_mode))
         part.replace(target)
-        _force_to_disk(target.parent)
+        force_to_disk(target.parent)
 
 
 @contextmanager
-def _part_of(target: Path, make: Callable[[Path], object]) -> Iterator[Path]:
+def part_of(target: Path, make: Callable[[Path], object]) -> Iterator[Path]:
     """Make `.NAME.RANDOM.part`, locked until the block ends and it is removed; those of killed processes are, too."""
     for left in target.parent.glob(f".{escape(target.name)}.*.part") if fcntl is not None else ():
         with suppress(OSError), _holding(left):
-            _remove(left)
+            remove_path(left)
     part = target.with_name(f".{target.name}.{uuid4().hex[:8]}.part")
     try:
         with _full_disk_of(target), ExitStack() as stack:
@@ -158,7 +106,7 @@ def _part_of(target: Path, make: Callable[[Path], object]) -> Iterator[Path]:
                 stack.enter_context(_holding(part))
             yield part
     finally:
-        _remove(part)
+        remove_path(part)
 
 
 @contextmanager
@@ -175,7 +123,7 @@ def _holding(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _remove(path: Path) -> None:
+def remove_path(path: Path) -> None:
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -196,15 +144,15 @@ def _full_disk_of(output: Path) -> Iterator[None]:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name) from error
 
 
-def _exists(output: Path) -> bool:
+def is_there(output: Path) -> bool:
     """Whether something is there; an empty folder does not count, since renaming replaces it."""
     return output.exists() and not (output.is_dir() and not any(output.iterdir()))
 
 
 def refuse_existing(output: Path) -> None:
     """Raise `ArgumentError` if something is at the output already, or nothing can be there."""
-    target = _target(output)
-    if _exists(target):
+    target = target_of(output)
+    if is_there(target):
         raise ArgumentError(f"{output} is already there: {ANOTHER}")
     if target.is_mount():
         raise ArgumentError(f"{output} is a mount point, which cannot be replaced: name a folder in it")
@@ -219,27 +167,27 @@ def replacing_folder(path: StrPath, settings: Mapping[str, Any] | None = None) -
     removed after an error. Parents are made where they are missing; what is there is refused as by `refuse_taken`.
     `settings` are written into it for `finished`.
     """
-    target = _target(path)
+    target = target_of(path)
     refuse_taken(target)
-    _make_folder(target.parent)
-    with _part_of(target, Path.mkdir) as part:
+    make_folder(target.parent)
+    with part_of(target, Path.mkdir) as part:
         yield part
         if settings is not None:
             write_record(part / SETTINGS, settings)
         _force_all_to_disk(part)
         part.replace(target)
-        _force_to_disk(target.parent)
+        force_to_disk(target.parent)
 
 
-def _make_folder(path: Path) -> None:
+def make_folder(path: Path) -> None:
     """Make a folder, and those above it that are missing, so that their names would outlast a loss of power."""
     if not path.is_dir():
-        _make_folder(path.parent)
+        make_folder(path.parent)
         path.mkdir(exist_ok=True)
-        _force_to_disk(path.parent)
+        force_to_disk(path.parent)
 
 
-def _force_to_disk(path: Path) -> None:
+def force_to_disk(path: Path) -> None:
     """Wait until a file, or the names in a folder, would outlast a loss of power."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -250,7 +198,7 @@ def _force_to_disk(path: Path) -> None:
 
 def _force_all_to_disk(path: Path) -> None:
     for inner in (*path.rglob("*"), path):
-        _force_to_disk(inner)
+        force_to_disk(inner)
 
 
 def regular(path: StrPath) -> Path:
@@ -258,124 +206,6 @@ def regular(path: StrPath) -> Path:
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
     return Path(path)
-
-
-def save_arrays(folder: StrPath, kind: str, arrays: dict[str, np.ndarray], header: dict[str, Any]) -> None:
-    """Write `arrays` and `header` (JSON values) as a folder that takes the place of an older one only when it is whole.
-
-    `kind` says what the folder is; something other than such a folder is not replaced. What was there stays readable.
-    Raises `ArgumentError` while another process writes there.
-    """
-    target = _target(folder)
-    if _exists(target) and not (target / HEADER).is_file():
-        raise VectorsError(f"{target}: exists and is not an index; it is left as it is")
-    _make_folder(target.parent)
-    with _locked(partial_of(target)), _part_of(target, Path.mkdir) as part:
-        described = {}
-        for name, array in arrays.items():
-            with replacing(part / f"{name}.npy") as file:
-                np.save(file, array, allow_pickle=False)
-            described[name] = {"type": array.dtype.str, "shape": list(array.shape), "crc32": _checksum(array)}
-        record = {"kind": kind, "format": FORMAT, **header, "arrays": described}
-        text = json.dumps(record | {"crc32": _record_checksum(record)}, ensure_ascii=False, indent=1)
-        with replacing(part / HEADER) as file:
-            file.write(text.encode())
-        if target.exists() and not _exchange(part, target):
-            _remove(_old(target))
-            target.rename(_old(target))
-        if not target.exists():
-            part.rename(target)
-        _force_to_disk(target.parent)
-        _remove(_old(target))
-
-
-def _exchange(one: Path, other: Path) -> bool:
-    """Let two folders change places in one step; False where the system or the file system has no such step."""
-    rename = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
-    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
-    return rename is not None and rename(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0
-
-
-def _old(folder: Path) -> Path:
-    """Where a folder is while another takes its place, if that needs two steps."""
-    return folder.with_name(f".{folder.name}.old") if folder.name else folder
-
-
-def place_state(place: StrPath) -> tuple[int, int]:
-    """Return what changes when another file or folder takes the place of what is there."""
-    with suppress(OSError):
-        state = os.stat(place)
-        return state.st_ino, state.st_mtime_ns
-    return 0, 0
-
-
-def read_whole(read: Callable[[], T], *places: StrPath) -> T:
-    """Return what `read` makes of the places; it reads again if something else took the place of one meanwhile."""
-    while True:
-        before = [place_state(place) for place in places]
-        try:
-            found = read()
-        except Exception:
-            if before == [place_state(place) for place in places]:
-                raise
-        else:
-            if before == [place_state(place) for place in places]:
-                return found
-
-
-def load_arrays(folder: StrPath, kind: str, *, verify: bool = True) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The memory-mapped, read-only arrays and the header that `save_arrays` wrote.
-
-    `verify` reads every byte once and compares the checksums; without it only types, shapes and lengths are checked.
-    """
-    return read_whole(lambda: _load_arrays(Path(folder), kind, verify), folder)
-
-
-def _load_arrays(place: Path, kind: str, verify: bool) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    arrays, header = {}, read_header(place, kind)
-    for name, described in header.pop("arrays").items():
-        if not name.isidentifier():
-            raise VectorsError(f"{place / HEADER}: {name!r} is not the name of an array")
-        file = (place if place.exists() else _old(place)) / f"{name}.npy"
-        try:
-            array = np.asarray(np.lib.format.open_memmap(regular(file), mode="r"))
-        except Exception as error:  # NumPy evaluates the file's header, which may be anything
-            raise VectorsError(f"{file}: missing, cut short or damaged: {error}") from error
-        if array.dtype.str != described.get("type") or list(array.shape) != described.get("shape"):
-            raise VectorsError(f"{file}: holds {array.shape} {array.dtype}, the index says otherwise")
-        if verify and _checksum(array) != described.get("crc32"):
-            raise VectorsError(f"{file}: damaged (its checksum differs)")
-        arrays[name] = array
-    return arrays, header
-
-
-def read_header(folder: Path, kind: str | None = None) -> dict[str, Any]:
-    """The header of the folder of arrays, which is of this `kind` if one is given."""
-    file = (folder if folder.exists() else _old(folder)) / HEADER
-    try:
-        header: dict[str, Any] = json.loads(regular(file).read_bytes())
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise VectorsError(f"{folder}: not an index (no {HEADER})") from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise VectorsError(f"{file}: cut short or damaged: {error}") from error
-    arrays = header.get("arrays") if isinstance(header, dict) else None
-    if not isinstance(arrays, dict) or not all(isinstance(array, dict) for array in arrays.values()):
-        raise VectorsError(f"{file}: does not describe an index")
-    if header.get("kind") != (kind or header.get("kind")) or header.get("format") != FORMAT:
-        found = f"kind {header.get('kind')!r}, format {header.get('format')}"
-        raise VectorsError(f"{folder}: expected an index of kind {kind!r}, format {FORMAT}, not {found}")
-    expected = header.pop("crc32", None)  # an older index has none
-    if expected is not None and expected != _record_checksum(header):
-        raise VectorsError(f"{file}: damaged (its checksum differs)")
-    return header
-
-
-def _checksum(array: np.ndarray) -> int:
-    return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-
-
-def _record_checksum(record: dict[str, Any]) -> int:
-    return zlib.crc32(json.dumps(record, sort_keys=True).encode())
 
 
 SETTINGS = "settings.json"
@@ -404,7 +234,7 @@ def partial_of(output: Path) -> Path:
     >>> partial_of(Path("indexes/python/")).as_posix()
     'indexes/python.partial'
     """
-    target = _target(output)
+    target = target_of(output)
     return target.with_name(f"{target.name}.partial")
 
 
@@ -482,14 +312,14 @@ def resumable(
         ArgumentError: the output exists; the folder is in use, was made with other settings or is something else.
         VectorsError: its settings cannot be read.
     """
-    target = _target(output)
+    target = target_of(output)
     work = partial_of(target)
     if os.environ.get("RANK", "0") != "0":
         yield work
         return
     refuse_existing(target)
     _begun(work, settings, name, upgrade, anew)  # leaves a folder of something else as it is, without a lock even
-    with _locked(work):
+    with locked(work):
         refuse_existing(target)  # which another process may have finished meanwhile
         if anew and (work / name).exists():
             _clear(work, last=name)
@@ -513,7 +343,7 @@ def finish(work: Path, output: StrPath, result: Path, *, name: str = SETTINGS) -
     A folder is given the settings; those of a file are kept beside it, as `.NAME.settings.json`, with its digest. It is
     all forced to disk before it is renamed.
     """
-    target = _target(output)
+    target = target_of(output)
     if result.is_dir() and result != work:
         shutil.copy(work / name, result / name)
     if result.is_file():
@@ -523,7 +353,7 @@ def finish(work: Path, output: StrPath, result: Path, *, name: str = SETTINGS) -
             target.rmdir()
     _force_all_to_disk(result)
     result.replace(target)
-    _force_to_disk(target.parent)
+    force_to_disk(target.parent)
     _unlock(target)
     _clear(work, last=name)
 
@@ -532,7 +362,7 @@ def _unlock(target: Path) -> None:
     """Remove the lock of the work that a folder was until it was finished."""
     if (target / LOCK).exists():
         (target / LOCK).unlink()
-        _force_to_disk(target)
+        force_to_disk(target)
 
 
 def _beside(file: Path, name: str) -> Path:
@@ -542,8 +372,8 @@ def _beside(file: Path, name: str) -> Path:
 
 def finished(output: StrPath, settings: Mapping[str, Any], *, name: str = SETTINGS, upgrade: Upgrade = dict) -> bool:
     """Return whether the output is there and was made with these settings; arguments and errors as in `resumable`."""
-    target = _target(output)
-    if not _exists(target):
+    target = target_of(output)
+    if not is_there(target):
         return False
     record = target / name
     made_from = read_record(record, dict[str, Any]) if target.is_dir() and record.exists() else None
@@ -558,7 +388,7 @@ def finished(output: StrPath, settings: Mapping[str, Any], *, name: str = SETTIN
     if work.is_dir():
         with suppress(ArgumentError, VectorsError):  # it is somebody else's, or of a call killed after its last step
             _begun(work, settings, name, upgrade)
-            with _locked(work):
+            with locked(work):
                 _clear(work, last=name)
     return True
 
@@ -599,7 +429,7 @@ def _compare(place: Path, before: dict[str, Any], settings: Mapping[str, Any]) -
 
 
 @contextmanager
-def _locked(work: Path) -> Iterator[None]:
+def locked(work: Path) -> Iterator[None]:
     """Hold the folder's lock, made with it where it is missing; a process that dies lets go of it."""
     descriptor = _take_lock(work)
     _locks.add(descriptor)
@@ -615,7 +445,7 @@ def _locked(work: Path) -> Iterator[None]:
 
 def _take_lock(work: Path) -> int:
     while True:
-        _make_folder(work)
+        make_folder(work)
         try:
             descriptor = os.open(work / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
         except FileNotFoundError:  # another process has just removed the folder

@@ -24,20 +24,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from scipy.sparse import csr_array, issparse
 
+from vocable.arrays import Ids, place_state, read_whole
 from vocable.errors import ArgumentError, VectorsError, check_numbers
 from vocable.progress import track
-from vocable.storage import (
-    Ids,
-    StrPath,
-    fingerprint,
-    finished,
-    place_state,
-    read_record,
-    read_whole,
-    regular,
-    replacing,
-    replacing_folder,
-)
+from vocable.storage import StrPath, fingerprint, finished, read_record, regular, replacing, replacing_folder
 
 BLOCK = 1 << 22  # entries that are checked at once
 METADATA_KEY = b"vocable"

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.sparse import csr_array, random_array
 
+from vocable.arrays import Ids, save_arrays
 from vocable.errors import ArgumentError, VectorsError
 from vocable.search.engines import exact_kernels as kernels
 from vocable.search.engines.exact import ExactIndex, rescore, strings_from_arrays, strings_to_arrays
 from vocable.search.ranking import Ranking
-from vocable.storage import Ids, save_arrays
 from vocable.vectors import VectorsMeta, prune
 
 # Few distinct weights, exact in float32, so that equal scores are common.

@@ -16,15 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from vocable.arrays import load_arrays, read_whole, save_arrays
 from vocable.errors import ArgumentError, VectorsError
-from vocable.storage import (
-    check_file,
-    load_arrays,
-    read_whole,
-    replacing,
-    replacing_folder,
-    save_arrays,
-)
+from vocable.storage import check_file, replacing, replacing_folder
 
 FULL = "Error while serializing: I/O error: No space left on device (os error 28)"
 ARRAYS = {"a": np.arange(1000, dtype=np.int32), "empty": np.empty(0, dtype=np.float32)}
@@ -297,7 +291,7 @@ def test_an_index_is_readable_whenever_a_save_over_it_is_killed(
         with monkeypatch.context() as patched, suppress(KeyboardInterrupt):
             patched.setattr("sys.platform", platform)
             # A process that is killed removes no part.
-            patched.setattr("vocable.storage._remove", lambda path: path.suffix == ".part" or rmtree(path, True))
+            patched.setattr("vocable.storage.remove_path", lambda path: path.suffix == ".part" or rmtree(path, True))
             patched.setattr(Path, "rename", until(rename))
             patched.setattr(Path, "replace", until(replace))
             save_arrays(tmp_path / "x", "toy", other, {})

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.sparse import coo_array, csr_array, csr_matrix
 
+from vocable.arrays import Ids
 from vocable.errors import ArgumentError, VectorsError
-from vocable.storage import Ids
 from vocable.vectors import (
     StoredVectors,
     VectorsMeta,

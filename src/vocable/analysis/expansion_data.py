@@ -21,6 +21,7 @@ from sentence_transformers import SparseEncoder
 
 from vocable.adapt.alignment import Surface, token_surfaces
 from vocable.analysis.expanders import Expander
+from vocable.arrays import HEADER
 from vocable.encoder.encode import DType
 from vocable.encoder.fuse import splade_modules
 from vocable.encoder.load import load
@@ -33,7 +34,6 @@ from vocable.search.engines.bm25 import count_words
 from vocable.search.engines.edge import SETTINGS as STORE
 from vocable.search.index import load_index, vector_index
 from vocable.search.indexing import open_index
-from vocable.storage import HEADER
 from vocable.vectors import Sources, VectorsMeta, read_shards, read_vectors
 
 NO_COLUMNS = np.empty(0, dtype=np.int64)

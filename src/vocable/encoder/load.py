@@ -35,13 +35,14 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from vocable.arrays import read_whole
 from vocable.encoder.fuse import every_pooling_allowed, fuse, parts, splade_modules
 from vocable.encoder.head import Activation
 from vocable.encoder.output_vocabulary import TERMS, OutputVocabularyTransformer, output_vocabulary
 from vocable.encoder.poolings import pooling_of
 from vocable.encoder.provenance import read_old_files
 from vocable.errors import ArgumentError, ModelError, VocableError
-from vocable.storage import read_whole, replacing_folder
+from vocable.storage import replacing_folder
 
 logger = logging.getLogger(__name__)
 

@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.ipc as ipc
 from scipy.sparse import csr_array
 
+from vocable.arrays import Ids
 from vocable.data import BadLines, Document
 from vocable.encoder.encode import TextEncoder
 from vocable.encoder.stream import (
@@ -50,7 +51,6 @@ from vocable.search.ranking import Ranking
 from vocable.storage import (
     ANOTHER,
     SETTINGS,
-    Ids,
     fingerprint,
     finish,
     finished,

@@ -21,12 +21,12 @@ from typing import Any, Protocol, Self, runtime_checkable
 import numpy as np
 from scipy.sparse import csr_array
 
+from vocable.arrays import read_header
 from vocable.data import Document
 from vocable.errors import ArgumentError, VectorsError
 from vocable.search import engines as package
 from vocable.search.filters import Filter
 from vocable.search.ranking import Ranking
-from vocable.storage import read_header
 from vocable.vectors import VectorsMeta
 
 PLACE = re.compile(r"(?P<name>[a-z][a-z0-9_]+)(?P<server>\+https?://|://|:)")

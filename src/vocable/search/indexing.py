@@ -13,6 +13,7 @@ from typing import Any
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
+from vocable.arrays import read_whole
 from vocable.data import BadLines, Document, read_corpus
 from vocable.encoder.encode import DType, TextEncoder
 from vocable.encoder.load import check_length, load
@@ -24,7 +25,7 @@ from vocable.search.engines.edge import EdgeStore
 from vocable.search.folder import build_collection, index_stored, open_folder, settings_of_parts, stored_weights
 from vocable.search.index import Space, Store, engine_of
 from vocable.search.living import PART, Changed, LivingCollection, load_dense
-from vocable.storage import ANOTHER, fingerprint, finish, finished, read_whole, resumable
+from vocable.storage import ANOTHER, fingerprint, finish, finished, resumable
 from vocable.vectors import Sources, VectorsMeta, holds_vectors, prune, read_vectors
 
 

@@ -27,6 +27,7 @@ from sentence_transformers.util import load_file_path
 from torch import Tensor, nn
 from transformers import AutoConfig
 
+from vocable.arrays import load_arrays, save_arrays
 from vocable.data import Document
 from vocable.encoder.encode import TextEncoder
 from vocable.encoder.load import load, locate, open_model
@@ -36,7 +37,6 @@ from vocable.errors import ModelError
 from vocable.objectives.losses import ensemble
 from vocable.progress import progress
 from vocable.search.engines.bm25 import BM25Index
-from vocable.storage import load_arrays, save_arrays
 from vocable.training.recipe import TeacherSettings
 from vocable.vectors import read_vectors
 

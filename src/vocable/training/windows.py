@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
 from vocable.adapt.alignment import bare_marks
+from vocable.arrays import HEADER, load_arrays, save_arrays
 from vocable.encoder.terms import Splitter, normal_form
 from vocable.errors import DataError, ModelError
-from vocable.storage import HEADER, load_arrays, save_arrays
 
 IGNORED = -100  # the label of a token that is not to be guessed, torch's own convention
 NO_WORD, GOES_ON = -1, -2  # in place of a word's number: a token of no word, and a later sub-token of one

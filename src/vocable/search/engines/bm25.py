@@ -17,11 +17,11 @@ import numpy as np
 import Stemmer
 from scipy.sparse import csc_array, csr_array
 
+from vocable.arrays import Ids
 from vocable.errors import ArgumentError, VectorsError, check_texts
 from vocable.search.engines.exact import ExactIndex, strings_from_arrays, strings_to_arrays
 from vocable.search.index import About
 from vocable.search.ranking import Ranking
-from vocable.storage import Ids
 from vocable.vectors import as_vectors, prune
 
 

@@ -21,11 +21,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy.sparse import csc_array, csr_array
 
+from vocable.arrays import Ids, load_arrays, save_arrays
 from vocable.errors import ArgumentError, VectorsError, check_numbers
 from vocable.search.engines import exact_kernels as kernels
 from vocable.search.index import About, Index
 from vocable.search.ranking import Ranking, best
-from vocable.storage import Ids, StrPath, load_arrays, save_arrays
+from vocable.storage import StrPath
 from vocable.vectors import VectorsMeta, as_vectors, wrong_entries
 
 WRONG = (  # in an index: first what `wrong_entries` finds

@@ -1,0 +1,202 @@
+"""Ids, and folders of memory-mapped arrays that are whole or absent.
+
+A folder of arrays has NAME.npy files and index.json, which gives the type, shape and checksum of each.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from vocable.errors import ArgumentError, VectorsError
+from vocable.storage import (
+    StrPath,
+    force_to_disk,
+    is_there,
+    locked,
+    make_folder,
+    part_of,
+    partial_of,
+    regular,
+    remove_path,
+    replacing,
+    target_of,
+)
+
+T = TypeVar("T")
+
+HEADER = "index.json"
+FORMAT = 1
+
+
+class Ids(Sequence[str]):
+    """Ids as one Arrow array: a few bytes each and read from disk without a copy, yet a sequence of `str`.
+
+    >>> ids = Ids(["d1", "d2", "d3"])
+    >>> ids[1], list(ids[1:]), ids == ["d1", "d2", "d3"]
+    ('d2', ['d2', 'd3'], True)
+    """
+
+    def __init__(self, ids: Iterable[str] | pa.LargeStringArray) -> None:
+        try:
+            self.array = pa.array(ids if isinstance(ids, Sequence | pa.Array) else list(ids), type=pa.large_string())
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise ArgumentError(f"ids must be strings: {error}") from error
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __getitem__(self, position: Any) -> Any:
+        return Ids(self.array[position]) if isinstance(position, slice) else self.array[int(position)].as_py()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.array.to_pylist())
+
+    def rows(self, ids: Sequence[str]) -> np.ndarray:
+        """Where each of some ids stands, int64 [m]; -1 for one that is not there."""
+        asked = pa.array(ids, type=pa.large_string())
+        places = pc.index_in(self.array, value_set=asked).to_numpy(zero_copy_only=False)  # few are hashed, not all
+        there = np.flatnonzero(~np.isnan(places)) if places.dtype.kind == "f" else np.arange(len(places))
+        rows = np.full(len(asked), -1, dtype=np.int64)
+        rows[places[there].astype(np.int64)] = there
+        return rows
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Ids):
+            return bool(self.array.equals(other.array))
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return f"Ids({len(self)})" if len(self) > 5 else f"Ids({list(self)})"
+
+
+def save_arrays(folder: StrPath, kind: str, arrays: dict[str, np.ndarray], header: dict[str, Any]) -> None:
+    """Write `arrays` and `header` (JSON values) as a folder that takes the place of an older one only when it is whole.
+
+    `kind` says what the folder is; something other than such a folder is not replaced. What was there stays readable.
+    Raises `ArgumentError` while another process writes there.
+    """
+    target = target_of(folder)
+    if is_there(target) and not (target / HEADER).is_file():
+        raise VectorsError(f"{target}: exists and is not an index; it is left as it is")
+    make_folder(target.parent)
+    with locked(partial_of(target)), part_of(target, Path.mkdir) as part:
+        described = {}
+        for name, array in arrays.items():
+            with replacing(part / f"{name}.npy") as file:
+                np.save(file, array, allow_pickle=False)
+            described[name] = {"type": array.dtype.str, "shape": list(array.shape), "crc32": _checksum(array)}
+        record = {"kind": kind, "format": FORMAT, **header, "arrays": described}
+        text = json.dumps(record | {"crc32": _record_checksum(record)}, ensure_ascii=False, indent=1)
+        with replacing(part / HEADER) as file:
+            file.write(text.encode())
+        if target.exists() and not _exchange(part, target):
+            remove_path(_old(target))
+            target.rename(_old(target))
+        if not target.exists():
+            part.rename(target)
+        force_to_disk(target.parent)
+        remove_path(_old(target))
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Let two folders change places in one step; False where the system or the file system has no such step."""
+    rename = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    return rename is not None and rename(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0
+
+
+def _old(folder: Path) -> Path:
+    """Where a folder is while another takes its place, if that needs two steps."""
+    return folder.with_name(f".{folder.name}.old") if folder.name else folder
+
+
+def place_state(place: StrPath) -> tuple[int, int]:
+    """Return what changes when another file or folder takes the place of what is there."""
+    with suppress(OSError):
+        state = os.stat(place)
+        return state.st_ino, state.st_mtime_ns
+    return 0, 0
+
+
+def read_whole(read: Callable[[], T], *places: StrPath) -> T:
+    """Return what `read` makes of the places; it reads again if something else took the place of one meanwhile."""
+    while True:
+        before = [place_state(place) for place in places]
+        try:
+            found = read()
+        except Exception:
+            if before == [place_state(place) for place in places]:
+                raise
+        else:
+            if before == [place_state(place) for place in places]:
+                return found
+
+
+def load_arrays(folder: StrPath, kind: str, *, verify: bool = True) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """The memory-mapped, read-only arrays and the header that `save_arrays` wrote.
+
+    `verify` reads every byte once and compares the checksums; without it only types, shapes and lengths are checked.
+    """
+    return read_whole(lambda: _load_arrays(Path(folder), kind, verify), folder)
+
+
+def _load_arrays(place: Path, kind: str, verify: bool) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    arrays, header = {}, read_header(place, kind)
+    for name, described in header.pop("arrays").items():
+        if not name.isidentifier():
+            raise VectorsError(f"{place / HEADER}: {name!r} is not the name of an array")
+        file = (place if place.exists() else _old(place)) / f"{name}.npy"
+        try:
+            array = np.asarray(np.lib.format.open_memmap(regular(file), mode="r"))
+        except Exception as error:  # NumPy evaluates the file's header, which may be anything
+            raise VectorsError(f"{file}: missing, cut short or damaged: {error}") from error
+        if array.dtype.str != described.get("type") or list(array.shape) != described.get("shape"):
+            raise VectorsError(f"{file}: holds {array.shape} {array.dtype}, the index says otherwise")
+        if verify and _checksum(array) != described.get("crc32"):
+            raise VectorsError(f"{file}: damaged (its checksum differs)")
+        arrays[name] = array
+    return arrays, header
+
+
+def read_header(folder: Path, kind: str | None = None) -> dict[str, Any]:
+    """The header of the folder of arrays, which is of this `kind` if one is given."""
+    file = (folder if folder.exists() else _old(folder)) / HEADER
+    try:
+        header: dict[str, Any] = json.loads(regular(file).read_bytes())
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise VectorsError(f"{folder}: not an index (no {HEADER})") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise VectorsError(f"{file}: cut short or damaged: {error}") from error
+    arrays = header.get("arrays") if isinstance(header, dict) else None
+    if not isinstance(arrays, dict) or not all(isinstance(array, dict) for array in arrays.values()):
+        raise VectorsError(f"{file}: does not describe an index")
+    if header.get("kind") != (kind or header.get("kind")) or header.get("format") != FORMAT:
+        found = f"kind {header.get('kind')!r}, format {header.get('format')}"
+        raise VectorsError(f"{folder}: expected an index of kind {kind!r}, format {FORMAT}, not {found}")
+    expected = header.pop("crc32", None)  # an older index has none
+    if expected is not None and expected != _record_checksum(header):
+        raise VectorsError(f"{file}: damaged (its checksum differs)")
+    return header
+
+
+def _checksum(array: np.ndarray) -> int:
+    return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+
+
+def _record_checksum(record: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(record, sort_keys=True).encode())
