@@ -8,7 +8,7 @@ from dataclasses import asdict
 from itertools import islice
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
@@ -27,6 +27,8 @@ from vocable.search.index import Space, Store, engine_of
 from vocable.search.living import PART, Changed, LivingCollection, load_dense
 from vocable.storage import ANOTHER, fingerprint, finish, finished, resumable
 from vocable.vectors import Sources, VectorsMeta, holds_vectors, prune, read_vectors
+
+Parts: TypeAlias = Iterator[tuple[list[Document], csr_array | None]]  # of a corpus, with vectors that there are
 
 
 def index(
@@ -75,18 +77,18 @@ def index(
     documents = read_corpus(source, bad=bad)
     limits: dict[str, Any] = {"top_k": top_k, "min_weight": min_weight, "mass": mass}
     spaces = {"learned": True, "bm25": bm25, "dense": dense is not None}
+    kind = engine.about.engine
     missing = [space for space, wanted in spaces.items() if wanted and space not in engine.about.spaces]
     immutable = hasattr(engine, "load")
     if bm25 and not immutable and not engine.about.in_folder:
         raise ArgumentError("bm25: words are counted in a collection's folder, which a server has not: leave it out")
     if missing and not (immutable and missing == ["bm25"]):  # a folder has a lexical index of its own
-        raise ArgumentError(f"{missing[0]}: the {engine.about.engine} engine does not hold such vectors")
-    parts = settings_of_parts(bm25, engine.about.engine)
+        raise ArgumentError(f"{missing[0]}: the {kind} engine does not hold such vectors")
     if not isinstance(model, SparseEncoder) and holds_vectors(model):
         if max_length is not None:
             raise ArgumentError("max_length is for encoding: these vectors are encoded already")
         if immutable:
-            index_stored(model, documents, Path(address), limits, {"source": source} | parts)
+            index_stored(model, documents, Path(address), limits, {"source": source} | settings_of_parts(bm25, kind))
             return open_index(output, bad)
         stored = read_vectors(model)
         if stored.meta.role != "document":
@@ -94,19 +96,14 @@ def index(
         places = [model] if isinstance(model, str | PathLike) else list(model)
         settings: dict[str, Any] = {"model": stored.meta.model, "meta": asdict(stored.meta)}
         settings |= {"weights": stored_weights(places), "vectors": fingerprint(*places)}
-        matrices = _in_order(
-            read_corpus(source, bad=BadLines(skip_bad)), stored.ids, prune(stored.matrix, **limits), source
-        )
-        loaded = None
+        parts, loaded = _with_vectors(documents, stored.ids, prune(stored.matrix, **limits), source), None
     elif isinstance(model, SparseEncoder | str | PathLike):
         check_length(model, max_length)
         loaded = model if isinstance(model, SparseEncoder) else load(fspath(model), device=device)
         encoder = TextEncoder(loaded, "document", dtype=dtype, max_length=max_length, **limits)
-        name, matrices = model_name(model), None
+        name, parts = model_name(model), ((some, None) for some in _parts(documents))
         if immutable:
-            build_collection(
-                encoder, documents, address, model=name, source=source, bm25=bm25, engine=engine.about.engine
-            )
+            build_collection(encoder, documents, address, model=name, source=source, bm25=bm25, engine=kind)
             collection = open_index(output, bad)
             collection.__dict__["loaded_model"] = loaded
             return collection
@@ -120,7 +117,7 @@ def index(
         "dense": dense,
         "limits": {**limits, "dtype": dtype, "max_length": max_length},
     }
-    made = _make(engine, address, output, settings, documents, matrices, loaded, device)
+    made = _make(engine, address, output, settings, parts, loaded, device)
     made.built = made.counts(bad.count, bad.first or "")
     return made
 
@@ -208,8 +205,7 @@ def _make(
     address: str,
     output: str | PathLike[str],
     settings: dict[str, Any],
-    documents: Iterable[Document],
-    matrices: Iterator[csr_array] | None,
+    parts: Parts,
     model: SparseEncoder | None,
     device: str | None,
 ) -> LivingCollection:
@@ -227,7 +223,7 @@ def _make(
         if model is not None:
             collection.__dict__["loaded_model"] = model
         if not store.settings["whole"]:
-            collection.fill(documents, matrices)
+            collection.fill(parts)
         return collection
 
     if not engine.about.in_folder:
@@ -256,14 +252,20 @@ def _begun(engine: type[Store], address: str, settings: dict[str, Any]) -> bool:
     return True
 
 
-def _in_order(documents: Iterable[Document], ids: Sequence[str], matrix: csr_array, source: str) -> Iterator[csr_array]:
-    """Stored vectors by `PART`, in the order of the documents that they are of."""
-    rows, taken, stream = {identifier: row for row, identifier in enumerate(ids)}, 0, iter(documents)
+def _parts(documents: Iterable[Document]) -> Iterator[list[Document]]:
+    stream = iter(documents)
     while some := list(islice(stream, PART)):
+        yield some
+
+
+def _with_vectors(documents: Iterable[Document], ids: Sequence[str], matrix: csr_array, source: str) -> Parts:
+    """Documents by `PART` with their stored vectors, which are in an order of their own."""
+    rows, taken = {identifier: row for row, identifier in enumerate(ids)}, 0
+    for some in _parts(documents):
         missing = next((document.id for document in some if document.id not in rows), None)
         if missing is not None:
             raise VectorsError(f"{source}: the document {missing!r} has no vector")
         taken += len(some)
-        yield matrix[[rows[document.id] for document in some]]
+        yield some, matrix[[rows[document.id] for document in some]]
     if taken != len(rows):
         raise VectorsError(f"{source} has {taken} documents, but there are vectors of {len(rows)}")

@@ -28,6 +28,7 @@ from vocable.search.filters import Filter
 from vocable.search.index import Space, Store
 from vocable.search.lexicon import DRIFT, Lexicon
 from vocable.search.ranking import Ranking, ranking_of
+from vocable.storage import ANOTHER
 from vocable.tables import counted, masked
 from vocable.vectors import VectorsMeta
 
@@ -147,27 +148,27 @@ class LivingCollection(Collection):
         while some := list(islice(ids, PART)):
             yield self.vectors(some)
 
-    def fill(self, documents: Iterable[Document], matrices: Iterable[csr_array] | None = None) -> None:
+    def fill(self, parts: Iterable[tuple[Sequence[Document], csr_array | None]]) -> None:
         """Add the documents of a corpus to a store that is being made, going on where a killed call stopped.
 
-        `matrices` are their vectors where they are encoded already, by `PART` documents. What was done is in the
-        store's settings under `progress`; `whole` comes to them at the end.
+        A part is documents and their vectors, None where they are to be encoded. What was done is in the store's
+        settings under `progress`; `whole` comes to them at the end.
         """
-        done = StreamProgress(**self.store.settings["progress"])
-        stream = iter(documents)
-        newest = deque(islice(stream, done.texts), maxlen=1)
-        if done.texts and (not newest or newest[0].id != done.last_id):
-            raise VectorsError(f"{self.place} was begun with other documents: name another output, or remove it")
-        ready = None if matrices is None else islice(matrices, done.parts, None)
+        done, stream = StreamProgress(**self.store.settings["progress"]), iter(parts)
+        before = deque(islice(stream, done.parts), maxlen=1)
+        if done.parts and (not before or before[0][0][-1].id != done.last_id):
+            raise VectorsError(f"{self.place} was begun with other documents: {ANOTHER}")
+        resumed = done.parts  # the part in which a call was killed may be there
         with progress("index") as advance:
             advance(done.texts)
-            while part := list(islice(stream, PART)):
-                started, truncated = time.perf_counter(), 0 if ready else self.document_encoder.truncated
-                vectors = self._encoded(part) if ready is None else next(ready)
-                self._write(part, vectors, [])
+            for part, stored in stream:
+                started = time.perf_counter()
+                vectors, cut = self._encoded(part) if stored is None else (stored, 0)
+                there = self.store.documents([document.id for document in part]) if done.parts == resumed else []
+                self._write(part, vectors, [document for document in there if document is not None])
                 advance(len(part))
                 done.parts, done.texts, done.last_id = done.parts + 1, done.texts + len(part), part[-1].id
-                done.truncated += 0 if ready else self.document_encoder.truncated - truncated
+                done.truncated += cut
                 done.empty += int((np.diff(vectors.indptr) == 0).sum())
                 done.seconds += time.perf_counter() - started
                 self.store.configure(self.store.settings | {"progress": asdict(done)})
@@ -194,7 +195,7 @@ class LivingCollection(Collection):
                 gone = [old for _, old in pairs if old is not None]
                 changed = [new for new, _ in pairs]
                 if changed:
-                    self._write(changed, self._encoded(changed), gone)
+                    self._write(changed, self._encoded(changed)[0], gone)
                 added, replaced = added + len(changed) - len(gone), replaced + len(gone)
                 unchanged += len(part) - len(changed)
                 advance(len(some))
@@ -219,8 +220,10 @@ class LivingCollection(Collection):
             self.lexicon.close()
         self.store.close()
 
-    def _encoded(self, documents: Sequence[Document]) -> csr_array:
-        return self.document_encoder.encode([document.full for document in documents])
+    def _encoded(self, documents: Sequence[Document]) -> tuple[csr_array, int]:
+        """The learned vectors [m, v], and how many of the documents were cut."""
+        encoder, before = self.document_encoder, self.document_encoder.truncated
+        return encoder.encode([document.full for document in documents]), encoder.truncated - before
 
     def _write(self, documents: Sequence[Document], learned: csr_array, replaced: Sequence[Document]) -> None:
         """Write documents with all their vectors; `replaced` are those that have their ids by now."""
