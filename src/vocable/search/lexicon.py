@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from scipy.sparse import csr_array
 
-from vocable.errors import VectorsError
+from vocable.errors import ArgumentError, DataError, VectorsError
 from vocable.search.engines.bm25 import stemmed
 from vocable.search.stores import UNBOUNDED
 
@@ -63,7 +63,7 @@ class Lexicon:
     def changing(self, added: Sequence[str], removed: Sequence[str] = ()) -> Iterator[csr_array]:
         """Count the words of texts that the block adds to and removes from the store; gives the vectors [m, columns].
 
-        A kill in the block, or an error, leaves `recover` true.
+        A kill in the block, or an error, leaves `recover` true, unless the store refused what it was given.
         """
         there, gone, pending = stemmed(added), stemmed(removed), self["pending"]
         self._set(pending=1)
@@ -77,8 +77,14 @@ class Lexicon:
         documents = self["documents"] + len(there) - len(gone)
         words = self["words"] + sum(map(len, there)) - sum(map(len, gone))
         self._set(documents=documents, words=words, mean=self["mean"] or words / max(1, documents))
+        try:
+            yield self._weights(there)
+        except BaseException as error:
+            self._db.execute("ROLLBACK")
+            if isinstance(error, ArgumentError | DataError):  # before it wrote anything
+                self._set(pending=pending)
+            raise
         self._db.execute("COMMIT")
-        yield self._weights(there)
         self._set(pending=pending)  # of a recount, all of it is one change
 
     @contextmanager

@@ -75,6 +75,8 @@ class LivingCollection(Collection):
         self.lexicon = Lexicon(Path(getattr(store, "folder", "."), "words.sqlite")) if lexical else None
         if self.lexicon is not None and self.lexicon.recover:
             self._recount()
+        elif self.lexicon is not None and settings.get("whole") and self.lexicon.drifted > DRIFT:
+            self._settle(DRIFT)  # a kill came between a change and this
 
     def __len__(self) -> int:
         return len(self.store)

@@ -7,6 +7,7 @@ Letters: m documents, q queries, k results.
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -121,7 +122,7 @@ class EdgeStore(CommonStore):
             qdrant.Point(
                 key_of(document.id),
                 {space: vector for space, vector in zip(self._spaces, row, strict=True) if vector is not None},
-                document._asdict() | {"fields": dict(document.fields)} | _facts(document.fields),
+                document._asdict() | {"fields": json.dumps(dict(document.fields))} | _facts(document.fields),
             )
             for document, row in zip(documents, rows, strict=True)
         ]
@@ -137,7 +138,7 @@ class EdgeStore(CommonStore):
     def documents(self, ids: Sequence[str]) -> list[Document | None]:
         """As `Store.documents`."""
         found = self._found(ids, list(Document._fields))
-        return [Document(**found[identifier].payload) if identifier in found else None for identifier in ids]
+        return [_document(found[identifier].payload) if identifier in found else None for identifier in ids]
 
     def ids(self) -> Iterator[str]:
         """As `Store.ids`, in no order."""
@@ -221,8 +222,13 @@ class EdgeStore(CommonStore):
 ENGINE = EdgeStore
 
 
+def _document(payload: dict[str, Any]) -> Document:
+    """The document of a point; its fields are a text, as of numbers the log may read back the last bit wrong."""
+    return Document(**payload | {"fields": json.loads(payload["fields"])})
+
+
 def _facts(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts that filters ask for, whole numbers as such: of others the log may read back the last bit wrong."""
+    """The facts that filters ask for, whole numbers as such, which the log reads back to the last bit."""
     facts = facts_of(fields)
     order = {
         name: int(value) if abs(value) < EXACT and value.is_integer() else value for name, value in facts.order.items()
