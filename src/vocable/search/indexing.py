@@ -214,7 +214,7 @@ def _make(
     if settings["bm25"]:
         spaces["bm25"] = 0  # as many as there are words
     if settings["dense"]:
-        spaces["dense"] = int(load_dense(settings["dense"], device).get_sentence_embedding_dimension() or 0)
+        spaces["dense"] = int(load_dense(settings["dense"], device).get_embedding_dimension() or 0)
 
     def fill(address: str, begun: bool) -> LivingCollection:
         fresh = settings | {"progress": asdict(StreamProgress()), "whole": False}

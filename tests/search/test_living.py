@@ -1,0 +1,343 @@
+"""A collection that changes: what is added, replaced and deleted, and that each search is then the exact index's."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+from tests.cli.command_line import done, refused
+from vocable.data import Document
+from vocable.encoder.load import load
+from vocable.encoder.stream import encode
+from vocable.errors import ArgumentError, DataError, ModelError, VectorsError
+from vocable.search import living
+from vocable.search.answers import search
+from vocable.search.engines import edge
+from vocable.search.engines.bm25 import BM25Index
+from vocable.search.engines.exact import ExactIndex
+from vocable.search.filters import matches, parse_filter
+from vocable.search.indexing import add, delete, index, open_index
+from vocable.search.lexicon import DRIFT
+from vocable.search.living import Changed, LivingCollection
+from vocable.search.ranking import Ranking, aligned, weighted
+
+QUERIES = ["the old fox reads", "posting lists at night", "nothing of it"]
+N = 60
+
+
+@pytest.fixture(scope="module")
+def model(backbones: dict[str, Path]) -> str:
+    return str(backbones["bert"])
+
+
+@pytest.fixture(scope="module")
+def texts(toy_texts: list[str]) -> list[str]:
+    return sorted(set(toy_texts))[:N]
+
+
+@pytest.fixture(scope="module")
+def documents(texts: list[str]) -> list[Document]:
+    kinds = [{"lang": ["de", "en", "fr"][i % 3], "year": 2000 + i, "share": i / 7} for i in range(N)]
+    return [Document(f"d{(7 * i) % N}", text, f"chapter {i}", kinds[i]) for i, text in enumerate(texts)]
+
+
+@pytest.fixture(scope="module")
+def dense(backbones: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("dense")
+    modules = [Transformer(str(backbones["bert"])), Pooling(32, "mean")]
+    SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(folder))
+    return str(folder)
+
+
+def corpus(path: Path, documents: Sequence[Document]) -> Path:
+    rows = [{"_id": one.id, "title": one.title, "text": one.text, **one.fields} for one in documents]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+Make = Callable[..., LivingCollection]
+
+
+@pytest.fixture
+def make(backbones: dict[str, Path], tmp_path: Path) -> Iterator[Make]:
+    """Make an index of documents, all closed at the end."""
+    made: list[LivingCollection] = []
+
+    def make(documents: Sequence[Document], bm25: bool = True, dense: str | None = None) -> LivingCollection:
+        place, source = tmp_path / f"index{len(made)}", corpus(tmp_path / "made.jsonl", documents)
+        found = index(str(backbones["bert"]), source, place, bm25=bm25, dense=dense, dtype="float32", device="cpu")
+        assert isinstance(found, LivingCollection)
+        made.append(found)
+        return found
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def same(found: Ranking, expected: Ranking, rtol: float = 1e-5) -> None:
+    """The same hits with the same scores, in an order that these allow."""
+    for query in range(len(expected)):
+        one, other = dict(found.hits(query)), dict(expected.hits(query))
+        assert one.keys() == other.keys()
+        np.testing.assert_allclose([one[key] for key in other], list(other.values()), rtol=rtol, atol=1e-6)
+        assert list(one.values()) == sorted(one.values(), reverse=True)
+
+
+def changed(documents: list[Document]) -> tuple[list[Document], list[str], list[Document]]:
+    """Documents to add, of which some replace others; ids to delete; and what is there then."""
+    longer = [one._replace(text=f"{one.text} Twice as long: {one.text}") for one in documents[:10]]
+    gone = [one.id for one in documents[20:30]]
+    there = {one.id: one for one in [*documents[:40], *longer, *documents[40:]] if one.id not in gone}
+    return [*longer, *documents[40:]], gone, list(there.values())
+
+
+def exact_of(collection: LivingCollection, there: list[Document]) -> ExactIndex:
+    learned = encode(collection.loaded_model, [one.full for one in there], dtype="float32")
+    return ExactIndex(learned, [one.id for one in there])
+
+
+def bm25_of(there: list[Document]) -> BM25Index:
+    return BM25Index([one.full for one in there], [one.id for one in there])
+
+
+def test_after_changes_searches_are_those_of_the_exact_index(make: Make, documents: list[Document]) -> None:
+    collection, (more, gone, there) = make(documents[:40]), changed(documents)
+    assert collection.add(more) == Changed(20, 10, 0, 0, 60)
+    assert collection.add(more) == Changed(0, 0, 30, 0, 60)
+    assert collection.delete([*gone, "no such"]) == Changed(0, 0, 0, 10, 50)
+    assert collection.documents([one.id for one in there]) == there
+    exact, lexical = exact_of(collection, there), bm25_of(there)
+    vectors = collection.query_encoder().encode(QUERIES)
+    same(collection.rank(vectors, N), exact.search(vectors, N), 1e-4)
+    words = collection.lexical_queries(QUERIES)
+    # The mean length in use may be off by a tenth: length / mean is in no more than B of the norm.
+    same(collection.rank(words, N, space="bm25"), lexical.search(QUERIES, N), DRIFT / (1 - DRIFT))
+    collection._settle(0)
+    same(collection.rank(words, N, space="bm25"), lexical.search(QUERIES, N))
+    fused = weighted(aligned([exact.search(vectors, N), lexical.search(QUERIES, N)]), [1, 1], depth=N)
+    same(collection.search(QUERIES, N, hybrid=True), fused, 1e-3)
+
+
+def test_the_mean_length_follows_when_it_has_drifted(make: Make, documents: list[Document]) -> None:
+    collection = make(documents[:20])
+    collection.add([one._replace(text=" ".join([one.text] * 9)) for one in documents[20:40]])
+    assert collection.lexicon is not None
+    assert collection.lexicon.drifted <= 1e-9
+    collection.delete([one.id for one in documents[:40]])
+    assert (len(collection), collection.lexicon["documents"], collection.lexicon["words"]) == (0, 0, 0)
+    assert collection.search(QUERIES, 3, hybrid=True).hits(0) == []
+    collection.add(documents[40:])
+    words = collection.lexical_queries(QUERIES)
+    same(collection.rank(words, N, space="bm25"), bm25_of(documents[40:]).search(QUERIES, N))
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 1.0])
+def test_minimum_match_is_that_of_the_exact_index(make: Make, documents: list[Document], share: float) -> None:
+    collection = make(documents, bm25=False)
+    vectors = collection.query_encoder(top_k=4).encode(QUERIES)
+    expected = exact_of(collection, documents).search(vectors, 3, minimum_match=share)
+    found = collection.rank(vectors, 3, minimum_match=share)
+    np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-4)
+    with pytest.raises(ArgumentError, match="minimum_match"):
+        collection.rank(vectors, 3, minimum_match=1.5)
+
+
+@pytest.mark.parametrize("text", ["lang=de", "year>=2030 and not lang in (de, fr)", "share>=3 or year<2005", "none=1"])
+def test_a_filter_lets_through_what_matches(make: Make, documents: list[Document], text: str) -> None:
+    collection = make(documents)
+    vectors = collection.query_encoder().encode(QUERIES)
+    allowed = np.array([matches(parse_filter(text), one.fields) for one in documents])
+    expected = exact_of(collection, documents).search(vectors, N, allowed=allowed)
+    same(collection.search(QUERIES, N, vectors=vectors, filter=text), expected, 1e-4)
+    hybrid = collection.search(QUERIES, N, vectors=vectors, hybrid=True, filter=text)
+    lexical = bm25_of(documents).search(QUERIES, N, allowed=allowed)
+    same(hybrid, weighted(aligned([expected, lexical]), [1, 1], depth=N), 1e-3)
+
+
+def test_fields_come_back_to_the_last_bit(make: Make, documents: list[Document]) -> None:
+    number = 0.9447832518820701  # which a reader of JSON that rounds reads as another
+    collection = make(documents[:3])
+    collection.add([documents[0]._replace(fields={"n": number, "deep": {"a": [number, None, True, 1e300]}})])
+    collection.close()
+    opened = open_index(collection.place)
+    [found] = opened.documents([documents[0].id])
+    assert found is not None
+    assert found.fields == {"n": number, "deep": {"a": [number, None, True, 1e300]}}
+    opened.close()
+
+
+def test_a_fill_that_was_cut_short_goes_on(
+    make: Make, documents: list[Document], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(living, "PART", 16)
+    write, left = LivingCollection._write, [2]
+
+    def cut_short(self: LivingCollection, part: Sequence[Document], *others: object) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+        write(self, part, *others)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LivingCollection, "_write", cut_short)
+        with pytest.raises(KeyboardInterrupt):
+            make(documents)
+    with pytest.raises(VectorsError, match="there is no index here"):
+        open_index(tmp_path / "index0")
+    seen: list[int] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            LivingCollection, "_write", lambda self, *given: (seen.append(len(given[0])), write(self, *given))[1]
+        )
+        collection = make(documents)
+    assert seen == [16, 12]  # of 60, two parts of 16 were there
+    assert (len(collection), collection.counts().texts) == (60, 60)
+    words = collection.lexical_queries(QUERIES)
+    same(collection.rank(words, N, space="bm25"), bm25_of(documents).search(QUERIES, N))
+
+
+def test_a_change_that_was_cut_short_is_counted_anew(
+    make: Make, documents: list[Document], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collection = make(documents[:30])
+    with monkeypatch.context() as patched:
+        patched.setattr(type(collection.store), "upsert", lambda *_: (_ for _ in ()).throw(OSError("full")))
+        with pytest.raises(OSError, match="full"):
+            collection.add(documents[30:])
+    collection.close()
+    opened = open_index(collection.place)
+    assert isinstance(opened, LivingCollection)
+    assert opened.lexicon is not None
+    assert not opened.lexicon.recover
+    assert opened.add(documents[30:]) == Changed(30, 0, 0, 0, 60)
+    opened._settle(0)
+    words = opened.lexical_queries(QUERIES)
+    same(opened.rank(words, N, space="bm25"), bm25_of(documents).search(QUERIES, N))
+    opened.close()
+
+
+def test_a_document_that_is_refused_changes_nothing(make: Make, documents: list[Document]) -> None:
+    collection = make(documents[:30])
+    assert collection.lexicon is not None
+    before = collection.lexicon["documents"], collection.lexicon["words"]
+    with pytest.raises(DataError, match="'bad'"):
+        collection.add([documents[30], Document("bad", "unheard", fields={"n": 2**64})])
+    assert (collection.lexicon["documents"], collection.lexicon["words"]) == before
+    assert not collection.lexicon.recover
+    assert collection.lexical_queries(["unheard"]).nnz == 0
+    assert len(collection) == 30
+
+
+def test_dense_vectors_rank_by_cosine(make: Make, documents: list[Document], dense: str) -> None:
+    collection = make(documents[:40], dense=dense)
+    collection.add(documents[40:])
+    model = SentenceTransformer(dense, device="cpu")
+    stored = model.encode([one.full for one in documents], normalize_embeddings=True)
+    cosines = model.encode(QUERIES, normalize_embeddings=True) @ stored.T
+    found = collection.rank(collection.dense_queries(QUERIES), N, space="dense")
+    for query, row in enumerate(cosines):
+        expected = {one.id: score for one, score in zip(documents, row, strict=True) if score > 0}
+        hits = dict(found.hits(query))
+        assert hits.keys() == expected.keys()
+        np.testing.assert_allclose([hits[key] for key in expected], list(expected.values()), atol=1e-5)
+    spaces = [
+        collection.rank(collection.query_encoder().encode(QUERIES), 100),
+        collection.rank(collection.lexical_queries(QUERIES), 100, space="bm25"),
+        found,
+    ]
+    same(collection.search(QUERIES, 5, hybrid=True), weighted(aligned(spaces), [1, 1, 1], depth=5), 1e-4)
+    with pytest.raises(ArgumentError, match="without dense vectors"):
+        make(documents[:3]).dense_queries(QUERIES)
+
+
+def test_no_such_dense_model(make: Make, documents: list[Document], tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="no-such"):
+        make(documents[:3], dense=str(tmp_path / "no-such"))
+
+
+def test_a_changed_model_is_refused_unless_it_is_allowed(documents: list[Document], tmp_path: Path, model: str) -> None:
+    shutil.copytree(model, tmp_path / "model")
+    source = corpus(tmp_path / "corpus.jsonl", documents[:9])
+    index(str(tmp_path / "model"), source, tmp_path / "index", dtype="float32", device="cpu").close()
+    weights = load_file(tmp_path / "model" / "model.safetensors")
+    next(iter(weights.values())).add_(1)
+    save_file(weights, tmp_path / "model" / "model.safetensors", {"format": "pt"})
+    with pytest.raises(VectorsError, match=r"have changed .* allow_changed_model"):
+        search(tmp_path / "index", QUERIES, 3)
+    with pytest.raises(VectorsError, match="have changed"):
+        add(tmp_path / "index", corpus(tmp_path / "more.jsonl", documents[9:12]))
+    opened = open_index(tmp_path / "index", allow_changed_model=True, device="cpu")
+    assert len(opened.search(QUERIES, 3)) == len(QUERIES)
+    assert str(opened.loaded_model.device) == "cpu"
+    opened.close()
+
+
+def test_what_cannot_change(documents: list[Document], tmp_path: Path, model: str) -> None:
+    source = corpus(tmp_path / "corpus.jsonl", documents[:9])
+    index(load(model, device="cpu"), source, f"exact:{tmp_path / 'fixed'}")
+    with pytest.raises(ArgumentError, match=r"fixed cannot change: index again without exact:"):
+        add(tmp_path / "fixed", source)
+    with pytest.raises(ArgumentError, match="cannot change"):
+        delete(tmp_path / "fixed", ["d0"])
+    with pytest.raises(ArgumentError, match="list of ids"):
+        delete(tmp_path / "fixed", "d0")
+
+
+@pytest.mark.usefixtures("quiet_libraries")
+def test_commands(
+    documents: list[Document],
+    tmp_path: Path,
+    model: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    place, source = tmp_path / "index", corpus(tmp_path / "corpus.jsonl", documents[:9])
+    done(capsys, "index", model, source, "-o", place, "--bm25", "--dtype", "float32")
+    more = corpus(tmp_path / "more.jsonl", [documents[0]._replace(text="new words"), *documents[1:12]])
+    counts = {"added": 3, "replaced": 1, "unchanged": 8, "deleted": 0, "documents": 12}
+    assert json.loads(done(capsys, "add", place, more, "--json")) == counts
+    assert done(capsys, "add", place, more).strip() == "12 unchanged; now 12 documents"
+    assert done(capsys, "delete", place, documents[0].id, "no such").strip() == "1 deleted; now 11 documents"
+    given = "".join(f"{one.id}\n" for one in documents[1:3])
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given.encode())))
+    assert json.loads(done(capsys, "delete", place, "-", "--json"))["deleted"] == 2
+    assert "nothing: there is no index here" in refused(capsys, "add", tmp_path / "nothing", more)
+    assert "no-such.jsonl" in refused(capsys, "add", place, tmp_path / "no-such.jsonl")
+    (tmp_path / "bad.jsonl").write_text('{"_id": "x", "text": "y"}\n{"_id": 3\n')
+    assert "bad.jsonl:2" in refused(capsys, "add", place, tmp_path / "bad.jsonl")
+
+
+def test_another_process_is_told_that_it_is_in_use(
+    documents: list[Document], tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = corpus(tmp_path / "corpus.jsonl", documents[:9])
+    opened = index(model, source, tmp_path / "index", device="cpu")
+    holder = (
+        "import sys, qdrant_edge\n"
+        "shard = qdrant_edge.EdgeShard.load(sys.argv[1])\n"
+        "print('open', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    opened.close()
+    monkeypatch.setattr(edge, "PATIENCE", 0.1)
+    command = [sys.executable, "-c", holder, os.fspath(tmp_path / "index" / "shard")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "open\n"
+        with pytest.raises(VectorsError, match=r"index: in use by another process"):
+            open_index(tmp_path / "index")
+        other.communicate()
+    assert len(open_index(tmp_path / "index")) == 9
