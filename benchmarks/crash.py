@@ -170,9 +170,9 @@ def lexical_weights(collection: LivingCollection, documents: Sequence[Document])
         rows = connection.execute("SELECT word, number, df FROM words").fetchall()
     numbers = {word: number for word, number, _ in rows}
     mean = lexicon["mean"]
-    counts = lexicon["documents"], lexicon["words"], {word: count for word, _, count in rows if count}
-    if counts != (len(texts), words, df) or lexicon.recover:
-        raise DamageError(f"wrong: BM25 counts {counts[:2]}, a count gives {(len(texts), words)}; or other words")
+    counted, real = [lexicon["documents"], lexicon["words"], lexicon["pending"]], [len(texts), words, 0]
+    if counted != real or {word: count for word, _, count in rows if count} != dict(df):
+        raise DamageError(f"wrong: BM25 counts {counted}, a count gives {real}; or other words")
     if words and abs(words / len(texts) / mean - 1) > DRIFT:
         raise DamageError(f"wrong: a mean length of {mean} is in use, it is {words / len(texts)}")
     weights = []
