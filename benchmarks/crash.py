@@ -257,7 +257,7 @@ def operations(there: dict[str, Document], rng: random.Random) -> Iterator[list[
 
 def work(folder: Path, seed: int, then: bool = True) -> None:
     """Compare the index with the log, say so, and then change it until the end."""
-    rng, log = random.Random(seed), folder / "log"
+    rng, log, parent = random.Random(seed), folder / "log", os.getppid()
     vars(import_module("vocable.search.living"))["PART"] = rng.choice([7, 512])  # so that there are several
     vars(import_module("vocable.search.engines.edge"))["PAGE"] = rng.choice([5, 512])
     there, begun, _ = replayed(log)
@@ -275,6 +275,8 @@ def work(folder: Path, seed: int, then: bool = True) -> None:
     write("found", [[identifier, there.get(identifier)] for identifier in begun])
     print("recounted" if pending else "opened", flush=True)
     for pairs in operations(there, rng) if then else ():
+        if os.getppid() != parent:  # which was to kill this one
+            return
         write("begun", pairs)
         if pairs[0][1] is None:
             collection.delete([identifier for identifier, _ in pairs])

@@ -22,7 +22,7 @@ from vocable.data import Document
 from vocable.encoder.load import load
 from vocable.encoder.stream import encode
 from vocable.errors import ArgumentError, DataError, ModelError, VectorsError
-from vocable.search import living
+from vocable.search import indexing
 from vocable.search.answers import search
 from vocable.search.engines import edge
 from vocable.search.engines.bm25 import BM25Index
@@ -182,7 +182,7 @@ def test_fields_come_back_to_the_last_bit(make: Make, documents: list[Document])
 def test_a_fill_that_was_cut_short_goes_on(
     make: Make, documents: list[Document], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(living, "PART", 16)
+    monkeypatch.setattr(indexing, "PART", 16)
     write, left = LivingCollection._write, [2]
 
     def cut_short(self: LivingCollection, part: Sequence[Document], *others: object) -> None:
