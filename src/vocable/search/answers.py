@@ -50,7 +50,7 @@ class Hit(NamedTuple):
         lines = [f"{self.rank:>3} {self.score:8.4g}  {shortened(names, width)}"]
         lines.append(indent + shortened(self.document.text, width))
         if self.document.fields:
-            lines.append(indent + shortened("  ".join(f"{n}: {v}" for n, v in self.document.fields.items()), width))
+            lines.append(indent + shortened(", ".join(f"{n}: {v}" for n, v in self.document.fields.items()), width))
         if self.explanation is not None:
             if abs(self.explanation.score - self.score) > 1e-3 * self.score:  # of a hybrid search
                 lines.append(f"{indent}the model's own score, {self.explanation.score:.4g}:")
