@@ -200,7 +200,7 @@ def _killed(writers: Writers, name: str, first: Callable[[Path, Command], Ran], 
         if there and (ran.status != -signal.SIGKILL or not (folder / "o.partial" / there).exists()):
             return "WRONG", f"not killed at that moment: status {ran.status}, no {there}"
         stray = leftovers(folder, output.name, f"{output.name}.partial").split()
-        if others := [left for left in stray if not (left.startswith(".o") and left.endswith(".part"))]:
+        if others := [left for left in stray if not (left.lstrip(".").startswith("o.") and left.endswith(".part"))]:
             return "WRONG", f"beside the output: {others}"
         if seen := writers.seen(name, output):
             return "WRONG", seen
