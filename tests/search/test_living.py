@@ -261,6 +261,10 @@ def test_dense_vectors_rank_by_cosine(make: Make, documents: list[Document], den
     same(collection.search(QUERIES, 5, hybrid=True), weighted(aligned(spaces), [1, 1, 1], depth=5), 1e-4)
     with pytest.raises(ArgumentError, match="without dense vectors"):
         make(documents[:3]).dense_queries(QUERIES)
+    collection.store.settings["dense_weights"] = "another"
+    with pytest.raises(VectorsError, match=f"the weights of {dense} have changed"):
+        collection.with_model().dense_queries(QUERIES)
+    assert collection.with_model(allow_changed_model=True).dense_queries(QUERIES).shape[0] == len(QUERIES)
 
 
 def test_no_such_dense_model(make: Make, documents: list[Document], tmp_path: Path) -> None:
@@ -288,7 +292,7 @@ def test_a_changed_model_is_refused_unless_it_is_allowed(documents: list[Documen
 def test_what_cannot_change(documents: list[Document], tmp_path: Path, model: str) -> None:
     source = corpus(tmp_path / "corpus.jsonl", documents[:9])
     index(load(model, device="cpu"), source, f"exact:{tmp_path / 'fixed'}")
-    with pytest.raises(ArgumentError, match=r"fixed cannot change: index again without exact:"):
+    with pytest.raises(ArgumentError, match=r"fixed cannot change: index again to a plain folder, or to a server"):
         add(tmp_path / "fixed", source)
     with pytest.raises(ArgumentError, match="cannot change"):
         delete(tmp_path / "fixed", ["d0"])

@@ -115,6 +115,7 @@ def index(
         "inputs": fingerprint(source),
         "bm25": bm25,
         "dense": dense,
+        "dense_weights": None if dense is None else checksum(load_dense(dense, device)),
         "limits": {**limits, "dtype": dtype, "max_length": max_length},
     }
     made = _make(engine, address, output, settings, parts, loaded, device)
@@ -196,7 +197,7 @@ def delete(index: str | PathLike[str] | Collection, ids: Sequence[str]) -> Chang
 def _changeable(index: str | PathLike[str] | Collection, device: str | None = None) -> LivingCollection:
     collection = index if isinstance(index, Collection) else open_index(index, device=device)
     if not isinstance(collection, LivingCollection):
-        raise ArgumentError(f"{collection.place} cannot change: index again without exact:")
+        raise ArgumentError(f"{collection.place} cannot change: index again to a plain folder, or to a server")
     return collection
 
 

@@ -20,7 +20,7 @@ from sentence_transformers import SentenceTransformer
 
 from vocable.data import Document
 from vocable.encoder.encode import TextEncoder
-from vocable.encoder.stream import EncodedCorpus, StreamProgress
+from vocable.encoder.stream import EncodedCorpus, StreamProgress, checksum
 from vocable.errors import ArgumentError, ModelError, VectorsError
 from vocable.progress import progress
 from vocable.search.collection import Collection
@@ -137,7 +137,13 @@ class LivingCollection(Collection):
     @cached_property
     def dense_model(self) -> SentenceTransformer:
         """The model of the dense vectors, loaded when it is first needed."""
-        return load_dense(self.dense, self.device) if self.dense is not None else super().dense_queries([])
+        if self.dense is None:
+            raise ArgumentError(f"{self.place}: it was made without dense vectors")
+        model = load_dense(self.dense, self.device)
+        if not self.allow_changed_model and self.store.settings.get("dense_weights") not in (None, checksum(model)):
+            what = f"the weights of {self.dense} have changed since it was made"
+            raise VectorsError(f"{self.place}: {what}: index again, or say allow_changed_model")
+        return model
 
     @cached_property
     def document_encoder(self) -> TextEncoder:
