@@ -65,12 +65,12 @@ class Ids(Sequence[str]):
 
     def rows(self, ids: Sequence[str]) -> np.ndarray:
         """Where each of some ids stands, int64 [m]; -1 for one that is not there."""
-        asked = pa.array(ids, type=pa.large_string())
-        places = pc.index_in(self.array, value_set=asked).to_numpy(zero_copy_only=False)  # few are hashed, not all
-        there = np.flatnonzero(~np.isnan(places)) if places.dtype.kind == "f" else np.arange(len(places))
-        rows = np.full(len(asked), -1, dtype=np.int64)
-        rows[places[there].astype(np.int64)] = there
-        return rows
+        distinct = {identifier: place for place, identifier in enumerate(dict.fromkeys(ids))}
+        asked = pa.array(distinct, type=pa.large_string())
+        places = pc.fill_null(pc.index_in(self.array, value_set=asked), -1).to_numpy()  # few are hashed, not all
+        rows = np.full(len(distinct), -1, dtype=np.int64)
+        rows[places[places >= 0]] = np.flatnonzero(places >= 0)
+        return rows[[distinct[identifier] for identifier in ids]]
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Ids):
@@ -125,12 +125,12 @@ def _old(folder: Path) -> Path:
     return folder.with_name(f".{folder.name}.old") if folder.name else folder
 
 
-def place_state(place: StrPath) -> tuple[int, int]:
-    """Return what changes when another file or folder takes the place of what is there."""
+def place_state(place: StrPath) -> tuple[int, ...]:
+    """Return what changes when another file, folder or link takes the place of what is there."""
     with suppress(OSError):
-        state = os.stat(place)
-        return state.st_ino, state.st_mtime_ns
-    return 0, 0
+        states = os.lstat(place), os.stat(place)  # a link that is replaced twice may lead where it led before
+        return tuple(number for state in states for number in (state.st_ino, state.st_mtime_ns))
+    return ()
 
 
 def read_whole(read: Callable[[], T], *places: StrPath) -> T:

@@ -287,6 +287,8 @@ def test_ids_are_a_sequence() -> None:
     ]
     assert ids[1:] == Ids(["a", "é"])
     assert hash(ids[1:]) == hash(("a", "é"))
+    assert ids.rows(["é", "none", "b", "é"]).tolist() == [2, -1, 0, 2]
+    assert ids.rows([]).tolist() == []
     assert ids != ["b", "a"]
     with pytest.raises(IndexError):
         ids[3]

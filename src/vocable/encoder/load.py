@@ -184,11 +184,12 @@ def open_model(name: str | Path, open_place: Callable[..., M], device: str | Non
     `name` and `device` are as for `load`; `open_place(place, device=device)` opens the model of a folder or a Hub id.
     """
     check_device(device)
-    place = _readable(name)
-    if Path(place).is_dir() and not any((Path(place) / file).exists() for file in ("config.json", "modules.json")):
-        raise ModelError(f"{name}: no model in this folder (neither config.json nor modules.json)")
+    place = locate(name)
 
     def open_whole() -> M:
+        _readable(name)
+        if Path(place).is_dir() and not any((Path(place) / file).exists() for file in ("config.json", "modules.json")):
+            raise ModelError(f"{name}: no model in this folder (neither config.json nor modules.json)")
         with _reading(name), _weights_whole(name):
             return open_place(place, device=device)
 

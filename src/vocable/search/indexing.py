@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from scipy.sparse import csr_array
-from sentence_transformers import SparseEncoder
+from sentence_transformers import SentenceTransformer, SparseEncoder
 
 from vocable.arrays import read_whole
 from vocable.data import BadLines, Document, read_corpus
@@ -110,15 +110,16 @@ def index(
         settings = {"model": name, "weights": checksum(loaded), "meta": asdict(describe(encoder, name))}
     else:
         raise VectorsError(f"{', '.join(map(str, model))}: not all of these are stored vectors")
+    dense_model = None if dense is None else load_dense(dense, device)
     settings |= {
         "source": source,
         "inputs": fingerprint(source),
         "bm25": bm25,
         "dense": dense,
-        "dense_weights": None if dense is None else checksum(load_dense(dense, device)),
+        "dense_weights": None if dense_model is None else checksum(dense_model),
         "limits": {**limits, "dtype": dtype, "max_length": max_length},
     }
-    made = _make(engine, address, output, settings, parts, loaded, device)
+    made = _make(engine, address, output, settings, parts, loaded, dense_model, device)
     made.built = made.counts(bad.count, bad.first or "")
     return made
 
@@ -208,21 +209,22 @@ def _make(
     settings: dict[str, Any],
     parts: Parts,
     model: SparseEncoder | None,
+    dense_model: SentenceTransformer | None,
     device: str | None,
 ) -> LivingCollection:
     """Fill a store with a corpus, in a folder that is whole or absent where the engine's is one."""
     spaces: dict[Space, int] = {"learned": VectorsMeta.from_dict(settings["meta"], fspath(output)).size or 0}
     if settings["bm25"]:
         spaces["bm25"] = 0  # as many as there are words
-    if settings["dense"]:
-        spaces["dense"] = int(load_dense(settings["dense"], device).get_embedding_dimension() or 0)
+    if dense_model is not None:
+        spaces["dense"] = int(dense_model.get_embedding_dimension() or 0)
 
     def fill(address: str, begun: bool) -> LivingCollection:
         fresh = settings | {"progress": asdict(StreamProgress()), "whole": False}
         store = engine.open(address) if begun else engine.create(address, spaces, fresh)
         collection = LivingCollection(fspath(output), store, device=device)
-        if model is not None:
-            collection.__dict__["loaded_model"] = model
+        loaded = {"loaded_model": model, "dense_model": dense_model}
+        vars(collection).update({name: one for name, one in loaded.items() if one is not None})
         if not store.settings["whole"]:
             collection.fill(parts)
         return collection
