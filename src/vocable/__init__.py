@@ -53,12 +53,12 @@ if TYPE_CHECKING:  # each public name, once: type checkers read these lines, and
     from vocable.search.engines.exact import ExactIndex as ExactIndex
     from vocable.search.explain import explain_texts
     from vocable.search.export import export as export
+    from vocable.search.fusion import reciprocal_rank as reciprocal_rank
+    from vocable.search.fusion import weighted as weighted
     from vocable.search.indexing import add as add
     from vocable.search.indexing import delete as delete
     from vocable.search.indexing import index as index
     from vocable.search.indexing import open_index as open_index
-    from vocable.search.ranking import reciprocal_rank as reciprocal_rank
-    from vocable.search.ranking import weighted as weighted
     from vocable.training.mine import mine as mine
     from vocable.training.mine import teacher_scores as teacher_scores
     from vocable.training.pretrain import pretrain as pretrain

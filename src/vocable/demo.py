@@ -22,8 +22,8 @@ from vocable.evaluation.retrieval import encode_dataset, retrieve_lexically
 from vocable.search.answers import search
 from vocable.search.collection import Collection
 from vocable.search.explain import expansion_of_text
+from vocable.search.fusion import weighted
 from vocable.search.indexing import index, open_index
-from vocable.search.ranking import weighted
 from vocable.training.recipe import read_recipe
 from vocable.training.train import train
 

@@ -27,7 +27,7 @@ from vocable.evaluation import (
 from vocable.evaluation.quality import side_by_side
 from vocable.evaluation.retrieval import encode_dataset
 from vocable.search.engines.bm25 import BM25Index
-from vocable.search.ranking import reciprocal_rank
+from vocable.search.fusion import reciprocal_rank
 
 DOCUMENTS = [
     Document("d1", "The old fox reads books."),

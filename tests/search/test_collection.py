@@ -25,9 +25,10 @@ from vocable.search.answers import search
 from vocable.search.engines.bm25 import BM25Index
 from vocable.search.engines.exact import ExactIndex
 from vocable.search.folder import FolderCollection, build_collection, open_folder
+from vocable.search.fusion import weighted
 from vocable.search.index import About
 from vocable.search.indexing import index, open_index
-from vocable.search.ranking import read_trec, weighted
+from vocable.search.ranking import read_trec
 
 QUERIES = ["the old fox reads", "posting lists"]
 

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vocable.errors import ArgumentError
-from vocable.search.ranking import Ranking, reciprocal_rank, weighted
+from vocable.search.fusion import reciprocal_rank, weighted
+from vocable.search.ranking import Ranking
 from vocable.vectors import Ids
 
 IDS = ["d", "b", "c", "a", "f", "e"]

@@ -28,10 +28,11 @@ from vocable.search.engines import edge
 from vocable.search.engines.bm25 import BM25Index
 from vocable.search.engines.exact import ExactIndex
 from vocable.search.filters import matches, parse_filter
+from vocable.search.fusion import aligned, weighted
 from vocable.search.indexing import add, delete, index, open_index
 from vocable.search.lexicon import DRIFT
 from vocable.search.living import Changed, LivingCollection
-from vocable.search.ranking import Ranking, aligned, weighted
+from vocable.search.ranking import Ranking
 
 QUERIES = ["the old fox reads", "posting lists at night", "nothing of it"]
 N = 60

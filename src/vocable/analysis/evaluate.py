@@ -21,7 +21,8 @@ from vocable.evaluation.grid import MEASURES, GridPoint, SearchGrid, check_depth
 from vocable.evaluation.quality import DEFAULT_MEASURES, Evaluation, evaluate_run, parse_measures
 from vocable.evaluation.retrieval import Encoded, encode_dataset, retrieve, retrieve_lexically, stored_dataset
 from vocable.figures import check_figure, save_figure
-from vocable.search.ranking import Ranking, read_trec, weighted
+from vocable.search.fusion import weighted
+from vocable.search.ranking import Ranking, read_trec
 from vocable.storage import check_file, replacing
 from vocable.vectors import holds_vectors
 

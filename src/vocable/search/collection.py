@@ -22,8 +22,9 @@ from vocable.encoder.load import load
 from vocable.encoder.stream import EncodedCorpus, checksum, describe
 from vocable.errors import ArgumentError, VectorsError, check_texts
 from vocable.search.filters import Filter, parse_filter
+from vocable.search.fusion import aligned, weighted
 from vocable.search.index import Space
-from vocable.search.ranking import Ranking, aligned, weighted
+from vocable.search.ranking import Ranking
 from vocable.vectors import VectorsMeta
 
 FUSED_DEPTH = 100  # hits that each side of a hybrid search gives at least
