@@ -17,6 +17,7 @@ from vocable.search.ranking import Ranking, best
 def aligned(rankings: Sequence[Ranking]) -> list[Ranking]:
     """The rankings with one list of ids, so that they can be fused; those of one index have it already.
 
+    >>> from vocable.search.ranking import ranking_of
     >>> one, other = ranking_of([[("b", 1.0)]], k=1), ranking_of([[("a", 2.0)]], k=1)
     >>> [ranking.rows.tolist() for ranking in aligned([one, other])]
     [[[1]], [[0]]]
