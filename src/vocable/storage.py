@@ -174,7 +174,7 @@ def replacing_folder(path: StrPath, settings: Mapping[str, Any] | None = None) -
         yield part
         if settings is not None:
             write_record(part / SETTINGS, settings)
-        _force_all_to_disk(part)
+        force_all_to_disk(part)
         part.replace(target)
         force_to_disk(target.parent)
 
@@ -196,7 +196,8 @@ def force_to_disk(path: Path) -> None:
         os.close(descriptor)
 
 
-def _force_all_to_disk(path: Path) -> None:
+def force_all_to_disk(path: Path) -> None:
+    """Wait until a folder with all that is in it would outlast a loss of power."""
     for inner in (*path.rglob("*"), path):
         force_to_disk(inner)
 
@@ -351,7 +352,7 @@ def finish(work: Path, output: StrPath, result: Path, *, name: str = SETTINGS) -
         write_record(_beside(target, name), {SETTINGS: settings, RESULT: fingerprint(result)})
         if target.is_dir():  # an empty folder, which is as good as nothing
             target.rmdir()
-    _force_all_to_disk(result)
+    force_all_to_disk(result)
     result.replace(target)
     force_to_disk(target.parent)
     _unlock(target)

@@ -25,7 +25,7 @@ from vocable.training.momentum import Momentum, fingerprints
 from vocable.training.objective import Objective, make_objective
 from vocable.training.recipe import TrainingSettings, make_recipe
 from vocable.training.train import train
-from vocable.training.trainer import QUEUE_FILE, ObjectiveState, set_dropout
+from vocable.training.trainer import QUEUE_FILE, MarkWhole, ObjectiveState, set_dropout
 
 SIZE, MOMENTUM, B, STEPS = 10, 0.6, 4, 5
 
@@ -140,16 +140,17 @@ class StoppedError(Exception):
 
 
 def stop_at(monkeypatch: pytest.MonkeyPatch, step: int, *, written: bool) -> None:
-    """Have runs end when a checkpoint is whole but for the copy and the queue, or when these are there, too."""
-    save = ObjectiveState.on_save
+    """Have runs end when a checkpoint is whole but for the queue and the mark, or when these are there, too."""
+    last = MarkWhole if written else ObjectiveState
+    save = last.on_save
 
-    def stop(self: ObjectiveState, args: TrainingArguments, state: Any, control: Any, **kwargs: Any) -> None:
+    def stop(self: Any, args: TrainingArguments, state: Any, control: Any, **kwargs: Any) -> None:
         if written or state.global_step != step:
             save(self, args, state, control, **kwargs)
         if state.global_step == step:
             raise StoppedError
 
-    monkeypatch.setattr(ObjectiveState, "on_save", stop)
+    monkeypatch.setattr(last, "on_save", stop)
 
 
 def test_a_run_goes_on_as_if_it_had_not_stopped(

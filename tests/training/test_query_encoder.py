@@ -20,7 +20,7 @@ from vocable.errors import ModelError, RecipeError
 from vocable.training.recipe import Recipe, make_recipe
 from vocable.training.stages import queries_learn_apart
 from vocable.training.train import train
-from vocable.training.trainer import ValidWeights
+from vocable.training.trainer import WHOLE, ValidWeights
 
 
 @pytest.fixture
@@ -154,7 +154,7 @@ def test_a_killed_run_goes_on_with_the_same_queries_and_pooling(
         patch.setattr("vocable.training.train._save", killed)
         with pytest.raises(KeyboardInterrupt):
             train(recipe(backbones["bert"], examples, **parts), tmp_path / "resumed")
-    last = tmp_path / "resumed.partial" / "train" / "checkpoint-2" / "trainer_state.json"
+    last = tmp_path / "resumed.partial" / "train" / "checkpoint-2" / WHOLE
     last.unlink()  # it goes on from the first step
     resumed = train(recipe(backbones["bert"], examples, **parts), tmp_path / "resumed")
     assert float(table(whole).weight.detach().max()) > 1

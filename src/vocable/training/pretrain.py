@@ -42,6 +42,7 @@ from vocable.training.mlm import HeldOut, MaskedWindows, Masker, collate, hidden
 from vocable.training.mlm import split as split_windows
 from vocable.training.recipe import PretrainSettings, first_mistake
 from vocable.training.trainer import (
+    MarkWhole,
     ProgressLog,
     last_checkpoint,
     log_beside_loss,
@@ -152,6 +153,7 @@ def _pretrain(
         trainer.remove_callback(PrinterCallback)
         trainer.add_callback(_LogHeldOut(trainer, held_out))
         trainer.add_callback(ProgressLog("pretrain", folder / LOG))
+        trainer.add_callback(MarkWhole())
         trainer.train(resume_from_checkpoint=last_checkpoint(folder))
         # In bfloat16 the trainer has wrapped the model's forward, and whoever gets the model would compute in it.
         trainer.accelerator.unwrap_model(mlm, keep_fp32_wrapper=False)

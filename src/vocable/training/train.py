@@ -37,8 +37,8 @@ from vocable.training.objective import make_objective
 from vocable.training.recipe import Recipe, SavedSettings, read_recipe, work_settings
 from vocable.training.stages import PARAMETERS, PRETRAIN, PROBE_TEXTS, carry_out_stages, queries_learn_apart
 from vocable.training.trainer import (
-    QUEUE_FILE,
     EvaluateDuringTraining,
+    MarkWhole,
     MeasureWackiness,
     ObjectiveState,
     ProgressLog,
@@ -180,9 +180,9 @@ def _fine_tune(model: SparseEncoder, recipe: Recipe, work: Path) -> None:
         if recipe.evaluation is not None and recipe.evaluation.every is not None:
             trainer.add_callback(EvaluateDuringTraining(recipe, recipe.evaluation.every, trainer))
         trainer.add_callback(ProgressLog("train", work / LOG, monitor.figures))
+    trainer.add_callback(MarkWhole())
     with every_pooling_allowed():  # the trainer opens its checkpoints with stock classes
-        then = None if objective.momentum is None else QUEUE_FILE
-        trainer.train(resume_from_checkpoint=last_checkpoint(work / "train", then))
+        trainer.train(resume_from_checkpoint=last_checkpoint(work / "train"))
     guard.check()
     if trainer.state.global_step < settings.steps:
         batch = f"a batch of {settings.batch_size} examples"

@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path, PurePath
 from typing import Any, cast
@@ -30,28 +30,37 @@ from vocable.evaluation import evaluate_system
 from vocable.evaluation.quality import Evaluation
 from vocable.objectives.regularizers import OneSide, WackinessFlops
 from vocable.progress import progress
-from vocable.storage import replacing
+from vocable.storage import force_all_to_disk, force_to_disk, replacing
 from vocable.training import processes
 from vocable.training.objective import Objective, Penalties, Sample
 from vocable.training.recipe import Recipe
 
 NAME = re.compile(r"checkpoint-(\d+)")
-WRITTEN_LAST = "trainer_state.json"
+WHOLE = "whole"  # an empty file in a checkpoint
 QUEUE_FILE = "momentum.safetensors"  # in a checkpoint, of the queue
 
 
-def last_checkpoint(folder: Path, then: str | None = None) -> str | None:
-    """Return the newest whole checkpoint of the host trainer in `folder`: one with its state, which is written last.
-
-    Where there is a file that we write after it, all at once, `then` is its name.
-    """
+def last_checkpoint(folder: Path) -> str | None:
+    """Return the newest checkpoint of the host trainer in `folder` that is on disk with all its files."""
     steps = {int(found[1]): path for path in folder.glob("checkpoint-*") if (found := NAME.fullmatch(path.name))}
-    for _, checkpoint in sorted(steps.items(), reverse=True):
-        with suppress(OSError, ValueError):
-            json.loads((checkpoint / WRITTEN_LAST).read_bytes())
-            if then is None or (checkpoint / then).exists():
-                return str(checkpoint)
-    return None
+    whole = [step for step, checkpoint in steps.items() if (checkpoint / WHOLE).exists()]
+    return str(steps[max(whole)]) if whole else None
+
+
+class MarkWhole(TrainerCallback):
+    """Forces a checkpoint to disk, then marks it as whole; the last of the callbacks, as others add files to it."""
+
+    def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        processes.wait()  # each has written the state of its random numbers
+        if processes.is_first():
+            checkpoint = _checkpoint(args, state)
+            force_all_to_disk(checkpoint)
+            with replacing(checkpoint / WHOLE):
+                pass
+
+
+def _checkpoint(args: TrainingArguments, state: TrainerState) -> Path:
+    return Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
 
 
 def log_beside_loss(trainer: Any, figures: dict[str, float], control: TrainerControl) -> None:
@@ -100,6 +109,10 @@ class ProgressLog(TrainerCallback):
         if not math.isfinite(figures.get("loss", 0.0)) and not control.should_training_stop:
             self._bar.close()
             raise CollapseError(f"step {state.global_step}: the loss is not finite: {lower_rate(args.learning_rate)}")
+
+    def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if self._log_file.exists():
+            force_to_disk(self._log_file)
 
     def on_train_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self._bar.close()
@@ -155,7 +168,7 @@ class EvaluateDuringTraining(TrainerCallback):
 class ObjectiveState(TrainerCallback, ExportableState):
     """Tells the objective which step it is, has its momentum follow, and keeps its state in the checkpoints.
 
-    That of the penalties is in `trainer_state.json`, that of the momentum in a file of its own, written last.
+    That of the penalties is in `trainer_state.json`, that of the momentum in a file of its own.
     """
 
     def __init__(self, objective: Objective) -> None:
@@ -168,7 +181,7 @@ class ObjectiveState(TrainerCallback, ExportableState):
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self._objective.penalties.restore(state.stateful_callbacks[type(self).__name__]["attributes"])
         if self._momentum is not None and state.global_step:
-            self._momentum.restore(load_file(_queue_file(args, state)))
+            self._momentum.restore(load_file(_checkpoint(args, state) / QUEUE_FILE))
 
     def on_step_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self._objective.step = state.global_step
@@ -179,12 +192,8 @@ class ObjectiveState(TrainerCallback, ExportableState):
 
     def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self._momentum is not None and processes.is_first():
-            with replacing(_queue_file(args, state)) as file:
+            with replacing(_checkpoint(args, state) / QUEUE_FILE) as file:
                 file.write(save({name: tensor.contiguous() for name, tensor in self._momentum.state().items()}))
-
-
-def _queue_file(args: TrainingArguments, state: TrainerState) -> Path:
-    return Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}" / QUEUE_FILE
 
 
 class MeasureWackiness(TrainerCallback):
