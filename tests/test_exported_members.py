@@ -51,6 +51,7 @@ NAMES = [
     "removal",
     "rescale",
     "search",
+    "serve",
     "teacher_scores",
     "term_weights",
     "terms",

@@ -59,6 +59,7 @@ if TYPE_CHECKING:  # each public name, once: type checkers read these lines, and
     from vocable.search.indexing import delete as delete
     from vocable.search.indexing import index as index
     from vocable.search.indexing import open_index as open_index
+    from vocable.serve.server import serve as serve
     from vocable.training.mine import mine as mine
     from vocable.training.mine import teacher_scores as teacher_scores
     from vocable.training.pretrain import pretrain as pretrain

@@ -93,10 +93,11 @@ class Range:
 
 POSITIVE = Range(ge=1)  # whole numbers that are not among these
 RANGES = {
-    **dict.fromkeys(("seed", "skip_bad", "distractors", "longest", "bootstrap", "held_out"), Range(ge=0)),
+    **dict.fromkeys(("seed", "skip_bad", "distractors", "longest", "bootstrap", "held_out", "cache_size"), Range(ge=0)),
     **dict.fromkeys(("clusters", "draws"), Range(ge=2)),
     **dict.fromkeys(("mass", "min_overlap", "wacky_share"), Range(gt=0, le=1)),
     "min_weight": Range(ge=0),
+    "port": Range(ge=0, le=65535),
     "minimum_match": Range(ge=0, le=1),
     "relative_margin": Range(ge=0, lt=1),
     "activation_rate": Range(gt=0, lt=1),

@@ -59,6 +59,13 @@ def progress(title: str, total: int | None = None, *, console: Console | None = 
         _shown.release()
 
 
+@contextmanager
+def without_progress() -> Iterator[None]:
+    """Show no bar while the context lasts."""
+    with _shown:
+        yield
+
+
 def track(items: Iterable[T], title: str, total: int | None = None) -> Iterator[T]:
     """Yield the items with a bar that counts them, as `progress` shows it; `total` is len(items) where they have it."""
     if total is None and isinstance(items, Sized):

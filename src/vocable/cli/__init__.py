@@ -28,12 +28,12 @@ import typer
 from typer.main import get_command
 
 from vocable import __version__
-from vocable.cli import adapt, analyze, search, train
+from vocable.cli import adapt, analyze, search, serve, train
 from vocable.cli.declare import Groups, command, command_name
 from vocable.errors import ArgumentError, VocableError
 from vocable.tables import visible
 
-GROUPS = {"search": search, "train": train, "adapt": adapt, "analyze": analyze}
+GROUPS = {"search": search, "train": train, "adapt": adapt, "analyze": analyze, "serve": serve}
 RENAMED = {"score": "teacher-scores", "sample": "make-testset"}
 GRACE = 10.0  # seconds that a process leaves the first one for saying what is wrong
 QUIET = {

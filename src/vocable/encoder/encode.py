@@ -108,10 +108,7 @@ class TextEncoder:
             return csr_array((0, output_layer(transformer.auto_model).out_features), dtype=np.float32)
         if self._static is not None:
             return self._look_up(texts, advance)
-        if isinstance(route(self.model, self.role)[0], Transformer):
-            lengths = np.array([len(ids) for ids in self._tokens(texts, special=True)])
-        else:  # no tokens are known, hence no length
-            lengths = np.array([len(text) for text in texts])
+        lengths = self.lengths(texts)
         if self.max_length is not None:
             self.truncated += int((lengths > self.max_length).sum())
             lengths = np.minimum(lengths, self.max_length)
@@ -134,6 +131,15 @@ class TextEncoder:
             keep(rows)
         stacked = csr_array(vstack(rows, format="csr"))
         return stacked[np.argsort(order)]
+
+    def lengths(self, texts: Sequence[str]) -> np.ndarray:
+        """How many tokens each text has, the prompt's and special ones among them, int64 [b]; nothing is cut.
+
+        Of a model that has no tokens, characters.
+        """
+        if self._static is None and not isinstance(route(self.model, self.role)[0], Transformer):
+            return np.array([len(text) for text in texts])
+        return np.array([len(ids) for ids in self._tokens(texts, special=self._static is None)])
 
     def _encoded(self, batches: list[list[str]]) -> Iterator[csr_array]:
         """The vectors of each batch, on a processor several at once: a thread for each, and in it no further threads.

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from scipy.sparse import csr_array
 
 from vocable.data import Document, Query
-from vocable.encoder.terms import terms
 from vocable.errors import check_texts
 from vocable.progress import progress
 from vocable.search.collection import Collection
@@ -102,7 +101,7 @@ class Answers(Sequence[Answer]):
             if stored is not None:
                 model, query = self.collection.loaded_model, self.queries[number].text
                 tokens = text_terms(model, query), text_terms(model, document.full)
-                why = explain(self.vectors[[number]], stored[[position]], terms(model), *tokens, self.wacky)
+                why = explain(self.vectors[[number]], stored[[position]], self.collection.terms, *tokens, self.wacky)
             hits.append(Hit(position + 1, score, document, why))
         return Answer(self.queries[number], tuple(hits))
 

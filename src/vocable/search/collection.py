@@ -20,6 +20,7 @@ from vocable.data import Document
 from vocable.encoder.encode import TextEncoder
 from vocable.encoder.load import load
 from vocable.encoder.stream import EncodedCorpus, checksum, describe
+from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, VectorsError, check_texts
 from vocable.search.filters import Filter, parse_filter
 from vocable.search.fusion import aligned, weighted
@@ -83,7 +84,7 @@ class Collection(ABC):
     def with_model(self, **how: Any) -> Self:
         """The same collection with another `device` or `allow_changed_model`, whose model is loaded anew."""
         other = copy(self)
-        for name in ("loaded_model", "document_encoder", "dense_model"):
+        for name in ("loaded_model", "terms", "document_encoder", "dense_model"):
             vars(other).pop(name, None)
         vars(other).update(how)
         return other
@@ -110,6 +111,11 @@ class Collection(ABC):
             what = f"the weights of {self.model} have changed since it was made"
             raise VectorsError(f"{self.place}: {what}: index again, or say allow_changed_model")
         return model
+
+    @cached_property
+    def terms(self) -> list[str]:
+        """The v output terms of the model, by column."""
+        return terms(self.loaded_model)
 
     def query_encoder(
         self,

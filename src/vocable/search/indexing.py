@@ -176,7 +176,7 @@ def add(
         VectorsError: there is no collection, it is damaged or in use, or its model has changed.
     """
     documents = read_corpus(corpus, bad=BadLines(skip_bad))
-    return _changeable(index, device).add(documents)
+    return changeable(index, device).add(documents)
 
 
 def delete(index: str | PathLike[str] | Collection, ids: Sequence[str]) -> Changed:
@@ -192,10 +192,11 @@ def delete(index: str | PathLike[str] | Collection, ids: Sequence[str]) -> Chang
     """
     if isinstance(ids, str):
         raise ArgumentError("ids is a list of ids, not one str")
-    return _changeable(index).delete(ids)
+    return changeable(index).delete(ids)
 
 
-def _changeable(index: str | PathLike[str] | Collection, device: str | None = None) -> LivingCollection:
+def changeable(index: str | PathLike[str] | Collection, device: str | None = None) -> LivingCollection:
+    """The collection at a place, or itself; `ArgumentError` if it cannot change."""
     collection = index if isinstance(index, Collection) else open_index(index, device=device)
     if not isinstance(collection, LivingCollection):
         raise ArgumentError(f"{collection.place} cannot change: index again to a plain folder, or to a server")

@@ -1,0 +1,1 @@
+"""A service over one index: text in, hits, explanations and sparse vectors out, over HTTP."""

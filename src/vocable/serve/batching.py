@@ -1,0 +1,124 @@
+"""One thread that does all work on a model and a collection, so that a search never reads what is half changed.
+
+What waits is done in the order in which it came; with the oldest goes what wants the same, up to a batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from threading import Condition, Thread
+from typing import Any, NamedTuple
+
+Work = Callable[..., list[Any]]  # of items and what they share; of each its result, or an error
+
+
+class OverloadedError(Exception):
+    """The queue is full, or nothing is taken on any more."""
+
+
+class _Waiting(NamedTuple):
+    item: Any
+    future: asyncio.Future[Any]
+    loop: asyncio.AbstractEventLoop
+    since: float
+
+
+class Batcher:
+    """A queue and its thread; a batch has `size` items at most, and the queue `limit`.
+
+    `seen` is called with the work and the number of items of each batch, in the event loop.
+    """
+
+    def __init__(self, *, size: int, limit: int, seen: Callable[[Work, int], None] = lambda work, count: None) -> None:
+        self._size, self._limit, self._seen = size, limit, seen
+        self._queues: dict[tuple[Any, ...], deque[_Waiting]] = {}  # by work, what is shared, and the time to wait
+        self._changed, self._closed = Condition(), False
+        self._thread = Thread(target=self._run, name="vocable-serve", daemon=True)
+        self._thread.start()
+
+    @property
+    def depth(self) -> int:
+        """How many items wait."""
+        return sum(map(len, list(self._queues.values())))
+
+    @property
+    def alive(self) -> bool:
+        """Whether work is taken on."""
+        return self._thread.is_alive() and not self._closed
+
+    async def run(self, work: Work, items: Sequence[Any], *shared: Any, wait: float = 0.0) -> list[Any]:
+        """The results of `work(batch, *shared)` for the items, which may be done in several batches.
+
+        An item waits `wait` seconds for others that want the same, unless something is done all the while. Raises
+        `OverloadedError`, with none of them taken on, if they do not fit into the queue. What is cancelled before its
+        batch begins is not done.
+        """
+        loop = asyncio.get_running_loop()
+        futures: list[asyncio.Future[Any]] = [loop.create_future() for _ in items]
+        with self._changed:
+            if self._closed:
+                raise OverloadedError("the service is stopping")
+            if self.depth + len(items) > self._limit:
+                raise OverloadedError(f"more than {self._limit:,} texts, searches and changes wait")
+            queue = self._queues.setdefault((work, shared, wait), deque())
+            now = time.monotonic()
+            queue.extend(_Waiting(item, future, loop, now) for item, future in zip(items, futures, strict=True))
+            self._changed.notify()
+        return list(await asyncio.gather(*futures))
+
+    def close(self) -> None:
+        """Do what has been taken on, and end."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while batch := self._next():
+            (work, shared, _), taken = batch
+            wanted = [one for one in taken if not one.future.cancelled()]
+            results = _results(work, [one.item for one in wanted], shared) if wanted else []
+            for loop in {one.loop for one in wanted}:
+                pairs = [(one.future, result) for one, result in zip(wanted, results, strict=True) if one.loop is loop]
+                if not loop.is_closed():
+                    loop.call_soon_threadsafe(self._deliver, work, pairs)
+
+    def _next(self) -> tuple[tuple[Any, ...], list[_Waiting]] | None:
+        """The next batch and what it shares; None at the end."""
+        with self._changed:
+            while not self._queues:
+                if self._closed:
+                    return None
+                self._changed.wait()
+            key = min(self._queues, key=lambda key: self._queues[key][0].since)
+            queue = self._queues[key]
+            until = queue[0].since + key[2]
+            while len(queue) < self._size and not self._closed and (left := until - time.monotonic()) > 0:
+                self._changed.wait(left)
+            batch = [queue.popleft() for _ in range(min(self._size, len(queue)))]
+            if not queue:
+                del self._queues[key]
+            return key, batch
+
+    def _deliver(self, work: Work, pairs: Sequence[tuple[asyncio.Future[Any], Any]]) -> None:
+        self._seen(work, len(pairs))
+        for future, result in pairs:
+            if future.done():  # cancelled
+                continue
+            if isinstance(result, BaseException):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+
+
+def _results(work: Work, items: list[Any], shared: Sequence[Any]) -> list[Any]:
+    """The results or errors of the items; an error of several together is that of those which have it alone."""
+    try:
+        return work(items, *shared)
+    except Exception as error:
+        if len(items) == 1:
+            return [error]
+        return [result for item in items for result in _results(work, [item], shared)]

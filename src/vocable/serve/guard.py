@@ -1,0 +1,167 @@
+"""What stands before the endpoints: token, size of the body, requests at a time, time limit, metrics and the log."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from datetime import UTC, datetime
+from typing import Any
+
+from fastapi.responses import JSONResponse
+
+from vocable.serve.limits import Limits
+from vocable.serve.metrics import Metrics
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+
+logger = logging.getLogger("vocable.serve.log")
+
+OPEN = ("/health", "/ready")  # for whoever watches the process: without a token, and when it is busy
+RETRY_AFTER = {"Retry-After": "1"}  # seconds
+KINDS = {  # the names that text-embeddings-inference has for what went wrong
+    **dict.fromkeys((424, 500), "Backend"),
+    **dict.fromkeys((429, 504), "Overloaded"),
+    503: "Unhealthy",
+}
+
+
+def refusal(status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    """An answer that says in one line what is wrong, in the form of text-embeddings-inference."""
+    kind = KINDS.get(status, "Validation")
+    if status in (429, 503):
+        headers = RETRY_AFTER | (headers or {})
+    return JSONResponse({"error": message, "error_type": kind}, status, headers)
+
+
+class Guard:
+    """The ASGI application in front of `app`."""
+
+    def __init__(
+        self, app: App, limits: Limits, metrics: Metrics, token: str | None = None, log_queries: bool = False
+    ) -> None:
+        self._app, self._limits, self._metrics, self._log_queries = app, limits, metrics, log_queries
+        self._expected = None if token is None else f"Bearer {token}".encode()
+        self._in_progress = 0
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Answer one request, or pass on what is none."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        status, sent, started = 500, 0, time.perf_counter()
+
+        async def sending(message: Message) -> None:
+            nonlocal status, sent
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            sent += len(message.get("body", b""))
+            await send(message)
+
+        error = ""
+        try:
+            body = self._refused(scope) or await self._body(receive)
+            started = time.perf_counter()
+            if isinstance(body, JSONResponse):
+                await body(scope, receive, sending)
+            else:
+                await self._answer(scope, _replayed(body, receive), sending, lambda: sent > 0)
+        except Exception as failure:
+            error = f"{type(failure).__name__}: {failure}"
+            if not sent:
+                await refusal(500, "internal error: the log has more")(scope, receive, sending)
+            logger.debug("traceback", exc_info=failure)
+        finally:
+            self._record(scope, status, sent, time.perf_counter() - started, error)
+
+    def _refused(self, scope: Message) -> JSONResponse | None:
+        """Why a request is not looked at, None if it is."""
+        if scope["path"] in OPEN:
+            return None
+        headers = dict(scope["headers"])
+        if self._expected is not None and not hmac.compare_digest(headers.get(b"authorization", b""), self._expected):
+            return refusal(401, "a bearer token is needed", {"WWW-Authenticate": "Bearer"})
+        if self._in_progress >= self._limits.max_requests:
+            return refusal(429, f"more than {self._limits.max_requests:,} requests at a time")
+        length = headers.get(b"content-length", b"0")
+        if length.isdigit() and int(length) > self._limits.max_body:
+            return self._too_large()
+        return None
+
+    async def _body(self, receive: Receive) -> bytes | JSONResponse:
+        """The body of a request, read before anything is done for it."""
+        parts, size = [], 0
+        try:
+            async with asyncio.timeout(self._limits.timeout):
+                while True:
+                    message = await receive()
+                    parts.append(message.get("body", b""))
+                    size += len(parts[-1])
+                    if size > self._limits.max_body:
+                        return self._too_large()
+                    if not message.get("more_body", False):
+                        return b"".join(parts)
+        except TimeoutError:
+            return refusal(408, f"the request did not come within {self._limits.timeout} s", {"Connection": "close"})
+
+    def _too_large(self) -> JSONResponse:
+        return refusal(413, f"a request has at most {self._limits.max_body:,} bytes", {"Connection": "close"})
+
+    async def _answer(self, scope: Message, receive: Receive, send: Send, begun: Callable[[], bool]) -> None:
+        """Call the application within the time limit."""
+        self._in_progress += 1
+        self._metrics.add("vocable_requests_in_progress")
+        try:
+            async with asyncio.timeout(self._limits.timeout):
+                await self._app(scope, receive, send)
+        except TimeoutError:
+            if not begun():
+                message = f"not done within {self._limits.timeout} s; a change may still come into effect"
+                await refusal(504, message)(scope, receive, send)
+        finally:
+            self._in_progress -= 1
+            self._metrics.add("vocable_requests_in_progress", amount=-1)
+
+    def _record(self, scope: Message, status: int, sent: int, seconds: float, error: str) -> None:
+        endpoint = getattr(scope.get("route"), "path", "other")
+        self._metrics.request(endpoint, status, seconds)
+        line: dict[str, Any] = {"event": "request", "method": scope["method"], "endpoint": endpoint, "status": status}
+        line |= {"ms": round(1000 * seconds, 3), "bytes": sent}
+        if self._log_queries and (query := scope.get("state", {}).get("query")) is not None:
+            line["query"] = query
+        if error:
+            line["error"] = error
+        logger.log(logging.ERROR if status >= 500 else logging.INFO, "request", extra={"line": line})
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """A `receive` that gives the body, which has been read, and then what else comes."""
+    given = False
+
+    async def replay() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replay
+
+
+class JSONLines(logging.Formatter):
+    """A line of JSON for each record: time, level, and what it says."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """As `logging.Formatter.format`."""
+        line = {"time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")}
+        line |= {"level": record.levelname.lower()}
+        line |= getattr(record, "line", None) or {"event": "log", "message": record.getMessage()}
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line)

@@ -1,0 +1,178 @@
+"""The verb `serve`: open an index, bind a port, and answer until told to stop."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from inspect import Parameter, Signature, signature
+from ipaddress import ip_address
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from vocable.errors import ArgumentError, check_numbers, require_extra
+from vocable.progress import without_progress
+from vocable.search.collection import Collection
+from vocable.search.folder import FolderCollection
+from vocable.search.indexing import open_index
+from vocable.serve.limits import Limits, checked_limits
+from vocable.serve.metrics import Metrics
+from vocable.tables import counted
+
+logger = logging.getLogger(__name__)
+
+TOKEN = "VOCABLE_TOKEN"  # the variable of the environment
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a worker process needs to know."""
+
+    index: str
+    model: str | None
+    allow_changed_model: bool
+    device: str | None
+    limits: Limits
+    token: str | None
+    log_queries: bool
+    metrics: str | None = None  # the folder in which workers count
+
+
+def serve(
+    index: str | os.PathLike[str],
+    model: str | None = None,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    workers: int = 1,
+    token_file: str | os.PathLike[str] | None = None,
+    *,
+    log_queries: bool = False,
+    allow_changed_model: bool = False,
+    device: str | None = None,
+    **limits: Any,
+) -> None:
+    """Serve an index over HTTP until SIGTERM or Ctrl-C, which let it finish what it has taken on.
+
+    Args:
+        index: its place.
+        model: the model of the index, if it has moved: a folder or a Hub id.
+        host: the address that is listened on; 0.0.0.0 is all of the machine's.
+        port: 0 for one that is free.
+        workers: processes that answer; more than one for an index that cannot change.
+        token_file: a file with the bearer token that requests must have; or it stands in VOCABLE_TOKEN.
+        log_queries: write the text of queries into the log.
+        allow_changed_model: serve even if the model's weights are not those that made the index.
+        device: where models run, as cpu, cuda or cuda:1; by default the best there is.
+        limits: as `vocable.serve.limits.Limits` has them (docs/serve.md).
+
+    Raises:
+        ArgumentError: an argument out of its range, a port that is taken, or several workers for an index that changes.
+        VectorsError: there is no index, it is damaged or in use, or its model has changed.
+        ModelError: its model cannot be loaded.
+        MissingExtraError: the extra `serve` is not installed.
+    """
+    for needed in ("fastapi", "uvicorn"):
+        require_extra(needed, "serve")
+    check_numbers(port=port, workers=workers)
+    how = os.fspath(index), model, allow_changed_model, device
+    settings = Settings(*how, checked_limits(limits), _token(token_file), log_queries)
+    with without_progress(), TemporaryDirectory(prefix="vocable-") as folder, _listening(host, port) as listening:
+        collection = _opened(settings)
+        if workers > 1:
+            if not isinstance(collection, FolderCollection):
+                collection.close()
+                one = "an index that changes is held by one process"
+                raise ArgumentError(f"workers: {one}: leave workers at 1, or index to exact:FOLDER")
+            _ = collection.loaded_model  # what is wrong with it is said here, once
+            settings = replace(settings, metrics=folder)
+        url = "http://{}:{}".format(f"[{host}]" if ":" in host else host, listening.getsockname()[1])
+        if settings.token is None and not _is_local(host):
+            logger.warning("%s: whoever reaches it may read all of the index: set a token (--token-file)", url)
+        logger.info("serving %s (%s) at %s", collection.place, counted(len(collection), "document"), url)
+        _run(collection, settings, listening, workers)
+
+
+def application(settings: Settings, collection: Collection | None = None) -> Any:
+    """The ASGI application of one process."""
+    from vocable.serve.app import endpoints
+    from vocable.serve.guard import Guard, JSONLines
+    from vocable.serve.service import Service
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JSONLines())
+    for name, level in (("vocable.serve.log", logging.INFO), ("uvicorn.error", logging.WARNING)):
+        log = logging.getLogger(name)
+        log.handlers, log.propagate = [handler], False
+        log.setLevel(level)
+    metrics = Metrics(settings.metrics)
+    service = Service(collection or _opened(settings), settings.limits, metrics)
+    return Guard(endpoints(service, metrics), settings.limits, metrics, settings.token, settings.log_queries)
+
+
+def _run(collection: Collection, settings: Settings, listening: socket.socket, workers: int) -> None:
+    uvicorn = require_extra("uvicorn", "serve")
+    options: dict[str, Any] = {
+        "log_config": None,
+        "access_log": False,
+        "lifespan": "on",
+        "server_header": False,
+        "timeout_graceful_shutdown": settings.limits.timeout,
+    }
+    with suppress(KeyboardInterrupt):  # which uvicorn raises after it has finished
+        if workers == 1:
+            app = application(settings, collection)
+            uvicorn.Server(uvicorn.Config(app, **options)).run(sockets=[listening])
+            return
+        del collection
+        config = uvicorn.Config(partial(application, settings), factory=True, workers=workers, **options)
+        require_extra("uvicorn.supervisors", "serve").Multiprocess(config, sockets=[listening]).run()
+
+
+def _opened(settings: Settings) -> Collection:
+    collection = open_index(settings.index, allow_changed_model=settings.allow_changed_model, device=settings.device)
+    return collection if settings.model is None else collection.with_model(model=settings.model)
+
+
+def _token(file: str | os.PathLike[str] | None) -> str | None:
+    """The token of a file or of the environment; it is never part of a message."""
+    token = os.environ.get(TOKEN) if file is None else Path(file).read_text(encoding="utf-8").strip()
+    if token is None:
+        return None
+    if not token.isascii() or not token.isprintable() or not token or " " in token:
+        where = TOKEN if file is None else f"token_file {file}"
+        raise ArgumentError(f"{where}: a token is one word of printable ASCII")
+    return token
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """A socket that listens."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(address[:2], family=family, backlog=2048)
+    except OSError as error:
+        raise ArgumentError(f"host {host}, port {port}: {error.strerror or error}") from error
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _signature() -> Signature:
+    """The signature of `serve` with the limits by name, for help and for whoever reads it."""
+    own = [parameter for parameter in signature(serve).parameters.values() if parameter.name != "limits"]
+    named = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=field.default, annotation=field.annotation)
+        for name, field in Limits.model_fields.items()
+    ]
+    return Signature([*own[:6], *named, *own[6:]], return_annotation=None)
+
+
+setattr(serve, "__signature__", _signature())  # noqa: B010  (a function's type has no such attribute)
