@@ -74,6 +74,7 @@ def endpoints(service: Service, metrics: Metrics) -> FastAPI:
         redoc_url=None,
         lifespan=lifespan,
     )
+    app.state.service = service
     for kind, status in ERRORS.items():
         app.add_exception_handler(kind, _answer_with(status))
     app.add_exception_handler(RequestValidationError, _invalid)

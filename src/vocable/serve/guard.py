@@ -14,7 +14,7 @@ from typing import Any
 from fastapi.responses import JSONResponse
 
 from vocable.serve.limits import Limits
-from vocable.serve.metrics import Metrics
+from vocable.serve.metrics import ENDPOINTS, Metrics
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -46,14 +46,14 @@ class Guard:
     def __init__(
         self, app: App, limits: Limits, metrics: Metrics, token: str | None = None, log_queries: bool = False
     ) -> None:
-        self._app, self._limits, self._metrics, self._log_queries = app, limits, metrics, log_queries
+        self.app, self._limits, self._metrics, self._log_queries = app, limits, metrics, log_queries
         self._expected = None if token is None else f"Bearer {token}".encode()
         self._in_progress = 0
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer one request, or pass on what is none."""
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         status, sent, started = 500, 0, time.perf_counter()
 
@@ -119,7 +119,7 @@ class Guard:
         self._metrics.add("vocable_requests_in_progress")
         try:
             async with asyncio.timeout(self._limits.timeout):
-                await self._app(scope, receive, send)
+                await self.app(scope, receive, send)
         except TimeoutError:
             if not begun():
                 message = f"not done within {self._limits.timeout} s; a change may still come into effect"
@@ -129,7 +129,7 @@ class Guard:
             self._metrics.add("vocable_requests_in_progress", amount=-1)
 
     def _record(self, scope: Message, status: int, sent: int, seconds: float, error: str) -> None:
-        endpoint = getattr(scope.get("route"), "path", "other")
+        endpoint = scope["path"] if scope["path"] in ENDPOINTS else "other"
         self._metrics.request(endpoint, status, seconds)
         line: dict[str, Any] = {"event": "request", "method": scope["method"], "endpoint": endpoint, "status": status}
         line |= {"ms": round(1000 * seconds, 3), "bytes": sent}

@@ -90,7 +90,6 @@ class Metrics:
 
     def request(self, endpoint: str, status: int, seconds: float) -> None:
         """Count an answered request."""
-        endpoint = endpoint if endpoint in ENDPOINTS else "other"
         known = status if status in STATUSES else "other"
         self.add("vocable_requests_total", f'endpoint="{endpoint}",status="{known}"')
         self.observe("vocable_request_seconds", seconds, f'endpoint="{endpoint}"')

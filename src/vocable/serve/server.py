@@ -25,6 +25,7 @@ from vocable.serve.metrics import Metrics
 from vocable.tables import counted
 
 logger = logging.getLogger(__name__)
+logger.setLevel(logging.INFO)  # where it listens is for everybody
 
 TOKEN = "VOCABLE_TOKEN"  # the variable of the environment
 
