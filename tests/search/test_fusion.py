@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vocable.errors import ArgumentError
-from vocable.search.fusion import reciprocal_rank, weighted
+from vocable.search.fusion import fused, parse_weights, reciprocal_rank, weighted
 from vocable.search.ranking import Ranking
 from vocable.vectors import Ids
 
@@ -52,14 +52,20 @@ def hits(ranking: Ranking, query: int) -> list[tuple[int, float]]:
     return [(row, score) for row, score in pairs if row >= 0]
 
 
-@given(rankings(), st.sampled_from([0, 3, 60]), st.none() | st.integers(1, 9))
-def test_reciprocal_rank_by_its_definition(given_: list[Ranking], k: int, depth: int | None) -> None:
+WEIGHTS = st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0]), min_size=3, max_size=3)
+
+
+@given(rankings(), st.sampled_from([0, 3, 60]), st.none() | st.integers(1, 9), st.none() | WEIGHTS)
+def test_reciprocal_rank_by_its_definition(
+    given_: list[Ranking], k: int, depth: int | None, weights: list[float] | None
+) -> None:
+    factors = [1.0] * len(given_) if weights is None else weights[: len(given_)]
     parts = [
-        [{row: 1 / (k + rank) for rank, (row, _) in enumerate(hits(one, query), 1)} for query in range(len(one))]
-        for one in given_
+        [{row: factor / (k + rank) for rank, (row, _) in enumerate(hits(one, query), 1)} for query in range(len(one))]
+        for one, factor in zip(given_, factors, strict=True)
     ]
     width = depth or max(one.rows.shape[1] for one in given_)
-    assert_fused(reciprocal_rank(given_, k, depth), given_, parts, width)
+    assert_fused(reciprocal_rank(given_, k, depth, weights and factors), given_, parts, width)
 
 
 def normalized(pairs: list[tuple[int, float]], weight: float) -> dict[int, float]:
@@ -68,7 +74,7 @@ def normalized(pairs: list[tuple[int, float]], weight: float) -> dict[int, float
     return {row: weight * ((score - min(scores)) / spread if spread else 1.0) for row, score in pairs}
 
 
-@given(rankings(), st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0]), min_size=3, max_size=3))
+@given(rankings(), WEIGHTS)
 def test_weighted_by_its_definition(given_: list[Ranking], weights: list[float]) -> None:
     used = weights[: len(given_)]
     parts = [
@@ -99,7 +105,27 @@ def test_what_cannot_be_fused_is_refused() -> None:
     for weight in (-1.0, float("nan"), float("inf")):
         with pytest.raises(ArgumentError, match="weights must be finite"):
             weighted([one, one], [1.0, weight])
+    with pytest.raises(ArgumentError, match="2 weights for 1 rankings"):
+        reciprocal_rank([one], weights=[1, 1])
+    with pytest.raises(ArgumentError, match="fusion must be one of"):
+        fused({"learned": one}, {"learned": 1}, "sum", 3)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="k must not be negative"):
         reciprocal_rank([one], k=-1)
     with pytest.raises(ArgumentError, match="depth must be at least 1"):
         reciprocal_rank([one], depth=0)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("words=1", "there is no space 'words': the index has learned, bm25"),
+        ("learned", "learned= is not a number: write learned=0.5"),
+        ("learned=1,learned=2", "learned has two"),
+        ("learned=-1", "must be finite and not negative"),
+        ("learned=nan", "must be finite and not negative"),
+        ("learned=0", "at least one must be above 0"),
+    ],
+)
+def test_weights_that_are_none(text: str, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        parse_weights(text, ["learned", "bm25"])

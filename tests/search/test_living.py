@@ -28,7 +28,7 @@ from vocable.search.engines import edge
 from vocable.search.engines.bm25 import BM25Index
 from vocable.search.engines.exact import ExactIndex
 from vocable.search.filters import matches, parse_filter
-from vocable.search.fusion import aligned, weighted
+from vocable.search.fusion import aligned, reciprocal_rank, weighted
 from vocable.search.indexing import add, delete, index, open_index
 from vocable.search.lexicon import DRIFT
 from vocable.search.living import Changed, LivingCollection
@@ -260,6 +260,12 @@ def test_dense_vectors_rank_by_cosine(make: Make, documents: list[Document], den
         found,
     ]
     same(collection.search(QUERIES, 5, hybrid=True), weighted(aligned(spaces), [1, 1, 1], depth=5), 1e-4)
+    for fusion, fuse in (("weighted", weighted), ("reciprocal-rank", reciprocal_rank)):
+        pair = fuse(aligned(spaces[1:]), weights=[0.7, 0.2], depth=5)
+        same(collection.search(QUERIES, 5, weights="bm25=0.7,learned=0,dense=0.2", fusion=fusion), pair, 1e-4)
+    same(collection.search(QUERIES, N, weights={"dense": 0.5}), found, 1e-6)
+    with pytest.raises(ArgumentError, match="`fusion` goes with `hybrid` or `weights`"):
+        collection.search(QUERIES, fusion="reciprocal-rank")
     with pytest.raises(ArgumentError, match="without dense vectors"):
         make(documents[:3]).dense_queries(QUERIES)
     collection.store.settings["dense_weights"] = "another"

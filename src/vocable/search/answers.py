@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection as Container
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,6 +18,8 @@ from vocable.errors import check_texts
 from vocable.progress import progress
 from vocable.search.collection import Collection
 from vocable.search.explain import Explanation, explain, text_terms
+from vocable.search.fusion import Fusion
+from vocable.search.index import Space
 from vocable.search.indexing import open_index
 from vocable.search.ranking import Ranking
 from vocable.tables import WIDTH, counted, shortened
@@ -124,6 +126,8 @@ def search(
     k: int = 10,
     *,
     hybrid: bool = False,
+    weights: str | Mapping[Space, float] | None = None,
+    fusion: Fusion = "weighted",
     explain: bool = False,
     wacky: Container[str] | None = None,
     filter: str | None = None,
@@ -142,6 +146,8 @@ def search(
         queries: texts, or records of id and text.
         k: results per query.
         hybrid: fuse with BM25 and dense vectors, as far as the index was built with them.
+        weights: fuse the spaces with these weights, as "learned=0.5,bm25=0.3,dense=0.2"; one alone is searched alone.
+        fusion: add up scores scaled to 0 to 1, or the reciprocals of 60 + rank.
         explain: say of each hit which terms made its score.
         wacky: the terms whose expansions are marked in an explanation.
         filter: which documents may be hits, by their fields, as "lang=de and year>=2020" (docs/search.md).
@@ -154,7 +160,7 @@ def search(
         device: where models run, as cpu, cuda or cuda:1; by default the best there is.
 
     Raises:
-        ArgumentError: an argument out of its range, or a hybrid search without a lexical index.
+        ArgumentError: an argument out of its range, or a fusion of what the index has not.
         VectorsError: there is no index, it is damaged, or its model has changed.
         ModelError: its model cannot be loaded.
     """
@@ -171,7 +177,8 @@ def search(
     encoder = collection.query_encoder(top_k=top_k, min_weight=min_weight, mass=mass)
     with progress("search", total=len(texts)) as advance:
         vectors = encoder.encode(texts, advance)
-    ranking = collection.search(texts, k, vectors=vectors, hybrid=hybrid, filter=filter, minimum_match=minimum_match)
+    how: dict[str, Any] = {"hybrid": hybrid, "weights": weights, "fusion": fusion}
+    ranking = collection.search(texts, k, vectors=vectors, filter=filter, minimum_match=minimum_match, **how)
     if run is not None:
         ranking.write_trec(run, [query.id for query in records])
     return Answers(collection, records, vectors, ranking, explain, wacky)

@@ -23,7 +23,7 @@ from vocable.encoder.stream import EncodedCorpus, checksum, describe
 from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, VectorsError, check_texts
 from vocable.search.filters import Filter, parse_filter
-from vocable.search.fusion import aligned, weighted
+from vocable.search.fusion import Fusion, aligned, fused, parse_weights
 from vocable.search.index import Space
 from vocable.search.ranking import Ranking
 from vocable.vectors import VectorsMeta
@@ -141,25 +141,49 @@ class Collection(ABC):
         *,
         vectors: csr_array | None = None,
         hybrid: bool = False,
+        weights: str | Mapping[Space, float] | None = None,
+        fusion: Fusion = "weighted",
         filter: str | Filter | None = None,
         minimum_match: float = 0.0,
     ) -> Ranking:
         """The ranking that `vocable.search` makes its answers of.
 
-        `vectors` are those of the queries [q, v]; unless given, the collection's model encodes them. With `hybrid` the
-        scores of all spaces that the collection has are added, each scaled to 0 to 1.
+        `vectors` are those of the queries [q, v]; unless given, the collection's model encodes them. The spaces that
+        have `weights` are fused, with `hybrid` alone all that the collection has, each with weight 1.
         """
         check_texts(queries, "queries")
         if hybrid and len(self.spaces) == 1:
             raise ArgumentError("a hybrid search needs the lexical index: build this index with --bm25 or --dense")
+        if fusion != "weighted" and not (hybrid or weights):
+            raise ArgumentError("`fusion` goes with `hybrid` or `weights`")
+        chosen = parse_weights(weights or dict.fromkeys(self.spaces if hybrid else ["learned"], 1.0), self.spaces)
         k = min(k, max(1, len(self)))
+        depth = max(k, FUSED_DEPTH) if len(chosen) > 1 else k
         passing = parse_filter(filter) if isinstance(filter, str) else filter
-        learned = self.query_encoder().encode(queries) if vectors is None else vectors
-        depth = max(k, FUSED_DEPTH) if hybrid else k
-        rankings = [self.rank(learned, depth, filter=passing, minimum_match=minimum_match)]
-        if not hybrid:
-            return rankings[0]
-        others: Mapping[Space, Any] = {"bm25": self.lexical_queries, "dense": self.dense_queries}
-        for space in self.spaces[1:]:
-            rankings.append(self.rank(others[space](queries), depth, space=space, filter=passing))
-        return weighted(aligned(rankings), [1] * len(rankings), depth=k)
+        how: dict[str, Any] = {"vectors": vectors, "filter": passing, "minimum_match": minimum_match}
+        found = self.rankings(queries, depth, list(chosen), **how)
+        return fused(found, chosen, fusion, k) if len(chosen) > 1 else next(iter(found.values()))
+
+    def rankings(
+        self,
+        queries: Sequence[str],
+        k: int,
+        spaces: Sequence[Space],
+        *,
+        vectors: csr_array | None = None,
+        filter: Filter | None = None,
+        minimum_match: float = 0.0,
+    ) -> dict[Space, Ranking]:
+        """The k best documents by the vectors of each of `spaces`, with one list of ids.
+
+        `vectors` are the queries' learned ones [q, v]; `minimum_match` is of these alone.
+        """
+        found = []
+        for space in spaces:
+            if space == "learned":
+                learned = self.query_encoder().encode(queries) if vectors is None else vectors
+                found.append(self.rank(learned, k, filter=filter, minimum_match=minimum_match))
+            else:
+                encoded = self.lexical_queries(queries) if space == "bm25" else self.dense_queries(queries)
+                found.append(self.rank(encoded, k, space=space, filter=filter))
+        return dict(zip(spaces, aligned(found), strict=True))

@@ -6,12 +6,50 @@ in each.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypeAlias
 
 import numpy as np
 
 from vocable.errors import ArgumentError
 from vocable.search.ranking import Ranking, best
+
+Fusion: TypeAlias = Literal["weighted", "reciprocal-rank"]
+
+
+def parse_weights(weights: str | Mapping[str, float], spaces: Sequence[str]) -> dict[str, float]:
+    """The weights of `spaces`, from text such as "learned=0.6,bm25=0.4"; a space with weight 0 is left out.
+
+    Raises `ArgumentError` for a name that is none of the spaces or comes twice, and for a weight that is none.
+
+    >>> parse_weights("learned=0.6, bm25=0.4, dense=0", ["learned", "bm25", "dense"])
+    {'learned': 0.6, 'bm25': 0.4}
+    """
+    pairs = [part.partition("=")[::2] for part in weights.split(",")] if isinstance(weights, str) else weights.items()
+    found: dict[str, float] = {}
+    for name, value in ((name.strip(), value) for name, value in pairs):
+        if name not in spaces:
+            raise ArgumentError(f"weights: there is no space {name!r}: the index has {', '.join(spaces)}")
+        if name in found:
+            raise ArgumentError(f"weights: {name} has two")
+        try:
+            found[name] = float(value)
+        except ValueError as error:
+            raise ArgumentError(f"weights: {name}={value} is not a number: write {name}=0.5") from error
+    check_weights(list(found.values()), len(found))
+    if not any(found.values()):
+        raise ArgumentError("weights: at least one must be above 0")
+    return {name: weight for name, weight in found.items() if weight}
+
+
+def fused(rankings: Mapping[str, Ranking], weights: Mapping[str, float], fusion: Fusion, depth: int) -> Ranking:
+    """The `depth` best documents of the rankings that have a weight, fused as `fusion` says."""
+    chosen, factors = [rankings[name] for name in weights], list(weights.values())
+    if fusion == "weighted":
+        return weighted(chosen, factors, depth)
+    if fusion == "reciprocal-rank":
+        return reciprocal_rank(chosen, depth=depth, weights=factors)
+    raise ArgumentError(f"fusion must be one of weighted, reciprocal-rank, not {fusion!r}")
 
 
 def aligned(rankings: Sequence[Ranking]) -> list[Ranking]:
@@ -33,10 +71,13 @@ def aligned(rankings: Sequence[Ranking]) -> list[Ranking]:
     return moved
 
 
-def reciprocal_rank(rankings: Sequence[Ranking], k: int = 60, depth: int | None = None) -> Ranking:
+def reciprocal_rank(
+    rankings: Sequence[Ranking], k: int = 60, depth: int | None = None, weights: Sequence[float] | None = None
+) -> Ranking:
     """Reciprocal rank fusion (Cormack et al. 2009): a document's score is the sum of 1 / (k + rank), ranks from 1.
 
-    `depth` is the number of results kept for each query; unless given, that of the longest ranking.
+    With `weights`, each ranking's part is multiplied by its own. `depth` is the number of results kept for each query;
+    unless given, that of the longest ranking.
 
     >>> lexical = Ranking(np.array([[0, 1, 2]]), np.array([[9.0, 8.0, 7.0]]))
     >>> learned = Ranking(np.array([[2, 0, -1]]), np.array([[0.5, 0.4, 0.0]]))
@@ -45,7 +86,11 @@ def reciprocal_rank(rankings: Sequence[Ranking], k: int = 60, depth: int | None 
     """
     if k < 0:
         raise ArgumentError(f"k must not be negative, not {k}")
-    parts = [np.broadcast_to(1 / (k + 1 + np.arange(r.rows.shape[1])), r.rows.shape) for r in rankings]
+    factors = check_weights([1] * len(rankings) if weights is None else weights, len(rankings))
+    parts = [
+        np.broadcast_to(weight / (k + 1 + np.arange(r.rows.shape[1])), r.rows.shape)
+        for weight, r in zip(factors, rankings, strict=True)
+    ]
     return _fused(rankings, parts, depth)
 
 
@@ -60,11 +105,17 @@ def weighted(rankings: Sequence[Ranking], weights: Sequence[float], depth: int |
     >>> weighted([lexical, learned], [1, 2]).hits(0)
     [('2', 2.0), ('0', 1.0), ('1', 0.5)]
     """
-    if len(weights) != len(rankings):
-        raise ArgumentError(f"{len(weights)} weights for {len(rankings)} rankings")
+    factors = check_weights(weights, len(rankings))
+    return _fused(rankings, [weight * _normalized(r) for weight, r in zip(factors, rankings, strict=True)], depth)
+
+
+def check_weights(weights: Sequence[float], count: int) -> Sequence[float]:
+    """The weights of so many rankings; `ArgumentError` if there are more or less, or one cannot be a weight."""
+    if len(weights) != count:
+        raise ArgumentError(f"{len(weights)} weights for {count} rankings")
     if not all(0 <= weight < np.inf for weight in weights):
         raise ArgumentError(f"weights must be finite and not negative, not {list(weights)}")
-    return _fused(rankings, [weight * _normalized(r) for weight, r in zip(weights, rankings, strict=True)], depth)
+    return weights
 
 
 def _same_ids(one: Sequence[str] | None, other: Sequence[str] | None) -> bool:
