@@ -70,7 +70,7 @@ def store(backbones: dict[str, Path], corpus: Path, tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def served() -> Iterator[Callable[..., Client]]:
     """Serve an index in this process; closed at the end."""
     clients: list[Client] = []

@@ -21,7 +21,7 @@ Serve = Callable[..., Client]
 TEXTS = ["the old fox reads", "posting lists at night", "a naïve vocabulary"]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def client(served: Serve, exact: Path) -> Client:
     return served(exact)
 
@@ -175,7 +175,8 @@ def test_a_search_sees_all_of_a_change_or_nothing(served: Serve, store: Path) ->
         assert len(hits) == 20
 
 
-def test_who_it_is_and_how_it_is(client: Client) -> None:
+def test_who_it_is_and_how_it_is(served: Serve, exact: Path) -> None:
+    client = served(exact)
     info = client("GET", "/info").json()
     assert info["model_type"] == {"embedding": {"pooling": "splade"}}
     assert (info["documents"], info["spaces"], info["can_change"]) == (40, ["learned", "bm25"], False)

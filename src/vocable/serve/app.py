@@ -79,6 +79,7 @@ def endpoints(service: Service, metrics: Metrics) -> FastAPI:
         app.add_exception_handler(kind, _answer_with(status))
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _refused)
+    app.add_exception_handler(Exception, _failed)
     _add_reading(app, service)
     _add_documents(app, service)
     _add_state(app, service, metrics)
@@ -220,6 +221,10 @@ async def _invalid(request: HTTPRequest, error: Exception) -> Response:
     first = error.errors()[0]
     where = ".".join(map(str, first["loc"][1:])) or str(first["loc"][0])
     return refusal(422, f"{where}: {first['msg']}"[:500])
+
+
+async def _failed(request: HTTPRequest, error: Exception) -> Response:
+    return refusal(500, "internal error: the log has more")  # the guard writes it
 
 
 async def _refused(request: HTTPRequest, error: Exception) -> Response:

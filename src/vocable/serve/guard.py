@@ -64,7 +64,7 @@ class Guard:
             sent += len(message.get("body", b""))
             await send(message)
 
-        error = ""
+        error: Exception | None = None
         try:
             body = self._refused(scope) or await self._body(receive)
             started = time.perf_counter()
@@ -72,11 +72,8 @@ class Guard:
                 await body(scope, receive, sending)
             else:
                 await self._answer(scope, _replayed(body, receive), sending, lambda: sent > 0)
-        except Exception as failure:
-            error = f"{type(failure).__name__}: {failure}"
-            if not sent:
-                await refusal(500, "internal error: the log has more")(scope, receive, sending)
-            logger.debug("traceback", exc_info=failure)
+        except Exception as failure:  # which the application has answered
+            error = failure
         finally:
             self._record(scope, status, sent, time.perf_counter() - started, error)
 
@@ -128,16 +125,16 @@ class Guard:
             self._in_progress -= 1
             self._metrics.add("vocable_requests_in_progress", amount=-1)
 
-    def _record(self, scope: Message, status: int, sent: int, seconds: float, error: str) -> None:
+    def _record(self, scope: Message, status: int, sent: int, seconds: float, error: Exception | None) -> None:
         endpoint = scope["path"] if scope["path"] in ENDPOINTS else "other"
         self._metrics.request(endpoint, status, seconds)
         line: dict[str, Any] = {"event": "request", "method": scope["method"], "endpoint": endpoint, "status": status}
         line |= {"ms": round(1000 * seconds, 3), "bytes": sent}
         if self._log_queries and (query := scope.get("state", {}).get("query")) is not None:
             line["query"] = query
-        if error:
-            line["error"] = error
-        logger.log(logging.ERROR if status >= 500 else logging.INFO, "request", extra={"line": line})
+        if error is not None:
+            line["error"] = f"{type(error).__name__}: {error}"
+        logger.log(logging.ERROR if status >= 500 else logging.INFO, "request", extra={"line": line}, exc_info=error)
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 LARGEST_WEIGHT = 1e6
 MOST_FILTER = 4096  # characters
@@ -15,6 +16,16 @@ class Request(BaseModel):
     """A body of JSON; a key that is not known is refused."""
 
     model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _can_be_written(cls, given: Any) -> Any:
+        """Refuse what Python reads as JSON, but is none: half of a character, NaN, Infinity."""
+        try:
+            json.dumps(given, ensure_ascii=False, allow_nan=False).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ValueError(f"not JSON: {error}") from error
+        return given
 
 
 class Error(BaseModel):
@@ -37,8 +48,10 @@ class SparseValue(BaseModel):
     value: float = Field(gt=0, le=LARGEST_WEIGHT, allow_inf_nan=False)
 
 
-class EmbedSparseRequest(BaseModel):
+class EmbedSparseRequest(Request):
     """As text-embeddings-inference takes it: keys that are not known are passed over."""
+
+    model_config = ConfigDict(extra="ignore")
 
     inputs: str | list[str] = Field(description="A text, or several.")
     truncate: bool | None = Field(default=False, description="Cut texts that are too long; else they are refused.")
