@@ -10,8 +10,11 @@ def main() -> int:
         from vocable.cli import main as run
     except KeyboardInterrupt:
         print("vocable: interrupted", file=sys.stderr)
-        return 128 + signal.SIGINT
-    return run()
+        status = 128 + signal.SIGINT
+    else:
+        status = run()
+    exec("")  # an interrupt within an exec, as in the making of dataclasses, is noted until the next one: as the status
+    return status
 
 
 if __name__ == "__main__":

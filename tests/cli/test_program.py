@@ -9,6 +9,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -246,6 +247,29 @@ def test_signals_interrupt_as_the_keyboard_does(
         assert signal.getsignal(number) is signal.SIG_DFL
     finally:
         signal.signal(number, before)
+
+
+def test_an_interrupt_that_python_drops_comes_again(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Interrupted:
+        def __del__(self) -> None:
+            raise KeyboardInterrupt(signal.SIGINT)
+
+    def load(name: str, **_: object) -> None:
+        Interrupted()  # it is gone at once, and what its end raises is no exception here
+        time.sleep(10)
+
+    monkeypatch.setattr("vocable.encoder.load.load", load)
+    assert main(["explain", "m", "q"]) == 130
+    assert error_line(capsys) == "vocable: interrupted"
+
+
+def test_an_interrupt_within_an_exec_is_not_the_status(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("try: exec('raise KeyboardInterrupt')\nexcept KeyboardInterrupt: pass")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    command = [sys.executable, "-m", "vocable", "--version"]
+    assert subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=False).returncode == 0
 
 
 def test_what_a_terminal_would_obey_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

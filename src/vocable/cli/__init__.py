@@ -117,7 +117,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _signals_interrupt() -> Iterator[None]:
-    """Have SIGTERM and SIGHUP end this process, not those it forks, as the keyboard does; `nohup` stays."""
+    """Have SIGTERM and SIGHUP end this process, not those it forks, as the keyboard does; `nohup` stays.
+
+    Python drops an interrupt that comes within a destructor or a callback: it comes again a moment later.
+    """
     process = os.getpid()
 
     def interrupt(number: int, frame: object) -> None:
@@ -126,14 +129,23 @@ def _signals_interrupt() -> Iterator[None]:
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
 
+    def again(dropped: sys.UnraisableHookArgs) -> None:
+        if isinstance(dropped.exc_value, KeyboardInterrupt):
+            number = dropped.exc_value.args[0] if dropped.exc_value.args else signal.SIGINT
+            threading.Timer(0.01, signal.raise_signal, [number]).start()
+        else:
+            before(dropped)
+
     numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
     mine = threading.current_thread() is threading.main_thread()
     taken = [number for number in numbers if mine and signal.getsignal(number) is signal.SIG_DFL]
     for number in taken:
         signal.signal(number, interrupt)
+    before, sys.unraisablehook = sys.unraisablehook, again
     try:
         yield
     finally:
+        sys.unraisablehook = before
         for number in taken:
             signal.signal(number, signal.SIG_DFL)
 
