@@ -265,11 +265,24 @@ def test_an_interrupt_that_python_drops_comes_again(
     assert error_line(capsys) == "vocable: interrupted"
 
 
+WITHIN_EXEC = """
+import sys, vocable.cli, vocable.__main__
+
+def run():
+    try:
+        exec("raise KeyboardInterrupt")
+    except KeyboardInterrupt:
+        return 143
+
+vocable.cli.main = run
+sys.exit(vocable.__main__.main())
+"""
+
+
 def test_an_interrupt_within_an_exec_is_not_the_status(tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text("try: exec('raise KeyboardInterrupt')\nexcept KeyboardInterrupt: pass")
+    (tmp_path / "program.py").write_text(WITHIN_EXEC, encoding="utf-8")
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
-    command = [sys.executable, "-m", "vocable", "--version"]
-    assert subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-m", "program"], env=environment, check=False).returncode == 143
 
 
 def test_what_a_terminal_would_obey_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
