@@ -44,6 +44,10 @@ class ArgumentError(VocableError):
     """An argument is out of its range, or arguments exclude each other."""
 
 
+class InUseError(ArgumentError):
+    """Another process is making the same output."""
+
+
 class UnwrittenError(VocableError):
     """A file cannot be written when the work is done: `result` is what there is to see."""
 

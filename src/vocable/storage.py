@@ -25,7 +25,7 @@ from uuid import uuid4
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
-from vocable.errors import ArgumentError, VectorsError, VocableError
+from vocable.errors import ArgumentError, InUseError, VectorsError, VocableError
 
 try:
     import fcntl
@@ -457,7 +457,7 @@ def _take_lock(work: Path) -> int:
         except BlockingIOError as error:
             holder = os.read(descriptor, 100).decode() or "another process"
             os.close(descriptor)
-            raise ArgumentError(f"{work} is in use by {holder}: wait for it, or name another output") from error
+            raise InUseError(f"{work} is in use by {holder}: wait for it, or name another output") from error
         except OSError:  # a file system without locks
             pass
         with suppress(FileNotFoundError):

@@ -32,6 +32,7 @@ from vocable.storage import StrPath, fingerprint, finished, read_record, regular
 BLOCK = 1 << 22  # entries that are checked at once
 METADATA_KEY = b"vocable"
 PROGRESS = "progress.json"  # of vocable encode
+SHARDS = "shards.json"  # in a folder of shards: what each of them is made of
 FORMAT = 1
 INT32S, FLOAT32S = (pa.list_(pa.field("element", kind, nullable=False)) for kind in (pa.int32(), pa.float32()))
 COLUMNS = {"id": pa.string(), "indices": INT32S, "values": FLOAT32S}
@@ -157,8 +158,25 @@ def holds_vectors(source: Sources) -> bool:
 
 
 def places_of(source: Sources) -> list[Path]:
-    """The files and folders that are named, one or several."""
-    return [Path(source)] if isinstance(source, str | os.PathLike) else [Path(place) for place in source]
+    """The files and folders that are named, one or several; of a folder of shards all of these, in order."""
+    named = [source] if isinstance(source, str | os.PathLike) else source
+    return [place for name in named for place in _shards_of(Path(name))]
+
+
+def shard_folder(folder: Path, number: int) -> Path:
+    """Where a shard is, counted from 1."""
+    return folder / f"shard-{number:05d}"
+
+
+def _shards_of(place: Path) -> list[Path]:
+    """The place itself, or the shards in it; raises `VectorsError` if they are not all there."""
+    if not (place / SHARDS).is_file():
+        return [place]
+    shards = [shard_folder(place, number + 1) for number in range(len(read_record(place / SHARDS, list[Any])))]
+    if missing := [shard.name for shard in shards if not shard.exists()]:
+        what = f"{len(missing)} of {len(shards)} shards are missing, the first is {missing[0]}"
+        raise VectorsError(f"{place}: {what}: repeat the vocable encode that began it")
+    return shards
 
 
 def read_vectors(path: Sources) -> StoredVectors:

@@ -181,7 +181,7 @@ def test_prune_removes_wacky_expansions(
     capsys: pytest.CaptureFixture[str], model: str, dataset: str, report: Path, tmp_path: Path, role: str
 ) -> None:
     vectors, out, scores = tmp_path / "vectors", tmp_path / "small", report / "scores.parquet"
-    done(capsys, "encode", model, dataset, "-o", vectors, "--role", role, "--shard", "2/3", "--dtype", "float32")
+    done(capsys, "encode", model, dataset, "-o", vectors, "--role", role, "--dtype", "float32")
     wacky = ["--wacky", scores, "--wackiest", 9, "--texts", dataset]
     said = done(capsys, "prune", vectors, "-o", out, *wacky, "--mass", 0.9)
     judged, whole, small = load_dataset(dataset), read_vectors(vectors), read_vectors(out)

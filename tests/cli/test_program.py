@@ -115,8 +115,8 @@ def test_a_device_that_is_not_here_ends_every_verb_before_its_work(
         (["encode", "m", "c", "-o", "o", "--role", "author"], "'author' is not one of 'query', 'document'."),
         (["encode", "m", "c", "-o", "o", "--top-k", "many"], "vocable: Invalid value for '--top-k': "),
         (
-            ["encode", "m", "c", "-o", "o", "--shard", "3"],
-            "vocable: --shard is i/m, as 3/8 for the third of eight, not '3'",
+            ["encode", "vocable-mini", "pydocs:", "-o", "o", "--shard", "3"],
+            "vocable: --shard, --workers and --on are about shards: say with --shards how many there are",
         ),
         (["encode", "m", "c", "-o", "o", "--max-length", "0"], "vocable: --max-length must be at least 1, not 0"),
         (["encode", "m", "none.jsonl", "-o", "o"], "vocable: none.jsonl: no such file (a source is a path or one of"),

@@ -62,18 +62,16 @@ def test_values_that_cannot_be_written_are_shown(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_encode_queries_in_shards_with_bad_lines(
-    capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path
-) -> None:
+def test_encode_queries_with_bad_lines(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path) -> None:
     place, output = tmp_path / "queries.tsv", tmp_path / "vectors"
     place.write_text("q1\tthe old fox\nq2\nq3\tposting lists\nq4\tbooks\n", encoding="utf-8")
-    arguments = ["encode", model, place, "-o", output, "--role", "query", "--shard", "2/2"]
+    arguments = ["encode", model, place, "-o", output, "--role", "query"]
     assert refused(capsys, *arguments).startswith(f"vocable: {place}:2: ")
     values = json.loads(done(capsys, *arguments, "--skip-bad", 1, "--json"))
     del values["seconds"], values["texts_per_second"]
-    assert values == {"output": str(output), "texts": 1, "truncated": 0, "empty": 0, "bad_lines": 1}
+    assert values == {"output": str(output), "texts": 3, "truncated": 0, "empty": 0, "bad_lines": 1}
     found = read_vectors(output)
-    assert (list(found.ids), found.meta.role) == (["q3"], "query")
+    assert (list(found.ids), found.meta.role) == (["q1", "q3", "q4"], "query")
 
 
 def test_bad_lines_are_reported(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path) -> None:

@@ -173,27 +173,10 @@ def test_a_folder_may_end_in_a_slash(encoder: TextEncoder, documents: list[Docum
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_shards_together_are_the_corpus(encoder: TextEncoder, documents: list[Document], tmp_path: Path) -> None:
-    found = {}
-    for i in (1, 2, 3):
-        encode_stream(encoder, documents, tmp_path / f"{i}", model="toy", shard=(i, 3))
-        vectors = stored(tmp_path / f"{i}")
-        assert list(vectors.ids) == [document.id for document in documents[i - 1 :: 3]]
-        found |= dict(zip(vectors.ids, dense(vectors.matrix), strict=True))
-    whole = encoder.encode([document.full for document in documents])
-    np.testing.assert_allclose([found[document.id] for document in documents], dense(whole), atol=1e-5)
-
-
-def test_a_shard_without_documents_is_readable(encoder: TextEncoder, documents: list[Document], tmp_path: Path) -> None:
-    done = encode_stream(encoder, documents[:2], tmp_path / "out", model="toy", shard=(3, 3))
+def test_no_documents_are_readable(encoder: TextEncoder, tmp_path: Path) -> None:
+    done = encode_stream(encoder, [], tmp_path / "out", model="toy")
     assert done == StreamProgress(parts=1, seconds=done.seconds)
     assert stored(tmp_path / "out").matrix.shape == (0, len(terms(encoder.model)))
-
-
-@pytest.mark.parametrize("shard", [(0, 2), (3, 2), (1, 0)])
-def test_an_impossible_shard_is_refused(encoder: TextEncoder, tmp_path: Path, shard: tuple[int, int]) -> None:
-    with pytest.raises(ArgumentError, match="a shard is i/m with i from 1 to m"):
-        encode_stream(encoder, [], tmp_path / "out", model="toy", shard=shard)
 
 
 def test_cut_and_empty_texts_are_counted(toy_model: SparseEncoder, tmp_path: Path) -> None:

@@ -54,7 +54,8 @@ def test_stored_vectors_are_a_system(backbones: dict[str, Path], dataset: Datase
     folders = [tmp_path / "one", tmp_path / "two"]
     for number, folder in enumerate(folders, start=1):
         encoder = TextEncoder(model, dtype="float32")
-        encode_stream(encoder, dataset.documents, folder, model=str(backbones["bert"]), shard=(number, 2))
+        half = list(dataset.documents)[number - 1 :: 2]
+        encode_stream(encoder, half, folder, model=str(backbones["bert"]))
     parent = tmp_path / "one"
     for shard in folders[1].glob("part-*.parquet"):
         shard.rename(parent / "part-00001.parquet")

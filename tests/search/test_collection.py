@@ -178,7 +178,7 @@ def test_stored_vectors_make_the_same_index(
     folders = [tmp_path / f"shard{i}" for i in range(shards)]
     for i, place in enumerate(folders):
         encoder = TextEncoder(model, dtype="float32")
-        stream.encode_stream(encoder, documents, place, model="toy", shard=(i + 1, shards))
+        stream.encode_stream(encoder, documents[i::shards], place, model="toy")
     found = index(folders, corpus, stored, bm25=True, top_k=7)
     ids = [document.id for document in documents]
     assert found.documents(ids) == encoded.documents(ids) == documents

@@ -126,10 +126,12 @@ def command(declared: type[Command], *, whole: bool = True) -> Callable[..., Non
     return run
 
 
-def _state(output: str | Path | None) -> int | None:
-    """What changes when something else takes the place of an output; None if nothing is there."""
+def _state(output: str | Path | None) -> tuple[int, int] | None:
+    """What changes when something else takes the place of an output, or a shard is added; None if nothing is there."""
     path = Path(re.sub(r"^[a-z]+:(?!//)", "", str(output or "")))  # of exact:FOLDER the folder
-    return path.stat().st_ino if output is not None and path.exists() else None
+    if output is None or not path.exists():
+        return None
+    return path.stat().st_ino, sum(1 for _ in path.glob("shard-*")) if path.is_dir() else 0
 
 
 FILES = (".jsonl", ".json", ".tsv", ".txt")  # of texts, which come after the model

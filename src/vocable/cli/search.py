@@ -52,7 +52,7 @@ class Encode(Command):
     def arguments(self) -> dict[str, Any]:
         """The loaded model, and the other fields."""
         stream, given = import_module("vocable.encoder.stream"), super().arguments()
-        given["shard"] = stream.parse_shard(self.shard)
+        stream.check_shards(self.texts, self.shards, self.shard, self.workers, self.on)
         read = "read_corpus" if self.role == "document" else "read_queries"
         imported(f"vocable.data:{read}")(self.texts)  # what is not there is known before the model is read
         imported("vocable.encoder.load:check_length")(self.model, self.max_length)
@@ -60,8 +60,8 @@ class Encode(Command):
         return {"model": model, "name": stream.model_name(self.model), **given}
 
     def following(self) -> str:
-        """Documents can be indexed."""
-        return self.next_step if self.role == "document" else ""
+        """Documents can be indexed, when they are all there."""
+        return self.next_step if self.role == "document" and self.shard is None else ""
 
 
 class Index(Command):

@@ -57,7 +57,7 @@ def read_queries(source: StrPath, *, bad: BadLines | None = None) -> Iterator[Qu
 
 def typed_queries() -> Iterator[Query]:
     """The queries on standard input, a text a line; errors are those of `read_corpus`."""
-    return _records(resolve("-", QUERY, ".txt"), QUERY, BadLines())
+    return records(resolve("-", QUERY, ".txt"), QUERY, BadLines())
 
 
 def read_judgments(source: StrPath, *, bad: BadLines | None = None) -> Iterator[Qrel]:
@@ -75,7 +75,7 @@ def read_examples(source: StrPath, *, bad: BadLines | None = None) -> Iterator[E
     scheme, _, split = parse_source(name)
     if scheme not in JOINED:
         stream = resolve(name, EXAMPLE)
-        return (example._replace(source=stream.name) for example in _records(stream, EXAMPLE, bad or BadLines()))
+        return (example._replace(source=stream.name) for example in records(stream, EXAMPLE, bad or BadLines()))
     if split is None and scheme != "ir_datasets":
         name = f"{name.removesuffix('#')}#train"
     return _joined(resolve(name, DOCUMENT), resolve(name, QUERY), resolve(name, JUDGMENT), bad or BadLines())
@@ -105,11 +105,11 @@ def read_scores(source: StrPath, *, bad: BadLines | None = None) -> Iterator[Sco
 
 
 def _read(source: StrPath, kind: Kind[T], bad: BadLines | None) -> Iterator[T]:
-    return _records(resolve(os.fspath(source), kind), kind, bad or BadLines())
+    return records(resolve(os.fspath(source), kind), kind, bad or BadLines())
 
 
-def _records(stream: Stream, kind: Kind[T], bad: BadLines) -> Iterator[T]:
-    """The stream's records; what is wrong with a line goes to `bad`."""
+def records(stream: Stream, kind: Kind[T], bad: BadLines) -> Iterator[T]:
+    """The records of a stream; what is wrong with a line goes to `bad`."""
     ids, judged = IdSet(), None
     if stream.judged_in is not None:  # whoever reads the judgments themselves counts their bad lines
         judged = {judgment.query_id for judgment in _read(stream.judged_in, JUDGMENT, BadLines(bad.limit))}
@@ -132,11 +132,11 @@ def _records(stream: Stream, kind: Kind[T], bad: BadLines) -> Iterator[T]:
 def _joined(corpus: Stream, queries: Stream, judgments: Stream, bad: BadLines) -> Iterator[Example]:
     """Judged pairs as examples; judgments and queries are held, the corpus streams by."""
     asking: defaultdict[str, list[str]] = defaultdict(list)
-    for judgment in _records(judgments, JUDGMENT, bad):
+    for judgment in records(judgments, JUDGMENT, bad):
         if judgment.relevance > 0:
             asking[judgment.doc_id].append(judgment.query_id)
-    texts = {query.id: query.text for query in _records(queries, QUERY, bad)}
-    for document in _records(corpus, DOCUMENT, bad):
+    texts = {query.id: query.text for query in records(queries, QUERY, bad)}
+    for document in records(corpus, DOCUMENT, bad):
         for query_id in asking.get(document.id, ()):
             if query_id in texts:
                 yield Example(texts[query_id], document.full, source=corpus.name)

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from vocable.data.schemas import DOCUMENT, JUDGMENT, QUERY, Kind, MalformedError, Parser, Row
+from vocable.data.schemas import DOCUMENT, JUDGMENT, QUERY, Kind, MalformedError, Parser, Row, json_row
 from vocable.errors import ArgumentError, DataError, require_extra
 
 COMPRESSION = {".gz": "gzip", ".zst": "zstd"}
@@ -36,13 +36,15 @@ def _parquet_rows(path: Path, columns: Iterable[str]) -> Iterator[Row]:
                 yield from batch.to_pylist()
 
 
-def numbered(start: Callable[[], Iterable[Any]], source: str) -> Callable[[], Iterator[tuple[int, Any]]]:
-    """What starts the items, numbered from 1; what goes wrong while they are fetched becomes a `DataError`."""
+def numbered(
+    start: Callable[[], Iterable[Any]], source: str, first: int = 1
+) -> Callable[[], Iterator[tuple[int, Any]]]:
+    """What starts the items, numbered from `first`; what goes wrong while they are fetched becomes a `DataError`."""
 
     def items() -> Iterator[tuple[int, Any]]:
-        number = 0
+        number = first - 1
         try:
-            for number, item in enumerate(start(), start=1):
+            for number, item in enumerate(start(), start=first):
                 yield number, item
         except MalformedError as error:
             raise DataError(str(error), source=source, line=number + 1) from error
@@ -96,7 +98,7 @@ class Stream(NamedTuple):
     """Where records come from: `items` starts the stream of numbered raw items, of which `parse` makes rows.
 
     `name` is the short name given to examples. `judged_in` is the source of the judgments whose queries are the only
-    ones wanted, or None.
+    ones wanted, or None. `lines` is the file of which each line is a record by itself, where there is one.
     """
 
     source: str
@@ -105,6 +107,7 @@ class Stream(NamedTuple):
     parse: Parser
     expected: str
     judged_in: str | None = None
+    lines: Path | None = None
 
 
 def resolve(source: str, kind: Kind[Any], stdin: str = ".jsonl") -> Stream:
@@ -150,7 +153,8 @@ def _file(path: Path, kind: Kind[Any]) -> Stream:
     if extension not in parsers:
         known = ", ".join([*parsers, ".parquet"])
         raise DataError(f"{kind.name} files end in {known}, and may add .gz or .zst", source=source)
-    return Stream(source, stem, numbered(lambda: file_lines(path), source), *parsers[extension])
+    stream = Stream(source, stem, numbered(lambda: file_lines(path), source), *parsers[extension])
+    return stream if stream.parse is not json_row or _packed(path) else stream._replace(lines=path)
 
 
 def _beir(name: str, split: str | None, kind: Kind[Any]) -> Stream:
@@ -164,7 +168,11 @@ def _beir(name: str, split: str | None, kind: Kind[Any]) -> Stream:
     if (found := _find(folder, stem)) is None:
         raise DataError(f"no {stem}.jsonl, .tsv or .parquet (.gz, .zst)", source=f"beir:{folder}")
     stream = _file(found, kind)
-    return stream._replace(name=folder.name) if kind is DOCUMENT else stream._replace(judged_in=judgments)
+    return (
+        stream._replace(name=folder.name)
+        if kind is DOCUMENT
+        else stream._replace(judged_in=judgments, lines=None if judgments else stream.lines)
+    )
 
 
 def _beir_judgments(folder: Path, split: str | None, *, required: bool) -> str | None:

@@ -13,8 +13,9 @@ import os
 import time
 import zlib
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -27,18 +28,21 @@ from scipy.sparse import csr_array, vstack
 from sentence_transformers import SparseEncoder
 from torch import nn
 
-from vocable.data import BadLines, Document, read_corpus, read_queries
+from vocable.data import BadLines, Document, Query, read_corpus, read_queries
+from vocable.data.schemas import DOCUMENT, QUERY, Kind
+from vocable.data.spans import Span, absolute, has_changed, read_span
 from vocable.encoder.encode import DType, TextEncoder
 from vocable.encoder.fuse import splade_modules
-from vocable.encoder.load import BUILT_IN
+from vocable.encoder.load import BUILT_IN, load
 from vocable.encoder.roles import Role
+from vocable.encoder.shards import Make, Run, in_processes, in_turn, make_all, on_dask, planned
 from vocable.encoder.terms import fingerprint, terms
-from vocable.errors import ArgumentError, VectorsError
+from vocable.errors import ArgumentError, InUseError, VectorsError, check_numbers
 from vocable.progress import progress
 from vocable.storage import ANOTHER, finish, finished, read_record, regular, replacing, resumable, write_record
 from vocable.storage import fingerprint as inputs_fingerprint
 from vocable.tables import counted
-from vocable.vectors import PROGRESS, VectorsMeta, read_vectors, write_vectors
+from vocable.vectors import PROGRESS, VectorsMeta, read_vectors, shard_folder, write_vectors
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +81,13 @@ class EncodedCorpus(NamedTuple):
     max_length: int | None
     bad_lines: int
     first_bad: str
+    shards: int = 1
+
+    @classmethod
+    def of(cls, done: StreamProgress, encoder: TextEncoder, bad: BadLines) -> EncodedCorpus:
+        """What `encode_stream` has counted."""
+        counts = done.texts, done.seconds, done.truncated, done.empty
+        return cls(*counts, encoder.max_length, bad.count, bad.first or "")
 
     @property
     def texts_per_second(self) -> float:
@@ -90,6 +101,8 @@ class EncodedCorpus(NamedTuple):
     def __str__(self) -> str:
         speed = f", {self.texts_per_second:,.0f} texts/s" if self.seconds else ""  # none, of vectors that were there
         lines = [counted(self.texts, "text") + speed]
+        if self.shards > 1:
+            lines = [f"{counted(self.texts, 'text')} in {self.shards} shards{speed}{' a process' if speed else ''}"]
         if self.truncated:
             lines.append(f"{counted(self.truncated, 'text')} cut at {self.max_length} tokens")
         if self.empty:
@@ -105,7 +118,10 @@ def encode(
     role: Role = "document",
     *,
     output: str | Path | None = None,
-    shard: str | tuple[int, int] = "1/1",
+    shards: int | None = None,
+    shard: int | None = None,
+    workers: int = 1,
+    on: str | None = None,
     top_k: int | None = None,
     min_weight: float = 0.0,
     mass: float | None = None,
@@ -123,7 +139,11 @@ def encode(
         role: "query" or "document": chooses the model's prompt, `Router` route and length.
         output: the folder for the vectors; there only when it is whole. One that the same call has made is left as it
             is.
-        shard: "i/m" encodes every m-th text from the i-th on, so that m machines can share a corpus. With `output`.
+        shards: make the output of so many folders, which any number of processes can make at the same time, on all
+            machines that see it: by the same call, by `shard`, `workers` or `on`.
+        shard: make only this shard, counted from 1.
+        workers: processes on this machine that make shards; each loads the model by its name.
+        on: address of a Dask scheduler whose workers make the shards, as dask://host:8786.
         top_k: keep only so many terms of a text, the heaviest. By default what the model's configuration has for the
             role under `active_terms`, or its `max_active_dims`, if it has either.
         min_weight: drop terms lighter than this.
@@ -131,7 +151,7 @@ def encode(
         dtype: "auto" computes in bfloat16 where the device has it natively, in float32 elsewhere.
         max_length: tokens of a text, in place of the model's own length for the role; longer texts are cut, and counted
             in a warning or in the result.
-        skip_bad: bad lines of the corpus that are tolerated, and left out. With `output`.
+        skip_bad: bad lines of the corpus, or of each shard, that are tolerated, and left out. With `output`.
         name: with `output`, of the model, written down with the vectors; by default where it was loaded from.
 
     Returns:
@@ -142,9 +162,9 @@ def encode(
         DataError: a source that cannot be read, or a bad line too many.
         VectorsError: the work in progress was made from other texts, or is damaged.
     """
-    encoder = TextEncoder(
-        model, role, top_k=top_k, min_weight=min_weight, mass=mass, dtype=dtype, max_length=max_length
-    )
+    check_shards(texts, shards, shard, workers, on)
+    limits: dict[str, Any] = {"top_k": top_k, "min_weight": min_weight, "mass": mass, "max_length": max_length}
+    encoder = TextEncoder(model, role, dtype=dtype, **limits)
     if output is None:
         vectors = encoder.encode(cast(Sequence[str], texts))
         if encoder.truncated:
@@ -153,23 +173,100 @@ def encode(
         return vectors
     if not isinstance(texts, str | Path):
         raise ArgumentError("with output, texts is the source of the texts, such as a file")
-    part, bad = parse_shard(shard) if isinstance(shard, str) else shard, BadLines(skip_bad)
-    documents = (
-        read_corpus(texts, bad=bad)
-        if role == "document"
-        else (Document(query.id, query.text) for query in read_queries(texts, bad=bad))
-    )
-    done = encode_stream(encoder, documents, output, model=name or model_name(model), source=str(texts), shard=part)
-    counts = done.texts, done.seconds, done.truncated, done.empty
-    return EncodedCorpus(*counts, encoder.max_length, bad.count, bad.first or "")
+    named, bad = name or model_name(model), BadLines(skip_bad)
+    if shards is None:
+        found = read_corpus(texts, bad=bad) if role == "document" else read_queries(texts, bad=bad)
+        done = encode_stream(encoder, _as_documents(found), output, model=named, source=str(texts))
+        return EncodedCorpus.of(done, encoder, bad)
+    sharded = _Sharded.planned(encoder, texts, output, named, shards, bad)
+    if shard is not None:
+        return sharded.encode(encoder, shard, bad)
+    here = workers == 1 and on is None
+    given = {"texts": sharded.source, "role": role, "output": sharded.folder, "shards": shards, "name": named}
+    given |= {"dtype": str(encoder.model.dtype).removeprefix("torch."), "skip_bad": skip_bad, **limits}
+    make = partial(_make_shard, model if here else named, None if here or on else model.device.type, given)
+    run = in_turn if here else partial(on_dask, address=on) if on else partial(in_processes, workers=workers)
+    return sharded.encode_all(make, run)
 
 
-def parse_shard(text: str) -> tuple[int, int]:
-    """Return the two numbers of "3/8"; raises `ArgumentError` for anything else."""
-    part, slash, parts = text.partition("/")
-    if not (slash and part.isdecimal() and parts.isdecimal()):
-        raise ArgumentError(f"shard is i/m, as 3/8 for the third of eight, not {text!r}")
-    return int(part), int(parts)
+def check_shards(
+    texts: object, shards: int | None, shard: int | None = None, workers: int = 1, on: str | None = None
+) -> None:
+    """Raise `ArgumentError` for what the arguments of `encode` about shards cannot be."""
+    check_numbers(shards=shards, shard=shard, workers=workers)
+    if shards is None and (shard, workers, on) != (None, 1, None):
+        raise ArgumentError("shard, workers and on are about shards: say with `shards` how many there are")
+    if (shard is not None) + (workers > 1) + (on is not None) > 1:
+        raise ArgumentError("give `shard`, `workers` or `on`: one of the three")
+    if shards and shard and shard > shards:
+        raise ArgumentError(f"shard is one of {shards}, counted from 1, not {shard}")
+    if shards and texts == "-":
+        raise ArgumentError("shards are cut from what can be read again: name a file, not standard input")
+
+
+class _Sharded(NamedTuple):
+    """A folder of shards: of which source, what each of them is made of, and the name of the model."""
+
+    folder: Path
+    source: str
+    kind: Kind[Any]
+    spans: list[Span]
+    model: str
+
+    @classmethod
+    def planned(
+        cls, encoder: TextEncoder, texts: str | Path, output: str | Path, model: str, shards: int, bad: BadLines
+    ) -> _Sharded:
+        """Read what the shards of a folder are made of, or settle it."""
+        folder, source = Path(output).resolve(), absolute(texts)
+        kind: Kind[Any] = DOCUMENT if encoder.role == "document" else QUERY
+        settings = stream_settings(encoder, describe(encoder, model), source, inputs="") | {"shards": shards}
+        return cls(folder, source, kind, planned(folder, settings, kind, PART_SIZE, bad), model)
+
+    def encode(self, encoder: TextEncoder, shard: int, bad: BadLines) -> EncodedCorpus:
+        """Make one shard."""
+        if has_changed(self.source, self.kind, self.spans, shard - 1):
+            raise ArgumentError(f"{self.source} has changed since {self.folder} was begun: {ANOTHER}")
+        span, part = self.spans[shard - 1], (shard, len(self.spans))
+        done = encode_stream(
+            encoder,
+            _as_documents(read_span(self.source, self.kind, span, bad)),
+            shard_folder(self.folder, shard),
+            model=self.model,
+            source=self.source,
+            inputs=span.digest,
+            shard=part,
+            title="shard {} of {}".format(*part),
+            total=span.size,
+        )
+        return EncodedCorpus.of(done, encoder, bad)
+
+    def encode_all(self, make: Make[EncodedCorpus], run: Run[EncodedCorpus]) -> EncodedCorpus:
+        """Have all shards made, and add up what was done."""
+        made = list(make_all(make, range(1, len(self.spans) + 1), run))
+        names = ("texts", "seconds", "truncated", "empty", "bad_lines")
+        counts = {name: sum(getattr(one, name) for one in made) for name in names}
+        first = next((one.first_bad for one in made if one.first_bad), "")
+        return made[0]._replace(**counts, first_bad=first, shards=len(made))
+
+
+def _make_shard(
+    model: SparseEncoder | str, device: str | None, given: dict[str, Any], shard: int
+) -> EncodedCorpus | None:
+    """Make a shard with a model, or one of this name; None while another process makes it."""
+    loaded = _loaded(model, device=device) if isinstance(model, str) else model
+    try:
+        return cast(EncodedCorpus, encode(loaded, shard=shard, **given))
+    except InUseError:
+        return None
+
+
+_loaded = lru_cache(maxsize=1)(load)
+
+
+def _as_documents(found: Iterable[Document | Query]) -> Iterator[Document]:
+    """Queries as documents, which have no title."""
+    return (one if isinstance(one, Document) else Document(one.id, one.text) for one in found)
 
 
 def model_name(model: SparseEncoder | str | os.PathLike[str]) -> str:
@@ -195,6 +292,7 @@ def encode_stream(
     *,
     model: str,
     source: str = "",
+    inputs: str | None = None,
     shard: tuple[int, int] = (1, 1),
     keep_texts: bool = False,
     title: str = "encode",
@@ -207,24 +305,23 @@ def encode_stream(
 
     Args:
         documents: read once and never held; a resumed call must be given the same documents in the same order.
-        model, source: the model's and the corpus' names, written down; a change of a local corpus' files is noticed.
-        shard: (i, m) encodes every m-th document from the i-th on.
+        model, source: the model's and the corpus' names, written down.
+        inputs: what tells that the documents are others now; by default the fingerprint of a local corpus' files.
+        shard: (i, m) if they are the i-th of m shards, written down.
         keep_texts: also keep the texts themselves, as `part-*.arrow`.
         title, total: of the progress bar.
 
     Raises:
-        ArgumentError: an impossible shard, or the folder or the work in progress was made with other settings.
+        ArgumentError: the folder or the work in progress was made with other settings.
         VectorsError: the work in progress was made from other documents, or is damaged.
     """
-    if not 1 <= shard[0] <= shard[1]:
-        raise ArgumentError(f"a shard is i/m with i from 1 to m, not {shard[0]}/{shard[1]}")
     meta = describe(encoder, model)
-    settings = stream_settings(encoder, meta, source, shard=shard, keep_texts=keep_texts)
+    settings = stream_settings(encoder, meta, source, inputs=inputs, shard=shard, keep_texts=keep_texts)
     if finished(folder, settings):
         return read_progress(folder)
     with resumable(folder, settings) as work, progress(title, total) as advance:
         done = read_progress(work)
-        stream = islice(documents, shard[0] - 1, None, shard[1])
+        stream = iter(documents)
         newest = deque(islice(stream, done.texts), maxlen=1)
         if done.texts and (not newest or newest[0].id != done.last_id):
             raise VectorsError(f"{work} was begun with other documents: {ANOTHER}")
@@ -287,14 +384,20 @@ class _PartBegun:
 
 
 def stream_settings(
-    encoder: TextEncoder, meta: VectorsMeta, source: str, *, shard: tuple[int, int] = (1, 1), keep_texts: bool = False
+    encoder: TextEncoder,
+    meta: VectorsMeta,
+    source: str,
+    *,
+    inputs: str | None = None,
+    shard: tuple[int, int] = (1, 1),
+    keep_texts: bool = False,
 ) -> dict[str, Any]:
     """Return all that decides what the vectors are, as JSON values."""
     return {
         **asdict(meta),
         "weights": checksum(encoder.model),
         "source": source,
-        "inputs": inputs_fingerprint(source),
+        "inputs": inputs_fingerprint(source) if inputs is None else inputs,
         "shard": list(shard),
         "top_k": encoder.top_k,
         "min_weight": encoder.min_weight,

@@ -60,7 +60,7 @@ from vocable.storage import (
     resumable,
     write_record,
 )
-from vocable.vectors import PROGRESS, StoredVectors, prune, read_vectors
+from vocable.vectors import PROGRESS, StoredVectors, places_of, prune, read_vectors
 
 
 class FolderCollection(Collection):
@@ -182,7 +182,7 @@ def index_stored(
     sources: Any, documents: Iterable[Document], folder: Path, limits: dict[str, Any], given: dict[str, Any]
 ) -> None:
     """Make stored vectors searchable, in the order of the documents that they are of; `given` are further settings."""
-    places = [sources] if isinstance(sources, str | PathLike) else list(sources)
+    places = places_of(sources)
     stored = read_vectors(places)
     if stored.meta.role != "document":
         raise ArgumentError(f"{places[0]}: vectors of queries cannot be indexed: encode the corpus with role document")

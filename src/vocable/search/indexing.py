@@ -26,7 +26,7 @@ from vocable.search.folder import build_collection, index_stored, open_folder, s
 from vocable.search.index import Space, Store, engine_of
 from vocable.search.living import PART, Changed, LivingCollection, load_dense
 from vocable.storage import ANOTHER, fingerprint, finish, finished, resumable
-from vocable.vectors import Sources, VectorsMeta, holds_vectors, prune, read_vectors
+from vocable.vectors import Sources, VectorsMeta, holds_vectors, places_of, prune, read_vectors
 
 Parts: TypeAlias = Iterator[tuple[list[Document], csr_array | None]]  # of a corpus, with vectors that there are
 
@@ -93,7 +93,7 @@ def index(
         stored = read_vectors(model)
         if stored.meta.role != "document":
             raise ArgumentError("vectors of queries cannot be indexed: encode the corpus with role document")
-        places = [model] if isinstance(model, str | PathLike) else list(model)
+        places = places_of(model)
         settings: dict[str, Any] = {"model": stored.meta.model, "meta": asdict(stored.meta)}
         settings |= {"weights": stored_weights(places), "vectors": fingerprint(*places)}
         parts, loaded = _with_vectors(documents, stored.ids, prune(stored.matrix, **limits), source), None

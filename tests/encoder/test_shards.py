@@ -1,0 +1,266 @@
+"""Shards of a corpus: equal to one encoding, whoever makes them, whatever interrupts them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import BrokenExecutor
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sentence_transformers import SparseEncoder
+
+import vocable as vo
+from vocable.data.schemas import DOCUMENT, BadLines
+from vocable.data.spans import cut, has_changed, read_span
+from vocable.encoder import shards, stream
+from vocable.encoder.shards import in_turn, make_all
+from vocable.errors import ArgumentError, DataError, InUseError, MissingExtraError, VectorsError
+from vocable.storage import locked, partial_of
+from vocable.vectors import read_vectors
+
+PART = 4
+PARTS = 6  # other processes have larger parts: they make the same vectors of shards of one part each
+
+
+@pytest.fixture(autouse=True)
+def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "PART_SIZE", PART)
+
+
+@pytest.fixture
+def corpus(toy_texts: list[str], tmp_path: Path) -> Path:
+    """22 documents in six parts, with empty lines between and none at the end."""
+    texts = sorted(set(toy_texts))[:22]
+    lines = [json.dumps({"_id": f"d{i}", "text": text}, ensure_ascii=False) for i, text in enumerate(texts)]
+    lines.insert(5, "")
+    path = tmp_path / "corpus.jsonl"
+    path.write_text("\ufeff" + "\n".join(lines), encoding="utf-8")
+    return path
+
+
+def packed(corpus: Path) -> Path:
+    path = corpus.with_suffix(".jsonl.gz")
+    path.write_bytes(gzip.compress(corpus.read_bytes()))
+    return path
+
+
+def same(one: Path, other: Path) -> None:
+    """Every bit of the vectors, and the ids in their order."""
+    a, b = read_vectors(one), read_vectors(other)
+    assert list(a.ids) == list(b.ids)
+    for name in ("indptr", "indices", "data"):
+        np.testing.assert_array_equal(getattr(a.matrix, name), getattr(b.matrix, name))
+    assert a.meta == b.meta
+
+
+@pytest.mark.parametrize("count", [1, 3, 6, 9])
+@pytest.mark.parametrize("form", [Path, packed])
+def test_spans_together_are_the_source(corpus: Path, count: int, form: Callable[[Path], Path]) -> None:
+    source = str(form(corpus))
+    spans = cut(source, DOCUMENT, PART, count, BadLines())
+    read = [list(read_span(source, DOCUMENT, span, BadLines())) for span in spans]
+    assert [one.id for some in read for one in some] == [f"d{i}" for i in range(22)]
+    assert [len(some) for some in read] == [span.size for span in spans]
+    assert all(span.before % PART == 0 or span.before == 22 for span in spans)
+    assert max(map(len, read)) - min(map(len, read)) <= PART or count == 1
+
+
+def test_a_span_is_read_without_what_precedes_it(corpus: Path) -> None:
+    spans = cut(str(corpus), DOCUMENT, PART, 3, BadLines())
+    content = bytearray(corpus.read_bytes())
+    content[10 : spans[1].start - 1] = b"x" * (spans[1].start - 11)
+    corpus.write_bytes(bytes(content))
+    assert [one.id for one in read_span(str(corpus), DOCUMENT, spans[1], BadLines())] == [f"d{i}" for i in range(8, 16)]
+    assert [has_changed(str(corpus), DOCUMENT, spans, number) for number in range(3)] == [True, False, False]
+
+
+def test_a_bad_line_is_named_by_its_line_in_the_file(corpus: Path) -> None:
+    corpus.write_text(corpus.read_text(encoding="utf-8").replace('"d17"', "17.5"), encoding="utf-8")
+    span = cut(str(corpus), DOCUMENT, PART, 3, BadLines())[2]
+    with pytest.raises(DataError, match=r"corpus\.jsonl:19: the id is a float"):
+        list(read_span(str(corpus), DOCUMENT, span, BadLines()))
+    bad = BadLines(1)
+    assert len(list(read_span(str(corpus), DOCUMENT, span, bad))) == span.size - 1
+    assert bad.count == 1
+
+
+@pytest.mark.parametrize("form", [Path, packed])
+def test_shards_are_one_encoding_bit_for_bit(
+    toy_model: SparseEncoder, corpus: Path, tmp_path: Path, form: Callable[[Path], Path]
+) -> None:
+    source = form(corpus)
+    whole = vo.encode(toy_model, source, output=tmp_path / "whole")
+    for shard in (3, 1):
+        made = vo.encode(toy_model, source, output=tmp_path / "out", shards=3, shard=shard)
+        assert (made.texts, made.shards) == ({1: 8, 3: 6}[shard], 1)
+    with pytest.raises(VectorsError, match=r"1 of 3 shards are missing, the first is shard-00002: repeat the vocable"):
+        read_vectors(tmp_path / "out")
+    made = vo.encode(toy_model, source, output=tmp_path / "out", shards=3)
+    assert made._replace(seconds=0) == whole._replace(seconds=0, shards=3)
+    assert "22 texts in 3 shards" in str(made)
+    same(tmp_path / "whole", tmp_path / "out")
+    again = vo.encode(toy_model, source, output=tmp_path / "out", shards=3)
+    assert again == made
+
+
+def test_more_shards_than_parts_are_whole(toy_model: SparseEncoder, corpus: Path, tmp_path: Path) -> None:
+    vo.encode(toy_model, corpus, output=tmp_path / "whole")
+    made = vo.encode(toy_model, corpus, output=tmp_path / "out", shards=8)
+    assert (made.texts, made.shards) == (22, 8)
+    same(tmp_path / "whole", tmp_path / "out")
+
+
+def test_shards_are_indexed_and_pruned(toy_model: SparseEncoder, corpus: Path, tmp_path: Path) -> None:
+    vo.encode(toy_model, corpus, output=tmp_path / "out", shards=3)
+    ids = [f"d{i}" for i in range(22)]
+    index = vo.index(tmp_path / "out", corpus, f"exact:{tmp_path / 'index'}")
+    np.testing.assert_array_equal(index.vectors(ids).toarray(), read_vectors(tmp_path / "out").matrix.toarray())
+    assert index.weights == stream.checksum(toy_model)
+    assert vo.prune(tmp_path / "out", top_k=3, output=tmp_path / "small").postings == 66
+
+
+def test_other_inputs_are_noticed(toy_model: SparseEncoder, corpus: Path, tmp_path: Path) -> None:
+    encode = partial(vo.encode, toy_model, corpus, output=tmp_path / "out", shards=3)
+    encode(shard=1)
+    with pytest.raises(ArgumentError, match=r"out was made with other settings \(shards\)"):
+        vo.encode(toy_model, corpus, output=tmp_path / "out", shards=2, shard=1)
+    with pytest.raises(ArgumentError, match=r"other settings \(top_k\)"):
+        encode(shard=2, top_k=3)
+    before = corpus.read_bytes()
+    corpus.write_bytes(before + b'\n{"_id": "more", "text": "one more"}')
+    for shard in (1, 2):
+        with pytest.raises(ArgumentError, match=r"corpus\.jsonl has changed since .*out was begun: name another"):
+            encode(shard=shard)
+    corpus.write_bytes(before[:-3] + b'?"}')
+    encode(shard=2)  # its own bytes are the same
+    with pytest.raises(ArgumentError, match="has changed since"):
+        encode(shard=3)
+    corpus.write_bytes(before)
+    next(toy_model.parameters()).data.view(-1)[0] += 1
+    with pytest.raises(ArgumentError, match=r"other settings \(weights\)"):
+        encode(shard=3)
+
+
+def test_one_shard_has_one_maker(
+    toy_model: SparseEncoder, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vo.encode(toy_model, corpus, output=tmp_path / "out", shards=3, shard=1)
+    encode = partial(vo.encode, toy_model, corpus, output=tmp_path / "out", shards=3)
+    held, waited = locked(partial_of(tmp_path / "out" / "shard-00002")), []
+    held.__enter__()
+    with pytest.raises(InUseError, match=r"shard-00002\.partial is in use by process \d+"):
+        encode(shard=2)
+    # All others are made; this one, too, when its maker has died and its lock is gone.
+    monkeypatch.setattr(shards.time, "sleep", lambda _: waited.append(held.__exit__(None, None, None)))
+    assert encode().texts == 22
+    assert len(waited) == 1
+    vo.encode(toy_model, corpus, output=tmp_path / "whole")
+    same(tmp_path / "whole", tmp_path / "out")
+
+
+def test_planners_that_begin_at_once_agree(
+    toy_model: SparseEncoder, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    barrier, plan = threading.Barrier(3), shards.cut
+    monkeypatch.setattr(shards, "cut", lambda *given: (barrier.wait(30), plan(*given))[1])
+    errors: list[Exception] = []
+
+    def one(shard: int) -> None:
+        try:
+            vo.encode(toy_model, corpus, output=tmp_path / "out", shards=3, shard=shard)
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=one, args=(shard,)) for shard in (1, 2, 3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert read_vectors(tmp_path / "out").matrix.shape[0] == 22
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.jsonl", "out"]
+
+
+def test_processes_that_die_are_replaced_a_few_times(caplog: pytest.LogCaptureFixture) -> None:
+    runs: list[list[int]] = []
+
+    def run(make: Callable[[int], int | None], numbers: list[int]) -> Iterator[tuple[int, int | None]]:
+        runs.append(numbers)
+        if len(runs) in (1, 3):
+            yield next(in_turn(make, numbers))
+        raise BrokenExecutor
+
+    with pytest.raises(ArgumentError, match="processes that make shards have died 3 times"):
+        list(make_all(lambda number: number, [1, 2, 3], run))
+    assert runs == [[1, 2, 3], [2, 3], [2, 3], [3], [3]]
+    assert "its shard is made by another" in caplog.text
+
+
+def test_processes_make_the_same_shards(backbones: dict[str, Path], corpus: Path, tmp_path: Path) -> None:
+    model = vo.load(backbones["bert"], device="cpu")
+    given = {"dtype": "float32", "max_length": 9}
+    vo.encode(model, corpus, output=tmp_path / "whole", shards=PARTS, **given)
+    made = vo.encode(model, corpus, output=tmp_path / "out", shards=PARTS, workers=2, **given)
+    assert (made.texts, made.shards) == (22, PARTS)
+    same(tmp_path / "whole", tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"shard": 1}, "say with `shards` how many there are"),
+        ({"workers": 2}, "say with `shards` how many there are"),
+        ({"shards": 2, "shard": 3}, "shard is one of 2, counted from 1, not 3"),
+        ({"shards": 0}, "shards must be at least 1, not 0"),
+        ({"shards": 2, "shard": 1, "workers": 2}, "one of the three"),
+        ({"shards": 2, "on": "host:8786"}, "on is a scheduler's address, as dask://host:8786, not 'host:8786'"),
+    ],
+)
+def test_impossible_shards_are_refused(
+    toy_model: SparseEncoder, corpus: Path, tmp_path: Path, given: dict[str, int], message: str
+) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        vo.encode(toy_model, corpus, output=tmp_path / "out", **given)
+    with pytest.raises(ArgumentError, match="not standard input"):
+        vo.encode(toy_model, "-", output=tmp_path / "out", shards=2)
+
+
+def test_dask_is_an_extra(
+    toy_model: SparseEncoder, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'vocable\[dask\]'"):
+        vo.encode(toy_model, corpus, output=tmp_path / "out", shards=2, on="dask://host:8786")
+
+
+def test_a_killed_dask_worker_loses_nothing(backbones: dict[str, Path], corpus: Path, tmp_path: Path) -> None:
+    distributed = pytest.importorskip("distributed")
+    model = vo.load(backbones["bert"], device="cpu")
+    vo.encode(model, corpus, output=tmp_path / "whole", shards=PARTS, dtype="float32")
+    killed: list[int] = []
+    with distributed.LocalCluster(2, threads_per_worker=1, dashboard_address=None, memory_limit=0) as cluster:
+        address = cluster.scheduler_address.replace("tcp://", "dask://")
+
+        def kill() -> None:
+            """One worker, as soon as it has a shard in work."""
+            while not list((tmp_path / "out").glob("shard-*.partial/.lock")):
+                pass
+            lock = next((tmp_path / "out").glob("shard-*.partial/.lock"))
+            killed.append(int(lock.read_text().split()[1]))
+            os.kill(killed[0], 9)
+
+        thread = threading.Thread(target=kill)
+        thread.start()
+        made = vo.encode(model, corpus, output=tmp_path / "out", shards=PARTS, dtype="float32", on=address)
+        thread.join()
+    assert len(killed) == 1
+    assert killed[0] != os.getpid()
+    assert (made.texts, made.shards) == (22, PARTS)
+    same(tmp_path / "whole", tmp_path / "out")
