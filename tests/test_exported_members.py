@@ -26,6 +26,7 @@ NAMES = [
     "expand",
     "explain",
     "export",
+    "export_model",
     "fuse",
     "index",
     "inference_free",

@@ -37,6 +37,7 @@ if TYPE_CHECKING:  # each public name, once: type checkers read these lines, and
     from vocable.data import read_queries as read_queries
     from vocable.data import read_texts as read_texts
     from vocable.demo import demo as demo
+    from vocable.encoder.export_model import export_model as export_model
     from vocable.encoder.fuse import fuse as fuse
     from vocable.encoder.fuse import unfuse as unfuse
     from vocable.encoder.load import load as load

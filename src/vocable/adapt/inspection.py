@@ -23,6 +23,7 @@ from vocable.adapt.alignment import Matched, align
 from vocable.adapt.rescale import best_factor
 from vocable.adapt.statistics import RULES, Start, anisotropy, measure_start, probe_texts, repair_command, row_norms
 from vocable.adapt.vocabulary import ACCENTS, CASES, fragmentation, redundancy, tells_apart
+from vocable.encoder.exported import refuse_exported
 from vocable.encoder.fuse import plain_decoder, splade_modules
 from vocable.encoder.load import load, load_tokenizer
 from vocable.encoder.output_vocabulary import output_layer
@@ -206,6 +207,7 @@ def inspect(
     if isinstance(model, SparseEncoder):
         if not (pairs := splade_modules(model)):
             raise ModelError("this SparseEncoder is no SPLADE model: it has no masked-language-model head to inspect")
+        refuse_exported(model)
         mlm, own, steps = pairs[0][0].auto_model, pairs[0][0].tokenizer, provenance(model)
         tokenizer = tokenizer or own
     else:

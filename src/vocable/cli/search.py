@@ -1,4 +1,5 @@
-"""Commands that search and measure: index, search, explain, encode, prune, evaluate, compare, check-engine, export."""
+"""Commands that search and measure: index, search, explain, encode, prune, evaluate, compare, check-engine, export,
+export-model."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import typer
 
 from vocable import HOMES, imported
-from vocable.cli.declare import Command, MaxLength, Measures, Model, Output, print_json, read_text, show
+from vocable.cli.declare import Command, Loading, MaxLength, Measures, Model, Output, print_json, read_text, show
 from vocable.cli.signature import REQUIRED
 from vocable.errors import ArgumentError
 from vocable.tables import WIDTH, shortened
@@ -329,6 +330,23 @@ class Export(Command):
     output: Output
 
 
+class ExportModel(Loading):
+    """Write a model for ONNX Runtime, OpenVINO or Transformers.js.
+
+    Its pooling is inside of the graph. Texts are encoded with both: the table
+    says how far they are apart and how fast each is, and what is too far from
+    the model is not written.
+
+    Example: vocable export-model vocable-mini -o for-onnx --int8
+    """
+
+    loading: ClassVar[tuple[str, ...]] = ("pooling", "activation")
+    next_step: ClassVar[str] = "vocable index {output} CORPUS -o INDEX"
+    output: Output
+    texts: Annotated[list[str], typer.Option(metavar="SOURCE")] = []
+    markdown: Markdown = False
+
+
 COMMANDS: list[type[Command]] = [
     Index,
     Add,
@@ -341,4 +359,5 @@ COMMANDS: list[type[Command]] = [
     Compare,
     CheckEngine,
     Export,
+    ExportModel,
 ]

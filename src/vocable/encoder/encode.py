@@ -18,6 +18,7 @@ from sentence_transformers.util import batch_to_device
 from torch import Tensor
 from transformers.tokenization_utils_base import LARGE_INTEGER
 
+from vocable.encoder.exported import exported
 from vocable.encoder.fuse import splade_modules
 from vocable.encoder.output_vocabulary import output_layer
 from vocable.encoder.roles import PROMPTS, Role, own_prompt, route, static_embedding, static_lookup
@@ -204,6 +205,10 @@ class TextEncoder:
 
 def _in_dtype(model: SparseEncoder, dtype: DType) -> SparseEncoder:
     """The model itself, or a copy in another type: casting it back and forth would lose its weights."""
+    if exported(model):
+        if dtype == "bfloat16":
+            raise ArgumentError("dtype bfloat16: an exported model computes in the numbers that it was written with")
+        return model.eval()
     wanted = torch.bfloat16 if in_bfloat16(dtype, model.device) else torch.float32
     if model.dtype == wanted:
         return model.eval()

@@ -22,6 +22,7 @@ from sentence_transformers.sparse_encoder.modules import SpladePooling
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from vocable.encoder.exported import refuse_exported
 from vocable.encoder.head import Activation, sparse_head
 from vocable.encoder.output_vocabulary import OutputVocabularyTransformer, output_layer, output_vocabulary, pass_on
 from vocable.encoder.poolings import POOLINGS, rows_to_pool
@@ -51,6 +52,7 @@ def splade_modules(model: SparseEncoder) -> list[tuple[Transformer, SpladePoolin
 
 def _some_pairs(model: SparseEncoder) -> list[tuple[Transformer, SpladePooling]]:
     if pairs := splade_modules(model):
+        refuse_exported(model)
         return pairs
     outline = " -> ".join(type(module).__name__ for module in model.children()) or "an empty model"
     raise ModelError(f"no fill-mask Transformer followed by SpladePooling in {outline}")

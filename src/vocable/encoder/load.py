@@ -36,6 +36,7 @@ from transformers import (
 )
 
 from vocable.arrays import read_whole
+from vocable.encoder.exported import EXPORTED, exported
 from vocable.encoder.fuse import every_pooling_allowed, fuse, parts, splade_modules
 from vocable.encoder.head import Activation
 from vocable.encoder.output_vocabulary import TERMS, OutputVocabularyTransformer, output_vocabulary
@@ -49,7 +50,15 @@ logger = logging.getLogger(__name__)
 BUILT_IN = "vocable-mini"
 MODULES, SAVED_AS = "modules.json", "config_sentence_transformers.json"  # of a model that was saved as a whole
 SHOWN = 3  # weights that a message names
-READ = {".json", ".jsonl", ".safetensors", ".txt", ".model"}  # files of a model that the host libraries open
+READ = {
+    ".json",
+    ".jsonl",
+    ".safetensors",
+    ".txt",
+    ".model",
+    ".onnx",
+    ".xml",
+}  # files of a model that the host libraries open
 LARGEST = {"num_hidden_layers": 1000, "hidden_size": 1 << 20, "intermediate_size": 1 << 22, "vocab_size": 1 << 25}
 LAYER = re.compile(r"layers?(_groups)?\.\d+\.")  # in the name of an encoder's weight
 # Of a checkpoint only weights that run no code are read; of another shape they are reported, not raised.
@@ -110,6 +119,10 @@ def load(
 
     with every_pooling_allowed():
         model = open_model(name, open_encoder, device)
+    if exported(model):
+        if pooling is not None or activation is not None:
+            raise ArgumentError(f"{name}: pooling and activation are inside of an exported model, and stay as they are")
+        return model.eval()
     for transformer, module in splade_modules(model):
         module.pooling_strategy = pooling or module.pooling_strategy
         module.activation_function = activation or module.activation_function
@@ -385,15 +398,19 @@ def _open(place: str, device: str | None, trust_remote_code: bool) -> SparseEnco
         kind = json.loads(Path(saved_as).read_text(encoding="utf-8")).get("model_type", kind)
     if kind != "SparseEncoder":  # which would quietly turn it into something else
         raise ModelError(f"{place} is a {kind}, not a sparse encoder: {NEW_HEAD}")
-    folders = [module["path"] for module in json.loads(_saved_file(place, MODULES).read_text(encoding="utf-8"))]
+    modules = json.loads(_saved_file(place, MODULES).read_text(encoding="utf-8"))
+    folders, types = [module["path"] for module in modules], {module["type"] for module in modules}
     if (routes := load_file_path(place, Router.config_file_name)) is not None:
-        folders += json.loads(Path(routes).read_text(encoding="utf-8"))["types"]
+        inner = json.loads(Path(routes).read_text(encoding="utf-8"))["types"]
+        folders, types = [*folders, *inner], types | {*inner.values()}
     for folder in filter(None, folders):
         _saved_file(place, f"{folder}/config.json")  # of none the host library makes a module with default settings
-    if not own_terms:
-        return SparseEncoder(place, device=device, model_kwargs=dtype, **trust)
-    # The host library would import the class by its name, and to do so it would have to trust any other code, too.
-    classes = {fullname(OutputVocabularyTransformer): OutputVocabularyTransformer}
+    if types & {fullname(one) for one in EXPORTED}:
+        if device not in (None, "cpu"):
+            raise ArgumentError(f"device must be cpu for an exported model, not {device!r}")
+        device = "cpu"
+    # The host library would import a class by its name, and to do so it would have to trust any other code, too.
+    classes = {fullname(one): one for one in (OutputVocabularyTransformer, *EXPORTED)}
     return SparseEncoder._load_with_module_classes(place, classes, device=device, model_kwargs=dtype, **trust)
 
 

@@ -25,6 +25,7 @@ from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding
 from torch import nn
 from transformers import PreTrainedTokenizerBase
 
+from vocable.encoder.exported import refuse_exported
 from vocable.encoder.fuse import fuse, splade_modules
 from vocable.encoder.output_vocabulary import output_layer, output_vocabulary
 from vocable.encoder.provenance import record
@@ -61,6 +62,7 @@ def asymmetric(queries: SparseEncoder, documents: SparseEncoder) -> SparseEncode
     Of an asymmetric model the encoder of the role is taken. Both must have the same terms, which are their tokens.
     """
     for model in (queries, documents):
+        refuse_exported(model)
         refuse_output_vocabulary(model)
     if terms(queries) != terms(documents):
         raise ModelError("the query encoder and the document encoder do not have the same terms: they share no score")
@@ -173,6 +175,7 @@ def inference_free(
     check_texts(texts)
     if weights not in ("idf", "ones") or (weights == "idf") != (texts is not None):
         raise ArgumentError("give either `texts`, to count the IDF in, or `weights` ones")
+    refuse_exported(model)
     refuse_output_vocabulary(model)
     documents = route(copy.deepcopy(model), "document")
     transformer = documents[0]

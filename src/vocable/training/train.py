@@ -23,6 +23,7 @@ from transformers.trainer_callback import PrinterCallback, TrainerState
 
 from vocable.adapt.statistics import RULES
 from vocable.encoder.encode import TextEncoder, positions
+from vocable.encoder.exported import refuse_exported
 from vocable.encoder.fuse import every_pooling_allowed, splade_modules
 from vocable.encoder.load import load
 from vocable.encoder.roles import Role, static_embedding
@@ -150,6 +151,7 @@ def _carry_out(recipe: Recipe, output: Path, resume: bool) -> SparseEncoder:
 def _fine_tune(model: SparseEncoder, recipe: Recipe, work: Path) -> None:
     """Train the model in place, from the last checkpoint in `work` on; the first process leaves it in work/model."""
     settings = recipe.training
+    refuse_exported(model)
     with processes.first_alone():
         data = load_training_data(recipe, model, work / "examples")
     set_dropout(model, settings.dropout)

@@ -1,0 +1,264 @@
+from __future__ import annotations
+
+import copy
+import pickle
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.sparse import csr_array
+from sentence_transformers import SparseEncoder
+
+from vocable.adapt.calibrate import calibrate
+from vocable.adapt.expand import expand
+from vocable.adapt.inspection import inspect
+from vocable.adapt.rescale import rescale
+from vocable.encoder import export_model as exporting
+from vocable.encoder.encode import TextEncoder
+from vocable.encoder.export_model import ExportedModel, PooledTerms, export_model
+from vocable.encoder.fuse import fuse, without_logits
+from vocable.encoder.load import load
+from vocable.encoder.poolings import POOLINGS
+from vocable.encoder.provenance import provenance
+from vocable.encoder.roles import asymmetric, inference_free
+from vocable.encoder.stream import checksum, encode
+from vocable.encoder.terms import terms
+from vocable.errors import ArgumentError, MissingExtraError, ModelError
+from vocable.training.train import train
+
+onnx = pytest.importorskip("onnx", reason="pip install 'vocable[onnx]'")
+pytest.importorskip("onnxscript", reason="pip install 'vocable[onnx]'")
+pytest.importorskip("onnxruntime", reason="pip install 'vocable[onnx]'")
+
+Export = Callable[..., tuple[Path, ExportedModel]]
+
+
+def dense(model: SparseEncoder, texts: list[str], role: Any = "document") -> np.ndarray:
+    vectors = encode(model, texts, role)
+    assert isinstance(vectors, csr_array)
+    return vectors.toarray()
+
+
+@pytest.fixture(scope="session")
+def texts(toy_texts: list[str]) -> list[str]:
+    return [*toy_texts[:6], "fox", "", toy_texts[6] * 3]
+
+
+@pytest.fixture(scope="session")
+def export(backbones: dict[str, Path], texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> Export:
+    """Exports a toy backbone, each only once: the folder, and what was measured."""
+    made: dict[Any, tuple[Path, ExportedModel]] = {}
+
+    def once(name: str = "bert", **settings: Any) -> tuple[Path, ExportedModel]:
+        key = name, *sorted(settings.items())
+        if key not in made:
+            folder = tmp_path_factory.mktemp(name) / "exported"
+            made[key] = folder, export_model(load(backbones[name], device="cpu"), folder, texts=texts, **settings)
+        return made[key]
+
+    return once
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("activation", ["relu", "log1p_relu"])
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_every_pooling_is_that_of_the_head_and_padding_never_wins(
+    backbones: dict[str, Path], pooling: str, activation: Any, side: str, texts: list[str]
+) -> None:
+    model = load(backbones["bert"], pooling=pooling, activation=activation, device="cpu")
+    model.tokenizer.padding_side = side
+    features = model.preprocess(texts)
+    assert not features["attention_mask"].all()
+    mlm = model[0].auto_model
+    with torch.no_grad():
+        wanted = model(dict(features))["sentence_embedding"]
+        with without_logits(mlm) as layer:
+            found = PooledTerms(mlm, layer, pooling, activation)(features["input_ids"], features["attention_mask"])
+    assert (wanted > 0).any()
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_a_graph_gives_what_the_model_gives(backbone: Path, export: Export, texts: list[str]) -> None:
+    folder, result = export(backbone.name.rstrip("0123456789"))
+    plain, made = load(backbone, device="cpu"), load(folder)
+    wanted = dense(plain, texts)
+    assert np.abs(dense(made, texts) - wanted).max() < 1e-4
+    assert np.abs(np.vstack([dense(made, [text]) for text in texts]) - wanted).max() < 1e-4  # of any size, any length
+    assert result.largest_error < 1e-4
+    assert result.same_top > 0.99
+    assert terms(made) == terms(plain)
+    assert made.encode(texts[:1]).shape == (1, wanted.shape[1])
+
+
+def test_the_decoder_is_stored_once_among_standard_operations(backbone: Path, export: Export) -> None:
+    folder, _ = export(backbone.name.rstrip("0123456789"))
+    graph = onnx.load(folder / "onnx" / "model.onnx")
+    assert {node.domain for node in graph.graph.node} == {""}
+    assert not graph.functions
+    layer = load(backbone, device="cpu")[0].auto_model.get_output_embeddings().weight
+    stored = [list(one.dims) for one in graph.graph.initializer]
+    assert stored.count(list(layer.shape)) + stored.count(list(layer.T.shape)) == 1
+    weights = sum(p.numel() for p in load(backbone, device="cpu").parameters())
+    assert sum(int(np.prod(dims)) for dims in stored) < 1.2 * weights
+
+
+@pytest.mark.parametrize(("format", "int8"), [("onnx", True), ("openvino", False), ("openvino", True)])
+def test_other_forms_of_a_graph(
+    backbones: dict[str, Path], export: Export, texts: list[str], format: str, int8: bool
+) -> None:
+    if format == "openvino":
+        pytest.importorskip("openvino", reason="pip install 'vocable[openvino]'")
+        pytest.importorskip("nncf", reason="pip install 'vocable[openvino]'")
+    folder, result = export(format=format, int8=int8)
+    wanted, found = dense(load(backbones["bert"], device="cpu"), texts), dense(load(folder), texts)
+    best = [set(np.argsort(-row, kind="stable")[: min(10, np.count_nonzero(row))]) for row in wanted]
+    same = sum(len(some & set(np.argsort(-row)[:10])) for some, row in zip(best, found, strict=True))
+    assert same / sum(map(len, best)) == pytest.approx(result.same_top, abs=0.03)  # of equal weights either may count
+    if int8:
+        assert result.same_top > 0.8
+        assert result.largest_error > 1e-4
+        assert result.after.megabytes < 0.9 * result.before.megabytes
+    else:
+        assert np.abs(found - wanted).max() < 1e-4
+
+
+def test_terms_of_their_own_are_exported(toy_model: SparseEncoder, texts: list[str], tmp_path: Path) -> None:
+    model = expand(toy_model, ["librarian", "compiler", "fox", "search engine", "dog"])
+    export_model(model, tmp_path / "words", texts=texts)
+    made = load(tmp_path / "words")
+    assert terms(made) == terms(model)
+    assert np.abs(dense(made, texts) - dense(model, texts)).max() < 1e-4
+    assert made.decode(made.encode(["fox"]))[0] == model.decode(model.encode(["fox"]))[0]
+
+
+def test_queries_that_are_looked_up_stay_a_table(toy_model: SparseEncoder, texts: list[str], tmp_path: Path) -> None:
+    model = inference_free(toy_model, texts)
+    export_model(model, tmp_path / "free", texts=texts)
+    made = load(tmp_path / "free")
+    assert np.abs(dense(made, texts) - dense(model, texts)).max() < 1e-4
+    assert np.array_equal(dense(made, texts, "query"), dense(model, texts, "query"))
+
+
+def test_it_is_saved_copied_and_told_apart(export: Export, texts: list[str], tmp_path: Path) -> None:
+    folder, _ = export()
+    made = load(folder)
+    assert provenance(made) == [{"verb": "export-model", "format": "onnx", "int8": False}]
+    wanted = dense(made, texts)
+    made.save_pretrained(str(tmp_path / "again"))
+    for twin in (load(tmp_path / "again"), copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
+        assert np.array_equal(dense(twin, texts), wanted)
+        assert checksum(twin) == checksum(made)
+    file = tmp_path / "again" / "onnx" / "model.onnx"
+    graph = onnx.load(file)
+    graph.doc_string = "changed"
+    onnx.save(graph, file)
+    assert checksum(load(tmp_path / "again")) != checksum(made)
+
+
+def test_what_is_there_is_left_as_it_is(backbones: dict[str, Path], export: Export, texts: list[str]) -> None:
+    folder, result = export()
+    before = (folder / "exported.json").stat().st_mtime_ns
+    assert export_model(load(backbones["bert"], device="cpu"), folder, texts=texts) == result
+    assert (folder / "exported.json").stat().st_mtime_ns == before
+    with pytest.raises(ArgumentError, match="other settings"):
+        export_model(load(backbones["bert"], device="cpu"), folder, int8=True)
+
+
+REFUSED: dict[str, Callable[[SparseEncoder], object]] = {
+    "rescale": lambda model: rescale(model, 2.0),
+    "calibrate": lambda model: calibrate(model, ["a fox"], shift=1.0),
+    "expand": lambda model: expand(model, ["fox"]),
+    "inference_free": lambda model: inference_free(model, weights="ones"),
+    "asymmetric": lambda model: asymmetric(model, model),
+    "inspect": lambda model: inspect(model),
+    "fuse": fuse,
+    "export_model": lambda model: export_model(model, "never-written"),
+}
+
+
+@pytest.mark.parametrize("verb", REFUSED)
+def test_what_asks_for_weights_refuses_a_graph(verb: str, export: Export) -> None:
+    with pytest.raises(ModelError, match=r"^an exported model only encodes: adapt or train the model"):
+        REFUSED[verb](load(export()[0]))
+
+
+def test_a_training_refuses_a_graph(export: Export, tmp_path: Path) -> None:
+    (tmp_path / "examples.jsonl").write_text('{"query": "fox", "positive": "the fox"}\n' * 4)
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(f"model: {export()[0]}\ndata:\n  train: examples.jsonl\ntraining:\n  steps: 1\n")
+    with pytest.raises(ModelError, match="an exported model only encodes"):
+        train(str(recipe), tmp_path / "trained")
+    assert not (tmp_path / "trained").exists()
+
+
+def test_what_is_inside_of_a_graph_cannot_be_chosen(export: Export) -> None:
+    folder, _ = export()
+    with pytest.raises(ArgumentError, match="pooling and activation are inside"):
+        load(folder, pooling="sum")
+    with pytest.raises(ArgumentError, match="bfloat16"):
+        TextEncoder(load(folder), dtype="bfloat16")
+    with pytest.raises(ModelError):
+        load(folder, new_head=True)
+
+
+def test_a_graph_that_is_wrong_is_not_written(
+    toy_model: SparseEncoder, texts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exporting, "TOLERANCE", 0.0)
+    with pytest.raises(ModelError, match=r"a weight differs by \d.* nothing is written"):
+        export_model(toy_model, tmp_path / "wrong", texts=texts)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("damage", ["cut", "gone", "other"])
+def test_a_damaged_graph_is_one_line(export: Export, tmp_path: Path, damage: str) -> None:
+    load(export()[0]).save_pretrained(str(tmp_path / "damaged"))
+    file = tmp_path / "damaged" / "onnx" / "model.onnx"
+    if damage == "cut":
+        file.write_bytes(file.read_bytes()[:-100])
+    elif damage == "gone":
+        file.unlink()
+    else:
+        graph = onnx.load(file)
+        for one in (graph.graph.input[0].name, "hidden"):
+            for node in graph.graph.node:
+                node.input[:] = ["hidden" if name == one else name for name in node.input]
+        graph.graph.input[0].name = "hidden"
+        onnx.save(graph, file)
+    with pytest.raises(ModelError) as caught:
+        load(tmp_path / "damaged")
+    assert "damaged" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("module", "extra"), [("onnxruntime", "onnx"), ("onnxscript", "onnx"), ("openvino", "openvino")]
+)
+def test_what_is_not_installed_is_named(
+    toy_model: SparseEncoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, extra: Any
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingExtraError, match=rf"{module} is not installed: pip install 'vocable\[{extra}\]'"):
+        export_model(toy_model, tmp_path / "out", format=extra)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_reading_a_graph_needs_its_runtime(export: Export, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, _ = export()
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'vocable\[onnx\]'"):
+        load(folder)
+
+
+def test_arguments_are_checked_first(toy_model: SparseEncoder, tmp_path: Path) -> None:
+    unknown: Any = "tflite"
+    with pytest.raises(ArgumentError, match="format must be onnx or openvino, not 'tflite'"):
+        export_model(toy_model, tmp_path / "out", format=unknown)
+    with pytest.raises(ArgumentError, match="no text to compare"):
+        export_model(toy_model, tmp_path / "out", texts=[" "])
+    with pytest.raises(ArgumentError, match="min_overlap must be above 0"):
+        export_model(toy_model, tmp_path / "out", min_overlap=0)
