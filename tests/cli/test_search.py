@@ -332,3 +332,24 @@ def test_a_mistake_is_one_line(
     monkeypatch.chdir(tmp_path)
     assert line in refused(capsys, *arguments)
     assert not list(tmp_path.iterdir())
+
+
+def test_export_model(capsys: pytest.CaptureFixture[str], model: str, corpus: Path, tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript", reason="pip install 'vocable[onnx]'")
+    output = tmp_path / "exported"
+    command = ["export-model", model, "-o", output, "--texts", corpus]
+    text = done(capsys, *command)
+    lines = text.splitlines()
+    assert lines[0].strip().startswith("64 texts, 1 thread, weights up to ")
+    assert [line.split()[0] for line in lines if line.startswith(("torch", "onnx"))] == ["torch", "onnx"]
+    assert lines[-2:] == [f"written: {output}", f"next: vocable index {output} CORPUS -o INDEX"]
+    found = json.loads(done(capsys, *command, "--json"))
+    assert found["largest_error"] < 1e-4
+    assert f"already there, made with the same settings: {output}" in done(capsys, *command)
+    assert "other settings (int8)" in refused(capsys, *command, "--int8")
+    assert "pooling and activation are inside" in refused(
+        capsys, "rescale", output, "--factor", "2", "-o", tmp_path / "x", "--pooling", "sum"
+    )
+    assert "an exported model only encodes" in refused(capsys, "rescale", output, "--factor", "2", "-o", tmp_path / "x")
+    assert done(capsys, "index", output, corpus, "-o", f"exact:{tmp_path / 'index'}").startswith("1")
+    assert done(capsys, "search", tmp_path / "index", "a fox", "--json")

@@ -36,6 +36,7 @@ from vocable.encoder.exported import (
     ExportedPooling,
     ExportedTransformer,
     Graph,
+    import_openvino,
     refuse_exported,
 )
 from vocable.encoder.fuse import splade_modules, without_logits
@@ -135,14 +136,12 @@ def export_model(
     folder = Path(output)
     if finished(folder, made_from):
         return read_record(folder / RECORD, ExportedModel)
-    for module, extra in (
-        ("onnxscript", "onnx"),
-        ("onnxruntime", "onnx"),
-        ("openvino", "openvino"),
-        ("nncf", "openvino"),
-    ):
-        if extra in ("onnx", format):
-            require_extra(module, format)
+    require_extra("onnxscript", format)  # before the work
+    if format == "onnx":
+        require_extra("onnxruntime", format)
+    else:
+        import_openvino()
+        require_extra("nncf", format)
     sample = list(islice(read_texts("pydocs:") if texts is None else texts, TEXTS))
     if not any(text.split() for text in sample):
         raise ArgumentError("there is no text to compare the two on")
@@ -223,7 +222,7 @@ def _write_onnx(transformer: Transformer, pooling: str, activation: Activation, 
     names = [name for name in INPUTS if name in features and (taken is None or name in taken)]
     with without_logits(mlm) as layer, torch.no_grad(), _silently():
         try:
-            program = torch.onnx.export(
+            program: Any = torch.onnx.export(
                 PooledTerms(mlm, layer, pooling, activation),
                 kwargs={name: features[name].cpu() for name in names},
                 input_names=names,
@@ -249,7 +248,7 @@ def _quantize(path: Path) -> None:
 
 def _onnx_to_openvino(plain: Path, path: Path, int8: bool) -> None:
     """Write a graph of ONNX in OpenVINO's form, in float32 or with 8-bit weights."""
-    openvino = require_extra("openvino", "openvino")
+    openvino = import_openvino()
     with _silently():
         graph = openvino.convert_model(plain)
         if int8:

@@ -9,11 +9,13 @@ Letters: b texts, s tokens, v output terms.
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Callable
 from functools import cached_property
 from hashlib import blake2b, file_digest
 from itertools import chain
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -77,7 +79,7 @@ class Graph(nn.Module):
 
     def get_output_embeddings(self) -> nn.Linear:
         """A layer that has the size of the output, and no weights."""
-        layer: nn.Linear = self.decoder
+        layer: nn.Linear = self.__dict__["decoder"]
         return layer
 
     def forward(self, **features: Tensor) -> Tensor:
@@ -153,8 +155,14 @@ def _onnx(path: Path) -> tuple[list[str], Any, Run]:
     return [one.name for one in session.get_inputs()], output.shape[-1], lambda given: session.run(None, given)[0]
 
 
+def import_openvino() -> ModuleType:
+    """OpenVINO without its telemetry, which would report its use over the network unasked."""
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
+    return require_extra("openvino", "openvino")
+
+
 def _openvino(path: Path) -> tuple[list[str], Any, Run]:
-    openvino = require_extra("openvino", "openvino")
+    openvino = import_openvino()
     # Where a processor has bfloat16, it would be taken by default: another result than was checked.
     settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": torch.get_num_threads()}
     compiled = openvino.Core().compile_model(path, "CPU", {"PERFORMANCE_HINT": "LATENCY", **settings})
