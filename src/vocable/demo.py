@@ -113,7 +113,7 @@ def _ask(console: Console, model: SparseEncoder, collection: Collection) -> None
         heaviest = expansion_of_text(model, question.text, "query", k=40).terms
         added = [term.term for term in heaviest if not term.in_text and term.term not in special]
         console.print(f"   the model added: {escape(', '.join(added[:8]))}")
-        for rank, _, document, explanation in hits:
+        for rank, _, document, explanation, _ in hits:
             room = max(20, WIDTH - len("   1. ") - len(document.id) - 2)
             beginning = shorten(document.text, room, placeholder="…")
             console.print(f"   {rank}. [cyan]{escape(document.id)}[/cyan]  {escape(beginning)}")

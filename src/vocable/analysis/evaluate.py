@@ -14,6 +14,7 @@ from vocable.analysis.report import pruning_against_flops
 from vocable.encoder.encode import DType
 from vocable.encoder.load import check_length, load
 from vocable.encoder.stream import model_name
+from vocable.encoder.windows import Long
 from vocable.errors import ArgumentError, UnwrittenError
 from vocable.evaluation.compare import Comparison, compare
 from vocable.evaluation.dataset import Dataset, load_dataset
@@ -44,6 +45,7 @@ def evaluate(
     output: str | os.PathLike[str] | None = None,
     dtype: DType = "auto",
     max_length: int | None = None,
+    long: Long = "cut",
     device: str | None = None,
 ) -> Comparison | SearchGrid:
     """Measure the quality and cost of models and runs; each is tested against the first (paired t-test).
@@ -63,6 +65,7 @@ def evaluate(
         output: a JSON file for `vocable.compare`.
         dtype: "auto" computes in bfloat16 where the device has it natively.
         max_length: tokens per text, in place of a model's own length.
+        long: what becomes of longer documents: "cut" loses their ends, "max" reads them in windows, as in `encode`.
         device: where models run, as cpu, cuda or cuda:1; by default the best there is.
 
     Raises:
@@ -88,11 +91,14 @@ def evaluate(
         if file is not None:
             check_file(file)
     for name, system in named.items():
-        if name not in runs and not (isinstance(system, str | os.PathLike) and holds_vectors(system)):
+        if isinstance(system, str | os.PathLike) and holds_vectors(system):
+            if long != "cut":
+                raise ArgumentError(f"long is for encoding: the vectors in {system} are encoded already")
+        elif name not in runs:
             check_length(system, max_length)  # of the last model, too, before the first one encodes
     searched = bm25 or rm3 or hybrid or len(runs) < len(named)
     collection = dataset.judged() if isinstance(dataset, Dataset) else load_dataset(dataset, documents=searched)
-    options: dict[str, Any] = {"dtype": dtype, "max_length": max_length, "device": device}
+    options: dict[str, Any] = {"dtype": dtype, "max_length": max_length, "long": long, "device": device}
     if settings is not None:
         points: list[GridPoint] = []
         for name, system in named.items():
@@ -148,12 +154,12 @@ def _is_run(system: System) -> bool:
     return not isinstance(system, SparseEncoder) and Path(system).is_file() and not holds_vectors(system)
 
 
-def _encoded(system: System, dataset: Dataset, name: str, *, device: str | None, **options: Any) -> Encoded:
+def _encoded(system: System, dataset: Dataset, name: str, *, device: str | None, long: Long, **options: Any) -> Encoded:
     if not isinstance(system, SparseEncoder):
         if holds_vectors(system):
             return stored_dataset(system, dataset, device=device, **options)
         system = load(os.fspath(system), device=device)
-    return encode_dataset(system, dataset, title=name, **options)
+    return encode_dataset(system, dataset, title=name, long=long, **options)
 
 
 def _one_by_one(

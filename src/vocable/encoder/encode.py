@@ -22,6 +22,7 @@ from vocable.encoder.exported import exported
 from vocable.encoder.fuse import splade_modules
 from vocable.encoder.output_vocabulary import output_layer
 from vocable.encoder.roles import PROMPTS, Role, own_prompt, route, static_embedding, static_lookup
+from vocable.encoder.windows import Long, Span, maximum, windows
 from vocable.errors import ArgumentError, check_numbers, check_texts
 from vocable.vectors import prune
 
@@ -51,7 +52,8 @@ def in_bfloat16(dtype: DType, device: torch.device) -> bool:
 class TextEncoder:
     """A model made ready for encoding one role: its number type, route, prompt and length are settled once.
 
-    `truncated` counts the texts that were longer than `max_length` tokens and lost their end.
+    With `long` "max" a text is read in windows, whose vectors' maximum is the text's. `truncated` counts the texts, or
+    windows, that were longer than `max_length` tokens and lost their end, `windows_read` the windows.
     """
 
     def __init__(
@@ -64,13 +66,16 @@ class TextEncoder:
         mass: float | None = None,
         dtype: DType = "auto",
         max_length: int | None = None,
+        long: Long = "cut",
     ) -> None:
         if role not in PROMPTS:
             raise ArgumentError(f"role must be query or document, not {role!r}")
         if dtype not in get_args(DType):
             raise ArgumentError(f"dtype must be one of {', '.join(get_args(DType))}, not {dtype!r}")
+        if long not in get_args(Long):
+            raise ArgumentError(f"long must be {' or '.join(get_args(Long))}, not {long!r}")
         check_numbers(top_k=top_k, min_weight=min_weight, mass=mass, max_length=max_length)
-        self.role, self.min_weight, self.mass = role, min_weight, mass
+        self.role, self.min_weight, self.mass, self.long = role, min_weight, mass, long
         if not top_k:
             first: Any = route(model, role)[0]
             if not isinstance(first, Transformer):  # a table has no configuration: the document encoder's says it
@@ -84,7 +89,7 @@ class TextEncoder:
         self.max_length = length_read(model, role, max_length)
         poolings = [module.pooling_strategy for module in route(model, role) if isinstance(module, SpladePooling)]
         self.pooling: str = poolings[0] if poolings else "static"
-        self.truncated = 0
+        self.truncated = self.windows_read = 0
         self._tokenizer = Lock()
         self._batch_tokens = BATCH_TOKENS.get(model.device.type, BATCH_TOKENS["cuda"])
 
@@ -102,6 +107,53 @@ class TextEncoder:
         them, which an earlier call has made; those made so far are given to `keep` after every batch.
         """
         check_texts(texts)
+        if self.long == "cut":
+            return self._rows(texts, advance, begun, keep)
+        spans = [self.windows(text) for text in texts]
+        counts, done = [len(some) for some in spans], 0
+        owners = np.repeat(np.arange(len(texts)), counts)
+
+        def in_texts(count: int) -> None:
+            nonlocal done
+            advance((done + count) * len(texts) // len(owners) - done * len(texts) // len(owners))
+            done += count
+
+        parts = [text[start:end] for text, some in zip(texts, spans, strict=True) for start, end in some]
+        rows = self._rows(parts, in_texts, lambda order: begun(owners[order]), keep)
+        self.windows_read += len(parts)
+        return prune(maximum(rows, counts), self.top_k, self.min_weight, self.mass)
+
+    def windows(self, text: str, before: str = "", share: float = 1.0) -> list[Span]:
+        """The windows over a text, each of which is read whole after the prompt and what stands `before` it.
+
+        `share` is that of a model's length which a window may take. Raises `ArgumentError` where the tokenizer does not
+        say which characters its tokens are.
+        """
+        if self.max_length is None:
+            return [(0, len(text))]
+        tokenizer: Any = route(self.model, self.role)[0].tokenizer
+        if not tokenizer.is_fast:
+            raise ArgumentError(
+                "long: this model's tokenizer does not tell the places of its tokens: cut, or split texts"
+            )
+        tokens = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)["offset_mapping"]
+        special = self._static is None
+        room = int((self.max_length - len(self._tokens([before], special=special)[0])) * share)
+        while True:  # a token may become several where a window begins within a word
+            spans = windows(text, tokens, max(1, room))
+            lengths = map(len, self._tokens([before + text[start:end] for start, end in spans], special=special))
+            excess = max(lengths) - self.max_length
+            if excess <= 0 or room <= 1:
+                return spans
+            room -= excess
+
+    def _rows(
+        self,
+        texts: Sequence[str],
+        advance: Callable[[int], object],
+        begun: Callable[[np.ndarray], csr_array | None],
+        keep: Callable[[list[csr_array]], object],
+    ) -> csr_array:
         texts = [self._beginning(text) for text in texts]
         if not texts:
             # The model's own get_embedding_dimension gives the hidden size until something has been encoded.
@@ -183,7 +235,7 @@ class TextEncoder:
                 self.truncated += sum(len(ids) > self.max_length for ids in batch)
             rows.append(static_lookup(self._static, [ids[: self.max_length] for ids in batch]))
             advance(len(batch))
-        return prune(csr_array(vstack(rows, format="csr")), self.top_k, self.min_weight, self.mass)
+        return self._pruned(csr_array(vstack(rows, format="csr")))
 
     @torch.inference_mode()
     def _encode_batch(self, texts: list[str]) -> csr_array:
@@ -192,7 +244,11 @@ class TextEncoder:
             features = self.model.preprocess(texts, prompt=self.prompt, task=self.role, **options)
         features = batch_to_device(features, self.model.device)
         pooled = self.model(features, task=self.role)["sentence_embedding"]
-        return prune(_to_csr(pooled), self.top_k, self.min_weight, self.mass)
+        return self._pruned(_to_csr(pooled))
+
+    def _pruned(self, vectors: csr_array) -> csr_array:
+        """The vectors without the terms beyond the limits, which hold of a whole text, not of its windows."""
+        return vectors if self.long == "max" else prune(vectors, self.top_k, self.min_weight, self.mass)
 
     def _tokens(self, texts: Sequence[str], *, special: bool) -> list[list[int]]:
         """The token ids of each text and its prompt, not cut; `special` for those that the tokenizer puts around."""

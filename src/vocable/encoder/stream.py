@@ -37,6 +37,7 @@ from vocable.encoder.load import BUILT_IN, load
 from vocable.encoder.roles import Role
 from vocable.encoder.shards import Make, Run, in_processes, in_turn, make_all, on_dask, planned
 from vocable.encoder.terms import fingerprint, terms
+from vocable.encoder.windows import Long, LongDocuments
 from vocable.errors import ArgumentError, InUseError, VectorsError, check_numbers
 from vocable.progress import progress
 from vocable.storage import ANOTHER, finish, finished, read_record, regular, replacing, resumable, write_record
@@ -47,6 +48,7 @@ from vocable.vectors import PROGRESS, VectorsMeta, read_vectors, shard_folder, w
 logger = logging.getLogger(__name__)
 
 PART_SIZE = 2048  # texts in a part
+PART_CHARACTERS = 2**20  # in a part of texts that are read whole, after which it ends
 PART_SECONDS = 10.0  # between states of the part that is being encoded: what a kill can lose
 
 TEXT_SCHEMA = pa.schema(  # fields: a JSON object, "" for none
@@ -62,6 +64,7 @@ class StreamProgress:
     texts: int = 0
     truncated: int = 0  # texts that were longer than the length and lost their end
     empty: int = 0  # texts without a single active term
+    windows: int = 0  # in which texts were read, if they were
     seconds: float = 0.0  # spent on encoding and writing
     last_id: str = ""
     texts_crc32: int | None = None  # of the files of texts, one after the other
@@ -71,7 +74,8 @@ class EncodedCorpus(NamedTuple):
     """What `vocable.encode`, with an output, and `vocable.index` did.
 
     `truncated` texts were longer than `max_length` tokens (None: the model has no limit), `empty` ones have no active
-    term. Of `bad_lines` bad lines that were left out in this run, `first_bad` is the first.
+    term. Of `bad_lines` bad lines that were left out in this run, `first_bad` is the first. Texts that were read whole
+    were read in so many `windows`.
     """
 
     texts: int
@@ -82,12 +86,13 @@ class EncodedCorpus(NamedTuple):
     bad_lines: int
     first_bad: str
     shards: int = 1
+    windows: int = 0
 
     @classmethod
     def of(cls, done: StreamProgress, encoder: TextEncoder, bad: BadLines) -> EncodedCorpus:
         """What `encode_stream` has counted."""
         counts = done.texts, done.seconds, done.truncated, done.empty
-        return cls(*counts, encoder.max_length, bad.count, bad.first or "")
+        return cls(*counts, encoder.max_length, bad.count, bad.first or "", windows=done.windows)
 
     @property
     def texts_per_second(self) -> float:
@@ -96,13 +101,16 @@ class EncodedCorpus(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         names = ("texts", "seconds", "texts_per_second", "truncated", "empty", "bad_lines")
-        return {name: getattr(self, name) for name in names}
+        windows = {"windows": self.windows} if self.windows else {}
+        return {name: getattr(self, name) for name in names} | windows
 
     def __str__(self) -> str:
         speed = f", {self.texts_per_second:,.0f} texts/s" if self.seconds else ""  # none, of vectors that were there
         lines = [counted(self.texts, "text") + speed]
         if self.shards > 1:
             lines = [f"{counted(self.texts, 'text')} in {self.shards} shards{speed}{' a process' if speed else ''}"]
+        if self.windows:
+            lines.append(f"{counted(self.windows, 'window')} of at most {self.max_length} tokens")
         if self.truncated:
             lines.append(f"{counted(self.truncated, 'text')} cut at {self.max_length} tokens")
         if self.empty:
@@ -127,6 +135,7 @@ def encode(
     mass: float | None = None,
     dtype: DType = "auto",
     max_length: int | None = None,
+    long: Long = "cut",
     skip_bad: int = 0,
     name: str | None = None,
 ) -> csr_array | EncodedCorpus:
@@ -149,8 +158,9 @@ def encode(
         min_weight: drop terms lighter than this.
         mass: keep the fewest terms that have this share of a text's weight.
         dtype: "auto" computes in bfloat16 where the device has it natively, in float32 elsewhere.
-        max_length: tokens of a text, in place of the model's own length for the role; longer texts are cut, and counted
-            in a warning or in the result.
+        max_length: tokens of a text, in place of the model's own length for the role.
+        long: what becomes of longer texts: "cut" loses their ends, and counts them in a warning or in the result; "max"
+            reads them in windows, and takes each term's highest weight in any of them.
         skip_bad: bad lines of the corpus, or of each shard, that are tolerated, and left out. With `output`.
         name: with `output`, of the model, written down with the vectors; by default where it was loaded from.
 
@@ -163,7 +173,8 @@ def encode(
         VectorsError: the work in progress was made from other texts, or is damaged.
     """
     check_shards(texts, shards, shard, workers, on)
-    limits: dict[str, Any] = {"top_k": top_k, "min_weight": min_weight, "mass": mass, "max_length": max_length}
+    limits: dict[str, Any] = {"top_k": top_k, "min_weight": min_weight, "mass": mass}
+    limits |= {"max_length": max_length, "long": long}
     encoder = TextEncoder(model, role, dtype=dtype, **limits)
     if output is None:
         vectors = encoder.encode(cast(Sequence[str], texts))
@@ -244,7 +255,7 @@ class _Sharded(NamedTuple):
     def encode_all(self, make: Make[EncodedCorpus], run: Run[EncodedCorpus]) -> EncodedCorpus:
         """Have all shards made, and add up what was done."""
         made = list(make_all(make, range(1, len(self.spans) + 1), run))
-        names = ("texts", "seconds", "truncated", "empty", "bad_lines")
+        names = ("texts", "seconds", "truncated", "empty", "bad_lines", "windows")
         counts = {name: sum(getattr(one, name) for one in made) for name in names}
         first = next((one.first_bad for one in made if one.first_bad), "")
         return made[0]._replace(**counts, first_bad=first, shards=len(made))
@@ -327,8 +338,9 @@ def encode_stream(
             raise VectorsError(f"{work} was begun with other documents: {ANOTHER}")
         advance(done.texts)
         # Without documents there is still one part, an empty one: a shard of a small corpus is readable, too.
-        while (part := list(islice(stream, PART_SIZE))) or not done.parts:
-            started, truncated = time.perf_counter(), encoder.truncated
+        parts = in_parts(stream, PART_SIZE, encoder.long)
+        while (part := next(parts, [])) or not done.parts:
+            started, truncated, windows = time.perf_counter(), encoder.truncated, encoder.windows_read
             name = f"part-{done.parts:05d}"
             state = _PartBegun(work / f"{name}.begun", [document.id for document in part], meta)
             texts = [document.full for document in part]
@@ -345,6 +357,7 @@ def encode_stream(
             done.parts += 1
             done.texts += len(part)
             done.truncated += encoder.truncated - truncated
+            done.windows += encoder.windows_read - windows
             done.empty += int((np.diff(vectors.indptr) == 0).sum())
             done.seconds += time.perf_counter() - started
             done.last_id = part[-1].id if part else ""
@@ -352,6 +365,19 @@ def encode_stream(
             write_record(work / PROGRESS, done)
         finish(work, folder, work)
     return done
+
+
+def in_parts(documents: Iterable[Document], most: int, long: LongDocuments) -> Iterator[list[Document]]:
+    """The documents, at most so many at a time, and fewer long ones where they are read to their ends."""
+    part, characters = list[Document](), 0
+    for document in documents:
+        part.append(document)
+        characters += 0 if long == "cut" else len(document.text)
+        if len(part) == most or characters >= PART_CHARACTERS:
+            yield part
+            part, characters = [], 0
+    if part:
+        yield part
 
 
 class _PartBegun:
@@ -404,7 +430,12 @@ def stream_settings(
         "mass": encoder.mass,
         "dtype": str(encoder.model.dtype),
         "texts": keep_texts,
-    }
+    } | long_setting(encoder.long)
+
+
+def long_setting(long: LongDocuments) -> dict[str, Any]:
+    """How long texts are read, as a setting; texts that are cut have none, as those of before there was a choice."""
+    return {} if long == "cut" else {"long": long}
 
 
 def read_progress(folder: str | Path) -> StreamProgress:

@@ -18,6 +18,7 @@ from vocable.encoder.encode import DType, TextEncoder
 from vocable.encoder.load import load
 from vocable.encoder.roles import Role
 from vocable.encoder.stream import describe, encode_stream
+from vocable.encoder.windows import Long
 from vocable.errors import DataError, VectorsError
 from vocable.evaluation.cost import Cost, activation_rates, active_terms, flops, search_latency, spread
 from vocable.evaluation.dataset import Dataset
@@ -88,11 +89,12 @@ def encode_dataset(
     title: str = "encode",
     dtype: DType = "auto",
     max_length: int | None = None,
+    long: Long = "cut",
 ) -> Encoded:
     """Encode the judged queries and all documents of `dataset`.
 
     `keep` is a folder for the vectors, stored with the model's `name`: what is whole there is read, and a killed call
-    goes on when it is repeated. `title` is that of the progress bar.
+    goes on when it is repeated. `title` is that of the progress bar; `long` is of documents, as in `vocable.encode`.
     """
     judged = dataset.judged()
     if not judged.documents:
@@ -103,7 +105,8 @@ def encode_dataset(
     matrices, seconds = [], 0.0
     with progress(title, total=sum(map(len, texts.values()))) as advance:
         for role, documents in texts.items():
-            encoder = TextEncoder(model, role, dtype=dtype, max_length=max_length)
+            reading: Long = long if role == "document" else "cut"
+            encoder = TextEncoder(model, role, dtype=dtype, max_length=max_length, long=reading)
             if keep is None:
                 start = perf_counter()
                 matrices.append(encoder.encode([document.full for document in documents], advance))

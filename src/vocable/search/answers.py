@@ -21,6 +21,7 @@ from vocable.search.explain import Explanation, explain, text_terms
 from vocable.search.fusion import Fusion
 from vocable.search.index import Space
 from vocable.search.indexing import open_index
+from vocable.search.passages import Passage, passage
 from vocable.search.ranking import Ranking
 from vocable.tables import WIDTH, counted, shortened
 
@@ -34,12 +35,15 @@ class Hit(NamedTuple):
     score: float
     document: Document
     explanation: Explanation | None = None
+    passage: Passage | None = None  # the best one, which is explained, where documents are searched by passages
 
     def to_json(self) -> dict[str, Any]:
         """The hit as JSON values."""
         values = {"rank": self.rank, "score": self.score, **self.document._asdict()}
         if not self.document.fields:
             del values["fields"]
+        if self.passage is not None:
+            values["passage"] = self.passage._asdict()
         return values if self.explanation is None else values | {"explanation": self.explanation.to_json()}
 
     def __repr__(self) -> str:
@@ -49,7 +53,7 @@ class Hit(NamedTuple):
         width, indent = WIDTH - INDENT, " " * INDENT
         names = " ".join(dict.fromkeys([self.document.id, self.document.title]))  # an id that is the title, once
         lines = [f"{self.rank:>3} {self.score:8.4g}  {shortened(names, width)}"]
-        lines.append(indent + shortened(self.document.text, width))
+        lines.append(indent + shortened((self.passage or self.document).text, width))
         if self.document.fields:
             lines.append(indent + shortened(", ".join(f"{n}: {v}" for n, v in self.document.fields.items()), width))
         if self.explanation is not None:
@@ -96,13 +100,14 @@ class Answers(Sequence[Answer]):
         ranked = self.ranking.hits(number)
         found = self.collection.documents([identifier for identifier, _ in ranked])
         there = [(document, score) for document, (_, score) in zip(found, ranked, strict=True) if document is not None]
-        stored = self.collection.vectors([document.id for document, _ in there]) if self.explained else None
+        shown = self.collection.shown([document for document, _ in there], self.vectors[[number]])
+        stored = self.collection.vectors([one.id for one in shown]) if self.explained else None
         hits = []
-        for position, (document, score) in enumerate(there):
+        for position, ((document, score), one) in enumerate(zip(there, shown, strict=True)):
             why = None
             if stored is not None:
                 model, query = self.collection.loaded_model, self.queries[number].text
-                tokens = text_terms(model, query), text_terms(model, document.full)
+                tokens = text_terms(model, query), text_terms(model, one.full)
                 why = explain(self.vectors[[number]], stored[[position]], self.collection.terms, *tokens, self.wacky)
             hits.append(Hit(position + 1, score, document, why))
         return Answer(self.queries[number], tuple(hits))

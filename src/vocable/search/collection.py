@@ -77,6 +77,10 @@ class Collection(ABC):
         """The vectors [q, d] of texts as queries of the space dense."""
         raise ArgumentError(f"{self.place}: it was made without dense vectors")
 
+    def shown(self, documents: Sequence[Document], query: csr_array) -> list[Document]:
+        """What is shown of documents that a query [1, v] found, under the ids of its vectors: here, the documents."""
+        return list(documents)
+
     @abstractmethod
     def stored(self) -> Iterator[csr_array]:
         """All stored learned vectors, a part [m, v] at a time."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
-from itertools import islice
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 from scipy.sparse import csr_array
 from sentence_transformers import SentenceTransformer, SparseEncoder
@@ -17,7 +16,8 @@ from vocable.arrays import read_whole
 from vocable.data import BadLines, Document, read_corpus
 from vocable.encoder.encode import DType, TextEncoder
 from vocable.encoder.load import check_length, load
-from vocable.encoder.stream import StreamProgress, checksum, describe, model_name
+from vocable.encoder.stream import StreamProgress, checksum, describe, in_parts, long_setting, model_name
+from vocable.encoder.windows import Long, LongDocuments
 from vocable.errors import ArgumentError, VectorsError
 from vocable.search.collection import Collection
 from vocable.search.engines.edge import SETTINGS as STORE
@@ -25,6 +25,7 @@ from vocable.search.engines.edge import EdgeStore
 from vocable.search.folder import build_collection, index_stored, open_folder, settings_of_parts, stored_weights
 from vocable.search.index import Space, Store, engine_of
 from vocable.search.living import PART, Changed, LivingCollection, load_dense
+from vocable.search.passages import PassageCollection
 from vocable.storage import ANOTHER, fingerprint, finish, finished, resumable
 from vocable.vectors import Sources, VectorsMeta, holds_vectors, places_of, prune, read_vectors
 
@@ -43,6 +44,7 @@ def index(
     mass: float | None = None,
     dtype: DType = "auto",
     max_length: int | None = None,
+    long: LongDocuments = "cut",
     device: str | None = None,
     skip_bad: int = 0,
 ) -> Collection:
@@ -62,6 +64,9 @@ def index(
         mass: keep the fewest terms that have this share of a text's weight.
         dtype: "auto" computes in bfloat16 where the device has it natively.
         max_length: tokens per text, in place of the model's own length.
+        long: what becomes of longer documents: "cut" loses their ends, "max" reads them in windows and keeps the
+            highest weight of each term, "passages" keeps vectors of each window, so that a document is found by its
+            best one. Kept for `add`.
         device: where models run, as cpu, cuda or cuda:1; by default the best there is.
         skip_bad: bad lines of the corpus that are tolerated, and left out.
 
@@ -78,6 +83,12 @@ def index(
     limits: dict[str, Any] = {"top_k": top_k, "min_weight": min_weight, "mass": mass}
     spaces = {"learned": True, "bm25": bm25, "dense": dense is not None}
     kind = engine.about.engine
+    if long not in get_args(LongDocuments):
+        raise ArgumentError(f"long must be one of {', '.join(get_args(LongDocuments))}, not {long!r}")
+    if long == "passages" and engine is not EdgeStore:
+        raise ArgumentError(
+            f"long: passages are kept in a plain folder, not by the {kind} engine: name one, or take max"
+        )
     missing = [space for space, wanted in spaces.items() if wanted and space not in engine.about.spaces]
     immutable = hasattr(engine, "load")
     if bm25 and not immutable and not engine.about.in_folder:
@@ -85,8 +96,9 @@ def index(
     if missing and not (immutable and missing == ["bm25"]):  # a folder has a lexical index of its own
         raise ArgumentError(f"{missing[0]}: the {kind} engine does not hold such vectors")
     if not isinstance(model, SparseEncoder) and holds_vectors(model):
-        if max_length is not None:
-            raise ArgumentError("max_length is for encoding: these vectors are encoded already")
+        if max_length is not None or long != "cut":
+            name = "long" if max_length is None else "max_length"
+            raise ArgumentError(f"{name} is for encoding: these vectors are encoded already")
         if immutable:
             index_stored(model, documents, Path(address), limits, {"source": source} | settings_of_parts(bm25, kind))
             return open_index(output, bad)
@@ -100,8 +112,9 @@ def index(
     elif isinstance(model, SparseEncoder | str | PathLike):
         check_length(model, max_length)
         loaded = model if isinstance(model, SparseEncoder) else load(fspath(model), device=device)
-        encoder = TextEncoder(loaded, "document", dtype=dtype, max_length=max_length, **limits)
-        name, parts = model_name(model), ((some, None) for some in _parts(documents))
+        reading: Long = "max" if long == "max" else "cut"
+        encoder = TextEncoder(loaded, "document", dtype=dtype, max_length=max_length, long=reading, **limits)
+        name, parts = model_name(model), ((some, None) for some in in_parts(documents, PART, long))
         if immutable:
             build_collection(encoder, documents, address, model=name, source=source, bm25=bm25, engine=kind)
             collection = open_index(output, bad)
@@ -117,7 +130,7 @@ def index(
         "bm25": bm25,
         "dense": dense,
         "dense_weights": None if dense_model is None else checksum(dense_model),
-        "limits": {**limits, "dtype": dtype, "max_length": max_length},
+        "limits": {**limits, "dtype": dtype, "max_length": max_length, **long_setting(long)},
     }
     made = _make(engine, address, output, settings, parts, loaded, dense_model, device)
     made.built = made.counts(bad.count, bad.first or "")
@@ -149,7 +162,7 @@ def open_index(
     if not store.settings.get("whole"):
         store.close()
         raise VectorsError(f"{source}: there is no index here (it is unfinished: repeat the command that began it)")
-    return LivingCollection(fspath(source), store, **how)
+    return _collection(fspath(source), store, **how)
 
 
 def add(
@@ -203,6 +216,11 @@ def changeable(index: str | PathLike[str] | Collection, device: str | None = Non
     return collection
 
 
+def _collection(place: str, store: Store, **how: Any) -> LivingCollection:
+    in_passages = (store.settings.get("limits") or {}).get("long") == "passages"
+    return (PassageCollection if in_passages else LivingCollection)(place, store, **how)
+
+
 def _make(
     engine: type[Store],
     address: str,
@@ -223,7 +241,7 @@ def _make(
     def fill(address: str, begun: bool) -> LivingCollection:
         fresh = settings | {"progress": asdict(StreamProgress()), "whole": False}
         store = engine.open(address) if begun else engine.create(address, spaces, fresh)
-        collection = LivingCollection(fspath(output), store, device=device)
+        collection = _collection(fspath(output), store, device=device)
         loaded = {"loaded_model": model, "dense_model": dense_model}
         vars(collection).update({name: one for name, one in loaded.items() if one is not None})
         if not store.settings["whole"]:
@@ -256,16 +274,10 @@ def _begun(engine: type[Store], address: str, settings: dict[str, Any]) -> bool:
     return True
 
 
-def _parts(documents: Iterable[Document]) -> Iterator[list[Document]]:
-    stream = iter(documents)
-    while some := list(islice(stream, PART)):
-        yield some
-
-
 def _with_vectors(documents: Iterable[Document], ids: Sequence[str], matrix: csr_array, source: str) -> Parts:
     """Documents by `PART` with their stored vectors, which are in an order of their own."""
     rows, taken = {identifier: row for row, identifier in enumerate(ids)}, 0
-    for some in _parts(documents):
+    for some in in_parts(documents, PART, "cut"):
         missing = next((document.id for document in some if document.id not in rows), None)
         if missing is not None:
             raise VectorsError(f"{source}: the document {missing!r} has no vector")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 from functools import cached_property
 from itertools import islice
@@ -20,7 +21,8 @@ from sentence_transformers import SentenceTransformer
 
 from vocable.data import Document
 from vocable.encoder.encode import TextEncoder
-from vocable.encoder.stream import EncodedCorpus, StreamProgress, checksum
+from vocable.encoder.stream import EncodedCorpus, StreamProgress, checksum, in_parts
+from vocable.encoder.windows import LongDocuments
 from vocable.errors import ArgumentError, ModelError, VectorsError
 from vocable.progress import progress
 from vocable.search.collection import Collection
@@ -56,6 +58,8 @@ class Changed(NamedTuple):
 class LivingCollection(Collection):
     """Documents in a store, searched by learned vectors, by BM25 and by dense vectors as far as it has them."""
 
+    long: LongDocuments  # what becomes of documents beyond the model's length
+
     def __init__(
         self, place: str, store: Store, *, allow_changed_model: bool = False, device: str | None = None
     ) -> None:
@@ -66,6 +70,7 @@ class LivingCollection(Collection):
             self.model, self.source, self.weights = settings["model"], settings["source"], settings["weights"]
             self.meta = VectorsMeta.from_dict(settings["meta"], self.place)
             self.limits: dict[str, Any] = settings["limits"]  # how documents are encoded
+            self.long = self.limits.get("long", "cut")
             self.dense: str | None = settings["dense"]
             lexical = bool(settings["bm25"])
         except (KeyError, TypeError) as error:
@@ -103,26 +108,37 @@ class LivingCollection(Collection):
             raise ArgumentError(f"minimum_match is a share between 0 and 1, not {minimum_match}")
         if filter is not None and not self.store.about.filters:
             raise ArgumentError(f"the {self.store.about.engine} engine has no filters")
-        if not minimum_match or isinstance(queries, np.ndarray):
+        matching = minimum_match > 0 and not isinstance(queries, np.ndarray)
+        if not matching and self.long != "passages":
             return self.store.search(queries, k, space=space, filter=filter)
-        needed = np.ceil(np.diff(queries.indptr) * minimum_match - 1e-9)
-        found = [
-            self._matching(queries[[row]], k, int(count), space=space, filter=filter)
-            for row, count in enumerate(needed)
-        ]
+        found, how = [], {"space": space, "filter": filter}
+        for row in range(queries.shape[0]):
+            query: Any = queries[[row]]
+            needed = int(np.ceil(query.nnz * minimum_match - 1e-9)) if matching else 0
+            found.append(self._hits(query, k, needed, **how))
         return ranking_of(found, k)
 
-    def _matching(self, query: csr_array, k: int, needed: int, **how: Any) -> list[tuple[str, float]]:
-        """The hits of one query [1, v] that have at least so many of its terms."""
+    def _hits(self, query: Any, k: int, needed: int, **how: Any) -> list[tuple[str, float]]:
+        """The hits of one query [1, columns] that have at least `needed` of its terms, k of them if there are."""
         depth = 4 * k
         while True:
-            hits = self.store.search(query, depth, **how).hits(0)
-            stored = csr_array(self.store.vectors([identifier for identifier, _ in hits], how["space"]))
-            shared = np.diff((stored[:, query.indices] > 0).tocsr().indptr) if hits else []
-            enough = [hit for hit, count in zip(hits, shared, strict=True) if count >= needed]
+            hits = enough = self.store.search(query, depth, **how).hits(0)
+            if needed and hits:
+                stored = csr_array(self.store.vectors([identifier for identifier, _ in hits], how["space"]))
+                shared = np.diff((stored[:, query.indices] > 0).tocsr().indptr)
+                enough = [hit for hit, count in zip(hits, shared, strict=True) if count >= needed]
+            enough = self._documents_of(enough)
             if len(enough) >= k or len(hits) < depth:
                 return enough
             depth *= 4
+
+    def _documents_of(self, hits: list[tuple[str, float]]) -> list[tuple[str, float]]:
+        """The documents that hits of the store are, best first, each once."""
+        return hits
+
+    def _searched(self) -> Iterator[str]:
+        """The ids in the store of all that has vectors."""
+        return self.store.ids()
 
     def lexical_queries(self, queries: Sequence[str]) -> csr_array:
         """As `Collection.lexical_queries`."""
@@ -152,7 +168,7 @@ class LivingCollection(Collection):
 
     def stored(self) -> Iterator[csr_array]:
         """As `Collection.stored`."""
-        ids = self.store.ids()
+        ids = self._searched()
         while some := list(islice(ids, PART)):
             yield self.vectors(some)
 
@@ -171,13 +187,12 @@ class LivingCollection(Collection):
             advance(done.texts)
             for part, stored in stream:
                 started = time.perf_counter()
-                vectors, cut = self._encoded(part) if stored is None else (stored, 0)
                 there = self.store.documents([document.id for document in part]) if done.parts == resumed else []
-                self._write(part, vectors, [document for document in there if document is not None])
+                counts = self._put(part, [document for document in there if document is not None], stored)
                 advance(len(part))
                 done.parts, done.texts, done.last_id = done.parts + 1, done.texts + len(part), part[-1].id
-                done.truncated += cut
-                done.empty += int((np.diff(vectors.indptr) == 0).sum())
+                done.truncated, done.windows = done.truncated + counts.truncated, done.windows + counts.windows
+                done.empty += counts.empty
                 done.seconds += time.perf_counter() - started
                 self.store.configure(self.store.settings | {"progress": asdict(done)})
         if not done.texts:
@@ -189,21 +204,21 @@ class LivingCollection(Collection):
         """What the making of the collection counted."""
         done = StreamProgress(**self.store.settings["progress"])
         length = self.meta.max_length if self.meta else None
-        return EncodedCorpus(done.texts, done.seconds, done.truncated, done.empty, length or None, bad_lines, first_bad)
+        counts = done.texts, done.seconds, done.truncated, done.empty, length or None
+        return EncodedCorpus(*counts, bad_lines, first_bad, done.windows)
 
     def add(self, documents: Iterable[Document]) -> Changed:
         """Add documents; one whose id is there is replaced, one that is there unchanged is left as it is."""
         added = replaced = unchanged = 0
-        stream = iter(documents)
         with progress("add") as advance:
-            while some := list(islice(stream, PART)):
+            for some in in_parts(documents, PART, self.long):
                 part = list({document.id: document for document in some}.values())
                 there = self.store.documents([document.id for document in part])
                 pairs = [(new, old) for new, old in zip(part, there, strict=True) if new != old]
                 gone = [old for _, old in pairs if old is not None]
                 changed = [new for new, _ in pairs]
                 if changed:
-                    self._write(changed, self._encoded(changed)[0], gone)
+                    self._put(changed, gone)
                 added, replaced = added + len(changed) - len(gone), replaced + len(gone)
                 unchanged += len(part) - len(changed)
                 advance(len(some))
@@ -213,12 +228,7 @@ class LivingCollection(Collection):
     def delete(self, ids: Sequence[str]) -> Changed:
         """Delete documents; an id that is not there is passed over."""
         there = [document for document in self.store.documents(list(dict.fromkeys(ids))) if document is not None]
-        names = [document.id for document in there]
-        if self.lexicon is None:
-            self.store.delete(names)
-        else:
-            with self.lexicon.changing([], [document.full for document in there]):
-                self.store.delete(names)
+        self._remove(there)
         self._settle(DRIFT)
         return Changed(0, 0, 0, len(there), len(self))
 
@@ -228,22 +238,44 @@ class LivingCollection(Collection):
             self.lexicon.close()
         self.store.close()
 
-    def _encoded(self, documents: Sequence[Document]) -> tuple[csr_array, int]:
-        """The learned vectors [m, v], and how many of the documents were cut."""
-        encoder, before = self.document_encoder, self.document_encoder.truncated
-        return encoder.encode([document.full for document in documents]), encoder.truncated - before
+    def _put(
+        self, documents: Sequence[Document], replaced: Sequence[Document], learned: csr_array | None = None
+    ) -> StreamProgress:
+        """Encode documents, unless their `learned` vectors [m, v] are there, and write them.
 
-    def _write(self, documents: Sequence[Document], learned: csr_array, replaced: Sequence[Document]) -> None:
-        """Write documents with all their vectors; `replaced` are those that have their ids by now."""
+        `replaced` are those that have their ids by now. Returned is what there is to count of texts.
+        """
+        counts = StreamProgress()
+        if learned is None:
+            encoder = self.document_encoder
+            before = encoder.truncated, encoder.windows_read
+            learned = encoder.encode([document.full for document in documents])
+            counts.truncated, counts.windows = encoder.truncated - before[0], encoder.windows_read - before[1]
+        counts.empty = int((np.diff(learned.indptr) == 0).sum())
+        self._write(documents, {"learned": learned}, replaced)
+        return counts
+
+    def _remove(self, documents: Sequence[Document]) -> None:
+        """Delete documents that are there."""
+        self._write([], {}, documents)
+
+    def _write(
+        self,
+        documents: Sequence[Document],
+        vectors: dict[Space, csr_array | np.ndarray],
+        replaced: Sequence[Document],
+    ) -> None:
+        """Write documents with all their vectors, in place of those `replaced`, which have their ids or are deleted."""
         texts = [document.full for document in documents]
-        vectors: dict[Space, csr_array | np.ndarray] = {"learned": learned}
-        if self.dense is not None:
+        if self.dense is not None and documents:
             vectors["dense"] = _normalized(self.dense_model.encode_document(texts, show_progress_bar=False))
-        if self.lexicon is None:
-            self.store.upsert(documents, vectors)
-            return
-        with self.lexicon.changing(texts, [document.full for document in replaced]) as weights:
-            self.store.upsert(documents, {**vectors, "bm25": weights})
+        gone = {document.id for document in replaced} - {document.id for document in documents}
+        old = [document.full for document in replaced]
+        with nullcontext() if self.lexicon is None else self.lexicon.changing(texts, old) as weights:
+            if documents:
+                self.store.upsert(documents, vectors if weights is None else {**vectors, "bm25": weights})
+            if gone:
+                self.store.delete(sorted(gone))
 
     def _settle(self, drift: float) -> None:
         """Weigh all documents anew if their mean length has drifted further, and let the engine tidy up."""
@@ -264,7 +296,7 @@ class LivingCollection(Collection):
         self._settle(-1)
 
     def _parts(self) -> Iterator[list[Document]]:
-        ids = self.store.ids()
+        ids = self._searched()
         while some := list(islice(ids, PART)):
             yield [document for document in self.store.documents(some) if document is not None]
 

@@ -1,0 +1,85 @@
+"""Windows over a long text: parts that a model can read whole, which end where a sentence ends, or at least a word.
+
+Letters: b texts, w windows of all of them, v output vocabulary.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+from scipy.sparse import csr_array
+
+Long = Literal["cut", "max"]
+LongDocuments = Literal["cut", "max", "passages"]
+Span = tuple[int, int]  # of characters
+
+OVERLAP = 8  # the share of a window that the next one may begin within is one in so many
+SENTENCE = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+|(?<=[。！？])|\n\s*\n")
+WORD = re.compile(r"\S+")
+INSIDE, TOKEN, WORD_START, SENTENCE_START = range(4)  # what begins at a place, the better the larger
+
+
+def windows(text: str, tokens: Sequence[Span], room: int) -> list[Span]:
+    """The windows of a text whose tokens are at these characters: `room` tokens each at most, together all of them.
+
+    A window ends before the last sentence that begins in its second half, or else before the last word or token there.
+    The next one begins there, or up to an eighth of `room` earlier, with the first sentence, or else word.
+
+    >>> windows("One two. Three four five.", [(0, 3), (4, 7), (7, 8), (9, 14), (15, 19), (20, 24), (24, 25)], 4)
+    [(0, 8), (9, 25)]
+    """
+    starts, begins = _begins(text, tokens)
+    n = len(starts)
+    if n <= room:
+        return [(0, len(text))]
+    found, first = list[Span](), 0
+    while True:
+        end = n if first + room >= n else _best(begins, first + room // 2 + 1, first + room, last=True)
+        stop = len(text) if end == n else int(starts[end])
+        found.append((int(starts[first]), len(text[:stop].rstrip())))
+        if end == n:
+            return found
+        first = _best(begins, max(first + 1, end - room // OVERLAP), end, last=False)
+
+
+def _begins(text: str, tokens: Sequence[Span]) -> tuple[np.ndarray, np.ndarray]:
+    """Where the tokens with characters of their own begin, blanks passed over, and what begins there with each."""
+    words = {found.start() for found in WORD.finditer(text)}
+    sentences = {found.end() for found in SENTENCE.finditer(text)}
+    starts, begins, reached = list[int](), list[int](), 0
+    for start, end in tokens:
+        while start < end and text[start].isspace():
+            start += 1
+        if start < end:
+            kind = SENTENCE_START if start in sentences else WORD_START if start in words else TOKEN
+            starts.append(start)
+            begins.append(kind if start >= reached else INSIDE)  # of a character that several tokens share
+            reached = max(reached, end)
+    return np.array(starts, dtype=np.int64), np.array(begins, dtype=np.int64)
+
+
+def _best(begins: np.ndarray, low: int, high: int, *, last: bool) -> int:
+    """The first or last of the best places from `low` to `high`."""
+    places = np.flatnonzero(begins[low : high + 1] == begins[low : high + 1].max())
+    return low + int(places[-1 if last else 0])
+
+
+def maximum(vectors: csr_array, counts: Sequence[int]) -> csr_array:
+    """The element-wise maximum [b, v] of the vectors [w, v] of each text's windows, of which it has so many in turn.
+
+    >>> maximum(csr_array(np.array([[1.0, 0.0], [0.5, 2.0], [3.0, 0.0]])), [2, 1]).toarray().tolist()
+    [[1.0, 2.0], [3.0, 0.0]]
+    """
+    b, v = len(counts), vectors.shape[1]
+    owners = np.repeat(np.arange(b), counts)
+    keys = np.repeat(owners, np.diff(vectors.indptr)) * v + vectors.indices
+    order = np.argsort(keys, kind="stable")
+    keys = keys[order]
+    fresh = np.flatnonzero(np.diff(keys, prepend=-1))
+    data = np.maximum.reduceat(vectors.data[order], fresh) if len(fresh) else vectors.data
+    rows, columns = np.divmod(keys[fresh], v)
+    indptr = np.searchsorted(rows, np.arange(b + 1)).astype(np.int32)
+    return csr_array((data, columns.astype(np.int32), indptr), shape=(b, v))
