@@ -38,26 +38,26 @@ def windows(text: str, tokens: Sequence[Span], room: int) -> list[Span]:
     found, first = list[Span](), 0
     while True:
         end = n if first + room >= n else _best(begins, first + room // 2 + 1, first + room, last=True)
-        stop = len(text) if end == n else int(starts[end])
-        found.append((int(starts[first]), len(text[:stop].rstrip())))
+        start, stop = int(starts[first]), len(text) if end == n else int(starts[end])
+        if part := text[start:stop].rstrip():
+            found.append((start, start + len(part)))
         if end == n:
-            return found
+            return found or [(0, 0)]  # of blanks alone
         first = _best(begins, max(first + 1, end - room // OVERLAP), end, last=False)
 
 
 def _begins(text: str, tokens: Sequence[Span]) -> tuple[np.ndarray, np.ndarray]:
-    """Where the tokens with characters of their own begin, blanks passed over, and what begins there with each."""
+    """Where each token begins, blanks passed over, and what begins there."""
     words = {found.start() for found in WORD.finditer(text)}
     sentences = {found.end() for found in SENTENCE.finditer(text)}
     starts, begins, reached = list[int](), list[int](), 0
     for start, end in tokens:
         while start < end and text[start].isspace():
             start += 1
-        if start < end:
-            kind = SENTENCE_START if start in sentences else WORD_START if start in words else TOKEN
-            starts.append(start)
-            begins.append(kind if start >= reached else INSIDE)  # of a character that several tokens share
-            reached = max(reached, end)
+        kind = SENTENCE_START if start in sentences else WORD_START if start in words else TOKEN
+        starts.append(start)
+        begins.append(kind if reached <= start < end else INSIDE)  # of blanks, or a character that several tokens share
+        reached = max(reached, end)
     return np.array(starts, dtype=np.int64), np.array(begins, dtype=np.int64)
 
 
