@@ -173,7 +173,7 @@ def test_what_is_refused(toy_model: SparseEncoder, monkeypatch: pytest.MonkeyPat
 
 
 def test_counts_are_told() -> None:
-    told = stream.EncodedCorpus(3, 1.0, 0, 0, 128, 0, "", 17)
+    told = stream.EncodedCorpus(3, 1.0, 0, 0, 128, 0, "", windows=17)
     assert "17 windows of at most 128 tokens" in str(told)
     assert told.to_json()["windows"] == 17
     assert StreamProgress().windows == 0

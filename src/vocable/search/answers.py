@@ -109,7 +109,7 @@ class Answers(Sequence[Answer]):
                 model, query = self.collection.loaded_model, self.queries[number].text
                 tokens = text_terms(model, query), text_terms(model, one.full)
                 why = explain(self.vectors[[number]], stored[[position]], self.collection.terms, *tokens, self.wacky)
-            hits.append(Hit(position + 1, score, document, why))
+            hits.append(Hit(position + 1, score, document, why, None if one is document else passage(one)))
         return Answer(self.queries[number], tuple(hits))
 
     def __repr__(self) -> str:
