@@ -11,15 +11,18 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
 import vocable as vo
 from vocable.data.schemas import DOCUMENT, BadLines
 from vocable.data.spans import cut, has_changed, read_span
 from vocable.encoder import shards, stream
+from vocable.encoder.encode import TextEncoder
 from vocable.encoder.shards import in_turn, make_all
 from vocable.errors import ArgumentError, DataError, InUseError, MissingExtraError, VectorsError
 from vocable.storage import locked, partial_of
@@ -161,6 +164,28 @@ def test_one_shard_has_one_maker(
     monkeypatch.setattr(shards.time, "sleep", lambda _: waited.append(held.__exit__(None, None, None)))
     assert encode().texts == 22
     assert len(waited) == 1
+    vo.encode(toy_model, corpus, output=tmp_path / "whole")
+    same(tmp_path / "whole", tmp_path / "out")
+
+
+def test_two_makers_of_one_shard_spoil_nothing_where_there_are_no_locks(
+    toy_model: SparseEncoder, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vocable.storage.fcntl", None)
+    one = partial(vo.encode, toy_model, corpus, output=tmp_path / "out", shards=1, shard=1)
+    encode, calls = TextEncoder.encode, list[int]()
+
+    def overtaken(self: TextEncoder, *given: Any, **named: Any) -> csr_array:
+        calls.append(1)
+        if len(calls) == 3:  # the other one makes all that is left
+            one()
+        return encode(self, *given, **named)
+
+    monkeypatch.setattr(TextEncoder, "encode", overtaken)
+    with pytest.raises(ArgumentError, match=r"there is no folder .*shard-00001\.partial"):
+        one()
+    assert len(calls) == 3 + 4  # of six parts
+    assert one().texts == 22
     vo.encode(toy_model, corpus, output=tmp_path / "whole")
     same(tmp_path / "whole", tmp_path / "out")
 

@@ -148,8 +148,8 @@ def encode(
         role: "query" or "document": chooses the model's prompt, `Router` route and length.
         output: the folder for the vectors; there only when it is whole. One that the same call has made is left as it
             is.
-        shards: make the output of so many folders, which any number of processes can make at the same time, on all
-            machines that see it: by the same call, by `shard`, `workers` or `on`.
+        shards: cut the corpus into so many shards, folders in the output, which any number of processes can make at the
+            same time, on all machines that see it: by the same call, by `shard`, `workers` or `on`.
         shard: make only this shard, counted from 1.
         workers: processes on this machine that make shards; each loads the model by its name.
         on: address of a Dask scheduler whose workers make the shards, as dask://host:8786.
@@ -206,7 +206,7 @@ def check_shards(
     """Raise `ArgumentError` for what the arguments of `encode` about shards cannot be."""
     check_numbers(shards=shards, shard=shard, workers=workers)
     if shards is None and (shard, workers, on) != (None, 1, None):
-        raise ArgumentError("shard, workers and on are about shards: say with `shards` how many there are")
+        raise ArgumentError("`shard`, `workers` and `on` are about shards: say with `shards` how many there are")
     if (shard is not None) + (workers > 1) + (on is not None) > 1:
         raise ArgumentError("give `shard`, `workers` or `on`: one of the three")
     if shards and shard and shard > shards:
