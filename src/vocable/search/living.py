@@ -205,7 +205,7 @@ class LivingCollection(Collection):
         done = StreamProgress(**self.store.settings["progress"])
         length = self.meta.max_length if self.meta else None
         counts = done.texts, done.seconds, done.truncated, done.empty, length or None
-        return EncodedCorpus(*counts, bad_lines, first_bad, done.windows)
+        return EncodedCorpus(*counts, bad_lines, first_bad, windows=done.windows)
 
     def add(self, documents: Iterable[Document]) -> Changed:
         """Add documents; one whose id is there is replaced, one that is there unchanged is left as it is."""
