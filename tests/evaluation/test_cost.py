@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +12,7 @@ from scipy.sparse import csr_array
 
 from vocable.errors import ArgumentError, VectorsError
 from vocable.evaluation import Cost, activation_rates, active_terms, flops, search_latency
-from vocable.evaluation.cost import cost_columns, spread
+from vocable.evaluation.cost import SAMPLE, TURN, TimedSystem, answer_times, cost_columns, encoding_rates, spread
 from vocable.search.engines.exact import ExactIndex
 
 V = 7
@@ -86,3 +89,50 @@ def test_only_columns_with_a_value_are_shown() -> None:
     assert header == ["FLOPS", "index MB"]
     assert rows == [["–", "–"], ["1.23", "5.25"], ["0.50", "–"]]
     assert cost_columns([None, Cost()]) == ([], [[], []])
+
+
+class Clock:
+    """A clock that goes on only where a test says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        monkeypatch.setattr("vocable.evaluation.cost.perf_counter", lambda: self.now)
+
+    def taking(self, seconds: Callable[[Any], float]) -> Callable[[Any], Any]:
+        def call(given: Any) -> Any:
+            self.now += seconds(given)
+            return given
+
+        return call
+
+
+@pytest.mark.parametrize(("queries", "timed"), [(3, 201), (52, 208), (200, 200), (777, 200)])
+def test_every_query_is_timed_in_every_search(monkeypatch: pytest.MonkeyPatch, queries: int, timed: int) -> None:
+    clock = Clock(monkeypatch)
+    fast = TimedSystem(clock.taking(lambda text: int(text) / 1e3), [clock.taking(lambda _: 0.002)])
+    ways = [clock.taking(lambda text: int(text) / 1e4), clock.taking(lambda _: 0.5)]
+    texts = [str(number) for number in range(queries)]
+    times = answer_times([fast, TimedSystem(clock.taking(lambda _: 0.25), ways)], texts)  # type: ignore[arg-type]
+    rows = np.array([*spread(queries, 200)] * (timed // min(queries, 200)), dtype=float)
+    expected = [(rows, [[2.0] * timed]), (np.full(timed, 250.0), [rows / 10, [500.0] * timed])]
+    for (encoding, searching), (encoded, searched) in zip(times, expected, strict=True):
+        np.testing.assert_allclose(encoding, encoded, atol=1e-6)
+        np.testing.assert_allclose(searching, searched, atol=1e-6)
+    with pytest.raises(ArgumentError, match="no queries"):
+        answer_times([fast], [])
+
+
+def test_systems_take_turns_and_the_first_query_of_a_turn_warms_up() -> None:
+    called: list[str] = []
+    systems = [TimedSystem(lambda text, name=name: called.append(name + text), []) for name in "ab"]  # type: ignore[misc]
+    answer_times(systems, [f"{number:03}" for number in range(200)])  # type: ignore[arg-type]
+    assert called[:3] == ["a000", "a000", "a001"]
+    assert called[TURN : TURN + 4] == [f"a{TURN - 1:03}", "b000", "b000", "b001"]
+    assert len(called) == 2 * (200 + -(-200 // TURN))
+
+
+def test_a_rate_of_encoding_is_a_median_without_the_first_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, seconds = Clock(monkeypatch), iter([90.0, 1.0, 9.0, 2.0, 1.0, 2.0])
+    slow = clock.taking(lambda texts: next(seconds))
+    rates = encoding_rates([slow, clock.taking(lambda texts: len(texts) / 50)], ["text"] * 300)
+    assert rates == pytest.approx([SAMPLE / 2.0, 50.0])

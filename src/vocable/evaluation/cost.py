@@ -7,18 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import product
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from vocable.errors import ArgumentError, VectorsError
+from vocable.progress import progress, track
 from vocable.tables import NONE, short
 
 T = TypeVar("T")
 TIMED_QUERIES = 1000  # of more queries than that, as many are timed, evenly spread
+ANSWERS = 200  # timed answers of a system at least: ten of them are slower than the 95th percentile
+TURN = 16  # queries that a system answers before it is another's turn
+SAMPLE, REPEATS = 128, 5  # texts that are encoded to time it, and how often
 
 
 def _column(title: str, text: Callable[[float], str] = short) -> Any:
@@ -34,9 +39,12 @@ class Cost:
     document_terms: float | None = _column("doc terms")
     flops: float | None = _column("FLOPS")  # mean number of terms that a query and a document share
     index_bytes: int | None = _column("index MB", lambda count: short(count / 1e6))
+    bytes_per_document: float | None = _column("bytes/ doc", "{:,.0f}".format)
     documents_per_second: float | None = _column("docs/s", "{:.0f}".format)  # of encoding
     search_p50_ms: float | None = _column("p50 ms")  # of one query on one thread, once it is encoded
     search_p95_ms: float | None = _column("p95 ms")
+    answer_p50_ms: float | None = _column("answer p50 ms")  # of one query from its text to its hits
+    answer_p95_ms: float | None = _column("answer p95 ms")
     # Share of the documents with enough terms of a query to be scored, mean over queries.
     matched: float | None = _column("matched", "{:.3g}".format)
 
@@ -100,6 +108,57 @@ def search_latency(search: Callable[[T], object], queries: Sequence[T]) -> tuple
         seconds.append(perf_counter() - start)
     p50, p95 = np.percentile(seconds, [50, 95]) * 1000
     return float(p50), float(p95)
+
+
+class TimedSystem(NamedTuple):
+    """What answers a query: `encode` makes a vector of its text, each of the `searches` hits of the vector."""
+
+    encode: Callable[[str], csr_array]
+    searches: Sequence[Callable[[csr_array], object]]
+
+
+def answer_times(
+    systems: Sequence[TimedSystem], queries: Sequence[str], *, seed: int = 0
+) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    """The milliseconds of encoding [t], and of each search [searches, t], by system, for one query at a time.
+
+    A query's vector is searched in every way, in random order, right after it was encoded; the systems take turns of
+    `TURN` queries: what else runs on the machine meets them all. The first query of a turn is answered once before,
+    untimed. The queries come as often as it takes for t to be 200; of more than that, 200 are timed, evenly spread.
+    """
+    if not queries:
+        raise ArgumentError("no queries to time answers to")
+    chosen = [queries[row] for row in spread(len(queries), ANSWERS)] * -(-ANSWERS // len(queries))
+    rng = np.random.default_rng(seed)
+    times = [(np.empty(len(chosen)), np.empty((len(system.searches), len(chosen)))) for system in systems]
+    with progress("time answers", len(chosen) * len(systems)) as advance:
+        for first in range(0, len(chosen), TURN):
+            turn = range(first, min(first + TURN, len(chosen)))
+            for system, (encoding, searching) in zip(systems, times, strict=True):
+                for number in (turn[0], *turn):  # what is timed once more counts
+                    start = perf_counter()
+                    vector = system.encode(chosen[number])
+                    encoding[number] = perf_counter() - start
+                    for search in rng.permutation(len(system.searches)):
+                        start = perf_counter()
+                        system.searches[search](vector)
+                        searching[search, number] = perf_counter() - start
+                advance(len(turn))
+    return [(encoding * 1000, searching * 1000) for encoding, searching in times]
+
+
+def encoding_rates(encoders: Sequence[Callable[[list[str]], object]], texts: Sequence[str]) -> list[float]:
+    """The texts that each of `encoders` encodes in a second: the median of `REPEATS` rounds, in which they take turns.
+
+    In a round each encodes the same `SAMPLE` texts, evenly spread; a first round is not counted.
+    """
+    sample = [texts[row] for row in spread(len(texts), SAMPLE)]
+    seconds = np.empty((REPEATS + 1, len(encoders)))
+    for turn, number in track([*product(range(REPEATS + 1), range(len(encoders)))], "time encoding"):
+        start = perf_counter()
+        encoders[number](sample)
+        seconds[turn, number] = perf_counter() - start
+    return [len(sample) / float(one) for one in np.median(seconds[1:], axis=0)]
 
 
 def spread(count: int, limit: int = TIMED_QUERIES) -> list[int]:

@@ -5,17 +5,21 @@ Kim et al. 2026 tabulate and draw them (table 2, figure 1, appendix J).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
+
+from scipy.sparse import csr_array
 
 from vocable.errors import ArgumentError, check_numbers, check_texts
 from vocable.evaluation.cost import Cost, active_terms, flops
 from vocable.evaluation.quality import Evaluation, Measures, depth, evaluate_run, parse_measures
-from vocable.evaluation.retrieval import Encoded
+from vocable.evaluation.retrieval import SHOWN, Encoded
 from vocable.progress import progress
 from vocable.search.engines.exact import ExactIndex, rescore
+from vocable.search.ranking import Ranking
 from vocable.tables import NONE, Table, Tabular
 from vocable.vectors import prune
 
@@ -121,6 +125,7 @@ def search_grid(
                     query_terms=active_terms(queries),
                     document_terms=active_terms(documents),
                     flops=flops(queries, documents),
+                    bytes_per_document=index.nbytes / max(1, len(index)),
                     matched=float(matches.mean() / max(1, len(index))),
                 )
                 label, run = f"{name} {setting}".strip(), ranking.to_run(encoded.query_ids)
@@ -128,6 +133,21 @@ def search_grid(
                 points[setting] = GridPoint(name, setting, evaluation)
                 advance(1)
     return [points[setting] for setting in settings]
+
+
+def single_searches(encoded: Encoded, settings: Sequence[Setting]) -> list[Callable[[csr_array], Ranking]]:
+    """A search for each of the settings, without a second step: of one query's vector, which it prunes, on one thread.
+
+    The pruned indexes are held in memory.
+    """
+    limits = dict.fromkeys(setting.limits("document") for setting in settings)
+    indexes = {one: ExactIndex(prune(encoded.documents, *one), encoded.document_ids) for one in limits}
+    return [partial(_search_one, indexes[setting.limits("document")], setting) for setting in settings]
+
+
+def _search_one(index: ExactIndex, setting: Setting, query: csr_array) -> Ranking:
+    pruned = prune(query, *setting.limits("query"))
+    return index.search(pruned, SHOWN, minimum_match=setting.minimum_match, threads=1)
 
 
 def check_depth(settings: Sequence[Setting], measures: Measures, k: int) -> None:
