@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from threading import RLock
 from typing import Any, NamedTuple, TypeVar, get_args
 
-from huggingface_hub import HfApi, try_to_load_from_cache
+from huggingface_hub import HfApi, metadata_load, try_to_load_from_cache
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
 from safetensors import SafetensorError
 from sentence_transformers import SparseEncoder
@@ -34,6 +34,7 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+from yaml import YAMLError
 
 from vocable.arrays import read_whole
 from vocable.encoder.exported import EXPORTED, exported
@@ -49,6 +50,7 @@ logger = logging.getLogger(__name__)
 
 BUILT_IN = "vocable-mini"
 MODULES, SAVED_AS = "modules.json", "config_sentence_transformers.json"  # of a model that was saved as a whole
+CARD = "README.md"
 SHOWN = 3  # weights that a message names
 READ = {
     ".json",
@@ -236,6 +238,16 @@ def check_length(model: object, max_length: int | None) -> None:
             longest = json.loads(file.read_bytes()).get("max_position_embeddings", max_length)
             if isinstance(longest, int) and longest < max_length:
                 raise ArgumentError(f"max_length must be at most {longest}, the positions of {model}, not {max_length}")
+
+
+def licence(name: str | Path) -> str | None:
+    """Return the licence that the card of a model states; None where it has no card, or the card states none."""
+    try:
+        card = load_file_path(locate(name), CARD)
+        stated = (metadata_load(card) or {}).get("license") if card else None
+    except (ModelError, OSError, ValueError, YAMLError):  # what is no model's name, or no card
+        return None
+    return None if stated is None else str(stated)
 
 
 def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
