@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import ttest_rel
+from scipy.stats import ttest_1samp, ttest_rel
 
 from vocable.errors import ArgumentError
 from vocable.evaluation import Cost, Evaluation, compare, paired_t_test
+from vocable.evaluation.compare import mean_interval
 
 
 def evaluation(name: str, *values: float, cost: Cost | None = None, dataset: str = "toy") -> Evaluation:
@@ -25,6 +26,13 @@ def test_p_is_scipys_wherever_scipys_is_sound(pairs: list[tuple[float, float]]) 
     assert p == paired_t_test(dict(enumerate(second)), dict(enumerate(first)))
     if (first - second).std() > 1e-6:
         assert p == pytest.approx(ttest_rel(first, second).pvalue, rel=1e-6)
+
+
+def test_the_interval_of_a_mean_is_scipys() -> None:
+    values = [0.2, 0.9, 0.4, 0.0, 1.0]
+    expected = ttest_1samp(values, 0).confidence_interval(0.95)
+    assert mean_interval(dict(zip("abcde", values, strict=True))) == pytest.approx(tuple(expected))
+    assert mean_interval({"only": 0.5}) == (0.5, 0.5)
 
 
 def test_queries_are_paired_by_id_not_by_order() -> None:

@@ -92,6 +92,18 @@ def _read(path: Path) -> list[Evaluation]:
         raise DataError(f"{what}: {field}{first['msg']}", source=str(path)) from error
 
 
+def mean_interval(values: Mapping[str, float]) -> tuple[float, float]:
+    """The 95 % confidence interval of the mean of {query id: value}, by Student's t; of one query the value itself.
+
+    >>> [round(limit, 3) for limit in mean_interval({"q1": 0.0, "q2": 0.5, "q3": 1.0})]
+    [-0.742, 1.742]
+    """
+    sample = np.array(list(values.values()), dtype=np.float64)
+    n, mean = len(sample), float(sample.mean())
+    half = float(student_t.ppf(0.975, n - 1) * sample.std(ddof=1) / np.sqrt(n)) if n > 1 else 0.0
+    return mean - half, mean + half
+
+
 def paired_t_test(first: Mapping[str, float], second: Mapping[str, float]) -> float:
     """The two-sided p-value of the paired t-test over the values {query id: value} of two systems.
 

@@ -1,0 +1,177 @@
+"""The choice among settings that are given: frontier, budget, what is recommended and how it is said."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vocable.errors import ArgumentError
+from vocable.evaluation import Cost, Evaluation, paired_t_test
+from vocable.evaluation.choice import Budget, Choice, Deployment, parse_budget
+from vocable.evaluation.compare import mean_interval
+from vocable.evaluation.grid import GridPoint, Setting
+
+NOTES = {
+    "a": Deployment("models/a", False, "mit", 30522, 1000, 64, 256),
+    "b": Deployment("my b", True, None, 30522, 2000, None, 256),
+}
+
+
+def point(model: str, size: float, p95: float, *values: float, **setting: Any) -> GridPoint:
+    per_query = {"nDCG@10": {f"q{row}": value for row, value in enumerate(values)}}
+    cost = Cost(query_terms=3, document_terms=5, bytes_per_document=size, answer_p95_ms=p95)
+    mean = {"nDCG@10": sum(values) / len(values)}
+    return GridPoint(model, Setting(**setting), Evaluation(model, "toy", mean, per_query, cost))
+
+
+WHOLE_A = point("a", 1000, 12.0, 0.6, 0.7, 0.2)
+SMALL_A = point("a", 400, 11.0, 0.5, 0.6, 0.3, document_top_k=32, document_min_weight=0.5)
+WHOLE_B = point("b", 900, 2.0, 0.3, 0.4, 0.1)
+SMALL_B = point("b", 300, 1.5, 0.2, 0.4, 0.0, document_top_k=32, query_top_k=5, query_mass=0.75, minimum_match=0.25)
+POINTS = [WHOLE_A, SMALL_A, WHOLE_B, SMALL_B]
+
+
+def choice(size: float | None = None, p95: float | None = None, points: list[GridPoint] = POINTS) -> Choice:
+    return Choice("beir:toy", NOTES, points, 208, budget=Budget(size, p95))
+
+
+@st.composite
+def some_points(draw: st.DrawFn) -> list[GridPoint]:
+    few = st.integers(1, 5)
+    return [point("a", draw(few), draw(few), draw(few) / 5, query_top_k=row) for row in range(draw(st.integers(1, 8)))]
+
+
+@given(some_points(), st.integers(1, 5), st.integers(1, 5))
+def test_frontier_and_recommendation_are_those_of_brute_force(points: list[GridPoint], size: int, p95: int) -> None:
+    found = choice(size, p95, points)
+    costs = [(one.evaluation.cost.bytes_per_document, one.evaluation.cost.answer_p95_ms) for one in points]  # type: ignore[union-attr]
+    values = [one.evaluation.values["nDCG@10"] for one in points]
+    for number, name in enumerate(("bytes_per_document", "answer_p95_ms")):
+        # One that no other beats in quality or cost without losing the other; of equal ones, one.
+        pairs = [(cost[number], value) for cost, value in zip(costs, values, strict=True)]
+        beaten = [any(o != p and o[0] <= p[0] and o[1] >= p[1] for o in pairs) for p in pairs]
+        expected = sorted({pair for pair, worse in zip(pairs, beaten, strict=True) if not worse})
+        frontier = found.frontier(name)
+        assert [(getattr(one.evaluation.cost, name), found.quality(one)) for one in frontier] == expected
+    within = [value for value, (b, p) in zip(values, costs, strict=True) if b <= size and p <= p95]
+    taken = found.recommended()
+    assert (None if taken is None else found.quality(taken)) == (max(within) if within else None)
+    excess = [max(b / size, p / p95) for b, p in costs]
+    assert found.budget.share(found.closest()) == min(excess)
+
+
+def test_times_that_differ_by_noise_are_equal() -> None:
+    points = [point("a", 9, 84.6, 0.5), point("a", 8, 85.1, 0.7), point("a", 7, 90.2, 0.6), point("a", 9, 96, 0.8)]
+    assert choice(points=points).frontier("answer_p95_ms") == [points[1], points[3]]
+    assert choice(p95=10, points=points).closest() is points[1]
+    assert choice(p95=85, points=points).recommended() is points[0]  # a limit is one
+
+
+def test_of_equal_quality_the_smaller_and_then_the_plainer_is_taken() -> None:
+    same = [
+        point("a", 500, 1.0, 0.5, document_top_k=500, query_top_k=9),
+        point("a", 500, 2.0, 0.5, document_top_k=500),
+        point("a", 501, 0.5, 0.5),
+    ]
+    assert choice(1000, None, same).recommended() is same[1]
+
+
+def test_what_is_said_has_the_numbers_and_the_commands() -> None:
+    whole = choice(5000, 20)
+    assert whole.recommended() is WHOLE_A
+    assert whole.sentence() == (
+        "Within 5,000 bytes a document and 20 ms at p95 the best is a with whole vectors "
+        "(nDCG@10 0.5000, 1,000 bytes a document, 12 ms at p95); the best of all 4 settings:"
+    )
+    assert whole.commands(WHOLE_A) == ["vocable index models/a beir:toy -o exact:my-index"]
+    small = choice(600)
+    p = paired_t_test(WHOLE_A.evaluation.per_query["nDCG@10"], SMALL_A.evaluation.per_query["nDCG@10"])
+    assert small.recommended() is SMALL_A
+    assert small.sentence().endswith(f"; the best of all 4 settings has 0.5000, p = {p:.3f}:")
+    assert small.commands(SMALL_A) == ["vocable index models/a beir:toy --top-k 32 --min-weight 0.5 -o exact:my-index"]
+    none = choice(200, 1.0)
+    assert none.recommended() is None
+    assert "None of the 4 settings is within 200 bytes a document and 1 ms at p95; the closest is b" in none.sentence()
+    assert none.commands(none.closest()) == [
+        "vocable index 'my b' beir:toy --top-k 32 -o exact:my-index",
+        "vocable search my-index 'your question' --top-k 5 --mass 0.75 --minimum-match 0.25",
+    ]
+    assert none.commands(SMALL_B)[0] in str(none)
+    free = choice()
+    assert (free.sentence(), free.recommended()) == ("", None)
+    assert "vocable index" not in str(free)
+
+
+def test_options_of_the_measurement_are_options_of_the_command() -> None:
+    made = Choice("beir:toy", NOTES, POINTS, 200, {"dtype": "float32", "max_length": 64})
+    assert made.commands(WHOLE_A)[0].endswith(" beir:toy --dtype float32 --max-length 64 -o exact:my-index")
+
+
+def test_tables_show_models_deployment_and_the_frontier() -> None:
+    models, notes, frontier, timed, *_ = choice(600).table()
+    assert not isinstance(models, str)
+    low, high = mean_interval(WHOLE_B.evaluation.per_query["nDCG@10"])
+    p = paired_t_test(*(one.evaluation.per_query["nDCG@10"] for one in (WHOLE_A, WHOLE_B)))
+    row = dict(zip(models.header, models.rows[1], strict=True))
+    assert [row[name] for name in ("model", "nDCG@10", "95%", "p", "bytes/ doc", "answer p95 ms")] == [
+        "b", "0.2667", f"{low:.3f}–{high:.3f}", f"{p:.3f}", "900", "2.00",
+    ]  # fmt: skip
+    assert not isinstance(notes, str)
+    assert notes.rows == [
+        ["a", "encoded", "mit", "30,522", "1,000", "64", "256"],
+        ["b", "looked up", "–", "30,522", "2,000", "–", "256"],
+    ]
+    assert not isinstance(frontier, str)
+    assert [row[0] for row in frontier.rows] == ["b", "a *", "a", "b"]  # by bytes, then what p95 adds
+    assert "208 of each setting" in str(timed)
+    assert max(len(line) for line in str(choice(600)).splitlines() if "vocable index" not in line) <= 80
+
+
+def test_json_has_every_setting() -> None:
+    written = json.loads(json.dumps(choice(600).to_json()))
+    assert written["budget"] == {"bytes_per_document": 600}
+    assert written["models"]["b"]["inference_free"] is True
+    rows = written["settings"]
+    assert [row["recommended"] for row in rows] == [False, True, False, False]
+    assert [row["within_budget"] for row in rows] == [False, True, False, True]
+    assert [row["pareto_optimal"] for row in rows] == [
+        ["bytes_per_document", "answer_p95_ms"],
+        ["bytes_per_document", "answer_p95_ms"],
+        ["answer_p95_ms"],
+        ["bytes_per_document", "answer_p95_ms"],
+    ]
+    assert rows[1]["setting"]["document_top_k"] == 32
+    assert rows[1]["intervals"]["nDCG@10"] == list(mean_interval(SMALL_A.evaluation.per_query["nDCG@10"]))
+
+
+@pytest.mark.parametrize(
+    ("p95", "size", "expected"),
+    [
+        ("20ms", None, Budget(None, 20)),
+        ("0.5 s", "600", Budget(600, 500)),
+        ("750us", "1.5kB", Budget(1500, 0.75)),
+        (" 20MS ", "2KiB", Budget(2048, 20)),
+        (12.5, 600, Budget(600, 12.5)),
+        (None, ".5MB", Budget(5e5, None)),
+    ],
+)
+def test_a_budget_is_read_with_its_units(p95: Any, size: Any, expected: Budget) -> None:
+    assert parse_budget(p95, size) == expected
+
+
+@pytest.mark.parametrize(
+    "wrong", ["20", "20 lightyears", "", "-5ms", "0ms", "ms", "1_0ms", "nan", -3, 0, float("inf"), "1e400s"]
+)
+def test_what_is_no_time_is_refused(wrong: Any) -> None:
+    with pytest.raises(ArgumentError, match="max_p95 must be a time with its unit"):
+        parse_budget(wrong, None)
+
+
+@pytest.mark.parametrize("wrong", ["600ms", "many", "0", "-600", "600 600"])
+def test_what_is_no_size_is_refused(wrong: str) -> None:
+    with pytest.raises(ArgumentError, match="max_bytes_per_document must be bytes"):
+        parse_budget(None, wrong)
