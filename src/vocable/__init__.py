@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # each public name, once: type checkers read these lines, and
     from vocable.adapt.transfer import transfer as transfer
     from vocable.adapt.vocabulary import train_vocabulary as train_vocabulary
     from vocable.adapt.vocabulary import vocabulary as vocabulary
+    from vocable.analysis.compare import compare as compare
     from vocable.analysis.distributions import logits as logits
     from vocable.analysis.distributions import postings as postings
     from vocable.analysis.distributions import term_weights as term_weights
@@ -46,7 +47,6 @@ if TYPE_CHECKING:  # each public name, once: type checkers read these lines, and
     from vocable.encoder.roles import inference_free as inference_free
     from vocable.encoder.stream import encode as encode
     from vocable.encoder.terms import terms as terms
-    from vocable.evaluation.compare import compare as compare
     from vocable.evaluation.testsets import make_testset as make_testset
     from vocable.search.answers import search as search
     from vocable.search.check import check_engine as check_engine

@@ -73,7 +73,7 @@ def test_every_verb_has_an_example_that_parses(capsys: pytest.CaptureFixture[str
 def test_every_verb_that_loads_a_model_is_told_in_the_same_words_where() -> None:
     commands = get_command(program()).commands
     found = {verb: one.help for verb in VERBS for one in commands[verb].params if "--device" in one.opts}
-    of_terms = {"compare", "delete", "export", "postings", "prune", "recipes", "term-weights", "vocabulary"}
+    of_terms = {"delete", "export", "postings", "prune", "recipes", "term-weights", "vocabulary"}
     trainer = {"demo", "train"}  # which chooses the device itself; with those above no model encodes
     graphs = {"export-model"}  # which run on the processor
     assert set(VERBS) - set(found) == of_terms | trainer | graphs
@@ -132,6 +132,11 @@ def test_a_device_that_is_not_here_ends_every_verb_before_its_work(
         ),
         (["evaluate", "m", "--dataset", "beir:none"], "vocable: beir:none: no such folder"),
         (["compare", "none.json"], "vocable: none.json: No such file or directory"),
+        (["compare", "m"], "vocable: m: no file of evaluations; models are compared on a dataset: give --dataset"),
+        (["compare", "a.json", "--max-p95", "9ms"], "vocable: --max-p95 goes with models and --dataset"),
+        (["compare", "m", "--dataset", "d", "--max-p95", "20"], "vocable: --max-p95 must be a time with its unit, as"),
+        (["compare", "m", "--dataset", "d", "--max-bytes-per-document", "x"], "--max-bytes-per-document must be bytes"),
+        (["compare", "m", "--dataset", "d", "--grid", "rescore=9"], "--grid: no index searches in two steps by itself"),
         (["train", "none.yaml", "-o", "o"], "vocable: none.yaml: No such file or directory"),
         (["train", "none", "-o", "o"], "vocable: no recipe 'none': name a YAML file, or one of activation-rate, "),
         (["recipes", "none"], "vocable: no recipe 'none': name a YAML file, or one of activation-rate, "),

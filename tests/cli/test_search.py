@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from vocable.encoder.load import load
 from vocable.encoder.stream import encode
 from vocable.evaluation import evaluate_run, evaluate_system
 from vocable.search.explain import Explanation, explain_texts
+from vocable.search.indexing import open_index
 from vocable.vectors import prune, read_vectors
 
 NARROW = 80  # columns
@@ -222,6 +224,28 @@ def test_evaluate_side_by_side(
     assert max(map(len, text.splitlines())) <= NARROW
     for shown in ("nDCG@10", "RR@10", "FLOPS", "BM25"):
         assert shown in text
+
+
+def test_compare_models_under_a_budget(
+    capsys: pytest.CaptureFixture[str], model: str, backbones: dict[str, Path], dataset: str, tmp_path: Path
+) -> None:
+    output, name = tmp_path / "chosen", Path(model).name
+    command = ["compare", model, backbones["distilbert"], "--dataset", dataset, "--grid", "document_top_k=0,5"]
+    command += ["-m", "nDCG@10", "--dtype", "float32", "-o", output]
+    values = json.loads(done(capsys, *command, "--json"))
+    assert [one["system"] for one in values["settings"]] == [name, name, *[Path(command[2]).name] * 2]
+    assert not any(one["recommended"] for one in values["settings"])
+    smallest = min(one["cost"]["bytes_per_document"] for one in values["settings"])
+    text = done(capsys, *command, "--max-bytes-per-document", f"{smallest + 0.5}")
+    assert f" {dataset} --top-k 5 --dtype float32 -o exact:my-index\n" in text
+    assert text.endswith(f"already there, made with the same settings: {output}\n")
+    assert max(len(line) for line in text.splitlines() if str(tmp_path.parent) not in line) <= NARROW
+    [said] = [line.strip() for line in text.splitlines() if line.startswith("    vocable index")]
+    words = shlex.split(said)
+    done(capsys, *words[1:-1], f"exact:{tmp_path / 'my-index'}")
+    index = open_index(tmp_path / "my-index").postings
+    assert index.nbytes / len(index) == pytest.approx(smallest)
+    assert "| model | nDCG@10 | 95% | p |" in done(capsys, *command, "--markdown")
 
 
 def test_evaluate_with_feedback(capsys: pytest.CaptureFixture[str], model: str, dataset: str) -> None:

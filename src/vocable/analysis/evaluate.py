@@ -74,7 +74,7 @@ def evaluate(
         ModelError: no such model.
         UnwrittenError: a file cannot be written; it has the result.
     """
-    named = _named(systems)
+    named = named_systems(systems)
     runs = [name for name, system in named.items() if _is_run(system)]
     if grid is None and figure is not None:
         raise ArgumentError("--figure goes with --grid")
@@ -134,7 +134,8 @@ def _write_values(
         _write(output, json.dumps([evaluation.to_json() for evaluation in evaluations], indent=1))
 
 
-def _named(systems: System | Sequence[System] | Mapping[str, System]) -> dict[str, System]:
+def named_systems(systems: System | Sequence[System] | Mapping[str, System]) -> dict[str, System]:
+    """Systems by what to call them: the end of a path, with ' where it comes again."""
     if isinstance(systems, Mapping):
         return dict(systems)
     several = [systems] if isinstance(systems, SparseEncoder | str | os.PathLike) else list(systems)

@@ -152,9 +152,9 @@ def stored_parts(vectors: Vectors) -> tuple[Iterable[csr_array], VectorsMeta | N
     return chain([first.matrix], (shard.matrix for shard in shards)), first.meta
 
 
-def load_model(model: str | SparseEncoder, device: str | None = None) -> SparseEncoder:
+def load_model(model: str | os.PathLike[str] | SparseEncoder, device: str | None = None) -> SparseEncoder:
     """Return the model, loaded if it is a name."""
-    return load(model, device=device) if isinstance(model, str) else model
+    return model if isinstance(model, SparseEncoder) else load(os.fspath(model), device=device)
 
 
 def model_of(meta: VectorsMeta, moved: str | SparseEncoder | None) -> SparseEncoder:

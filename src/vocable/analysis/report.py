@@ -9,22 +9,26 @@ from base64 import b64encode
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from html import escape
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from vocable.errors import ArgumentError, require_extra
+from vocable.evaluation.choice import cost_of
 from vocable.evaluation.grid import COLUMNS, GridPoint, Setting, swept
-from vocable.figures import ACROSS, Panel, Point, draw_panels, empty_panels, save_figure
+from vocable.figures import ACROSS, MARKERS, Panel, Point, draw_panels, empty_panels, save_figure
 from vocable.storage import replacing
 from vocable.tables import NONE, Table
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from vocable.analysis.removal import Removal
     from vocable.analysis.wackiness import Finding
+    from vocable.evaluation.choice import Choice
 
 RESULTS, PAGE = "results.json", "index.html"
 STYLE = """
@@ -40,6 +44,15 @@ img { max-width: 100%; }
 VARIANTS = ("minimum_match", "rescore")  # settings that are no pruning
 SIZE = (7.0, 4.5)  # inches
 STYLES = ("-", "--", "-.", ":")
+PRICES = {  # fields of a cost
+    "bytes_per_document": "bytes of the index per document",
+    "answer_p95_ms": "95th percentile of an answer, from text to hits (ms)",
+}
+LABELS = [  # where a label may stand, the near places first: the offset from its point, and its side that is there
+    ((x * step, y * step), ("right", "center", "left")[x + 1], ("top", "center", "bottom")[y + 1])
+    for step in (7, 14, 28)
+    for x, y in ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, 1), (1, -1), (-1, -1))
+]
 WACKY, RANDOM, WHOLE = "C3", "C0", "0.3"  # colours
 
 
@@ -214,3 +227,85 @@ def removal_figure(removals: Sequence[Removal]) -> Figure:
     handles, names = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=2, frameon=False)
     return figure
+
+
+def frontier_figure(choice: Choice) -> Figure:
+    """Draw the quality of all settings against bytes a document and against the time of an answer.
+
+    The Pareto-optimal ones are joined and labelled, as far as there is room, and the recommended one is marked.
+    """
+    require_extra("matplotlib", "figures")
+    figure = empty_panels(len(PRICES), len(PRICES))
+    for axes, (cost, label) in zip(figure.axes, PRICES.items(), strict=True):
+        _draw_frontier(axes, choice, cost)
+        axes.set_xlabel(label)
+        axes.set_ylabel(choice.measure)
+    drawn = {name: one for axes in figure.axes for one, name in zip(*axes.get_legend_handles_labels(), strict=True)}
+    labels = ", ".join(f"{COLUMNS[name]}: {name}" for name in swept(choice.points))
+    figure.legend(
+        drawn.values(), drawn.keys(), title=f"labels: {labels}", loc="outside lower center", ncols=3, frameon=False
+    )
+    figure.suptitle(f"{Path(choice.source).name}, {choice.points[0].evaluation.queries} queries", parse_math=False)
+    figure.draw_without_rendering()  # the labels are placed on what is there
+    for axes, cost in zip(figure.axes, PRICES, strict=True):
+        _label_points(axes, choice, cost)
+    return figure
+
+
+def _draw_frontier(axes: Axes, choice: Choice, cost: str) -> None:
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    def places(points: Sequence[GridPoint]) -> tuple[list[float], list[float]]:
+        return [cost_of(point, cost) for point in points], [choice.quality(point) for point in points]
+
+    for number, model in enumerate(choice.models):
+        own = [point for point in choice.points if point.system == model]
+        marker = MARKERS[number % len(MARKERS)]
+        axes.plot(*places(own), marker, color=f"C{number}", alpha=0.6, markersize=5, label=model)
+    axes.plot(*places(choice.frontier(cost)), color=WHOLE, linewidth=1, zorder=1, label="Pareto-optimal")
+    if (limit := choice.budget.limits().get(cost)) is not None:
+        axes.axvline(limit, color=WACKY, linestyle="--", linewidth=1, label="budget")
+    if (taken := choice.recommended()) is not None:
+        axes.scatter(*places([taken]), s=160, facecolors="none", edgecolors=WACKY, label="the best within the budget")
+    axes.set_xscale("log")
+    low, high = axes.get_xlim()
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high > 8 * low else (1, 1.5, 2, 3, 4, 5, 6, 8)))
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.margins(0.15)
+    axes.grid(alpha=0.3)
+
+
+def _label_points(axes: Axes, choice: Choice, cost: str) -> None:
+    """Write at Pareto-optimal points how they are pruned, where nothing else is; the recommended one comes first."""
+    from matplotlib.transforms import Bbox
+
+    taken, frontier = choice.recommended(), choice.frontier(cost)
+    ordered = sorted(frontier, key=lambda point: (point is not taken, -choice.quality(point)))
+    if taken is not None and taken not in frontier:
+        ordered.insert(0, taken)
+    inside, spots = axes.get_window_extent(), [line.get_transform().transform(line.get_xydata()) for line in axes.lines]
+    joined = [np.linspace(start, end, 50) for one in spots[len(choice.models) :] for start, end in pairwise(one)]
+    used = [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in np.concatenate(spots[: len(choice.models)])]
+    used += [Bbox.from_bounds(x - 1, y - 1, 2, 2) for x, y in np.concatenate([np.empty((0, 2)), *joined])]
+    for point in ordered:
+        place = cost_of(point, cost), choice.quality(point)
+        for (x, y), side, end in LABELS:
+            text = axes.annotate(_pruning(point.setting), place, (x, y), textcoords="offset points", ha=side, va=end)
+            text.set_fontsize("x-small")
+            box = text.get_window_extent()
+            free = not any(box.overlaps(other) for other in used)
+            if free and inside.contains(box.x0, box.y0) and inside.contains(box.x1, box.y1):
+                used.append(box)
+                break
+            text.remove()
+
+
+def _pruning(setting: Setting | None) -> str:
+    """How vectors are pruned, in the words of a table's columns.
+
+    >>> _pruning(Setting(document_top_k=64, query_min_weight=0.5)), _pruning(Setting())
+    ('q min 0.5, dk 64', 'whole')
+    """
+    changed = {} if setting is None else setting.changed()
+    return ", ".join(f"{COLUMNS[name]} {value:g}" for name, value in changed.items()) or "whole"

@@ -249,14 +249,35 @@ class Evaluate(Command):
 
 
 class Compare(Command):
-    """Set stored evaluations side by side.
+    """Set evaluations side by side, or choose a model.
 
-    Each is tested against the first (paired t-test).
+    Stored evaluations are each tested against the first (paired t-test). With
+    --dataset models are measured, whole and pruned: quality, terms, bytes, the
+    time of an answer. --max-p95 and --max-bytes-per-document are a budget; what
+    is best within it is said with the command to use it. Repeated after a kill
+    with the same -o, it goes on where it stopped.
 
-    Example: vocable compare before.json after.json
+    Example: vocable compare vocable-mini my-model --dataset beir:scifact
     """
 
-    results: Annotated[list[Path], typer.Argument(metavar="RESULT.json", help="What evaluate -o wrote.")]
+    resumable: ClassVar[bool] = True
+    systems: Annotated[
+        list[str], typer.Argument(metavar="SYSTEM", help="What evaluate -o wrote; with --dataset, models.")
+    ]
+    dataset: Annotated[
+        str | None, typer.Option(metavar="SOURCE", help="Measure models on beir:DIR, ir_datasets:NAME or pydocs:#test.")
+    ] = None
+    measures: Measures
+    grid: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SETTINGS", help='Ways to search, as "document_top_k=0,64"; 30 of them by default.'),
+    ]
+    max_p95: Annotated[str | None, typer.Option(metavar="TIME")]
+    max_bytes_per_document: Annotated[str | None, typer.Option(metavar="BYTES")]
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Folder for the figure, all settings and the vectors.")
+    ]
+    max_length: MaxLength
     markdown: Markdown = False
 
 
