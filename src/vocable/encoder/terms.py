@@ -129,12 +129,37 @@ def input_terms(model: SparseEncoder, texts: Sequence[str], *, words: Words = "a
         raise ArgumentError(f"words must be one of {', '.join(get_args(Words))}, not {words!r}")
     [(transformer, _), *_] = splade_modules(model)
     tokenizer, layer = transformer.tokenizer, output_vocabulary(transformer.auto_model)
-    ids = _own_tokens(tokenizer, texts) if layer is None else _own_words(tokenizer, layer, words, texts)
+    ids: Iterable[Iterable[int]]
+    if layer is None:
+        ids = _own_tokens(tokenizer, texts)
+    else:
+        ids = ([column for _, column in found] for found in _own_words(tokenizer, layer, words, texts))
     size = output_layer(transformer.auto_model).out_features
     columns = [np.array([column for column in found if column < size], dtype=np.int32) for found in ids]
     indices, indptr = np.concatenate([np.empty(0, np.int32), *columns]), np.cumsum([0, *map(len, columns)])
     ones = np.ones(len(indices), dtype=np.float32)
     return as_vectors(csr_array((ones, indices, indptr), shape=(len(texts), size)))  # which adds them up
+
+
+def term_places(model: SparseEncoder, text: str) -> list[Word]:
+    """Where output terms of `model` stand in a text, in its order: as `input_terms` counts them, without the unknown.
+
+    Words that are no tokens may overlap. A tokenizer that does not say where its tokens stand gives none.
+    """
+    [(transformer, _), *_] = splade_modules(model)
+    tokenizer, layer = transformer.tokenizer, output_vocabulary(transformer.auto_model)
+    if layer is not None:
+        [found] = _own_words(tokenizer, layer, "any", [text])
+        return [Word(layer.terms[column], start, end) for (start, column), end in sorted(found.items())]
+    if not tokenizer.is_fast:
+        return []
+    cut = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    names, special = tokenizer.convert_ids_to_tokens(cut["input_ids"]), set(tokenizer.all_special_tokens)
+    places = [(name, start, end) for name, (start, end) in zip(names, cut["offset_mapping"], strict=True)]
+    # Some tokenizers make the white space in front of a word part of its first token.
+    blank = [len(text[start:end]) - len(text[start:end].lstrip()) for _, start, end in places]
+    moved = [Word(name, start + spaces, end) for (name, start, end), spaces in zip(places, blank, strict=True)]
+    return [word for word in moved if word.start < word.end and word.text not in special]
 
 
 def special_columns(model: SparseEncoder) -> np.ndarray:
@@ -152,7 +177,8 @@ def _own_tokens(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> Ite
 
 def _own_words(
     tokenizer: PreTrainedTokenizerBase, layer: OutputVocabulary, words: Words, texts: Iterable[str]
-) -> Iterator[list[int]]:
+) -> Iterator[dict[tuple[int, int], int]]:
+    """Yield the places of each text's terms: where one begins and its column, and where it ends."""
     normalize = (lambda term: term) if words == "any" else normal_form(tokenizer)
     column_of = {normalize(term): column for column, term in enumerate(layer.terms)}
 
@@ -166,9 +192,9 @@ def _own_words(
     split = [splitter(tokenizer, name) for name in PATTERNS if words in ("any", name)]
     patterns = SPELLED if words == "any" else ()
     for text in texts:
-        places = [(match.start(), match[0]) for pattern in patterns for match in pattern.finditer(text)]
-        places += [(start, word) for cut in split for word, start, _ in cut(text)]
-        yield [column for _, column in {(start, i) for start, word in places for i in columns_of(word)}]
+        places = [Word(match[0], *match.span()) for pattern in patterns for match in pattern.finditer(text)]
+        places += [word for cut in split for word in cut(text)]
+        yield {(start, column): end for word, start, end in places for column in columns_of(word)}
 
 
 def without_accents(text: str) -> str:
