@@ -184,7 +184,7 @@ def test_who_it_is_and_how_it_is(served: Serve, exact: Path) -> None:
     description = client("GET", "/openapi.json").json()
     assert set(description["paths"]) == {
         *("/embed_sparse", "/v1/embeddings", "/search", "/explain", "/documents"),
-        *("/info", "/health", "/ready", "/metrics"),
+        *("/view", "/postings", "/info", "/health", "/ready", "/metrics"),
     }
     client.service.batcher.close()
     assert client("GET", "/ready").status_code == 503

@@ -8,14 +8,15 @@ from typing import Annotated, ClassVar
 import typer
 
 from vocable.cli.declare import Command
-from vocable.cli.search import Place
+from vocable.cli.search import Place, Wacky, WackyShare
 
 
 class Serve(Command):
     """Serve an index over HTTP.
 
-    Search, explanations, sparse embeddings as text-embeddings-inference has
-    them, and changes, until Ctrl-C. The log is JSON on stderr.
+    A page to search with at /; search, explanations, sparse embeddings as
+    text-embeddings-inference has them, and changes, until Ctrl-C. The log is
+    JSON on stderr.
 
     Example: vocable serve my-index --port 8000
     """
@@ -27,6 +28,9 @@ class Serve(Command):
     token_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The bearer token that requests must have; or VOCABLE_TOKEN.")
     ] = None
+    beside: Annotated[str | None, typer.Option(metavar="PLACE")] = None
+    wacky: Wacky = None
+    wacky_share: WackyShare = None
 
 
 COMMANDS: list[type[Command]] = [Serve]

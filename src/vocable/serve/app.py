@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -12,7 +11,6 @@ from fastapi import FastAPI, Query
 from fastapi import Request as HTTPRequest
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
-from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
 from vocable import __version__
@@ -23,9 +21,10 @@ from vocable.serve import schemas
 from vocable.serve.batching import OverloadedError
 from vocable.serve.guard import refusal
 from vocable.serve.metrics import Metrics
+from vocable.serve.pages import add_page
 from vocable.serve.service import Asked, NotFoundError, Reading, Service, ThereAlreadyError, TooLargeError
+from vocable.serve.view import Wanted
 
-PAGE = Path(__file__).parent / "page"
 ERRORS: dict[type[Exception], int] = {
     ArgumentError: 422,
     DataError: 422,
@@ -58,13 +57,36 @@ def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"model": schemas.Error, "description": ABOUT[status]} for status in sorted({*ALWAYS, *statuses})}
 
 
-def endpoints(service: Service, metrics: Metrics) -> FastAPI:
-    """The application without its guard; the service is closed at its end."""
+def endpoints(service: Service, metrics: Metrics, beside: Service | None = None) -> FastAPI:
+    """The application without its guard; the services are closed at its end.
+
+    `beside` is of a second index, which can be read under /beside.
+    """
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
         service.close()
+        if beside is not None:
+            beside.close()
+
+    app = _application(lifespan)
+    app.state.service = service
+    _add_reading(app, service)
+    _add_documents(app, service)
+    _add_state(app, service, metrics, beside)
+    _add_views(app, service)
+    if beside is not None:
+        second = _application()
+        _add_reading(second, beside)
+        _add_views(second, beside)
+        app.mount("/beside", second)
+    add_page(app)
+    return app
+
+
+def _application(lifespan: Any = None) -> FastAPI:
+    """An application without endpoints, which answers errors."""
 
     app = FastAPI(
         title="vocable",
@@ -74,17 +96,11 @@ def endpoints(service: Service, metrics: Metrics) -> FastAPI:
         redoc_url=None,
         lifespan=lifespan,
     )
-    app.state.service = service
     for kind, status in ERRORS.items():
         app.add_exception_handler(kind, _answer_with(status))
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(Exception, _failed)
-    _add_reading(app, service)
-    _add_documents(app, service)
-    _add_state(app, service, metrics)
-    if PAGE.is_dir():
-        app.mount("/", StaticFiles(directory=PAGE, html=True))
     return app
 
 
@@ -129,6 +145,20 @@ def _add_reading(app: FastAPI, service: Service) -> None:
         return JSONResponse({"error": error}, 424)
 
 
+def _add_views(app: FastAPI, service: Service) -> None:
+    @app.post("/view", responses=responses(), response_model=schemas.View)
+    async def see(request: schemas.ViewRequest, http: HTTPRequest) -> Any:
+        """Show a query as the page does: its terms, and the best documents with their ranks in every ranking."""
+        http.state.query = request.query
+        how = request.k, tuple(request.show), service.filter(request.filter), request.top_k, request.min_weight
+        return JSONResponse(await service.view(request.query, Wanted(*how)))
+
+    @app.get("/postings", responses=responses(404), response_model=schemas.Postings)
+    async def postings(term: Annotated[str, Query(max_length=schemas.LONGEST_ID)]) -> Any:
+        """Say how many documents have a term, how much it weighs there, and in which it weighs most."""
+        return JSONResponse(await service.postings(term))
+
+
 def _add_documents(app: FastAPI, service: Service) -> None:
     @app.get("/documents", responses=responses(), response_model=list[schemas.Document | None])
     async def get_documents(id: Annotated[schemas.Ids, Query()]) -> Any:
@@ -160,7 +190,7 @@ def _add_documents(app: FastAPI, service: Service) -> None:
         return JSONResponse((await service.add(documents, replace=replace)).to_json())
 
 
-def _add_state(app: FastAPI, service: Service, metrics: Metrics) -> None:
+def _add_state(app: FastAPI, service: Service, metrics: Metrics, beside: Service | None) -> None:
     @app.get("/info", responses={401: responses()[401], 429: responses()[429]})
     async def info() -> schemas.Info:
         """Say what is served."""
@@ -179,6 +209,8 @@ def _add_state(app: FastAPI, service: Service, metrics: Metrics) -> None:
             documents=count,
             spaces=list(service.collection.spaces),
             can_change=service.can_change,
+            wacky=service.wacky is not None,
+            beside=None if beside is None else beside.collection.model,
         )
 
     @app.get("/health")

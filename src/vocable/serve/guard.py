@@ -15,6 +15,7 @@ from fastapi.responses import JSONResponse
 
 from vocable.serve.limits import Limits
 from vocable.serve.metrics import ENDPOINTS, Metrics
+from vocable.serve.pages import FILES
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -82,7 +83,8 @@ class Guard:
         if scope["path"] in OPEN:
             return None
         headers = dict(scope["headers"])
-        if self._expected is not None and not hmac.compare_digest(headers.get(b"authorization", b""), self._expected):
+        known = self._expected is None or scope["path"] in FILES
+        if not known and not hmac.compare_digest(headers.get(b"authorization", b""), self._expected):
             return refusal(401, "a bearer token is needed", {"WWW-Authenticate": "Bearer"})
         if self._in_progress >= self._limits.max_requests:
             return refusal(429, f"more than {self._limits.max_requests:,} requests at a time")

@@ -18,6 +18,7 @@ SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 STATUSES = (200, 400, 401, 404, 405, 409, 413, 422, 424, 429, 500, 503, 504)
 ENDPOINTS = (
     *("/embed_sparse", "/search", "/explain", "/documents", "/v1/embeddings", "/info"),
+    *("/view", "/postings", "/"),
     *("/health", "/ready", "/metrics", "/openapi.json", "other"),
 )
 

@@ -86,6 +86,7 @@ class MatchedTerm(BaseModel):
     share: float
     in_query: bool
     in_document: bool
+    wacky: bool | None = None
 
 
 class Explanation(BaseModel):
@@ -133,6 +134,7 @@ class ExpansionTerm(BaseModel):
     term: str
     weight: float
     in_text: bool
+    wacky: bool | None = None
 
 
 class Expansion(BaseModel):
@@ -140,6 +142,101 @@ class Expansion(BaseModel):
 
     active: int
     terms: list[ExpansionTerm]
+
+
+class ViewRequest(Request):
+    """A query, and what of it is to be seen."""
+
+    query: str
+    k: int = Field(default=10, ge=1, le=50, description="Documents of each ranking.")
+    show: list[str] = Field(
+        default=["learned"],
+        max_length=8,
+        description="Rankings: learned, bm25, dense, hybrid, as there are.",
+    )
+    filter: str | None = Field(default=None, max_length=MOST_FILTER, description="As of a search.")
+    top_k: int | None = Field(default=None, ge=1, lt=2**31, description="Keep only so many terms of the query.")
+    min_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False, description="Drop terms lighter than this.")
+
+
+class QueryTerm(ExpansionTerm):
+    """A term of a query's vector, and whether it is searched with."""
+
+    kept: bool
+
+
+class Piece(BaseModel):
+    """A part of a text; one that is a matching term has its name, and where the query has it from."""
+
+    text: str
+    term: str | None = None
+    kind: Literal["text", "expansion", "wacky"] | None = None
+
+
+class ViewedMatch(BaseModel):
+    """A term that query and document share."""
+
+    term: str
+    kind: Literal["text", "expansion", "wacky"]
+    share: float
+    in_document: bool
+    query_weight: float
+    document_weight: float
+
+
+class ViewedDocument(BaseModel):
+    """A document with its ranks and scores by ranking, its learned score, and the weightiest of its `shared` terms."""
+
+    id: str
+    title: list[Piece]
+    text: list[Piece]
+    cut: bool
+    fields: dict[str, JsonValue]
+    matches: list[ViewedMatch]
+    learned: float
+    shared: int
+    ranks: dict[str, int]
+    scores: dict[str, float]
+
+
+class Cost(BaseModel):
+    """What a search with the query's vector took; `postings` only where the index can count them."""
+
+    terms: int
+    postings: int | None
+    milliseconds: float
+
+
+class View(BaseModel):
+    """A query's heaviest terms, what its searches cost, and the documents of all rankings that are shown."""
+
+    active: int
+    kept: int
+    terms: list[QueryTerm]
+    rankings: list[str]
+    costs: dict[str, Cost]
+    documents: list[ViewedDocument]
+
+
+class TermDocument(BaseModel):
+    """A document, and how much a term weighs in it."""
+
+    id: str
+    title: str
+    weight: float
+
+
+class Postings(BaseModel):
+    """How many `documents` (or `more`) of how many have a term; `counts` of the heaviest `weighed` up to `largest`."""
+
+    term: str
+    documents: int
+    of: int
+    more: bool
+    weighed: int
+    largest: float
+    counts: list[int]
+    heaviest: list[TermDocument]
 
 
 class DocumentsRequest(Request):
@@ -176,6 +273,8 @@ class Info(BaseModel):
     documents: int
     spaces: list[str]
     can_change: bool
+    wacky: bool = Field(description="Whether it is known which terms are wacky.")
+    beside: str | None = Field(description="The model of a second index, which answers under /beside.")
 
 
 class Ready(BaseModel):

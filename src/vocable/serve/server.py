@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 import sys
+import webbrowser
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,8 +14,10 @@ from inspect import Parameter, Signature, signature
 from ipaddress import ip_address
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from threading import Thread
+from typing import Any, NamedTuple
 
+from vocable.analysis.wackiness import SHARE, read_wacky_terms
 from vocable.errors import ArgumentError, check_numbers, require_extra
 from vocable.progress import without_progress
 from vocable.search.collection import Collection
@@ -41,7 +44,28 @@ class Settings:
     limits: Limits
     token: str | None
     log_queries: bool
+    beside: str | None = None
+    wacky: str | None = None
+    wacky_share: float | None = None
     metrics: str | None = None  # the folder in which workers count
+
+
+class Opened(NamedTuple):
+    """What is served: a collection, the terms whose expansions are marked, and a collection beside it."""
+
+    collection: Collection
+    beside: Collection | None = None
+    wacky: frozenset[str] | None = None
+
+    @property
+    def collections(self) -> list[Collection]:
+        """One or two."""
+        return [self.collection, *([] if self.beside is None else [self.beside])]
+
+    def close(self) -> None:
+        """Close the collections."""
+        for one in self.collections:
+            one.close()
 
 
 def serve(
@@ -52,12 +76,16 @@ def serve(
     workers: int = 1,
     token_file: str | os.PathLike[str] | None = None,
     *,
+    beside: str | os.PathLike[str] | None = None,
+    wacky: str | os.PathLike[str] | None = None,
+    wacky_share: float | None = None,
+    browser: bool = False,
     log_queries: bool = False,
     allow_changed_model: bool = False,
     device: str | None = None,
     **limits: Any,
 ) -> None:
-    """Serve an index over HTTP until SIGTERM or Ctrl-C, which let it finish what it has taken on.
+    """Serve an index over HTTP until SIGTERM or Ctrl-C, which let it finish what it has taken on; `/` is a page.
 
     Args:
         index: its place.
@@ -66,6 +94,10 @@ def serve(
         port: 0 for one that is free.
         workers: processes that answer; more than one for an index that cannot change.
         token_file: a file with the bearer token that requests must have; or it stands in VOCABLE_TOKEN.
+        beside: the place of a second index, whose hits the page can show beside those of the first.
+        wacky: a file of scores that `vocable.wackiness` wrote: terms whose expansions are marked.
+        wacky_share: share of the scored terms that is wacky, 0.1 by default.
+        browser: show the page in a browser.
         log_queries: write the text of queries into the log.
         allow_changed_model: serve even if the model's weights are not those that made the index.
         device: where models run, as cpu, cuda or cuda:1; by default the best there is.
@@ -80,13 +112,18 @@ def serve(
     for needed in ("fastapi", "uvicorn"):
         require_extra(needed, "serve")
     check_numbers(port=port, workers=workers)
+    if wacky_share is not None and wacky is None:
+        raise ArgumentError("wacky_share is of the scores in `wacky`: give both")
     how = os.fspath(index), model, allow_changed_model, device
     settings = Settings(*how, checked_limits(limits), _token(token_file), log_queries)
+    settings = replace(settings, beside=beside and os.fspath(beside), wacky=wacky and os.fspath(wacky))
+    settings = replace(settings, wacky_share=wacky_share)
     with without_progress(), TemporaryDirectory(prefix="vocable-") as folder, _listening(host, port) as listening:
-        collection = _opened(settings)
+        opened = _opened(settings)
+        collection = opened.collection
         if workers > 1:
-            if not isinstance(collection, FolderCollection):
-                collection.close()
+            if not all(isinstance(one, FolderCollection) for one in opened.collections):
+                opened.close()
                 one = "an index that changes is held by one process"
                 raise ArgumentError(f"workers: {one}: leave workers at 1, or index to exact:FOLDER")
             _ = collection.loaded_model  # what is wrong with it is said here, once
@@ -95,10 +132,12 @@ def serve(
         if settings.token is None and not _is_local(host):
             logger.warning("%s: whoever reaches it may read all of the index: set a token (--token-file)", url)
         logger.info("serving %s (%s) at %s", collection.place, counted(len(collection), "document"), url)
-        _run(collection, settings, listening, workers)
+        if browser and _has_screen():
+            Thread(target=webbrowser.open, args=(url,), daemon=True).start()
+        _run(opened, settings, listening, workers)
 
 
-def application(settings: Settings, collection: Collection | None = None) -> Any:
+def application(settings: Settings, opened: Opened | None = None) -> Any:
     """The ASGI application of one process."""
     from vocable.serve.app import endpoints
     from vocable.serve.guard import Guard, JSONLines
@@ -110,12 +149,13 @@ def application(settings: Settings, collection: Collection | None = None) -> Any
         log = logging.getLogger(name)
         log.handlers, log.propagate = [handler], False
         log.setLevel(level)
-    metrics = Metrics(settings.metrics)
-    service = Service(collection or _opened(settings), settings.limits, metrics)
-    return Guard(endpoints(service, metrics), settings.limits, metrics, settings.token, settings.log_queries)
+    metrics, opened = Metrics(settings.metrics), opened or _opened(settings)
+    service = Service(opened.collection, settings.limits, metrics, opened.wacky)
+    beside = None if opened.beside is None else Service(opened.beside, settings.limits, metrics)
+    return Guard(endpoints(service, metrics, beside), settings.limits, metrics, settings.token, settings.log_queries)
 
 
-def _run(collection: Collection, settings: Settings, listening: socket.socket, workers: int) -> None:
+def _run(opened: Opened, settings: Settings, listening: socket.socket, workers: int) -> None:
     uvicorn = require_extra("uvicorn", "serve")
     options: dict[str, Any] = {
         "log_config": None,
@@ -126,17 +166,28 @@ def _run(collection: Collection, settings: Settings, listening: socket.socket, w
     }
     with suppress(KeyboardInterrupt):  # which uvicorn raises after it has finished
         if workers == 1:
-            app = application(settings, collection)
+            app = application(settings, opened)
             uvicorn.Server(uvicorn.Config(app, **options)).run(sockets=[listening])
             return
-        del collection
+        del opened
         config = uvicorn.Config(partial(application, settings), factory=True, workers=workers, **options)
         require_extra("uvicorn.supervisors", "serve").Multiprocess(config, sockets=[listening]).run()
 
 
-def _opened(settings: Settings) -> Collection:
-    collection = open_index(settings.index, allow_changed_model=settings.allow_changed_model, device=settings.device)
-    return collection if settings.model is None else collection.with_model(model=settings.model)
+def _opened(settings: Settings) -> Opened:
+    how: dict[str, Any] = {"allow_changed_model": settings.allow_changed_model, "device": settings.device}
+    collection = open_index(settings.index, **how)
+    opened = Opened(collection if settings.model is None else collection.with_model(model=settings.model))
+    try:
+        if settings.beside is not None:
+            opened = opened._replace(beside=open_index(settings.beside, **how))
+        if settings.wacky is not None:
+            found = read_wacky_terms(settings.wacky, opened.collection.terms, settings.wacky_share or SHARE)
+            opened = opened._replace(wacky=found)
+    except BaseException:
+        opened.close()
+        raise
+    return opened
 
 
 def _token(file: str | os.PathLike[str] | None) -> str | None:
@@ -157,6 +208,11 @@ def _listening(host: str, port: int) -> socket.socket:
         return socket.create_server(address[:2], family=family, backlog=2048)
     except OSError as error:
         raise ArgumentError(f"host {host}, port {port}: {error.strerror or error}") from error
+
+
+def _has_screen() -> bool:
+    """Whether a browser would have a window; one within the terminal would take it over."""
+    return sys.platform in ("darwin", "win32") or bool({"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys())
 
 
 def _is_local(host: str) -> bool:

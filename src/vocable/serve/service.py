@@ -27,6 +27,7 @@ from vocable.search.stores import rows_of
 from vocable.serve.batching import Batcher, Work
 from vocable.serve.limits import Limits
 from vocable.serve.metrics import Metrics
+from vocable.serve.view import Wanted, term_postings, view
 from vocable.vectors import prune
 
 Row: TypeAlias = tuple[np.ndarray, np.ndarray]  # a vector of v terms: columns int32, rising, and weights float32
@@ -67,8 +68,10 @@ class Asked(NamedTuple):
 class Service:
     """What the endpoints call; all work on model and collection is done in one thread, whose errors are raised here."""
 
-    def __init__(self, collection: Collection, limits: Limits, metrics: Metrics) -> None:
-        self.collection, self.limits, self._metrics = collection, limits, metrics
+    def __init__(
+        self, collection: Collection, limits: Limits, metrics: Metrics, wacky: frozenset[str] | None = None
+    ) -> None:
+        self.collection, self.limits, self._metrics, self.wacky = collection, limits, metrics, wacky
         self.model = collection.loaded_model
         self.queries = collection.query_encoder()
         self.documents = TextEncoder(self.queries.model, "document")
@@ -141,6 +144,19 @@ class Service:
         [explained] = await self._run(self._explain, [(rows, query, document, identifier)], k)
         found: Explanation | Expansion = explained
         return found
+
+    async def view(self, query: str, wanted: Wanted) -> dict[str, Any]:
+        """What the page shows of a query."""
+        [row] = await self.embed([query], Reading("query"))
+        [found] = await self._run(self._view, [(query, row)], wanted)
+        viewed: dict[str, Any] = found
+        return viewed
+
+    async def postings(self, term: str) -> dict[str, Any]:
+        """What the page shows of a term."""
+        [found] = await self._run(self._postings, [term])
+        postings: dict[str, Any] = found
+        return postings
 
     async def get(self, ids: Sequence[str]) -> list[Document | None]:
         """The documents with these ids, None where there is none."""
@@ -232,7 +248,8 @@ class Service:
         vectors = prune(self._matrix(rows), asked.top_k, asked.min_weight)
         ranking = self.collection.search(texts, asked.k, vectors=vectors, hybrid=asked.hybrid, filter=asked.filter)
         queries = tuple(Query(str(number), text) for number, text in enumerate(texts))
-        return [answer.hits for answer in Answers(self.collection, queries, vectors, ranking, asked.explain)]
+        answers = Answers(self.collection, queries, vectors, ranking, asked.explain, self.wacky)
+        return [answer.hits for answer in answers]
 
     def _explain(
         self, items: list[tuple[list[Row], str, str | None, str | None]], k: int
@@ -248,10 +265,19 @@ class Service:
                     raise NotFoundError(f"there is no document {identifier!r}")
                 document, other = found.full, self.collection.vectors([identifier])
             if document is None:
-                explained.append(expansion(vectors, names, own, k))
+                explained.append(expansion(vectors, names, own, k, self.wacky))
             else:
-                explained.append(explain(vectors[[0]], other, names, own, text_terms(self.model, document)))
+                there = text_terms(self.model, document)
+                explained.append(explain(vectors[[0]], other, names, own, there, self.wacky))
         return explained
+
+    def _view(self, items: list[tuple[str, Row]], wanted: Wanted) -> list[dict[str, Any]]:
+        return [view(self.collection, query, self._matrix([row]), wanted, self.wacky) for query, row in items]
+
+    def _postings(self, terms: list[str]) -> list[dict[str, Any] | NotFoundError]:
+        missing = "there is no term {!r}"
+        found = ((term, term_postings(self.collection, term)) for term in terms)
+        return [NotFoundError(missing.format(term)) if one is None else one for term, one in found]
 
     def _upsert(self, items: list[Sequence[Document]]) -> list[Changed | Exception]:
         return [_tried(changeable(self.collection).add, documents) for documents in items]

@@ -1,0 +1,211 @@
+// What is seen, made of elements; texts of documents are only ever text nodes.
+
+export const count = new Intl.NumberFormat("en");
+const share = new Intl.NumberFormat("en", { style: "percent" });
+const EXCERPT = 300, BEFORE = 60; // characters
+export const KINDS = { text: "from the text", expansion: "added by the model", wacky: "added, and wacky" };
+const SIGNS = { text: "", expansion: "+", wacky: "~" };
+export const RANKINGS = { learned: "learned", bm25: "BM25", dense: "dense", hybrid: "hybrid" };
+
+/** An element with attributes, listeners (functions) and children (elements or text). */
+export function element(name, attributes = {}, ...children) {
+  const made = name === "svg" || name === "rect" ? document.createElementNS("http://www.w3.org/2000/svg", name)
+    : document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (typeof value === "function") made.addEventListener(key, value);
+    else if (key === "part") made.style.setProperty("--part", value);
+    else if (value !== undefined && value !== false) made.setAttribute(key, value);
+  }
+  made.append(...children.filter((child) => child !== undefined && child !== null));
+  return made;
+}
+
+const unseen = (text) => element("span", { class: "unseen" }, text);
+const kindOf = (term) => (term.in_text ? "text" : term.wacky ? "wacky" : "expansion");
+
+/** The terms of a query in groups, as many as `limit`; `open` is called with the one that is chosen. */
+export function groupsOf(terms, limit, open) {
+  const heaviest = terms[0]?.weight ?? 1;
+  return Object.keys(KINDS).flatMap((kind) => {
+    const those = terms.slice(0, limit).filter((term) => kindOf(term) === kind);
+    if (!those.length) return [];
+    const chips = those.map((term) => element("li", {},
+      element("button", {
+        type: "button", class: "chip", "data-kind": kind, "data-kept": String(term.kept), part: term.weight / heaviest,
+        click: () => open(term.term),
+      },
+      element("span", { class: "name" }, element("span", { class: "sign", "aria-hidden": "true" }, SIGNS[kind]), term.term),
+      element("span", { class: "number" }, term.weight.toFixed(2)),
+      term.kept ? null : unseen(", pruned"))));
+    return [element("h3", { "data-kind": kind }, KINDS[kind]), element("ul", { class: "chips" }, ...chips)];
+  });
+}
+
+/** What pruning saves: each cost as it is, beside that of all terms. */
+export function costsOf({ learned, unpruned = learned }) {
+  const rows = [["terms", learned.terms, unpruned.terms, (value) => count.format(value)]];
+  if (learned.postings !== null) {
+    rows.push(["postings read", learned.postings, unpruned.postings, (value) => count.format(value)]);
+  }
+  rows.push(["search time", learned.milliseconds, unpruned.milliseconds, (value) => `${value.toFixed(value < 10 ? 2 : 0)} ms`]);
+  return rows.flatMap(([name, now, before, shown]) => [
+    element("dt", {}, name),
+    element("dd", { part: before ? Math.min(1, now / before) : 1 }, learned === unpruned ? shown(now) : `${shown(now)} of ${shown(before)}`),
+  ]);
+}
+
+/** In words: what pruning does to the k best. */
+export function effectOf(documents, k) {
+  const now = documents.filter((one) => one.ranks.learned <= k);
+  const before = documents.filter((one) => one.ranks.unpruned <= k);
+  const same = now.filter((one) => one.ranks.unpruned === one.ranks.learned).length;
+  const fresh = now.filter((one) => !(one.ranks.unpruned <= k)).length;
+  const lost = before.filter((one) => !(one.ranks.learned <= k)).length;
+  const moved = now.length - same - fresh;
+  return `Of ${before.length} documents ${same} stay where they were, ${moved} moved, ${lost} ${lost === 1 ? "is" : "are"} lost; ${fresh} new.`;
+}
+
+/** One ranking: its heading, its k best documents, and what pruning lost. */
+export function columnOf({ title, documents, by, k, pruned, others, pick }) {
+  const shown = documents.filter((one) => one.ranks[by] <= k).sort((a, b) => a.ranks[by] - b.ranks[by]);
+  const lost = !pruned ? [] : documents.filter((one) => one.ranks.unpruned <= k && !(one.ranks.learned <= k));
+  const most = Math.max(...shown.flatMap((one) => one.matches.map((match) => match.share)), 0.01);
+  const column = element("div", { class: "column", role: "group", "aria-label": title }, element("h3", {}, title));
+  if (!shown.length) column.append(element("p", { class: "none" }, "No document."));
+  else column.append(element("ol", {}, ...shown.map((one) => hitOf(one, { by, k, most, pruned, others, pick }))));
+  if (lost.length) {
+    const items = lost.sort((a, b) => a.ranks.unpruned - b.ranks.unpruned).map((one) => element("li", {},
+      element("span", { class: "name" }, nameOf(one)), ` was ${one.ranks.unpruned}, now ${one.ranks.learned ?? "not among the first 100"}`));
+    column.append(element("h4", {}, "Lost by pruning"), element("ul", { class: "lost" }, ...items));
+  }
+  return column;
+}
+
+function hitOf(one, { by, k, most, pruned, others, pick }) {
+  const text = element("p", { class: "text", dir: "auto" });
+  const parts = excerptOf(one);
+  const cut = parts.length !== one.text.length || parts.some((part, i) => part.text !== one.text[i].text);
+  text.append(...marked(parts));
+  const whole = cut && element("button", { type: "button", class: "whole", "aria-expanded": "false", click: toggle }, "Whole text");
+  function toggle() {
+    const open = whole.getAttribute("aria-expanded") === "false";
+    whole.setAttribute("aria-expanded", open);
+    whole.textContent = open ? "Less" : "Whole text";
+    text.classList.toggle("open", open);
+    text.replaceChildren(...marked(open ? one.text : parts), open && one.cut ? " … (cut here)" : "");
+  }
+  const title = element("h4", { dir: "auto" }, ...(one.title.length ? marked(one.title) : [one.id]));
+  const fields = Object.entries(one.fields).filter(([, value]) => typeof value !== "object").map(([name, value]) =>
+    element("button", { type: "button", class: "fact", title: "Filter by this", click: () => pick(name, value) },
+      element("span", { class: "key" }, name), ` ${value}`));
+  const ranks = others.filter(([name]) => name !== by).map(([name, label, rank]) => {
+    const place = rank ? rank(one) : one.ranks[name];
+    return element("li", {}, `${label} `, place ? element("b", {}, place) : element("span", {}, "–", unseen(" not among the first")));
+  });
+  return element("li", { value: one.ranks[by] }, element("article", { tabindex: "-1", class: "hit", "aria-label": `${one.ranks[by]}: ${nameOf(one)}` },
+    element("div", { class: "head" }, element("span", { class: "rank", "aria-hidden": "true" }, one.ranks[by]), title, pruned ? movedOf(one, k) : null,
+      element("span", { class: "score" }, unseen("score "), one.scores[by].toFixed(2))),
+    nameOf(one) === one.id ? null : element("p", { class: "id" }, one.id),
+    text, whole || null,
+    matchesOf(one, by, most),
+    fields.length || ranks.length ? element("div", { class: "facts" }, ...fields, element("ul", { class: "ranks", "aria-label": "rank elsewhere" }, ...ranks)) : null));
+}
+
+const nameOf = (one) => one.title.map((part) => part.text).join("") || one.id;
+
+/** How a document's place differs from the one that it has with all terms. */
+function movedOf(one, k) {
+  const before = one.ranks.unpruned, now = one.ranks.learned;
+  if (before === now) return null;
+  if (!(before <= k)) return element("span", { class: "moved" }, before ? `new, was ${before}` : "new");
+  const up = before - now;
+  return element("span", { class: "moved" }, element("span", { "aria-hidden": "true" }, up > 0 ? `▲${up}` : `▼${-up}`),
+    unseen(` ${up > 0 ? "up" : "down"} ${Math.abs(up)}`));
+}
+
+/** The matching terms with their share of the learned score. */
+function matchesOf(one, by, most) {
+  if (!one.matches.length) return element("p", { class: "none" }, "Shares no term with the query.");
+  const items = one.matches.map((match) => element("li", { "data-kind": match.kind, part: match.share / most },
+    element("span", { class: "name" }, element("span", { class: "sign", "aria-hidden": "true" }, SIGNS[match.kind]), match.term),
+    element("span", { class: "number" }, share.format(match.share)),
+    unseen(`, ${KINDS[match.kind]}${match.in_document ? "" : ", not in the document's text"}`)));
+  const rest = one.shared - one.matches.length;
+  if (rest > 0) {
+    const left = 1 - one.matches.reduce((sum, match) => sum + match.share, 0);
+    items.push(element("li", { class: "rest" }, `${rest} more`, element("span", { class: "number" }, share.format(left))));
+  }
+  const label = by === "learned" ? "terms that made the score" : `learned score ${one.learned.toFixed(2)}, made by`;
+  return element("div", { class: "why" }, by === "learned" ? null : element("p", {}, label),
+    element("ul", { class: "matches", "aria-label": label }, ...items));
+}
+
+function marked(parts) {
+  return parts.map((part) => (part.term ? element("mark", { "data-kind": part.kind, title: part.term }, part.text) : part.text));
+}
+
+/** The part of a text in which the matching terms have the largest share, between words. */
+function excerptOf(one) {
+  const text = one.text.map((part) => part.text).join("");
+  if (text.length <= EXCERPT + BEFORE) return one.text;
+  const shares = new Map(one.matches.map((match) => [match.term, match.share]));
+  const places = [];
+  let at = 0;
+  for (const part of one.text) {
+    if (part.term) places.push([at, part.term]);
+    at += part.text.length;
+  }
+  let best = -1, start = 0;
+  for (const [first] of places) {
+    const terms = new Set(places.filter(([place]) => place >= first && place < first + EXCERPT - BEFORE).map(([, term]) => term));
+    const sum = [...terms].reduce((total, term) => total + shares.get(term), 0);
+    if (sum > best + 1e-9) [best, start] = [sum, first];
+  }
+  let from = start <= BEFORE ? 0 : text.lastIndexOf(" ", start - BEFORE / 2) + 1;
+  if (start - from > BEFORE) from = start; // a text without spaces
+  let to = Math.min(text.length, from + EXCERPT);
+  if (to < text.length && text.lastIndexOf(" ", to) > start) to = text.lastIndexOf(" ", to);
+  return [...(from ? [{ text: "… " }] : []), ...between(one.text, from, to), ...(to < text.length ? [{ text: " …" }] : [])];
+}
+
+function between(parts, from, to) {
+  let at = 0;
+  return parts.flatMap((part) => {
+    const begin = at;
+    at += part.text.length;
+    const text = part.text.slice(Math.max(0, from - begin), Math.max(0, to - begin));
+    return text ? [{ ...part, text }] : [];
+  });
+}
+
+/** The postings of a term: how many, how heavy, and the heaviest. */
+export function postingsOf(postings, close) {
+  const { term, documents, of, more, weighed, largest, counts, heaviest } = postings;
+  const of_all = `${more ? "at least " : ""}${count.format(documents)} of ${count.format(of)} documents have it` +
+    (of ? ` (${share.format(documents / of)})` : "");
+  const items = heaviest.map((one) => element("li", {}, element("span", { class: "name", dir: "auto" }, one.title || one.id),
+    element("span", { class: "number" }, one.weight.toFixed(2))));
+  return [
+    element("div", { class: "head" }, element("h2", { id: "term-title" }, term),
+      element("button", { type: "button", click: close }, "Close")),
+    element("p", {}, `${of_all}.`),
+    ...(weighed ? [
+      element("h3", {}, weighed < documents || more ? `Weights of the ${count.format(weighed)} heaviest` : "Weights"),
+      histogramOf(counts, largest),
+      element("h3", {}, "Weighs most in"), element("ol", { class: "heaviest" }, ...items),
+    ] : []),
+  ];
+}
+
+function histogramOf(counts, largest) {
+  const most = Math.max(...counts, 1), wide = 12, high = 80;
+  const bars = counts.map((those, i) => {
+    const tall = those ? Math.max(1.5, (high * those) / most) : 0;
+    return element("rect", { x: i * wide + 1, y: high - tall, width: wide - 2, height: tall });
+  });
+  const middle = counts.indexOf(most);
+  const said = `Histogram: most documents, ${count.format(most)}, weigh between ${((middle * largest) / counts.length).toFixed(2)} and ${(((middle + 1) * largest) / counts.length).toFixed(2)}.`;
+  return element("figure", {},
+    element("svg", { viewBox: `0 0 ${wide * counts.length} ${high}`, role: "img", "aria-label": said, preserveAspectRatio: "none" }, ...bars),
+    element("figcaption", {}, element("span", {}, "0"), element("span", {}, `at most ${count.format(most)} documents a bar`), element("span", {}, largest.toFixed(2))));
+}

@@ -1,0 +1,265 @@
+// The page: what is typed, chosen and dragged becomes the state, the state a request, the answer what is seen.
+
+import { keepToken, Refused, request } from "./client.js";
+import { columnOf, costsOf, count, effectOf, element, groupsOf, postingsOf, RANKINGS } from "./draw.js";
+import { change, state, whenGone } from "./state.js";
+
+const WAIT = 150; // milliseconds without a key, before a query is sent
+const SECOND = "second"; // the other model, in the list of what may stand beside
+const MOST = 50; // documents of a ranking
+const $ = (id) => document.getElementById(id);
+const wide = matchMedia("(min-width: 62rem)");
+
+let info = null; // of the service
+let seen = null; // the last answer
+let all = false; // all terms are listed
+let asking = new AbortController();
+let timer = 0;
+
+async function start() {
+  try {
+    info = await request("info");
+  } catch (error) {
+    return failed(error);
+  }
+  $("about").textContent = `${count.format(info.documents)} documents, ${short(info.model_id)}`;
+  const rankings = info.spaces.length > 1 ? [...info.spaces, "hybrid"] : info.spaces;
+  if (!rankings.includes(state.by)) state.by = "learned";
+  $("by").append(...rankings.flatMap((name) => [
+    element("input", { type: "radio", name: "by", id: `by-${name}`, value: name }),
+    element("label", { for: `by-${name}` }, RANKINGS[name]),
+  ]));
+  $("by").hidden = rankings.length < 2;
+  const others = [["", "nothing"], ...rankings.slice(1).map((name) => [name, RANKINGS[name]])];
+  if (rankings.length > 1) others.splice(1, 0, ["learned", RANKINGS.learned]);
+  if (info.beside) others.push([SECOND, short(info.beside)]);
+  $("beside").append(...others.map(([value, label]) => element("option", { value }, label)));
+  $("beside-field").hidden = others.length < 2;
+  $("pruning").open = wide.matches || state.top > 0 || state.min > 0;
+  show();
+}
+
+const short = (name) => name.split("/").filter(Boolean).slice(-2).join("/").replace(/^.*\/(?=[^/]*$)/, name.startsWith("/") ? "" : "$&");
+
+/** Put the state into the controls, and ask. */
+function show() {
+  $("query").value = state.q;
+  $("filter").value = state.filter;
+  $("beside").value = state.beside;
+  const by = $(`by-${state.by}`);
+  if (by) by.checked = true;
+  ask();
+  openTerm();
+}
+
+function later() {
+  clearTimeout(timer);
+  timer = setTimeout(ask, WAIT);
+}
+
+/** Ask for what the state says; an answer to an earlier question is thrown away. */
+async function ask() {
+  clearTimeout(timer);
+  asking.abort();
+  asking = new AbortController();
+  const { signal } = asking;
+  $("hint").hidden = Boolean(state.q.trim());
+  document.title = state.q ? `${state.q} – vocable` : "vocable";
+  if (!state.q.trim() || !info) {
+    $("view").hidden = true;
+    return said("", "");
+  }
+  $("columns").setAttribute("aria-busy", "true");
+  const body = { query: state.q, k: state.k, show: [...new Set([state.by, ...(state.beside in RANKINGS ? [state.beside] : [])])] };
+  if (state.filter.trim()) body.filter = state.filter;
+  if (state.top) body.top_k = state.top;
+  if (state.min) body.min_weight = state.min;
+  const second = state.beside === SECOND && info.beside
+    ? request("beside/view", { body: { ...body, show: ["learned"] }, signal }).catch((error) => error) : null;
+  try {
+    const view = await request("view", { body, signal });
+    const other = await second;
+    if (signal.aborted) return;
+    said("", "");
+    draw(view, other);
+  } catch (error) {
+    if (!signal.aborted) failed(error);
+  } finally {
+    if (!signal.aborted) $("columns").removeAttribute("aria-busy");
+  }
+}
+
+function failed(error) {
+  if (error.status === 401) return askForToken();
+  if (!(error instanceof Refused)) throw error;
+  const wrong = error.message.replace(/^filter(:| '.*?':) /, "");
+  if (error.status === 422 && wrong !== error.message) said("", `Not a filter: ${wrong}.${seen ? " The documents are those of before." : ""}`);
+  else said(error.status === 429 ? `The service is busy (${error.message}). Type on in a moment.` : error.message, "");
+}
+
+/** Say what is wrong, with the request or with its filter. */
+function said(error, filter) {
+  $("error").textContent = error;
+  $("filter-error").textContent = filter;
+  $("filter").setAttribute("aria-invalid", Boolean(filter));
+  if (filter) $("status").textContent = filter;
+}
+
+function draw(view, other) {
+  seen = view;
+  $("view").hidden = false;
+  drawTerms();
+  const pruned = "unpruned" in view.costs;
+  const rankings = view.rankings.filter((name) => name in RANKINGS).map((name) => [name, RANKINGS[name]]);
+  const how = { k: state.k, pick };
+  const columns = [{ ...how, title: RANKINGS[state.by], by: state.by, documents: view.documents, others: rankings }];
+  if (other instanceof Refused) columns.push(null);
+  else if (other) {
+    const rankThere = (documents) => (one) => documents.find((its) => its.id === one.id)?.ranks.learned;
+    columns[0].others = [...rankings, ["second", short(info.beside), rankThere(other.documents)]];
+    columns[0].title = `${columns[0].title}, ${short(info.model_id)}`;
+    columns.push({ ...how, title: `learned, ${short(info.beside)}`, by: "learned", documents: other.documents,
+      others: [["first", short(info.model_id), rankThere(view.documents)]] });
+  } else if (state.beside in RANKINGS && state.beside !== state.by) {
+    columns.push({ ...how, title: RANKINGS[state.beside], by: state.beside, documents: view.documents, others: rankings });
+  }
+  $("columns").replaceChildren(...columns.map((one) => one ? columnOf({ ...one, pruned: pruned && one.by === "learned" })
+    : element("p", { class: "error column" }, `${short(info.beside)}: ${other.message}`)));
+  $("columns").classList.toggle("two", columns.length > 1);
+  const found = view.documents.filter((one) => one.ranks[state.by] <= state.k);
+  $("more").hidden = found.length < state.k || state.k >= MOST;
+  const [field] = Object.entries(view.documents.find((one) => Object.keys(one.fields).length)?.fields ?? {});
+  $("filter").placeholder = field ? `such as ${comparison(...field)}` : "";
+  const best = found.find((one) => one.ranks[state.by] === 1);
+  $("status").textContent = best ? `${found.length} documents. The first: ${best.title.map((part) => part.text).join("") || best.id}.` : "No document.";
+}
+
+function drawTerms() {
+  const limit = all ? seen.terms.length : wide.matches ? 16 : 8;
+  const more = seen.terms.length > 8 && element("button", { type: "button", class: "all", "aria-expanded": String(all), click: () => {
+    all = !all;
+    drawTerms();
+    $("groups").querySelector(".all").focus();
+  } }, all ? "Fewer terms" : `All ${seen.terms.length} terms`);
+  $("groups").replaceChildren(...groupsOf(seen.terms, limit, (term) => {
+    change({ term });
+    openTerm();
+  }), more || "");
+  const heaviest = seen.terms[0]?.weight ?? 0;
+  set($("top"), Math.max(seen.active, 1), state.top || seen.active);
+  $("top-value").textContent = state.top && state.top < seen.active ? `${state.top} of ${seen.active}` : `all ${seen.active}`;
+  set($("least"), Math.ceil(heaviest * 20) / 20, state.min);
+  $("least-value").textContent = state.min ? state.min.toFixed(2) : "any";
+  $("costs").replaceChildren(...costsOf(seen.costs));
+  const comparable = "unpruned" in seen.costs && state.by === "learned";
+  $("effect").textContent = comparable ? effectOf(seen.documents, state.k)
+    : "unpruned" in seen.costs ? "" : "Nothing is pruned: move a slider, and see which documents move.";
+}
+
+function set(slider, max, value) {
+  slider.max = max;
+  if (slider !== document.activeElement || Number(slider.value) !== value) slider.value = value;
+}
+
+/** What a filter says of a field that has this value. */
+function comparison(name, value) {
+  const plain = typeof value !== "string" || (/^[\p{L}_][\p{L}\p{N}_-]*$/u.test(value) && !/^(and|or|not|in|true|false)$/i.test(value));
+  return `${name}=${plain ? value : `"${value.replace(/[\\"]/g, "\\$&")}"`}`;
+}
+
+/** Add a field's value to the filter. */
+function pick(name, value) {
+  const one = comparison(name, value);
+  const filter = state.filter.trim() ? `(${state.filter.trim()}) and ${one}` : one;
+  change({ filter });
+  $("filter").value = filter;
+  ask();
+}
+
+async function openTerm() {
+  const dialog = $("term");
+  if (!state.term) return dialog.close();
+  try {
+    const postings = await request(`postings?term=${encodeURIComponent(state.term)}`);
+    if (postings.term !== state.term) return undefined;
+    dialog.replaceChildren(...postingsOf(postings, () => dialog.close()));
+    if (!dialog.open) dialog.showModal();
+  } catch (error) {
+    failed(error);
+  }
+  return undefined;
+}
+
+function askForToken() {
+  const dialog = $("token");
+  if (dialog.open) $("token-error").textContent = "The service does not take this token.";
+  else dialog.showModal();
+}
+
+/** Go to the document beside the one in focus; from the first one back to the query. */
+function walk(event) {
+  const hits = [...document.querySelectorAll(".hit")];
+  const here = document.activeElement?.closest?.(".hit");
+  const down = { ArrowDown: 1, j: 1, ArrowUp: -1, k: -1 }[event.key];
+  if (event.key === "/" && !event.target.matches("input, select, textarea")) $("query").select();
+  else if (event.key === "ArrowDown" && event.target === $("query") && hits.length) hits[0].focus();
+  else if (here && event.key === "Escape") $("query").focus();
+  else if (here && down && hits.indexOf(here) + down < 0) $("query").focus();
+  else if (here && down) hits[hits.indexOf(here) + down]?.focus();
+  else if (event.target === here && event.key === "Enter") here.querySelector(".whole")?.click();
+  else return;
+  event.preventDefault();
+}
+
+$("ask").addEventListener("submit", (event) => {
+  event.preventDefault();
+  ask();
+});
+for (const [id, name] of [["query", "q"], ["filter", "filter"]]) {
+  $(id).addEventListener("input", (event) => {
+    change({ [name]: event.target.value, k: 10 }, id);
+    later();
+  });
+}
+$("top").addEventListener("input", (event) => {
+  const top = Number(event.target.value);
+  change({ top: top < seen.active ? top : 0 }, "top");
+  $("top-value").textContent = state.top ? `${top} of ${seen.active}` : `all ${seen.active}`;
+  later();
+});
+$("least").addEventListener("input", (event) => {
+  change({ min: Number(event.target.value) }, "least");
+  $("least-value").textContent = state.min ? state.min.toFixed(2) : "any";
+  later();
+});
+$("by").addEventListener("change", (event) => {
+  change({ by: event.target.value });
+  ask();
+});
+$("beside").addEventListener("change", (event) => {
+  change({ beside: event.target.value });
+  ask();
+});
+$("more").addEventListener("click", () => {
+  change({ k: Math.min(state.k + 10, MOST) });
+  ask();
+});
+$("term").addEventListener("close", () => {
+  if (state.term) change({ term: "" });
+});
+$("token").addEventListener("cancel", (event) => event.preventDefault());
+$("token").querySelector("form").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  keepToken($("token-value").value.trim());
+  try {
+    await request("info");
+    $("token").close();
+    start();
+  } catch (error) {
+    failed(error);
+  }
+});
+wide.addEventListener("change", () => seen && drawTerms());
+document.addEventListener("keydown", walk);
+whenGone(show);
+start();

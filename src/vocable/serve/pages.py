@@ -1,0 +1,33 @@
+"""The files of the page, and the headers that keep a browser from reading anything else into it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fastapi import FastAPI
+from fastapi.responses import FileResponse
+
+FOLDER = Path(__file__).parent / "page"
+FILES = {"/": "index.html"} | {f"/{path.name}": path.name for path in FOLDER.iterdir()}  # given without a token, too
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-cache",  # a newer version shows at once
+}
+
+
+def add_page(app: FastAPI) -> None:
+    """Answer with the files, each with the headers."""
+
+    def add(path: str, name: str) -> None:
+        @app.get(path, include_in_schema=False)
+        async def file() -> FileResponse:
+            return FileResponse(FOLDER / name, headers=HEADERS)
+
+    for path, name in FILES.items():
+        add(path, name)
