@@ -95,9 +95,9 @@ def compare(
         return compare_evaluations(_stored(systems))
     named, measures = named_systems(systems), list(measures or MEASURES)
     settings = list(dict.fromkeys([Setting(), *parse_grid(grid or GRID)]))
-    check_depth(settings, measures, DEPTH)
     if any(setting.rescore for setting in settings):
         raise ArgumentError("grid: no index searches in two steps by itself: leave rescore out")
+    check_depth(settings, measures, DEPTH)
     if output is not None:
         require_extra("matplotlib", "figures")
     for system in named.values():
@@ -163,7 +163,7 @@ def _measure(
         queries, documents = (TextEncoder(model, role, **options) for role in get_args(Role))
         systems.append(TimedSystem(partial(_encode_one, queries), single_searches(encoded, settings)))
         encoders.append(documents.encode)
-        parameters = sum(weights.numel() for weights in model.parameters())
+        parameters = sum(weights.numel() for weights in model.parameters()) or None
         looked_up = static_embedding(model, "query") is not None
         sizes = len(terms(model)), parameters, queries.max_length, documents.max_length
         notes[name] = Deployment(places[name], looked_up, licence(places[name]), *sizes)
