@@ -128,9 +128,24 @@ def test_other_forms_of_a_graph(
     if int8:
         assert result.same_top > 0.8
         assert result.largest_error > 1e-4
-        assert result.after.megabytes < 0.9 * result.before.megabytes
+        assert result.largest_error < 1
     else:
         assert np.abs(found - wanted).max() < 1e-4
+
+
+@pytest.mark.usefixtures("traced")
+def test_8_bit_weights_are_a_quarter_and_the_decoder_is_stored_once(
+    toy_model: SparseEncoder, texts: list[str], tmp_path: Path
+) -> None:
+    export_model(toy_model, tmp_path / "out", texts=texts, int8=True)
+    assert not (tmp_path / "out" / "onnx" / "model.onnx").exists()
+    graph = onnx.load(tmp_path / "out" / "onnx" / "model_quantized.onnx").graph
+    assert {node.domain for node in graph.node} == {""}
+    shape = list(toy_model[0].auto_model.get_output_embeddings().weight.shape)
+    kinds = [one.data_type for one in graph.initializer if sorted(one.dims) == sorted(shape)]
+    assert kinds == [onnx.TensorProto.UINT8]
+    weights = sum(parameter.numel() for parameter in toy_model.parameters())
+    assert sum(len(one.raw_data) for one in graph.initializer) < 1.5 * weights
 
 
 def test_terms_of_their_own_are_exported(toy_model: SparseEncoder, texts: list[str], tmp_path: Path) -> None:
@@ -197,7 +212,8 @@ def test_what_asks_for_weights_refuses_a_graph(verb: str, export: Export) -> Non
 def test_a_training_refuses_a_graph(export: Export, tmp_path: Path) -> None:
     (tmp_path / "examples.jsonl").write_text('{"query": "fox", "positive": "the fox"}\n' * 4)
     recipe = tmp_path / "recipe.yaml"
-    recipe.write_text(f"model: {export()[0]}\ndata:\n  train: examples.jsonl\ntraining:\n  steps: 1\n")
+    settings = "{steps: 1, batch_size: 2, losses: [{name: info_nce}]}"
+    recipe.write_text(f"model: {export()[0]}\ndata:\n  examples: [examples.jsonl]\ntraining: {settings}\n")
     with pytest.raises(ModelError, match="an exported model only encodes"):
         train(str(recipe), tmp_path / "trained")
     assert not (tmp_path / "trained").exists()
@@ -216,7 +232,9 @@ def test_what_is_inside_of_a_graph_cannot_be_chosen(export: Export) -> None:
 @pytest.mark.usefixtures("traced")
 def test_a_graph_that_is_wrong_is_not_written(toy_model: SparseEncoder, texts: list[str], tmp_path: Path) -> None:
     other = calibrate(toy_model, texts, shift=0.01)  # than the one that the graph is of
-    with pytest.raises(ModelError, match=r"a weight differs by 1.0e-02, and 0.001 is allowed; nothing is written"):
+    with pytest.raises(
+        ModelError, match=r"a weight differs by (1.0e-02|9.9e-03), and 0.001 is allowed; nothing is written"
+    ):
         export_model(other, tmp_path / "wrong", texts=texts)
     with pytest.raises(ModelError, match=r"min_overlap of 1 is not reached: 9\d.\d% of the heaviest terms"):
         export_model(toy_model, tmp_path / "wrong", texts=texts, int8=True, min_overlap=1)

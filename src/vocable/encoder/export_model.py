@@ -165,14 +165,12 @@ def _with_graphs(model: SparseEncoder, work: Path, format: GraphFormat, int8: bo
         mlm = transformer.auto_model
         path = work / str(number) / GRAPHS[format][int8]
         path.parent.mkdir(parents=True)
-        _write_onnx(
-            transformer, pooling.pooling_strategy, pooling.activation_function, plain := path.with_suffix(".onnx")
-        )
+        plain = work / f"{number}.onnx" if format == "openvino" or int8 else path
+        _write_onnx(transformer, pooling.pooling_strategy, pooling.activation_function, plain)
         if format == "openvino":
             _onnx_to_openvino(plain, path, int8)
-            plain.unlink()
         elif int8:
-            _quantize(plain)
+            _quantize(plain, path)
         layer = output_vocabulary(mlm)
         names = None if layer is None else list(layer.terms)
         graphs[id(mlm)] = Graph(path, copy.deepcopy(mlm.config), names)
@@ -180,7 +178,7 @@ def _with_graphs(model: SparseEncoder, work: Path, format: GraphFormat, int8: bo
     for transformer, pooling in splade_modules(made):
         transformer.__class__, pooling.__class__ = ExportedTransformer, ExportedPooling
         transformer.unpad_inputs = False
-        del pooling.__dict__["forward"]
+        pooling.__dict__.pop("forward", None)
     return made
 
 
@@ -215,6 +213,8 @@ def _write_onnx(transformer: Transformer, pooling: str, activation: Activation, 
     """Write a model with its pooling; the two dimensions of its inputs are free."""
     if pooling not in ("max", "sum", "cls", "mean-before-head"):
         raise ModelError(f"{pooling} pooling has no form in a graph: export a model with max or sum pooling")
+    from onnx_ir.passes.common import DeduplicateHashedInitializersPass
+
     mlm = copy.deepcopy(transformer.auto_model).cpu().float().eval()
     mlm.set_attn_implementation("eager")  # the others are taken apart into more operations
     features = transformer.preprocess(["two texts", "of which the second is longer"])
@@ -235,15 +235,17 @@ def _write_onnx(transformer: Transformer, pooling: str, activation: Activation, 
         except torch.onnx.OnnxExporterError as error:
             reason = str(error.__cause__ or error).strip().partition("\n")[0]
             raise ModelError(f"{type(mlm).__name__} cannot be written as a graph: {reason}") from error
+        # Matrices are transposed once for each layer that they serve: ALBERT's would be there twelve times.
+        DeduplicateHashedInitializersPass()(program.model)
         program.save(path)
 
 
-def _quantize(path: Path) -> None:
-    """Give the matrices of a graph 8-bit weights; what they are multiplied with is rounded when it runs."""
+def _quantize(plain: Path, path: Path) -> None:
+    """Write a graph with 8-bit weights of its matrices; what they are multiplied with is rounded when it runs."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     with _silently():
-        quantize_dynamic(path, path, weight_type=QuantType.QInt8, per_channel=True)
+        quantize_dynamic(plain, path, weight_type=QuantType.QInt8, per_channel=True)
 
 
 def _onnx_to_openvino(plain: Path, path: Path, int8: bool) -> None:

@@ -107,11 +107,12 @@ class ExportedTransformer(OutputVocabularyTransformer):
     def _load_model(self, place: str, task: str, config: Any, backend: str, adapter: bool, **given: Any) -> Any:
         where = {key: given[key] for key in ("token", "revision", "local_files_only") if key in given}
         inside = given.get("subfolder") or ""
-        for name in map(Path, chain(*GRAPHS.values())):
-            folder = load_dir_path(place, Path(inside, name.parent).as_posix(), **where)
-            if folder is not None and (path := Path(folder, name.name)).exists():
+        for name in chain(*GRAPHS.values()):
+            path = load_file_path(place, Path(inside, name).as_posix(), **where)
+            if path is not None:
+                load_dir_path(place, Path(inside, name).parent.as_posix(), **where)  # of the Hub, what lies beside it
                 terms = load_file_path(place, Path(inside, TERMS).as_posix(), **where)
-                return Graph(path, config, None if terms is None else read_terms(terms))
+                return Graph(Path(path), config, None if terms is None else read_terms(terms))
         raise ModelError(f"{place}: its graph is missing, which is one of {', '.join(chain(*GRAPHS.values()))}")
 
     def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
