@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import sys
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -213,7 +214,7 @@ def _write_onnx(transformer: Transformer, pooling: str, activation: Activation, 
     """Write a model with its pooling; the two dimensions of its inputs are free."""
     if pooling not in ("max", "sum", "cls", "mean-before-head"):
         raise ModelError(f"{pooling} pooling has no form in a graph: export a model with max or sum pooling")
-    from onnx_ir.passes.common import DeduplicateHashedInitializersPass
+    from onnx_ir.passes.common import DeduplicateInitializersPass
 
     mlm = copy.deepcopy(transformer.auto_model).cpu().float().eval()
     mlm.set_attn_implementation("eager")  # the others are taken apart into more operations
@@ -236,7 +237,7 @@ def _write_onnx(transformer: Transformer, pooling: str, activation: Activation, 
             reason = str(error.__cause__ or error).strip().partition("\n")[0]
             raise ModelError(f"{type(mlm).__name__} cannot be written as a graph: {reason}") from error
         # Matrices are transposed once for each layer that they serve: ALBERT's would be there twelve times.
-        DeduplicateHashedInitializersPass()(program.model)
+        DeduplicateInitializersPass(size_limit=sys.maxsize)(program.model)
         program.save(path)
 
 
