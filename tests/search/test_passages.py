@@ -16,7 +16,7 @@ from vocable.data import Document
 from vocable.encoder.encode import TextEncoder
 from vocable.encoder.load import load
 from vocable.encoder.stream import encode
-from vocable.errors import ArgumentError
+from vocable.errors import ArgumentError, DataError
 from vocable.search import indexing
 from vocable.search.answers import search
 from vocable.search.engines.bm25 import BM25Index
@@ -247,6 +247,15 @@ def test_commands(
     done(capsys, "encode", backbones["bert"], source, "-o", tmp_path / "vectors", "--long", "max")
     stored = ("index", tmp_path / "vectors", source, "-o", tmp_path / "stored", "--long", "max")
     assert "--long is for encoding" in refused(capsys, *stored)
+
+
+def test_a_passage_is_no_document(make: Make, documents: list[Document]) -> None:
+    collection = make(documents[:4])
+    with pytest.raises(DataError, match="an id with a tab"):
+        collection.add([Document("d3\t0", "new text")])
+    assert collection.documents(["d3\t0", "d2"]) == [None, documents[2]]
+    assert collection.delete(["d3\t0"]) == Changed(0, 0, 0, 0, 4)
+    check(collection, documents[:4])
 
 
 def test_what_is_refused(documents: list[Document], tmp_path: Path, backbones: dict[str, Path]) -> None:

@@ -213,7 +213,7 @@ class LivingCollection(Collection):
         with progress("add") as advance:
             for some in in_parts(documents, PART, self.long):
                 part = list({document.id: document for document in some}.values())
-                there = self.store.documents([document.id for document in part])
+                there = self.documents([document.id for document in part])
                 pairs = [(new, old) for new, old in zip(part, there, strict=True) if new != old]
                 gone = [old for _, old in pairs if old is not None]
                 changed = [new for new, _ in pairs]
@@ -227,7 +227,7 @@ class LivingCollection(Collection):
 
     def delete(self, ids: Sequence[str]) -> Changed:
         """Delete documents; an id that is not there is passed over."""
-        there = [document for document in self.store.documents(list(dict.fromkeys(ids))) if document is not None]
+        there = [document for document in self.documents(list(dict.fromkeys(ids))) if document is not None]
         self._remove(there)
         self._settle(DRIFT)
         return Changed(0, 0, 0, len(there), len(self))

@@ -20,6 +20,7 @@ from scipy.sparse import csr_array
 from vocable.data import Document
 from vocable.encoder.encode import TextEncoder
 from vocable.encoder.stream import StreamProgress
+from vocable.errors import DataError
 from vocable.search.index import Space
 from vocable.search.living import LivingCollection
 from vocable.search.stores import UNBOUNDED
@@ -73,6 +74,11 @@ class PassageCollection(LivingCollection):
             self._count = sum("\t" not in identifier for identifier in self.store.ids())
         return self._count
 
+    def documents(self, ids: Sequence[str]) -> list[Document | None]:
+        """As `Collection.documents`; a passage is none."""
+        found = iter(self.store.documents([name for name in ids if "\t" not in name]))
+        return [None if "\t" in name else next(found) for name in ids]
+
     @cached_property
     def document_encoder(self) -> TextEncoder:
         """The model made ready for passages, none of which is cut."""
@@ -110,6 +116,8 @@ class PassageCollection(LivingCollection):
     def _put(
         self, documents: Sequence[Document], replaced: Sequence[Document], learned: csr_array | None = None
     ) -> StreamProgress:
+        if named := next((document.id for document in documents if "\t" in document.id), None):
+            raise DataError(f"document {named!r}: an id with a tab, as those of passages")
         passages = [one for document in documents for one in passages_of(document, self.document_encoder)]
         m, v = len(documents), self.meta.size if self.meta else 0
         nothing: dict[Space, csr_array | np.ndarray] = {"learned": csr_array((m, v or 0), dtype=np.float32)}

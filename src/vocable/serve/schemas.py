@@ -105,12 +105,21 @@ class Document(Request):
     fields: dict[str, JsonValue] = {}
 
 
+class Passage(BaseModel):
+    """Characters `start` to `end` of a document's text."""
+
+    start: int
+    end: int
+    text: str
+
+
 class Hit(Document):
     """A document that was found; of a hybrid search the score is fused, and the explanation of the model's own."""
 
     rank: int
     score: float
     explanation: Explanation | None = None
+    passage: Passage | None = Field(default=None, description="The best one, of an index of passages.")
 
 
 class SearchAnswer(BaseModel):

@@ -263,7 +263,8 @@ class Service:
                 [found] = self.collection.documents([identifier])
                 if found is None:
                     raise NotFoundError(f"there is no document {identifier!r}")
-                document, other = found.full, self.collection.vectors([identifier])
+                [shown] = self.collection.shown([found], vectors[[0]])
+                document, other = shown.full, self.collection.vectors([shown.id])
             if document is None:
                 explained.append(expansion(vectors, names, own, k, self.wacky))
             else:
