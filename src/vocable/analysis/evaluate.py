@@ -1,12 +1,14 @@
-"""The verb `evaluate`: models, runs, stored vectors and the lexical baselines on one dataset, side by side."""
+"""The verb `evaluate`: models, runs, stored vectors, indexes and the lexical baselines on one dataset, side by side."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from sentence_transformers import SparseEncoder
 
@@ -15,30 +17,39 @@ from vocable.encoder.encode import DType
 from vocable.encoder.load import check_length, load
 from vocable.encoder.stream import model_name
 from vocable.encoder.windows import Long
-from vocable.errors import ArgumentError, UnwrittenError
+from vocable.errors import ArgumentError, UnwrittenError, check_numbers
 from vocable.evaluation.compare import Comparison, compare
 from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.grid import MEASURES, GridPoint, SearchGrid, check_depth, parse_grid, search_grid
+from vocable.evaluation.hybrid import evaluate_index
 from vocable.evaluation.quality import DEFAULT_MEASURES, Evaluation, evaluate_run, parse_measures
 from vocable.evaluation.retrieval import Encoded, encode_dataset, retrieve, retrieve_lexically, stored_dataset
 from vocable.figures import check_figure, save_figure
+from vocable.search.collection import Collection
 from vocable.search.fusion import weighted
+from vocable.search.index import Space
+from vocable.search.indexing import holds_index, open_index
 from vocable.search.ranking import Ranking, read_trec
 from vocable.storage import check_file, replacing
+from vocable.tables import masked
 from vocable.vectors import holds_vectors
 
 DEPTH = 1000  # results of a query
 System: TypeAlias = SparseEncoder | str | os.PathLike[str]
+Searched: TypeAlias = System | Collection
+T = TypeVar("T", bound=Searched)
 
 
 def evaluate(
-    systems: System | Sequence[System] | Mapping[str, System],
+    systems: Searched | Sequence[Searched] | Mapping[str, Searched],
     dataset: str | os.PathLike[str] | Dataset,
     measures: Sequence[str] | None = None,
     *,
     bm25: bool = False,
     rm3: bool = False,
     hybrid: bool = False,
+    weights: str | Mapping[Space, float] | None = None,
+    folds: int | None = None,
     grid: Sequence[str] | None = None,
     figure: str | os.PathLike[str] | None = None,
     per_query: str | os.PathLike[str] | None = None,
@@ -52,13 +63,15 @@ def evaluate(
 
     Args:
         systems: one or several, or several by the names to call them: a model from `vocable.load` or its name, the path
-            of a TREC run, or the folder of document vectors that `vocable encode` wrote (the model that they name
-            encodes the queries).
+            of a TREC run, the folder of document vectors that `vocable encode` wrote (the model that they name
+            encodes the queries), or an index, each of whose spaces is searched.
         dataset: a source such as "beir:DIR" or "pydocs:#test", or a `Dataset`.
         measures: names of ir_measures; by default nDCG@10, R@1000 and RR@10.
         bm25: also evaluate BM25.
         rm3: also evaluate BM25 with RM3, feedback from its results.
-        hybrid: also evaluate each system fused with BM25.
+        hybrid: also evaluate each system fused with BM25, and the spaces of an index fused with each other.
+        weights: of an index, also evaluate the fusion with these weights. As in `vocable.search`.
+        folds: with `hybrid`, also tune the weights of an index by cross-validation, on so many parts of the queries.
         grid: ways to search with one encoding, as "query_top_k=5,10 rescore=100" (`vocable.evaluation.grid`).
         figure: with `grid`, a file for quality against FLOPS, .png or .svg.
         per_query: a file for every query's values, tab-separated.
@@ -75,7 +88,15 @@ def evaluate(
         UnwrittenError: a file cannot be written; it has the result.
     """
     named = named_systems(systems)
-    runs = [name for name, system in named.items() if _is_run(system)]
+    kinds = {name: _kind(system) for name, system in named.items()}
+    indexed, runs = ([name for name in named if kinds[name] == kind] for kind in ("index", "run"))
+    if folds is not None and not hybrid:
+        raise ArgumentError("--folds goes with --hybrid")
+    if (weights is not None or folds is not None) and not indexed:
+        raise ArgumentError("--weights and --folds are for an index, whose spaces they fuse")
+    if indexed and (grid is not None or max_length is not None or long != "cut"):
+        raise ArgumentError("an index is searched as it was made: leave out --grid, --max-length and --long")
+    check_numbers(folds=folds)
     if grid is None and figure is not None:
         raise ArgumentError("--figure goes with --grid")
     if grid is not None and (hybrid or rm3 or per_query is not None or runs):
@@ -90,25 +111,31 @@ def evaluate(
     for file in (per_query, output):
         if file is not None:
             check_file(file)
-    for name, system in named.items():
-        if isinstance(system, str | os.PathLike) and holds_vectors(system):
-            if long != "cut":
-                raise ArgumentError(f"long is for encoding: the vectors in {system} are encoded already")
-        elif name not in runs:
+    others = {name: one for name, one in named.items() if kinds[name] != "index" and not isinstance(one, Collection)}
+    for name, system in others.items():
+        if kinds[name] == "vectors" and long != "cut":
+            raise ArgumentError(f"long is for encoding: the vectors in {system} are encoded already")
+        if kinds[name] == "model":
             check_length(system, max_length)  # of the last model, too, before the first one encodes
-    searched = bm25 or rm3 or hybrid or len(runs) < len(named)
+    lexical = bm25 or (hybrid and len(indexed) < len(named))
+    searched = lexical or rm3 or len(runs) + len(indexed) < len(named)
     collection = dataset.judged() if isinstance(dataset, Dataset) else load_dataset(dataset, documents=searched)
     options: dict[str, Any] = {"dtype": dtype, "max_length": max_length, "long": long, "device": device}
     if settings is not None:
         points: list[GridPoint] = []
-        for name, system in named.items():
+        for name, system in others.items():
             points += search_grid(name, _encoded(system, collection, name, **options), settings, chosen, k=DEPTH)
         if bm25:
-            lexical = retrieve_lexically(collection, k=DEPTH)
-            points.append(GridPoint("BM25", None, evaluate_run("BM25", lexical, collection, chosen)))
+            baseline = retrieve_lexically(collection, k=DEPTH)
+            points.append(GridPoint("BM25", None, evaluate_run("BM25", baseline, collection, chosen)))
         evaluations = [point.evaluation for point in points]
     else:
-        evaluations = _one_by_one(named, collection, chosen, bm25, rm3, hybrid, options)
+        evaluations = []
+        for name in indexed:
+            of_index = _of_index(named[name], collection, chosen, device, hybrid=hybrid, weights=weights, folds=folds)
+            several = len(named) > 1
+            evaluations += [replace(one, name=f"{name}: {one.name}") if several else one for one in of_index]
+        evaluations += _one_by_one(others, collection, chosen, bm25, rm3, hybrid, options)
     found = compare(evaluations) if settings is None else SearchGrid(points)
     try:
         if figure is not None:
@@ -134,25 +161,41 @@ def _write_values(
         _write(output, json.dumps([evaluation.to_json() for evaluation in evaluations], indent=1))
 
 
-def named_systems(systems: System | Sequence[System] | Mapping[str, System]) -> dict[str, System]:
+def named_systems(systems: T | Sequence[T] | Mapping[str, T]) -> dict[str, T]:
     """Systems by what to call them: the end of a path, with ' where it comes again."""
     if isinstance(systems, Mapping):
         return dict(systems)
-    several = [systems] if isinstance(systems, SparseEncoder | str | os.PathLike) else list(systems)
+    several = [systems] if isinstance(systems, SparseEncoder | Collection | str | os.PathLike) else list(systems)
     if not several:
         raise ArgumentError("there is no system to evaluate")
-    named: dict[str, System] = {}
+    named: dict[str, T] = {}
     for system in several:
-        path = Path(model_name(system) if isinstance(system, SparseEncoder) else system)
-        name = path.stem if _is_run(system) else path.name
+        place: Any = system.place if isinstance(system, Collection) else system
+        path = Path(model_name(place) if isinstance(place, SparseEncoder) else masked(os.fspath(place)))
+        name = path.stem if _kind(system) == "run" else path.name
         while name in named:
             name += "'"
         named[name] = system
     return named
 
 
-def _is_run(system: System) -> bool:
-    return not isinstance(system, SparseEncoder) and Path(system).is_file() and not holds_vectors(system)
+def _kind(system: Searched) -> Literal["model", "vectors", "index", "run"]:
+    if isinstance(system, SparseEncoder):
+        return "model"
+    if isinstance(system, Collection) or holds_index(system):
+        return "index"
+    return "vectors" if holds_vectors(system) else "run" if Path(system).is_file() else "model"
+
+
+def _of_index(
+    system: Searched, dataset: Dataset, measures: list[str], device: str | None, **fusions: Any
+) -> list[Evaluation]:
+    """The evaluations of an index, which is closed if it was not open."""
+    if isinstance(system, Collection):
+        return evaluate_index(system, dataset, measures, **fusions)
+    assert not isinstance(system, SparseEncoder)
+    with closing(open_index(system, device=device)) as opened:
+        return evaluate_index(opened, dataset, measures, **fusions)
 
 
 def _encoded(system: System, dataset: Dataset, name: str, *, device: str | None, long: Long, **options: Any) -> Encoded:
@@ -173,10 +216,10 @@ def _one_by_one(
     options: dict[str, Any],
 ) -> list[Evaluation]:
     """The evaluation of every system, each followed by its hybrid, and the lexical ones last."""
-    lexical = retrieve_lexically(dataset, k=DEPTH) if bm25 or hybrid else None
+    lexical = retrieve_lexically(dataset, k=DEPTH) if bm25 or (hybrid and named) else None
     ids, evaluations = [query.id for query in dataset.queries], []
     for name, system in named.items():
-        if not isinstance(system, SparseEncoder) and _is_run(system):
+        if not isinstance(system, SparseEncoder) and _kind(system) == "run":
             run = read_trec(system)
             evaluations.append(evaluate_run(name, run, dataset, measures))
             if hybrid:

@@ -235,7 +235,7 @@ class Evaluate(Command):
     writes: ClassVar[tuple[str, ...]] = ("figure", "per_query", "output")
     systems: Annotated[
         list[str],
-        typer.Argument(metavar="SYSTEM", help="Models, TREC run files, or document vectors of vocable encode."),
+        typer.Argument(metavar="SYSTEM", help="Models, indexes, TREC run files, or vectors of vocable encode."),
     ]
     dataset: Annotated[str, typer.Option(metavar="SOURCE", help="beir:DIR, ir_datasets:NAME or pydocs:#test.")]
     measures: Measures

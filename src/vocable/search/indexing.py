@@ -165,6 +165,12 @@ def open_index(
     return _collection(fspath(source), store, **how)
 
 
+def holds_index(place: str | PathLike[str]) -> bool:
+    """Whether a place is that of an index: an engine's address, or a folder that `index` made."""
+    engine, address = engine_of(place)
+    return engine is not None or Path(address, STORE).is_file() or Path(address, "postings").is_dir()
+
+
 def add(
     index: str | PathLike[str] | Collection,
     corpus: str | PathLike[str],

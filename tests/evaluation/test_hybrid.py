@@ -1,0 +1,146 @@
+"""An index evaluated by each of its spaces and by their fusions, and weights tuned by cross-validation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sentence_transformers import SparseEncoder
+
+import vocable as vo
+from tests.evaluation.test_stored_encoding import dataset as dataset
+from vocable.data import Document, Qrel, Query
+from vocable.encoder.encode import TextEncoder
+from vocable.errors import ArgumentError, DataError
+from vocable.evaluation import Dataset, evaluate_run, evaluate_system
+from vocable.evaluation.hybrid import tuned
+from vocable.evaluation.retrieval import retrieve_lexically
+from vocable.search.folder import build_collection
+from vocable.search.ranking import Ranking
+
+MEASURES = ["nDCG@10", "R@3"]
+Q, N = 13, 15
+
+
+@pytest.fixture
+def folder(toy_model: SparseEncoder, dataset: Dataset, tmp_path: Path) -> Path:
+    encoder = TextEncoder(toy_model, "document", dtype="float32")
+    build_collection(encoder, dataset.documents, tmp_path / "my-index", model="toy", bm25=True)
+    return tmp_path / "my-index"
+
+
+def opened(folder: Path, model: SparseEncoder) -> vo.search.collection.Collection:
+    collection = vo.open_index(folder)
+    vars(collection)["loaded_model"] = model
+    return collection
+
+
+def test_an_index_is_evaluated_by_its_spaces_and_their_fusions(
+    toy_model: SparseEncoder, dataset: Dataset, folder: Path
+) -> None:
+    collection, judged = opened(folder, toy_model), dataset.judged()
+    found = vo.evaluate(collection, dataset, MEASURES, hybrid=True, weights="bm25=0.3,learned=0.9", folds=2)
+    values = {one.name: dict(one.per_query) for one in found.evaluations}
+    alone, rest = [one.name for one in found.evaluations[:2]], [one.name for one in found.evaluations[2:]]
+    assert sorted(alone) == ["bm25", "learned"]
+    assert found[0].values["nDCG@10"] >= found[1].values["nDCG@10"]
+    assert rest[:3] == ["bm25=0.3,learned=0.9", "learned,bm25 by reciprocal rank", "learned=1,bm25=1"]
+    assert rest[3].endswith(" tuned in 2 folds")
+    assert values["learned"] == evaluate_system(toy_model, dataset, MEASURES, dtype="float32").per_query
+    assert values["bm25"] == evaluate_run("BM25", retrieve_lexically(dataset), dataset, MEASURES).per_query
+    texts, ids = [query.text for query in judged.queries], [query.id for query in judged.queries]
+    for name, how in (
+        ("learned=1,bm25=1", {"hybrid": True}),
+        ("learned,bm25 by reciprocal rank", {"hybrid": True, "fusion": "reciprocal-rank"}),
+        ("bm25=0.3,learned=0.9", {"weights": {"learned": 0.9, "bm25": 0.3}}),
+    ):
+        run = collection.search(texts, 10, **how).to_run(ids)
+        assert values[name] == evaluate_run(name, run, dataset, MEASURES).per_query
+    assert len(found.p_values) == 5
+
+
+def test_an_index_beside_a_model_has_its_name_before_each_row(
+    toy_model: SparseEncoder, dataset: Dataset, folder: Path
+) -> None:
+    found = vo.evaluate({"index": opened(folder, toy_model), "model": toy_model}, dataset, MEASURES, dtype="float32")
+    assert sorted(one.name for one in found.evaluations[:2]) == ["index: bm25", "index: learned"]
+    assert found[2].name == "model"
+    assert found[2].cost is not None
+
+
+@pytest.fixture
+def random_search() -> tuple[dict[str, Ranking], Dataset, np.ndarray]:
+    """Rankings of all documents by two spaces, their judgments, and the scores scaled to 0 to 1, float64 [2, q, n]."""
+    generator = np.random.default_rng(3)
+    scores = generator.permuted(np.tile(np.arange(1.0, N + 1), (2, Q, 1)), axis=2).astype(np.float32)
+    relevant = generator.integers(0, N, Q)
+    scores[0, np.arange(Q), relevant] += generator.integers(0, 9, Q)
+    scores[1, np.arange(Q), relevant] += generator.integers(0, 20, Q)
+    ids = [f"d{row:02}" for row in range(N)]
+    rankings = {}
+    for space, some in zip(("learned", "bm25"), scores, strict=True):
+        order = np.argsort(-some, axis=1, kind="stable")
+        rankings[space] = Ranking(order.astype(np.int32), np.take_along_axis(some, order, axis=1), ids)
+    queries = [Query(f"q{number}", "") for number in range(Q)]
+    qrels = [Qrel(query.id, ids[row], 1) for query, row in zip(queries, relevant, strict=True)]
+    dataset = Dataset("toy", [Document(name, "") for name in ids], queries, qrels)
+    low, high = (edge(scores.astype(np.float64), axis=2, keepdims=True) for edge in (np.min, np.max))
+    return rankings, dataset, (scores - low) / (high - low)
+
+
+@pytest.mark.parametrize("folds", [2, 5, Q])
+def test_weights_of_a_fold_are_the_best_for_the_others(
+    random_search: tuple[dict[str, Ranking], Dataset, np.ndarray], folds: int
+) -> None:
+    rankings, dataset, scaled = random_search
+    relevant = [int(qrel.doc_id[1:]) for qrel in dataset.judgments]
+
+    def reciprocal(query: int, weight: float) -> float:
+        """1 / rank of the relevant document; of equal scores the lower id is first."""
+        fused = (weight * scaled[0, query] + (1 - weight) * scaled[1, query]).astype(np.float32)
+        ahead = (fused > fused[relevant[query]]) | (
+            (fused == fused[relevant[query]]) & (np.arange(N) < relevant[query])
+        )
+        return float(1 / (1 + ahead.sum()))
+
+    tenths = sorted(range(11), key=lambda tenth: (abs(tenth - 5), tenth))  # the most even first
+    values = {tenth: [reciprocal(query, tenth / 10) for query in range(Q)] for tenth in tenths}
+    best_of = {
+        fold: max(tenths, key=lambda t: round(np.mean([values[t][q] for q in range(Q) if q % folds != fold]), 12))
+        for fold in range(folds)
+    }
+    weights, held_out = tuned(rankings, ["learned", "bm25"], dataset, "RR@15", folds, N)
+    found = evaluate_run("tuned", held_out.to_run([query.id for query in dataset.queries]), dataset, ["RR@15"])
+    expected = [values[best_of[query % folds]][query] for query in range(Q)]
+    np.testing.assert_allclose(list(found.per_query["RR@15"].values()), expected, rtol=1e-6)
+    overall = max(tenths, key=lambda tenth: round(np.mean(values[tenth]), 12))
+    assert weights == {"learned": overall / 10, "bm25": (10 - overall) / 10}
+
+
+def test_of_equally_good_weights_the_most_even_are_taken(
+    random_search: tuple[dict[str, Ranking], Dataset, np.ndarray],
+) -> None:
+    rankings, dataset, _ = random_search
+    same = {"learned": rankings["learned"], "bm25": rankings["learned"], "dense": rankings["learned"]}
+    weights, _ = tuned(same, list(same), dataset, "RR@15", 2, N)
+    assert sorted(weights.values()) == [0.3, 0.3, 0.4]
+
+
+def test_what_an_index_is_not_evaluated_with(toy_model: SparseEncoder, dataset: Dataset, folder: Path) -> None:
+    collection = opened(folder, toy_model)
+    for wrong, message in (
+        ({"folds": 2}, "--folds goes with --hybrid"),
+        ({"folds": 1, "hybrid": True}, "folds must be at least 2, not 1"),
+        ({"folds": 3, "hybrid": True}, "folds must be at most the 2 judged queries, not 3"),
+        ({"weights": "dense=1"}, "there is no space 'dense': the index has learned, bm25"),
+        ({"max_length": 9}, "an index is searched as it was made"),
+        ({"grid": ["query_top_k=3"]}, "an index is searched as it was made"),
+    ):
+        with pytest.raises(ArgumentError, match=message):
+            vo.evaluate(collection, dataset, **wrong)
+    with pytest.raises(ArgumentError, match="are for an index"):
+        vo.evaluate(toy_model, dataset, weights="bm25=1")
+    elsewhere = Dataset("other", [], dataset.queries, [Qrel("q0", "not-there", 1)])
+    with pytest.raises(DataError, match="none of the 1 relevant documents is in"):
+        vo.evaluate(collection, elsewhere)
