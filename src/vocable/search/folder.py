@@ -16,6 +16,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from functools import lru_cache, reduce
+from itertools import islice
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from vocable.arrays import Ids
 from vocable.data import BadLines, Document
 from vocable.encoder.encode import TextEncoder
 from vocable.encoder.stream import (
+    PART_SIZE,
     TEXT_SCHEMA,
     EncodedCorpus,
     StreamProgress,
@@ -194,19 +196,21 @@ def index_stored(
         return
     rows = {identifier: row for row, identifier in enumerate(stored.ids)}
     order: list[int] = []
-    kept: list[Document] = []
+    texts: list[pa.Table] = []
     with resumable(folder, settings, upgrade=lambda before: made | before) as work:
-        for document in track(documents, "index"):
-            if document.id not in rows:
-                raise VectorsError(f"{source}: the document {document.id!r} has no vector in {places[0]}")
-            order.append(rows[document.id])
-            kept.append(document)
+        stream = track(documents, "index")
+        while some := list(islice(stream, PART_SIZE)):
+            if (missing := next((document.id for document in some if document.id not in rows), None)) is not None:
+                raise VectorsError(f"{source}: the document {missing!r} has no vector in {places[0]}")
+            order += [rows[document.id] for document in some]
+            texts.append(text_table(some))
         if len(order) != len(rows):
             raise VectorsError(f"{source} has {len(order)} documents, but {places[0]} vectors of {len(rows)}")
-        matrix = prune(stored.matrix[order], **limits)
+        in_order = order == list(range(len(order)))  # as they mostly are: then there is no need of a copy
+        matrix = prune(stored.matrix if in_order else stored.matrix[order], **limits)
         done = StreamProgress(parts=1, texts=len(order), empty=int((np.diff(matrix.indptr) == 0).sum()))
-        vectors = StoredVectors(Ids([document.id for document in kept]), matrix, stored.meta)
-        finish(work, folder, _complete(work / "whole", [text_table(kept)], vectors, done, settings))
+        vectors = StoredVectors(Ids(stored.ids.array.take(pa.array(order, pa.int64()))), matrix, stored.meta)
+        finish(work, folder, _complete(work / "whole", texts, vectors, done, settings))
 
 
 def _complete(
