@@ -60,6 +60,10 @@ class CollapseError(VocableError):
     """A training that the guard has stopped; the message has the likely cause and the repair."""
 
 
+class ServiceError(VocableError):
+    """A service has refused a request, or does not answer; the message has its reason."""
+
+
 class MissingExtraError(VocableError):
     """An optional dependency is not installed; the message has the install line."""
 

@@ -75,8 +75,10 @@ def served() -> Iterator[Callable[..., Client]]:
     """Serve an index in this process; closed at the end."""
     clients: list[Client] = []
 
-    def serve(place: Path, *, token: str | None = None, log_queries: bool = False, **limits: Any) -> Client:
-        settings = Settings(str(place), None, False, "cpu", checked_limits(limits), token, log_queries)
+    def serve(
+        place: Path, *, token: str | None = None, local: bool = False, log_queries: bool = False, **limits: Any
+    ) -> Client:
+        settings = Settings(str(place), None, False, "cpu", checked_limits(limits), token, local, log_queries)
         clients.append(Client(application(settings)))
         return clients[-1]
 

@@ -151,6 +151,13 @@ def test_a_token_is_needed_but_to_see_whether_it_lives(served: Serve, exact: Pat
     assert client("GET", "/health").status_code == client("GET", "/ready").status_code == 200
 
 
+def test_a_local_service_is_asked_as_localhost(served: Serve, exact: Path) -> None:
+    client = served(exact, local=True)
+    for host, status in (("localhost:8000", 200), ("127.0.0.1", 200), ("[::1]", 200), ("evil.example:8000", 403)):
+        assert client("GET", "/info", headers={"host": host}).status_code == status
+    assert client("GET", "/health", headers={"host": "evil.example"}).status_code == 200
+
+
 def test_queries_are_logged_only_if_asked(served: Serve, exact: Path, capsys: pytest.CaptureFixture[str]) -> None:
     secret = "my very own question"
     for log_queries in (False, True):

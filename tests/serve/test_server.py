@@ -19,12 +19,17 @@ from huggingface_hub import InferenceClient
 import vocable
 from tests.cli.command_line import refused
 from tests.serve.process import serving
-from vocable.data import Document
+from vocable.errors import ServiceError
 from vocable.search.indexing import open_index
+from vocable.serve.client import Client
+from vocable.serve.schemas import Document
 
 
-def test_it_answers_the_clients_that_people_have_and_finishes_what_it_took(exact: Path, tmp_path: Path) -> None:
+def test_it_answers_the_clients_that_people_have_and_finishes_what_it_took(
+    exact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The documented requests of text-embeddings-inference, and what Hugging Face's client asks of its endpoints."""
+    monkeypatch.setattr("huggingface_hub.constants.is_offline_mode", lambda: False)  # it asks nobody else
     token = tmp_path / "token"
     token.write_text("s3cret\n")
     with serving(exact, "--token-file", token, "--batch-wait", 300) as process:
@@ -45,6 +50,17 @@ def test_it_answers_the_clients_that_people_have_and_finishes_what_it_took(exact
         assert client.health_check()
         assert client.get_endpoint_info()["model_type"] == {"embedding": {"pooling": "splade"}}
         assert httpx.get(f"{process.url}/info").status_code == 401
+        with Client(process.url, token="s3cret") as ours:
+            assert ours.info().documents == 40
+            [hit, *_] = ours.search("posting lists at night", filter="lang in (de, en)", explain=True)
+            assert ours.get([hit.id]) == [Document(id=hit.id, text=hit.text, title=hit.title, fields=hit.fields)]
+            assert ours.explain("posting lists at night", id=hit.id) == hit.explanation
+            [vector] = ours.embed(["posting lists at night"], "query")
+            assert ours.search(k=1, vector=[one.model_dump() for one in vector])[0].score == pytest.approx(hit.score)
+            with pytest.raises(ServiceError, match=r"http://127\.0\.0\.1:\d+: 405: this index cannot change"):
+                ours.add([{"id": "new", "text": "a text"}])
+        with pytest.raises(ServiceError, match="401: a bearer token is needed"):
+            Client(process.url).info()
         answers: list[httpx.Response] = []
 
         def ask() -> None:
@@ -128,7 +144,7 @@ def test_a_wide_open_service_is_warned_of(
         assert f"(40 documents) at http://{host}:" in said[-1]
 
 
-def test_acknowledged_documents_are_there_after_a_kill(store: Path, documents: list[Document]) -> None:
+def test_acknowledged_documents_are_there_after_a_kill(store: Path, documents: list[Any]) -> None:
     """Writers write and delete until the process is killed; what was answered is there, and searches are whole."""
     there, gone = {document.id for document in documents}, set[str]()
     with serving(store) as process:

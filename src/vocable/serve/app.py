@@ -37,6 +37,7 @@ ERRORS: dict[type[Exception], int] = {
 ABOUT = {
     400: "not JSON",
     401: "no token",
+    403: "another host than this machine",
     404: "no such document",
     405: "the index cannot change",
     408: "the request did not come in time",
@@ -49,7 +50,7 @@ ABOUT = {
     504: "not done in time",
 }
 UNCHANGING = "this index cannot change: index again to a plain folder, or to a server"
-ALWAYS = (400, 401, 408, 413, 422, 424, 429, 504)
+ALWAYS = (400, 401, 403, 408, 413, 422, 424, 429, 504)
 
 
 def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -191,7 +192,7 @@ def _add_documents(app: FastAPI, service: Service) -> None:
 
 
 def _add_state(app: FastAPI, service: Service, metrics: Metrics, beside: Service | None) -> None:
-    @app.get("/info", responses={401: responses()[401], 429: responses()[429]})
+    @app.get("/info", responses=responses())
     async def info() -> schemas.Info:
         """Say what is served."""
         limits, device = service.limits, service.model.device
@@ -225,7 +226,7 @@ def _add_state(app: FastAPI, service: Service, metrics: Metrics, beside: Service
         """Say whether requests are taken on."""
         return schemas.Ready(status="ok") if service.batcher.alive else refusal(503, "the service is stopping")
 
-    @app.get("/metrics", response_class=PlainTextResponse, responses={401: responses()[401], 429: responses()[429]})
+    @app.get("/metrics", response_class=PlainTextResponse, responses=responses())
     async def get_metrics() -> PlainTextResponse:
         """Count for Prometheus."""
         return PlainTextResponse(metrics.render(), media_type="text/plain; version=0.0.4")

@@ -56,6 +56,8 @@ class Batcher:
         `OverloadedError`, with none of them taken on, if they do not fit into the queue. What is cancelled before its
         batch begins is not done.
         """
+        if not items:
+            return []
         loop = asyncio.get_running_loop()
         futures: list[asyncio.Future[Any]] = [loop.create_future() for _ in items]
         with self._changed:

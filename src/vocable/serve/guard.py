@@ -6,6 +6,7 @@ import asyncio
 import hmac
 import json
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from datetime import UTC, datetime
@@ -25,6 +26,7 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 logger = logging.getLogger("vocable.serve.log")
 
 OPEN = ("/health", "/ready")  # for whoever watches the process: without a token, and when it is busy
+HERE = re.compile(rb"(localhost|127\.[0-9.]+|\[::1\])(:[0-9]+)?")
 RETRY_AFTER = {"Retry-After": "1"}  # seconds
 KINDS = {  # the names that text-embeddings-inference has for what went wrong
     **dict.fromkeys((424, 500), "Backend"),
@@ -45,11 +47,22 @@ class Guard:
     """The ASGI application in front of `app`."""
 
     def __init__(
-        self, app: App, limits: Limits, metrics: Metrics, token: str | None = None, log_queries: bool = False
+        self,
+        app: App,
+        limits: Limits,
+        metrics: Metrics,
+        *,
+        token: str | None = None,
+        local: bool = False,
+        log_queries: bool = False,
     ) -> None:
+        """Guard `app`; a `local` one is asked by the names of this machine only.
+
+        Else a page of another site, whose name has been made to lead here, could ask in a browser.
+        """
         self.app, self._limits, self._metrics, self._log_queries = app, limits, metrics, log_queries
         self._expected = None if token is None else f"Bearer {token}".encode()
-        self._in_progress = 0
+        self._local, self._in_progress = local, 0
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer one request, or pass on what is none."""
@@ -66,6 +79,7 @@ class Guard:
             await send(message)
 
         error: Exception | None = None
+        self._count(1)
         try:
             body = self._refused(scope) or await self._body(receive)
             started = time.perf_counter()
@@ -76,6 +90,7 @@ class Guard:
         except Exception as failure:  # which the application has answered
             error = failure
         finally:
+            self._count(-1)
             self._record(scope, status, sent, time.perf_counter() - started, error)
 
     def _refused(self, scope: Message) -> JSONResponse | None:
@@ -83,10 +98,12 @@ class Guard:
         if scope["path"] in OPEN:
             return None
         headers = dict(scope["headers"])
+        if self._local and not HERE.fullmatch(headers.get(b"host", b"")):
+            return refusal(403, "without a token this service is for this machine: ask it as localhost")
         known = self._expected is None or scope["path"] in FILES
         if not known and not hmac.compare_digest(headers.get(b"authorization", b""), self._expected):
             return refusal(401, "a bearer token is needed", {"WWW-Authenticate": "Bearer"})
-        if self._in_progress >= self._limits.max_requests:
+        if self._in_progress > self._limits.max_requests:
             return refusal(429, f"more than {self._limits.max_requests:,} requests at a time")
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length) > self._limits.max_body:
@@ -114,8 +131,6 @@ class Guard:
 
     async def _answer(self, scope: Message, receive: Receive, send: Send, begun: Callable[[], bool]) -> None:
         """Call the application within the time limit."""
-        self._in_progress += 1
-        self._metrics.add("vocable_requests_in_progress")
         try:
             async with asyncio.timeout(self._limits.timeout):
                 await self.app(scope, receive, send)
@@ -123,9 +138,10 @@ class Guard:
             if not begun():
                 message = f"not done within {self._limits.timeout} s; a change may still come into effect"
                 await refusal(504, message)(scope, receive, send)
-        finally:
-            self._in_progress -= 1
-            self._metrics.add("vocable_requests_in_progress", amount=-1)
+
+    def _count(self, change: int) -> None:
+        self._in_progress += change
+        self._metrics.add("vocable_requests_in_progress", amount=change)
 
     def _record(self, scope: Message, status: int, sent: int, seconds: float, error: Exception | None) -> None:
         endpoint = scope["path"] if scope["path"] in ENDPOINTS else "other"

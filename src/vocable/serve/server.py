@@ -8,7 +8,7 @@ import socket
 import sys
 import webbrowser
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from inspect import Parameter, Signature, signature
 from ipaddress import ip_address
@@ -31,6 +31,7 @@ logger = logging.getLogger(__name__)
 logger.setLevel(logging.INFO)  # where it listens is for everybody
 
 TOKEN = "VOCABLE_TOKEN"  # the variable of the environment
+PATIENCE = 60  # seconds after which a worker that does not answer is replaced
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,8 @@ class Settings:
     allow_changed_model: bool
     device: str | None
     limits: Limits
-    token: str | None
+    token: str | None = field(repr=False)
+    local: bool  # whether no other machine can reach it, and it has no token
     log_queries: bool
     beside: str | None = None
     wacky: str | None = None
@@ -115,26 +117,30 @@ def serve(
     if wacky_share is not None and wacky is None:
         raise ArgumentError("wacky_share is of the scores in `wacky`: give both")
     how = os.fspath(index), model, allow_changed_model, device
-    settings = Settings(*how, checked_limits(limits), _token(token_file), log_queries)
-    settings = replace(settings, beside=beside and os.fspath(beside), wacky=wacky and os.fspath(wacky))
-    settings = replace(settings, wacky_share=wacky_share)
+    checked, token = checked_limits(limits), _token(token_file)
+    second, scores = (None if one is None else os.fspath(one) for one in (beside, wacky))
+    local = token is None and _is_local(host)
+    settings = Settings(*how, checked, token, local, log_queries, second, scores, wacky_share)
     with without_progress(), TemporaryDirectory(prefix="vocable-") as folder, _listening(host, port) as listening:
         opened = _opened(settings)
-        collection = opened.collection
-        if workers > 1:
-            if not all(isinstance(one, FolderCollection) for one in opened.collections):
-                opened.close()
-                one = "an index that changes is held by one process"
-                raise ArgumentError(f"workers: {one}: leave workers at 1, or index to exact:FOLDER")
-            _ = collection.loaded_model  # what is wrong with it is said here, once
-            settings = replace(settings, metrics=folder)
+        place = f"{opened.collection.place} ({counted(len(opened.collection), 'document')})"
+        app: Any = partial(application, replace(settings, metrics=folder))
+        if workers == 1:
+            app = application(settings, opened)
+        elif not all(isinstance(one, FolderCollection) for one in opened.collections):
+            opened.close()
+            one = "an index that changes is held by one process"
+            raise ArgumentError(f"workers: {one}: leave workers at 1, or index to exact:FOLDER")
+        else:
+            _ = [one.loaded_model for one in opened.collections]  # what is wrong with it is said here, once
+        del opened
         url = "http://{}:{}".format(f"[{host}]" if ":" in host else host, listening.getsockname()[1])
-        if settings.token is None and not _is_local(host):
+        if token is None and not settings.local:
             logger.warning("%s: whoever reaches it may read all of the index: set a token (--token-file)", url)
-        logger.info("serving %s (%s) at %s", collection.place, counted(len(collection), "document"), url)
+        logger.info("serving %s at %s", place, url)
         if browser and _has_screen():
             Thread(target=webbrowser.open, args=(url,), daemon=True).start()
-        _run(opened, settings, listening, workers)
+        _run(app, listening, workers, checked.timeout)
 
 
 def application(settings: Settings, opened: Opened | None = None) -> Any:
@@ -152,26 +158,34 @@ def application(settings: Settings, opened: Opened | None = None) -> Any:
     metrics, opened = Metrics(settings.metrics), opened or _opened(settings)
     service = Service(opened.collection, settings.limits, metrics, opened.wacky)
     beside = None if opened.beside is None else Service(opened.beside, settings.limits, metrics)
-    return Guard(endpoints(service, metrics, beside), settings.limits, metrics, settings.token, settings.log_queries)
+    return Guard(
+        endpoints(service, metrics, beside),
+        settings.limits,
+        metrics,
+        token=settings.token,
+        local=settings.local,
+        log_queries=settings.log_queries,
+    )
 
 
-def _run(opened: Opened, settings: Settings, listening: socket.socket, workers: int) -> None:
+def _run(app: Any, listening: socket.socket, workers: int, patience: int) -> None:
+    """Answer until told to stop; with several workers `app` makes the application of each."""
     uvicorn = require_extra("uvicorn", "serve")
-    options: dict[str, Any] = {
-        "log_config": None,
-        "access_log": False,
-        "lifespan": "on",
-        "server_header": False,
-        "timeout_graceful_shutdown": settings.limits.timeout,
-    }
+    config = uvicorn.Config(
+        app,
+        factory=workers > 1,
+        workers=workers,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=patience,
+        timeout_worker_healthcheck=PATIENCE,
+    )
     with suppress(KeyboardInterrupt):  # which uvicorn raises after it has finished
         if workers == 1:
-            app = application(settings, opened)
-            uvicorn.Server(uvicorn.Config(app, **options)).run(sockets=[listening])
-            return
-        del opened
-        config = uvicorn.Config(partial(application, settings), factory=True, workers=workers, **options)
-        require_extra("uvicorn.supervisors", "serve").Multiprocess(config, sockets=[listening]).run()
+            uvicorn.Server(config).run(sockets=[listening])
+        else:
+            require_extra("uvicorn.supervisors", "serve").Multiprocess(config, sockets=[listening]).run()
 
 
 def _opened(settings: Settings) -> Opened:
