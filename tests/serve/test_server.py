@@ -32,20 +32,20 @@ def test_it_answers_the_clients_that_people_have_and_finishes_what_it_took(
     monkeypatch.setattr("huggingface_hub.constants.is_offline_mode", lambda: False)  # it asks nobody else
     token = tmp_path / "token"
     token.write_text("s3cret\n")
-    with serving(exact, "--token-file", token, "--batch-wait", 300) as process:
+    with serving(exact, "--token-file", token, "--batch-wait", 1000) as process:
         headers = {"Authorization": "Bearer s3cret"}
         plain = httpx.post(
             f"{process.url}/embed_sparse",
             content=b'{"inputs":"I like you."}',
             headers=headers | {"Content-Type": "application/json"},
-            timeout=20,
+            timeout=60,
         )
         [terms] = plain.json()
         assert terms
         assert all(term.keys() == {"index", "value"} for term in terms)
         assert all(type(term["index"]) is int and term["value"] > 0 for term in terms)
         body = {"inputs": ["a", "b"], "truncate": False, "truncation_direction": "Right", "prompt_name": None}
-        assert len(httpx.post(f"{process.url}/embed_sparse", json=body, headers=headers, timeout=20).json()) == 2
+        assert len(httpx.post(f"{process.url}/embed_sparse", json=body, headers=headers, timeout=60).json()) == 2
         client = InferenceClient(process.url, provider="hf-inference", token="s3cret")
         assert client.health_check()
         assert client.get_endpoint_info()["model_type"] == {"embedding": {"pooling": "splade"}}
@@ -68,9 +68,10 @@ def test_it_answers_the_clients_that_people_have_and_finishes_what_it_took(
             answers.append(httpx.post(f"{process.url}/search", json=asked, headers=headers, timeout=60))
 
         asking = threading.Thread(target=ask)
-        asking.start()
-        while "vocable_queue_depth 1" not in httpx.get(f"{process.url}/metrics", headers=headers).text:
-            time.sleep(0.01)
+        with httpx.Client(base_url=process.url, headers=headers, timeout=60) as watching:
+            asking.start()
+            while not answers and "vocable_queue_depth 1" not in watching.get("/metrics").text:
+                time.sleep(0.01)
         assert process.stop(signal.SIGTERM) == 0
         asking.join()
         assert answers[0].status_code == 200
@@ -151,7 +152,7 @@ def test_acknowledged_documents_are_there_after_a_kill(store: Path, documents: l
         stop = threading.Event()
 
         def write(writer: int) -> None:
-            with httpx.Client(base_url=process.url, timeout=20) as client:
+            with httpx.Client(base_url=process.url, timeout=60) as client:
                 for i in range(10_000):
                     name = f"w{writer}-{i}"
                     one: dict[str, Any] = {"id": name, "text": f"zebra {name}", "fields": {"writer": writer}}
