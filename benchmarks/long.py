@@ -118,7 +118,7 @@ def main() -> None:
         rows = []
         for long in ("cut", "max", "passages"):
             rows += list(measured(settings.model, dataset, long, settings.max_length, Path(folder)))
-            print(rows[-1], flush=True)
+            print(rows, flush=True)
     print(Table(title, header, rows).markdown())
 
 
