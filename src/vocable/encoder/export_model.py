@@ -199,13 +199,14 @@ class PooledTerms(nn.Module):
         if self.pooling == "sum":
             weights = activate(linear(hidden, weight, bias), self.activation)
             return (mask.transpose(1, 2) @ weights).squeeze(1)
-        if self.pooling == "mean-before-head":
-            return activate(linear((hidden * mask).sum(1) / mask.sum(1), weight, bias), self.activation)
         first = hidden[torch.arange(texts), attention_mask.argmax(1)]  # [b, d]; texts may be padded at their beginning
-        if self.pooling == "cls":
-            return activate(linear(first, weight, bias), self.activation)
-        rows = torch.where(mask > 0, hidden, first.unsqueeze(1)).flatten(0, 1)
-        logits = linear(rows, weight).unflatten(0, (texts, tokens)).amax(1)
+        if self.pooling == "mean-before-head":
+            logits = linear((hidden * mask).sum(1) / mask.sum(1), weight)
+        elif self.pooling == "cls":
+            logits = linear(first, weight)
+        else:
+            rows = torch.where(mask > 0, hidden, first.unsqueeze(1)).flatten(0, 1)
+            logits = linear(rows, weight).unflatten(0, (texts, tokens)).amax(1)
         # The same bias for every token: adding it to the winner alone gives the same maximum.
         return activate(logits if bias is None else logits + bias, self.activation)
 
@@ -245,6 +246,7 @@ def _quantize(plain: Path, path: Path) -> None:
     """Write a graph with 8-bit weights of its matrices; what they are multiplied with is rounded when it runs."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
+    # A tied decoder gets 8-bit columns of its own: turning the embeddings round at each call takes longer than the rest.
     with _silently():
         quantize_dynamic(plain, path, weight_type=QuantType.QInt8, per_channel=True)
 

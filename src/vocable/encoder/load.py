@@ -122,7 +122,8 @@ def load(
     with every_pooling_allowed():
         model = open_model(name, open_encoder, device)
     if exported(model):
-        if pooling is not None or activation is not None:
+        own = [(module.pooling_strategy, module.activation_function) for _, module in splade_modules(model)]
+        if any((pooling or inside, activation or then) != (inside, then) for inside, then in own):
             raise ArgumentError(f"{name}: pooling and activation are inside of an exported model, and stay as they are")
         return model.eval()
     for transformer, module in splade_modules(model):
