@@ -246,7 +246,7 @@ def _quantize(plain: Path, path: Path) -> None:
     """Write a graph with 8-bit weights of its matrices; what they are multiplied with is rounded when it runs."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    # A tied decoder gets 8-bit columns of its own: turning the embeddings round at each call takes longer than the rest.
+    # A tied decoder gets 8-bit columns of its own: to turn the embeddings round at each call is slower.
     with _silently():
         quantize_dynamic(plain, path, weight_type=QuantType.QInt8, per_channel=True)
 
