@@ -6,7 +6,7 @@ Letters: v output vocabulary, k results.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -44,7 +44,7 @@ class Wanted(NamedTuple):
 
 
 def view(
-    collection: Collection, query: str, vector: csr_array, wanted: Wanted, wacky: Container[str] | None = None
+    collection: Collection, query: str, vector: csr_array, wanted: Wanted, wacky: frozenset[str] | None = None
 ) -> dict[str, Any]:
     """A query with its `vector` [1, v], and its documents with their ranks in every ranking, as JSON values.
 
