@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sentence_transformers import SparseEncoder
@@ -30,6 +31,15 @@ def test_vectors_are_those_of_memory_and_made_once(
     monkeypatch.delattr(TextEncoder, "encode")
     again = encode_dataset(toy_model, dataset, keep=tmp_path, name="toy", dtype="float32")
     assert abs(again.documents - expected.documents).max() == 0
+
+
+def test_long_documents_are_read_in_windows_and_queries_are_not(toy_model: SparseEncoder, dataset: Dataset) -> None:
+    how: dict[str, Any] = {"dtype": "float32", "max_length": 6}
+    found = encode_dataset(toy_model, dataset, long="max", **how)
+    texts = [document.full for document in dataset.documents]
+    assert abs(found.documents - TextEncoder(toy_model, long="max", **how).encode(texts)).max() < 1e-4
+    assert abs(found.documents - encode_dataset(toy_model, dataset, **how).documents).max() > 0.01
+    assert abs(found.queries - encode_dataset(toy_model, dataset, **how).queries).max() == 0
 
 
 def test_what_does_not_fit_is_refused(toy_model: SparseEncoder, dataset: Dataset, tmp_path: Path) -> None:
