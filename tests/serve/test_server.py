@@ -59,8 +59,8 @@ def test_it_answers_the_clients_that_people_have_and_finishes_what_it_took(
             assert ours.search(k=1, vector=[one.model_dump() for one in vector])[0].score == pytest.approx(hit.score)
             with pytest.raises(ServiceError, match=r"http://127\.0\.0\.1:\d+: 405: this index cannot change"):
                 ours.add([{"id": "new", "text": "a text"}])
-        with pytest.raises(ServiceError, match="401: a bearer token is needed"):
-            Client(process.url).info()
+        with pytest.raises(ServiceError, match="401: a bearer token is needed"), Client(process.url) as ours:
+            ours.info()
         answers: list[httpx.Response] = []
 
         def ask() -> None:
