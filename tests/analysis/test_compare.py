@@ -87,7 +87,7 @@ def test_a_killed_call_goes_on_and_another_budget_measures_nothing(
         "frontier.png", "frontier.svg", "results.json", "settings.json", "vectors",
     ]  # fmt: skip
     drawn = (output / "frontier.svg").read_text(encoding="utf-8")
-    monkeypatch.setattr(module, "_measure", killed)
+    monkeypatch.setattr(module, "encode_dataset", killed)
     again = measured(model, dataset, output=output, max_p95=1e6)
     assert again.points == first.points
     assert (output / "frontier.svg").read_text(encoding="utf-8") == drawn

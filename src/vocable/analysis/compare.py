@@ -17,6 +17,7 @@ from vocable.analysis.evaluate import DEPTH, System, named_systems
 from vocable.analysis.expansion_data import load_model
 from vocable.analysis.report import RESULTS, drawing, frontier_figure
 from vocable.encoder.encode import DType, TextEncoder
+from vocable.encoder.exported import exported
 from vocable.encoder.load import check_length, licence
 from vocable.encoder.roles import Role, static_embedding
 from vocable.encoder.stream import checksum, model_name
@@ -163,7 +164,7 @@ def _measure(
         queries, documents = (TextEncoder(model, role, **options) for role in get_args(Role))
         systems.append(TimedSystem(partial(_encode_one, queries), single_searches(encoded, settings)))
         encoders.append(documents.encode)
-        parameters = sum(weights.numel() for weights in model.parameters()) or None
+        parameters = None if exported(model) else sum(weights.numel() for weights in model.parameters())
         looked_up = static_embedding(model, "query") is not None
         sizes = len(terms(model)), parameters, queries.max_length, documents.max_length
         notes[name] = Deployment(places[name], looked_up, licence(places[name]), *sizes)
