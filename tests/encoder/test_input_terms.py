@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 
 from vocable.encoder.fuse import fuse
 from vocable.encoder.output_vocabulary import OutputVocabulary, give_output_vocabulary
-from vocable.encoder.terms import input_terms, special_columns, terms
+from vocable.encoder.terms import input_terms, special_columns, term_places, terms, without_accents
 from vocable.errors import ArgumentError
 
 WORDS = ["the", "The", "naive", "u.s.", ".", "Ġowl", "fox", "言葉", "##ing", "night"]
@@ -45,6 +45,34 @@ def test_tokens_are_counted_as_the_tokenizer_cuts_the_text(backbone: Path, toy_t
         expected = Counter(backend.encode(text, add_special_tokens=False).ids)
         found = counts[[row]]
         assert dict(zip(found.indices.tolist(), found.data.tolist(), strict=True)) == expected
+
+
+def test_places_of_terms_are_those_that_count(backbone: Path, toy_texts: list[str]) -> None:
+    model = fuse(SparseEncoder(str(backbone), device="cpu")).eval()
+    text = f"{toy_texts[0]}  Ångström's {toy_texts[1]}\n言葉 the end"
+    places, counted = term_places(model, text), named(model, text)
+    special = {*model[0].tokenizer.all_special_tokens, "Ġ", "Ċ", "▁"}  # and white space
+    assert Counter(place.text for place in places) == {term: n for term, n in counted.items() if term not in special}
+    assert [place.start for place in places] == sorted(place.start for place in places)
+    for term, start, end in places:
+        assert text[start:end].strip() == text[start:end] != ""
+        bare = term.removeprefix("##").lstrip("Ġ▁")
+        if bare.isascii() and bare.isalpha():
+            assert bare.lower() in without_accents(text[start:end]).lower()
+
+
+def test_places_of_words_are_their_characters(backbones: dict[str, Path]) -> None:
+    model, text = with_words(backbones["bert"], WORDS), "The NAÏVE fox. U.S. night"
+    found = [(term, text[start:end]) for term, start, end in term_places(model, text)]
+    assert Counter(term for term, _ in found) == named(model, text)
+    assert {*found} >= {
+        ("The", "The"),
+        ("naive", "NAÏVE"),
+        ("fox", "fox"),
+        (".", "."),
+        ("u.s.", "U.S."),
+        ("night", "night"),
+    }
 
 
 def test_special_tokens_never_count_and_unknown_ones_do(

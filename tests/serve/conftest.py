@@ -76,9 +76,16 @@ def served() -> Iterator[Callable[..., Client]]:
     clients: list[Client] = []
 
     def serve(
-        place: Path, *, token: str | None = None, local: bool = False, log_queries: bool = False, **limits: Any
+        place: Path,
+        *,
+        token: str | None = None,
+        local: bool = False,
+        log_queries: bool = False,
+        beside: Path | None = None,
+        **limits: Any,
     ) -> Client:
-        settings = Settings(str(place), None, False, "cpu", checked_limits(limits), token, local, log_queries)
+        second = None if beside is None else str(beside)
+        settings = Settings(str(place), None, False, "cpu", checked_limits(limits), token, local, log_queries, second)
         clients.append(Client(application(settings)))
         return clients[-1]
 

@@ -142,9 +142,10 @@ def input_terms(model: SparseEncoder, texts: Sequence[str], *, words: Words = "a
 
 
 def term_places(model: SparseEncoder, text: str) -> list[Word]:
-    """Where output terms of `model` stand in a text, in its order: as `input_terms` counts them, without the unknown.
+    """Where output terms of `model` stand in a text, in its order: those that `input_terms` counts.
 
-    Words that are no tokens may overlap. A tokenizer that does not say where its tokens stand gives none.
+    Unknown tokens and white space are left out. Words that are no tokens may overlap. A tokenizer that does not say
+    where its tokens stand gives none.
     """
     [(transformer, _), *_] = splade_modules(model)
     tokenizer, layer = transformer.tokenizer, output_vocabulary(transformer.auto_model)

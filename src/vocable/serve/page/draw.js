@@ -50,7 +50,7 @@ export function costsOf({ learned, unpruned = learned }) {
   rows.push(["search time", learned.milliseconds, unpruned.milliseconds, (value) => `${value.toFixed(value < 10 ? 2 : 0)} ms`]);
   return rows.flatMap(([name, now, before, shown]) => [
     element("dt", {}, name),
-    element("dd", { part: before ? Math.min(1, now / before) : 1 }, learned === unpruned ? shown(now) : `${shown(now)} of ${shown(before)}`),
+    element("dd", { part: before ? Math.min(1, now / before) : 1 }, learned === unpruned ? shown(now) : `${shown(now)}, was ${shown(before)}`),
   ]);
 }
 
