@@ -352,7 +352,7 @@ class Export(Command):
 
 
 class ExportModel(Loading):
-    """Write a model for ONNX Runtime, OpenVINO or Transformers.js.
+    """Write a model as an ONNX or OpenVINO graph.js.
 
     Its pooling is inside of the graph. Texts are encoded with both: the table
     says how far they are apart and how fast each is, and what is too far from
