@@ -352,11 +352,11 @@ class Export(Command):
 
 
 class ExportModel(Loading):
-    """Write a model as an ONNX or OpenVINO graph.js.
+    """Write a model as an ONNX or OpenVINO graph.
 
-    Its pooling is inside of the graph. Texts are encoded with both: the table
-    says how far they are apart and how fast each is, and what is too far from
-    the model is not written.
+    Its pooling is inside, and Transformers.js runs it, too. Texts are encoded
+    with both: the table says how far they are apart and how fast each is, and
+    what is too far from the model is not written.
 
     Example: vocable export-model vocable-mini -o for-onnx --int8
     """
