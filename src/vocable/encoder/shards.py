@@ -30,7 +30,7 @@ T = TypeVar("T")
 Make: TypeAlias = Callable[[int], T | None]  # a shard by its number; None while another process makes it
 Run: TypeAlias = Callable[[Make[T], list[int]], Iterator[tuple[int, T | None]]]
 
-WAIT = 5.0  # seconds, for shards that other processes make
+WAIT = 30.0  # seconds, for shards that other processes make
 TRIES = 3  # of processes that die before one of them has finished a shard
 
 
@@ -55,7 +55,7 @@ def make_all(make: Make[T], numbers: Iterable[int], run: Run[T]) -> Iterator[T]:
 
     Those that other processes make are waited for, and made here if these die.
     """
-    left, died = set(numbers), 0
+    left, died, waited = set(numbers), 0, False
     while left:
         before = len(left)
         try:
@@ -71,7 +71,9 @@ def make_all(make: Make[T], numbers: Iterable[int], run: Run[T]) -> Iterator[T]:
             logger.warning("a process has died: its shard is made by another")
             continue
         if len(left) == before:
-            logger.warning("waiting for other processes, which make what is left (%d shards)", before)
+            if not waited:
+                logger.warning("waiting for other processes, which make what is left (%d shards)", before)
+            waited = True
             time.sleep(WAIT)
 
 
