@@ -59,7 +59,7 @@ def evaluate(
     long: Long = "cut",
     device: str | None = None,
 ) -> Comparison | SearchGrid:
-    """Measure the quality and cost of models and runs; each is tested against the first (paired t-test).
+    """Measure the quality and cost of models, runs and indexes; each is tested against the first (paired t-test).
 
     Args:
         systems: one or several, or several by the names to call them: a model from `vocable.load` or its name, the path

@@ -224,10 +224,11 @@ def _wacky_terms(scores: Path | None, share: float | None, model: Any) -> Any:
 
 
 class Evaluate(Command):
-    """Measure the quality and cost of models and runs.
+    """Measure the quality and cost of models, runs and indexes.
 
     With several, each is tested against the first (paired t-test). With --grid
     a model encodes once and is searched in many ways (see docs/search.md).
+    With --hybrid the spaces of an index are fused; --folds tunes the weights.
 
     Example: vocable evaluate vocable-mini --dataset beir:scifact --bm25
     """
