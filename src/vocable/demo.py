@@ -35,21 +35,28 @@ QUESTIONS = (
     "how long did my code take to run",
 )
 MEASURE = "nDCG@10"
+DEFAULT = "vocable-demo"
 DEPTH = 100
 WIDTH = 79  # columns
 
 
-def demo(output: str | Path = "vocable-demo") -> None:
-    """Print what each step finds; the index and the fine-tuned model stay in `output`, for a second run as well."""
+def demo(output: str | Path = DEFAULT, *, serve: bool = False) -> None:
+    """Print what each step finds; the index and the fine-tuned model stay in `output`, for a second run as well.
+
+    Args:
+        output: the folder.
+        serve: show the index on a page in the browser, until Ctrl-C, in place of the other steps.
+    """
     folder, console = Path(output), Console()
+    if serve:
+        _serve(folder, console)
+        return
     with _step(console, f"1  Load the built-in model, {BUILT_IN}"):
         model = load(BUILT_IN)
         parameters = sum(parameter.numel() for parameter in model.parameters())
         console.print(f"   {parameters / 1e6:.0f} million parameters, {len(terms(model)):,} output terms")
     with _step(console, "2  Encode and index the documentation of this Python"):
-        if not (folder / "index").exists():
-            index(BUILT_IN, "pydocs:", folder / "index", bm25=True)
-        collection = open_index(folder / "index")
+        collection = _indexed(folder)
         console.print(f"   {len(collection):,} docstrings in {folder / 'index'}")
     with _step(console, "3  Ask five questions"):
         _ask(console, model, collection)
@@ -68,13 +75,32 @@ def demo(output: str | Path = "vocable-demo") -> None:
     for line in verdict(systems):
         console.print(f"   {line}")
     console.print("\n[bold]Next[/bold]")
+    own = "" if folder == Path(DEFAULT) else f" -o {folder}"
     for command, what in (
+        (f"vocable demo{own} --serve", "see it on a page, in a browser"),
         (f'vocable search {folder / "index"} "your own question" --explain', "search this index"),
         (f"vocable index {BUILT_IN} my-documents.jsonl -o my-index", "index your own documents"),
         (f'vocable search {folder / "index"} "your own question" --hybrid', "together with BM25"),
         ("vocable recipes pydocs", "the recipe of the fine-tuning"),
     ):
         console.print(f"   {command}\n      [dim]{what}[/dim]")
+
+
+def _indexed(folder: Path) -> Collection:
+    """The index in the folder, which is made if it is not there."""
+    if not (folder / "index").exists():
+        index(BUILT_IN, "pydocs:", folder / "index", bm25=True)
+    return open_index(folder / "index")
+
+
+def _serve(folder: Path, console: Console) -> None:
+    from vocable.serve.server import serve
+
+    _indexed(folder).close()
+    console.print("The page opens in a browser, or else copy its address. Try a question:")
+    for question in QUESTIONS:
+        console.print(f"   {question}")
+    serve(folder / "index", port=0, browser=True)
 
 
 def known_items() -> Dataset:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ import pytest
 
 from tests.serve.conftest import Client
 from vocable import encode, prune, search
+from vocable.data import Document
 from vocable.search.collection import Collection
+from vocable.search.indexing import index
 from vocable.serve.pages import FILES
 from vocable.serve.service import Service
 from vocable.serve.view import Wanted, view
@@ -134,9 +137,10 @@ def test_postings_are_those_of_the_index(
     served: Serve, exact: Path, store: Path, collection: Collection, changing: bool
 ) -> None:
     client = served(store if changing else exact)
-    term = max(set(collection.terms) & set(TEXT.split()), key=len)
-    [ids] = [[f"d{i}" for i in range(40)]]
-    weights = collection.vectors(ids).toarray()[:, collection.terms.index(term)]
+    ids = [f"d{i}" for i in range(40)]
+    vectors = collection.vectors(ids).toarray()
+    column = int(np.argsort((vectors > 0).sum(axis=0))[-3])  # of a frequent term
+    term, weights = collection.terms[column], vectors[:, column]
     answer = client("GET", "/postings", params={"term": term}).json()
     assert (answer["documents"], answer["of"], answer["more"]) == (np.count_nonzero(weights), 40, False)
     assert answer["largest"] == pytest.approx(float(weights.max()), rel=1e-4)
@@ -145,6 +149,7 @@ def test_postings_are_those_of_the_index(
     heaviest = {one["id"]: one["weight"] for one in answer["heaviest"]}
     for identifier, weight in heaviest.items():
         assert weight == pytest.approx(float(weights[ids.index(identifier)]), rel=1e-4)
+    assert len(heaviest) == min(10, np.count_nonzero(weights)) > 1
     assert min(heaviest.values()) >= np.sort(weights)[::-1][: len(heaviest)].min() * (1 - 1e-4)
     assert client("GET", "/postings", params={"term": "no such term"}).status_code == 404
     client.service.close()
@@ -173,3 +178,22 @@ def test_the_page_is_for_everybody_and_nothing_else_is(served: Serve, exact: Pat
             assert elsewhere not in answer.text.replace("http://www.w3.org/2000/svg", "")
     for path in ("/view", "/postings", "/info", "/beside/view", "/page/main.js", "/../serve/app.py"):
         assert client("GET", path).status_code == 401
+
+
+def test_of_a_long_document_the_best_passage_is_shown(
+    served: Serve, backbones: dict[str, Path], documents: list[Document], tmp_path: Path
+) -> None:
+    text = " ".join(one.text for one in documents) + " zebra"
+    row = {"_id": "long", "title": "All", "text": text}
+    (tmp_path / "corpus.jsonl").write_text(json.dumps(row), encoding="utf-8")
+    how: dict[str, Any] = {"dtype": "float32", "device": "cpu", "long": "passages"}
+    index(str(backbones["bert"]), tmp_path / "corpus.jsonl", tmp_path / "index", **how).close()
+    client = served(tmp_path / "index")
+    [one] = client("POST", "/view", json={"query": TEXT}).json()["documents"]
+    [hit] = client("POST", "/search", json={"query": TEXT, "explain": True}).json()["hits"]
+    assert (one["id"], one["cut"]) == ("long", True)
+    assert "".join(piece["text"] for piece in one["text"]) == hit["passage"]["text"]
+    assert one["learned"] == pytest.approx(one["scores"]["learned"], rel=1e-4)
+    assert [match["term"] for match in one["matches"]] == [
+        match["term"] for match in hit["explanation"]["matches"][: len(one["matches"])]
+    ]

@@ -121,7 +121,8 @@ class Recipes(Command):
 class Demo(Command):
     """See it all work, on Python's documentation.
 
-    Indexes, searches, explains, compares with BM25, fine-tunes and measures again.
+    Indexes, searches, explains, compares with BM25, fine-tunes and measures again;
+    with --serve a page shows the index in the browser.
 
     Example: vocable demo
     """

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,11 @@ from vocable.encoder.stream import encode
 from vocable.encoder.terms import input_terms, terms
 from vocable.errors import ArgumentError, VectorsError
 from vocable.tables import Table, Tabular, counted
+
+SIGNS = {"text": "", "expansion": "+", "wacky": "~"}  # in front of a term; colours alone would not be seen by all
+COLOURS = {"text": "#3572b8", "expansion": "#b3621c"}  # on light ground and on dark
+COLOURS["wacky"] = "repeating-linear-gradient(115deg, #b3621c 0 2px, transparent 2px 5px)"
+SHOWN = 20  # terms in a notebook
 
 
 @dataclass(frozen=True)
@@ -62,6 +68,10 @@ class Explanation(Tabular):
             parts[origin].append(f"{match.term} {match.share:.0%}")
         return [f"{origin}: {', '.join(those)}" for origin, those in parts.items() if those] or ["no shared term"]
 
+    def _repr_html_(self) -> str:
+        bars = [(one.term, _origin(one.in_query, one.wacky), f"{one.share:.0%}", one.share) for one in self.matches]
+        return _bars(f"score {self.score:.2f}, {counted(len(self.matches), 'shared term')}", bars)
+
     def __str__(self) -> str:
         return super().__str__() if self.matches else f"score {self.score:g}: no shared term"
 
@@ -97,6 +107,10 @@ class Expansion(Tabular):
     def to_json(self) -> dict[str, Any]:
         """The expansion as JSON values."""
         return {"active": self.active, "terms": [_known(term) for term in self.terms]}
+
+    def _repr_html_(self) -> str:
+        bars = [(one.term, _origin(one.in_text, one.wacky), f"{one.weight:.2f}", one.weight) for one in self.terms]
+        return _bars(counted(self.active, "active term"), bars)
 
     def table(self) -> Table:
         """The terms."""
@@ -204,6 +218,20 @@ def _weights(vector: csr_array, names: Sequence[str]) -> np.ndarray:
 
 def _origin(in_text: bool, wacky: bool | None) -> str:
     return "text" if in_text else "wacky" if wacky else "expansion"
+
+
+def _bars(title: str, terms: Sequence[tuple[str, str, str, float]]) -> str:
+    """Terms (name, origin, number, length) as HTML without scripts, with bars as on the page of the service."""
+    longest, left = max((one[3] for one in terms), default=1.0), len(terms) - SHOWN
+    cells = "".join(
+        f'<span style="display:inline-block;width:9em;margin:0 1em .4em 0">{SIGNS[origin]}{escape(term)}'
+        f'<span style="float:right">{number}</span><span style="display:block;clear:both;height:4px;'
+        f'width:{length / longest:.0%};background:{COLOURS[origin]}" title="{origin}"></span></span>'
+        for term, origin, number, length in terms[:SHOWN]
+    )
+    key = ", ".join(f"{sign} {name}" for name, sign in SIGNS.items() if sign and any(name == one[1] for one in terms))
+    more = f"and {left} more" if left > 0 else ""
+    return f"<div><div><b>{title}</b> <small>{key}</small></div>{cells}<div>{more}</div></div>"
 
 
 def _known(term: MatchedTerm | ExpansionTerm) -> dict[str, Any]:

@@ -194,7 +194,10 @@ class ViewedMatch(BaseModel):
 
 
 class ViewedDocument(BaseModel):
-    """A document with its ranks and scores by ranking, its learned score, and the weightiest of its `shared` terms."""
+    """A document, its ranks and scores by ranking, its learned score, and the weightiest of its `shared` terms.
+
+    The text is `cut` if there is more of it, as around the best passage.
+    """
 
     id: str
     title: list[Piece]

@@ -63,12 +63,13 @@ def view(
     ids = dict.fromkeys(one for name in show for one, (rank, _) in places[name].items() if rank <= wanted.k)
     own, names = text_terms(collection.loaded_model, query), collection.terms
     documents = []
-    for document, stored in _stored(collection, list(ids)):
-        there = text_terms(collection.loaded_model, document.full)
+    for document, one, stored in _stored(collection, list(ids), kept):
+        there = text_terms(collection.loaded_model, one.full)
         explained = explain(kept, stored, names, own, there, wacky)
         found = {name: hits[document.id] for name, hits in places.items() if document.id in hits}
         documents.append(
-            _shown(collection, document, explained.matches[:MATCHES])
+            {"id": document.id, "fields": dict(document.fields)}
+            | _shown(collection, document, one.text, explained.matches[:MATCHES])
             | {"learned": explained.score, "shared": len(explained.matches)}
             | {"ranks": {name: rank for name, (rank, _) in found.items()}}
             | {"scores": {name: score for name, (_, score) in found.items()}}
@@ -109,28 +110,29 @@ def _timed(search: Callable[[], T]) -> tuple[T, float]:
     return found, min(seconds)
 
 
-def _stored(collection: Collection, ids: Sequence[str]) -> Iterator[tuple[Document, csr_array]]:
-    """The documents that are there, with their vectors [1, v]."""
+def _stored(
+    collection: Collection, ids: Sequence[str], query: csr_array
+) -> Iterator[tuple[Document, Document, csr_array]]:
+    """The documents that are there, what is shown of them (a passage, where these are searched), and its vectors."""
     documents = [document for document in collection.documents(ids) if document is not None]
-    vectors = collection.vectors([document.id for document in documents])
-    return ((document, vectors[[row]]) for row, document in enumerate(documents))
+    shown = collection.shown(documents, query)
+    vectors = collection.vectors([one.id for one in shown])
+    return ((document, one, vectors[[row]]) for row, (document, one) in enumerate(zip(documents, shown, strict=True)))
 
 
-def _shown(collection: Collection, document: Document, matches: Sequence[MatchedTerm]) -> dict[str, Any]:
-    """A document with its matching terms, which are marked in title and text."""
+def _shown(collection: Collection, document: Document, text: str, matches: Sequence[MatchedTerm]) -> dict[str, Any]:
+    """The matching terms of a document, and its title and `text`, in which they are marked."""
     kinds = {match.term: _kind(match) for match in matches}
     listed = [
         {"term": match.term, "kind": kinds[match.term], "share": match.share, "in_document": match.in_document}
         | {"query_weight": match.query_weight, "document_weight": match.document_weight}
         for match in matches
     ]
-    text, title = document.text[:LONGEST], document.title[:LONGEST]
     marked = {
         name: pieces(value, [word for word in term_places(collection.loaded_model, value) if word.text in kinds], kinds)
-        for name, value in (("title", title), ("text", text))
+        for name, value in (("title", document.title[:LONGEST]), ("text", text[:LONGEST]))
     }
-    cut = len(document.text) > LONGEST
-    return {"id": document.id, **marked, "cut": cut, "fields": dict(document.fields), "matches": listed}
+    return {**marked, "cut": len(text[:LONGEST]) < len(document.text), "matches": listed}
 
 
 def _kind(match: MatchedTerm) -> str:

@@ -92,7 +92,7 @@ function hitOf(one, { by, k, most, pruned, others, pick }) {
     whole.setAttribute("aria-expanded", open);
     whole.textContent = open ? "Less" : "Whole text";
     text.classList.toggle("open", open);
-    text.replaceChildren(...marked(open ? one.text : parts), open && one.cut ? " … (cut here)" : "");
+    text.replaceChildren(...marked(open ? one.text : parts), open && one.cut ? " … (only this part is shown)" : "");
   }
   const title = element("h4", { dir: "auto" }, ...(one.title.length ? marked(one.title) : [one.id]));
   const fields = Object.entries(one.fields).filter(([, value]) => typeof value !== "object").map(([name, value]) =>

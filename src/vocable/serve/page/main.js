@@ -25,15 +25,15 @@ async function start() {
   $("about").textContent = `${count.format(info.documents)} documents, ${short(info.model_id)}`;
   const rankings = info.spaces.length > 1 ? [...info.spaces, "hybrid"] : info.spaces;
   if (!rankings.includes(state.by)) state.by = "learned";
-  $("by").append(...rankings.flatMap((name) => [
+  $("by").replaceChildren($("by").firstElementChild, ...rankings.flatMap((name) => [
     element("input", { type: "radio", name: "by", id: `by-${name}`, value: name }),
     element("label", { for: `by-${name}` }, RANKINGS[name]),
   ]));
   $("by").hidden = rankings.length < 2;
   const others = [["", "nothing"], ...rankings.slice(1).map((name) => [name, RANKINGS[name]])];
   if (rankings.length > 1) others.splice(1, 0, ["learned", RANKINGS.learned]);
-  if (info.beside) others.push([SECOND, short(info.beside)]);
-  $("beside").append(...others.map(([value, label]) => element("option", { value }, label)));
+  if (info.beside) others.push([SECOND, `${short(info.beside)}, second index`]);
+  $("beside").replaceChildren(...others.map(([value, label]) => element("option", { value }, label)));
   $("beside-field").hidden = others.length < 2;
   $("pruning").open = wide.matches || state.top > 0 || state.min > 0;
   show();
@@ -67,9 +67,10 @@ async function ask() {
   document.title = state.q ? `${state.q} – vocable` : "vocable";
   if (!state.q.trim() || !info) {
     $("view").hidden = true;
+    $("ask").removeAttribute("aria-busy");
     return said("", "");
   }
-  $("columns").setAttribute("aria-busy", "true");
+  $("ask").setAttribute("aria-busy", "true");
   const body = { query: state.q, k: state.k, show: [...new Set([state.by, ...(state.beside in RANKINGS ? [state.beside] : [])])] };
   if (state.filter.trim()) body.filter = state.filter;
   if (state.top) body.top_k = state.top;
@@ -85,7 +86,7 @@ async function ask() {
   } catch (error) {
     if (!signal.aborted) failed(error);
   } finally {
-    if (!signal.aborted) $("columns").removeAttribute("aria-busy");
+    if (!signal.aborted) $("ask").removeAttribute("aria-busy");
   }
 }
 
@@ -200,7 +201,7 @@ function askForToken() {
 function walk(event) {
   const hits = [...document.querySelectorAll(".hit")];
   const here = document.activeElement?.closest?.(".hit");
-  const down = { ArrowDown: 1, j: 1, ArrowUp: -1, k: -1 }[event.key];
+  const down = { ArrowDown: 1, ArrowUp: -1 }[event.key];
   if (event.key === "/" && !event.target.matches("input, select, textarea")) $("query").select();
   else if (event.key === "ArrowDown" && event.target === $("query") && hits.length) hits[0].focus();
   else if (here && event.key === "Escape") $("query").focus();
