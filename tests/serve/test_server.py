@@ -86,7 +86,7 @@ def test_workers_share_one_index_and_one_page_of_metrics(exact: Path) -> None:
     with serving(exact, "--workers", 2) as process:
 
         async def ask(count: int) -> list[httpx.Response]:
-            async with httpx.AsyncClient(base_url=process.url, timeout=60) as client:
+            async with httpx.AsyncClient(base_url=process.url, timeout=300) as client:
                 bodies = [{"query": f"the old fox {i % 7}"} for i in range(count)]
                 return await asyncio.gather(*(client.post("/search", json=body) for body in bodies))
 
@@ -152,7 +152,7 @@ def test_acknowledged_documents_are_there_after_a_kill(store: Path, documents: l
         stop = threading.Event()
 
         def write(writer: int) -> None:
-            with httpx.Client(base_url=process.url, timeout=60) as client:
+            with httpx.Client(base_url=process.url, timeout=300) as client:
                 for i in range(10_000):
                     name = f"w{writer}-{i}"
                     one: dict[str, Any] = {"id": name, "text": f"zebra {name}", "fields": {"writer": writer}}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
 import sys
 import webbrowser
@@ -12,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from inspect import Parameter, Signature, signature
 from ipaddress import ip_address
+from multiprocessing import parent_process
+from multiprocessing.connection import wait
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
@@ -149,6 +152,8 @@ def application(settings: Settings, opened: Opened | None = None) -> Any:
     from vocable.serve.guard import Guard, JSONLines
     from vocable.serve.service import Service
 
+    if (parent := parent_process()) is not None:  # of a worker, which would outlive it
+        Thread(target=_end_after, args=(parent.sentinel,), daemon=True).start()
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JSONLines())
     for name, level in (("vocable.serve.log", logging.INFO), ("uvicorn.error", logging.WARNING)):
@@ -166,6 +171,12 @@ def application(settings: Settings, opened: Opened | None = None) -> Any:
         local=settings.local,
         log_queries=settings.log_queries,
     )
+
+
+def _end_after(process: int) -> None:
+    """Stop when another process has ended."""
+    wait([process])
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _run(app: Any, listening: socket.socket, workers: int, patience: int) -> None:
