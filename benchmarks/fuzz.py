@@ -43,6 +43,7 @@ import vocable
 ROUND = 500  # requests
 LIMIT = 30  # seconds of one
 GROWTH = 10  # MiB
+NO_HTTP = b"Invalid HTTP request received."  # uvicorn's own answer, which no description has
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 
 
@@ -84,7 +85,8 @@ class Fuzz:
         try:
             response = case.call(session=self.session, timeout=LIMIT)
             self.statuses[str(response.status_code)] += 1
-            case.validate_response(response, checks=CHECKS)
+            no_http = response.content == NO_HTTP
+            case.validate_response(response, checks=CHECKS[:1] if no_http else CHECKS)
         except FailureGroup as failures:
             self.failures.append("; ".join(" ".join(str(one).split()) for one in failures.exceptions))
         except requests.RequestException as error:

@@ -60,6 +60,7 @@ def embed_sparse(request: Request) -> list[list[dict[str, float]]]:
 
 config = uvicorn.Config(app, port=0, access_log=False, log_level="warning")
 listening = config.bind_socket()
+listening.listen(2048)
 print(f"peer at http://127.0.0.1:{listening.getsockname()[1]}", file=sys.stderr, flush=True)
 uvicorn.Server(config).run(sockets=[listening])
 """
