@@ -32,7 +32,7 @@ async function start() {
   $("by").hidden = rankings.length < 2;
   const others = [["", "nothing"], ...rankings.slice(1).map((name) => [name, RANKINGS[name]])];
   if (rankings.length > 1) others.splice(1, 0, ["learned", RANKINGS.learned]);
-  if (info.beside) others.push([SECOND, `${short(info.beside)}, second index`]);
+  if (info.beside) others.push([SECOND, `second index, ${short(info.beside)}`]);
   $("beside").replaceChildren(...others.map(([value, label]) => element("option", { value }, label)));
   $("beside-field").hidden = others.length < 2;
   $("pruning").open = wide.matches || state.top > 0 || state.min > 0;
@@ -117,10 +117,10 @@ function draw(view, other) {
   if (other instanceof Refused) columns.push(null);
   else if (other) {
     const rankThere = (documents) => (one) => documents.find((its) => its.id === one.id)?.ranks.learned;
-    columns[0].others = [...rankings, ["second", short(info.beside), rankThere(other.documents)]];
+    columns[0].others = [...rankings, ["second", "second index", rankThere(other.documents)]];
     columns[0].title = `${columns[0].title}, ${short(info.model_id)}`;
-    columns.push({ ...how, title: `learned, ${short(info.beside)}`, by: "learned", documents: other.documents,
-      others: [["first", short(info.model_id), rankThere(view.documents)]] });
+    columns.push({ ...how, title: `second index, ${short(info.beside)}`, by: "learned", documents: other.documents,
+      others: [["first", "first index", rankThere(view.documents)]] });
   } else if (state.beside in RANKINGS && state.beside !== state.by) {
     columns.push({ ...how, title: RANKINGS[state.beside], by: state.beside, documents: view.documents, others: rankings });
   }
