@@ -50,7 +50,7 @@ PRICES = {  # fields of a cost
 }
 LABELS = [  # where a label may stand, the near places first: the offset from its point, and its side that is there
     ((x * step, y * step), ("right", "center", "left")[x + 1], ("top", "center", "bottom")[y + 1])
-    for step in (7, 14, 28)
+    for step in (7, 14)
     for x, y in ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, 1), (1, -1), (-1, -1))
 ]
 WACKY, RANDOM, WHOLE = "C3", "C0", "0.3"  # colours
