@@ -133,7 +133,7 @@ def serve(
         elif not all(isinstance(one, FolderCollection) for one in opened.collections):
             opened.close()
             one = "an index that changes is held by one process"
-            raise ArgumentError(f"workers: {one}: leave workers at 1, or index to exact:FOLDER")
+            raise ArgumentError(f"workers: {one}: leave `workers` at 1, or index to exact:FOLDER")
         else:
             _ = [one.loaded_model for one in opened.collections]  # what is wrong with it is said here, once
         del opened
