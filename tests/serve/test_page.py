@@ -92,6 +92,7 @@ def expected(answer: dict[str, Any], by: str = "learned") -> list[str]:
 
 
 def wait_for(page: Any, wanted: list[str]) -> None:
+    assert wanted
     sync_api.expect(page.locator(".column").first.locator(".hit .id")).to_have_text(wanted)
 
 
@@ -181,12 +182,12 @@ def test_a_filter_limits_and_says_where_it_is_wrong(open_page: Open, address: st
 
 
 def test_a_link_shows_the_same_and_back_goes_back(open_page: Open, address: str) -> None:
-    answer = view(address, show=["bm25"], top_k=5, filter="n>5")
+    answer = view(address, show=["hybrid"], top_k=5, filter="n>5")
     there = (httpx.get(f"{address}/postings", params={"term": one["term"]}).json() for one in answer["terms"])
     postings = next(one for one in there if one["documents"])
-    page = open_page(f"?q={QUERY}&by=bm25&beside=hybrid&top=5&filter=n>5&term={quote(postings['term'])}")
-    wait_for(page, expected(answer, "bm25"))
-    assert page.locator("#by-bm25").is_checked()
+    page = open_page(f"?q={QUERY}&by=hybrid&beside=bm25&top=5&filter=n>5&term={quote(postings['term'])}")
+    wait_for(page, expected(answer, "hybrid"))
+    assert page.locator("#by-hybrid").is_checked()
     assert page.locator(".column").count() == 2
     assert page.locator("#top-value").inner_text() == f"5 of {answer['active']}"
     sync_api.expect(page.locator("#term h2")).to_have_text(postings["term"])
@@ -202,7 +203,7 @@ def test_a_link_shows_the_same_and_back_goes_back(open_page: Open, address: str)
     wait_for(page, expected(view(address, top_k=5, filter="n>5")))
     assert page.locator("#query").input_value() == QUERY
     page.go_back()
-    wait_for(page, expected(answer, "bm25"))
+    wait_for(page, expected(answer, "hybrid"))
     page.go_back()
     sync_api.expect(page.locator("#term h2")).to_be_visible()
 
