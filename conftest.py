@@ -4,3 +4,14 @@ from importlib.util import find_spec
 
 # Modules that import Triton, which exists for Linux alone; `vocable` imports them for CUDA tensors only.
 collect_ignore = [] if find_spec("triton") else [f"src/vocable/encoder/head_triton{end}.py" for end in ("", "_kernels")]
+
+# Modules whose classes are those of a framework.
+FRAMEWORKS = {
+    "haystack": "haystack",
+    "langchain": "langchain_core",
+    "llama_index": "llama_index",
+    "pyterrier": "pyterrier",
+}
+collect_ignore += [
+    f"src/vocable/integrations/{ours}.py" for ours, theirs in FRAMEWORKS.items() if not find_spec(theirs)
+]

@@ -28,7 +28,7 @@ LEVELS = [
     {"adapt"},
     {"training"},
     {"analysis"},
-    {"serve"},
+    {"serve", "integrations"},
     {"demo", "cli", "__main__"},
 ]
 LEVEL = {part: number for number, parts in enumerate(LEVELS) for part in parts}
