@@ -1,0 +1,101 @@
+"""A model in retrieval and reranking tasks of MTEB, searched exactly by its sparse vectors.
+
+from vocable.integrations.mteb import SparseSearch
+
+mteb.evaluate(SparseSearch(vocable.load("vocable-mini")), mteb.get_tasks(["SciFact", "NFCorpus"]))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sentence_transformers import SparseEncoder
+
+from vocable.data import Document
+from vocable.encoder.encode import DType
+from vocable.encoder.roles import Role
+from vocable.encoder.stream import checksum, encode, model_name
+from vocable.encoder.windows import Long
+from vocable.errors import ArgumentError, require_extra
+from vocable.search.engines.exact import ExactIndex
+
+
+class SparseSearch:
+    """What mteb calls a search model: `index` a corpus, then `search` it. Prompts are the model's own.
+
+    mteb files results under `name`, of the form ORGANIZATION/MODEL, the checksum of the weights, and the further
+    arguments, which are those of `vocable.evaluate`. A document that shares no term with a query is no hit; of a
+    reranking task it is one, with score 0.
+    """
+
+    def __init__(
+        self,
+        model: SparseEncoder,
+        name: str | None = None,
+        *,
+        dtype: DType = "auto",
+        max_length: int | None = None,
+        long: Long = "cut",
+    ) -> None:
+        self._model, self._name = model, name or model_name(model)
+        self._limits: dict[str, Any] = {"dtype": dtype, "max_length": max_length}
+        self._long: Long = long
+        self._index: ExactIndex | None = None
+
+    @cached_property
+    def mteb_model_meta(self) -> Any:
+        """What mteb writes down of a model."""
+        meta = require_extra("mteb", "mteb").models.ModelMeta
+        name = self._name if self._name.count("/") == 1 else f"vocable/{Path(self._name).name}"
+        given = {"name": name, "revision": checksum(self._model), "model_type": ["sparse"]}
+        usual = {"dtype": "auto", "max_length": None, "long": "cut"}
+        limits = {name: value for name, value in {**self._limits, "long": self._long}.items() if value != usual[name]}
+        return meta.create_empty(given | {"similarity_fn_name": "dot", "experiment_kwargs": limits or None})
+
+    def index(self, corpus: Iterable[Mapping[str, Any]], *, encode_kwargs: Mapping[str, Any], **_: Any) -> None:
+        """Encode and index the rows id, title and text of a corpus, in memory, in place of the one before."""
+        if "precision" in encode_kwargs:
+            raise ArgumentError("precision: vectors are float32 here; the argument of SparseSearch is dtype")
+        documents = [Document(row["id"], row["text"], row.get("title") or "") for row in corpus]
+        vectors = self._encode([document.full for document in documents], "document", long=self._long)
+        self._index = ExactIndex(vectors, [document.id for document in documents])
+
+    def search(
+        self,
+        queries: Iterable[Mapping[str, Any]],
+        *,
+        top_k: int,
+        top_ranked: Mapping[str, Sequence[str]] | None = None,
+        **_: Any,
+    ) -> dict[str, dict[str, float]]:
+        """{query id: {document id: score}} of the `top_k` documents, or of those among `top_ranked` alone."""
+        if self._index is None:
+            raise ArgumentError("search comes after index")
+        rows = {row["id"]: _text(row) for row in queries}
+        vectors = self._encode(list(rows.values()), "query")
+        if top_ranked is None:
+            ranking = self._index.search(vectors, top_k)
+            return {query: dict(ranking.hits(number)) for number, query in enumerate(rows)}
+        places = {identifier: row for row, identifier in enumerate(self._index.ids or ())}
+        found: dict[str, dict[str, float]] = {}
+        for number, query in enumerate(rows):
+            candidates = top_ranked.get(query, ())
+            allowed = np.zeros(len(self._index), dtype=bool)
+            allowed[[places[identifier] for identifier in candidates]] = True
+            hits = self._index.search(vectors[[number]], top_k, allowed=allowed).hits(0)
+            found[query] = {**dict.fromkeys(candidates, 0.0), **dict(hits)}
+        return found
+
+    def _encode(self, texts: list[str], role: Role, **limits: Any) -> Any:
+        return encode(self._model, texts, role, **self._limits, **limits)
+
+
+def _text(row: Mapping[str, Any]) -> str:
+    """The text of a query and, as mteb's own models read it, the instruction after it."""
+    if not isinstance(row["text"], str):
+        raise ArgumentError(f"query {row['id']!r} is a conversation: this model reads texts")
+    return " ".join(filter(None, [row["text"], row.get("instruction")]))
