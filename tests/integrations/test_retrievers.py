@@ -88,7 +88,8 @@ def test_a_framework_gets_the_hits_of_the_verb(
 
 
 def test_a_place_is_opened(collection: Collection) -> None:
-    searcher = Searcher(collection.place, 2)
+    searcher = Searcher(collection.place, 2, hybrid=False)
+    assert repr(searcher) == f"Searcher({collection.place!r}, k=2, hybrid=False)"
     assert [hit.document.id for hit in searcher.hits(QUERIES[0])] == [
         name for name, *_ in found(collection, QUERIES[0], {"k": 2})
     ]
@@ -198,9 +199,9 @@ def test_a_passage_is_the_content(backbones: dict[str, Path], toy_texts: list[st
 
 
 def test_searches_of_many_threads_are_those_of_one(collection: Collection) -> None:
-    searcher = Searcher(collection.place, 5)
+    searchers = [Searcher(collection, 5), Searcher(collection, 5)]
     with ThreadPoolExecutor(8) as pool:
-        several = list(pool.map(searcher.hits, QUERIES * 8))
+        several = list(pool.map(lambda number, query: searchers[number % 2].hits(query), range(16), QUERIES * 8))
     for query, hits in zip(QUERIES * 8, several, strict=True):
         expected = [(name, score) for name, score, _ in found(collection, query, {"k": 5})]
         assert [(hit.document.id, hit.score) for hit in hits] == expected

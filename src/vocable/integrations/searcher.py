@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from threading import Lock
 from typing import Any, TypedDict, Unpack
+from weakref import WeakKeyDictionary
 
 from vocable.errors import ArgumentError, check_numbers
 from vocable.search.answers import Answers, Hit, search
@@ -14,6 +15,8 @@ from vocable.search.fusion import Fusion
 from vocable.search.index import Space
 from vocable.search.indexing import open_index
 from vocable.search.ranking import Ranking
+
+LOCKS: WeakKeyDictionary[Collection, Lock] = WeakKeyDictionary()  # frameworks call from many threads
 
 
 class SearchOptions(TypedDict, total=False):
@@ -29,7 +32,7 @@ class SearchOptions(TypedDict, total=False):
 class Searcher:
     """A collection, or the place of one, and the number of hits `k` and options that it is searched with.
 
-    One search is done at a time: frameworks call from many threads, a collection is searched by one.
+    One search of a collection is done at a time.
     """
 
     def __init__(
@@ -38,7 +41,11 @@ class Searcher:
         _check(k, options)
         self.collection = index if isinstance(index, Collection) else open_index(index)
         self.k, self.options = k, options
-        self._lock = Lock()
+        self._lock = LOCKS.setdefault(self.collection, Lock())
+
+    def __repr__(self) -> str:
+        options = "".join(f", {name}={value!r}" for name, value in self.options.items())
+        return f"Searcher({self.collection.place!r}, k={self.k}{options})"
 
     def hits(self, query: str, k: int | None = None, **options: Any) -> tuple[Hit, ...]:
         """The hits of one query; what is given here goes before what the searcher was made with."""
