@@ -263,10 +263,10 @@ def test_tables_show_quality_and_cost() -> None:
 
 
 def test_the_widest_table_keeps_its_numbers_on_a_terminal_of_80_columns() -> None:
-    cost = Cost(123.4, 1234.5, 12.34, 5_000_000_000, 12345.6, 12.345, 123.456)
+    cost = Cost(123.4, 1234.5, 12.34, 5_000_000_000, 1234.5, 12345.6, 12.345, 123.456)
     result = evaluate_run("a model with a long name", RUN, DATASET, ["nDCG@10", "R@1000"], cost=cost)
     shown = str(side_by_side([result, result], [{"nDCG@10": 0.0321, "R@1000": 0.00001}]))
     assert max(map(len, shown.splitlines())) <= 80
-    for cells in ("0.032 0.6667 <0.001", "123.4 1234 12.3 5000 12346 12.3 123.5"):
+    for cells in ("0.032 0.6667 <0.001", "123.4 1234 12.3 5000 1,234 12346 12.3 123.5"):
         assert cells in [" ".join(line.split()[-len(cells.split()) :]) for line in shown.splitlines()]
     assert "…" not in shown

@@ -22,7 +22,7 @@ QUERIES = vectors(6, seed=3)[1:]
 
 
 def test_exact_search_is_as_declared() -> None:
-    found = compare_with_exact(ExactIndex, "", "exact:x", DOCUMENTS, vectors(10), QUERIES, 4)
+    [found] = compare_with_exact(ExactIndex, "", "exact:x", DOCUMENTS, vectors(10), QUERIES, [4])
     assert (found.score_error, found.rank_agreement, found.recall, found.lost_terms) == (
         pytest.approx(0, abs=2e-6),
         1,
@@ -34,7 +34,7 @@ def test_exact_search_is_as_declared() -> None:
 
 def test_the_embedded_store_is_as_declared(tmp_path: Path) -> None:
     engine, address = engine_of(f"edge:{tmp_path / 'sample'}")
-    found = compare_with_exact(engine, address, "edge:x", DOCUMENTS, vectors(10), QUERIES, 4)
+    [found] = compare_with_exact(engine, address, "edge:x", DOCUMENTS, vectors(10), QUERIES, [4])
     assert (found.exact, found.recall, found.lost_terms, found.wrong_filters, found.as_declared) == (
         True,
         1,
@@ -49,15 +49,15 @@ def test_nine_bits_are_as_declared_and_the_sample_is_removed() -> None:
     pytest.importorskip("opensearchpy")
     with lucene("opensearch", "VOCABLE_OPENSEARCH") as place:
         engine, address = engine_of(place(77))
-        found = compare_with_exact(engine, address, place(77), DOCUMENTS, vectors(10), QUERIES, 4)
+        [found] = compare_with_exact(engine, address, place(77), DOCUMENTS, vectors(10), QUERIES, [4])
         assert 1e-4 < found.score_error < 2**-8
         assert (found.precision, found.as_declared, found.wrong_filters) == ("9 bits", True, 0)
-        compare_with_exact(OpenSearch, address, place(77), DOCUMENTS, vectors(10), QUERIES, 4)  # nothing is there again
+        compare_with_exact(OpenSearch, address, place(77), DOCUMENTS, vectors(10), QUERIES, [4])  # nothing is left
 
 
 def test_float16_is_as_declared() -> None:
     pytest.importorskip("seismic")
-    found = compare_with_exact(SeismicIndex, "", "seismic:x", DOCUMENTS, vectors(10), QUERIES, 4)
+    [found] = compare_with_exact(SeismicIndex, "", "seismic:x", DOCUMENTS, vectors(10), QUERIES, [4])
     assert found.score_error < 2**-11
     assert (found.exact, found.as_declared) == (False, True)
 
@@ -74,7 +74,7 @@ class Careless(ExactIndex):
 
 
 def test_what_is_not_kept_is_found() -> None:
-    found = compare_with_exact(Careless, "", "careless:x", DOCUMENTS, vectors(10), QUERIES, 4)
+    [found] = compare_with_exact(Careless, "", "careless:x", DOCUMENTS, vectors(10), QUERIES, [4])
     assert found.score_error == pytest.approx(0.5, abs=0.05)
     assert (found.lost_terms, found.as_declared) == (3, False)
     assert ["as declared", "no"] in found.table().rows

@@ -61,8 +61,8 @@ class Metrics:
     >>> metrics = Metrics()
     >>> metrics.add("vocable_cache_hits_total")
     >>> metrics.observe("vocable_batch_texts", 3)
-    >>> [line for line in metrics.render().splitlines() if "hits" in line or 'le="4"' in line][2:]
-    ['vocable_batch_texts_bucket{le="4"} 1', 'vocable_cache_hits_total 1']
+    >>> [line for line in metrics.render().splitlines() if line.endswith(" 1") and "batch" not in line]
+    ['vocable_cache_hits_total 1']
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
