@@ -132,7 +132,7 @@ def _signals_interrupt() -> Iterator[None]:
     def again(dropped: sys.UnraisableHookArgs) -> None:
         if isinstance(dropped.exc_value, KeyboardInterrupt):
             number = dropped.exc_value.args[0] if dropped.exc_value.args else signal.SIGINT
-            threading.Timer(0.01, signal.raise_signal, [number]).start()
+            threading.Timer(0.01, os.kill, [os.getpid(), number]).start()
         else:
             before(dropped)
 
