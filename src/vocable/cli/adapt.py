@@ -177,9 +177,9 @@ class Expand(Adapting):
     """
 
     next_step: ClassVar[str] = "vocable pretrain {output} TEXTS -o DIR --steps 500 --masking whole-word"
-    words: Annotated[Path | None, typer.Option(metavar="FILE", help="A word per line, or in .jsonl a JSON string.")] = (
-        None
-    )
+    words: Annotated[
+        Path | None, typer.Option(metavar="FILE", dir_okay=False, help="A word per line, or in .jsonl a JSON string.")
+    ] = None
     texts: CountedTexts = []
     size: Annotated[int | None, typer.Option(help="With --texts: how many words, 100,000 by default.")] = None
     min_count: Annotated[int | None, typer.Option()] = None
