@@ -98,15 +98,24 @@ def part_of(target: Path, make: Callable[[Path], object]) -> Iterator[Path]:
     for left in target.parent.glob(f".{escape(target.name)}.*.part") if fcntl is not None else ():
         with suppress(OSError), _holding(left):
             remove_path(left)
-    part = target.with_name(f".{target.name}.{uuid4().hex[:8]}.part")
-    try:
-        with _full_disk_of(target), ExitStack() as stack:
-            make(part)
-            with suppress(OSError):  # on a file system without locks
-                stack.enter_context(_holding(part))
-            yield part
-    finally:
-        remove_path(part)
+    with _full_disk_of(target), ExitStack() as stack:
+        yield _made(target, make, stack)
+
+
+def _made(target: Path, make: Callable[[Path], object], stack: ExitStack) -> Path:
+    """Make a part and lock it; another one if it is taken before its lock for that of a killed process, and removed."""
+    while True:
+        part = target.with_name(f".{target.name}.{uuid4().hex[:8]}.part")
+        stack.callback(remove_path, part)
+        make(part)
+        try:
+            stack.enter_context(_holding(part))
+        except (BlockingIOError, FileNotFoundError):
+            continue
+        except OSError:  # a file system without locks
+            return part
+        if part.exists():
+            return part
 
 
 @contextmanager

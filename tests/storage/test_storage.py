@@ -18,7 +18,7 @@ import pytest
 
 from vocable.arrays import load_arrays, read_whole, save_arrays
 from vocable.errors import ArgumentError, VectorsError
-from vocable.storage import check_file, replacing, replacing_folder
+from vocable.storage import check_file, part_of, replacing, replacing_folder
 
 FULL = "Error while serializing: I/O error: No space left on device (os error 28)"
 ARRAYS = {"a": np.arange(1000, dtype=np.int32), "empty": np.empty(0, dtype=np.float32)}
@@ -354,3 +354,22 @@ def test_a_folder_whose_place_was_taken_is_read_again(tmp_path: Path) -> None:
     assert read_whole(read, link) == ["b", "b"]
     with pytest.raises(ZeroDivisionError):
         read_whole(lambda: 1 // 0, link)
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, Path.touch])
+def test_a_part_just_made_is_not_taken_for_one_of_a_killed_process(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    made = list[Path]()
+
+    def overtaken(part: Path) -> None:
+        make(part)
+        made.append(part)
+        if len(made) == 1:  # another writer begins before this one has its lock
+            with part_of(tmp_path / "x", make):
+                assert not part.exists()
+
+    with part_of(tmp_path / "x", overtaken) as part:
+        assert part.exists()
+        assert made[1:] == [part]
+    assert not list(tmp_path.iterdir())
