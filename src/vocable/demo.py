@@ -139,12 +139,12 @@ def _ask(console: Console, model: SparseEncoder, collection: Collection) -> None
         heaviest = expansion_of_text(model, question.text, "query", k=40).terms
         added = [term.term for term in heaviest if not term.in_text and term.term not in special]
         console.print(f"   the model added: {escape(', '.join(added[:8]))}")
-        for rank, _, document, explanation, _ in hits:
-            room = max(20, WIDTH - len("   1. ") - len(document.id) - 2)
-            beginning = shorten(document.text, room, placeholder="…")
-            console.print(f"   {rank}. [cyan]{escape(document.id)}[/cyan]  {escape(beginning)}")
-            if rank == 1 and explanation is not None:
-                matches = explanation.matches[:4]
+        for hit in hits:
+            room = max(20, WIDTH - len("   1. ") - len(hit.document.id) - 2)
+            beginning = shorten(hit.document.text, room, placeholder="…")
+            console.print(f"   {hit.rank}. [cyan]{escape(hit.document.id)}[/cyan]  {escape(beginning)}")
+            if hit.rank == 1 and hit.explanation is not None:
+                matches = hit.explanation.matches[:4]
                 shares = (f"{match.term} {match.share:.0%}{'' if match.in_query else ' (added)'}" for match in matches)
                 console.print(f"      because of {escape(', '.join(shares))}", style="dim")
 

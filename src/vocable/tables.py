@@ -118,7 +118,7 @@ class Table(NamedTuple):
 
 
 class Tabled:
-    """A result that is printed as the tables and lines that its `table()` gives."""
+    """A result that is printed as the tables and lines that its `table()` gives, in a notebook as HTML."""
 
     def table(self) -> Table | Sequence[Table | str]:
         raise NotImplementedError
@@ -129,18 +129,20 @@ class Tabled:
         apart = ("\n" if number and isinstance(part, Table) else "" for number, part in enumerate(parts))
         return "\n".join(f"{blank}{part}" for blank, part in zip(apart, parts, strict=True))
 
+    def _repr_html_(self) -> str:
+        shown = self.table()
+        parts = [shown] if isinstance(shown, Table) else shown
+        return "".join(part.html() if isinstance(part, Table) else f"<p>{escape(part)}</p>" for part in parts)
+
 
 class Tabular(Tabled):
-    """A result that is one table: as text, as markdown, and as HTML in a notebook."""
+    """A result that is one table, which can be had as markdown, too."""
 
     def table(self) -> Table:
         raise NotImplementedError
 
     def markdown(self) -> str:
         return self.table().markdown()
-
-    def _repr_html_(self) -> str:
-        return self.table().html()
 
 
 def shortened(text: str, width: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import os
 import shutil
 from collections.abc import Iterator
@@ -157,6 +158,30 @@ def test_an_answer_explains_its_scores(folder: Path, documents: list[Document]) 
     assert json.loads(json.dumps(answers.to_json()))[1]["hits"][0]["id"] == answers[1].hits[0].document.id
     assert str(answers).startswith(f"{QUERIES[0]}\n  1 ")
     assert "expansion: " in str(answers[0].hits[0])
+
+
+def test_a_notebook_shows_hits_with_their_terms_marked_and_runs_nothing(
+    model: SparseEncoder, folder: Path, tmp_path: Path
+) -> None:
+    hostile = "<script>alert(1)</script> the old fox"
+    texts = [Document("<b>1</b>", hostile, "<i>", {"at": "<img onerror=x>"}), Document("2", "reads " * 300)]
+    build_collection(TextEncoder(model, "document"), texts, tmp_path / "index", model="toy")
+    opened = open_index(tmp_path / "index")
+    opened.loaded_model = model
+    [answer] = answers = search(opened, ["<u>the old fox</u> reads"], 2, explain=True)
+    html = answers._repr_html_()
+    assert html == answer._repr_html_()
+    assert not re.search(r"<(script|b>1|i>|img|u>)", html)
+    for hit in answer.hits:
+        assert hit.explanation is not None
+        matching = {match.term for match in hit.explanation.matches[:8]}
+        words = [word for word in re.findall(r"<mark [^>]*>([^<]*)</mark>", hit._repr_html_()) if len(word) > 1]
+        there = [place.text for place in hit.places if place.text in matching and len(place.text) > 1]
+        assert words == there
+    assert len(next(hit for hit in answer.hits if hit.document.id == "2")._repr_html_()) < 40_000
+    plain = search(opened, ["the old fox"], 1)._repr_html_()
+    assert "<mark" not in plain
+    assert "the old fox" in plain
 
 
 def test_answers_are_written_as_a_run(folder: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -74,14 +75,23 @@ def test_dense_embeddings_are_refused_with_the_reason(client: Client) -> None:
     assert "sparse" in refused.json()["error"]["message"]
 
 
-@pytest.mark.parametrize("hybrid", [False, True])
+@pytest.mark.parametrize(
+    "fused",
+    [
+        {"hybrid": False},
+        {"hybrid": True},
+        {"hybrid": True, "fusion": "reciprocal-rank"},
+        {"weights": {"learned": 0.3, "bm25": 0.7}},
+        {"weights": {"bm25": 1}},
+    ],
+)
 @pytest.mark.parametrize("filter", [None, "lang=de and n>=10"])
 def test_a_search_finds_what_the_function_finds(
-    client: Client, collection: Collection, hybrid: bool, filter: str | None
+    client: Client, collection: Collection, fused: dict[str, Any], filter: str | None
 ) -> None:
-    body = {"k": 5, "hybrid": hybrid, "filter": filter, "explain": True}
+    body = {"k": 5, **fused, "filter": filter, "explain": True}
     answers = client.together([("POST", "/search", {"json": body | {"query": text}}) for text in TEXTS])
-    expected = search(collection, TEXTS, 5, hybrid=hybrid, filter=filter, explain=True)
+    expected = search(collection, TEXTS, 5, **fused, filter=filter, explain=True)
     for answer, wanted in zip(answers, expected.to_json(), strict=True):
         assert answer.status_code == 200
         same_hits(answer.json()["hits"], wanted["hits"])

@@ -9,15 +9,17 @@ import os
 from collections.abc import Collection as Container
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any, NamedTuple
 
 from scipy.sparse import csr_array
 
 from vocable.data import Document, Query
+from vocable.encoder.terms import Word, term_places
 from vocable.errors import check_texts
 from vocable.progress import progress
 from vocable.search.collection import Collection
-from vocable.search.explain import Explanation, explain, text_terms
+from vocable.search.explain import Explanation, explain, marked_html, text_terms
 from vocable.search.fusion import Fusion
 from vocable.search.index import Space
 from vocable.search.indexing import open_index
@@ -26,6 +28,7 @@ from vocable.search.ranking import Ranking
 from vocable.tables import WIDTH, counted, shortened
 
 INDENT = 14  # columns of rank and score
+SNIPPET = 300  # characters of a text in a notebook
 
 
 class Hit(NamedTuple):
@@ -36,6 +39,7 @@ class Hit(NamedTuple):
     document: Document
     explanation: Explanation | None = None
     passage: Passage | None = None  # the best one, which is explained, where documents are searched by passages
+    places: tuple[Word, ...] = ()  # of terms in the beginning of the text, where it is explained
 
     def to_json(self) -> dict[str, Any]:
         """The hit as JSON values."""
@@ -45,6 +49,17 @@ class Hit(NamedTuple):
         if self.passage is not None:
             values["passage"] = self.passage._asdict()
         return values if self.explanation is None else values | {"explanation": self.explanation.to_json()}
+
+    def _repr_html_(self) -> str:
+        text, fields = (self.passage or self.document).text, self.document.fields
+        found, why = escape(text[:SNIPPET]), ""
+        if self.explanation is not None:
+            found = marked_html(self.explanation.marked(text[:SNIPPET], self.places))
+            why = f"<details><summary>why</summary>{self.explanation._repr_html_()}</details>"
+        known = escape(", ".join([self.document.id, *(f"{name}: {value}" for name, value in fields.items())]))
+        head = f"{self.rank}. {self.score:.4g} <b>{escape(self.document.title)}</b> <small>{known}</small>"
+        more = "…" if len(text) > SNIPPET else ""
+        return f'<div style="margin:0 0 1em"><div>{head}</div><div>{found}{more}</div>{why}</div>'
 
     def __repr__(self) -> str:
         return f"Hit({self.rank}, {self.score:.4g}, {self.document.id!r})"
@@ -76,6 +91,10 @@ class Answer(NamedTuple):
     def __str__(self) -> str:
         return "\n".join(map(str, self.hits)) or "no hits"
 
+    def _repr_html_(self) -> str:
+        hits = "".join(hit._repr_html_() for hit in self.hits) or "no hits"
+        return f'<div><div style="margin:0 0 1em"><b>{escape(self.query.text)}</b></div>{hits}</div>'
+
 
 @dataclass(frozen=True, eq=False)
 class Answers(Sequence[Answer]):
@@ -104,12 +123,13 @@ class Answers(Sequence[Answer]):
         stored = self.collection.vectors([one.id for one in shown]) if self.explained else None
         hits = []
         for position, ((document, score), one) in enumerate(zip(there, shown, strict=True)):
-            why = None
+            why, places = None, tuple[Word, ...]()
             if stored is not None:
                 model, query = self.collection.loaded_model, self.queries[number].text
                 tokens = text_terms(model, query), text_terms(model, one.full)
                 why = explain(self.vectors[[number]], stored[[position]], self.collection.terms, *tokens, self.wacky)
-            hits.append(Hit(position + 1, score, document, why, None if one is document else passage(one)))
+                places = tuple(term_places(model, one.text[:SNIPPET]))
+            hits.append(Hit(position + 1, score, document, why, None if one is document else passage(one), places))
         return Answer(self.queries[number], tuple(hits))
 
     def __repr__(self) -> str:
@@ -119,6 +139,9 @@ class Answers(Sequence[Answer]):
         if len(self) == 1:
             return str(self[0])
         return "\n\n".join(f"{shortened(answer.query.text, WIDTH)}\n{answer}" for answer in self)
+
+    def _repr_html_(self) -> str:
+        return "".join(answer._repr_html_() for answer in self)
 
     def to_json(self) -> list[dict[str, Any]]:
         """The answers as JSON values."""

@@ -158,9 +158,11 @@ class Collection(ABC):
         check_texts(queries, "queries")
         if hybrid and len(self.spaces) == 1:
             raise ArgumentError("a hybrid search needs the lexical index: build this index with --bm25 or --dense")
-        if fusion != "weighted" and not (hybrid or weights):
+        if fusion != "weighted" and not hybrid and weights is None:
             raise ArgumentError("`fusion` goes with `hybrid` or `weights`")
-        chosen = parse_weights(weights or dict.fromkeys(self.spaces if hybrid else ["learned"], 1.0), self.spaces)
+        if weights is None:
+            weights = dict.fromkeys(self.spaces if hybrid else ["learned"], 1.0)
+        chosen = parse_weights(weights, self.spaces)
         k = min(k, max(1, len(self)))
         depth = max(k, FUSED_DEPTH) if len(chosen) > 1 else k
         passing = parse_filter(filter) if isinstance(filter, str) else filter

@@ -9,7 +9,7 @@ Shapes: v output vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
 from typing import Any
@@ -22,7 +22,7 @@ from vocable.encoder.fuse import splade_modules
 from vocable.encoder.output_vocabulary import output_vocabulary
 from vocable.encoder.roles import Role
 from vocable.encoder.stream import encode
-from vocable.encoder.terms import input_terms, terms
+from vocable.encoder.terms import Word, input_terms, terms
 from vocable.errors import ArgumentError, VectorsError
 from vocable.tables import Table, Tabular, counted
 
@@ -30,6 +30,7 @@ SIGNS = {"text": "", "expansion": "+", "wacky": "~"}  # in front of a term; colo
 COLOURS = {"text": "#3572b8", "expansion": "#b3621c"}  # on light ground and on dark
 COLOURS["wacky"] = "repeating-linear-gradient(115deg, #b3621c 0 2px, transparent 2px 5px)"
 SHOWN = 20  # terms in a notebook
+MARKED = 8  # of a document's matching terms: the weightiest
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,11 @@ class MatchedTerm:
     in_query: bool
     in_document: bool
     wacky: bool | None = None
+
+    @property
+    def kind(self) -> str:
+        """Where the query has it from: text, expansion or wacky."""
+        return _origin(self.in_query, self.wacky)
 
 
 @dataclass(frozen=True)
@@ -69,8 +75,24 @@ class Explanation(Tabular):
         return [f"{origin}: {', '.join(those)}" for origin, those in parts.items() if those] or ["no shared term"]
 
     def _repr_html_(self) -> str:
-        bars = [(one.term, _origin(one.in_query, one.wacky), f"{one.share:.0%}", one.share) for one in self.matches]
+        bars = [(one.term, one.kind, f"{one.share:.0%}", one.share) for one in self.matches]
         return _bars(f"score {self.score:.2f}, {counted(len(self.matches), 'shared term')}", bars)
+
+    def marked(self, text: str, places: Sequence[Word]) -> list[dict[str, str]]:
+        """The text in parts, a matching term with its name and kind; of overlapping ones the first counts.
+
+        >>> match = MatchedTerm("fox", 1.0, 1.0, 1.0, 1.0, in_query=True, in_document=True)
+        >>> Explanation(1.0, (match,)).marked("a fox ran", [Word("a", 0, 1), Word("fox", 2, 5)])
+        [{'text': 'a '}, {'text': 'fox', 'term': 'fox', 'kind': 'text'}, {'text': ' ran'}]
+        """
+        kinds = {match.term: match.kind for match in self.matches[:MARKED]}
+        parts: list[dict[str, str]] = []
+        done = 0
+        for term, start, end in places:
+            if term in kinds and start >= done:
+                parts += [{"text": text[done:start]}, {"text": text[start:end], "term": term, "kind": kinds[term]}]
+                done = end
+        return [part for part in [*parts, {"text": text[done:]}] if part["text"]]
 
     def __str__(self) -> str:
         return super().__str__() if self.matches else f"score {self.score:g}: no shared term"
@@ -81,7 +103,7 @@ class Explanation(Tabular):
         rows = []
         for match in self.matches[:limit]:
             weights = [f"{one:.2f}" for one in (match.query_weight, match.document_weight, match.contribution)]
-            origins = [_origin(match.in_query, match.wacky), _origin(match.in_document, match.wacky)]
+            origins = [match.kind, _origin(match.in_document, match.wacky)]
             rows.append([match.term, *weights, f"{match.share:.1%}", *origins])
         title = f"score {self.score:.2f}, {counted(len(self.matches), 'shared term')}"
         return Table(title + ("" if limit is None else f", the {limit} weightiest"), headers, rows)
@@ -232,6 +254,18 @@ def _bars(title: str, terms: Sequence[tuple[str, str, str, float]]) -> str:
     key = ", ".join(f"{sign} {name}" for name, sign in SIGNS.items() if sign and any(name == one[1] for one in terms))
     more = f"and {left} more" if left > 0 else ""
     return f"<div><div><b>{title}</b> <small>{key}</small></div>{cells}<div>{more}</div></div>"
+
+
+def marked_html(parts: Sequence[Mapping[str, str]]) -> str:
+    """Parts of a text, as `Explanation.marked` gives them, as HTML."""
+    line = {"text": "solid", "expansion": "dashed", "wacky": "double"}
+    style = 'style="color:inherit;background:none;border-bottom:2px {} #3572b8" title="{}"'
+    return "".join(
+        f"<mark {style.format(line[part['kind']], escape(part['term']))}>{escape(part['text'])}</mark>"
+        if "kind" in part
+        else escape(part["text"])
+        for part in parts
+    )
 
 
 def _known(term: MatchedTerm | ExpansionTerm) -> dict[str, Any]:

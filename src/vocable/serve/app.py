@@ -127,8 +127,17 @@ def _add_reading(app: FastAPI, service: Service) -> None:
                 raise ArgumentError("vector: an index occurs twice")
             values = np.array([weights[column] for column in sorted(weights)], dtype=np.float32)
             row = np.array(sorted(weights), dtype=np.int32)[values > 0], values[values > 0]
-        how = request.k, request.hybrid, service.filter(request.filter), request.explain
-        hits = await service.search(request.query, row, Asked(*how, request.top_k, request.min_weight))
+        asked = Asked(
+            k=request.k,
+            hybrid=request.hybrid,
+            weights=None if request.weights is None else tuple(request.weights.items()),
+            fusion=request.fusion,
+            filter=service.filter(request.filter),
+            explain=request.explain,
+            top_k=request.top_k,
+            min_weight=request.min_weight,
+        )
+        hits = await service.search(request.query, row, asked)
         return JSONResponse({"hits": [hit.to_json() for hit in hits]})
 
     @app.post("/explain", responses=responses(404), response_model=schemas.Explanation | schemas.Expansion)

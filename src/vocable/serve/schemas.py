@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 LARGEST_WEIGHT = 1e6
 MOST_FILTER = 4096  # characters
 LONGEST_ID = 1024  # characters
+
+# Said again of `vocable.search`, as are its records below: a client needs no more than pydantic and httpx.
+Fusion: TypeAlias = Literal["weighted", "reciprocal-rank"]
 
 
 class Request(BaseModel):
@@ -71,6 +74,8 @@ class SearchRequest(Request):
     k: int = Field(default=10, ge=1, description="Results.")
     filter: str | None = Field(default=None, max_length=MOST_FILTER, description="Such as lang=de and year>=2020.")
     hybrid: bool = Field(default=False, description="Fuse with BM25 and dense vectors, as far as there are any.")
+    weights: dict[str, float] | None = Field(default=None, description="Fuse these, as learned, bm25 and dense, so.")
+    fusion: Fusion = Field(default="weighted", description="Add up scores scaled to 0 to 1, or reciprocals of ranks.")
     explain: bool = Field(default=False, description="Say of each hit which terms made its score.")
     top_k: int | None = Field(default=None, ge=1, lt=2**31, description="Keep only so many terms of the query.")
     min_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False, description="Drop terms lighter than this.")

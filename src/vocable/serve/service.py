@@ -21,6 +21,8 @@ from vocable.search.answers import Answers, Hit
 from vocable.search.collection import Collection
 from vocable.search.explain import Expansion, Explanation, expansion, explain, text_terms
 from vocable.search.filters import Comparison, Filter, Not, parse_filter
+from vocable.search.fusion import Fusion
+from vocable.search.index import Space
 from vocable.search.indexing import changeable
 from vocable.search.living import Changed, LivingCollection
 from vocable.search.stores import rows_of
@@ -59,6 +61,8 @@ class Asked(NamedTuple):
 
     k: int
     hybrid: bool
+    weights: tuple[tuple[Space, float], ...] | None
+    fusion: Fusion
     filter: Filter | None
     explain: bool
     top_k: int | None
@@ -75,7 +79,10 @@ class Service:
         self.model = collection.loaded_model
         self.queries = collection.query_encoder()
         self.documents = TextEncoder(self.queries.model, "document")
-        self.columns = self.queries.encode(["what is compiled once is compiled now"]).shape[1]
+        text = ["what is compiled once is compiled now"]  # or the first who asks would wait for it
+        vectors = self.queries.encode(text)
+        self.columns = vectors.shape[1]
+        collection.search(text, 1, vectors=vectors, hybrid=len(collection.spaces) > 1)
         self._kept: OrderedDict[tuple[str, Reading], Row] = OrderedDict()
         self.batcher = Batcher(size=limits.batch_size, limit=limits.max_queue, seen=self._seen)
 
@@ -111,7 +118,8 @@ class Service:
         limit = min(self.limits.max_k, EXPLAINED) if asked.explain else self.limits.max_k
         if asked.k > limit:
             raise ArgumentError(f"k must be at most {limit}{' with explain' if asked.explain else ''}, not {asked.k}")
-        if query is None and (row is None or asked.hybrid or asked.explain):
+        others = asked.hybrid or any(space != "learned" for space, _ in asked.weights or ())
+        if query is None and (row is None or others or asked.explain):
             raise ArgumentError("query is missing: give a query or its vector; hybrid and explain need the query")
         if row is not None and row[0].max(initial=-1) >= self.columns:
             raise ArgumentError(f"vector: the index has {self.columns} terms, there is none at {row[0].max()}")
@@ -246,7 +254,9 @@ class Service:
     def _search(self, items: list[tuple[str, Row]], asked: Asked) -> list[tuple[Hit, ...]]:
         texts, rows = zip(*items, strict=True)
         vectors = prune(self._matrix(rows), asked.top_k, asked.min_weight)
-        ranking = self.collection.search(texts, asked.k, vectors=vectors, hybrid=asked.hybrid, filter=asked.filter)
+        weights = None if asked.weights is None else dict(asked.weights)
+        how: dict[str, Any] = {"hybrid": asked.hybrid, "weights": weights, "fusion": asked.fusion}
+        ranking = self.collection.search(texts, asked.k, vectors=vectors, filter=asked.filter, **how)
         queries = tuple(Query(str(number), text) for number, text in enumerate(texts))
         answers = Answers(self.collection, queries, vectors, ranking, asked.explain, self.wacky)
         return [answer.hits for answer in answers]

@@ -14,10 +14,10 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from vocable.data import Document
-from vocable.encoder.terms import Word, term_places
+from vocable.encoder.terms import term_places
 from vocable.errors import ArgumentError
 from vocable.search.collection import FUSED_DEPTH, Collection
-from vocable.search.explain import MatchedTerm, expansion, explain, text_terms
+from vocable.search.explain import MARKED, Explanation, expansion, explain, text_terms
 from vocable.search.filters import Filter
 from vocable.search.fusion import aligned, fused
 from vocable.search.ranking import Ranking
@@ -26,7 +26,6 @@ from vocable.vectors import prune
 T = TypeVar("T")
 HYBRID, UNPRUNED = "hybrid", "unpruned"  # rankings beside those by one kind of vector
 TERMS = 200  # of a query that are listed
-MATCHES = 8  # terms of a hit that are listed, and marked in its text
 LONGEST = 5000  # characters of a document
 MOST_POSTINGS = 10_000  # whose weights are looked at
 BINS = 24
@@ -69,7 +68,7 @@ def view(
         found = {name: hits[document.id] for name, hits in places.items() if document.id in hits}
         documents.append(
             {"id": document.id, "fields": dict(document.fields)}
-            | _shown(collection, document, one.text, explained.matches[:MATCHES])
+            | _shown(collection, document, one.text, explained)
             | {"learned": explained.score, "shared": len(explained.matches)}
             | {"ranks": {name: rank for name, (rank, _) in found.items()}}
             | {"scores": {name: score for name, (_, score) in found.items()}}
@@ -120,39 +119,18 @@ def _stored(
     return ((document, one, vectors[[row]]) for row, (document, one) in enumerate(zip(documents, shown, strict=True)))
 
 
-def _shown(collection: Collection, document: Document, text: str, matches: Sequence[MatchedTerm]) -> dict[str, Any]:
+def _shown(collection: Collection, document: Document, text: str, explained: Explanation) -> dict[str, Any]:
     """The matching terms of a document, and its title and `text`, in which they are marked."""
-    kinds = {match.term: _kind(match) for match in matches}
     listed = [
-        {"term": match.term, "kind": kinds[match.term], "share": match.share, "in_document": match.in_document}
+        {"term": match.term, "kind": match.kind, "share": match.share, "in_document": match.in_document}
         | {"query_weight": match.query_weight, "document_weight": match.document_weight}
-        for match in matches
+        for match in explained.matches[:MARKED]
     ]
     marked = {
-        name: pieces(value, [word for word in term_places(collection.loaded_model, value) if word.text in kinds], kinds)
+        name: explained.marked(value, term_places(collection.loaded_model, value))
         for name, value in (("title", document.title[:LONGEST]), ("text", text[:LONGEST]))
     }
     return {**marked, "cut": len(text[:LONGEST]) < len(document.text), "matches": listed}
-
-
-def _kind(match: MatchedTerm) -> str:
-    """Where a query has a term from."""
-    return "text" if match.in_query else "wacky" if match.wacky else "expansion"
-
-
-def pieces(text: str, places: Sequence[Word], kinds: dict[str, str]) -> list[dict[str, str]]:
-    """The text in parts, those that are a term with its name and kind; of overlapping ones the first counts.
-
-    >>> pieces("a fox ran", [Word("fox", 2, 5)], {"fox": "text"})
-    [{'text': 'a '}, {'text': 'fox', 'term': 'fox', 'kind': 'text'}, {'text': ' ran'}]
-    """
-    parts: list[dict[str, str]] = []
-    done = 0
-    for term, start, end in places:
-        if start >= done:
-            parts += [{"text": text[done:start]}, {"text": text[start:end], "term": term, "kind": kinds[term]}]
-            done = end
-    return [part for part in [*parts, {"text": text[done:]}] if part["text"]]
 
 
 def term_postings(collection: Collection, term: str) -> dict[str, Any] | None:
