@@ -168,7 +168,8 @@ def report(lines: list[list[Any]], options: argparse.Namespace) -> int:
         print("  ".join(f"{cell:>9}" for cell in [group, found.total(), *(found[name] for name in header[2:])]))
     for group, name, outcome, what, _ in lines:
         if outcome in BAD or options.verbose:
-            print(f"{outcome:>9}  {group}: {name}: {what}")
+            line = f"{outcome:>9}  {group}: {name}: {what}"
+            print(line.encode(errors="backslashreplace").decode())  # a case may have half of a character
     return int(any(line[2] in BAD for line in lines))
 
 

@@ -6,6 +6,7 @@ What takes seconds to be imported is imported where it is used: the process that
 from __future__ import annotations
 
 import gc
+import json
 import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before the first import that reads it: no test may wait for a network
@@ -24,6 +25,8 @@ import pytest
 if TYPE_CHECKING:
     from sentence_transformers import SparseEncoder
     from transformers import PreTrainedTokenizerFast
+
+    from vocable.data import Document
 
 # Architecture -> the family of its tokenizer.
 BACKBONES = {
@@ -138,6 +141,24 @@ def backbones(
 def backbone(request: pytest.FixtureRequest, backbones: dict[str, Path]) -> Path:
     """The folder of each architecture's checkpoint in turn."""
     return backbones[request.param]
+
+
+@pytest.fixture(scope="session")
+def documents(toy_texts: list[str]) -> list[Document]:
+    """40 toy texts with a title and two further fields."""
+    from vocable.data import Document
+
+    texts, languages = sorted(set(toy_texts))[:40], ["de", "en", "fr"]
+    return [Document(f"d{i}", text, f"chapter {i}", {"lang": languages[i % 3], "n": i}) for i, text in enumerate(texts)]
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory, documents: list[Document]) -> Path:
+    """The `documents` as a file."""
+    path = tmp_path_factory.mktemp("corpus") / "corpus.jsonl"
+    rows = [{"_id": one.id, "title": one.title, "text": one.text, **one.fields} for one in documents]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
-from vocable.data import Document
 from vocable.search.collection import Collection
 from vocable.search.indexing import index
 from vocable.serve.server import Settings, application, checked_limits
-
-N = 40
 
 
 class Client:
@@ -38,20 +34,6 @@ class Client:
                 return await asyncio.gather(*(client.request(method, path, **what) for method, path, what in requests))
 
         return asyncio.run(send())
-
-
-@pytest.fixture(scope="session")
-def documents(toy_texts: list[str]) -> list[Document]:
-    texts, languages = sorted(set(toy_texts))[:N], ["de", "en", "fr"]
-    return [Document(f"d{i}", text, f"chapter {i}", {"lang": languages[i % 3], "n": i}) for i, text in enumerate(texts)]
-
-
-@pytest.fixture(scope="session")
-def corpus(tmp_path_factory: pytest.TempPathFactory, documents: list[Document]) -> Path:
-    path = tmp_path_factory.mktemp("corpus") / "corpus.jsonl"
-    rows = [{"_id": one.id, "title": one.title, "text": one.text, **one.fields} for one in documents]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
 
 
 @pytest.fixture(scope="session")

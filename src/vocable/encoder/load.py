@@ -52,15 +52,8 @@ BUILT_IN = "vocable-mini"
 MODULES, SAVED_AS = "modules.json", "config_sentence_transformers.json"  # of a model that was saved as a whole
 CARD = "README.md"
 SHOWN = 3  # weights that a message names
-READ = {
-    ".json",
-    ".jsonl",
-    ".safetensors",
-    ".txt",
-    ".model",
-    ".onnx",
-    ".xml",
-}  # files of a model that the host libraries open
+# Files of a model that the host libraries open.
+READ = {".json", ".jsonl", ".safetensors", ".txt", ".model", ".onnx", ".xml"}
 LARGEST = {"num_hidden_layers": 1000, "hidden_size": 1 << 20, "intermediate_size": 1 << 22, "vocab_size": 1 << 25}
 LAYER = re.compile(r"layers?(_groups)?\.\d+\.")  # in the name of an encoder's weight
 # Of a checkpoint only weights that run no code are read; of another shape they are reported, not raised.

@@ -31,8 +31,8 @@ COSTS = {"bytes_per_document": "bytes a document", "answer_p95_ms": "ms at p95"}
 class Deployment(NamedTuple):
     """What it takes to use a model, which is at a `place`; without inference its queries are looked up, not encoded.
 
-    The `licence` is what its card states, None where it states none; so are the parameters of an
-    exported model. A length of None is no limit.
+    The `licence` is what its card states, None where it states none. The parameters of an exported model are not known:
+    None. A length of None is no limit.
     """
 
     place: str
