@@ -161,6 +161,18 @@ def corpus(tmp_path_factory: pytest.TempPathFactory, documents: list[Document]) 
     return path
 
 
+@pytest.fixture(scope="session")
+def dense(backbones: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The folder of a dense model."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+    folder = tmp_path_factory.mktemp("dense")
+    modules = [Transformer(str(backbones["bert"])), Pooling(32, "mean")]
+    SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(folder))
+    return str(folder)
+
+
 @pytest.fixture
 def toy_model(backbones: dict[str, Path]) -> SparseEncoder:
     """A small fused SparseEncoder (BERT, max pooling) on the processor, the test's own."""

@@ -151,6 +151,14 @@ def test_other_inputs_are_noticed(toy_model: SparseEncoder, corpus: Path, tmp_pa
         encode(shard=3)
 
 
+def test_shards_read_long_texts_whole(toy_model: SparseEncoder, corpus: Path, tmp_path: Path) -> None:
+    encode = partial(vo.encode, toy_model, corpus, long="max", max_length=6)
+    whole, made = encode(output=tmp_path / "whole"), encode(output=tmp_path / "out", shards=3)
+    assert (made.windows, made.truncated) == (whole.windows, 0)
+    assert made.windows > 2 * 22
+    same(tmp_path / "whole", tmp_path / "out")
+
+
 def test_one_shard_has_one_maker(
     toy_model: SparseEncoder, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

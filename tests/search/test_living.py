@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
 from tests.cli.command_line import done, refused
 from vocable.data import Document
@@ -52,14 +51,6 @@ def texts(toy_texts: list[str]) -> list[str]:
 def documents(texts: list[str]) -> list[Document]:
     kinds = [{"lang": ["de", "en", "fr"][i % 3], "year": 2000 + i, "share": i / 7} for i in range(N)]
     return [Document(f"d{(7 * i) % N}", text, f"chapter {i}", kinds[i]) for i, text in enumerate(texts)]
-
-
-@pytest.fixture(scope="module")
-def dense(backbones: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("dense")
-    modules = [Transformer(str(backbones["bert"])), Pooling(32, "mean")]
-    SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(folder))
-    return str(folder)
 
 
 def corpus(path: Path, documents: Sequence[Document]) -> Path:

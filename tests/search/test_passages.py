@@ -7,19 +7,25 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import ir_measures
 import numpy as np
 import pytest
+from ir_measures import R, nDCG
+from sentence_transformers import SentenceTransformer
 
 from tests.cli.command_line import done, refused
 from tests.search.test_living import corpus, same
-from vocable.data import Document
+from vocable.analysis.evaluate import evaluate
+from vocable.data import Document, Qrel, Query
 from vocable.encoder.encode import TextEncoder
 from vocable.encoder.load import load
 from vocable.encoder.stream import encode
 from vocable.errors import ArgumentError, DataError
+from vocable.evaluation.dataset import Dataset
 from vocable.search import indexing
 from vocable.search.answers import search
 from vocable.search.engines.bm25 import BM25Index
+from vocable.search.fusion import weighted
 from vocable.search.indexing import index, open_index
 from vocable.search.living import Changed
 from vocable.search.passages import PassageCollection, passages_of
@@ -225,6 +231,33 @@ def test_what_is_added_is_read_as_the_others_were(
     assert hit.passage is None
     assert "passage" not in hit.to_json()
     collection.close()
+
+
+def test_dense_vectors_are_of_passages(make: Make, documents: list[Document], dense: str) -> None:
+    collection = make(documents, dense=dense)
+    parts, model = passages(collection, documents), SentenceTransformer(dense, device="cpu")
+    vectors = model.encode([part.full for part in parts], normalize_embeddings=True)
+    queries = model.encode(QUERIES, normalize_embeddings=True)
+    found = collection.rank(collection.dense_queries(QUERIES), N, space="dense")
+    same(found, best_of(queries @ vectors.T, parts, N), 1e-5)
+    rankings = collection.rankings(QUERIES, N, collection.spaces)
+    fused = weighted([rankings[space] for space in collection.spaces], [0.5, 0.3, 0.2], depth=5)
+    same(collection.search(QUERIES, 5, weights="learned=0.5,bm25=0.3,dense=0.2"), fused, 1e-4)
+
+
+def test_an_index_of_passages_is_measured_by_documents(make: Make, documents: list[Document], dense: str) -> None:
+    collection = make(documents, dense=dense)
+    queries = [Query(f"q{number}", text) for number, text in enumerate(QUERIES)]
+    judged = [Qrel(one.id, f"d{3 * row + more}", 1 + more) for row, one in enumerate(queries) for more in (0, 1)]
+    dataset = Dataset("toy", documents, queries, judged)
+    compared = evaluate(collection, dataset, ["nDCG@10", "R@5"], hybrid=True, device="cpu")
+    fused = {"learned": None, "bm25": "bm25=1", "dense": "dense=1", "learned=1,bm25=1": "learned=1,bm25=1"}
+    for system, weights in fused.items():
+        hits = [collection.search([query.text], N, weights=weights).hits(0) for query in queries]
+        run = {query.id: dict(found) for query, found in zip(queries, hits, strict=True)}
+        [measured] = [one for one in compared.evaluations if one.name == system]
+        expected = ir_measures.calc_aggregate([nDCG @ 10, R @ 5], judged, run)
+        assert measured.values == pytest.approx({str(name): value for name, value in expected.items()}, abs=1e-6)
 
 
 @pytest.mark.usefixtures("quiet_libraries")
