@@ -92,12 +92,11 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         _ = vocable.splade
 
 
-def test_importing_is_quick() -> None:
-    code = "import sys, time, vocable, vocable.cli; print(time.process_time(), *sys.modules)"
-    seconds, *modules = subprocess.run(
+def test_importing_imports_no_heavy_library() -> None:
+    code = "import sys, vocable, vocable.cli; print(*sys.modules)"
+    modules = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     ).stdout.split()
-    assert float(seconds) < 0.5
     assert not set(HEAVY) & set(modules)
 
 
