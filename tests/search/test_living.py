@@ -10,10 +10,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
+from scipy.sparse import csr_array, vstack
 from sentence_transformers import SentenceTransformer
 
 from tests.cli.command_line import done, refused
@@ -343,3 +345,21 @@ def test_another_process_is_told_that_it_is_in_use(
             open_index(tmp_path / "index")
         other.communicate()
     assert len(open_index(tmp_path / "index")) == 9
+
+
+def test_what_was_replaced_takes_no_room_for_ever(tmp_path: Path) -> None:
+    store = edge.EdgeStore.create(str(tmp_path / "store"), {"learned": 3}, {})
+    one: Any = csr_array(np.ones((1, 3), np.float32))
+    for part in range(40):
+        names = [f"{part}-{number}" for number in range(60)]
+        store.upsert([Document(name, "x") for name in names], {"learned": csr_array(vstack([one] * 60))})
+        assert store.delete(names) == 60
+        store.optimize()
+    assert len(list((tmp_path / "store" / "shard" / "segments").iterdir())) == 1
+    for _ in range(16):
+        store.upsert([Document("long", "x" * 10_000_000)], {"learned": one})
+        store.optimize()
+    held = sum(file.stat().st_blocks for file in (tmp_path / "store").rglob("*")) * 512
+    assert 10_000_000 < held < 130_000_000  # of 160 million that were written
+    assert store.documents(["long", "3-3"])[1] is None
+    store.drop()

@@ -43,6 +43,7 @@ from vocable.storage import read_record, write_record
 
 SETTINGS = "store.json"
 PAGE = 512  # documents in one write of the log, and points that are read at once
+LOGS = 5  # files of the write-ahead log, each of 32 MiB: two that are written, one in which both begin, and full ones
 PATIENCE = 5.0  # seconds for which another process may have it open: a search by a command is shorter
 ORDER = {"<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
 
@@ -185,6 +186,9 @@ class EdgeStore(CommonStore):
     def optimize(self) -> None:
         """As `Store.optimize`: merge and vacuum segments where the engine's thresholds say so."""
         self._shard.optimize()
+        segments, logs = (len(list((self.folder / "shard" / name).iterdir())) for name in ("segments", "wal"))
+        if segments > self._shard.info().segments_count or logs > LOGS:
+            self._shard.flush()  # removes replaced segments, and what of the log is in segments: both take memory, too
 
     def close(self) -> None:
         """As `Store.close`."""
