@@ -202,7 +202,7 @@ def test_planners_that_begin_at_once_agree(
     toy_model: SparseEncoder, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     barrier, plan = threading.Barrier(3), shards.cut
-    monkeypatch.setattr(shards, "cut", lambda *given: (barrier.wait(30), plan(*given))[1])
+    monkeypatch.setattr(shards, "cut", lambda *given: (barrier.wait(300), plan(*given))[1])
     errors: list[Exception] = []
 
     def one(shard: int) -> None:
