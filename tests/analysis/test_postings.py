@@ -70,6 +70,14 @@ def test_an_index_has_the_figures_of_its_vectors(tmp_path: Path) -> None:
     assert [one.postings for one in expected] == [6, 3]
 
 
+def test_a_notebook_shows_all_tables_and_what_stands_below() -> None:
+    found = postings(csr_array(np.array([[1, 2], [0, 3]], dtype=np.float32)), top_k=[None, 1])
+    html = found._repr_html_()
+    assert html.count("<caption>") == html.count("<table>") == 2
+    assert html.count("<tr>") == (1 + 4) + (1 + 2)
+    assert html.endswith("<p>longest lists: &lt;1&gt; 2, &lt;0&gt; 1</p>")
+
+
 def test_what_cannot_be_measured_is_refused(tmp_path: Path) -> None:
     with pytest.raises(VectorsError, match="the folder holds no vectors"):
         postings(tmp_path)
