@@ -37,7 +37,7 @@ def test_settings_frontier_budget_and_what_is_taken_are_drawn() -> None:
 def test_labels_meet_neither_each_other_nor_the_edge(tmp_path: object) -> None:
     rng = np.random.default_rng(0)
     points = []
-    for number in range(30):  # a frontier of many settings, close together
+    for number in range(60):  # a frontier of many settings, close together
         size = 100 + 5 * number
         one = POINTS[number % 2]
         cost = replace(one.evaluation.cost, bytes_per_document=size, answer_p95_ms=5 + rng.random())  # type: ignore[type-var]
