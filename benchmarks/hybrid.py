@@ -22,7 +22,9 @@ from scipy.stats import t as student_t
 
 import vocable as vo
 from vocable.demo import known_items
-from vocable.evaluation import Comparison, Dataset, Evaluation, load_dataset
+from vocable.evaluation.compare import Comparison
+from vocable.evaluation.dataset import Dataset, load_dataset
+from vocable.evaluation.quality import Evaluation
 from vocable.search.collection import Collection
 from vocable.tables import Table, p_value
 

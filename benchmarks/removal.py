@@ -22,7 +22,7 @@ from search import SIZE, random_vectors
 
 from vocable.analysis.removal import DRAWS, MEASURES, Ablation, remove_wackiest
 from vocable.data import Document, Qrel, Query
-from vocable.evaluation import Dataset
+from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.retrieval import Encoded
 from vocable.vectors import selected
 

@@ -15,9 +15,9 @@ from vocable.adapt.rescale import choose_factor, rescale
 from vocable.adapt.statistics import measure_start
 from vocable.adapt.transfer import transfer
 from vocable.adapt.vocabulary import count_words, fragmentation, train_vocabulary
-from vocable.analysis.distributions import logit_statistics, logits, recoverability
 from vocable.analysis.expanders import Query2Doc, open_expander
 from vocable.analysis.expansion_data import expansion_data, proper_names
+from vocable.analysis.logits import logit_statistics, logits, recoverability
 from vocable.encoder.encode import TextEncoder
 from vocable.encoder.fuse import splade_modules
 from vocable.encoder.roles import document_frequencies, inference_free

@@ -26,11 +26,11 @@ if TYPE_CHECKING:  # each public name, once: type checkers read these lines, and
     from vocable.adapt.vocabulary import train_vocabulary as train_vocabulary
     from vocable.adapt.vocabulary import vocabulary as vocabulary
     from vocable.analysis.compare import compare as compare
-    from vocable.analysis.distributions import logits as logits
-    from vocable.analysis.distributions import postings as postings
-    from vocable.analysis.distributions import term_weights as term_weights
     from vocable.analysis.evaluate import evaluate as evaluate
+    from vocable.analysis.logits import logits as logits
     from vocable.analysis.removal import removal as removal
+    from vocable.analysis.stored_vectors import postings as postings
+    from vocable.analysis.stored_vectors import term_weights as term_weights
     from vocable.analysis.wackiness_report import wackiness as wackiness
     from vocable.data import read_corpus as read_corpus
     from vocable.data import read_examples as read_examples

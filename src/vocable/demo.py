@@ -17,8 +17,10 @@ from vocable import pydocs
 from vocable.data import Document
 from vocable.encoder.load import BUILT_IN, load
 from vocable.encoder.terms import terms
-from vocable.evaluation import Comparison, Dataset, Evaluation, compare, evaluate_run, retrieve
-from vocable.evaluation.retrieval import encode_dataset, retrieve_lexically
+from vocable.evaluation.compare import Comparison, compare
+from vocable.evaluation.dataset import Dataset
+from vocable.evaluation.quality import Evaluation, evaluate_run
+from vocable.evaluation.retrieval import encode_dataset, retrieve, retrieve_lexically
 from vocable.search.answers import search
 from vocable.search.collection import Collection
 from vocable.search.explain import expansion_of_text

@@ -16,6 +16,7 @@ import os
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, cast, overload
 
@@ -62,6 +63,17 @@ class VectorsMeta:
         if not isinstance(values, dict) or any(type(values.get(name)) is not kind for name, kind in wanted.items()):
             raise VectorsError(f"{place}: its metadata does not say which model and vocabulary made the vectors")
         return cls(**{name: values[name] for name in wanted})
+
+
+def vocabulary_fingerprint(names: Sequence[str]) -> str:
+    """Sixteen hexadecimal digits that tell one list of terms from another."""
+    return blake2b("\n".join(names).encode(), digest_size=8).hexdigest()
+
+
+def token_names(tokenizer: Any, size: int) -> list[str]:
+    """The tokens with the ids from 0 to `size` in a tokenizer's `get_vocab()`; `<id>` where no token has the id."""
+    named = {column: token for token, column in tokenizer.get_vocab().items()}
+    return [named.get(column, f"<{column}>") for column in range(size)]
 
 
 class Then(Protocol):

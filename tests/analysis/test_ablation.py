@@ -15,7 +15,7 @@ from vocable.data import Document, Qrel, Query
 from vocable.encoder.roles import Role
 from vocable.encoder.terms import remove_expansions
 from vocable.errors import ArgumentError, VectorsError
-from vocable.evaluation import Dataset
+from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.retrieval import Encoded
 
 Q, N, V = 12, 30, 25

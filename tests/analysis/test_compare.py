@@ -11,11 +11,11 @@ from sentence_transformers import SparseEncoder
 
 import vocable as vo
 from tests.evaluation.test_stored_encoding import dataset as dataset
-from vocable.analysis import compare as module
+from vocable.analysis import choose as module
 from vocable.encoder.encode import TextEncoder
 from vocable.errors import ArgumentError
-from vocable.evaluation import Dataset
 from vocable.evaluation.choice import Choice
+from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.retrieval import encode_dataset
 
 MEASURES = ["nDCG@10", "R@3"]

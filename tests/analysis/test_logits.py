@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from tests.by_parts import load_checkpoint
-from vocable.analysis import distributions as logits
-from vocable.analysis.distributions import Moments, logit_statistics
+from vocable.analysis import logits
+from vocable.analysis.logits import logit_statistics
+from vocable.analysis.stored_vectors import Moments
 from vocable.encoder.output_vocabulary import OutputVocabulary, give_output_vocabulary
 from vocable.errors import ArgumentError, DataError
 

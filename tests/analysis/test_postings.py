@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +10,13 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.sparse import csr_array
 
-from vocable.analysis.distributions import gini, postings
-from vocable.analysis.expansion_data import stored_parts
-from vocable.errors import ArgumentError, VectorsError
+from vocable.analysis import expansion_data
+from vocable.analysis.stored_vectors import gini, postings, stored_parts
+from vocable.encoder.load import load
+from vocable.encoder.terms import terms
+from vocable.errors import ArgumentError, ModelError, VectorsError
 from vocable.search.engines.exact import ExactIndex
-from vocable.vectors import VectorsMeta, prune, write_vectors
+from vocable.vectors import VectorsMeta, prune, vocabulary_fingerprint, write_vectors
 
 META = VectorsMeta(vocabulary="abc", model="toy", pooling="max", role="document", max_length=9, size=6)
 dense_matrices = arrays(
@@ -96,3 +99,27 @@ def test_several_shards_are_measured_as_one(tmp_path: Path) -> None:
         folder.mkdir()
         write_vectors(folder / "part-00000.parquet", [f"d{number}"], matrix[[number]], META)
     assert list(postings([tmp_path / "0", tmp_path / "1"])) == list(postings(matrix))
+
+
+def test_terms_have_the_names_of_the_model_that_is_not_loaded(
+    backbone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = terms(load(backbone, device="cpu"))
+    last = len(names) - 1
+    columns = np.array([0, 7, last])
+    matrix = csr_array((np.ones(3, np.float32), (np.zeros(3, int), columns)), shape=(1, len(names)))
+    meta = replace(META, vocabulary=vocabulary_fingerprint(names), model=str(backbone), size=len(names))
+    monkeypatch.setattr(expansion_data, "load", refused)
+    for made_by, expected in (
+        (meta, [names[0], names[7], names[last]]),
+        (replace(meta, model="moved/away"), [0, 7, last]),  # there is no such model
+    ):
+        write_vectors(tmp_path / "one.parquet", ["a"], matrix, made_by)
+        [found] = postings(tmp_path / "one.parquet")
+        assert [term for term, _ in found.longest] == expected
+
+
+def refused(name: str, **options: object) -> None:
+    """In place of `load`: of a folder it would load the model."""
+    assert not Path(name).exists(), "the model was loaded for its terms' names"
+    raise ModelError(f"{name}: nothing there")

@@ -5,8 +5,9 @@ import pytest
 
 from vocable.analysis.report import pruning_against_flops
 from vocable.errors import ArgumentError
-from vocable.evaluation import Cost, Evaluation
+from vocable.evaluation.cost import Cost
 from vocable.evaluation.grid import GridPoint, Setting
+from vocable.evaluation.quality import Evaluation
 
 
 def point(system: str, setting: Setting | None, flops: float, value: float) -> GridPoint:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.by_parts import load_checkpoint
-from vocable.analysis.distributions import compare_clusters, recoverability
+from vocable.analysis.logits import compare_clusters, recoverability
 from vocable.errors import ArgumentError
 
 RNG = np.random.default_rng(0)

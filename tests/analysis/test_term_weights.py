@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array, random_array
 
-from vocable.analysis.distributions import term_weights
+from vocable.analysis.stored_vectors import term_weights
 from vocable.errors import ArgumentError, VectorsError
 from vocable.vectors import prune
 

@@ -10,7 +10,7 @@ import pytest
 from vocable.encoder.encode import TextEncoder
 from vocable.encoder.load import load
 from vocable.encoder.stream import encode_stream
-from vocable.evaluation import load_dataset
+from vocable.evaluation.dataset import load_dataset
 
 
 @pytest.fixture(autouse=True)

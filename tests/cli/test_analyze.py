@@ -11,14 +11,15 @@ import pytest
 
 from tests.by_parts import load_checkpoint
 from tests.cli.command_line import done, refused
-from vocable.analysis.distributions import logit_statistics, postings, term_weights
+from vocable.analysis.logits import logit_statistics
 from vocable.analysis.removal import Ablation, remove_wackiest
+from vocable.analysis.stored_vectors import postings, term_weights
 from vocable.analysis.wackiness import read_scores
 from vocable.cli import main
 from vocable.encoder.load import load
 from vocable.encoder.roles import Role
 from vocable.encoder.terms import input_terms, remove_expansions
-from vocable.evaluation import load_dataset
+from vocable.evaluation.dataset import load_dataset
 from vocable.evaluation.retrieval import encode_dataset
 from vocable.evaluation.wackiness import ranked
 from vocable.vectors import prune, read_vectors

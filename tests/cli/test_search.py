@@ -17,7 +17,8 @@ from tests.cli.command_line import done, refused
 from vocable.cli import main
 from vocable.encoder.load import load
 from vocable.encoder.stream import encode
-from vocable.evaluation import evaluate_run, evaluate_system
+from vocable.evaluation.quality import evaluate_run
+from vocable.evaluation.retrieval import evaluate_system
 from vocable.search.explain import Explanation, explain_texts
 from vocable.search.indexing import open_index
 from vocable.vectors import prune, read_vectors

@@ -18,9 +18,9 @@ from vocable.data import Document
 from vocable.encoder import stream
 from vocable.encoder.encode import TextEncoder
 from vocable.encoder.stream import StreamProgress, describe, encode_stream
-from vocable.encoder.terms import fingerprint, terms
+from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, VectorsError
-from vocable.vectors import StoredVectors, read_vectors
+from vocable.vectors import StoredVectors, read_vectors, vocabulary_fingerprint
 
 PART = 4
 
@@ -74,7 +74,7 @@ def test_parts_together_are_one_encoding(encoder: TextEncoder, documents: list[D
 def test_vectors_say_what_made_them(toy_model: SparseEncoder) -> None:
     meta = describe(TextEncoder(toy_model, "query", max_length=9), "toy")
     names = terms(toy_model)
-    assert (meta.vocabulary, meta.size) == (fingerprint(names), len(names))
+    assert (meta.vocabulary, meta.size) == (vocabulary_fingerprint(names), len(names))
     assert (meta.model, meta.pooling, meta.role, meta.max_length) == ("toy", "max", "query", 9)
 
 

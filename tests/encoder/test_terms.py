@@ -7,7 +7,8 @@ from transformers import PreTrainedTokenizerFast
 
 from vocable.encoder.fuse import unfuse
 from vocable.encoder.load import load
-from vocable.encoder.terms import fingerprint, terms
+from vocable.encoder.terms import terms
+from vocable.vectors import vocabulary_fingerprint
 
 
 def test_terms_are_named_by_column(toy_model: SparseEncoder, tokenizers: dict[str, PreTrainedTokenizerFast]) -> None:
@@ -38,7 +39,10 @@ def test_a_gap_in_the_tokenizer_does_not_move_the_names_after_it(toy_model: Spar
 
 
 def test_fingerprint_tells_vocabularies_apart() -> None:
-    assert fingerprint(["a", "b"]) == fingerprint(["a", "b"])
-    assert len({fingerprint(names) for names in (["a", "b"], ["b", "a"], ["a"], ["a", "b", "<2>"], ["ab"], [])}) == 6
-    assert len(fingerprint(["a"])) == 16
-    int(fingerprint(["a"]), 16)
+    assert vocabulary_fingerprint(["a", "b"]) == vocabulary_fingerprint(["a", "b"])
+    assert (
+        len({vocabulary_fingerprint(names) for names in (["a", "b"], ["b", "a"], ["a"], ["a", "b", "<2>"], ["ab"], [])})
+        == 6
+    )
+    assert len(vocabulary_fingerprint(["a"])) == 16
+    int(vocabulary_fingerprint(["a"]), 16)

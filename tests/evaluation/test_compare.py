@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from scipy.stats import ttest_1samp, ttest_rel
 
 from vocable.errors import ArgumentError
-from vocable.evaluation import Cost, Evaluation, compare, paired_t_test
-from vocable.evaluation.compare import mean_interval
+from vocable.evaluation.compare import compare, mean_interval, paired_t_test
+from vocable.evaluation.cost import Cost
+from vocable.evaluation.quality import Evaluation
 
 
 def evaluation(name: str, *values: float, cost: Cost | None = None, dataset: str = "toy") -> Evaluation:

@@ -11,8 +11,20 @@ from hypothesis.extra.numpy import arrays
 from scipy.sparse import csr_array
 
 from vocable.errors import ArgumentError, VectorsError
-from vocable.evaluation import Cost, activation_rates, active_terms, flops, search_latency
-from vocable.evaluation.cost import SAMPLE, TURN, TimedSystem, answer_times, cost_columns, encoding_rates, spread
+from vocable.evaluation.cost import (
+    SAMPLE,
+    TURN,
+    Cost,
+    TimedSystem,
+    activation_rates,
+    active_terms,
+    answer_times,
+    cost_columns,
+    encoding_rates,
+    flops,
+    search_latency,
+    spread,
+)
 from vocable.search.engines.exact import ExactIndex
 
 V = 7

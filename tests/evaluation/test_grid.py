@@ -6,7 +6,7 @@ from scipy.sparse import csr_array, random_array
 
 from vocable.data import Document, Qrel, Query
 from vocable.errors import ArgumentError
-from vocable.evaluation import Dataset
+from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.grid import SearchGrid, Setting, check_depth, parse_grid, search_grid, swept
 from vocable.evaluation.retrieval import Encoded
 

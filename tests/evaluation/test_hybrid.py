@@ -13,9 +13,10 @@ from tests.evaluation.test_stored_encoding import dataset as dataset
 from vocable.data import Document, Qrel, Query
 from vocable.encoder.encode import TextEncoder
 from vocable.errors import ArgumentError, DataError
-from vocable.evaluation import Dataset, evaluate_run, evaluate_system
+from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.hybrid import tuned
-from vocable.evaluation.retrieval import retrieve_lexically
+from vocable.evaluation.quality import evaluate_run
+from vocable.evaluation.retrieval import evaluate_system, retrieve_lexically
 from vocable.search.folder import build_collection
 from vocable.search.ranking import Ranking
 

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from vocable.data import Qrel, Query
-from vocable.evaluation import Dataset, parse_measures
-from vocable.evaluation.quality import JudgedMeasures
+from vocable.evaluation.dataset import Dataset
+from vocable.evaluation.quality import JudgedMeasures, parse_measures
 
 NAMES = ["nDCG@10", "RR@3", "R@5", "AP", "P(rel=2)@5"]
 

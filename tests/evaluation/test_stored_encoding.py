@@ -9,7 +9,7 @@ from sentence_transformers import SparseEncoder
 from vocable.data import Document, Qrel, Query
 from vocable.encoder.encode import TextEncoder
 from vocable.errors import ArgumentError, DataError
-from vocable.evaluation import Dataset
+from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.retrieval import encode_dataset
 
 

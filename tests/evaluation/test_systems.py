@@ -13,8 +13,8 @@ from tests.evaluation.test_stored_encoding import dataset as dataset
 from vocable.encoder.encode import TextEncoder
 from vocable.encoder.stream import encode_stream
 from vocable.errors import ArgumentError
-from vocable.evaluation import Dataset, evaluate_system, retrieve
-from vocable.evaluation.retrieval import encode_dataset, retrieve_lexically
+from vocable.evaluation.dataset import Dataset
+from vocable.evaluation.retrieval import encode_dataset, evaluate_system, retrieve, retrieve_lexically
 
 MEASURES = ["nDCG@10", "R@3"]
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from vocable.cli import main
 from vocable.data import Example
 from vocable.errors import ArgumentError, DataError
-from vocable.evaluation import load_dataset
+from vocable.evaluation.dataset import load_dataset
 from vocable.evaluation.testsets import (
     Choice,
     Log,

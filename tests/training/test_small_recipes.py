@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from vocable.data import Example
 from vocable.encoder.load import load
-from vocable.evaluation import evaluate_system
+from vocable.evaluation.retrieval import evaluate_system
 from vocable.training.recipe import Recipe, read_recipe
 from vocable.training.recipe_yaml import recipe_file, recipes
 from vocable.training.train import train

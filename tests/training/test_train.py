@@ -14,7 +14,7 @@ from sentence_transformers import SparseEncoder
 
 from vocable.encoder.stream import encode
 from vocable.errors import ArgumentError, CollapseError, DataError
-from vocable.evaluation import evaluate_system
+from vocable.evaluation.retrieval import evaluate_system
 from vocable.training.recipe import Recipe, make_recipe
 from vocable.training.train import train
 

@@ -11,7 +11,7 @@ import pytest
 
 from vocable.encoder.load import load
 from vocable.errors import ArgumentError, RecipeError
-from vocable.evaluation import evaluate_system
+from vocable.evaluation.retrieval import evaluate_system
 from vocable.training import train as training
 from vocable.training.recipe import read_recipe
 from vocable.training.train import train

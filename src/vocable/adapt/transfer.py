@@ -37,8 +37,8 @@ from vocable.encoder.fuse import copy_with, parts, plain_decoder
 from vocable.encoder.load import Target, load_target
 from vocable.encoder.output_vocabulary import OutputVocabulary, give_output_vocabulary, output_vocabulary
 from vocable.encoder.provenance import record
-from vocable.encoder.terms import token_names
 from vocable.errors import ArgumentError, ModelError, check_texts
+from vocable.vectors import token_names
 
 logger = logging.getLogger(__name__)
 

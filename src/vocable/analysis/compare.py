@@ -3,39 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from scipy.sparse import csr_array
-from sentence_transformers import SparseEncoder
-
-from vocable.analysis.evaluate import DEPTH, System, named_systems
-from vocable.analysis.expansion_data import load_model
-from vocable.analysis.report import RESULTS, drawing, frontier_figure
-from vocable.encoder.encode import DType, TextEncoder
-from vocable.encoder.exported import exported
-from vocable.encoder.load import check_length, licence
-from vocable.encoder.roles import Role, static_embedding
-from vocable.encoder.stream import checksum, model_name
-from vocable.encoder.terms import terms
-from vocable.errors import ArgumentError, require_extra
-from vocable.evaluation.choice import Choice, Deployment, parse_budget
+from vocable import imported
+from vocable.errors import ArgumentError
 from vocable.evaluation.compare import Comparison
 from vocable.evaluation.compare import compare as compare_evaluations
-from vocable.evaluation.cost import Cost, TimedSystem, answer_times, encoding_rates
-from vocable.evaluation.dataset import Dataset, load_dataset
-from vocable.evaluation.grid import GridPoint, Setting, check_depth, parse_grid, search_grid, single_searches
+from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.quality import Evaluation
-from vocable.evaluation.retrieval import encode_dataset
-from vocable.storage import fingerprint, finish, finished, read_record, resumable, write_record
 
-MEASURES = ("nDCG@10", "R@100")
-GRID = ("document_top_k=0,128,64,32,16 document_min_weight=0,0.5,1 query_top_k=0,20",)
-FIGURE = "frontier"
+if TYPE_CHECKING:  # what measures models is imported where there are any: evaluations are set side by side at once
+    from vocable.analysis.evaluate import System
+    from vocable.encoder.encode import DType
+    from vocable.evaluation.choice import Choice
 
 
 def compare(
@@ -79,113 +61,27 @@ def compare(
         ModelError: no such model.
         MissingExtraError: there is an output, and matplotlib is not installed.
     """
-    budget = parse_budget(max_p95, max_bytes_per_document)
-    if dataset is None:
-        given: dict[str, Any] = {
-            "measures": measures,
-            "grid": grid,
-            "output": output,
-            "max_length": max_length,
-            "device": device,
-        }
-        given |= {"max_p95": max_p95, "max_bytes_per_document": max_bytes_per_document}
-        if isinstance(systems, SparseEncoder | Mapping):
-            raise ArgumentError("models are compared on a dataset: give `dataset`")
-        if found := next((name for name, value in given.items() if value is not None), None):
-            raise ArgumentError(f"{found} goes with models and `dataset`")
-        return compare_evaluations(_stored(systems))
-    named, measures = named_systems(systems), list(measures or MEASURES)
-    settings = list(dict.fromkeys([Setting(), *parse_grid(grid or GRID)]))
-    if any(setting.rescore for setting in settings):
-        raise ArgumentError("grid: no index searches in two steps by itself: leave rescore out")
-    check_depth(settings, measures, DEPTH)
-    if output is not None:
-        require_extra("matplotlib", "figures")
-    for system in named.values():
-        if not isinstance(system, SparseEncoder) and Path(system).is_file():
-            raise ArgumentError(f"{system}: with `dataset`, models are compared; a file of evaluations goes without it")
-        check_length(system, max_length)
-    judged = dataset.judged() if isinstance(dataset, Dataset) else load_dataset(dataset)
-    places = {name: model_name(system) for name, system in named.items()}
-    models = {name: load_model(one, device) for name, one in named.items()}
-    options: dict[str, Any] = {"dtype": dtype, "max_length": max_length}
-    measure = partial(_measure, models, places, judged, settings, measures, options)
-    if output is None:
-        return replace(measure(), budget=budget)
-    made_from: dict[str, Any] = {"models": places, "weights": [checksum(model) for model in models.values()]}
-    made_from |= {"dataset": judged.name, "inputs": fingerprint(judged.name), "measures": measures, **options}
-    made_from |= {"grid": list(map(str, settings)), "device": device}
-    if not finished(output, made_from):
-        with resumable(output, made_from) as work:
-            _write(replace(measure(keep=work / "vectors"), budget=budget), work)
-            finish(work, output, work)
-    choice = read_record(Path(output) / RESULTS, Choice)
-    if choice.budget != budget:
-        choice = replace(choice, budget=budget)
-        _write(choice, Path(output))
-    return choice
+    given: dict[str, Any] = {"measures": measures, "grid": grid, "output": output, "max_length": max_length}
+    given |= {"device": device, "max_p95": max_p95, "max_bytes_per_document": max_bytes_per_document}
+    if dataset is not None:
+        choice: Choice = imported("vocable.analysis.choose:choose")(systems, dataset, dtype=dtype, **given)
+        return choice
+    stored = _stored(systems)
+    if found := next((name for name, value in given.items() if value is not None), None):
+        raise ArgumentError(f"{found} goes with models and `dataset`")
+    return compare_evaluations(stored)
 
 
 def _stored(systems: Any) -> list[Evaluation | str | os.PathLike[str]]:
     """Evaluations and the names of files of them, none of which looks like a model."""
     several = [systems] if isinstance(systems, Evaluation | str | os.PathLike) else list(systems)
+    if isinstance(systems, Mapping) or not all(isinstance(one, Evaluation | str | os.PathLike) for one in several):
+        raise ArgumentError("models are compared on a dataset: give `dataset`")
     for one in several:
-        if isinstance(one, SparseEncoder) or (not isinstance(one, Evaluation) and _is_model(Path(one))):
+        if not isinstance(one, Evaluation) and _is_model(Path(one)):
             raise ArgumentError(f"{one}: no file of evaluations; models are compared on a dataset: give `dataset`")
     return several
 
 
 def _is_model(path: Path) -> bool:
     return path.is_dir() or (not path.exists() and path.suffix != ".json")
-
-
-def _write(choice: Choice, folder: Path) -> None:
-    write_record(folder / RESULTS, choice)
-    drawing(frontier_figure(choice), folder, FIGURE, "quality against cost")
-
-
-def _measure(
-    models: Mapping[str, SparseEncoder],
-    places: Mapping[str, str],
-    dataset: Dataset,
-    settings: Sequence[Setting],
-    measures: Sequence[str],
-    options: dict[str, Any],
-    *,
-    keep: Path | None = None,
-) -> Choice:
-    """Encode a dataset with each model, search it in all ways, and time these; the vectors are kept in a folder."""
-    points: list[GridPoint] = []
-    systems, encoders, notes = list[TimedSystem](), list[Callable[[list[str]], object]](), dict[str, Deployment]()
-    for name, model in models.items():
-        kept: dict[str, Any] = {} if keep is None else {"keep": keep / name, "name": places[name]}
-        encoded = encode_dataset(model, dataset, title=name, **kept, **options)
-        points += search_grid(name, encoded, settings, measures, k=DEPTH)
-        queries, documents = (TextEncoder(model, role, **options) for role in get_args(Role))
-        systems.append(TimedSystem(partial(_encode_one, queries), single_searches(encoded, settings)))
-        encoders.append(documents.encode)
-        parameters = None if exported(model) else sum(weights.numel() for weights in model.parameters())
-        looked_up = static_embedding(model, "query") is not None
-        sizes = len(terms(model)), parameters, queries.max_length, documents.max_length
-        notes[name] = Deployment(places[name], looked_up, licence(places[name]), *sizes)
-    rates = encoding_rates(encoders, [document.full for document in dataset.documents])
-    times = answer_times(systems, [query.text for query in dataset.queries])
-    each = (
-        (rate, encoding, one) for rate, (encoding, searching) in zip(rates, times, strict=True) for one in searching
-    )
-    timed = [_timed(point, *those) for point, those in zip(points, each, strict=True)]
-    other = {name: value for name, value in options.items() if value not in (None, "auto")}
-    return Choice(dataset.name, notes, timed, len(times[0][0]), other)
-
-
-def _encode_one(encoder: TextEncoder, text: str) -> csr_array:
-    return encoder.encode([text])
-
-
-def _timed(point: GridPoint, rate: float, encoding: np.ndarray, searching: np.ndarray) -> GridPoint:
-    """The setting with its times added to its cost: texts a second, and of each query the milliseconds of its parts."""
-    search, answer = (map(float, np.percentile(one, [50, 95])) for one in (searching, encoding + searching))
-    names = ("search_p50_ms", "search_p95_ms", "answer_p50_ms", "answer_p95_ms")
-    times: Any = dict(zip(names, [*search, *answer], strict=True))
-    cost = replace(point.evaluation.cost or Cost(), documents_per_second=rate, **times)
-    return point._replace(evaluation=replace(point.evaluation, cost=cost))

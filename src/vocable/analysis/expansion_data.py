@@ -10,9 +10,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from itertools import chain
-from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 from bm25s.stopwords import STOPWORDS_EN_PLUS
@@ -21,23 +19,19 @@ from sentence_transformers import SparseEncoder
 
 from vocable.adapt.alignment import Surface, token_surfaces
 from vocable.analysis.expanders import Expander
-from vocable.arrays import HEADER
 from vocable.encoder.encode import DType
 from vocable.encoder.fuse import splade_modules
 from vocable.encoder.load import load
 from vocable.encoder.output_vocabulary import output_vocabulary
 from vocable.encoder.stream import encode, model_name
-from vocable.encoder.terms import Words, fingerprint, input_terms, special_columns, terms
+from vocable.encoder.terms import Words, input_terms, special_columns, terms
 from vocable.errors import ArgumentError, VectorsError, check_texts
 from vocable.evaluation.wackiness import without_itself
 from vocable.search.engines.bm25 import count_words
-from vocable.search.engines.edge import SETTINGS as STORE
-from vocable.search.index import load_index, vector_index
-from vocable.search.indexing import open_index
-from vocable.vectors import Sources, VectorsMeta, read_shards, read_vectors
+from vocable.search.index import vector_index
+from vocable.vectors import Sources, VectorsMeta, read_vectors, vocabulary_fingerprint
 
 NO_COLUMNS = np.empty(0, dtype=np.int64)
-Vectors: TypeAlias = "str | os.PathLike[str] | csr_array | Sequence[str | os.PathLike[str] | csr_array]"
 
 
 class ExpansionData(NamedTuple):
@@ -114,7 +108,7 @@ def stored_vectors(sources: Sources, model: SparseEncoder, ids: Sequence[str]) -
         VectorsError: they are damaged, of another vocabulary than the model's, or miss a text.
     """
     stored, named = read_vectors(sources), ", ".join(as_setting(sources))
-    if stored.meta.vocabulary != fingerprint(terms(model)):
+    if stored.meta.vocabulary != vocabulary_fingerprint(terms(model)):
         raise VectorsError(f"{named}: the vectors are of {stored.meta.model}, which has another vocabulary")
     rows = {name: row for row, name in enumerate(stored.ids)}
     missing = next((name for name in ids if name not in rows), None)
@@ -129,29 +123,6 @@ def as_setting(sources: Sources | None) -> list[str]:
     return [os.fspath(path) for path in paths]
 
 
-def stored_parts(vectors: Vectors) -> tuple[Iterable[csr_array], VectorsMeta | None]:
-    """Return vectors, a part [n, v] at a time, and what made them (None where nothing says so).
-
-    They are folders of `vocable encode`, of `vocable index`, a saved index, or a matrix. Shards are read one at a time;
-    an index, which is stored by term, is one part. Raises `VectorsError` if there is nothing of the kind, or damaged.
-    """
-    given = [vectors] if isinstance(vectors, str | os.PathLike | csr_array) else list(vectors)
-    if not given:
-        raise VectorsError("there are no vectors to measure")
-    if isinstance(given[0], csr_array):
-        return given, None
-    folder = Path(given[0])
-    if (folder / HEADER).is_file():
-        index = load_index(folder)
-        return [index.get()], index.meta
-    if (folder / "postings").is_dir() or (folder / STORE).is_file():
-        collection = open_index(folder)
-        return collection.stored(), collection.meta
-    shards = read_shards(given)
-    first = next(shards)
-    return chain([first.matrix], (shard.matrix for shard in shards)), first.meta
-
-
 def load_model(model: str | os.PathLike[str] | SparseEncoder, device: str | None = None) -> SparseEncoder:
     """Return the model, loaded if it is a name."""
     return model if isinstance(model, SparseEncoder) else load(os.fspath(model), device=device)
@@ -160,7 +131,7 @@ def load_model(model: str | os.PathLike[str] | SparseEncoder, device: str | None
 def model_of(meta: VectorsMeta, moved: str | SparseEncoder | None) -> SparseEncoder:
     """Return the model that made vectors, `moved` if it has moved; `ArgumentError` if it is of another vocabulary."""
     model = load_model(moved or meta.model)
-    if fingerprint(terms(model)) != meta.vocabulary:
+    if vocabulary_fingerprint(terms(model)) != meta.vocabulary:
         raise ArgumentError(f"model {model_name(moved or meta.model)}: the vectors are of another vocabulary")
     return model
 

@@ -46,8 +46,7 @@ from vocable.evaluation.quality import JudgedMeasures, depth, parse_measures
 from vocable.evaluation.retrieval import Encoded, encode_dataset
 from vocable.progress import track
 from vocable.search.index import Index, vector_index
-from vocable.storage import fingerprint as inputs_fingerprint
-from vocable.storage import finish, finished, read_record, replacing, resumable, write_record
+from vocable.storage import fingerprint, finish, finished, read_record, replacing, resumable, write_record
 from vocable.tables import NONE, Table, Tabled, p_value
 from vocable.vectors import Sources, read_shards, selected
 
@@ -323,7 +322,7 @@ def removal(
     settings |= {"scores": scores and str(scores), "ranking": ranking, "role": role, "measures": measures}
     settings |= {"dtype": dtype, "max_length": max_length, "thresholds": sorted(set(thresholds)), "draws": draws}
     settings |= {"seed": seed, "vectors": as_setting(vectors), "query_vectors": as_setting(query_vectors)}
-    settings["inputs"] = inputs_fingerprint(*sources, *settings["vectors"], *settings["query_vectors"])
+    settings["inputs"] = fingerprint(*sources, *settings["vectors"], *settings["query_vectors"])
     if not finished(output, settings):
         with resumable(output, settings) as work:
             whole, found = work / "whole", []
@@ -438,7 +437,7 @@ class WackyPruner:
         if meta.role == "query":
             self._documents = (Document(query.id, query.text) for query in read_queries(texts))
         removed = zlib.crc32(self._columns.tobytes())
-        self.made_from = {"removed": removed, "texts": texts, "texts_inputs": inputs_fingerprint(texts)}
+        self.made_from = {"removed": removed, "texts": texts, "texts_inputs": fingerprint(texts)}
 
     def __call__(self, ids: Sequence[str], matrix: csr_array) -> csr_array:
         own = input_terms(self._encoder, [self._text_of(name) for name in ids])

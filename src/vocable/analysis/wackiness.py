@@ -22,12 +22,11 @@ from scipy.sparse import csr_array
 
 from vocable.analysis.expansion_data import ExpansionData, term_kind
 from vocable.encoder.roles import Formula
-from vocable.encoder.terms import fingerprint
 from vocable.errors import ArgumentError, VectorsError
 from vocable.evaluation.wackiness import Wackiness, lexical_importance, ranked, scored
 from vocable.progress import track
 from vocable.storage import replacing
-from vocable.vectors import FORMAT, read_table
+from vocable.vectors import FORMAT, read_table, vocabulary_fingerprint
 
 BINS = 100
 WACKIEST = 20  # terms that are listed
@@ -250,7 +249,12 @@ def write_scores(
     With them are written down `choices`, those of the finding, and what they are of.
     """
     names, (scores, importance, inputs) = list(finding.terms), finding.wackiness
-    meta: dict[str, Any] = {"model": model, "vocabulary": fingerprint(names), "size": len(names), "role": role}
+    meta: dict[str, Any] = {
+        "model": model,
+        "vocabulary": vocabulary_fingerprint(names),
+        "size": len(names),
+        "role": role,
+    }
     meta |= {"k": choices.k, "idf": choices.idf, "queries": queries, "corpus": corpus, "w_auc": finding.w_auc}
     columns = ranked(scores, inputs)
     values = [[names[column] for column in columns], columns, scores[columns], importance[columns], inputs[columns]]
@@ -293,7 +297,7 @@ def read_wackiest(path: str | os.PathLike[str], names: Sequence[str]) -> np.ndar
 
     Raises `VectorsError` if it is no file of scores, or they are of another vocabulary.
     """
-    scores, inputs, _ = read_scores(path, fingerprint(list(names)))
+    scores, inputs, _ = read_scores(path, vocabulary_fingerprint(list(names)))
     return ranked(scores, inputs)
 
 

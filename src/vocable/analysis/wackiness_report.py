@@ -53,8 +53,7 @@ from vocable.encoder.roles import Formula, Role
 from vocable.encoder.stream import checksum, encode_stream, model_name
 from vocable.encoder.terms import Words as Splitter
 from vocable.errors import ArgumentError, DataError, ModelError, check_numbers, require_extra
-from vocable.storage import fingerprint as inputs_fingerprint
-from vocable.storage import finish, finished, read_record, replacing, resumable, write_record
+from vocable.storage import fingerprint, finish, finished, read_record, replacing, resumable, write_record
 from vocable.tables import NONE, Table, Tabled
 from vocable.vectors import Sources, read_vectors
 
@@ -174,7 +173,7 @@ def wackiness(
     settings |= {"names": names, "role": role, "limit": limit}
     settings |= {"vectors": as_setting(vectors), "query_vectors": as_setting(query_vectors)}
     sources = filter(None, (corpus, queries, names))
-    settings["inputs"] = inputs_fingerprint(*sources, *settings["vectors"], *settings["query_vectors"])
+    settings["inputs"] = fingerprint(*sources, *settings["vectors"], *settings["query_vectors"])
     if not finished(output, settings):
         inputs, documents, itself = _read(queries, corpus, role, limit, seed)
         named = proper_names(chain((one.full for one in documents), read_texts(names) if names else ()))

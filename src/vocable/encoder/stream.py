@@ -36,14 +36,23 @@ from vocable.encoder.fuse import splade_modules
 from vocable.encoder.load import BUILT_IN, load
 from vocable.encoder.roles import Role
 from vocable.encoder.shards import Make, Run, in_processes, in_turn, make_all, on_dask, planned
-from vocable.encoder.terms import fingerprint, terms
+from vocable.encoder.terms import terms
 from vocable.encoder.windows import Long, LongDocuments
 from vocable.errors import ArgumentError, InUseError, VectorsError, check_numbers
 from vocable.progress import progress
-from vocable.storage import ANOTHER, finish, finished, read_record, regular, replacing, resumable, write_record
-from vocable.storage import fingerprint as inputs_fingerprint
+from vocable.storage import (
+    ANOTHER,
+    fingerprint,
+    finish,
+    finished,
+    read_record,
+    regular,
+    replacing,
+    resumable,
+    write_record,
+)
 from vocable.tables import counted
-from vocable.vectors import PROGRESS, VectorsMeta, read_vectors, shard_folder, write_vectors
+from vocable.vectors import PROGRESS, VectorsMeta, read_vectors, shard_folder, vocabulary_fingerprint, write_vectors
 
 logger = logging.getLogger(__name__)
 
@@ -293,7 +302,7 @@ def describe(encoder: TextEncoder, name: str) -> VectorsMeta:
     """Return what made the vectors of `encoder`: enough to refuse vectors of another vocabulary or model."""
     names = terms(encoder.model)
     length = encoder.max_length or 0
-    return VectorsMeta(fingerprint(names), name, encoder.pooling, encoder.role, length, size=len(names))
+    return VectorsMeta(vocabulary_fingerprint(names), name, encoder.pooling, encoder.role, length, size=len(names))
 
 
 def encode_stream(
@@ -423,7 +432,7 @@ def stream_settings(
         **asdict(meta),
         "weights": checksum(encoder.model),
         "source": source,
-        "inputs": inputs_fingerprint(source) if inputs is None else inputs,
+        "inputs": fingerprint(source) if inputs is None else inputs,
         "shard": list(shard),
         "top_k": encoder.top_k,
         "min_weight": encoder.min_weight,

@@ -13,7 +13,6 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from hashlib import blake2b
 from itertools import islice
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -26,7 +25,7 @@ from transformers import PreTrainedTokenizerBase
 from vocable.encoder.fuse import splade_modules
 from vocable.encoder.output_vocabulary import OutputVocabulary, output_layer, output_vocabulary
 from vocable.errors import ArgumentError, ModelError, VectorsError, check_texts
-from vocable.vectors import as_vectors, selected
+from vocable.vectors import as_vectors, selected, token_names
 
 
 def terms(model: SparseEncoder) -> list[str]:
@@ -36,17 +35,6 @@ def terms(model: SparseEncoder) -> list[str]:
     if layer is not None:
         return list(layer.terms)
     return token_names(transformer.tokenizer, output_layer(transformer.auto_model).out_features)
-
-
-def token_names(tokenizer: PreTrainedTokenizerBase, size: int) -> list[str]:
-    """The tokens with the ids from 0 to `size`; `<id>` where no token has the id."""
-    named = {column: token for token, column in tokenizer.get_vocab().items()}
-    return [named.get(column, f"<{column}>") for column in range(size)]
-
-
-def fingerprint(names: list[str]) -> str:
-    """Sixteen hexadecimal digits that tell one vocabulary from another."""
-    return blake2b("\n".join(names).encode(), digest_size=8).hexdigest()
 
 
 def token_ids(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> Iterator[list[int]]:

@@ -9,20 +9,16 @@ from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from subprocess import SubprocessError
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import ir_measures
 from ir_measures import Measure, Qrel, ScoredDoc
 from ir_measures.measures import registry
-from sentence_transformers import SparseEncoder
 
-from vocable.encoder.encode import DType
-from vocable.encoder.stream import model_name
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.cost import Cost, cost_columns
 from vocable.evaluation.dataset import Dataset, load_dataset
-from vocable.evaluation.retrieval import Retrieval, encode_dataset, retrieve
-from vocable.search.ranking import read_trec
+from vocable.search.ranking import Ranking, read_trec
 from vocable.storage import StrPath
 from vocable.tables import NONE, Table, Tabular, p_value
 
@@ -116,6 +112,20 @@ class JudgedMeasures:
 
 
 DEFAULT_MEASURES = ("nDCG@10", "R@1000", "RR@10")
+
+
+class Retrieval(NamedTuple):
+    """A `ranking` [q, k] of the judged queries `query_ids`, and what it cost."""
+
+    ranking: Ranking
+    query_ids: list[str]
+    cost: Cost
+
+    def to_run(self) -> list[ScoredDoc]:
+        """Return the hits as ir_measures records."""
+        return self.ranking.to_run(self.query_ids)
+
+
 Run = StrPath | Iterable[ScoredDoc] | Retrieval
 
 
@@ -146,25 +156,6 @@ class Evaluation(Tabular):
     def table(self) -> Table:
         """Quality and cost in one row."""
         return side_by_side([self])
-
-
-def evaluate_system(
-    model: SparseEncoder,
-    dataset: StrPath | Dataset,
-    measures: Measures = DEFAULT_MEASURES,
-    *,
-    name: str | None = None,
-    k: int = 1000,
-    dtype: DType = "auto",
-) -> Evaluation:
-    """Evaluate a model on a dataset; no measure may look deeper than the `k` results of the search."""
-    parsed = parse_measures(measures)
-    deepest = max(parsed, key=lambda measure: depth(parsed[measure]))
-    if depth(parsed[deepest]) > k:
-        raise ArgumentError(f"{deepest} looks at more than the k = {k} results of the search")
-    collection = dataset if isinstance(dataset, Dataset) else load_dataset(dataset)
-    found = retrieve(encode_dataset(model, collection, dtype=dtype), k=k)
-    return evaluate_run(name or Path(model_name(model)).name, found, collection, measures)
 
 
 def evaluate_run(

@@ -9,7 +9,6 @@ from time import perf_counter
 from typing import NamedTuple
 
 import numpy as np
-from ir_measures import ScoredDoc
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
@@ -17,31 +16,28 @@ from vocable.data import Document
 from vocable.encoder.encode import DType, TextEncoder
 from vocable.encoder.load import load
 from vocable.encoder.roles import Role
-from vocable.encoder.stream import describe, encode_stream
+from vocable.encoder.stream import describe, encode_stream, model_name
 from vocable.encoder.windows import Long
-from vocable.errors import DataError, VectorsError
+from vocable.errors import ArgumentError, DataError, VectorsError
 from vocable.evaluation.cost import Cost, activation_rates, active_terms, flops, search_latency, spread
-from vocable.evaluation.dataset import Dataset
+from vocable.evaluation.dataset import Dataset, load_dataset
+from vocable.evaluation.quality import (
+    DEFAULT_MEASURES,
+    Evaluation,
+    Measures,
+    Retrieval,
+    depth,
+    evaluate_run,
+    parse_measures,
+)
 from vocable.progress import progress
 from vocable.search.engines.bm25 import RM3, BM25Index
 from vocable.search.engines.exact import ExactIndex
-from vocable.search.ranking import Ranking
+from vocable.storage import StrPath
 from vocable.vectors import Sources, read_vectors
 
 logger = logging.getLogger(__name__)
 SHOWN = 10  # results of a search whose time is measured: what somebody who waits for it looks at
-
-
-class Retrieval(NamedTuple):
-    """A `ranking` [q, k] of the judged queries `query_ids`, and what it cost."""
-
-    ranking: Ranking
-    query_ids: list[str]
-    cost: Cost
-
-    def to_run(self) -> list[ScoredDoc]:
-        """Return the hits as ir_measures records."""
-        return self.ranking.to_run(self.query_ids)
 
 
 class Encoded(NamedTuple):
@@ -170,3 +166,22 @@ def retrieve_lexically(dataset: Dataset, *, k: int = 1000, rm3: bool = False) ->
         search_p95_ms=p95,
     )
     return Retrieval(index.search(queries, k), [query.id for query in judged.queries], cost)
+
+
+def evaluate_system(
+    model: SparseEncoder,
+    dataset: StrPath | Dataset,
+    measures: Measures = DEFAULT_MEASURES,
+    *,
+    name: str | None = None,
+    k: int = 1000,
+    dtype: DType = "auto",
+) -> Evaluation:
+    """Evaluate a model on a dataset; no measure may look deeper than the `k` results of the search."""
+    parsed = parse_measures(measures)
+    deepest = max(parsed, key=lambda measure: depth(parsed[measure]))
+    if depth(parsed[deepest]) > k:
+        raise ArgumentError(f"{deepest} looks at more than the k = {k} results of the search")
+    collection = dataset if isinstance(dataset, Dataset) else load_dataset(dataset)
+    found = retrieve(encode_dataset(model, collection, dtype=dtype), k=k)
+    return evaluate_run(name or Path(model_name(model)).name, found, collection, measures)

@@ -32,13 +32,13 @@ from vocable.data import Document
 from vocable.encoder.encode import TextEncoder
 from vocable.encoder.load import load, locate, open_model
 from vocable.encoder.stream import encode_stream
-from vocable.encoder.terms import fingerprint, terms
+from vocable.encoder.terms import terms
 from vocable.errors import ModelError
 from vocable.objectives.losses import ensemble
 from vocable.progress import progress
 from vocable.search.engines.bm25 import BM25Index
 from vocable.training.recipe import TeacherSettings
-from vocable.vectors import read_vectors
+from vocable.vectors import read_vectors, vocabulary_fingerprint
 
 ModelKind = Literal["cross", "dense", "sparse"]
 SAVED_AS: dict[str, ModelKind] = {"CrossEncoder": "cross", "SentenceTransformer": "dense", "SparseEncoder": "sparse"}
@@ -206,7 +206,7 @@ def load_sparse_teacher(name: str, student: SparseEncoder, examples: Dataset, fo
     """
     teacher = load(name)
     names = terms(teacher)
-    if fingerprint(names) != fingerprint(terms(student)):
+    if vocabulary_fingerprint(names) != vocabulary_fingerprint(terms(student)):
         raise ModelError(
             f"sparse teacher {name}: its {len(names)} output terms are not those of the model that is trained "
             f"({len(terms(student))}): alignment compares vectors term by term"

@@ -26,8 +26,8 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from vocable.encoder.load import check_finite
 from vocable.encoder.roles import Role, trainable_tables
 from vocable.errors import CollapseError, ModelError
-from vocable.evaluation import evaluate_system
 from vocable.evaluation.quality import Evaluation
+from vocable.evaluation.retrieval import evaluate_system
 from vocable.objectives.regularizers import OneSide, WackinessFlops
 from vocable.progress import progress
 from vocable.storage import force_all_to_disk, force_to_disk, replacing

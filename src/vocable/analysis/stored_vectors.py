@@ -1,39 +1,67 @@
-"""Distributions: logits of a masked language model before it learns to retrieve, weights of a term over texts, and
-lengths of postings lists (Kim et al. 2026, sections 4.1.1, appendices E, G, H and I, tables 3, 8 and 9).
+"""Distributions over stored vectors: how much a term's weights vary between texts, and how long the postings lists are
+(Kim et al. 2026, appendices G and H).
 
-Letters: n tokens of all texts together (of logits) or texts (of vectors), b texts of a batch, m texts that are
-clustered, d size of the decoder's input, v output terms.
+Nothing here runs a model: the terms' names come from its tokenizer's file where that is at hand.
+
+Letters: n texts, v output terms.
 """
 
 from __future__ import annotations
 
+import os
 from collections import UserList
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from importlib.resources import files
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
-from sentence_transformers import SparseEncoder
-from torch import Tensor, nn
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from tokenizers import Tokenizer
 
-from vocable.analysis.expansion_data import Vectors, load_model, model_of, stored_parts
-from vocable.encoder.fuse import pack, parts, without_logits
-from vocable.encoder.head import max_logits
-from vocable.encoder.terms import terms
-from vocable.errors import ArgumentError, DataError, ModelError, VectorsError, check_numbers, check_texts
-from vocable.evaluation.testsets import LEXICAL, cluster, text_embeddings
+from vocable import imported
+from vocable.arrays import HEADER
+from vocable.errors import ArgumentError, ModelError, VectorsError, check_numbers
 from vocable.progress import track
+from vocable.search.engines.edge import SETTINGS as STORE
+from vocable.search.index import load_index
 from vocable.tables import NONE, Table, Tabled
-from vocable.vectors import VectorsMeta, prune
+from vocable.vectors import VectorsMeta, prune, read_shards, token_names, vocabulary_fingerprint
 
+if TYPE_CHECKING:
+    from sentence_transformers import SparseEncoder
+
+ALL = "all"
 Floats = NDArray[np.float64]
+Vectors: TypeAlias = "str | os.PathLike[str] | csr_array | Sequence[str | os.PathLike[str] | csr_array]"
 R = TypeVar("R", bound="TermWeights | Postings")
 M = TypeVar("M", bound="Moments | _Counts")
+
+
+def stored_parts(vectors: Vectors) -> tuple[Iterable[csr_array], VectorsMeta | None]:
+    """Return vectors, a part [n, v] at a time, and what made them (None where nothing says so).
+
+    They are folders of `vocable encode`, of `vocable index`, a saved index, or a matrix. Shards are read one at a time;
+    an index, which is stored by term, is one part. Raises `VectorsError` if there is nothing of the kind, or damaged.
+    """
+    given = [vectors] if isinstance(vectors, str | os.PathLike | csr_array) else list(vectors)
+    if not given:
+        raise VectorsError("there are no vectors to measure")
+    if isinstance(given[0], csr_array):
+        return given, None
+    folder = Path(given[0])
+    if (folder / HEADER).is_file():
+        index = load_index(folder)
+        return [index.get()], index.meta
+    if (folder / "postings").is_dir() or (folder / STORE).is_file():
+        collection = imported("vocable.search.indexing:open_index")(folder)
+        return collection.stored(), collection.meta
+    shards = read_shards(given)
+    first = next(shards)
+    return chain([first.matrix], (shard.matrix for shard in shards)), first.meta
 
 
 class Moments:
@@ -74,225 +102,6 @@ class Moments:
         """Return the standard deviation of all values, [v] (divided by their number); 0 where there are none."""
         found: Floats = np.sqrt(self._squares / np.maximum(self.counts, 1))
         return found
-
-
-BATCH = 32  # texts
-VALUES = 1 << 24  # logits of a block: 64 MiB
-ALL = "all"
-
-
-@dataclass(frozen=True)
-class Recoverability:
-    """How well clusters of logits are those of an embedding model (Kim et al. 2026, appendix I).
-
-    `recoverability` is the adjusted Rand index of the two: 1 for the same clusters, 0 for chance. `inner_variance` is
-    that of a term's logit within the true clusters, mean over the terms, and `inner_share` its share of the variance
-    over all texts, which does not depend on the scale of the logits. Of two models that recover clusters equally well,
-    the one with more variance within them has more left to be trained.
-    """
-
-    texts: int
-    clusters: int
-    recoverability: float
-    inner_variance: float
-    inner_share: float
-
-
-@dataclass(frozen=True)
-class LogitStatistics(Tabled):
-    """Statistics of logits by the paper's names (Kim et al. 2026, tables 6 and 7).
-
-    `logit_score_std` is the standard deviation of a term's logit over all tokens, averaged over the terms.
-    `doc_score_avg` and `doc_score_std` have, by k, the mean and the standard deviation of a token's k largest logits,
-    averaged within each text and then over the texts; "all" stands for k = v. `non_neg_terms_avg` and
-    `non_neg_terms_std` are of the number of logits that are not negative, over the tokens.
-    """
-
-    texts: int
-    tokens: int
-    terms: int
-    logit_score_std: float
-    doc_score_avg: dict[str, float]
-    doc_score_std: dict[str, float]
-    non_neg_terms_avg: float
-    non_neg_terms_std: float
-    clusters: Recoverability | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the statistics as JSON values."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
-
-    def table(self) -> Table:
-        """Return a table with a row for each statistic."""
-        rows = [["logit-score-std", f"{self.logit_score_std:.4f}"]]
-        rows += [[f"doc-score-avg@{k}", f"{value:.4f}"] for k, value in self.doc_score_avg.items()]
-        rows += [[f"doc-score-std@{k}", f"{value:.4f}"] for k, value in self.doc_score_std.items()]
-        rows += [["non-neg-terms-avg", f"{self.non_neg_terms_avg:,.1f}"]]
-        rows += [["non-neg-terms-std", f"{self.non_neg_terms_std:,.1f}"]]
-        if self.clusters is not None:
-            rows += [[f"recoverability of {self.clusters.clusters} clusters", f"{self.clusters.recoverability:.4f}"]]
-            rows += [["variance within clusters", f"{self.clusters.inner_variance:.4f}"]]
-            rows += [["its share of all variance", f"{self.clusters.inner_share:.4f}"]]
-        title = f"{self.texts:,} texts, {self.tokens:,} tokens, {self.terms:,} terms"
-        return Table(title, ["statistic", "value"], rows)
-
-
-def logits(
-    model: str | SparseEncoder,
-    texts: Iterable[str],
-    *,
-    top_k: Sequence[int] = (10, 100),
-    limit: int | None = 8000,
-    max_length: int = 128,
-    clusters: int | None = None,
-    embedding: str = LEXICAL,
-    device: str | None = None,
-) -> LogitStatistics:
-    """Measure the logits of a masked language model: how much they vary, how large the best are, how many not negative.
-
-    Args:
-        model: a folder, a Hub id, or a model from `vocable.load`.
-        texts: read once.
-        top_k: the k of the averages over a token's k largest logits.
-        limit: texts at most. None is all.
-        max_length: tokens of a text, at most.
-        clusters: also measure how well the logits tell so many groups of texts apart. See `recoverability`.
-        embedding: dense model that makes the groups, or lexical. As in `vocable.evaluation.testsets.text_embeddings`.
-        device: where models run, as cpu, cuda or cuda:1; by default the best there is.
-
-    Raises:
-        ArgumentError: a number out of its range.
-        DataError: there is no text.
-        ModelError: the model or the embedding model cannot be loaded.
-    """
-    check_texts(texts)
-    chosen = list(islice(texts, limit))
-    mlm, tokenizer, *_ = parts(load_model(model, device))
-    found = logit_statistics(mlm, tokenizer, chosen, top_k=top_k, max_length=max_length)
-    if clusters is None:
-        return found
-    groups = recoverability(mlm, tokenizer, chosen, clusters, embedding=embedding, max_length=max_length)
-    return replace(found, clusters=groups)
-
-
-def logit_statistics(
-    mlm: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    texts: Iterable[str],
-    *,
-    top_k: Sequence[int] = (10, 100),
-    max_length: int = 128,
-) -> LogitStatistics:
-    """Measure the logits of a masked language model over its output terms, on texts that are not masked.
-
-    `mlm` is in evaluation mode. A text's logits are n x v numbers, so a block of tokens is computed at a time and only
-    sums are kept. All standard deviations are those of a population. Special tokens are tokens like others, since
-    SPLADE pools over them, too. The paper leaves all of this open, as well as how tokens are averaged. Texts without a
-    word are passed over.
-    """
-    check_texts(texts)
-    with torch.inference_mode(), without_logits(mlm) as layer:
-        v, largest = layer.weight.shape[0], max(top_k, default=1)
-        if min(top_k, default=1) < 1 or largest > v:
-            raise ArgumentError(
-                f"top_k: a number of largest logits lies between 1 and {v}, the terms, not {list(top_k)}"
-            )
-        terms, scores, count = Moments(v), np.zeros(2 * len(top_k) + 2), 0
-        tokens = total = squares = 0  # of numbers of logits that are not negative; sums of whole numbers are exact
-        for hidden, offsets in token_states(mlm, tokenizer, track(texts, "logits"), max_length):
-            of_tokens = []
-            for some in hidden.split(max(1, VALUES // v)):
-                block = nn.functional.linear(some, layer.weight, layer.bias).float()
-                variance, mean = torch.var_mean(block, dim=0, correction=0)
-                terms.add(len(block), mean.cpu().numpy(), variance.double().cpu().numpy() * len(block))
-                numbers = (block >= 0).sum(dim=1).tolist()
-                tokens, total = tokens + len(numbers), total + sum(numbers)
-                squares += sum(number * number for number in numbers)
-                of_tokens.append(_token_scores(block, top_k))
-            of_texts = np.add.reduceat(np.concatenate(of_tokens), offsets[:-1]) / np.diff(offsets)[:, None]
-            scores += of_texts.sum(axis=0)
-            count += len(of_texts)
-    if not count:
-        raise DataError("there is no text to measure logits on")
-    averages, deviations = (scores / count).reshape(-1, 2).T.tolist()
-    names = [*map(str, top_k), ALL]
-    return LogitStatistics(
-        texts=count,
-        tokens=tokens,
-        terms=v,
-        logit_score_std=float(terms.std().mean()),
-        doc_score_avg=dict(zip(names, averages, strict=True)),
-        doc_score_std=dict(zip(names, deviations, strict=True)),
-        non_neg_terms_avg=total / tokens,
-        non_neg_terms_std=float(np.sqrt((tokens * squares - total**2) / tokens**2)),
-    )
-
-
-def token_states(
-    mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], max_length: int
-) -> Iterator[tuple[Tensor, list[int]]]:
-    """Yield the decoder's inputs [n, d] of each batch of texts, and their b + 1 offsets, within `without_logits`."""
-    waiting = (text for text in texts if text.strip())
-    cut = {"truncation": True, "max_length": min(max_length, tokenizer.model_max_length)}
-    while batch := list(islice(waiting, BATCH)):
-        inputs = tokenizer(batch, padding=True, return_tensors="pt", **cut).to(mlm.device)
-        yield pack({"token_embeddings": mlm(**inputs).logits, **inputs})
-
-
-def _token_scores(block: Tensor, top: Sequence[int]) -> NDArray[np.float64]:
-    """The mean and standard deviation of each token's k largest logits, for every k and then for all [tokens, 2 k]."""
-    largest = block.topk(max(top, default=1), dim=1).values  # sorted
-    figures = [torch.var_mean(some, dim=1, correction=0) for some in (*(largest[:, :k] for k in top), block)]
-    columns = [column for variance, mean in figures for column in (mean, variance.sqrt())]
-    found: NDArray[np.float64] = torch.stack(columns, dim=1).double().cpu().numpy()
-    return found
-
-
-def recoverability(
-    mlm: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    texts: Sequence[str],
-    clusters: int,
-    *,
-    embedding: str = LEXICAL,
-    max_length: int = 128,
-) -> Recoverability:
-    """Compare the clusters of a model's pooled logits with those of an embedding model.
-
-    The paper sketches the measure in two footnotes. Our reading of it: a text's vector has the largest logit of every
-    term, before any activation, since pre-trained models may have next to no logit above 0; each term less its mean
-    over the texts, since a common offset says nothing. k-means runs over these vectors scaled to length 1, and over the
-    embeddings, whose clusters are the truth. The vectors are held, m x v numbers of 4 bytes: a thousand texts of
-    100,000 terms take 0.4 GB, twice.
-
-    Repeated texts and those without a word are left out. The other arguments and the errors are those of `logits`.
-    """
-    check_texts(texts)
-    usable = [text for text in dict.fromkeys(texts) if text.strip()]
-    true = cluster(text_embeddings(usable, embedding, str(mlm.device)), clusters)
-    pooled = []
-    with torch.inference_mode(), without_logits(mlm) as layer:
-        for hidden, offsets in token_states(mlm, tokenizer, track(usable, "clusters"), max_length):
-            pooled.append(max_logits(hidden, layer.weight, layer.bias, offsets).cpu().numpy())
-    return compare_clusters(np.concatenate(pooled), true)
-
-
-def compare_clusters(logits: NDArray[np.float32], true: NDArray[np.int64]) -> Recoverability:
-    """Return the measure of pooled `logits` [m, v], given the `true` cluster of each text [m]."""
-    from sklearn.metrics import adjusted_rand_score
-
-    count = len(np.unique(true))
-    rows = logits - logits.mean(axis=0, dtype=np.float64).astype(np.float32)
-    # Points [m, m] as far from each other and from the origin as the rows [m, v] are: k-means has less to carry.
-    values, directions = np.linalg.eigh((rows @ rows.T).astype(np.float64))
-    points = directions * np.sqrt(np.maximum(values, 0))
-    lengths = np.linalg.norm(points, axis=1, keepdims=True)
-    found = cluster(points / np.maximum(lengths, 1e-300), count)
-    inner = sum(np.square(points[true == one] - points[true == one].mean(axis=0)).sum() for one in np.unique(true))
-    whole = np.square(points).sum()
-    agreement = float(adjusted_rand_score(true, found))
-    share = float(inner / whole) if whole else 0.0
-    return Recoverability(len(logits), count, agreement, float(inner / logits.size), share)
 
 
 class Measurements(Tabled, UserList[R]):
@@ -472,14 +281,31 @@ def _kept(top_k: int | None) -> str:
 
 def _names(meta: VectorsMeta | None, model: str | SparseEncoder | None) -> list[str] | None:
     """The words of the terms; None where the model that made the vectors is not at hand."""
+    if meta is not None and model is None and (found := _names_of_tokens(meta)) is not None:
+        return found
+    terms, load_model = imported("vocable.encoder.terms:terms"), imported("vocable.analysis.expansion_data:load_model")
     if meta is None:
-        return None if model is None else terms(load_model(model))
+        return None if model is None else list(terms(load_model(model)))
     try:
-        return terms(model_of(meta, model))
+        return list(terms(imported("vocable.analysis.expansion_data:model_of")(meta, model)))
     except (ArgumentError, ModelError):
         if model is not None:
             raise
         return None
+
+
+def _names_of_tokens(meta: VectorsMeta) -> list[str] | None:
+    """The names in the tokenizer's file of the built-in model or of a folder; None if the vectors are of others.
+
+    The model is not loaded for them, which takes seconds: that they are the right ones, their fingerprint says.
+    """
+    built_in = Path(str(files("vocable"))) / "models" / meta.model
+    try:
+        tokenizer = Tokenizer.from_file(str((built_in if built_in.is_dir() else Path(meta.model)) / "tokenizer.json"))
+    except Exception:  # of whatever kind: the library raises nothing more precise, and the model itself is asked next
+        return None
+    names = token_names(tokenizer, meta.size)
+    return names if vocabulary_fingerprint(names) == meta.vocabulary else None
 
 
 class _Counts:

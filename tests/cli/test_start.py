@@ -1,0 +1,31 @@
+"""What a command imports before it answers: one that runs no model waits for no library that runs models."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EVALUATION = {"name": "a", "dataset": "toy", "values": {"nDCG@10": 0.5}, "per_query": {"nDCG@10": {"q": 0.5}}}
+SCRIPT = """
+import json, sys
+from vocable.cli import main
+status = main(sys.argv[1:])
+heavy = "torch", "transformers", "sentence_transformers", "sklearn", "matplotlib", "scipy.stats"
+print("\\n" + json.dumps([status, [name for name in heavy if name in sys.modules]]))
+"""
+
+
+@pytest.mark.parametrize("command", ["--help", "recipes", "compare", "postings", "term-weights", "prune"])
+def test_a_command_without_a_model_imports_none_of_the_large_libraries(
+    command: str, vectors: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "one.json").write_text(json.dumps(EVALUATION), encoding="utf-8")
+    files = {"compare": [tmp_path / "one.json"], "postings": [vectors], "term-weights": [vectors]}
+    files["prune"] = [vectors, "--top-k", 3, "-o", tmp_path / "small"]
+    arguments = [command, *map(str, files.get(command, []))]
+    done = subprocess.run([sys.executable, "-c", SCRIPT, *arguments], capture_output=True, text=True, timeout=120)
+    assert json.loads(done.stdout.splitlines()[-1]) == [0, []], done.stdout + done.stderr
