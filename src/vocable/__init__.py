@@ -52,7 +52,7 @@ if TYPE_CHECKING:  # each public name, once: type checkers read these lines, and
     from vocable.search.check import check_engine as check_engine
     from vocable.search.engines.bm25 import BM25Index as BM25Index
     from vocable.search.engines.exact import ExactIndex as ExactIndex
-    from vocable.search.explain import explain_texts
+    from vocable.search.explain_texts import explain_texts
     from vocable.search.export import export as export
     from vocable.search.fusion import reciprocal_rank as reciprocal_rank
     from vocable.search.fusion import weighted as weighted

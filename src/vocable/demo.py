@@ -23,7 +23,7 @@ from vocable.evaluation.quality import Evaluation, evaluate_run
 from vocable.evaluation.retrieval import encode_dataset, retrieve, retrieve_lexically
 from vocable.search.answers import search
 from vocable.search.collection import Collection
-from vocable.search.explain import expansion_of_text
+from vocable.search.explain_texts import expansion_of_text
 from vocable.search.fusion import weighted
 from vocable.search.indexing import index, open_index
 from vocable.training.recipe import read_recipe

@@ -19,7 +19,8 @@ from vocable.encoder.load import load
 from vocable.encoder.stream import encode
 from vocable.evaluation.quality import evaluate_run
 from vocable.evaluation.retrieval import evaluate_system
-from vocable.search.explain import Explanation, explain_texts
+from vocable.search.explain import Explanation
+from vocable.search.explain_texts import explain_texts
 from vocable.search.indexing import open_index
 from vocable.vectors import prune, read_vectors
 

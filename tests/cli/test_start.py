@@ -19,13 +19,17 @@ print("\\n" + json.dumps([status, [name for name in heavy if name in sys.modules
 """
 
 
-@pytest.mark.parametrize("command", ["--help", "recipes", "compare", "postings", "term-weights", "prune"])
+NEEDS_NONE = ["--help", "recipes", "compare", "postings", "term-weights", "prune", "search"]
+
+
+@pytest.mark.parametrize("command", NEEDS_NONE)
 def test_a_command_without_a_model_imports_none_of_the_large_libraries(
     command: str, vectors: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "one.json").write_text(json.dumps(EVALUATION), encoding="utf-8")
     files = {"compare": [tmp_path / "one.json"], "postings": [vectors], "term-weights": [vectors]}
     files["prune"] = [vectors, "--top-k", 3, "-o", tmp_path / "small"]
+    files["search"] = ["http://127.0.0.1:9", "a query"]  # of a service; there is none
     arguments = [command, *map(str, files.get(command, []))]
     done = subprocess.run([sys.executable, "-c", SCRIPT, *arguments], capture_output=True, text=True, timeout=120)
-    assert json.loads(done.stdout.splitlines()[-1]) == [0, []], done.stdout + done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == [2 * (command == "search"), []], done.stdout + done.stderr

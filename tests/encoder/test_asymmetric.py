@@ -15,7 +15,7 @@ from vocable.encoder.roles import asymmetric, inference_free, static_embedding
 from vocable.encoder.stream import encode
 from vocable.encoder.terms import terms
 from vocable.errors import ModelError
-from vocable.search.explain import explain_texts
+from vocable.search.explain_texts import explain_texts
 
 # Pairs of architectures that share a toy tokenizer, and the width of the head.
 PAIRS = [("bert", "electra"), ("distilbert", "bert"), ("roberta", "mpnet"), ("albert", "deberta")]

@@ -141,7 +141,8 @@ def test_nothing_active_gives_zeros_and_no_gradient() -> None:
 @pytest.mark.parametrize("screened", [False, True])
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_a_diverged_model_is_not_hidden(bad: float, screened: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(head, "int8_is_faster", lambda hidden, weight: screened)
+    monkeypatch.setattr(head, "has_fast_int8", lambda hidden, weight: screened)
+    monkeypatch.setenv("VOCABLE_HEAD", "screened")
     hidden, weight, bias, offsets = (x.float() if isinstance(x, Tensor) else x for x in drawn([3, 2], d=4, v=20))
     hidden[0, 1] = bad
     output = sparse_head(hidden, weight, bias - 100, offsets)
@@ -189,7 +190,8 @@ def test_the_logits_are_never_built(pooling: str, screened: bool, monkeypatch: p
     monkeypatch.setattr(head, "BLOCK", 64)
     monkeypatch.setattr(screen, "BLOCK", 64)
     monkeypatch.setattr(screen, "TERMS", 64)
-    monkeypatch.setattr(head, "int8_is_faster", lambda hidden, weight: screened)
+    monkeypatch.setattr(head, "has_fast_int8", lambda hidden, weight: screened)
+    monkeypatch.setenv("VOCABLE_HEAD", "screened")
     b, s, d, v = 6, 50, 8, 2000
     hidden, weight, bias, offsets = drawn([s] * b, d, v)
     pooled = dense(hidden, weight, bias, offsets, "max", "relu")

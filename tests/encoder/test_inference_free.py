@@ -14,7 +14,7 @@ from vocable.encoder.roles import inference_free
 from vocable.encoder.stream import encode
 from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, ModelError
-from vocable.search.explain import explain_texts
+from vocable.search.explain_texts import explain_texts
 
 
 def binary(model: SparseEncoder, queries: list[str]) -> np.ndarray:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from itertools import accumulate, pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -114,6 +117,7 @@ def test_head_gives_the_same_with_and_without(
     hidden, weight, bias = (part.to(dtype) for part in numbers)
     results, asked = [], []
     picked = head.logits_where
+    monkeypatch.setenv("VOCABLE_HEAD", "screened")
     monkeypatch.setattr(head, "logits_where", lambda *parts: asked.append(parts) or picked(*parts))
     for fast in (True, False):
         monkeypatch.setattr(screen, "_fast_integers", lambda fast=fast: fast)
@@ -128,17 +132,51 @@ def test_head_gives_the_same_with_and_without(
         torch.testing.assert_close(with_screening, without, rtol=rtol, atol=atol)
 
 
+@pytest.mark.parametrize(("slow", "way"), [("max_logits", "screened"), ("upper_bounds", "direct")])
+def test_the_faster_way_is_measured_once(slow: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    *numbers, offsets = inputs([7, 1, 700], 64, 3000, seed=3, spread=0.3)
+    hidden, weight, bias = (part.float() for part in numbers)
+    bias -= 80  # few terms are active
+    expected = head.sparse_head(hidden, weight, bias, offsets)
+    monkeypatch.delenv("VOCABLE_HEAD", raising=False)
+    monkeypatch.setattr(screen, "_fast_integers", lambda: True)
+    monkeypatch.setattr(head, "_measured", {})
+    calls = dict.fromkeys(("max_logits", "upper_bounds"), 0)
+
+    def counted(name: str, run: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def called(*parts: Any) -> Tensor:
+            calls[name] += 1
+            time.sleep(0.05 if name == slow else 0)
+            return run(*parts)
+
+        return called
+
+    for name in calls:
+        monkeypatch.setattr(head, name, counted(name, getattr(head, name)))
+    for number in range(3):
+        found = head.sparse_head(hidden, weight, bias, offsets)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+        if number == 0:
+            calls.update(max_logits=0, upper_bounds=0)
+    assert calls == {"max_logits": 2 * (way == "direct"), "upper_bounds": 2 * (way == "screened")}
+    assert list(head._measured.values()) == [way]
+    monkeypatch.setenv("VOCABLE_HEAD", "direct" if way == "screened" else "screened")
+    calls.update(max_logits=0, upper_bounds=0)
+    head.sparse_head(hidden, weight, bias, offsets)
+    assert calls == {"max_logits": way == "screened", "upper_bounds": way == "direct"}
+
+
 def test_weights_cast_for_a_single_call_are_not_screened(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(screen, "_fast_integers", lambda: True)
     hidden, weight = torch.ones(3, 4).bfloat16(), torch.ones(5, 4).bfloat16()
-    assert screen.int8_is_faster(hidden, weight)
+    assert screen.has_fast_int8(hidden, weight)
     with torch.autocast("cpu", torch.bfloat16):
-        assert not screen.int8_is_faster(hidden, weight)
+        assert not screen.has_fast_int8(hidden, weight)
 
 
 def test_a_single_column_is_not_screened(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(screen, "_fast_integers", lambda: True)
-    assert [screen.int8_is_faster(torch.ones(3, d), torch.ones(5, d)) for d in (1, 2)] == [False, True]
+    assert [screen.has_fast_int8(torch.ones(3, d), torch.ones(5, d)) for d in (1, 2)] == [False, True]
 
 
 def test_a_dense_result_is_computed_whole(monkeypatch: pytest.MonkeyPatch) -> None:

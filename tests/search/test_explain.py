@@ -18,15 +18,8 @@ from vocable.encoder.stream import encode
 from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, VectorsError
 from vocable.search.engines.exact import ExactIndex
-from vocable.search.explain import (
-    Explanation,
-    MatchedTerm,
-    expansion,
-    expansion_of_text,
-    explain,
-    explain_texts,
-    text_terms,
-)
+from vocable.search.explain import Explanation, MatchedTerm, expansion, explain
+from vocable.search.explain_texts import expansion_of_text, explain_texts, text_terms
 from vocable.tables import Table
 
 NAMES = ["list", "array", "##ing", "[unused1]", "set"]

@@ -17,7 +17,7 @@ import pytest
 from huggingface_hub import InferenceClient
 
 import vocable
-from tests.cli.command_line import refused
+from tests.cli.command_line import done, refused
 from tests.serve.process import serving
 from vocable.errors import ServiceError
 from vocable.search.indexing import open_index
@@ -26,7 +26,7 @@ from vocable.serve.schemas import Document
 
 
 def test_it_answers_the_clients_that_people_have_and_finishes_what_it_took(
-    exact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    exact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The documented requests of text-embeddings-inference, and what Hugging Face's client asks of its endpoints."""
     monkeypatch.setattr("huggingface_hub.constants.is_offline_mode", lambda: False)  # it asks nobody else
@@ -61,6 +61,14 @@ def test_it_answers_the_clients_that_people_have_and_finishes_what_it_took(
                 ours.add([{"id": "new", "text": "a text"}])
         with pytest.raises(ServiceError, match="401: a bearer token is needed"), Client(process.url) as ours:
             ours.info()
+        assert "401: a bearer token is needed" in refused(capsys, "search", process.url, "night")
+        monkeypatch.setenv("VOCABLE_TOKEN", "s3cret")
+        command = ["search", "posting lists at night", "a fox", "-k", 3, "--explain", "--filter", "lang in (de, en)"]
+        for form in ([], ["--json"], ["--weights", "learned=1"], ["--top-k", 2]):
+            here, there = (done(capsys, command[0], place, *command[1:], *form) for place in (exact, process.url))
+            assert here == there
+        said = refused(capsys, "search", process.url, "night", "--mass", 0.5)
+        assert "--mass is for an index on this machine" in said
         answers: list[httpx.Response] = []
 
         def ask() -> None:

@@ -121,12 +121,14 @@ class Delete(Command):
 
 
 class Search(Command):
-    """Search an index.
+    """Search an index, or that of a service by its address.
 
     Example: vocable search python-docs "copy a file" --explain
     """
 
-    index: Place
+    index: Annotated[
+        str, typer.Argument(help="A folder that vocable index made, another place of an index, or http://HOST:PORT.")
+    ]
     query: Annotated[
         list[str] | None,
         typer.Argument(help="Queries, in quotes if of several words; - reads one per line from stdin."),
@@ -153,10 +155,14 @@ class Search(Command):
         if not Path(self.index).exists() and self.query and Path(self.query[-1], "settings.json").exists():
             raise ArgumentError(f"the index {self.query[-1]} comes first, then the queries")
         settings = super().arguments()
+        for name in ("index", "query", "queries"):
+            del settings[name]
+        if self.index.startswith(("http://", "https://")):
+            yield from imported("vocable.serve.remote:search_service")(self.index, self._queries(), **settings)
+            return
         how = {name: settings.pop(name) for name in ("allow_changed_model", "device")}
         opened = imported("vocable.search.indexing:open_index")(self.index, **how)
-        for name in ("index", "query", "queries", "wacky_share"):
-            del settings[name]
+        del settings["wacky_share"]
         if self.wacky is not None or self.wacky_share is not None:
             settings["wacky"] = _wacky_terms(self.wacky, self.wacky_share, opened.loaded_model)
         queries = self._queries()

@@ -4,7 +4,7 @@ SPLADE's cost is the b x s x v matrix of logits x = H W^T + c. Max pooling commu
 so the pooling comes first, one block of the vocabulary at a time, and only [b, v] is ever held. The backward pass
 recomputes the few dot products of the winning tokens of *active* terms (sum pooling: a block of logits) instead of
 storing positions. On CUDA, Triton's kernels do the same (`head_triton.py`). Where a processor has fast 8-bit integers,
-they first find the few terms that can be active at all (`int8_screening.py`).
+and that proves to be faster, they first find the few terms that can be active at all (`int8_screening.py`).
 
 Letters: b texts, n tokens of all texts together (packed, no padding), d size of the decoder's input, v output terms.
 """
@@ -12,16 +12,20 @@ Letters: b texts, n tokens of all texts together (packed, no padding), d size of
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import math
+import os
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import pairwise
+from time import perf_counter
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from vocable.encoder.int8_screening import blocks, int8_is_faster, logits_where, reduce_texts, runs, upper_bounds
+from vocable.encoder.int8_screening import blocks, has_fast_int8, logits_where, reduce_texts, runs, upper_bounds
 from vocable.encoder.poolings import Reduction
 from vocable.errors import ArgumentError
 
@@ -32,6 +36,11 @@ Activation = Literal["relu", "log1p_relu"]
 # Terms in a block of logits: large enough for the matrix product to run at full speed, small enough that a block of a
 # usual batch stays in the cache until it is pooled (128 to 2048 measured within 10 % of each other).
 BLOCK = 512
+WAY = "VOCABLE_HEAD"  # in the environment, "screened" or "direct": nothing is measured
+MEASURED = 512  # tokens that are measured; batches of fewer are measured apart
+ROUNDS = 3  # of which the fastest counts
+CLEARLY = 0.9  # of the direct way's time
+_measured: dict[tuple[torch.dtype, torch.Size, bool], str] = {}
 # Share of terms left by screening up to which picking them out is cheaper than computing all.
 SCREENED = 0.1
 
@@ -115,12 +124,49 @@ def _triton_version() -> tuple[int, ...]:
 
 def _positive_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Sequence[int]) -> Tensor:
     """`max_logits` where they are positive; whatever is not above zero may stand for those that are not."""
-    if int8_is_faster(hidden, weight):
-        # Not a number counts as possible: let it be seen.
-        possible = (upper_bounds(hidden, weight, bias, offsets) <= 0).logical_not_()
-        if possible.count_nonzero() <= SCREENED * possible.numel():
-            return logits_where(possible, hidden, weight, bias, offsets)
-    return max_logits(hidden, weight, bias, offsets)
+    if not has_fast_int8(hidden, weight) or (way := _way(hidden, weight)) == "direct":
+        return max_logits(hidden, weight, bias, offsets)
+    possible = _possible(hidden, weight, bias, offsets)
+    if possible.count_nonzero() > SCREENED * possible.numel():  # which says nothing of a model that is sparse
+        return max_logits(hidden, weight, bias, offsets)
+    if way is None and _faster_way(hidden, weight, bias, offsets) == "direct":
+        return max_logits(hidden, weight, bias, offsets)
+    return logits_where(possible, hidden, weight, bias, offsets)
+
+
+def _possible(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Sequence[int]) -> Tensor:
+    """The terms that may be active, [b, v] bool; not a number counts as possible: let it be seen."""
+    return (upper_bounds(hidden, weight, bias, offsets) <= 0).logical_not_()
+
+
+def _way(hidden: Tensor, weight: Tensor) -> str | None:
+    """What the environment says, or what was measured for such numbers; None where neither is known."""
+    return os.environ.get(WAY) or _measured.get((hidden.dtype, weight.shape, len(hidden) >= MEASURED))
+
+
+def _faster_way(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Sequence[int]) -> str:
+    """Measure the two ways to the same weights on the first texts of a batch, once in a process.
+
+    Which is faster depends on the processor and the type, and no flag of the processor says it. The direct way is left
+    only for one that is clearly faster, so that another process decides alike.
+    """
+    count = max(1, bisect_right(offsets, MEASURED) - 1)
+    few = hidden[: offsets[count]], weight, bias, offsets[: count + 1]
+    ways: dict[str, Callable[[], Tensor]] = {
+        "screened": lambda: logits_where(_possible(*few), *few),
+        "direct": lambda: max_logits(*few),
+    }
+    seconds = dict.fromkeys(ways, math.inf)
+    for _ in range(ROUNDS):
+        for name, run in ways.items():
+            start = perf_counter()
+            run()
+            seconds[name] = min(seconds[name], perf_counter() - start)
+    way = "screened" if seconds["screened"] < CLEARLY * seconds["direct"] else "direct"
+    _measured[hidden.dtype, weight.shape, len(hidden) >= MEASURED] = way
+    took = ", ".join(f"{name} {1e3 * one:.1f} ms" for name, one in seconds.items())
+    logger.debug("sparse head: %s, for %s tokens in %s (%s)", way, offsets[count], hidden.dtype, took)
+    return way
 
 
 def activate(x: Tensor, activation: Activation) -> Tensor:

@@ -74,8 +74,8 @@ class _Quantized(NamedTuple):
 _weights: WeakIdKeyDictionary = WeakIdKeyDictionary()  # weight -> its state and its quantized rows
 
 
-def int8_is_faster(hidden: Tensor, weight: Tensor) -> bool:
-    """Whether the processor multiplies 8-bit integers faster than these numbers (VNNI or AMX)."""
+def has_fast_int8(hidden: Tensor, weight: Tensor) -> bool:
+    """Whether the processor has instructions for 8-bit integers (VNNI or AMX), and these numbers can be screened."""
     if hidden.device.type != "cpu" or hidden.dtype != weight.dtype or not _fast_integers():
         return False
     if hidden.shape[1] < 2:  # torch 2.13 multiplies int8 matrices of a single column wrongly

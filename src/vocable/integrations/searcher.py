@@ -9,9 +9,10 @@ from typing import Any, TypedDict, Unpack
 from weakref import WeakKeyDictionary
 
 from vocable.errors import ArgumentError, check_numbers
-from vocable.search.answers import Answers, Hit, search
+from vocable.search.answers import Answers, search
 from vocable.search.collection import Collection
 from vocable.search.fusion import Fusion
+from vocable.search.hits import Hit
 from vocable.search.index import Space
 from vocable.search.indexing import open_index
 from vocable.search.ranking import Ranking

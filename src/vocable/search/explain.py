@@ -1,4 +1,4 @@
-"""Which terms made a score, and what a model made of a text.
+"""Which terms made a score, and which a text became: of vectors, for those who run no model.
 
 A score is the sum, over the terms that query and document share, of query weight times document weight. A term that
 stands in a text is one of the text's tokens; any other is the model's expansion, and wacky if the caller says so of the
@@ -12,19 +12,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse import csr_array
-from sentence_transformers import SparseEncoder
 
-from vocable.encoder.fuse import splade_modules
-from vocable.encoder.output_vocabulary import output_vocabulary
-from vocable.encoder.roles import Role
-from vocable.encoder.stream import encode
-from vocable.encoder.terms import Word, input_terms, terms
 from vocable.errors import ArgumentError, VectorsError
 from vocable.tables import Table, Tabular, counted
+
+if TYPE_CHECKING:
+    from vocable.encoder.terms import Word
 
 SIGNS = {"text": "", "expansion": "+", "wacky": "~"}  # in front of a term; colours alone would not be seen by all
 COLOURS = {"text": "#3572b8", "expansion": "#b3621c"}  # on light ground and on dark
@@ -177,19 +174,6 @@ def explain(
     return Explanation(score, tuple(matches))
 
 
-def explain_texts(
-    model: SparseEncoder, query: str, document: str | None = None, wacky: Collection[str] | None = None
-) -> Explanation | Expansion:
-    """Encode a query and a document (title and text) with a model from `vocable.load`, and explain their score.
-
-    Without a document: the terms that the query becomes.
-    """
-    if document is None:
-        return expansion_of_text(model, query, role="query", wacky=wacky)
-    vectors = encode(model, [query], role="query"), encode(model, [document], role="document")
-    return explain(*vectors, terms(model), text_terms(model, query), text_terms(model, document), wacky)
-
-
 def expansion(
     vector: csr_array, names: Sequence[str], tokens: Collection[str], k: int = 20, wacky: Collection[str] | None = None
 ) -> Expansion:
@@ -209,25 +193,6 @@ def expansion(
         marked = None if wacky is None else names[column] in wacky and not stands
         heaviest.append(ExpansionTerm(names[column], float(weights[column]), stands, marked))
     return Expansion(len(active), tuple(heaviest))
-
-
-def expansion_of_text(
-    model: SparseEncoder, text: str, role: Role = "document", k: int = 20, wacky: Collection[str] | None = None
-) -> Expansion:
-    """Encode a text with a model from `vocable.load` and show its k heaviest terms."""
-    return expansion(encode(model, [text], role=role), terms(model), text_terms(model, text), k, wacky)
-
-
-def text_terms(model: SparseEncoder, text: str) -> set[str]:
-    """The output terms of `model` that stand in `text`, also beyond the length at which the model cuts it.
-
-    They are those that `vocable.encoder.terms` counts.
-    """
-    [(transformer, _), *_] = splade_modules(model)
-    columns, layer = input_terms(model, [text]).indices.tolist(), output_vocabulary(transformer.auto_model)
-    if layer is None:
-        return set(transformer.tokenizer.convert_ids_to_tokens(columns))
-    return {layer.terms[column] for column in columns}
 
 
 def _weights(vector: csr_array, names: Sequence[str]) -> np.ndarray:

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -21,19 +20,12 @@ from vocable.data import Document
 from vocable.encoder.encode import TextEncoder
 from vocable.encoder.stream import StreamProgress
 from vocable.errors import DataError
+from vocable.search.hits import Passage
 from vocable.search.index import Space
 from vocable.search.living import LivingCollection
 from vocable.search.stores import UNBOUNDED
 
 PLACE = "place in the text"  # a further field of a passage, of a name that no filter can ask for: start, end, how many
-
-
-class Passage(NamedTuple):
-    """Characters `start` to `end` of a document's text."""
-
-    start: int
-    end: int
-    text: str
 
 
 def passages_of(document: Document, encoder: TextEncoder) -> list[Document]:

@@ -26,6 +26,7 @@ from vocable.progress import without_progress
 from vocable.search.collection import Collection
 from vocable.search.folder import FolderCollection
 from vocable.search.indexing import open_index
+from vocable.serve import TOKEN
 from vocable.serve.limits import Limits, checked_limits
 from vocable.serve.metrics import Metrics
 from vocable.tables import counted
@@ -33,7 +34,6 @@ from vocable.tables import counted
 logger = logging.getLogger(__name__)
 logger.setLevel(logging.INFO)  # where it listens is for everybody
 
-TOKEN = "VOCABLE_TOKEN"  # the variable of the environment
 PATIENCE = 60  # seconds after which a worker that does not answer is replaced
 
 

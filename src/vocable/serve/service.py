@@ -17,11 +17,13 @@ from vocable.data import Document, Query
 from vocable.encoder.encode import TextEncoder
 from vocable.encoder.roles import route, static_embedding
 from vocable.errors import ArgumentError
-from vocable.search.answers import Answers, Hit
+from vocable.search.answers import Answers
 from vocable.search.collection import Collection
-from vocable.search.explain import Expansion, Explanation, expansion, explain, text_terms
+from vocable.search.explain import Expansion, Explanation, expansion, explain
+from vocable.search.explain_texts import text_terms
 from vocable.search.filters import Comparison, Filter, Not, parse_filter
 from vocable.search.fusion import Fusion
+from vocable.search.hits import Hit
 from vocable.search.index import Space
 from vocable.search.indexing import changeable
 from vocable.search.living import Changed, LivingCollection

@@ -17,7 +17,8 @@ from vocable.data import Document
 from vocable.encoder.terms import term_places
 from vocable.errors import ArgumentError
 from vocable.search.collection import FUSED_DEPTH, Collection
-from vocable.search.explain import MARKED, Explanation, expansion, explain, text_terms
+from vocable.search.explain import MARKED, Explanation, expansion, explain
+from vocable.search.explain_texts import text_terms
 from vocable.search.filters import Filter
 from vocable.search.fusion import aligned, fused
 from vocable.search.ranking import Ranking
