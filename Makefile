@@ -12,7 +12,7 @@ help:
 	@echo "make demo     search, explain, fine-tune and measure on the built-in corpus"
 	@echo "make test     lint, types, tests"
 	@echo "make install  only make $(VENV)"
-	@echo "make bench    say how to run the benchmarks"
+	@echo "make bench    run the benchmarks, and renew docs/benchmarks.md: two hours"
 	@echo "make clean    remove $(VENV), the demo's folder, caches and built files"
 
 demo: $(STAMP)
@@ -27,8 +27,7 @@ test: $(STAMP)
 install: $(STAMP)
 
 bench: $(STAMP)
-	@echo "Each prints ours and its peers' numbers from one run, and the machine; --help lists the options:"
-	@sed -n 's|^    python benchmarks/|    $(BIN)/python benchmarks/|p' benchmarks/*.py
+	$(BIN)/python benchmarks/bench.py
 
 clean:
 	rm -rf $(VENV) vocable-demo build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

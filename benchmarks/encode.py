@@ -134,8 +134,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = locate(options.model) if options.model else write_random_model(Path(folder), everything)
         if options.busy:
-            print_machine(described)
             speeds = beside_another(path, texts, options.repeats, device)
+            if options.json:
+                print(json.dumps({"machine": described, **speeds}, indent=1))
+                return
+            print_machine(described)
             print(f"{speeds['quiet']:.1f} texts/s, beside a busy process {speeds['busy']:.1f}", end=": ")
             print(f"{speeds['busy'] / speeds['quiet']:.2f} of it")
             return

@@ -37,6 +37,22 @@ def machine(device: torch.device, *libraries: str) -> dict[str, Any]:
     }
 
 
+def busy_share(seconds: float = 2.0) -> float:
+    """The share of all cores that was taken in the next seconds; 0 where the system does not tell.
+
+    Called while this process waits, it is what others take: the load average remembers too long what has ended.
+    """
+    before = _cpu_times()
+    time.sleep(seconds)
+    passed = [now - then for now, then in zip(_cpu_times(), before, strict=True)]
+    return 1 - sum(passed[3:5]) / sum(passed) if sum(passed) else 0.0  # idle and waiting for a disk
+
+
+def _cpu_times() -> list[int]:
+    stat = Path("/proc/stat")
+    return [int(word) for word in stat.read_text().split("\n")[0].split()[1:]] if stat.exists() else []
+
+
 def medians(sides: Mapping[str, Callable[[], object]], repeats: int, device: torch.device) -> dict[str, float]:
     """Median seconds of each side, run in turn so that all meet the same machine; the first round only warms up."""
     times: dict[str, list[float]] = {name: [] for name in sides}

@@ -62,8 +62,8 @@ def search(
                 weight, start, end = term_weights[j], cursors[j], starts[terms[j] + 1]
                 if limit < n:
                     end = start + np.searchsorted(documents[start:end], limit)
-                for p in range(start, end):
-                    window[documents[p] - base] += weight * weights[p]
+                for p in range(start, end):  # a place that cannot be negative is not looked at twice
+                    window[np.uint32(documents[p] - base)] += weight * weights[p]
                 if needed[q] > 1:
                     for p in range(start, end):
                         matched[documents[p] - base] += 1
@@ -79,7 +79,6 @@ def search(
                     if not allowed[base + i]:
                         window[i] = 0
             _collect(window, width, base, heap, k)
-            window[:width] = 0
         for position in range(len(heap) - 1, -1, -1):  # the worst comes first
             score, row = heappop(heap)
             scores[q, position], rows[q, position] = score, -row
@@ -140,21 +139,22 @@ def rescore(documents: Sparse, v: int, queries: Sparse, rows: np.ndarray, scores
 def _collect(window: np.ndarray, width: int, base: int, heap: list[tuple[np.float32, int]], k: int) -> None:
     """Take what beats the worst of the k best into the `heap` of (score, -document), which has the worst in front.
 
-    Documents come in ascending order, so an equal score never beats.
+    Documents come in ascending order, so an equal score never beats. The window is left empty.
     """
     threshold = heap[0][0] if len(heap) == k else np.float32(0)
     for start in range(0, width, BLOCK):
         promising = False
         for i in range(start, start + BLOCK):  # no branch: many comparisons in one instruction
             promising |= window[i] > threshold
-        if not promising:
-            continue
-        for i in range(start, start + BLOCK):
-            if window[i] <= threshold:
-                continue
-            if len(heap) < k:
-                heappush(heap, (window[i], -(base + i)))
-            else:
-                heapreplace(heap, (window[i], -(base + i)))
-            if len(heap) == k:
-                threshold = heap[0][0]
+        if promising:
+            for i in range(start, start + BLOCK):
+                if window[i] <= threshold:
+                    continue
+                if len(heap) < k:
+                    heappush(heap, (window[i], -(base + i)))
+                else:
+                    heapreplace(heap, (window[i], -(base + i)))
+                if len(heap) == k:
+                    threshold = heap[0][0]
+        for i in range(start, start + BLOCK):  # while it is in the cache
+            window[i] = 0

@@ -1,0 +1,241 @@
+"""Run the benchmarks that need nothing but this machine, and renew docs/benchmarks.md with what they find.
+
+    make bench                                   # all of them, three times: about two hours on two cores
+    python benchmarks/bench.py --only head search --repeats 1 --output /tmp/trial
+
+Each compares with its peer in one run of its own. Before a run it is waited until the machine is quiet, five minutes at
+most; how busy it was is kept. A figure is the median over the repetitions, and stands beside the least and the most.
+All of it is in benchmarks.json; the page has it between its marks, and growth.svg the curves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+from machine import busy_share
+
+HERE = Path(__file__).parent
+DOCS = HERE.parent / "docs"
+MARKS = re.compile(r"(<!-- made by make bench -->\n).*?(\n<!-- end -->)", re.DOTALL)
+QUIET, PATIENCE = 0.1, 300.0  # share of the cores that others may take; seconds that are waited for it
+
+
+class Row(NamedTuple):
+    """One figure of ours, and the peer's from the same run, with how many times better ours is to be."""
+
+    what: str
+    unit: str
+    ours: float
+    peer: str = ""
+    theirs: float | None = None
+    asked: float | None = None
+
+    @property
+    def times(self) -> float | None:
+        """How many times better ours is: faster, or less."""
+        if not self.theirs or not self.ours:
+            return None
+        return self.ours / self.theirs if self.unit.endswith("/s") else self.theirs / self.ours
+
+
+class Benchmark(NamedTuple):
+    """A script of this folder with its arguments, and the rows of what it prints."""
+
+    arguments: list[str]
+    rows: Callable[[dict[str, Any]], Iterator[Row]]
+    once: bool = False  # its figures do not vary
+
+
+def head_rows(found: dict[str, Any]) -> Iterator[Row]:
+    for dtype, passes in found["results"].items():
+        for name, part in passes.items():
+            for key, unit in (("milliseconds", "ms"), ("MiB", "MiB")):
+                ours, theirs = part[key].values()
+                if ours:
+                    yield Row(f"head, {dtype}, {name}", unit, ours, "decoder + SpladePooling", theirs)
+
+
+def encode_rows(found: dict[str, Any]) -> Iterator[Row]:
+    speeds = found["texts a second"]
+    for own, peer, asked in (
+        ("vocable float32", "sentence-transformers float32", None),
+        ("vocable auto (bfloat16)", "sentence-transformers float32", 6.0),
+        ("vocable auto (bfloat16)", "sentence-transformers bfloat16", 3.5),
+    ):
+        if own in speeds:
+            yield Row(f"encoding, {own.removeprefix('vocable ')}", "texts/s", speeds[own], peer, speeds[peer], asked)
+
+
+def busy_rows(found: dict[str, Any]) -> Iterator[Row]:
+    yield Row("encoding beside a busy process", "texts/s", found["busy"], "the same, quiet", found["quiet"], 0.6)
+
+
+def step_rows(found: dict[str, Any]) -> Iterator[Row]:
+    parts = found["results"]
+    for own, peer, asked in (
+        ("vocable float32, dropout 0", "sentence-transformers float32", None),
+        ("vocable bfloat16, dropout 0", "sentence-transformers float32", 5.0),
+        ("vocable bfloat16, dropout 0", "sentence-transformers bfloat16, dropout 0", 3.0),
+    ):
+        if own in parts:
+            name = f"training step, {own.split()[1].rstrip(',')}"
+            yield Row(name, "ms", parts[own]["milliseconds"], peer, parts[peer]["milliseconds"], asked)
+    fastest = parts["vocable bfloat16, dropout 0" if len(parts) == 5 else "vocable float32, dropout 0"]
+    peer = "sentence-transformers float32"
+    yield Row("training step, memory", "MiB", fastest["MiB"], peer, parts[peer]["MiB"], 3.0)
+
+
+def search_rows(found: dict[str, Any]) -> Iterator[Row]:
+    times, count = found["milliseconds"], found["data"]["documents"]
+    for peer in ("Qdrant Edge, one thread", "SciPy, query @ documents.T"):
+        yield Row(f"search of {count:,}, one thread", "ms", times["vocable, one thread"], peer, times[peer])
+
+
+def transfer_rows(found: dict[str, Any]) -> Iterator[Row]:
+    yield Row("semantic initialization", "s", found["results"]["seconds"])
+    yield Row("semantic initialization", "MiB", found["results"]["MiB"])
+
+
+def wackiness_rows(found: dict[str, Any]) -> Iterator[Row]:
+    yield Row("wackiness of stored vectors", "s", sum(v for k, v in found["found"].items() if k != "peak MiB"))
+
+
+def removal_rows(found: dict[str, Any]) -> Iterator[Row]:
+    yield Row("55 removals", "s", found["measured"]["all, seconds"])
+
+
+def vocabulary_rows(found: dict[str, Any]) -> Iterator[Row]:
+    sides: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for one in found["results"]:
+        sides.setdefault((one["task"], one["v"], one["b"], one["s"]), {})[one["side"]] = one
+    for (task, v, b, s), both in sides.items():
+        (ours, theirs), name = both.values(), f"{task}, v = {v:,}, {b} x {s} tokens"
+        if ours["MiB"] is not None:
+            yield Row(name, "MiB", ours["MiB"], "sentence-transformers", theirs["MiB"])
+
+
+def service_rows(found: dict[str, Any]) -> Iterator[Row]:
+    by_name = {one["side"]: one["requests/s"] for one in found["sides"]}
+    for name in ("vocable", "vocable, no cache"):
+        peer = "sentence-transformers"
+        yield Row(f"service: {name}", "requests/s", by_name[name], f"{peer} behind FastAPI", by_name[peer])
+
+
+def start_rows(found: dict[str, Any]) -> Iterator[Row]:
+    asked = {"vocable search, a folder": 2.0}
+    for name, took in found["seconds"].items():
+        yield Row(f"start: {name}", "s", took["median"], asked=asked.get(name, 0.7 if "vocable" in name else None))
+
+
+BENCHMARKS = {
+    "head": Benchmark(["head.py"], head_rows),
+    "encode": Benchmark(["encode.py", "--model", "vocable-mini", "--count", "120"], encode_rows),
+    "busy": Benchmark(["encode.py", "--model", "vocable-mini", "--count", "120", "--busy"], busy_rows),
+    "training-step": Benchmark(["train_step.py", "--model", "vocable-mini"], step_rows),
+    "search": Benchmark(["search.py"], search_rows),
+    "start": Benchmark(["start.py"], start_rows),
+    "transfer": Benchmark(["transfer.py"], transfer_rows),
+    "wackiness": Benchmark(["wackiness.py"], wackiness_rows),
+    "removal": Benchmark(["removal.py"], removal_rows),
+    "service": Benchmark(["load.py", "--seconds", "30"], service_rows),
+    "large-vocabularies": Benchmark(["large_vocabulary.py", "--limit", "5120"], vocabulary_rows, once=True),
+    "growth": Benchmark(["growth.py"], lambda found: iter(()), once=True),
+}
+
+
+def quiet() -> float:
+    """Wait until others take next to nothing of the cores; the share that they take at last."""
+    until = time.monotonic() + PATIENCE
+    while (share := busy_share()) > QUIET and time.monotonic() < until:
+        time.sleep(5)
+    return share
+
+
+def run(name: str, output: Path) -> dict[str, Any]:
+    """One run of a benchmark: what it printed, and how busy the machine was."""
+    busy, start = quiet(), time.monotonic()
+    arguments = [*BENCHMARKS[name].arguments, *(["--figure", str(output / "growth.svg")] if name == "growth" else [])]
+    print(f"{name} ...", end=" ", file=sys.stderr, flush=True)
+    printed = subprocess.run([sys.executable, *arguments, "--json"], cwd=HERE, stdout=subprocess.PIPE, text=True)
+    took = time.monotonic() - start
+    print(f"{took:.0f} s" if printed.returncode == 0 else f"failed ({printed.returncode})", file=sys.stderr)
+    if printed.returncode:
+        raise SystemExit(f"{' '.join(arguments)} ended with status {printed.returncode}")
+    return {"busy": busy, "seconds": took, **json.loads(printed.stdout)}
+
+
+def table(found: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
+    """The rows of all benchmarks in markdown."""
+    yield "| | | vocable | | peer | times better | least to most | asked |"
+    yield "|:--|:--|--:|:--|--:|--:|--:|--:|"
+    for name, runs in found.items():
+        for rows in zip(*(BENCHMARKS[name].rows(one) for one in runs), strict=True):
+            first, times = rows[0], [row.times for row in rows if row.times]
+            ours, theirs = median(row.ours for row in rows), [row.theirs for row in rows if row.theirs]
+            cells = [first.what, first.unit, shown(ours), first.peer, shown(median(theirs)) if theirs else ""]
+            spread = f"{min(times):.2f} to {max(times):.2f}" if len(times) > 1 else ""
+            asked = "" if first.asked is None else f"{first.asked:g}{'x' if first.peer else f' {first.unit}'}"
+            cells += [f"{median(times):.2f}x" if times else "", spread, asked]
+            yield f"| {' | '.join(cells)} |"
+
+
+def shown(value: float) -> str:
+    """Three figures.
+
+    >>> shown(1234.5), shown(0.01234)
+    ('1,234', '0.0123')
+    """
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def page(found: dict[str, list[dict[str, Any]]]) -> str:
+    """What stands between the marks."""
+    described = [one["machine"] for runs in found.values() for one in runs if "machine" in one]
+    known = {key: value for one in reversed(described) for key, value in one.items() if key != "load before"}
+    busiest = max((one["busy"], name) for name, runs in found.items() for one in runs)
+    lines = ["   ".join(f"{key}: {value}" for key, value in known.items()), ""]
+    lines += [f"Other processes took at most {busiest[0]:.0%} of the cores before a run (of {busiest[1]}).", ""]
+    lines += list(table(found))
+    for one in found.get("growth", [])[:1]:
+        lines += ["", "![How time and memory grow](growth.svg)", "", "| | | by | exponent | from | to |"]
+        lines += ["|:--|:--|:--|--:|--:|--:|"]
+        for curve in one["curves"]:
+            ends = [
+                f"{shown(curve['values'][at])} ({int(at):,})" for at in (*curve["values"],)[:: len(curve["values"]) - 1]
+            ]
+            cells = [curve["what"], curve["unit"], curve["size"], f"{curve['exponent']:.2f}", *ends]
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=list(BENCHMARKS), default=list(BENCHMARKS), metavar="NAME")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--output", type=Path, default=DOCS, help="folder of benchmarks.json, .md and growth.svg")
+    options = parser.parse_args()
+    options.output.mkdir(parents=True, exist_ok=True)
+    kept = options.output / "benchmarks.json"
+    found: dict[str, list[dict[str, Any]]] = json.loads(kept.read_text()) if kept.exists() else {}
+    for name in options.only:
+        repeats = 1 if BENCHMARKS[name].once else options.repeats
+        found[name] = [run(name, options.output) for _ in range(repeats)]
+        kept.write_text(json.dumps({one: found[one] for one in BENCHMARKS if one in found}, indent=1) + "\n")
+    found = {one: found[one] for one in BENCHMARKS if one in found}
+    written = options.output / "benchmarks.md"
+    text = written.read_text(encoding="utf-8") if written.exists() else "<!-- made by make bench -->\n\n<!-- end -->\n"
+    written.write_text(MARKS.sub(lambda mark: f"{mark[1]}{page(found)}{mark[2]}", text), encoding="utf-8")
+    print(page(found))
+
+
+if __name__ == "__main__":
+    main()
