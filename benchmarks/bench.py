@@ -165,11 +165,11 @@ def run(name: str, output: Path) -> dict[str, Any]:
     busy, start = quiet(), time.monotonic()
     arguments = [*BENCHMARKS[name].arguments, *(["--figure", str(output / "growth.svg")] if name == "growth" else [])]
     print(f"{name} ...", end=" ", file=sys.stderr, flush=True)
-    printed = subprocess.run([sys.executable, *arguments, "--json"], cwd=HERE, stdout=subprocess.PIPE, text=True)
+    printed = subprocess.run([sys.executable, *arguments, "--json"], cwd=HERE, capture_output=True, text=True)
     took = time.monotonic() - start
-    print(f"{took:.0f} s" if printed.returncode == 0 else f"failed ({printed.returncode})", file=sys.stderr)
+    print(f"{took:.0f} s" if printed.returncode == 0 else "failed", file=sys.stderr)
     if printed.returncode:
-        raise SystemExit(f"{' '.join(arguments)} ended with status {printed.returncode}")
+        raise SystemExit(f"{printed.stderr}{' '.join(arguments)} ended with status {printed.returncode}")
     return {"busy": busy, "seconds": took, **json.loads(printed.stdout)}
 
 

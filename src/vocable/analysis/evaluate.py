@@ -19,7 +19,7 @@ from vocable.encoder.stream import model_name
 from vocable.encoder.windows import Long
 from vocable.errors import ArgumentError, UnwrittenError, check_numbers
 from vocable.evaluation.compare import Comparison, compare
-from vocable.evaluation.dataset import Dataset, load_dataset
+from vocable.evaluation.dataset import Convention, Dataset, load_dataset
 from vocable.evaluation.grid import MEASURES, GridPoint, SearchGrid, check_depth, parse_grid, search_grid
 from vocable.evaluation.hybrid import evaluate_index
 from vocable.evaluation.quality import DEFAULT_MEASURES, Evaluation, evaluate_run, parse_measures
@@ -57,6 +57,7 @@ def evaluate(
     dtype: DType = "auto",
     max_length: int | None = None,
     long: Long = "cut",
+    convention: Convention | None = None,
     device: str | None = None,
 ) -> Comparison | SearchGrid:
     """Measure the quality and cost of models, runs and indexes; each is tested against the first (paired t-test).
@@ -79,6 +80,8 @@ def evaluate(
         dtype: "auto" computes in bfloat16 where the device has it natively.
         max_length: tokens per text, in place of a model's own length.
         long: what becomes of longer documents: "cut" loses their ends, "max" reads them in windows, as in `encode`.
+        convention: what counts as a hit. By "beir" no document with the id of its query, as ArguAna needs it; by
+            "trec_eval" all of a run. By default BEIR's for its collections.
         device: where models run, as cpu, cuda or cuda:1; by default the best there is.
 
     Raises:
@@ -119,7 +122,10 @@ def evaluate(
             check_length(system, max_length)  # of the last model, too, before the first one encodes
     lexical = bm25 or (hybrid and len(indexed) < len(named))
     searched = lexical or rm3 or len(runs) + len(indexed) < len(named)
-    collection = dataset.judged() if isinstance(dataset, Dataset) else load_dataset(dataset, documents=searched)
+    if isinstance(dataset, Dataset):
+        collection = replace(dataset.judged(), convention=convention or dataset.convention)
+    else:
+        collection = load_dataset(dataset, documents=searched, convention=convention)
     options: dict[str, Any] = {"dtype": dtype, "max_length": max_length, "long": long, "device": device}
     if settings is not None:
         points: list[GridPoint] = []

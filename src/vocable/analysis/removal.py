@@ -108,7 +108,8 @@ class Ablation:
         self._is_expansion = expansion_entries(self._vectors, own)
         self.candidates = np.unique(self._vectors.indices[self._is_expansion]).astype(np.int64)
         self._judged_measures = JudgedMeasures(parsed, encoded.dataset)
-        self._k, self._threads = max(depth(measure) or DEPTH for measure in parsed.values()), threads
+        self._k = encoded.dataset.deep(max(depth(measure) or DEPTH for measure in parsed.values()))
+        self._threads = threads
         self._query_ids, self._document_ids = encoded.query_ids, np.array(encoded.document_ids, dtype=object)
 
     @cached_property

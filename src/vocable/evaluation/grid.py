@@ -111,6 +111,7 @@ def search_grid(
     """
     check_depth(settings, measures, k)
     points: dict[Setting, GridPoint] = {}
+    k = encoded.dataset.deep(k)
     with progress("search", total=len(settings)) as advance:
         for limits in dict.fromkeys(setting.limits("document") for setting in settings):
             documents = prune(encoded.documents, *limits)

@@ -50,6 +50,7 @@ def evaluate_index(
     if not any(collection.documents(sorted(relevant))):
         raise DataError(f"none of the {len(relevant)} relevant documents is in {collection.place}", source=judged.name)
     ids, k = [query.id for query in judged.queries], max(depth(measure) or DEPTH for measure in parsed.values())
+    k = judged.deep(k)
     found = collection.rankings([query.text for query in judged.queries], max(k, FUSED_DEPTH), spaces)
     rankings = dict(found)
     if asked is not None:

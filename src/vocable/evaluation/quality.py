@@ -69,7 +69,7 @@ class JudgedMeasures:
     """What `measures` {name: measure} make of answers to the queries of a dataset that `Dataset.judged` gave."""
 
     def __init__(self, measures: Mapping[str, Measure], judged: Dataset) -> None:
-        self.measures, self._dataset = measures, judged.name
+        self.measures, self._dataset = measures, judged
         try:
             self._evaluator = ir_measures.evaluator(list(dict.fromkeys(measures.values())), list(judged.judgments))
         except (ArithmeticError, OSError, SubprocessError, ValueError) as error:
@@ -78,7 +78,8 @@ class JudgedMeasures:
     def per_query(self, answers: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
         """{measure: {query id: value}} of the queries in `answers` {query id: {document id: score}}.
 
-        A query without an answer has the measure's default, 0 for most.
+        A query without an answer has the measure's default, 0 for most. By BEIR's convention (`Dataset`) an answer has
+        no document with the id of its query.
 
         >>> from ir_measures import Qrel, nDCG
         >>> from vocable.data import Query
@@ -86,6 +87,11 @@ class JudgedMeasures:
         >>> JudgedMeasures({"nDCG@10": nDCG @ 10}, toy).per_query({"q1": {"d": 2.0}, "q2": {}})
         {'nDCG@10': {'q1': 1.0, 'q2': 0.0}}
         """
+        if self._dataset.convention == "beir":
+            answers = {
+                query: {document: score for document, score in hits.items() if document != query}
+                for query, hits in answers.items()
+            }
         values: dict[Measure, dict[str, float]] = {measure: {} for measure in self.measures.values()}
         try:
             for metric in self._evaluator.iter_calc(answers):
@@ -108,7 +114,7 @@ class JudgedMeasures:
         return figures
 
     def _impossible(self, error: Exception) -> ArgumentError:
-        return ArgumentError(f"{', '.join(self.measures)} cannot be computed for {self._dataset}: {error}")
+        return ArgumentError(f"{', '.join(self.measures)} cannot be computed for {self._dataset.name}: {error}")
 
 
 DEFAULT_MEASURES = ("nDCG@10", "R@1000", "RR@10")

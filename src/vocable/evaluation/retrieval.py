@@ -73,7 +73,7 @@ def retrieve(encoded: Encoded, *, k: int = 1000) -> Retrieval:
         search_p50_ms=p50,
         search_p95_ms=p95,
     )
-    return Retrieval(index.search(queries, k), encoded.query_ids, cost)
+    return Retrieval(index.search(queries, encoded.dataset.deep(k)), encoded.query_ids, cost)
 
 
 def encode_dataset(
@@ -165,7 +165,7 @@ def retrieve_lexically(dataset: Dataset, *, k: int = 1000, rm3: bool = False) ->
         search_p50_ms=p50,
         search_p95_ms=p95,
     )
-    return Retrieval(index.search(queries, k), [query.id for query in judged.queries], cost)
+    return Retrieval(index.search(queries, judged.deep(k)), [query.id for query in judged.queries], cost)
 
 
 def evaluate_system(
