@@ -19,6 +19,7 @@ from sentence_transformers import SparseEncoder
 from vocable.cli import GRACE, QUIET, main
 from vocable.encoder.fuse import fuse
 from vocable.encoder.load import load
+from vocable.encoder.provenance import provenance
 from vocable.errors import RecipeError
 from vocable.training import processes
 from vocable.training.batch_statistics import Monitor
@@ -47,7 +48,7 @@ from vocable.cli import silence
 
 silence()  # before the libraries are imported
 sys.path.insert(0, sys.argv[1])
-from test_processes import gradients
+from test_processes import PRETRAIN, gradients
 from torch.nn.parallel import DistributedDataParallel
 from vocable.cli import main
 from vocable.encoder.load import load
@@ -69,6 +70,8 @@ for micro_batch in (None, 1):
     if rank == 0:
         torch.save(found, folder / f"gradients-{micro_batch}.pt")
 status = main(["train", str(folder / "shared.yaml"), "-o", str(folder / "two")])
+status |= main([*PRETRAIN, model, str(folder / "texts.txt"), "-o", str(folder / "pretrained-two")])
+status |= main(["train", str(folder / "staged.yaml"), "-o", str(folder / "staged-two")])
 
 recipe, said, measured = folder / "stopped.yaml", [], []
 
@@ -112,6 +115,22 @@ found = {"said": said, "alone": alone, "measured": measured, "results": results.
 (folder / f"{rank}.json").write_text(json.dumps(found), encoding="utf-8")
 sys.exit(status)
 """
+
+
+PRETRAIN = [
+    "pretrain",
+    "--steps",
+    "6",
+    "--batch-size",
+    "8",
+    "--max-length",
+    "32",
+    "--save-every",
+    "3",
+    "--log-every",
+    "1",
+]
+PRETRAIN += ["--learning-rate", "1e-4", "--dtype", "float32", "--held-out", "4"]
 
 
 def gradients(name: str, columns: list[list[str]], micro_batch: int | None, wrap=lambda model: model) -> dict:
@@ -192,6 +211,24 @@ def write_stopped(folder: Path, model: Path, toy_texts: list[str]) -> None:
     (folder / "stopped.yaml").write_text(json.dumps(values), encoding="utf-8")
 
 
+def write_staged(folder: Path, model: Path, toy_texts: list[str]) -> Path:
+    """A recipe with what comes before, in and after a pre-training."""
+    (folder / "texts.txt").write_text("\n".join(sorted(set(toy_texts))), encoding="utf-8")
+    learning = {"learning_rate": 1e-4, "dtype": "float32", "log_every": 1, "save_every": 2}
+    values = {
+        "model": str(model),
+        "data_folder": str(folder),
+        "rescale": {"factor": 2},
+        "pretrain": {"texts": ["texts.txt"], "steps": 4, "batch_size": 8, "max_length": 32, **learning},
+        "calibrate": {"texts": "texts.txt", "activation_rate": 0.1},
+        "data": {"examples": ["0.jsonl"]},
+        "training": {"steps": 2, "batch_size": 4, **learning},
+    }
+    path = folder / "staged.yaml"
+    path.write_text(json.dumps(values), encoding="utf-8")
+    return path
+
+
 @pytest.fixture(scope="module")
 def columns(toy_texts: list[str]) -> list[list[str]]:
     texts = sorted(set(toy_texts))[:12]
@@ -209,16 +246,20 @@ def both(
     folder = tmp_path_factory.mktemp("both")
     recipe = write_shared(folder, backbones["bert"], toy_texts)
     write_stopped(folder, backbones["bert"], toy_texts)
+    staged = write_staged(folder, backbones["bert"], toy_texts)
     (folder / "script.py").write_text(SCRIPT, encoding="utf-8")
     two = start_two(folder / "script.py", Path(__file__).parent, backbones["bert"], json.dumps(columns), folder)
+    texts = str(folder / "texts.txt")
     assert main(["train", str(recipe), "-o", str(folder / "one")]) == 0
+    assert main([*PRETRAIN, str(backbones["bert"]), texts, "-o", str(folder / "pretrained-one")]) == 0
+    assert main(["train", str(staged), "-o", str(folder / "staged-one")]) == 0
     said = [process.communicate(timeout=300) for process in two]
     assert [process.returncode for process in two] == [0, 0], said
     return folder, said
 
 
-def log(folder: Path) -> list[dict[str, float]]:
-    return [json.loads(line) for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+def log(folder: Path, name: str = "log.jsonl") -> list[dict[str, float]]:
+    return [json.loads(line) for line in (folder / name).read_text(encoding="utf-8").splitlines()]
 
 
 def test_two_processes_do_what_one_does(
@@ -226,7 +267,9 @@ def test_two_processes_do_what_one_does(
 ) -> None:
     folder, said = both
     written = f"written: {folder / 'two'}\nnext: vocable evaluate {folder / 'two'} --dataset SOURCE\n"
-    assert [out for out, _ in said] == [written, ""]
+    assert said[0][0].startswith(written)
+    assert said[0][0].count("written: ") == 3
+    assert said[1][0] == ""
     assert said[0][1] != ""
     assert all("of a probe of training queries" in line for line in said[0][1].splitlines())
     assert said[1][1] == ""
@@ -244,6 +287,24 @@ def test_two_processes_do_what_one_does(
     weights, expected = (load_file(folder / name / "model.safetensors") for name in ("two", "one"))
     for name, values in expected.items():
         np.testing.assert_allclose(weights[name], values, atol=2e-4, err_msg=name)
+
+
+@pytest.mark.parametrize("kind", ["pretrained", "staged"])
+def test_two_processes_pretrain_what_one_does(kind: str, both: tuple[Path, list[tuple[str, str]]]) -> None:
+    """Alone, and as a stage of a recipe between those that the first process carries out."""
+    folder, _ = both
+    one, two = (folder / f"{kind}-{number}" for number in ("one", "two"))
+    found, expected = (log(place, "pretrain.jsonl") for place in (two, one))
+    assert [line["step"] for line in found] == [line["step"] for line in expected]
+    assert len(expected) >= 4
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-3, abs=2e-4)
+    made, same = (load_file(place / "model.safetensors") for place in (two, one))
+    assert made.keys() == same.keys()
+    for name, values in same.items():
+        np.testing.assert_allclose(made[name], values, atol=3e-4, err_msg=name)
+    if kind == "staged":
+        assert [step["verb"] for step in provenance(load(two))] == ["rescale", "pretrain", "calibrate"]
 
 
 def test_they_stop_together_and_measure_once(both: tuple[Path, list[tuple[str, str]]]) -> None:

@@ -242,10 +242,13 @@ class Pretrain(Adapting):
             except CollapseError:  # to which the same command would come again: what it left is of no use
                 shutil.rmtree(run)
                 raise
-            shutil.rmtree(whole, ignore_errors=True)
-            loading.save_model(adapted, whole)
-            shutil.copy(run / "log.jsonl", whole / "pretrain.jsonl")
-            storage.finish(work, self.output, whole)
+            processes = import_module("vocable.training.processes")
+            if processes.is_first():  # of those that torchrun started
+                shutil.rmtree(whole, ignore_errors=True)
+                loading.save_model(adapted, whole)
+                shutil.copy(run / "log.jsonl", whole / "pretrain.jsonl")
+                storage.finish(work, self.output, whole)
+            processes.wait()
         return self.figures(given["model"], adapted)
 
     def text(self, result: dict[str, Any]) -> Iterator[str]:

@@ -12,7 +12,6 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -38,6 +37,7 @@ from vocable.encoder.output_vocabulary import output_layer, output_vocabulary
 from vocable.encoder.provenance import new_tokens, record, splitter_name
 from vocable.encoder.terms import splitter
 from vocable.errors import ArgumentError, DataError, ModelError, check_texts
+from vocable.training import processes
 from vocable.training.mlm import HeldOut, MaskedWindows, Masker, collate, hidden_tokens, mean_cross_entropy
 from vocable.training.mlm import split as split_windows
 from vocable.training.recipe import PretrainSettings, first_mistake
@@ -61,7 +61,7 @@ KEPT_LOG = "pretrain.jsonl"  # the same beside the finished model
 def pretrain(
     model: SparseEncoder, texts: Iterable[str], *, work: str | Path | None = None, seed: int = 0, **settings: Any
 ) -> SparseEncoder:
-    """Adapt a model to `texts` by masked language modelling.
+    """Adapt a model to `texts` by masked language modelling, on all processes that `torchrun` started.
 
     With `trainable="embeddings"` this is the adaptation of "Why Advanced Encoders Lag on Sparse Retrieval?" (§4.2.3):
     the transformer is frozen, the word embeddings and the output layer, tied or not, learn. With
@@ -72,8 +72,8 @@ def pretrain(
     Args:
         model: from `vocable.load`, with an output layer that is a plain `Linear`; it is left as it is.
         texts: read once, cut into windows and kept as tokens in `work`; not read again when a run is resumed.
-        work: a folder for checkpoints, tokens and `log.jsonl`; a run that finds a checkpoint there goes on from it. By
-            default one that is removed at the end.
+        work: a folder for checkpoints, tokens and `log.jsonl`, the same for all processes; a run that finds a
+            checkpoint there goes on from it. By default one that is removed at the end.
         seed: decides the order of the texts, the masks, dropout, and which windows are held out.
         settings: the keys of a recipe's `pretrain` part (docs/recipe-keys.md), `steps` at least.
 
@@ -85,14 +85,17 @@ def pretrain(
     Raises:
         ModelError: the tokenizer has no mask token, the output terms are not its tokens and tokens are masked, the
             output layer cannot be bypassed, or has no bias to train.
-        ArgumentError: a setting that is unknown or out of its range, overlap-aware masking of a model without new
+        ArgumentError: a setting that is unknown or out of its range, a batch that the processes cannot share,
+            overlap-aware masking of a model without new
             tokens, whole-word masking of one without an output vocabulary.
         DataError: there is no text, or not enough of it for so many steps in so few passes.
     """
     check_texts(texts)
     checked = check_settings(settings)
-    with nullcontext(work) if work is not None else TemporaryDirectory(prefix="vocable-") as folder:
-        return _pretrain(model, texts, checked, Path(folder), seed)
+    processes.join()
+    processes.shared(checked.batch_size)
+    with nullcontext(Path(work)) if work is not None else processes.common_folder() as folder:
+        return _pretrain(model, texts, checked, folder, seed)
 
 
 def check_settings(settings: dict[str, Any]) -> PretrainSettings:
@@ -130,7 +133,8 @@ def _pretrain(
     places = None
     if layer is not None:
         places = WordAlignment(layer.terms, tokenizer, splitter(tokenizer, splitter_name(model)))
-    windows = write_windows(folder / "tokens", texts, tokenizer, settings.max_length, places)
+    with processes.first_alone():  # the others find them
+        windows = write_windows(folder / "tokens", texts, tokenizer, settings.max_length, places)
     learned, kept_apart = split_windows(len(windows), settings.held_out, seed)
     masker, padding = Masker(tokenizer, settings, size, new), tokenizer.pad_token_id
     draws = settings.steps * settings.batch_size * settings.gradient_accumulation
@@ -151,15 +155,16 @@ def _pretrain(
         trainer.decoder, trainer.schedule_steps = decoder, settings.schedule_steps
         trainer.model_accepts_loss_kwargs = False  # the loss is a mean: accumulated steps are averaged
         trainer.remove_callback(PrinterCallback)
-        trainer.add_callback(_LogHeldOut(trainer, held_out))
-        trainer.add_callback(ProgressLog("pretrain", folder / LOG))
+        if processes.is_first():
+            trainer.add_callback(_LogHeldOut(trainer, held_out))
+            trainer.add_callback(ProgressLog("pretrain", folder / LOG))
         trainer.add_callback(MarkWhole())
         trainer.train(resume_from_checkpoint=last_checkpoint(folder))
         # In bfloat16 the trainer has wrapped the model's forward, and whoever gets the model would compute in it.
         trainer.accelerator.unwrap_model(mlm, keep_fp32_wrapper=False)
         refuse_wrecked("pretrain", mlm, settings.learning_rate)
         after = held_out.guess(mlm, decoder)
-    for group, guess in after.items():
+    for group, guess in after.items() if processes.is_first() else ():
         if guess.loss > before[group].loss:
             values = group, before[group].loss, guess.loss, lower_rate(settings.learning_rate)
             logger.warning("the loss of held-out tokens (%s) rose from %.3f to %.3f: a worse model, %s", *values)
@@ -223,11 +228,15 @@ def _learning(mlm: PreTrainedModel, settings: PretrainSettings) -> Iterator[None
 
 
 def _arguments(mlm: PreTrainedModel, settings: PretrainSettings, folder: Path, seed: int) -> TrainingArguments:
-    return TrainingArguments(
+    arguments = TrainingArguments(
         **settings.trainer_arguments(mlm.device, folder, seed),
+        accelerator_config={"split_batches": True},  # of all processes together: each takes its part of a batch
+        ddp_find_unused_parameters=False,  # it would look for the decoder in the model's outputs, which are its inputs
         lr_scheduler_type=settings.schedule,
         remove_unused_columns=False,
     )
+    arguments._n_gpu = min(arguments.n_gpu, 1)  # one process never spreads over several GPUs: torchrun does that
+    return arguments
 
 
 class _MaskedTrainer(Trainer):
@@ -242,9 +251,10 @@ class _MaskedTrainer(Trainer):
         return SequentialSampler(self.train_dataset)  # the data set is already in the order of the run
 
     def compute_loss(self, model: nn.Module, inputs: dict[str, Tensor], **others: Any) -> Tensor:
-        """Cross-entropy over the masked positions only."""
+        """Cross-entropy over the masked positions only, of all processes."""
         states, labels = hidden_tokens(model, inputs)
-        return mean_cross_entropy(states, self.decoder.weight, self.decoder.bias, labels)
+        loss = mean_cross_entropy(states, self.decoder.weight, self.decoder.bias, labels)
+        return processes.of_all(loss, len(labels))
 
 
 class _LogHeldOut(TrainerCallback):

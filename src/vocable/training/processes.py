@@ -12,18 +12,20 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar, cast
 
 import torch
 from sentence_transformers.util.distributed import all_gather, get_rank, get_world_size
 from torch import Tensor, distributed
 
-from vocable.errors import VocableError
+from vocable.errors import ArgumentError, VocableError
 
 T = TypeVar("T")
 
 MENDABLE = (VocableError, OSError)  # what the command line lets a user mend
-# The others wait while process 0 pre-trains a backbone or embeds a corpus; if it dies, torchrun ends them.
+# The others wait while process 0 transfers a backbone or embeds a corpus; if it dies, torchrun ends them.
 PATIENCE = timedelta(days=30)
 
 
@@ -86,6 +88,30 @@ def from_first(value: Any) -> Any:
     if count() > 1:
         distributed.broadcast_object_list(box, src=0)
     return box[0]
+
+
+def shared(size: int) -> int:
+    """A batch's `size`, of all processes together; `ArgumentError` if they cannot share it equally."""
+    if size % count():
+        raise ArgumentError(f"batch_size: {size} examples cannot be shared equally by {count()} processes")
+    return size
+
+
+@contextmanager
+def common_folder() -> Iterator[Path]:
+    """A temporary folder of process 0, on one machine, for all; it is removed when all have left it."""
+    with TemporaryDirectory(prefix="vocable-") as folder:
+        yield Path(from_first(folder))
+        wait()
+
+
+def of_all(mean: Tensor, rows: int) -> Tensor:
+    """A `mean` over this process' rows, weighted so that the mean of all processes' is that over all rows."""
+    if count() == 1:
+        return mean
+    every = torch.tensor(float(rows), device=mean.device)
+    distributed.all_reduce(every)
+    return mean * (rows * count() / every)
 
 
 def gathered(rows: Tensor) -> Tensor:

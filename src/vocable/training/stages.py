@@ -19,6 +19,7 @@ from vocable.encoder.fuse import copy_with, parts
 from vocable.encoder.load import load, save_model
 from vocable.encoder.provenance import record
 from vocable.encoder.roles import asymmetric, inference_free, route
+from vocable.training import processes
 from vocable.training.pretrain import pretrain
 from vocable.training.recipe import QuerySettings, Recipe
 
@@ -30,22 +31,46 @@ def carry_out_stages(recipe: Recipe, work: Path) -> str:
     """Carry out the stages before the retrieval training, and return the name of the result.
 
     It is `recipe.model` itself where the recipe has no such stage, else a folder in `work`, the run's folder, where
-    pre-training goes on from its checkpoints, and what is finished is used as it is.
+    pre-training goes on from its checkpoints, and what is finished is used as it is. Of several processes all call it.
     """
     name = recipe.model
     stages = (recipe.lowercase, recipe.transfer, recipe.expand, recipe.rescale, recipe.pretrain, recipe.calibrate)
     if recipe.head == "new" or any(stages):
         name = str(work / "adapted")
-        if not Path(name).exists():
-            save_model(_adapted(recipe, work), name)
+        if not processes.from_first(Path(name).exists()):
+            _adapt(recipe, work, name)
     if recipe.queries is not None:
         documents, name = name, str(work / "with-queries")
-        if not Path(name).exists():
-            save_model(_with_queries(recipe.queries, load(documents), recipe), name)
+        with processes.first_alone():
+            if processes.is_first() and not Path(name).exists():
+                save_model(_with_queries(recipe.queries, load(documents), recipe), name)
     return name
 
 
-def _adapted(recipe: Recipe, work: Path) -> SparseEncoder:
+def _adapt(recipe: Recipe, work: Path, name: str) -> None:
+    """Leave the adapted model in the folder `name`: all processes pre-train together, the rest the first does alone."""
+    learning, start = recipe.pretrain, str(work / "start")
+    with processes.first_alone():
+        if processes.is_first() and learning is None:
+            save_model(_calibrated(_before_pretraining(recipe), recipe), name)
+        elif processes.is_first() and not Path(start).exists():
+            save_model(_before_pretraining(recipe), start)
+    if learning is not None:
+        keys = learning.model_dump(exclude={"texts"})
+        texts = _texts(recipe, learning.texts)
+        model = pretrain(load(start), texts, work=work / PRETRAIN, seed=recipe.seed, **keys)
+        with processes.first_alone():
+            if processes.is_first():
+                save_model(_calibrated(model, recipe), name)
+
+
+def _calibrated(model: SparseEncoder, recipe: Recipe) -> SparseEncoder:
+    if (shifting := recipe.calibrate) is None:
+        return model
+    return calibrate(model, _probe(recipe, shifting.texts), **shifting.model_dump(exclude={"texts"}))
+
+
+def _before_pretraining(recipe: Recipe) -> SparseEncoder:
     model = load(recipe.model, pooling=recipe.pooling, activation=recipe.activation, new_head=recipe.head == "new")
     if recipe.lowercase:
         model = copy_with(model, tokenizer=lowercased(parts(model).tokenizer))
@@ -61,11 +86,6 @@ def _adapted(recipe: Recipe, work: Path) -> SparseEncoder:
             model = expand(model, texts=_texts(recipe, words.texts), **keys, seed=recipe.seed)
     if (scale := recipe.rescale) is not None:
         model = rescale(model, scale.factor, texts=_probe(recipe, scale.texts))
-    if (learning := recipe.pretrain) is not None:
-        keys = learning.model_dump(exclude={"texts"})
-        model = pretrain(model, _texts(recipe, learning.texts), work=work / PRETRAIN, seed=recipe.seed, **keys)
-    if (shifting := recipe.calibrate) is not None:
-        model = calibrate(model, _probe(recipe, shifting.texts), **shifting.model_dump(exclude={"texts"}))
     return model
 
 

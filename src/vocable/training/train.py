@@ -126,9 +126,9 @@ def _carry_out(recipe: Recipe, output: Path, resume: bool) -> SparseEncoder:
         return load(output)
     processes.join()
     settings, shares = recipe.training, processes.count()
-    if settings.batch_size % shares:
-        size = settings.batch_size
-        raise RecipeError(f"training.batch_size: {size} examples cannot be shared equally by {shares} processes")
+    for part, size in (("training", settings.batch_size), ("pretrain", recipe.pretrain and recipe.pretrain.batch_size)):
+        if size and size % shares:
+            raise RecipeError(f"{part}.batch_size: {size} examples cannot be shared equally by {shares} processes")
     own_encoder = recipe.queries is not None and (recipe.queries.model is not None or recipe.queries.trainable)
     if shares > 1 and settings.micro_batch is not None and own_encoder:
         # The last micro batch, one of documents, has the gradients exchanged, and those of queries would be left out.
@@ -137,7 +137,7 @@ def _carry_out(recipe: Recipe, output: Path, resume: bool) -> SparseEncoder:
         with processes.first_alone():
             work = stack.enter_context(resumable(output, **kept, anew=not resume))
             refuse_stopped(work)
-            start = carry_out_stages(recipe, work)
+        start = carry_out_stages(recipe, work)
         _fine_tune(load(start, pooling=recipe.pooling, activation=recipe.activation), recipe, work)
         if processes.is_first():
             shutil.copy(work / LOG, work / "model" / LOG)
