@@ -1,7 +1,8 @@
 """Run the benchmarks that need nothing but this machine, and renew docs/benchmarks.md with what they find.
 
     make bench                                   # all of them, three times: about two hours on two cores
-    python benchmarks/bench.py --only head search --repeats 1 --output /tmp/trial
+    python benchmarks/bench.py --only head search --repeats 1 --output trial
+    python benchmarks/bench.py --only            # none: the page again, from benchmarks.json
 
 Each compares with its peer in one run of its own. Before a run it is waited until the machine is quiet, five minutes at
 most; how busy it was is kept. A figure is the median over the repetitions, and stands beside the least and the most.
@@ -162,7 +163,7 @@ def quiet() -> float:
 
 def run(name: str, output: Path) -> dict[str, Any]:
     """One run of a benchmark: what it printed, and how busy the machine was."""
-    busy, start = quiet(), time.monotonic()
+    others, start = quiet(), time.monotonic()
     arguments = [*BENCHMARKS[name].arguments, *(["--figure", str(output / "growth.svg")] if name == "growth" else [])]
     print(f"{name} ...", end=" ", file=sys.stderr, flush=True)
     printed = subprocess.run([sys.executable, *arguments, "--json"], cwd=HERE, capture_output=True, text=True)
@@ -170,7 +171,7 @@ def run(name: str, output: Path) -> dict[str, Any]:
     print(f"{took:.0f} s" if printed.returncode == 0 else "failed", file=sys.stderr)
     if printed.returncode:
         raise SystemExit(f"{printed.stderr}{' '.join(arguments)} ended with status {printed.returncode}")
-    return {"busy": busy, "seconds": took, **json.loads(printed.stdout)}
+    return {**json.loads(printed.stdout), "others": others, "took": took}
 
 
 def table(found: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
@@ -201,7 +202,7 @@ def page(found: dict[str, list[dict[str, Any]]]) -> str:
     """What stands between the marks."""
     described = [one["machine"] for runs in found.values() for one in runs if "machine" in one]
     known = {key: value for one in reversed(described) for key, value in one.items() if key != "load before"}
-    busiest = max((one["busy"], name) for name, runs in found.items() for one in runs)
+    busiest = max((one["others"], name) for name, runs in found.items() for one in runs if "others" in one)
     lines = ["   ".join(f"{key}: {value}" for key, value in known.items()), ""]
     lines += [f"Other processes took at most {busiest[0]:.0%} of the cores before a run (of {busiest[1]}).", ""]
     lines += list(table(found))
@@ -219,7 +220,7 @@ def page(found: dict[str, list[dict[str, Any]]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=list(BENCHMARKS), default=list(BENCHMARKS), metavar="NAME")
+    parser.add_argument("--only", nargs="*", choices=list(BENCHMARKS), default=list(BENCHMARKS), metavar="NAME")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--output", type=Path, default=DOCS, help="folder of benchmarks.json, .md and growth.svg")
     options = parser.parse_args()
