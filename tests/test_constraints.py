@@ -1,0 +1,23 @@
+"""The versions that are installed with vocable are for every Python that it says it runs on."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib.metadata import distributions
+from pathlib import Path
+
+from packaging.specifiers import SpecifierSet
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_pinned_versions_are_for_the_oldest_python() -> None:
+    """One that is for later ones only cannot be installed there, which the machine that pinned it does not notice."""
+    oldest = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["requires-python"]
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pinned = {line for line in lines if line and not line.startswith("#")}
+    needs = {f"{one.name}=={one.version.partition('+')[0]}": one.metadata["Requires-Python"] for one in distributions()}
+    installed = pinned & needs.keys()
+    assert len(installed) > len(pinned) / 2
+    later = [pin for pin in installed if not SpecifierSet(needs[pin] or "").contains(f"{oldest.removeprefix('>=')}.0")]
+    assert later == []
