@@ -10,16 +10,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from vocable.analysis.wackiness import METADATA_KEY, SCHEMA, Choices, Finding, ScoresMeta, read_scores, write_scores
-from vocable.encoder.terms import fingerprint
 from vocable.errors import VectorsError
 from vocable.evaluation.wackiness import Wackiness, ranked
+from vocable.vectors import vocabulary_fingerprint
 
 TERMS = ["the", "##ing", "fox\n", "б", "unused"]
 KINDS = ["stop word", "sub-word", "other word", "non-Latin", "other word"]
 FOUND = Wackiness(
     np.array([1.0, 0.25, 1.0, 0.1 + 0.2, np.nan]), np.array([0.0, 9.5, 0.0, 1 / 3, np.nan]), np.array([2, 7, 5, 1, 0])
 )
-META = ScoresMeta("a model", fingerprint(TERMS), 5, "query", 100, "log", "queries.tsv", "beir:x", 0.625)
+META = ScoresMeta("a model", vocabulary_fingerprint(TERMS), 5, "query", 100, "log", "queries.tsv", "beir:x", 0.625)
 
 
 def write(path: Path, found: Wackiness = FOUND, w_auc: float = 0.625) -> None:
@@ -35,7 +35,7 @@ def stored(tmp_path: Path) -> Path:
 
 
 def test_what_is_written_comes_back(stored: Path) -> None:
-    scores, inputs, meta = read_scores(stored, fingerprint(TERMS))
+    scores, inputs, meta = read_scores(stored, vocabulary_fingerprint(TERMS))
     np.testing.assert_array_equal(scores, FOUND.scores)
     np.testing.assert_array_equal(inputs, FOUND.inputs)
     assert meta == META
@@ -59,7 +59,7 @@ def test_no_score_at_all(tmp_path: Path) -> None:
 
 def test_scores_of_another_vocabulary_are_refused(stored: Path) -> None:
     with pytest.raises(VectorsError, match="the scores are of a model, which has another vocabulary"):
-        read_scores(stored, fingerprint(["another"]))
+        read_scores(stored, vocabulary_fingerprint(["another"]))
 
 
 def test_what_is_no_file_of_scores_is_refused(stored: Path, tmp_path: Path) -> None:

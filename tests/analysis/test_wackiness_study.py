@@ -25,10 +25,11 @@ from vocable.analysis.wackiness import (
 )
 from vocable.analysis.wackiness_report import areas_table, sensitivity_table, wackiest_table, write_report
 from vocable.encoder.stream import encode
-from vocable.encoder.terms import fingerprint, input_terms, special_columns, terms
+from vocable.encoder.terms import input_terms, special_columns, terms
 from vocable.errors import ArgumentError, MissingExtraError
 from vocable.evaluation.wackiness import lexical_importance, wackiness
 from vocable.search.engines.exact import ExactIndex
+from vocable.vectors import vocabulary_fingerprint
 
 
 @pytest.fixture
@@ -173,7 +174,7 @@ def test_the_files_of_a_report(tmp_path: Path) -> None:
     names = ["curves.png", "curves.svg", "index.html", "results.json", "scores-a_two_b.parquet", "scores-one.parquet"]
     assert sorted(path.name for path in tmp_path.iterdir()) == names
     for found, name in zip(findings, names[5:3:-1], strict=True):
-        scores, _, meta = read_scores(tmp_path / name, fingerprint(list(found.terms)))
+        scores, _, meta = read_scores(tmp_path / name, vocabulary_fingerprint(list(found.terms)))
         np.testing.assert_array_equal(scores, found.wackiness.scores)
         assert meta.w_auc == found.w_auc
     results = json.loads((tmp_path / "results.json").read_text())

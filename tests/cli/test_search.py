@@ -192,7 +192,7 @@ def test_explain(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path)
 def test_explain_of_texts_that_share_nothing(
     capsys: pytest.CaptureFixture[str], model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vocable.search.explain.explain_texts", lambda *texts, wacky: Explanation(0.0, ()))
+    monkeypatch.setattr("vocable.search.explain_texts.explain_texts", lambda *texts, wacky: Explanation(0.0, ()))
     assert done(capsys, "explain", model, "old books", "a fox") == "score 0: no shared term\n"
 
 

@@ -17,8 +17,9 @@ from vocable.analysis.expansion_data import expansion_data
 from vocable.analysis.wackiness import Choices, find, read_scores
 from vocable.cli import main
 from vocable.encoder.load import load
-from vocable.encoder.terms import Words, fingerprint, input_terms, terms
+from vocable.encoder.terms import Words, input_terms, terms
 from vocable.evaluation.wackiness import ranked
+from vocable.vectors import vocabulary_fingerprint
 
 QUERY, DOCUMENT = "the old fox", "a librarian reads books"
 FILES = ["curves.png", "curves.svg", "index.html", "results.json", "settings.json"]
@@ -85,7 +86,7 @@ def test_a_report_of_two_models_and_rm3(
     findings = [find(one, choices, draws=5, seed=3, sensitivity=True) for one in data]
     for found, finding in zip(printed["models"], findings, strict=True):
         assert flat(found) == pytest.approx(flat(json.loads(json.dumps(finding.to_json()))), abs=1e-6)
-    values, _, meta = read_scores(output / scores[1], fingerprint(terms(models[1])))
+    values, _, meta = read_scores(output / scores[1], vocabulary_fingerprint(terms(models[1])))
     np.testing.assert_allclose(values, findings[1].wackiness.scores, atol=1e-6)
     assert (meta.model, meta.k, meta.role) == (str(paths[1]), 4, "query")
 

@@ -79,7 +79,7 @@ class Explanation(Tabular):
         """The text in parts, a matching term with its name and kind; of overlapping ones the first counts.
 
         >>> match = MatchedTerm("fox", 1.0, 1.0, 1.0, 1.0, in_query=True, in_document=True)
-        >>> Explanation(1.0, (match,)).marked("a fox ran", [Word("a", 0, 1), Word("fox", 2, 5)])
+        >>> Explanation(1.0, (match,)).marked("a fox ran", [("a", 0, 1), ("fox", 2, 5)])
         [{'text': 'a '}, {'text': 'fox', 'term': 'fox', 'kind': 'text'}, {'text': ' ran'}]
         """
         kinds = {match.term: match.kind for match in self.matches[:MARKED]}
