@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -283,10 +284,12 @@ def test_a_killed_dask_worker_loses_nothing(backbones: dict[str, Path], corpus: 
 
         def kill() -> None:
             """One worker, as soon as it has a shard in work."""
-            while not list((tmp_path / "out").glob("shard-*.partial/.lock")):
-                pass
-            lock = next((tmp_path / "out").glob("shard-*.partial/.lock"))
-            killed.append(int(lock.read_text().split()[1]))
+            words: list[str] = []
+            while len(words) < 2:  # a lock that was just made says nothing yet
+                for lock in (tmp_path / "out").glob("shard-*.partial/.lock"):
+                    with suppress(FileNotFoundError):  # that shard is whole by now
+                        words = lock.read_text().split()
+            killed.append(int(words[1]))
             os.kill(killed[0], 9)
 
         thread = threading.Thread(target=kill)
