@@ -240,7 +240,7 @@ class Pretrain(Adapting):
             try:
                 adapted = imported(HOMES["pretrain"])(**given, work=run)
             except CollapseError:  # to which the same command would come again: what it left is of no use
-                shutil.rmtree(run)
+                shutil.rmtree(run, ignore_errors=True)  # of several processes one is the first
                 raise
             processes = import_module("vocable.training.processes")
             if processes.is_first():  # of those that torchrun started

@@ -32,6 +32,10 @@ class Dataset:
     unjudged: int = 0
     convention: Convention = "trec_eval"
 
+    def __post_init__(self) -> None:
+        if self.convention not in get_args(Convention):
+            raise ArgumentError(f"convention must be one of {', '.join(get_args(Convention))}, not {self.convention!r}")
+
     def deep(self, k: int) -> int:
         """How many results a search has to give for `k` of them to be left by the convention."""
         if self.convention == "trec_eval":
@@ -67,8 +71,6 @@ def load_dataset(
     Without `documents` they are left unread, which is enough to evaluate a run; `bad` is as in `read_corpus`. The
     convention is BEIR's for its collections, trec_eval's for all others, unless it is given.
     """
-    if convention not in (None, *get_args(Convention)):
-        raise ArgumentError(f"convention must be one of {', '.join(get_args(Convention))}, not {convention!r}")
     name = os.fspath(source)
     if Path(name).exists():
         instead = f"write beir:{name}" if Path(name).is_dir() else "give beir:DIR, ir_datasets:NAME or pydocs:#test"
