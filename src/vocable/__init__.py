@@ -48,6 +48,7 @@ if TYPE_CHECKING:  # each public name, once: type checkers read these lines, and
     from vocable.encoder.stream import encode as encode
     from vocable.encoder.terms import terms as terms
     from vocable.evaluation.testsets import make_testset as make_testset
+    from vocable.reproduce.reproduce import reproduce as reproduce
     from vocable.search.answers import search as search
     from vocable.search.check import check_engine as check_engine
     from vocable.search.engines.bm25 import BM25Index as BM25Index

@@ -13,7 +13,6 @@ from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 from transformers import PreTrainedTokenizerFast
 
-from tests.toys import FAMILIES
 from vocable.data import Document
 from vocable.encoder import stream
 from vocable.encoder.encode import TextEncoder
@@ -21,6 +20,7 @@ from vocable.encoder.load import load
 from vocable.encoder.stream import StreamProgress, encode, encode_stream, in_parts
 from vocable.encoder.windows import OVERLAP, windows
 from vocable.errors import ArgumentError
+from vocable.reproduce.toy_models import FAMILIES
 from vocable.vectors import prune, read_vectors
 
 TEXTS = st.lists(

@@ -226,7 +226,7 @@ def inspect(
         name=name or mlm.name_or_path or "MODEL",
         architecture=type(mlm).__name__,
         parameters=mlm.num_parameters(),
-        head=_head(mlm),
+        head=head_of(mlm),
         vocabulary=Vocabulary(
             size=len(tokenizer),
             cased=tells_apart(tokenizer, CASES),
@@ -242,7 +242,7 @@ def inspect(
     )
 
 
-def _head(mlm: PreTrainedModel) -> Head:
+def head_of(mlm: PreTrainedModel) -> Head:
     decoder = plain_decoder(mlm)
     layer = output_layer(mlm)
     norms = row_norms(layer.weight)

@@ -1,0 +1,75 @@
+"""What a run costs in operations, before it is carried out.
+
+The sizes of backbones are those of their configurations, the operations of a step the usual count: 2 for each weight
+and token, 3 times that where gradients are computed (Kaplan et al. 2020, section 2.1). Padding counts as tokens,
+attention over the length is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from vocable.training.recipe import Recipe
+
+
+class Backbone(NamedTuple):
+    """Millions of weights of the transformer layers, size of a hidden state, thousands of output terms."""
+
+    weights: float
+    hidden: int
+    terms: float
+
+
+BACKBONES = {  # by a part of the name, the first that fits
+    "distilbert": Backbone(42.5, 768, 30.5),
+    "distilroberta": Backbone(42.5, 768, 50.3),
+    "roberta-large": Backbone(302, 1024, 50.3),
+    "roberta": Backbone(85.1, 768, 50.3),
+    "albert": Backbone(85.1, 768, 30.0),  # computed: the layers share their weights
+    "modernbert": Backbone(110, 768, 50.4),
+    "ettin": Backbone(110, 768, 50.4),
+    "gte": Backbone(113, 768, 30.5),
+    "in-house": Backbone(42.5, 768, 100),
+    "": Backbone(85.1, 768, 30.5),
+}
+TFLOPS = 100.0  # 10^12 operations per second that a GPU of today sustains on such models: assumed, not measured
+TOKENS = 100  # of a document
+VECTOR = 250 * 8  # bytes of a document's vector
+
+
+class Cost(NamedTuple):
+    """Optimizer steps, texts to encode, operations."""
+
+    steps: float
+    texts: float
+    operations: float
+
+    @classmethod
+    def of(cls, model: str, recipe: Recipe | None, texts: int, *, adapts: bool, trains: bool) -> Cost:
+        """The cost of what is carried out of a recipe, and of encoding so many texts."""
+        size = next(size for part, size in BACKBONES.items() if part in model.lower())
+        layers, head = 2e6 * size.weights, 2e3 * size.hidden * size.terms  # operations per token
+        steps, operations = 0, float(texts * TOKENS * (layers + head))
+        if adapts and recipe is not None and (learning := recipe.pretrain) is not None:
+            batch = learning.batch_size * learning.gradient_accumulation
+            steps += learning.steps
+            masked = learning.masking_rate * head
+            operations += 3 * learning.steps * batch * learning.max_length * (layers + masked)
+        if trains and recipe is not None:
+            training = recipe.training
+            tokens = training.query_length + training.document_length * (1 + recipe.data.negatives)
+            batch = training.batch_size * training.gradient_accumulation
+            steps += training.steps
+            operations += 3 * training.steps * batch * tokens * (layers + head)
+        return cls(steps, texts, operations)
+
+    @classmethod
+    def together(cls, costs: Iterable[Cost]) -> Cost:
+        """The sum of several."""
+        return cls(*map(sum, zip(*[cls(0, 0, 0), *costs], strict=True)))
+
+    def cells(self, tflops: float) -> list[str]:
+        """The figures as they are shown, with the hours that the operations take."""
+        hours = self.operations / (tflops * 1e12) / 3600
+        return [f"{self.steps:,.0f}", f"{self.texts:,.0f}", f"{self.operations / 1e15:,.0f}", f"{hours:,.1f}"]

@@ -1,0 +1,153 @@
+"""A study on toys: every model and every source of its recipes replaced by a small one that is made here.
+
+The texts are Python's documentation, the models random (`toy_models`): what comes out says that each stage of each row
+can be carried out, and nothing about the paper.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from vocable import pydocs
+from vocable.data import Document
+from vocable.reproduce.toy_models import make_backbone, make_tokenizer
+from vocable.storage import replacing, replacing_folder
+from vocable.training.recipe import HardNegatives, Recipe, Source
+
+TEXTS = 240
+DOCUMENTS, QUERIES = 24, 6  # of a collection
+PAIRS = 40
+KINDS = (  # of a model, by the first that its name has in it: architecture and family of the tokenizer
+    ("modernbert", "modernbert", "byte-level"),
+    ("ettin", "modernbert", "byte-level"),
+    ("roberta", "roberta", "byte-level"),
+    ("albert", "albert", "unigram"),
+    ("distilbert", "distilbert", "wordpiece"),
+    ("", "bert", "wordpiece"),
+)
+LEARNING = {
+    "steps": 2,
+    "batch_size": 4,
+    "gradient_accumulation": 1,
+    "log_every": 1,
+    "save_every": 2,
+    "warmup_share": 0,
+    "learning_rate": 1e-3,
+}
+
+
+class Toys:
+    """Toy models and sources below a folder, each made when it is first asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        found = (entry for entry in pydocs.documents() if len(entry.text.split()) > 8)
+        self._documents = [
+            Document(f"d{i}", " ".join(entry.text.split()[:24]), entry.id)
+            for i, entry in enumerate(islice(found, TEXTS))
+        ]
+        self._texts = [document.full for document in self._documents]
+
+    def model(self, name: str) -> str:
+        """The folder of a random model of the architecture that the name suggests."""
+        folder = self.folder / "models" / re.sub(r"[^\w.-]+", "-", name)
+        if not folder.exists():
+            kind, family = next((kind, family) for part, kind, family in KINDS if part in name.lower())
+            with replacing_folder(folder) as work:
+                tokenizer = make_tokenizer(family, self._texts)
+                if "chem-" in name:  # a vocabulary without a model
+                    tokenizer.save_pretrained(work)
+                else:
+                    make_backbone(kind, tokenizer, [text[:60] for text in self._texts[:16]], work)
+        return str(folder)
+
+    def texts(self, name: str) -> str:
+        """A file of texts."""
+        return self._file(f"{_slug(name)}.texts.jsonl", ({"text": text} for text in self._texts))
+
+    def examples(self, name: str) -> str:
+        """A file of queries, positives and two negatives, all with scores."""
+        rows = []
+        for i, one in enumerate(self._documents[:PAIRS]):
+            others = [self._documents[(i + step) % PAIRS].full for step in (7, 19)]
+            rows.append({"query": one.title, "positive": one.full, "negatives": others, "scores": [9.0, 4.0, 2.0]})
+        return self._file(f"{_slug(name)}.examples.jsonl", rows)
+
+    def collection(self, name: str) -> str:
+        """A BEIR folder: other documents for another name."""
+        folder = self.folder / "data" / _slug(name)
+        if not folder.exists():
+            start = sum(name.encode()) % (TEXTS - DOCUMENTS)
+            some = self._documents[start : start + DOCUMENTS]
+            with replacing_folder(folder) as work:
+                corpus = ({"_id": one.id, "title": one.title, "text": one.text} for one in some)
+                queries = (
+                    {"_id": f"q{i}", "text": f"{one.title} {one.text[:20]}"} for i, one in enumerate(some[:QUERIES])
+                )
+                (work / "corpus.jsonl").write_text(_lines(corpus), encoding="utf-8")
+                (work / "queries.jsonl").write_text(_lines(queries), encoding="utf-8")
+                judged = [f"q{i}\t{one.id}\t2" for i, one in enumerate(some[:QUERIES])]
+                header = "query-id\tcorpus-id\tscore"
+                (work / "qrels.tsv").write_text("\n".join([header, *judged]) + "\n", encoding="utf-8")
+        return f"beir:{folder}"
+
+    def recipe(self, recipe: Recipe) -> Recipe:
+        """The same recipe on toys: the same stages, losses and penalties, fewer and shorter steps."""
+        values = recipe.model_dump(mode="json", by_alias=False)
+        values |= {"model": self.model(recipe.model), "data_folder": "", "needs": [], "evaluation": None}
+        for key, parts in (("transfer", ["texts"]), ("expand", ["texts"]), ("pretrain", ["texts"])):
+            for part in parts if values[key] else ():
+                values[key][part] = [self.texts(place) for place in values[key][part]]
+        for key in ("transfer", "expand"):
+            if values[key] and values[key].get("target"):
+                values[key]["target"] = self.model(values[key]["target"])
+        for key, part in (("calibrate", "texts"), ("rescale", "texts"), ("queries", "corpus")):
+            if values[key] and values[key][part]:
+                values[key][part] = self.texts(values[key][part])
+        if recipe.expand is not None:
+            values["expand"]["size"] = min(recipe.expand.size, 200)
+        self._shorten(values, recipe)
+        return Recipe.model_validate(values)
+
+    def _shorten(self, values: dict[str, Any], recipe: Recipe) -> None:
+        training, learning = values["training"], values["pretrain"]
+        training |= LEARNING | {"query_length": 16, "document_length": 24, "guard": "off"}
+        if training["micro_batch"]:
+            training["micro_batch"] = 2
+        if training["sparse_teacher"]:
+            training["sparse_teacher"] = self.model(training["sparse_teacher"])
+        if training["teacher"]:
+            training["teacher"]["models"] = [self.model(name) for name in training["teacher"]["models"]]
+        if training["top_k"]:
+            training["top_k"] |= {role: 20 for role in ("query", "document") if training["top_k"][role]}
+        if learning:
+            schedule = None if learning["schedule_steps"] is None else 4
+            learning |= LEARNING | {"max_length": 24, "held_out": 8, "schedule_steps": schedule, "passes": None}
+        values["data"]["examples"] = [self.examples(_named(source)) for source in recipe.data.examples]
+        values["data"]["negatives"] = min(2, recipe.data.negatives)
+        values["saved"] |= {"query_length": 16, "document_length": 24}
+
+    def _file(self, name: str, rows: Iterable[Mapping[str, Any]]) -> str:
+        path = self.folder / "data" / name
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(path) as file:
+                file.write(_lines(rows).encode())
+        return str(path)
+
+
+def _named(source: Source) -> str:
+    return source.file if isinstance(source, HardNegatives) else source
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^\w.-]+", "-", name).strip("-")
+
+
+def _lines(rows: Iterable[Mapping[str, Any]]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
