@@ -28,6 +28,7 @@ LEVELS = [
     {"adapt"},
     {"training"},
     {"analysis"},
+    {"reproduce"},
     {"serve", "integrations"},
     {"demo", "cli", "__main__"},
 ]
@@ -64,6 +65,7 @@ ONLY_COMMAND = {
     "explain": {"wacky_share"},
     "prune": {"wacky", "wackiest", "texts", "model"},  # one function in Python: then
     "train": {"set"},  # overrides
+    "reproduce": {"set"},
 }
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import math
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from vocable.analysis.report import Drawing, Section, drawing, write_page
 from vocable.errors import ArgumentError, DataError, require_extra
@@ -41,6 +45,11 @@ class Cell:
 
     ours: list[float | list[float]]
     published: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The cell as JSON values; null for what is not a number."""
+        ours = [[_known(one) for one in value] if isinstance(value, list) else _known(value) for value in self.ours]
+        return {"ours": ours, "published": self.published}
 
     def text(self, decimals: int) -> str:
         """Our mean, ± the standard deviation over seeds, and in brackets what is published."""
@@ -77,7 +86,11 @@ class Reproduction(Tabled):
 
     def to_json(self) -> dict[str, Any]:
         """The cells as JSON values."""
-        return {"study": self.study.about, "toy": self.toy, "cells": self.cells}
+        cells = {
+            name: {row: {column: cell.to_json() for column, cell in cells.items()} for row, cells in rows.items()}
+            for name, rows in self.cells.items()
+        }
+        return {"study": self.study.about, "toy": self.toy, "cells": cells}
 
     def write(self) -> None:
         """Write the results and the page with its figures below `output`."""
@@ -151,20 +164,22 @@ def reproduce(
     study = read_study(paper)
     if tflops <= 0:
         raise ArgumentError(f"tflops must be above 0, not {tflops:g}")
-    root = Path(output or paper)
-    toys = Toys(root / "toys") if toy else None
+    if dry_run:
+        if toy:
+            raise ArgumentError("toy needs no plan: leave out --dry-run")
+        return make_plan(study, Path(output or paper), only, overrides, tflops=tflops)
+    if output is None:
+        raise ArgumentError("output: name a folder, or only plan with --dry-run")
+    require_extra("matplotlib", "figures")
+    root = Path(output)
     processes.join()
     with processes.first_alone():  # the others find the toys
-        plan = make_plan(study, root, only, overrides, toys, tflops)
-    if dry_run:
-        return plan
-    if output is None:
-        raise ArgumentError("output: name a folder")
-    require_extra("matplotlib", "figures")
+        plan = make_plan(study, root, only, overrides, Toys(root / "toys") if toy else None, tflops)
     if plan.missing:
         place, how = next(iter(plan.missing.items()))
         raise DataError(f"not there, as {len(plan.missing) - 1} more (--dry-run lists them): {how}", source=place)
-    values = _carry_out(plan, toy)
+    with _small() if toy else nullcontext():
+        values = _carry_out(plan)
     cells = {name: {row.label: _cells(row, plan, name, values) for row in rows} for name, rows in plan.rows.items()}
     found = Reproduction(study, cells, root, toy)
     if processes.is_first():
@@ -174,19 +189,29 @@ def reproduce(
     return found
 
 
-def _carry_out(plan: Plan, toy: bool) -> dict[str, dict[str, Values]]:
+def _carry_out(plan: Plan) -> dict[str, dict[str, Values]]:
     """The values of all runs, by run and request."""
     found: dict[str, dict[str, Values]] = {}
-    if toy:
-        logging.disable(logging.WARNING)  # that toys have not learned anything is no news
-    try:
-        with progress("runs", total=len(plan.runs)) as advance:
-            for name, run in plan.runs.items():
-                found[name] = run.carry_out(plan.places)
-                advance(1)
-    finally:
-        logging.disable(logging.NOTSET)
+    with progress("runs", total=len(plan.runs)) as advance:
+        for name, run in plan.runs.items():
+            found[name] = run.carry_out(plan.places)
+            advance(1)
     return found
+
+
+@contextmanager
+def _small() -> Iterator[None]:
+    """For toys: one thread, no warnings of what they have not learned, and garbage collected of what is new alone."""
+    threads = torch.get_num_threads()
+    logging.disable(logging.WARNING)
+    torch.set_num_threads(1)
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        torch.set_num_threads(threads)
+        logging.disable(logging.NOTSET)
 
 
 def _cells(row: Row, plan: Plan, exhibit: str, values: Mapping[str, Mapping[str, Values]]) -> dict[str, Cell]:
@@ -205,6 +230,10 @@ def _value(column: Column, study: Study, values: Mapping[str, Values]) -> float 
     found = [values[Request.by(column, dataset).key][column.value] for dataset in study.datasets_of(column)]
     mean = [column.times * one for one in _mean(found)]
     return mean if isinstance(found[0], list) else mean[0]
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _decimals(rows: Any, column: str) -> int:

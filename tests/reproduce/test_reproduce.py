@@ -1,0 +1,221 @@
+"""A row of each study on toys, against what the verbs say of the same model; interrupted, repeated, drawn."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+import vocable as vo
+from vocable.adapt.statistics import row_norms
+from vocable.encoder.encode import TextEncoder
+from vocable.encoder.fuse import parts
+from vocable.encoder.roles import Role
+from vocable.errors import ArgumentError, RecipeError
+from vocable.evaluation.cost import flops
+from vocable.reproduce import measurements, runs
+from vocable.reproduce.reproduce import Cell, Reproduction, reproduce
+from vocable.reproduce.study import read_study
+from vocable.vectors import prune
+
+ROWS = {  # of a study: what is kept of it here
+    "mlm-head-rescaling": {"table-1": "roberta-k2", "table-2": "roberta-k2", "figure-4": "roberta-k2"},
+    "vocabulary-transfer": {"table-2": "vt", "table-6": "head-only-emlm", "table-8": "vt-idf-l0", "pre-training": "vt"},
+    "wacky-weights": {"table-1": "v3-style", "table-2": "v3-style", "figure-2": "v3-style",
+                      "figure-4-documents": "v3-style"},
+    "esplade": {"table-2": "indep-uniq-lr-h", "table-3": "indep-uniq-lr-h", "table-6": "indep-uniq-lr-h",
+                "table-8": "indep-uniq-lr-h", "figure-1": "indep-uniq-lr-h", "figure-2": "indep-uniq-lr-h"},
+}  # fmt: skip
+FEW = {"BEIR-13": ["nfcorpus", "fever", "climate-fever"], "BEIR": ["NFC", "FEV", "Cli"]}
+
+
+def _cut(name: str, folder: Path, **changes: Any) -> str:
+    """A study of the rows above alone, over few collections; the file's path."""
+    values = read_study(name).model_dump(mode="json")
+    chosen = ROWS[name]
+    values["exhibits"] = {key: values["exhibits"][key] for key in chosen}
+    for key, row in chosen.items():
+        recipe = next(recipe for recipe in values["exhibits"][key]["rows"])
+        values["exhibits"][key] |= {"rows": {recipe: [row]}, "models": []}
+    values["groups"] = {key: FEW.get(key, some[:2]) for key, some in values["groups"].items()}
+    if name == "wacky-weights":
+        values["groups"] = {"BEIR": ["nfcorpus", "scifact"]}
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(values | changes), encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Reproduction]:
+    """A row of each study, carried out."""
+    found = {}
+    for name in ROWS:
+        folder = tmp_path_factory.mktemp(name)
+        reproduction = reproduce(_cut(name, folder), folder / "out", toy=True)
+        assert isinstance(reproduction, Reproduction)
+        found[name] = reproduction
+    return found
+
+
+def _ours(reproduction: Reproduction, exhibit: str, column: str) -> Any:
+    [cells] = reproduction.cells[exhibit].values()
+    return cells[column].ours[0]
+
+
+def test_every_cell_of_every_table_is_there(done: dict[str, Reproduction]) -> None:
+    for name, reproduction in done.items():
+        for exhibit, rows in reproduction.cells.items():
+            for cells in rows.values():
+                numbers = np.concatenate([np.ravel(cell.ours[0]) for cell in cells.values()])
+                assert len(numbers) >= len(cells), f"{name} {exhibit}"
+
+
+def test_quality_is_that_of_evaluate_in_the_units_of_the_paper(done: dict[str, Reproduction]) -> None:
+    reproduction = done["vocabulary-transfer"]
+    model = str(reproduction.output / "models" / "vt")
+    each = []
+    for name in FEW["BEIR"]:
+        source = f"beir:{reproduction.output}/toys/data/{name}"
+        each.append(vo.evaluate(model, source, ["nDCG@10"]).evaluations[0].values["nDCG@10"])
+    assert _ours(reproduction, "table-2", "BEIR nDCG@10") == pytest.approx(100 * np.mean(each))
+    judged = vo.evaluate(model, f"beir:{reproduction.output}/toys/data/DL-19", ["R(rel=2)@1000"])
+    [recall] = judged.evaluations[0].values.values()
+    assert _ours(reproduction, "table-2", "DL-19 R@1k") == pytest.approx(100 * recall)
+
+
+def test_the_norm_is_that_of_the_rescaled_matrix(done: dict[str, Reproduction]) -> None:
+    reproduction = done["mlm-head-rescaling"]
+    backbone = vo.load(str(reproduction.output / "toys" / "models" / "roberta-base"))
+    norm = float(row_norms(parts(backbone).mlm.get_output_embeddings().weight).mean())
+    assert _ours(reproduction, "table-2", "norm") == pytest.approx(norm / 2)
+
+
+def test_pruned_costs_and_postings_are_those_of_the_vectors(done: dict[str, Reproduction]) -> None:
+    reproduction = done["esplade"]
+    model = vo.load(str(reproduction.output / "models" / "indep-uniq-lr-h"))
+    folder = reproduction.output / "toys" / "data" / "evaluation"
+    vectors = {}
+    sides: tuple[tuple[Role, str], ...] = (("query", "queries"), ("document", "corpus"))
+    for role, file in sides:
+        rows = map(json.loads, (folder / f"{file}.jsonl").read_text(encoding="utf-8").splitlines())
+        texts = [f"{row.get('title', '')} {row['text']}".strip() for row in rows]
+        vectors[role] = TextEncoder(model, role).encode(texts)
+    queries, documents = prune(vectors["query"], 7), prune(vectors["document"], 20)
+    assert _ours(reproduction, "table-2", "q7 d20 L0_d") == pytest.approx(np.diff(documents.indptr).mean())
+    assert _ours(reproduction, "table-2", "q7 d20 FLOPS") == pytest.approx(flops(queries, documents))
+    kept = (reproduction.output / "adapted/indep-uniq-lr-h/pretrain.jsonl").read_text(encoding="utf-8")
+    log = [json.loads(line) for line in kept.splitlines()]
+    assert _ours(reproduction, "figure-2", "accuracy") == [
+        line["held_out_accuracy"] for line in log if "held_out_accuracy" in line
+    ]
+
+
+def test_a_repeated_call_reads_what_it_has_made(done: dict[str, Reproduction], monkeypatch: pytest.MonkeyPatch) -> None:
+    first = done["mlm-head-rescaling"]
+    monkeypatch.setattr(runs, "train", None)
+    monkeypatch.setattr(runs, "encode_stream", None)
+    study = first.output.parent / "mlm-head-rescaling.yaml"
+    again = reproduce(str(study), first.output, toy=True)
+    assert isinstance(again, Reproduction)
+    assert again.cells == first.cells
+    page = (first.output / "index.html").read_text(encoding="utf-8")
+    assert "on toys: the numbers mean nothing" in page
+    assert page.count("<img") == 1
+    assert json.loads((first.output / "results.json").read_text())["toy"] is True
+
+
+def test_a_killed_measurement_goes_on_at_the_collection_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study, encoded, quality = _cut("mlm-head-rescaling", tmp_path), Counter[str](), measurements.quality
+    original = runs.encode_stream
+
+    def counted(encoder: Any, texts: Any, folder: Path, **options: Any) -> Any:
+        encoded[folder.name] += 1
+        return original(encoder, texts, folder, **options)
+
+    def killed(run: Any, on: Any, values: Any, **options: Any) -> Any:
+        if on.name == "fever":
+            raise KeyboardInterrupt
+        return quality(run, on, values, **options)
+
+    monkeypatch.setattr(runs, "encode_stream", counted)
+    table = dict(measurements.MEASUREMENTS)
+    monkeypatch.setitem(measurements.MEASUREMENTS, "quality", table["quality"]._replace(function=killed))
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(study, tmp_path / "out", only=["table-2"], toy=True)
+    done = set(encoded)
+    assert {"dev-document", "dev-query", "nfcorpus-document"} <= done
+    monkeypatch.setitem(measurements.MEASUREMENTS, "quality", table["quality"])
+    reproduce(study, tmp_path / "out", only=["table-2"], toy=True)
+    assert all(encoded[name] == 1 for name in done)
+    assert not [*(tmp_path / "out" / "vectors").glob("*/*")]
+
+
+def test_documents_that_collections_share_are_encoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study, counts, original = _cut("mlm-head-rescaling", tmp_path), {}, runs.encode_stream
+    first = reproduce(study, tmp_path / "out", only=["table-1"], toy=True)
+    assert isinstance(first, Reproduction)
+    toys = tmp_path / "out" / "toys" / "data"
+    fever, climate = toys / "fever", toys / "climate-fever"
+    shared = (fever / "corpus.jsonl").read_text(encoding="utf-8").splitlines()
+    changed = json.loads(shared[1]) | {"text": "another text"}
+    own = (climate / "corpus.jsonl").read_text(encoding="utf-8").splitlines()
+    ids = {json.loads(line)["_id"] for line in own}
+    own += [line for line in shared if json.loads(line)["_id"] not in ids | {changed["_id"]}]
+    (climate / "corpus.jsonl").write_text("\n".join([*own, json.dumps(changed)]) + "\n", encoding="utf-8")
+
+    def counted(encoder: Any, texts: Any, folder: Path, **options: Any) -> Any:
+        counts[folder.name] = [document.full for document in texts]
+        return original(encoder, texts, folder, **options)
+
+    monkeypatch.setattr(runs, "encode_stream", counted)
+    found = reproduce(study, tmp_path / "out", only=["table-2"], toy=True)
+    assert isinstance(found, Reproduction)
+    fresh = counts["climate-fever-document"]
+    assert any(text.endswith("another text") for text in fresh)
+    assert not set(fresh) & set(counts["fever-document"])
+    values = json.loads((tmp_path / "out/measured/roberta-k2.json").read_text())["values"]
+    alone = vo.evaluate(str(tmp_path / "out/models/roberta-k2"), f"beir:{climate}", ["nDCG@10"]).evaluations[0]
+    assert values["quality climate-fever"]["nDCG@10"] == pytest.approx(alone.values["nDCG@10"])
+
+
+def test_an_output_of_other_settings_is_refused(done: dict[str, Reproduction]) -> None:
+    first = done["mlm-head-rescaling"]
+    study = str(first.output.parent / "mlm-head-rescaling.yaml")
+    with pytest.raises((ArgumentError, RecipeError), match=r"another recipe|made with"):
+        reproduce(study, first.output, toy=True, overrides=["training.losses.0.temperature=2.0"])
+
+
+def test_seeds_are_a_mean_and_a_deviation(tmp_path: Path) -> None:
+    values = yaml.safe_load(Path(_cut("mlm-head-rescaling", tmp_path)).read_text())
+    values["exhibits"]["table-2"]["seeds"] = [0, 1]
+    study = tmp_path / "seeds.yaml"
+    study.write_text(yaml.safe_dump(values), encoding="utf-8")
+    found = reproduce(str(study), tmp_path / "out", only=["table-2"], toy=True)
+    assert isinstance(found, Reproduction)
+    cell = found.cells["table-2"]["roberta-k2"]["BEIR-13 nDCG@10"]
+    assert len(cell.ours) == 2
+    assert {path.name for path in (tmp_path / "out" / "models").iterdir()} == {"roberta-k2", "roberta-k2-seed-1"}
+    assert Cell([1.0, 2.0], 1.5).text(2) == "1.50 ± 0.71 (1.50)"
+    assert Cell([0.25], None).text(3) == "0.250"
+
+
+def test_the_command_prints_cells_beside_the_published(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from vocable.cli import main
+
+    study = _cut("mlm-head-rescaling", tmp_path)
+    assert main(["reproduce", study, "--only", "table-1", "--toy", "-o", str(tmp_path / "out"), "--json"]) == 0
+    cells = json.loads(capsys.readouterr().out)["cells"]["table-1"]["roberta-k2"]
+    assert cells["norm"]["published"] == 1.82
+    assert main(["reproduce", study, "--only", "table-1", "--dry-run"]) == 0
+    assert "1 run together" in capsys.readouterr().out
+    assert main(["reproduce", study, "--toy", "--dry-run"]) == 2
+    assert "leave out --dry-run" in capsys.readouterr().err
+    assert main(["reproduce", "nobody"]) == 2
+    assert "no study 'nobody'" in capsys.readouterr().err
