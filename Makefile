@@ -4,13 +4,15 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+TOYS := vocable-toys
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test install bench clean
+.PHONY: help demo test toys install bench clean
 
 help:
 	@echo "make demo     search, explain, fine-tune and measure on the built-in corpus"
 	@echo "make test     lint, types, tests"
+	@echo "make toys     every table and figure of the papers on toys, in one process and in two: 15 minutes"
 	@echo "make install  only make $(VENV)"
 	@echo "make bench    run the benchmarks, and renew docs/benchmarks.md: two hours"
 	@echo "make clean    remove $(VENV), the demo's folder, caches and built files"
@@ -24,13 +26,23 @@ test: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/pytest -n auto --maxprocesses 8 --dist worksteal
 
+# What two processes say is what one says: not to the last digit, as sums have another order.
+toys: $(STAMP)
+	@rm -rf $(TOYS)
+	@for study in mlm-head-rescaling vocabulary-transfer wacky-weights esplade; do \
+		$(BIN)/vocable reproduce $$study --toy -o $(TOYS)/$$study >$(TOYS).txt || { cat $(TOYS).txt; exit 1; }; \
+		$(BIN)/torchrun --nproc_per_node 2 -m vocable reproduce $$study --toy -o $(TOYS)/$$study-two >$(TOYS).txt || { cat $(TOYS).txt; exit 1; }; \
+		$(BIN)/python tests/reproduce/same.py $(TOYS)/$$study $(TOYS)/$$study-two || exit 1; \
+	done
+	@rm -rf $(TOYS) $(TOYS).txt
+
 install: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/bench.py
 
 clean:
-	rm -rf $(VENV) vocable-demo build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) vocable-demo $(TOYS) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # pip -qq prints errors, but neither progress nor warnings.

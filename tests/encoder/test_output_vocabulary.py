@@ -167,3 +167,17 @@ def test_a_stock_model_is_left_to_the_host_library(backbones: dict[str, Path]) -
     assert "decode" not in model.__dict__
     assert output_vocabulary(model[0].auto_model) is None
     assert isinstance(model, SparseEncoder)
+
+
+def test_every_weight_that_asks_for_a_gradient_gets_one(backbone: Path, toy_texts: list[str]) -> None:
+    """Several processes would wait for those that do not: the decoder's own bias, and its weight where it is not tied."""
+    plain, _ = load_checkpoint(backbone)
+    asking = {name for name, weight in plain.named_parameters() if weight.requires_grad}
+    mlm, tokenizer = load_checkpoint(given_terms(backbone, WORDS))
+    mlm(**tokenizer(toy_texts[:2], padding=True, return_tensors="pt")).logits.square().sum().backward()
+    without = {name for name, weight in mlm.named_parameters() if weight.requires_grad and weight.grad is None}
+    plain(**tokenizer(toy_texts[:2], padding=True, return_tensors="pt")).logits.square().sum().backward()
+    assert without == {name for name, weight in plain.named_parameters() if name in asking and weight.grad is None}
+    bias = mlm.get_output_embeddings().bias
+    assert bias is None or not bias.requires_grad
+    assert mlm.get_input_embeddings().weight.requires_grad

@@ -33,7 +33,7 @@ def test_the_vectors_of_a_batch_are_those_of_the_teacher(backbones, toy_model, e
         encode(model, batch[column], "query" if column == "query" else "document").toarray() for column in batch
     ]
     np.testing.assert_allclose(teacher(rows), np.concatenate(expected), atol=1e-5)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["negative_1", "positive", "query"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["document", "query"]
 
 
 def test_what_a_killed_run_encoded_is_not_made_again(backbones, toy_model, examples, tmp_path, monkeypatch):
@@ -43,7 +43,7 @@ def test_what_a_killed_run_encoded_is_not_made_again(backbones, toy_model, examp
 
     def killed(*arguments):
         calls.append(arguments)
-        if len(calls) == 5:  # in the second part of the positives
+        if len(calls) == 5:  # in the second part of the documents
             raise KeyboardInterrupt
         write(*arguments)
 
@@ -52,7 +52,7 @@ def test_what_a_killed_run_encoded_is_not_made_again(backbones, toy_model, examp
         load_sparse_teacher(name, toy_model, examples, tmp_path / "out")
     monkeypatch.setattr(stream, "write_vectors", lambda *arguments: calls.append(arguments) or write(*arguments))
     found = load_sparse_teacher(name, toy_model, examples, tmp_path / "out")(np.arange(20))
-    assert len(calls) == 5 + 2 + 3
+    assert len(calls) == 5 + 2  # three parts of the queries, three of the documents, each text once
     np.testing.assert_array_equal(found, whole)
     monkeypatch.setattr(module, "encode_stream", None)  # all is there
     np.testing.assert_array_equal(

@@ -46,13 +46,15 @@ def test_what_a_killed_run_embedded_is_not_made_again(dense, examples, tmp_path,
     monkeypatch.setattr(module, "CHUNK", 4)
     settings = TeacherSettings(models=[dense])
     [whole] = load_teachers(examples, settings, tmp_path)[1]
-    unfinished = open_memmap(tmp_path / "teacher-0.partial", mode="w+", dtype=np.float16, shape=whole.shape)
+    shape = whole.vectors.shape
+    assert shape == (len({*examples["query"], *examples["positive"]}), 32)  # each distinct text once
+    unfinished = open_memmap(tmp_path / "teacher-0-texts.partial", mode="w+", dtype=np.float16, shape=shape)
     unfinished[:10] = 0.5  # two whole chunks, and a part of the third
     unfinished.flush()
-    (tmp_path / "teacher-0.npy").unlink()
+    (tmp_path / "teacher-0-texts.npy").unlink()
     [again] = load_teachers(examples, settings, tmp_path)[1]
-    assert (again[:8] == 0.5).all()
-    np.testing.assert_array_equal(again[8:], whole[8:])
+    assert (again.vectors[:8] == 0.5).all()
+    np.testing.assert_array_equal(again.vectors[8:], whole.vectors[8:])
 
 
 def test_the_lexical_teacher_scores_as_bm25_does(examples):
@@ -74,7 +76,7 @@ def test_several_teachers_are_standardized_before_they_are_averaged(dense, examp
     SentenceTransformer(modules=modules, device="cpu").save_pretrained(other)
     together, embeddings = load_teachers(examples, TeacherSettings(models=[dense, other], lexical=True), tmp_path)
     rows = np.arange(2, 8)
-    batches = [each[rows].astype(np.float32) for each in embeddings]  # [6, 3, 32]
+    batches = [each.vectors[each.rows[rows]].astype(np.float32) for each in embeddings]  # [6, 3, 32]
     cosines = [np.concatenate([batch[:, 0] @ batch[:, column].T for column in (1, 2)], axis=1) for batch in batches]
     scores = np.stack([*cosines, lexical_teacher(examples)(rows).numpy()])
     z = (scores - scores.mean(axis=2, keepdims=True)) / scores.std(axis=2, keepdims=True)

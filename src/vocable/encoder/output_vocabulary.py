@@ -65,10 +65,18 @@ def give_output_vocabulary(mlm: PreTrainedModel, layer: OutputVocabulary) -> Non
 
 
 def pass_on(mlm: PreTrainedModel) -> None:
-    """Let the decoder of `mlm` give what its output vocabulary makes of the decoder's input, if it has one."""
+    """Let the decoder of `mlm` give what its output vocabulary makes of the decoder's input, if it has one.
+
+    The decoder's own weights, but for those that are the input embeddings', have no part in anything any more: they ask
+    for no gradient, which several processes would wait for.
+    """
     layer = output_vocabulary(mlm)
     if layer is not None:  # on the instance, where it hides the class's method, as in `fuse`
-        mlm.get_output_embeddings().__dict__["forward"] = layer
+        decoder, read = mlm.get_output_embeddings(), mlm.get_input_embeddings()
+        decoder.__dict__["forward"] = layer
+        for weight in decoder.parameters():
+            if all(weight is not other for other in read.parameters()):
+                weight.requires_grad_(False)
 
 
 def restore_output_vocabulary(mlm: PreTrainedModel, place: str, **where: Any) -> None:

@@ -338,7 +338,7 @@ def load_training_data(recipe: Recipe, model: SparseEncoder, folder: Path) -> Tr
         if recipe.data.topical:
             rng = np.random.default_rng(recipe.seed)
             for name, source in examples.items():  # near by the sum of query and positive
-                pairs = embeddings[0][np.array(source["label"])][:, :2].sum(axis=1)
+                pairs = embeddings[0].pairs(np.array(source["label"]))
                 examples[name] = source.select(topical_order(pairs, settings.batch_size, rng))
     elif settings.needs_scores:
         teacher = own_scores(together)

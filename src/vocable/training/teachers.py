@@ -1,8 +1,8 @@
 """Teachers: models that score pairs of texts (`make_scorer`), and teachers of a training, by their scores or vectors.
 
-Embeddings and vectors of all examples are made once, before the training.
+Each distinct text of the examples is embedded or encoded once, before the training.
 
-Letters: p pairs, m examples of a run, b of a batch, c negatives of each, n = b (1 + c) documents, v terms.
+Letters: p pairs, t distinct texts, m examples, b of a batch, c negatives of each, n = b (1 + c) documents, v terms.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -31,6 +31,7 @@ from vocable.arrays import load_arrays, save_arrays
 from vocable.data import Document
 from vocable.encoder.encode import TextEncoder
 from vocable.encoder.load import load, locate, open_model
+from vocable.encoder.roles import Role
 from vocable.encoder.stream import encode_stream
 from vocable.encoder.terms import terms
 from vocable.errors import ModelError
@@ -119,7 +120,7 @@ def _kind(place: str) -> ModelKind:
 
 
 VECTORS = "vectors of a sparse teacher"
-CHUNK = 1024  # examples embedded at a time, and lost at most when a run is killed
+CHUNK = 1024  # texts embedded at a time, and lost at most when a run is killed
 
 
 def lexical_teacher(examples: Dataset) -> Teacher:
@@ -141,28 +142,45 @@ def own_scores(examples: Dataset) -> Teacher:
     return lambda rows: torch.tensor(labels[rows.tolist()]["label"], dtype=torch.float32)
 
 
-def _cosines(embeddings: NDArray[np.float16], rows: NDArray[np.int64]) -> Tensor:
-    """Of every query with every document of a batch, from the embeddings [m, 2 + c, d] of all examples."""
-    batch = torch.from_numpy(embeddings[rows].astype(np.float32))
-    return batch[:, 0] @ batch[:, 1:].transpose(0, 1).flatten(0, 1).T
+class Embeddings(NamedTuple):
+    """The `vectors` [t, d] of the t distinct texts of examples, and the `rows` [m, 2 + c] of each example's texts."""
+
+    vectors: NDArray[np.float16]
+    rows: NDArray[np.int64]
+
+    def cosines(self, examples: NDArray[np.int64]) -> Tensor:
+        """Of every query with every document of a batch."""
+        batch = torch.from_numpy(self.vectors[self.rows[examples]].astype(np.float32))
+        return batch[:, 0] @ batch[:, 1:].transpose(0, 1).flatten(0, 1).T
+
+    def pairs(self, examples: NDArray[np.int64]) -> NDArray[np.float16]:
+        """The sums of query and positive [n, d]."""
+        sums: NDArray[np.float16] = self.vectors[self.rows[examples, :2]].sum(axis=1)
+        return sums
 
 
-def load_teachers(
-    examples: Dataset, settings: TeacherSettings, folder: Path
-) -> tuple[Teacher, list[NDArray[np.float16]]]:
-    """Load the teachers of a recipe as one, and the embeddings [m, 2 + c, d] by the dense ones among them.
+def distinct_texts(examples: Dataset, columns: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
+    """Return the distinct texts of these columns in the order in which they come, and their rows by example."""
+    known: dict[str, int] = {}
+    rows = [[known.setdefault(text, len(known)) for text in examples[column]] for column in columns]
+    return list(known), np.array(rows, np.int64).T
+
+
+def load_teachers(examples: Dataset, settings: TeacherSettings, folder: Path) -> tuple[Teacher, list[Embeddings]]:
+    """Load the teachers of a recipe as one, and the embeddings by the dense ones among them.
 
     Args:
         examples: columns query, positive, negative_1, ...
         folder: keeps the embeddings, memory-mapped; what a killed run left there is used.
     """
     embeddings = []
+    texts, rows = distinct_texts(examples, examples.column_names)
     for number, name in enumerate(settings.models):
-        finished = folder / f"teacher-{number}.npy"
+        finished = folder / f"teacher-{number}-texts.npy"
         if not finished.exists():
-            _embed(examples, name, settings.max_length, finished)
-        embeddings.append(np.load(finished, mmap_mode="r"))
-    teachers: list[Teacher] = [partial(_cosines, one) for one in embeddings]
+            _embed(texts, name, settings.max_length, finished)
+        embeddings.append(Embeddings(np.load(finished, mmap_mode="r"), rows))
+    teachers: list[Teacher] = [one.cosines for one in embeddings]
     if settings.lexical:
         teachers.append(lexical_teacher(examples))
     if len(teachers) == 1:
@@ -170,27 +188,24 @@ def load_teachers(
     return lambda rows: ensemble([teacher(rows) for teacher in teachers]), embeddings
 
 
-def _embed(examples: Dataset, name: str, max_length: int, finished: Path) -> None:
+def _embed(texts: Sequence[str], name: str, max_length: int, finished: Path) -> None:
     model = open_model(name, partial(SentenceTransformer, model_kwargs={"dtype": "float32"}))
     model.max_seq_length = max_length
-    columns = examples.column_names
     unfinished = finished.with_suffix(".partial")
     if unfinished.exists():
         embeddings = open_memmap(unfinished, mode="r+")
     else:
-        shape = (len(examples), len(columns), model.get_embedding_dimension())
+        shape = (len(texts), model.get_embedding_dimension())
         embeddings = open_memmap(unfinished, mode="w+", dtype=np.float16, shape=shape)
     # No text has the zero vector for an embedding: rows of zeros are those that a killed run did not come to.
-    done = int(embeddings.any(axis=(1, 2)).sum()) // CHUNK * CHUNK
-    with progress("teacher", len(examples)) as advance:
+    done = int(embeddings.any(axis=1).sum()) // CHUNK * CHUNK
+    with progress("teacher", len(texts)) as advance:
         advance(done)
-        for begin in range(done, len(examples), CHUNK):
-            chunk = examples[begin : begin + CHUNK]
-            for number, column in enumerate(columns):
-                vectors = model.encode(chunk[column], normalize_embeddings=True, show_progress_bar=False)
-                embeddings[begin : begin + CHUNK, number] = vectors
+        for begin in range(done, len(texts), CHUNK):
+            chunk = list(texts[begin : begin + CHUNK])
+            embeddings[begin : begin + CHUNK] = model.encode(chunk, normalize_embeddings=True, show_progress_bar=False)
             embeddings.flush()
-            advance(len(chunk[columns[0]]))
+            advance(len(chunk))
     os.replace(unfinished, finished)
 
 
@@ -211,19 +226,21 @@ def load_sparse_teacher(name: str, student: SparseEncoder, examples: Dataset, fo
             f"sparse teacher {name}: its {len(names)} output terms are not those of the model that is trained "
             f"({len(terms(student))}): alignment compares vectors term by term"
         )
-    encoders = {role: TextEncoder(teacher, role) for role in ("query", "document")}
     matrices = []
-    for column in examples.column_names:
-        finished = folder / column
+    sides: dict[Role, list[str]] = {"query": examples.column_names[:1], "document": examples.column_names[1:]}
+    for role, columns in sides.items():
+        texts, places = distinct_texts(examples, columns)
+        finished = folder / role
         if not finished.exists():
-            encoder, parts = encoders["query" if column == "query" else "document"], folder / "parts"
-            texts = (Document(str(row), text) for row, text in enumerate(examples[column]))
-            title = f"sparse teacher: {column}"
-            encode_stream(encoder, texts, parts, model=name, source=column, title=title, total=len(examples))
+            encoder, parts = TextEncoder(teacher, role), folder / "parts"
+            documents = (Document(str(row), text) for row, text in enumerate(texts))
+            title = f"sparse teacher: {role}"
+            encode_stream(encoder, documents, parts, model=name, source=role, title=title, total=len(texts))
             made = read_vectors(parts).matrix
             save_arrays(finished, VECTORS, {"values": made.data, "terms": made.indices, "offsets": made.indptr}, {})
             shutil.rmtree(parts)
         arrays, _ = load_arrays(finished, VECTORS, verify=False)
-        shape = len(examples), len(names)
-        matrices.append(csr_array((arrays["values"], arrays["terms"], arrays["offsets"]), shape=shape))
-    return lambda rows: torch.from_numpy(np.concatenate([matrix[rows].toarray() for matrix in matrices]))
+        shape = len(texts), len(names)
+        matrix = csr_array((arrays["values"], arrays["terms"], arrays["offsets"]), shape=shape)
+        matrices += [(matrix, column) for column in places.T]
+    return lambda rows: torch.from_numpy(np.concatenate([matrix[of[rows]].toarray() for matrix, of in matrices]))
