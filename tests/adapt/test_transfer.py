@@ -17,11 +17,14 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+import vocable as vo
 from tests.by_parts import Moved, load_checkpoint, neighbours, save_checkpoint, transfer
 from tests.conftest import some_pairs
 from vocable.adapt.alignment import cut, token_surfaces
-from vocable.encoder.fuse import without_logits
-from vocable.encoder.load import load_target
+from vocable.adapt.transfer import transfer as vo_transfer
+from vocable.encoder.fuse import parts, without_logits
+from vocable.encoder.load import load, load_target
+from vocable.encoder.output_vocabulary import output_layer
 from vocable.errors import ArgumentError, ModelError
 
 FAMILY_MODELS = {"wordpiece": "bert", "byte-level": "roberta", "unigram": "albert"}
@@ -317,3 +320,37 @@ def test_a_target_may_be_a_model_an_encoder_or_a_tokenizer(backbones: dict[str, 
     (tmp_path / "encoder" / "model.safetensors").write_bytes(b"\x10" * 32)
     with pytest.raises(ModelError, match="encoder: its weights are damaged"):
         load_target(tmp_path / "encoder")
+
+
+@pytest.mark.parametrize("head_only", [False, True])
+@pytest.mark.parametrize("name", ["modernbert", "roberta"])
+def test_matched_norms_are_those_of_the_target_on_shared_tokens(
+    backbones: dict[str, Path], name: str, head_only: bool
+) -> None:
+    source, target = load(str(backbones[name])), load(str(backbones["bert"]))
+    with torch.no_grad():
+        parts(target).mlm.get_output_embeddings().weight.mul_(3)
+    kept, matched = (vo_transfer(source, target, head_only=head_only, norm=norm) for norm in ("keep", "target"))
+    layers = [output_layer(parts(model).mlm) for model in (kept, matched, target)]
+    weights = [layer.weight.detach().double().numpy() for layer in layers]
+    shared = vo.align(parts(source).tokenizer, parts(target).tokenizer).shared
+    means = [np.linalg.norm(weight[shared], axis=1).mean() for weight in weights]
+    assert means[1] == pytest.approx(means[2], rel=1e-5)
+    assert means[0] != pytest.approx(means[2], rel=1e-2)
+    factor = means[0] / means[2]
+    assert vo.provenance(matched)[-1]["factor"] == pytest.approx(factor, rel=1e-5)
+    np.testing.assert_allclose(weights[1], weights[0] / factor, rtol=1e-5)
+    biases = [layer.bias.detach().numpy() for layer in layers]
+    np.testing.assert_allclose(biases[1], biases[0] / factor, rtol=1e-5)
+    if not head_only:
+        assert layers[1].weight is parts(matched).mlm.get_input_embeddings().weight
+
+
+def test_norms_need_a_target_with_a_head(
+    backbones: dict[str, Path], tokenizers: dict[str, PreTrainedTokenizerFast]
+) -> None:
+    source = load(str(backbones["modernbert"]))
+    with pytest.raises(ArgumentError, match="norm='target' needs a target model with an output matrix"):
+        vo_transfer(source, tokenizers["wordpiece"], init="subtoken", bias="keep", norm="target")
+    with pytest.raises(ArgumentError, match="norm must be one of keep, target"):
+        vo_transfer(source, tokenizers["wordpiece"], norm="source")  # type: ignore[arg-type]

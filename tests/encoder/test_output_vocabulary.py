@@ -170,7 +170,7 @@ def test_a_stock_model_is_left_to_the_host_library(backbones: dict[str, Path]) -
 
 
 def test_every_weight_that_asks_for_a_gradient_gets_one(backbone: Path, toy_texts: list[str]) -> None:
-    """Several processes would wait for those that do not: the decoder's own bias, and its weight where it is not tied."""
+    """Several processes would wait for those that do not: the decoder's own bias, and its weight if it is not tied."""
     plain, _ = load_checkpoint(backbone)
     asking = {name for name, weight in plain.named_parameters() if weight.requires_grad}
     mlm, tokenizer = load_checkpoint(given_terms(backbone, WORDS))

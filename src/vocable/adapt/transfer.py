@@ -33,6 +33,7 @@ from vocable.adapt.initialization import (
     subtoken_weights,
     transferred_prior,
 )
+from vocable.adapt.statistics import row_norms
 from vocable.encoder.fuse import copy_with, parts, plain_decoder
 from vocable.encoder.load import Target, load_target
 from vocable.encoder.output_vocabulary import OutputVocabulary, give_output_vocabulary, output_vocabulary
@@ -43,6 +44,7 @@ from vocable.vectors import token_names
 logger = logging.getLogger(__name__)
 
 Bias = Literal["prior", "keep"]
+Norm = Literal["keep", "target"]
 TargetName: TypeAlias = str | Path | SparseEncoder | PreTrainedTokenizerBase
 
 # Below it most rows are guesses; the English vocabularies of the paper have 56 to 61 % in common.
@@ -157,6 +159,7 @@ def transfer(
     head_only: bool = False,
     init: Init = "semantic",
     bias: Bias = "prior",
+    norm: Norm = "keep",
     texts: Iterable[str] | None = None,
     seed: int = 0,
 ) -> SparseEncoder:
@@ -178,6 +181,9 @@ def transfer(
         bias: where the output bias comes from: prior is the target's, keep the model's. "prior" takes the target's to
             the mean and standard deviation of the source's (eq. 10), or the logarithms of the counts in `texts` where
             they are given; "keep" leaves shared tokens their own and gives new ones the mean.
+        norm: how long the rows of the output matrix are: keep, as in the model; target, divided by a number so that
+            shared tokens have the mean norm that they have in the target's output matrix, and the bias with them. It
+            is what `rescale` does, without a factor to choose; the paper does not have it, its authors' code does.
         texts: a corpus to count the target's tokens in.
         seed: decides the random rows.
 
@@ -186,13 +192,17 @@ def transfer(
         class of token, and it knows its new tokens (`vocable.new_tokens`).
 
     Raises:
-        ArgumentError: no such init or bias; a prior with nothing to take it from.
+        ArgumentError: no such init, bias or norm; a prior or a norm with nothing to take it from.
         ModelError: `model` has other output terms already; `target` is not there, lacks a special token that the model
             needs, or frames texts otherwise (which head-only does not mind); a semantic initialization without
             embeddings; no token in common.
     """
     check_texts(texts)
-    for name, value, choices in (("init", init, get_args(Init)), ("bias", bias, get_args(Bias))):
+    for name, value, choices in (
+        ("init", init, get_args(Init)),
+        ("bias", bias, get_args(Bias)),
+        ("norm", norm, get_args(Norm)),
+    ):
         if value not in choices:
             raise ArgumentError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
     mlm, tokenizer, *_ = parts(model)
@@ -213,14 +223,20 @@ def transfer(
     moved_bias = None if old.bias is None else _moved_bias(old.bias, bias, tokenizer, onto, alignment, texts)
     weights = _weights(init, len(old.embeddings), tokenizer, onto, alignment, alignment.new)
     generator = torch.Generator().manual_seed(seed)
+    factor = 1.0 if norm == "keep" else _norm_factor(old.decoder, onto, alignment)
+    if moved_bias is not None:
+        moved_bias = moved_bias / factor
     if head_only:
-        rows = initial_rows(old.decoder, init, weights, alignment, generator)
+        rows = initial_rows(old.decoder, init, weights, alignment, generator) / factor
         layer = OutputVocabulary(token_names(onto.tokenizer, len(rows)), rows, moved_bias)
         moved = copy_with(model, with_output_vocabulary(mlm, layer))
     else:
         embeddings = initial_rows(old.embeddings, init, weights, alignment, generator)
         tied = old.decoder.data_ptr() == old.embeddings.data_ptr()
-        decoder = embeddings if tied else initial_rows(old.decoder, init, weights, alignment, generator)
+        if tied:
+            decoder = embeddings = embeddings / factor
+        else:
+            decoder = initial_rows(old.decoder, init, weights, alignment, generator) / factor
         adopted = copy.deepcopy(onto.tokenizer)
         adopted.model_max_length = tokenizer.model_max_length
         adopted.model_input_names = list(tokenizer.model_input_names)
@@ -230,8 +246,19 @@ def transfer(
     name = str(target) if isinstance(target, str | Path) else onto.tokenizer.name_or_path
     classes = {kind: count._asdict() for kind, count in alignment.classes.items()}
     figures = {"overlap": alignment.overlap, "classes": classes, "new_tokens": len(alignment.new)}
+    if norm == "target":
+        figures |= {"norm": norm, "factor": factor}
     record(moved, "transfer", new=alignment.new, target=name, head_only=head_only, init=init, bias=bias, **figures)
     return moved
+
+
+def _norm_factor(decoder: Tensor, target: Target, alignment: Alignment) -> float:
+    """What the output matrix is divided by for shared tokens to have the mean row norm that they have in the target."""
+    head = None if target.model is None else target.model.get_output_embeddings()
+    if head is None:
+        raise ArgumentError("norm='target' needs a target model with an output matrix, and it has none: use 'keep'")
+    own = row_norms(decoder[alignment.source_of[alignment.shared]]).mean()
+    return float(own / row_norms(head.weight.detach()[alignment.shared]).mean())
 
 
 def _check_target(target: Target, alignment: Alignment, init: Init) -> None:

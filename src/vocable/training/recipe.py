@@ -73,6 +73,9 @@ class TransferSettings(Settings):
     bias: Literal["prior", "keep"] = Field(
         default="prior", description="prior: the target's z-scored bias (eq. 10); keep: the source's, its mean if new"
     )
+    norm: Literal["keep", "target"] = Field(
+        default="keep", description="target: rows of the output are divided to the mean norm of the target's"
+    )
     texts: list[str] = Field(
         default=[], description="places of texts whose token counts stand in for the bias of a target without a head"
     )
