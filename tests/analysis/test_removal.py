@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.analysis.test_ablation import MEASURES, V, toy
-from vocable.analysis.removal import Ablation, Outcome, Point, Removal, remove_wackiest
+from vocable.analysis.removal import STRATUM, Ablation, Outcome, Point, Removal, remove_wackiest
 from vocable.errors import ArgumentError, VectorsError
 from vocable.storage import read_record, write_record
 
@@ -103,3 +104,34 @@ def test_what_was_found_before_is_not_searched_again(
 def test_an_impossible_plan_is_refused(ablation: Ablation, thresholds: list[int], draws: int, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         remove_wackiest(ablation, np.arange(V), thresholds, draws=draws)
+
+
+def test_matched_terms_are_as_many_of_each_frequency(ablation: Ablation) -> None:
+    entries = np.zeros(V, int)
+    for row in range(ablation.encoded.queries.shape[0]):
+        part = slice(*ablation.encoded.queries.indptr[row : row + 2])
+        for column in ablation.encoded.queries.indices[part][ablation._is_expansion[part]]:
+            entries[column] += 1
+    ordered = sorted(ablation.candidates.tolist(), key=lambda term: (-entries[term], term))
+    strata = {term: place // STRATUM for place, term in enumerate(ordered)}
+    wacky = np.array(ordered[::7] + ordered[:3])
+    wacky = np.unique(wacky)
+    draws = [ablation.control(wacky, "frequency", np.random.default_rng(seed)).tolist() for seed in range(200)]
+    for drawn in draws:
+        assert len(set(drawn)) == len(drawn) == len(wacky)
+        assert Counter(strata[term] for term in drawn) == Counter(strata[int(term)] for term in wacky)
+    # Within a stratum every term is drawn as often as any other.
+    first = [term for term, stratum in strata.items() if stratum == 0]
+    count = sum(strata[int(term)] == 0 for term in wacky)
+    times = Counter(term for drawn in draws for term in drawn if term in first)
+    share = count / len(first)
+    assert max(abs(times[term] / len(draws) - share) for term in first) < 5 * (share * (1 - share) / len(draws)) ** 0.5
+    assert not len(ablation.control(wacky[:0], "frequency", np.random.default_rng(0)))
+
+
+def test_the_control_of_the_paper_draws_from_all(ablation: Ablation) -> None:
+    rare = ablation._by_frequency[-3:]
+    drawn = {
+        term for seed in range(60) for term in ablation.control(rare, "number", np.random.default_rng(seed)).tolist()
+    }
+    assert drawn == set(ablation.candidates.tolist())

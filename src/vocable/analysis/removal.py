@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from ir_measures import Measure
@@ -56,13 +56,16 @@ MEASURES = ("nDCG@10", "R@100")
 DEPTH = 1000  # results of a query where a measure has no cutoff
 THRESHOLDS = (10, 100, 1000, 10_000)
 DRAWS = 10
+Control = Literal["frequency", "number"]
+STRATUM = 20  # terms next to each other in frequency, of which one is as good a control as another
 SCORES = "scores.parquet"
 EXPLANATION = (
     "Of the wackiest terms, those that expand a text of the dataset are removed wherever they do (terms), never where "
     "they stand in the text itself; entries is the share of all expansions that goes with them. p is of the paired "
     "t-test of the queries' values against those with nothing removed. random is the mean over draws of as many of the "
-    "dataset's expansion terms, and the interval mean ± 2 standard deviations; the last column says where the value "
-    "without the wackiest terms lies. In the figure a filled marker lies outside."
+    "dataset's expansion terms, of about the same frequencies where the control is frequency, and the interval mean ± "
+    "2 standard deviations; the last column says where the value without the wackiest terms lies. In the figure a filled "
+    "marker lies outside."
 )
 
 
@@ -107,6 +110,8 @@ class Ablation:
         self._vectors = encoded.queries if role == "query" else encoded.documents
         self._is_expansion = expansion_entries(self._vectors, own)
         self.candidates = np.unique(self._vectors.indices[self._is_expansion]).astype(np.int64)
+        entries = np.bincount(self._vectors.indices[self._is_expansion], minlength=self._vectors.shape[1])
+        self._by_frequency = self.candidates[np.argsort(-entries[self.candidates], kind="stable")]
         self._judged_measures = JudgedMeasures(parsed, encoded.dataset)
         self._k = encoded.dataset.deep(max(depth(measure) or DEPTH for measure in parsed.values()))
         self._threads = threads
@@ -124,6 +129,21 @@ class Ablation:
     def values(self) -> dict[str, float]:
         """Return the figure of each measure for the whole vectors."""
         return self._judged_measures.aggregated(self.full)
+
+    def control(self, terms: np.ndarray, kind: Control, rng: np.random.Generator) -> np.ndarray:
+        """Draw as many candidates as `terms`, which are some of them: of any frequency, or of the frequencies of these.
+
+        Candidates by falling frequency, the number of vectors in which they are an expansion, are cut into strata of
+        STRATUM; from each as many are drawn as `terms` has there. `terms` can be among them: what is tested is that of
+        terms as frequent the wacky ones are worth no less than others.
+        """
+        if kind == "number":
+            return rng.choice(self.candidates, len(terms), replace=False)
+        chosen = np.isin(self._by_frequency, terms)
+        starts = range(0, len(chosen), STRATUM)
+        strata = [(self._by_frequency[i : i + STRATUM], int(chosen[i : i + STRATUM].sum())) for i in starts]
+        drawn = [rng.choice(stratum, count, replace=False) for stratum, count in strata if count]
+        return np.concatenate(drawn) if drawn else self.candidates[:0]
 
     def without(self, terms: np.ndarray) -> Outcome:
         """Search without the expansions that are one of `terms` (columns, each once)."""
@@ -270,6 +290,7 @@ def removal(
     thresholds: Sequence[int] = THRESHOLDS,
     measures: Sequence[str] | None = None,
     draws: int = DRAWS,
+    control: Control = "frequency",
     role: Role = "query",
     seed: int = 0,
     dtype: DType = "auto",
@@ -290,6 +311,8 @@ def removal(
         thresholds: numbers of terms to remove.
         measures: names of ir_measures; by default nDCG@10 and R@100.
         draws: how often random terms are drawn for each threshold, twice at least.
+        control: which random terms. "frequency" draws as many that expand about as many texts as the wackiest do,
+            "number" as many of any frequency, as the paper does.
         role: whose expansions are removed.
         seed: decides the draws.
         dtype: "auto" computes in bfloat16 where the device has it natively.
@@ -309,6 +332,8 @@ def removal(
     output, measures = Path(output), list(measures or MEASURES)
     sources = [datasets] if isinstance(datasets, str) else list(datasets)
     check_plan(thresholds, draws)
+    if control not in get_args(Control):
+        raise ArgumentError(f"control must be one of {', '.join(get_args(Control))}, not {control!r}")
     parse_measures(measures)
     require_extra("matplotlib", "figures")
     if bool(vectors) != bool(query_vectors) or (vectors and len(sources) > 1):
@@ -324,8 +349,10 @@ def removal(
     settings |= {"dtype": dtype, "max_length": max_length, "thresholds": sorted(set(thresholds)), "draws": draws}
     settings |= {"seed": seed, "vectors": as_setting(vectors), "query_vectors": as_setting(query_vectors)}
     settings["inputs"] = fingerprint(*sources, *settings["vectors"], *settings["query_vectors"])
-    if not finished(output, settings):
-        with resumable(output, settings) as work:
+    settings["control"] = control
+    upgrade: dict[str, Any] = {"upgrade": lambda before: {"control": "number"} | before}
+    if not finished(output, settings, **upgrade):
+        with resumable(output, settings, **upgrade) as work:
             whole, found = work / "whole", []
             whole.mkdir(exist_ok=True)
             file = Path(scores or whole / SCORES)
@@ -341,7 +368,12 @@ def removal(
                 if not file.exists():
                     score_dataset(file, encoder, name, encoded, role)
                 ablation = Ablation(encoded, input_terms(encoder, _texts(dataset, role)), measures, role=role)
-                plan: dict[str, Any] = {"draws": draws, "seed": seed, "folder": work / "searches" / str(number)}
+                plan: dict[str, Any] = {
+                    "draws": draws,
+                    "seed": seed,
+                    "control": control,
+                    "folder": work / "searches" / str(number),
+                }
                 found.append(remove_wackiest(ablation, read_wackiest(file, names), thresholds, **plan))
             RemovalReport(settings, found).write(whole)
             finish(work, output, whole)
@@ -355,14 +387,15 @@ def remove_wackiest(
     *,
     draws: int = DRAWS,
     seed: int = 0,
+    control: Control = "frequency",
     folder: Path | None = None,
 ) -> Removal:
     """Remove the wackiest expansion terms (columns, in order), and as many random ones, and measure each.
 
-    Of the N wackiest terms those count that are an expansion in the dataset; the random ones are drawn from all
-    expansion terms of the dataset, as many. Where the scores come from the same texts these are N and N. Each of the
-    `draws` has its own random numbers, so that it does not depend on the others. The `folder` keeps each search as a
-    file; what an earlier call with the same arguments has found there is not searched again.
+    Of the N wackiest terms those count that are an expansion in the dataset; as many random ones are drawn from all
+    expansion terms of the dataset (`Ablation.control`). Where the scores come from the same texts these are N and N.
+    Each of the `draws` has its own random numbers, so that it does not depend on the others. The `folder` keeps each
+    search as a file; what an earlier call with the same arguments has found there is not searched again.
     """
     check_plan(thresholds, draws)
     ordered, outcomes = sorted(set(thresholds)), []
@@ -370,7 +403,7 @@ def remove_wackiest(
         chosen = np.intersect1d(wackiest[:threshold], ablation.candidates)
         if number:
             rng = np.random.default_rng([seed, threshold, number])
-            chosen = rng.choice(ablation.candidates, len(chosen), replace=False)
+            chosen = ablation.control(chosen, control, rng)
         file = folder and folder / f"{threshold}-{f'random-{number}' if number else 'wacky'}.json"
         if file and file.exists():
             outcome = read_record(file, Outcome)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from vocable.adapt.inspection import head_of
 from vocable.adapt.vocabulary import fragmentation as fragmentation_of
 from vocable.analysis.logits import logit_statistics
-from vocable.analysis.removal import THRESHOLDS
+from vocable.analysis.removal import THRESHOLDS, Control
 from vocable.analysis.removal import removal as removal_of
 from vocable.analysis.stored_vectors import postings as postings_of
 from vocable.analysis.stored_vectors import term_weights as term_weights_of
@@ -166,7 +166,13 @@ def wackiness(run: Measured, on: OnDataset, values: Sequence[str], *, role: Role
 
 
 def removal(
-    run: Measured, on: OnDataset, values: Sequence[str], *, measure: str, thresholds: Sequence[int] = THRESHOLDS
+    run: Measured,
+    on: OnDataset,
+    values: Sequence[str],
+    *,
+    measure: str,
+    thresholds: Sequence[int] = THRESHOLDS,
+    control: Control = "number",
 ) -> Values:
     """A measure without the wackiest terms, and without random ones, by the number of terms that is removed."""
     queries, documents = on.vectors
@@ -176,6 +182,7 @@ def removal(
         on.folder / f"removal-{measure}",
         thresholds=thresholds,
         measures=[measure],
+        control=control,
         vectors=documents,
         query_vectors=queries,
     )
