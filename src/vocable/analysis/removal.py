@@ -64,8 +64,8 @@ EXPLANATION = (
     "they stand in the text itself; entries is the share of all expansions that goes with them. p is of the paired "
     "t-test of the queries' values against those with nothing removed. random is the mean over draws of as many of the "
     "dataset's expansion terms, of about the same frequencies where the control is frequency, and the interval mean ± "
-    "2 standard deviations; the last column says where the value without the wackiest terms lies. In the figure a filled "
-    "marker lies outside."
+    "2 standard deviations; the last column says where the value without the wackiest terms lies. In the figure a "
+    "filled marker lies outside."
 )
 
 
