@@ -19,8 +19,6 @@ from vocable.reproduce.toys import Toys
 from vocable.tables import Table, Tabled, counted
 from vocable.training.variants import plan_runs
 
-TOY_SEEDS = 2
-
 
 class Row(NamedTuple):
     """A row of an exhibit: its runs, one per seed, and what is published of it."""
@@ -98,6 +96,7 @@ def make_plan(
 
     The whole study is planned first, so that a run has the same name whatever is chosen.
     """
+    study = study if toys is None else toys.study(study)
     chosen, known = study.chosen(only), dict[str, Run]()
     rows = {name: list(_rows(study, exhibit, root, overrides, toys, known)) for name, exhibit in study.exhibits.items()}
     first: dict[str, str] = {}
@@ -126,7 +125,7 @@ def _rows(
     for recipe, names in exhibit.rows.items():
         for label, planned in plan_runs(recipe, None if names == ["all"] else names, overrides, exhibit.sweep).items():
             runs = []
-            for seed in (exhibit.seeds or [planned.recipe.seed])[: None if toys is None else TOY_SEEDS]:
+            for seed in exhibit.seeds or [planned.recipe.seed]:
                 wanted = planned.recipe.model_copy(update={"seed": seed, "evaluation": None, "needs": []})
                 name = label + (f"-seed-{seed}" if seed != planned.recipe.seed else "")
                 if any(run.name == name for run in known.values()):  # a variant of another recipe, or this very run

@@ -162,6 +162,7 @@ def reproduce(
         CollapseError, ModelError: as in `vocable.train`.
     """
     study = read_study(paper)
+    study.chosen(only)  # a mistyped one is known before anything is made
     if tflops <= 0:
         raise ArgumentError(f"tflops must be above 0, not {tflops:g}")
     if dry_run:
@@ -181,7 +182,7 @@ def reproduce(
     with _small() if toy else nullcontext():
         values = _carry_out(plan)
     cells = {name: {row.label: _cells(row, plan, name, values) for row in rows} for name, rows in plan.rows.items()}
-    found = Reproduction(study, cells, root, toy)
+    found = Reproduction(plan.study, cells, root, toy)
     if processes.is_first():
         root.mkdir(parents=True, exist_ok=True)
         found.write()

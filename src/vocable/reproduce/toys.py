@@ -15,6 +15,7 @@ from typing import Any
 
 from vocable import pydocs
 from vocable.data import Document
+from vocable.reproduce.study import Study
 from vocable.reproduce.toy_models import make_backbone, make_tokenizer
 from vocable.storage import replacing, replacing_folder
 from vocable.training.recipe import HardNegatives, Recipe, Source
@@ -95,6 +96,18 @@ class Toys:
                 header = "query-id\tcorpus-id\tscore"
                 (work / "qrels.tsv").write_text("\n".join([header, *judged]) + "\n", encoding="utf-8")
         return f"beir:{folder}"
+
+    def study(self, study: Study) -> Study:
+        """The same study with three collections of each group, one of which shares its documents, and two seeds."""
+        groups = {
+            name: [*some[:2], *[one for one in some[2:] if one in study.corpora][:1]]
+            for name, some in study.groups.items()
+        }
+        exhibits = {
+            name: one if one.seeds is None else one.model_copy(update={"seeds": one.seeds[:2]})
+            for name, one in study.exhibits.items()
+        }
+        return study.model_copy(update={"groups": groups, "exhibits": exhibits})
 
     def recipe(self, recipe: Recipe) -> Recipe:
         """The same recipe on toys: the same stages, losses and penalties, fewer and shorter steps."""
