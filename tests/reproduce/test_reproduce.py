@@ -157,6 +157,18 @@ def test_a_killed_measurement_goes_on_at_the_collection_where_it_was(
     assert not [*(tmp_path / "out" / "vectors").glob("*/*")]
 
 
+def test_a_table_that_is_chosen_later_finds_the_models_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = _cut("mlm-head-rescaling", tmp_path)
+    first = reproduce(study, tmp_path / "out", only=["figure-4"], toy=True)  # trains, and measures no adapted model
+    monkeypatch.setattr("vocable.training.train._fine_tune", None)
+    both = reproduce(study, tmp_path / "out", only=["figure-4", "table-1"], toy=True)
+    assert isinstance(first, Reproduction)
+    assert isinstance(both, Reproduction)
+    assert both.cells["figure-4"] == first.cells["figure-4"]
+
+
 def test_documents_that_collections_share_are_encoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study, counts, original = _cut("mlm-head-rescaling", tmp_path), {}, runs.encode_stream
     first = reproduce(study, tmp_path / "out", only=["table-1"], toy=True)

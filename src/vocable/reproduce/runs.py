@@ -37,7 +37,7 @@ from vocable.storage import finish, finished, read_record, resumable, write_reco
 from vocable.training import processes
 from vocable.training.pretrain import KEPT_LOG
 from vocable.training.pretrain import LOG as PRETRAIN_LOG
-from vocable.training.recipe import Recipe, work_settings
+from vocable.training.recipe import Recipe
 from vocable.training.stages import PRETRAIN, carry_out_stages
 from vocable.training.train import train
 from vocable.vectors import read_vectors
@@ -91,27 +91,15 @@ class Run:
     @property
     def adapted(self) -> str:
         """The model before calibration and training."""
-        if self.recipe is None or not self._adapts:
-            return self._model or (self.recipe.model if self.recipe is not None else "")
-        return str(self.root / "adapted" / self.shares_with)
-
-    @cached_property
-    def trained(self) -> SparseEncoder:
-        """The trained model, opened."""
-        return load(self.model)
+        if self.recipe is None:
+            return self.model
+        changed = self.recipe.head == "new" or any(getattr(self.recipe, key) for key in BEFORE_TRAINING[1:])
+        return str(self.root / "adapted" / self.shares_with) if changed else self.recipe.model
 
     @property
     def needs(self) -> str:
         """How far the run is to be carried out for all that is wanted of it."""
         return max((MEASUREMENTS[request.of].needs for request in self.wanted), key=NEEDS.index, default="recipe")
-
-    @property
-    def _adapts(self) -> bool:
-        """Whether a model is made that is kept by itself: what takes long, or what is measured."""
-        assert self.recipe is not None
-        measured = any(MEASUREMENTS[request.of].needs == "adapted" for request in self.wanted)
-        changed = self.recipe.head == "new" or any(getattr(self.recipe, key) for key in BEFORE_TRAINING[1:])
-        return self.recipe.pretrain is not None or (measured and changed)
 
     def settings(self, keys: Sequence[str] | None = None) -> str:
         """A digest of the recipe, or of some of its keys and what they depend on."""
@@ -133,10 +121,12 @@ class Run:
         }
         if not left:
             return values
+        needs = {MEASUREMENTS[request.of].needs for request in left}
         if self.recipe is not None:
-            if self._adapts:
+            pretrains = self.recipe.pretrain is not None
+            if self.adapted != self.recipe.model and ("adapted" in needs or (pretrains and "model" in needs)):
                 self._adapt()
-            if self.needs == "model":
+            if "model" in needs:
                 train(self._starting_recipe(), self.model)
         return processes.by_first(lambda: self._measure(left, values, kept, places))
 
@@ -153,72 +143,82 @@ class Run:
         """Make the model before calibration, with the log of its pre-training."""
         assert self.recipe is not None
         part = self.recipe.model_copy(update={"calibrate": None, "queries": None})
-        output, kept = Path(self.adapted), work_settings(part)
-        keys = self.settings(BEFORE_TRAINING)
-        kept = {"settings": {"adapts": keys}, "name": "adapted.json"}
-        if processes.from_first(processes.is_first() and finished(output, **kept)):
+        output, settings = Path(self.adapted), {"adapts": self.settings(BEFORE_TRAINING)}
+        if processes.from_first(processes.is_first() and finished(output, settings)):
             return
-        processes.join()
-        with resumable(output, **kept) as work:
+        with resumable(output, settings) as work:
             made = Path(carry_out_stages(part, work))
             if processes.is_first():
                 if (log := work / PRETRAIN / PRETRAIN_LOG).exists():
                     shutil.copy(log, made / KEPT_LOG)
-                finish(work, output, made, name=kept["name"])
+                finish(work, output, made)
             processes.wait()
 
     def _starting_recipe(self) -> Recipe:
-        """The recipe from the adapted model on."""
+        """The recipe, from the adapted model on where that was pre-trained: other stages are made again in no time."""
         assert self.recipe is not None
-        if not self._adapts:
+        if self.recipe.pretrain is None:
             return self.recipe
         done = {key: "own" if key == "head" else False if key == "lowercase" else None for key in BEFORE_TRAINING}
         return self.recipe.model_copy(update={**done, "model": str(Path(self.adapted).resolve())})
 
     def _measure(
-        self,
-        left: Wanted,
-        values: dict[str, Values],
-        kept: Path,
-        places: Mapping[str, Place],
+        self, left: Wanted, values: dict[str, Values], kept: Path, places: Mapping[str, Place]
     ) -> dict[str, Values]:
         """Measure collection after collection; what is measured is kept at once, what is encoded until the last."""
         kept.parent.mkdir(parents=True, exist_ok=True)
         by_corpus: dict[str | None, Wanted] = defaultdict(dict)
         for request, names in left.items():
             by_corpus[request.on and places[request.on].corpus][request] = names
+        opened = _Opened(self, places)
         for requests in by_corpus.values():
-            opened: dict[str, _OnDataset] = {}
             for request, names in requests.items():
-                on, options = self._on(request.on, places, opened), json.loads(request.options)
+                on, options = opened.dataset(request.on), json.loads(request.options)
                 measured = MEASUREMENTS[request.of].function(self, on, names, **options)
                 values[request.key] = values.get(request.key, {}) | measured
                 write_record(kept, {"settings": self.settings(), "values": values})
-            shutil.rmtree(self._vectors, ignore_errors=True)
+            opened.remove()
         return values
 
-    @property
-    def _vectors(self) -> Path:
-        return self.root / "vectors" / self.name
 
-    def _on(self, name: str | None, places: Mapping[str, Place], opened: dict[str, _OnDataset]) -> _OnDataset | None:
+class _Opened:
+    """The model of a run while it is measured, and the datasets of one collection."""
+
+    def __init__(self, run: Run, places: Mapping[str, Place]) -> None:
+        self.run, self._places = run, places
+        self.vectors = run.root / "vectors" / run.name
+        self._datasets: dict[str, _OnDataset] = {}
+
+    @cached_property
+    def model(self) -> SparseEncoder:
+        """The trained model."""
+        return load(self.run.model)
+
+    def dataset(self, name: str | None) -> _OnDataset | None:
         """The dataset of this name, with the one whose documents it shares."""
-        if name is not None and name not in opened:
-            first = None if (corpus := places[name].corpus) == name else self._on(corpus, places, opened)
-            opened[name] = _OnDataset(self, name, places[name].source, self._vectors, first)
-        return None if name is None else opened[name]
+        if name is None:
+            return None
+        if name not in self._datasets:
+            source, corpus = self._places[name]
+            self._datasets[name] = _OnDataset(self, name, source, None if corpus == name else self.dataset(corpus))
+        return self._datasets[name]
+
+    def remove(self) -> None:
+        """Forget the collection, and remove its vectors."""
+        self._datasets.clear()
+        shutil.rmtree(self.vectors, ignore_errors=True)
 
 
 class _OnDataset:
     """A dataset and its vectors; documents that `first`, of the same collection, has are not encoded again."""
 
-    def __init__(self, run: Run, name: str, source: str, vectors: Path, first: _OnDataset | None = None) -> None:
-        self.run, self.name, self.source, self._vectors, self._first = run, name, source, vectors, first
+    def __init__(self, opened: _Opened, name: str, source: str, first: _OnDataset | None) -> None:
+        self.name, self.source, self._opened, self._first = name, source, opened, first
 
     @cached_property
     def folder(self) -> Path:
         """Where reports are kept."""
-        folder = self.run.root / "measured" / f"{self.run.name}-{self.name}"
+        folder = self._opened.run.root / "measured" / f"{self._opened.run.name}-{self.name}"
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
@@ -240,10 +240,10 @@ class _OnDataset:
         return [self._encode("query", queries)], [*here, *shared]
 
     def _encode(self, role: Role, texts: Sequence[Document]) -> str:
-        folder = self._vectors / f"{self.name}-{role}"
+        folder = self._opened.vectors / f"{self.name}-{role}"
         folder.parent.mkdir(parents=True, exist_ok=True)
-        encoder = TextEncoder(self.run.trained, role)
-        encode_stream(encoder, texts, folder, model=self.run.model, source=f"{self.name} {role}", total=len(texts))
+        name, encoder = self._opened.run.model, TextEncoder(self._opened.model, role)
+        encode_stream(encoder, texts, folder, model=name, source=f"{self.name} {role}", total=len(texts))
         return str(folder)
 
     @cached_property
