@@ -191,7 +191,7 @@ def test_what_needs_the_tokenizers_terms_is_refused_in_one_line(
     backbones: dict[str, Path], toy_texts: list[str], tmp_path: Path
 ) -> None:
     _, tokenizer, moved = moved_head(backbones, "bert")
-    with pytest.raises(ModelError, match=r"output terms are not its tokens: pre-train it with masking whole-word$"):
+    with pytest.raises(ModelError, match=r"are not its tokens: pre-train it with masking whole-word or longest-span$"):
         pretrain(moved.mlm, tokenizer, toy_texts, PretrainSettings(texts=["-"], steps=1), tmp_path / "run")
     for head_only in (False, True):
         with pytest.raises(ModelError, match="has an output vocabulary of its own: take the one"):
@@ -292,3 +292,19 @@ def test_the_command_line_speaks_the_terms(
     for match in found:
         assert match["in_query"] is (match["term"] in {"the", "naïve", "naive", "fox"})
         assert match["in_document"] is (match["term"] in {"a", "naive", "fox"})
+
+
+@pytest.mark.parametrize("name", ["modernbert", "albert"])
+def test_terms_are_learned_wherever_tokens_spell_them(
+    backbones: dict[str, Path], toy_texts: list[str], tmp_path: Path, name: str
+) -> None:
+    """Continuations have labels only with the longest spans; the provenance counts more of them than whole words."""
+    counts = {}
+    for masking in ("whole-word", "longest-span"):
+        model = vo.transfer(vo.load(str(backbones[name])), str(backbones["bert"]), head_only=True)
+        adapted = vo.pretrain(
+            model, toy_texts, work=tmp_path / masking, steps=3, batch_size=4, max_length=32, masking=masking, held_out=8
+        )
+        counts[masking] = vo.provenance(adapted)[-1]["words"]["words"]
+        assert vo.provenance(adapted)[-1]["masking"] == masking
+    assert counts["longest-span"] > counts["whole-word"] > 0

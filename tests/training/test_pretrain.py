@@ -327,9 +327,9 @@ def test_in_one_pass_the_data_may_run_out(
 def test_whole_words_need_words_and_words_are_masked_whole(
     backbones: dict[str, Path], tokenizer: PreTrainedTokenizerFast, toy_texts: list[str], tmp_path: Path
 ) -> None:
-    with pytest.raises(ArgumentError, match="needs an output vocabulary of words"):
+    with pytest.raises(ArgumentError, match="needs an output vocabulary: pre-train a model that"):
         pretrain(fresh(backbones["bert"]), tokenizer, toy_texts, PretrainSettings(steps=1, **WORDS), tmp_path)
     mlm = expanded(backbones["bert"], tokenizer, toy_texts)
-    with pytest.raises(ModelError, match="pre-train it with masking whole-word"):
+    with pytest.raises(ModelError, match="pre-train it with masking whole-word or longest-span"):
         pretrain(mlm, tokenizer, toy_texts, PretrainSettings(steps=1, **SETTINGS), tmp_path)
     assert not list(tmp_path.iterdir())

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 from vocable.adapt.expand import frequent_words
 from vocable.encoder.terms import Word, splitter
 from vocable.errors import DataError
-from vocable.training.windows import GOES_ON, NO_WORD, WordAlignment, write_windows
+from vocable.training.windows import GOES_ON, NO_WORD, SpanAlignment, WordAlignment, write_windows
 
 FAMILIES = ["wordpiece", "byte-level", "unigram"]
 ODD = ["½ fox½", "don't read-books", "re\u0301sume\u0301 naïve हिन्दी। 中国", "fox  the\tfox", "ﬁne [SEP] fox"]
@@ -126,3 +126,72 @@ def test_a_corpus_without_a_word_is_refused(tokenizers: dict[str, PreTrainedToke
     places = WordAlignment(["owl"], tokenizer, splitter(tokenizer))
     with pytest.raises(DataError, match="no text with a word of the output vocabulary"):
         write_windows(tmp_path, ["the fox reads"], tokenizer, 24, places)
+
+
+def spans_by_hand(
+    text: str, places: list[tuple[int, int]], spelled: dict[str, int], *, pieces: bool
+) -> list[tuple[int, int, int]]:
+    """The longest spans of up to eight tokens from left to right: (first, last, term), by comparing strings."""
+    found, at = [], 0
+    places = [(start + len(text[start:end]) - len(text[start:end].lstrip()), end) for start, end in places]
+    while at < len(places):
+        best = None
+        for last in range(at, min(at + 8, len(places))):
+            if any(places[i][1] != places[i + 1][0] for i in range(at, last)):
+                break
+            start, span = places[at][0], text[places[at][0] : places[last][1]].lower()
+            inside = start > 0 and text[start - 1].isalnum() and text[start].isalnum()
+            for form in [f"##{span}"] if inside and pieces else [span] if inside or pieces else [f"Ġ{span}", span]:
+                if form in spelled and span:
+                    best = (at, last, spelled[form])
+                    break
+        found += [best] if best else []
+        at = best[1] + 1 if best else at + 1
+    return found
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("pieces", [True, False])
+def test_the_longest_spans_that_spell_a_term(
+    tokenizers: dict[str, PreTrainedTokenizerFast], toy_texts: list[str], family: str, pieces: bool
+) -> None:
+    tokenizer = tokenizers[family]
+    words = sorted({word.strip(".,?!():").lower() for text in toy_texts for word in text.split()} - {""})
+    parts = [(word[:size], word[size:]) for word in words for size in range(1, len(word))]
+    terms = [f"##{rest}" for _, rest in parts] + [start for start, _ in parts[::2]] + words[::3]
+    if not pieces:
+        terms = [term.removeprefix("##") if term.startswith("##") else f"Ġ{term}" for term in terms]
+    terms = list(dict.fromkeys(terms))
+    number = {term: i for i, term in reversed([*enumerate(terms)])}
+    align, several, continued = SpanAlignment(terms, tokenizer), 0, 0
+    for text in toy_texts[:60]:
+        cut = tokenizer(text, return_offsets_mapping=True)
+        [labels] = align(text, [cut["input_ids"]], [cut["offset_mapping"]])
+        spelling = [
+            place
+            for place, (start, end) in enumerate(cut["offset_mapping"])
+            if text[start:end].strip() and tokenizer.convert_ids_to_tokens(cut["input_ids"][place]) not in ("Ġ", "▁")
+        ]
+        expected = np.full(len(cut["input_ids"]), NO_WORD)
+        places = [cut["offset_mapping"][i] for i in spelling]
+        for first, last, term in spans_by_hand(text, places, number, pieces=pieces):
+            expected[spelling[first] : spelling[last] + 1] = GOES_ON
+            expected[spelling[first]] = term
+            several += last > first
+            continued += terms[term].startswith("##") or (not pieces and not terms[term].startswith("Ġ"))
+        assert labels.tolist() == expected.tolist(), text
+    assert several > 20
+    assert continued > 20
+    assert align.cut > 0
+
+
+def test_spans_end_at_the_edge_of_a_window_and_at_white_space(tokenizers: dict[str, PreTrainedTokenizerFast]) -> None:
+    tokenizer = tokenizers["wordpiece"]
+    align = SpanAlignment(["books", "bo", "##oks", "aves"], tokenizer)
+    text = "b o books"
+    cut = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    ids, offsets = cut["input_ids"], cut["offset_mapping"]
+    [whole] = align(text, [ids], [offsets])
+    assert (whole >= 0).sum() == 1
+    halves = align(text, [ids[:1], ids[1:]], [offsets[:1], offsets[1:]])
+    assert [len(half) for half in halves] == [1, len(ids) - 1]

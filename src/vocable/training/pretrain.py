@@ -40,7 +40,7 @@ from vocable.errors import ArgumentError, DataError, ModelError, check_texts
 from vocable.training import processes
 from vocable.training.mlm import HeldOut, MaskedWindows, Masker, collate, hidden_tokens, mean_cross_entropy
 from vocable.training.mlm import split as split_windows
-from vocable.training.recipe import PretrainSettings, first_mistake
+from vocable.training.recipe import WHOLE_TERMS, PretrainSettings, first_mistake
 from vocable.training.trainer import (
     MarkWhole,
     ProgressLog,
@@ -50,7 +50,7 @@ from vocable.training.trainer import (
     refuse_wrecked,
     set_dropout,
 )
-from vocable.training.windows import WordAlignment, write_windows
+from vocable.training.windows import SpanAlignment, WordAlignment, write_windows
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ def pretrain(
             output layer cannot be bypassed, or has no bias to train.
         ArgumentError: a setting that is unknown or out of its range, a batch that the processes cannot share,
             overlap-aware masking of a model without new
-            tokens, whole-word masking of one without an output vocabulary.
+            tokens, whole-word or longest-span masking of one without an output vocabulary.
         DataError: there is no text, or not enough of it for so many steps in so few passes.
     """
     check_texts(texts)
@@ -130,9 +130,13 @@ def _pretrain(
     size, layer = mlm.config.vocab_size, output_vocabulary(mlm)
     new = None if layer is not None else _is_new(new_tokens(model), size)
     _check_task(mlm, tokenizer, settings, new)
-    places = None
+    places: WordAlignment | SpanAlignment | None = None
     if layer is not None:
-        places = WordAlignment(layer.terms, tokenizer, splitter(tokenizer, splitter_name(model)))
+        places = (
+            SpanAlignment(layer.terms, tokenizer)
+            if settings.masking == "longest-span"
+            else WordAlignment(layer.terms, tokenizer, splitter(tokenizer, splitter_name(model)))
+        )
     with processes.first_alone():  # the others find them
         windows = write_windows(folder / "tokens", texts, tokenizer, settings.max_length, places)
     learned, kept_apart = split_windows(len(windows), settings.held_out, seed)
@@ -184,11 +188,12 @@ def _check_task(
     if tokenizer.mask_token_id is None:
         raise ModelError("the tokenizer has no mask token")
     layer = output_vocabulary(mlm)
-    if layer is not None and settings.masking != "whole-word":
-        raise ModelError("this model's output terms are not its tokens: pre-train it with masking whole-word")
-    if settings.masking == "whole-word" and layer is None:
-        needed = "an output vocabulary of words: pre-train a model that `vocable expand` made"
-        raise ArgumentError(f"whole-word masking needs {needed}")
+    if layer is not None and settings.masking not in WHOLE_TERMS:
+        ways = " or ".join(WHOLE_TERMS)
+        raise ModelError(f"this model's output terms are not its tokens: pre-train it with masking {ways}")
+    if settings.masking in WHOLE_TERMS and layer is None:
+        needed = "an output vocabulary: pre-train a model that `vocable expand` or `transfer --head-only` made"
+        raise ArgumentError(f"{settings.masking} masking needs {needed}")
     if settings.masking == "overlap-aware" and new is None:
         needed = "to know the new tokens: pre-train a model that `vocable transfer` made, or mask uniformly"
         raise ArgumentError(f"overlap-aware masking needs {needed}")

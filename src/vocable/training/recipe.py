@@ -254,21 +254,24 @@ class TrainingSettings(OptimizerSettings):
         return next((found for loss in self.losses if (found := loss.yardstick()) is not None), InfoNCE())
 
 
+WHOLE_TERMS = ("whole-word", "longest-span")  # ways of masking that hide terms of an output vocabulary
+
+
 class PretrainSettings(OptimizerSettings):
     """Masked language modelling before the retrieval training."""
 
     texts: list[str] = Field(min_length=1, description="sources of the texts that the model learns from")
     max_length: int = Field(default=128, ge=8, description="tokens of a window, special tokens included")
-    masking: Literal["uniform", "overlap-aware", "whole-word"] = Field(
+    masking: Literal["uniform", "overlap-aware", "whole-word", "longest-span"] = Field(
         default="uniform",
         description="which tokens are guessed: overlap-aware: new ones of a transferred model more often; "
-        "whole-word: words of an expanded one",
+        "whole-word: words of an expanded one; longest-span: terms of a new head, continuations too",
     )
     masking_rate: float = Field(
-        default_factory=lambda given: 0.15 if given.get("masking") == "whole-word" else 0.3,
+        default_factory=lambda given: 0.15 if given.get("masking") in WHOLE_TERMS else 0.3,
         gt=0,
         le=1,
-        description="share of the tokens to be guessed, by default 0.3; of the words, 0.15",
+        description="share of the tokens to be guessed, by default 0.3; of words or terms, 0.15",
     )
     new_token_weight: float = Field(
         default=2.0, gt=0, description="overlap-aware: how often a new token is masked for each shared one"

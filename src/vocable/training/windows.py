@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import groupby, islice
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -14,10 +15,12 @@ from transformers import PreTrainedTokenizerBase
 
 from vocable.adapt.alignment import bare_marks
 from vocable.arrays import HEADER, load_arrays, save_arrays
-from vocable.encoder.terms import Splitter, normal_form
+from vocable.encoder.terms import REMEMBERED, WORD_MARKS, Splitter, normal_form, without_accents
 from vocable.errors import DataError, ModelError
 
 IGNORED = -100  # the label of a token that is not to be guessed, torch's own convention
+SPAN = 8  # tokens of a span that spells a term, at most
+CONTINUATION = "##"
 NO_WORD, GOES_ON = -1, -2  # in place of a word's number: a token of no word, and a later sub-token of one
 
 Part = Literal["all", "first", "later"]
@@ -157,22 +160,11 @@ class WordAlignment:
             windows: the text's tokens, in order; window i is [s_i] ids, special ones included.
             offsets: for each token its characters in the text, from and to.
         """
-        lengths = [len(window) for window in windows]
-        found = np.full(sum(lengths), NO_WORD)
         words = list(self._split(text))
         numbers = np.array([self._number.get(word, -1) for word, _, _ in words], dtype=np.int64)
         spans = np.array([(start, end) for _, start, end in words], dtype=np.int64).reshape(-1, 2)
-        window = np.repeat(np.arange(len(windows)), lengths)
-        # The tokens [t] that spell something, and their characters from [t] to [t]. White space in front of a token's
-        # first character does not count: some tokenizers make it part of the token.
-        ids = np.concatenate([np.asarray(window, dtype=np.int64) for window in windows])
-        places = np.concatenate([np.asarray(pairs, dtype=np.int64).reshape(-1, 2) for pairs in offsets])
-        ink = np.array([*(not character.isspace() for character in text), True])
-        following = np.where(ink, np.arange(len(ink)), len(text))  # the next character that is no white space
-        following = np.minimum.accumulate(following[::-1])[::-1]
-        starts, ends = following[places[:, 0]], places[:, 1]
-        tokens = np.flatnonzero((starts < ends) & ~np.isin(ids, self._marks))
-        starts, ends = starts[tokens], ends[tokens]
+        tokens, starts, ends, window = _spelling(text, windows, offsets, self._marks)
+        found = np.full(len(window), NO_WORD)
         # The tokens of a word are those from the first that reaches into it to the last that begins before its end.
         low = np.searchsorted(ends, spans[:, 0], side="right")
         high = np.searchsorted(starts, spans[:, 1], side="left") - 1
@@ -188,7 +180,85 @@ class WordAlignment:
             found[begin : end + 1] = GOES_ON
             found[begin] = numbers[place]
         self.cut += int((~whole & (numbers >= 0)).sum())
-        return np.split(found, np.cumsum(lengths)[:-1])
+        return _by_window(found, windows)
+
+
+class SpanAlignment:
+    """Finds terms that are tokens of another tokenizer: from left to right the longest span of tokens that spells one.
+
+    A span has SPAN tokens at most, of one window, and no white space. Within a word it is a continuation ("##ing"), or
+    else a beginning, with the mark of one where terms have it ("Ġplay"); spelled as it stands, in lower case, or
+    without accents. `cut` counts the tokens that no term spells. Arguments and errors are those of `WordAlignment`.
+
+    This is what the authors of Geng and Yang 2026 label in their comparison with Kim et al. 2026 (table 6).
+    """
+
+    def __init__(self, terms: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> None:
+        if not tokenizer.is_fast:
+            raise ModelError(f"{type(tokenizer).__name__} does not say where its tokens stand: save it as a fast one")
+        pieces = any(term.startswith(CONTINUATION) for term in terms)
+        marked = any(term[:1] in WORD_MARKS[1:] for term in terms)
+        self._beginnings = WORD_MARKS[::-1] if marked and not pieces else ("",)
+        self._continuations = (CONTINUATION,) if pieces else ("",) if marked else ()
+        self._number = {term: number for number, term in reversed([*enumerate(terms)])}
+        self._marks, self.cut = np.array(sorted(bare_marks(tokenizer))), 0
+        self._number_of = lru_cache(REMEMBERED)(self._look_up)
+
+    def __call__(
+        self, text: str, windows: Sequence[Sequence[int]], offsets: Sequence[Sequence[tuple[int, int]]]
+    ) -> list[NDArray[np.int64]]:
+        """Which term each token of a text belongs to, as `whole_words` takes it: [s_i] for each window."""
+        tokens, starts, ends, window = _spelling(text, windows, offsets, self._marks)
+        found = np.full(len(window), NO_WORD)
+        joined = (ends[:-1] == starts[1:]) & (np.diff(tokens) == 1) & (np.diff(window[tokens]) == 0)
+        # For each token the place after the last that may stand in a span with it.
+        breaks = np.append(np.flatnonzero(~joined) + 1, len(tokens))
+        limit = np.minimum(breaks[np.searchsorted(breaks, np.arange(len(tokens)), side="right")], len(tokens))
+        place = 0
+        while place < len(tokens):
+            start = int(starts[place])
+            goes_on = start > 0 and text[start - 1].isalnum() and text[start].isalnum()
+            for last in range(min(place + SPAN, int(limit[place])) - 1, place - 1, -1):
+                if (number := self._number_of(text[start : int(ends[last])], goes_on)) is not None:
+                    found[tokens[place] : tokens[last] + 1] = GOES_ON
+                    found[tokens[place]] = number
+                    place = last
+                    break
+            else:
+                self.cut += 1
+            place += 1
+        return _by_window(found, windows)
+
+    def _look_up(self, span: str, goes_on: bool) -> int | None:
+        lower = span.lower()
+        marks = self._continuations if goes_on else self._beginnings
+        spelled = (mark + form for form in (span, lower, without_accents(lower)) for mark in marks)
+        return next((self._number[form] for form in spelled if form in self._number), None)
+
+
+def _spelling(
+    text: str,
+    windows: Sequence[Sequence[int]],
+    offsets: Sequence[Sequence[tuple[int, int]]],
+    marks: NDArray[np.int64],
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """The places [t] of the tokens that spell something, their characters from [t] to [t], and each token's window [s].
+
+    White space in front of a token's first character does not count: some tokenizers make it part of the token.
+    """
+    window = np.repeat(np.arange(len(windows)), [len(ids) for ids in windows])
+    ids = np.concatenate([np.asarray(some, dtype=np.int64) for some in windows])
+    places = np.concatenate([np.asarray(pairs, dtype=np.int64).reshape(-1, 2) for pairs in offsets])
+    ink = np.array([*(not character.isspace() for character in text), True])
+    following = np.where(ink, np.arange(len(ink)), len(text))  # the next character that is no white space
+    following = np.minimum.accumulate(following[::-1])[::-1]
+    starts, ends = following[places[:, 0]], places[:, 1]
+    tokens = np.flatnonzero((starts < ends) & ~np.isin(ids, marks))
+    return tokens, starts[tokens], ends[tokens], window
+
+
+def _by_window(found: NDArray[np.int64], windows: Sequence[Sequence[int]]) -> list[NDArray[np.int64]]:
+    return np.split(found, np.cumsum([len(ids) for ids in windows])[:-1])
 
 
 WINDOWS = "token windows"
@@ -231,7 +301,7 @@ def write_windows(
     texts: Iterable[str],
     tokenizer: PreTrainedTokenizerBase,
     length: int,
-    places: WordAlignment | None = None,
+    places: WordAlignment | SpanAlignment | None = None,
 ) -> Windows:
     """Cut every text into windows of at most `length` tokens, special tokens included, and keep them in `folder`.
 
@@ -269,7 +339,7 @@ def write_windows(
 
 
 def _cut(
-    texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, length: int, places: WordAlignment | None
+    texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, length: int, places: WordAlignment | SpanAlignment | None
 ) -> Iterator[tuple[list[int], NDArray[np.int64] | None]]:
     """Windows [s] and, with `places`, the words of their tokens [s]."""
     nonempty = (text for text in texts if text.strip())
