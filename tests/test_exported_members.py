@@ -50,6 +50,7 @@ NAMES = [
     "recipes",
     "reciprocal_rank",
     "removal",
+    "reproduce",
     "rescale",
     "search",
     "serve",

@@ -230,7 +230,7 @@ def test_mistakes_about_words_are_named(
         assert message in refused(capsys, "expand", model, *options, "-o", output)
     steps = ["--steps", 40, "--batch-size", 32]
     for options, message in [
-        ([*steps, "--masking", "whole-word"], "whole-word masking needs an output vocabulary of words"),
+        ([*steps, "--masking", "whole-word"], "whole-word masking needs an output vocabulary: pre-train a model that"),
         ([*steps, "--passes", 1], "1 pass(es)"),
         ([*steps, "--schedule-steps", 7], "--schedule-steps: the schedule cannot be shorter than the run of 40 steps"),
     ]:
