@@ -63,7 +63,8 @@ class Plan(Tabled):
         rows = [[name, *cost.cells(self.tflops)] for name, cost in costs.items()]
         rows.append([f"{counted(len(costs), 'run')} together", *Cost.together(costs.values()).cells(self.tflops)])
         header = ["run", "steps", "texts to encode", "10^15 operations", "hours"]
-        largest = max((self.study.sizes.get(place.corpus, 0) for place in self.places.values()), default=0)
+        read = {self.places[request.on].corpus for run in self.runs.values() for request in run.wanted if request.on}
+        largest = max((self.study.sizes.get(corpus, 0) for corpus in read), default=0)
         note = (
             f"hours: of one GPU that sustains {self.tflops:g} x 10^12 operations per second, an assumption (--tflops). "
             f"Vectors of the largest collection: {largest * VECTOR / 1e9:,.0f} GB on disk, twice that in memory."
@@ -115,6 +116,7 @@ def make_plan(
 
 
 def runs_of(rows: Iterable[Row]) -> list[Run]:
+    """Return the runs of rows, each once."""
     return list({run.name: run for row in rows for run in row.runs}.values())
 
 

@@ -178,7 +178,8 @@ def reproduce(
         plan = make_plan(study, root, only, overrides, Toys(root / "toys") if toy else None, tflops)
     if plan.missing:
         place, how = next(iter(plan.missing.items()))
-        raise DataError(f"not there, as {len(plan.missing) - 1} more (--dry-run lists them): {how}", source=place)
+        others = f", as {more} more (--dry-run lists them)" if (more := len(plan.missing) - 1) else ""
+        raise DataError(f"not there{others}: {how}", source=place)
     with _small() if toy else nullcontext():
         values = _carry_out(plan)
     cells = {name: {row.label: _cells(row, plan, name, values) for row in rows} for name, rows in plan.rows.items()}

@@ -14,7 +14,8 @@ import json
 import shutil
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from contextlib import ExitStack
+from functools import cached_property, partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -144,9 +145,11 @@ class Run:
         assert self.recipe is not None
         part = self.recipe.model_copy(update={"calibrate": None, "queries": None})
         output, settings = Path(self.adapted), {"adapts": self.settings(BEFORE_TRAINING)}
-        if processes.from_first(processes.is_first() and finished(output, settings)):
+        if processes.by_first(partial(finished, output, settings)):
             return
-        with resumable(output, settings) as work:
+        with ExitStack() as stack:
+            with processes.first_alone():
+                work = stack.enter_context(resumable(output, settings))
             made = Path(carry_out_stages(part, work))
             if processes.is_first():
                 if (log := work / PRETRAIN / PRETRAIN_LOG).exists():
