@@ -201,7 +201,7 @@ def measure_start(
     Args:
         texts: probe texts, each counted once; those of fewer than 8 words are passed over.
         temperature: of InfoNCE.
-        max_length: tokens of a half text.
+        max_length: tokens of a half text, at most those that the model can read.
         batch_size: pairs of a batch; with fewer pairs there is one batch of all, with more a last, shorter one is left
             out.
 
@@ -219,6 +219,7 @@ def measure_start(
     if len(pairs) < 2:
         raise ArgumentError(f"the probe needs at least two different texts of {PAIR_WORDS} words or more")
     pairs = pairs[: len(pairs) - len(pairs) % batch_size or len(pairs)]
+    max_length = min(max_length, tokenizer.model_max_length, getattr(mlm.config, "max_position_embeddings", max_length))
     scores, terms, above, logits = [], [], 0, 0
     training = mlm.training
     mlm.eval()

@@ -244,7 +244,7 @@ class Generator(NamedTuple):
 
 
 def load_generator(name: str | Path, task: Task, device: str | None = None) -> Generator:
-    """Load a generative model in its own number type, from safetensors, without code of its own.
+    """Load a generative model in its own number type, from safetensors.
 
     `name` is a folder or a Hub id; a "causal" model continues a text, a "seq2seq" one answers it. It goes to the
     `device`, by default a GPU if there is one.
@@ -253,8 +253,8 @@ def load_generator(name: str | Path, task: Task, device: str | None = None) -> G
         ModelError: nothing is there, it is of another kind, or its weights are not safetensors.
     """
 
-    def open_place(place: str, device: str | None) -> Generator:
-        safe = {"trust_remote_code": False}
+    def open_place(place: str, device: str | None, trust_remote_code: bool) -> Generator:
+        safe = {"trust_remote_code": trust_remote_code}
         config = AutoConfig.from_pretrained(place, **safe)
         # Refused at once, not slowly; and encoders, which the host library would let write nonsense.
         masked = any(architecture.endswith("ForMaskedLM") for architecture in config.architectures or [])

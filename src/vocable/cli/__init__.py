@@ -22,6 +22,7 @@ import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Annotated
 
 import typer
@@ -74,16 +75,23 @@ def _print_version(requested: bool) -> None:
 
 
 def _options(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
     ] = False,
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run code that comes with models; never without being asked.")
+    ] = False,
 ) -> None:
     """What comes before a command."""
+    if trust_remote_code:
+        context.with_resource(import_module("vocable.encoder.load").trusting(True))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that `arguments` name, by default those of the process, and return its exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    verb = next((word for word in words if not word.startswith("-")), "")
     silence()
     if not _is_first():
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for the rest of the process
@@ -91,9 +99,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for word in words:
             if word.encode(errors="ignore").decode() != word:
                 raise ArgumentError(f"{word!r}: an argument is text in UTF-8")
-        if words and words[0] in RENAMED:
-            raise ArgumentError(f"{words[0]} is now called {RENAMED[words[0]]}: vocable {RENAMED[words[0]]} --help")
-        group = get_command(program(words[0] if words else ""))
+        if verb in RENAMED:
+            raise ArgumentError(f"{verb} is now called {RENAMED[verb]}: vocable {RENAMED[verb]} --help")
+        group = get_command(program(verb))
         with _signals_interrupt(), group.make_context("vocable", words or ["--help"]) as context:
             group.invoke(context)
         sys.stdout.flush()
@@ -104,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return done.exit_code
     except (KeyboardInterrupt, typer.Abort) as interrupt:
         status = 128 + (interrupt.args[0] if interrupt.args else signal.SIGINT)
-        resumable = bool(words) and words[0] in COMMANDS and COMMANDS[words[0]].resumable
+        resumable = verb in COMMANDS and COMMANDS[verb].resumable
         return _fail(f"interrupted{'; the same command goes on from here' if resumable else ''}", status)
     except (VocableError, typer.TyperException, OSError) as error:
         return _fail(_reason(error), 2)

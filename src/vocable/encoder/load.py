@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -58,18 +59,33 @@ LARGEST = {"num_hidden_layers": 1000, "hidden_size": 1 << 20, "intermediate_size
 LAYER = re.compile(r"layers?(_groups)?\.\d+\.")  # in the name of an encoder's weight
 # Of a checkpoint only weights that run no code are read; of another shape they are reported, not raised.
 STRICT = {"use_safetensors": True, "ignore_mismatched_sizes": True}
-NEW_HEAD = "load(..., new_head=True), --new-head, or head: new in a recipe gives it a new one"
-# How the host libraries begin to say, at length, that there is no tokenizer.
-NO_TOKENIZER = ("Unrecognized processing class", "Couldn't instantiate the backend tokenizer")
-
 PICKLED = (
     "weights are read from safetensors only, as pickles can run code: convert pytorch_model.bin in transformers, "
     "AutoModelForMaskedLM.from_pretrained(NAME).save_pretrained(FOLDER)"
 )
+CODE = (
+    "it comes with code of its own, which runs if you say so: vocable --trust-remote-code, load(..., "
+    "trust_remote_code=True), or trust_remote_code: true in a recipe"
+)
+REMEDIES = {"use_safetensors": PICKLED, "trust_remote_code": CODE}  # by a word of the host libraries' messages
+NEW_HEAD = "load(..., new_head=True), --new-head, or head: new in a recipe gives it a new one"
+# How the host libraries begin to say, at length, that there is no tokenizer.
+NO_TOKENIZER = ("Unrecognized processing class", "Couldn't instantiate the backend tokenizer")
 
 M = TypeVar("M")
 
 _OPENING = RLock()  # two threads that open models would restore each other's
+TRUSTING: ContextVar[bool] = ContextVar("trusting", default=False)
+
+
+@contextmanager
+def trusting(remote_code: bool) -> Iterator[None]:
+    """Within the context code that comes with a model is run, if `remote_code` or a context around it says so."""
+    before = TRUSTING.set(remote_code or TRUSTING.get())
+    try:
+        yield
+    finally:
+        TRUSTING.reset(before)
 
 
 def load(
@@ -106,13 +122,14 @@ def load(
     if activation is not None and activation not in get_args(Activation):
         raise ArgumentError(f"activation must be one of {', '.join(get_args(Activation))}, not {activation!r}")
 
-    def open_encoder(place: str, device: str | None) -> SparseEncoder:
+    def open_encoder(place: str, device: str | None, trust_remote_code: bool) -> SparseEncoder:
         if not new_head:
             return _open(place, device, trust_remote_code)
         mlm = _with_new_head(name, place, trust_remote_code)
-        return sparse_encoder(mlm, AutoTokenizer.from_pretrained(place), device=device)
+        tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=trust_remote_code)
+        return sparse_encoder(mlm, tokenizer, device=device)
 
-    with every_pooling_allowed():
+    with trusting(trust_remote_code), every_pooling_allowed():
         model = open_model(name, open_encoder, device)
     if exported(model):
         own = [(module.pooling_strategy, module.activation_function) for _, module in splade_modules(model)]
@@ -126,6 +143,7 @@ def load(
         if layer is not None:
             logger.info("%s has an output vocabulary of its own: %d terms", name, layer.out_features)
     model = fuse(model).eval()
+    model.trust_remote_code = trust_remote_code or TRUSTING.get()  # as the host's trainer opens its checkpoints
     read_old_files(model, locate(name))
     return model
 
@@ -190,7 +208,8 @@ def _readable(name: str | Path) -> str:
 def open_model(name: str | Path, open_place: Callable[..., M], device: str | None = None) -> M:
     """Open a model with the host libraries, and refuse it where they would make up weights or a tokenizer.
 
-    `name` and `device` are as for `load`; `open_place(place, device=device)` opens the model of a folder or a Hub id.
+    `name` and `device` are as for `load`; `open_place(place, device=device, trust_remote_code=trust_remote_code)` opens
+    the model of a folder or a Hub id.
     """
     check_device(device)
     place = locate(name)
@@ -200,7 +219,7 @@ def open_model(name: str | Path, open_place: Callable[..., M], device: str | Non
         if Path(place).is_dir() and not any((Path(place) / file).exists() for file in ("config.json", "modules.json")):
             raise ModelError(f"{name}: no model in this folder (neither config.json nor modules.json)")
         with _reading(name), _weights_whole(name):
-            return open_place(place, device=device)
+            return open_place(place, device=device, trust_remote_code=TRUSTING.get())
 
     model = read_whole(open_whole, place)
     if isinstance(model, nn.Module):
@@ -248,7 +267,7 @@ def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
     """Load the tokenizer of a name, whatever model is or is not there."""
     place = _readable(name)
     with _reading(name, "no tokenizer could be read here ({})"):
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(place)
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(place, trust_remote_code=TRUSTING.get())
     _check_tokenizer(name, tokenizer)
     return tokenizer
 
@@ -268,17 +287,18 @@ def load_target(target: str | Path | SparseEncoder | PreTrainedTokenizerBase) ->
     if not isinstance(target, str | Path):
         return Target(target, None)
     tokenizer, place = load_tokenizer(target), locate(target)
-    settings: dict[str, Any] = {"dtype": "float32", "output_loading_info": True, **STRICT}
+    trust = {"trust_remote_code": TRUSTING.get()}
+    settings: dict[str, Any] = {"dtype": "float32", "output_loading_info": True, **STRICT, **trust}
     try:
-        config = _checked(target, AutoConfig.from_pretrained(place))
+        config = _checked(target, AutoConfig.from_pretrained(place, **trust))
         model, loading = AutoModelForMaskedLM.from_pretrained(place, config=config, **settings)
         if loading["missing_keys"] and _is_headless(model, loading["missing_keys"]):  # a random head has been made up
             model, loading = AutoModel.from_pretrained(place, **settings)
     except SafetensorError as error:
         raise ModelError(f"{target}: its weights are damaged ({error})") from error
     except (OSError, ValueError, HFValidationError) as error:  # no configuration, or no weights
-        if "use_safetensors" in str(error):
-            raise ModelError(f"{target}: {PICKLED}") from error
+        if remedy := _remedy(error):
+            raise ModelError(f"{target}: {remedy}") from error
         return Target(tokenizer, None)
     _check_weights(target, model, **loading)
     check_finite(target, model)
@@ -362,7 +382,7 @@ def _reading(name: str | Path, what: str = "{}") -> Iterator[None]:
     except (OSError, ValueError, HFValidationError, SafetensorError) as error:
         if str(error).startswith(NO_TOKENIZER):
             raise ModelError(f"{name}: its tokenizer is {_state(name)}") from error
-        said = PICKLED if "use_safetensors" in str(error) else _first_line(error)
+        said = _remedy(error) or _first_line(error)
         raise ModelError(f"{name}: {what.format(said)}") from error
     except Exception as error:  # of files that do not fit each other, the host libraries raise whatever it comes to
         said = " ".join([f"{type(error).__name__}:", *str(error).split()])
@@ -441,6 +461,11 @@ def _check_hub(name: str) -> None:
         raise ModelError(f"{missing}, and the Hub refuses it ({_first_line(error)})") from error
     except Exception as error:  # whatever the transport raises
         raise ModelError(f"{missing}, and the Hub cannot be asked: no network? ({_first_line(error)})") from error
+
+
+def _remedy(error: BaseException) -> str | None:
+    """What to do about weights or code that are only read when asked for."""
+    return next((said for sign, said in REMEDIES.items() if sign in str(error)), None)
 
 
 def _first_line(error: BaseException) -> str:

@@ -26,7 +26,7 @@ from sentence_transformers import SparseEncoder
 
 from vocable.data import Document
 from vocable.encoder.encode import TextEncoder
-from vocable.encoder.load import load
+from vocable.encoder.load import load, trusting
 from vocable.encoder.roles import Role
 from vocable.encoder.stream import encode_stream
 from vocable.errors import RecipeError
@@ -106,7 +106,7 @@ class Run:
         """A digest of the recipe, or of some of its keys and what they depend on."""
         if self.recipe is None:
             return self.model
-        values = self.recipe.model_dump(mode="json")
+        values = self.recipe.model_dump(mode="json", exclude={"trust_remote_code"})
         if keys is not None:
             values = {key: values[key] for key in ("model", "pooling", "activation", "seed", "data_folder", *keys)}
         return blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=16).hexdigest()
@@ -123,13 +123,14 @@ class Run:
         if not left:
             return values
         needs = {MEASUREMENTS[request.of].needs for request in left}
-        if self.recipe is not None:
-            pretrains = self.recipe.pretrain is not None
-            if self.adapted != self.recipe.model and ("adapted" in needs or (pretrains and "model" in needs)):
-                self._adapt()
-            if "model" in needs:
-                train(self._starting_recipe(), self.model)
-        return processes.by_first(lambda: self._measure(left, values, kept, places))
+        with trusting(self.recipe is not None and self.recipe.trust_remote_code):
+            if self.recipe is not None:
+                pretrains = self.recipe.pretrain is not None
+                if self.adapted != self.recipe.model and ("adapted" in needs or (pretrains and "model" in needs)):
+                    self._adapt()
+                if "model" in needs:
+                    train(self._starting_recipe(), self.model)
+            return processes.by_first(lambda: self._measure(left, values, kept, places))
 
     def _read(self, kept: Path) -> dict[str, Values]:
         if not kept.exists():

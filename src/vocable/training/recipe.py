@@ -397,6 +397,7 @@ class Recipe(Settings):
     pooling: PoolingName = "max"
     activation: Literal["relu", "log1p_relu"] | None = Field(default=None, description="the model's own by default")
     seed: int = Field(default=0, ge=0, lt=1 << 32)
+    trust_remote_code: bool = Field(default=False, description="run code that comes with the models")
     data_folder: str = Field(default="", description="relative places are looked up here")
     lowercase: bool = Field(default=False, description="the tokenizer lower-cases its input")
     transfer: TransferSettings | None = None

@@ -30,7 +30,7 @@ from transformers import AutoConfig
 from vocable.arrays import load_arrays, save_arrays
 from vocable.data import Document
 from vocable.encoder.encode import TextEncoder
-from vocable.encoder.load import load, locate, open_model
+from vocable.encoder.load import TRUSTING, load, locate, open_model
 from vocable.encoder.roles import Role
 from vocable.encoder.stream import encode_stream
 from vocable.encoder.terms import terms
@@ -110,7 +110,7 @@ def _kind(place: str) -> ModelKind:
         return SAVED_AS[json.loads(Path(saved_as).read_text(encoding="utf-8")).get("model_type", "SentenceTransformer")]
     if load_file_path(place, "modules.json") is not None:
         return "dense"  # of a time when there were no others
-    architectures = AutoConfig.from_pretrained(place).architectures or []
+    architectures = AutoConfig.from_pretrained(place, trust_remote_code=TRUSTING.get()).architectures or []
     for architecture in architectures:
         for ending, kind in ARCHITECTURES.items():
             if architecture.endswith(ending):

@@ -25,7 +25,7 @@ from vocable.adapt.statistics import RULES
 from vocable.encoder.encode import TextEncoder, positions
 from vocable.encoder.exported import refuse_exported
 from vocable.encoder.fuse import every_pooling_allowed, splade_modules
-from vocable.encoder.load import load
+from vocable.encoder.load import load, trusting
 from vocable.encoder.roles import Role, static_embedding
 from vocable.errors import ArgumentError, DataError, RecipeError
 from vocable.figures import check_figure, save_figure
@@ -121,9 +121,9 @@ def train(
 def _carry_out(recipe: Recipe, output: Path, resume: bool) -> SparseEncoder:
     """Train one model, or load what this recipe made in `output`."""
     recipe.check_needs()
-    kept = work_settings(recipe)
+    kept, trust = work_settings(recipe), recipe.trust_remote_code
     if finished(output, **kept):
-        return load(output)
+        return load(output, trust_remote_code=trust)
     processes.join()
     settings, shares = recipe.training, processes.count()
     for part, size in (("training", settings.batch_size), ("pretrain", recipe.pretrain and recipe.pretrain.batch_size)):
@@ -134,6 +134,7 @@ def _carry_out(recipe: Recipe, output: Path, resume: bool) -> SparseEncoder:
         # The last micro batch, one of documents, has the gradients exchanged, and those of queries would be left out.
         raise RecipeError("training.micro_batch and queries that learn apart from documents need a single process")
     with ExitStack() as stack:
+        stack.enter_context(trusting(trust))
         with processes.first_alone():
             work = stack.enter_context(resumable(output, **kept, anew=not resume))
             refuse_stopped(work)
@@ -145,7 +146,7 @@ def _carry_out(recipe: Recipe, output: Path, resume: bool) -> SparseEncoder:
                 shutil.copy(adapting, work / "model" / pretrain.KEPT_LOG)
             finish(work, output, work / "model", name=kept["name"])
         processes.wait()
-    return load(output)
+    return load(output, trust_remote_code=trust)
 
 
 def _fine_tune(model: SparseEncoder, recipe: Recipe, work: Path) -> None:

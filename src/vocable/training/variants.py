@@ -159,7 +159,8 @@ def train_planned(
         done = finished(output / name, **work_settings(recipe))
         model = None if done else carry_out(recipe, output / name)
         if not done or name not in results:
-            measured = processes.by_first(partial(_measured, model or load(output / name), recipe))
+            model = model or load(output / name, trust_remote_code=recipe.trust_remote_code)
+            measured = processes.by_first(partial(_measured, model, recipe))
             results[name] = replace(result, measured=measured)
             if processes.is_first():
                 write_record(path, results)
