@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from vocable.data.schemas import DOCUMENT, JUDGMENT, QUERY, Kind, MalformedError, Parser, Row, json_row
+from vocable.data.schemas import DOCUMENT, EXAMPLE, JUDGMENT, QUERY, Kind, MalformedError, Parser, Row, json_row
 from vocable.errors import ArgumentError, DataError, require_extra
 
 COMPRESSION = {".gz": "gzip", ".zst": "zstd"}
@@ -251,6 +251,22 @@ def _pydocs(name: str, split: str | None, kind: Kind[Any]) -> Stream:
     return _rows("pydocs:", "pydocs", lambda: (row._asdict() for row in rows[kind.name]()), kind)
 
 
+def _cloze(name: str, split: str | None, kind: Kind[Any]) -> Stream:
+    from vocable.data.cloze import cloze
+    from vocable.data.read import read_texts  # which reads sources
+
+    inner = name + (f"#{split}" if split else "")
+    source = f"cloze:{inner}"
+    if kind is not EXAMPLE:
+        raise DataError(f"makes examples, no {kind.name}: without cloze: the texts themselves are read", source=source)
+    read_texts(inner)  # a source that is not there is known at once
+
+    def rows() -> Iterator[Row]:
+        return (made._asdict() for made in map(cloze, read_texts(inner)) if made is not None)
+
+    return _rows(source, f"cloze-{Path(name).name.partition('.')[0]}", rows, kind)
+
+
 def _rows(source: str, name: str, start: Callable[[], Iterable[Row]], kind: Kind[Any]) -> Stream:
     """The stream of items that are rows already."""
     return Stream(source, name, numbered(start, source), _as_it_is, kind.fields)
@@ -265,4 +281,5 @@ SCHEMES: dict[str, Callable[[str, str | None, Kind[Any]], Stream]] = {
     "ir_datasets": _ir_datasets,
     "hf": _hf,
     "pydocs": _pydocs,
+    "cloze": _cloze,
 }

@@ -38,6 +38,8 @@ def absolute(source: StrPath) -> str:
     ('hf:a/b#train', 'beir:/data/scifact#train')
     """
     scheme, name, split = parse_source(str(source))
+    if scheme == "cloze":
+        return "cloze:" + absolute(str(source).removeprefix("cloze:"))
     if scheme not in (None, "beir"):
         return str(source)
     return ("beir:" if scheme else "") + str(Path(name).resolve()) + (f"#{split}" if split else "")

@@ -435,6 +435,8 @@ class Recipe(Settings):
     def place(self, place: str) -> str:
         """A place of the recipe: a relative path is one inside `data_folder`."""
         scheme, colon, rest = place.partition(":")
+        if scheme == "cloze" and colon:
+            return f"cloze:{self.place(rest)}"
         if colon and scheme not in ("beir", "file"):
             return place
         if scheme == "beir" and colon:

@@ -1,0 +1,89 @@
+"""Examples made of texts: what asks is taken out of what is found, and is the same in every run."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vocable.data import read_corpus, read_examples
+from vocable.data.cloze import cloze
+from vocable.data.spans import absolute
+from vocable.errors import DataError
+from vocable.storage import fingerprint
+from vocable.training.recipe import make_recipe
+
+WORDS = st.sampled_from(["The", "retrieval", "of", "sparse", "vectors", "is", "terms.", "Postings", "read!", "(again)"])
+TEXT = st.lists(WORDS, min_size=40, max_size=420).map(" ".join)
+
+
+@given(TEXT)
+def test_a_query_is_taken_out_of_its_text(text: str) -> None:
+    made = cloze(text)
+    assert made == cloze(text)
+    words = text.split()
+    if made is None:
+        return
+    assert 50 <= len(words) <= 400
+    asked, left = made.query.split(), made.positive.split()
+    if made.positive == text:  # keywords
+        assert 2 <= len(asked) <= 6
+        assert {*asked} <= {word.strip("().!?").lower() for word in words}
+    else:  # a run of words: both parts together are the text again
+        assert Counter(asked) + Counter(left) == Counter(words)
+        begins = [i for i in range(len(left) + 1) if left[:i] + asked + left[i:] == words]
+        assert begins
+        assert 5 <= len(asked) <= 90
+
+
+def test_all_kinds_are_made() -> None:
+    texts = [
+        " ".join(f"Sentence {n} of text {i} speaks of topic{i} and word{n}." for n in range(12)) for i in range(300)
+    ]
+    made = [one for one in map(cloze, texts) if one is not None]
+    whole = {*texts}
+    kinds = Counter(
+        "keywords" if one.positive in whole else "sentences" if len(one.query.split()) <= 20 else "span" for one in made
+    )
+    assert len(made) == 300
+    for kind, share in (("keywords", 0.30), ("sentences", 0.35), ("span", 0.35)):
+        assert kinds[kind] / 300 == pytest.approx(share, abs=0.09)
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    """Three documents, the second too short."""
+    path = tmp_path / "texts.jsonl"
+    rows = [
+        {"_id": str(n), "text": f"Alpha{n} beta gamma delta epsilon zeta. " * (9 if n != 1 else 2)} for n in range(3)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_a_source_of_examples(texts: Path) -> None:
+    examples = list(read_examples(f"cloze:{texts}"))
+    bodies = [json.loads(line)["text"] for line in texts.read_text().splitlines()]
+    expected = [made for made in map(cloze, bodies) if made is not None]
+    assert [(one.query, one.positive, one.source) for one in examples] == [(*made, "cloze-texts") for made in expected]
+    assert examples
+
+
+def test_it_makes_nothing_else(texts: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="makes examples, no document"):
+        list(read_corpus(f"cloze:{texts}"))
+    with pytest.raises(DataError, match="no such file"):
+        read_examples(f"cloze:{tmp_path / 'none.jsonl'}")
+
+
+def test_it_is_located_and_known_as_its_source(texts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    smallest = {"model": "m", "data": {"examples": ["a"]}, "training": {"steps": 1}, "data_folder": "/data"}
+    assert make_recipe(smallest).place("cloze:text/wiki.jsonl.gz") == "cloze:/data/text/wiki.jsonl.gz"
+    assert make_recipe(smallest).place("cloze:pydocs:") == "cloze:pydocs:"
+    assert fingerprint(f"cloze:{texts}") == fingerprint(texts) != ""
+    monkeypatch.chdir(texts.parent)
+    assert absolute("cloze:texts.jsonl") == f"cloze:{texts}"
