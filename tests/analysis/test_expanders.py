@@ -10,10 +10,22 @@ import numpy as np
 import pytest
 from transformers.utils import logging as transformers_logging
 
-from vocable.analysis.expanders import DocT5Query, Expander, Query2Doc, load_generator, open_expander
+from vocable.analysis.evaluate import evaluate
+from vocable.analysis.expanders import (
+    DocT5Query,
+    Expander,
+    Query2Doc,
+    lexical_search,
+    load_generator,
+    open_expander,
+)
 from vocable.analysis.expansion_data import expansion_data
 from vocable.cli import main
+from vocable.data import Document, Qrel, Query
+from vocable.encoder.roles import Role
 from vocable.errors import ArgumentError, ModelError
+from vocable.evaluation.dataset import Dataset
+from vocable.evaluation.retrieval import retrieve_lexically
 from vocable.evaluation.wackiness import wackiness
 from vocable.search.engines.bm25 import RM3, BM25Index
 
@@ -103,6 +115,25 @@ def test_by_name(causal: Path, seq2seq: Path) -> None:
         open_expander("query2doc:/no/such/folder", DOCUMENTS)
     with pytest.raises(ArgumentError, match="k must be at least 1, not 0"):
         expansion_data(open_expander("bm25+rm3", DOCUMENTS), QUERIES, DOCUMENTS, 0)
+
+
+def test_they_are_searched_as_systems(causal: Path, seq2seq: Path, toy_texts: list[str]) -> None:
+    texts, asked = sorted(set(toy_texts))[:6], ["old fox", "lazy dog"]
+    documents = [Document(f"d{i}", text) for i, text in enumerate(texts)]
+    queries = [Query(f"q{i}", text) for i, text in enumerate(asked)]
+    dataset = Dataset("toy", documents, queries, [Qrel(query.id, "d0", 1) for query in queries])
+    ids = [document.id for document in documents]
+    for name in (f"query2doc:{causal}", f"doct5query:{seq2seq}"):
+        role: Role = "query" if name.startswith("query2doc") else "document"
+        expander = open_expander(name, texts, role)
+        weights = expander.expand(asked) if role == "query" else expander.index.query_vectors(asked)
+        scores = weights[:, : len(expander.index.vocabulary)] @ expander.index.get().T
+        found = retrieve_lexically(dataset, k=6, make=lexical_search(name))
+        for row, query in enumerate(scores.toarray()):
+            hits = dict(found.ranking.hits(row))
+            assert hits == pytest.approx({ids[i]: query[i] for i in np.flatnonzero(query)}, rel=1e-5)
+        [one] = evaluate([name], dataset, ["nDCG@10"]).evaluations
+        assert one.name == f"{name.partition(':')[0]}:{Path(name).name}"
 
 
 def test_by_the_command(

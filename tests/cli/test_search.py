@@ -250,16 +250,18 @@ def test_compare_models_under_a_budget(
     assert "| model | nDCG@10 | 95% | p |" in done(capsys, *command, "--markdown")
 
 
-def test_evaluate_with_feedback(capsys: pytest.CaptureFixture[str], model: str, dataset: str) -> None:
-    common = [model, "--dataset", dataset, "-m", "nDCG@10", "--dtype", "float32"]
-    values = json.loads(done(capsys, "evaluate", *common, "--bm25", "--rm3", "--json"))
-    assert [system["name"] for system in values["systems"]] == [Path(model).name, "BM25", "BM25 + RM3"]
-    plain, expanded = (system["cost"]["query_terms"] for system in values["systems"][1:])
+def test_evaluate_expanders(capsys: pytest.CaptureFixture[str], model: str, dataset: str) -> None:
+    options = ["--dataset", dataset, "-m", "nDCG@10", "--dtype", "float32"]
+    values = json.loads(done(capsys, "evaluate", model, "bm25+rm3", *options, "--bm25", "--json"))
+    assert [system["name"] for system in values["systems"]] == [Path(model).name, "bm25+rm3", "BM25"]
+    expanded, plain = (system["cost"]["query_terms"] for system in values["systems"][1:])
     assert plain < expanded <= plain + 10  # as many terms as RM3 adds at most
-    only = json.loads(done(capsys, "evaluate", *common, "--rm3", "--json"))
-    assert only["systems"][1]["values"] == values["systems"][2]["values"]
-    message = "vocable: --grid goes with models, and without --rm3, --hybrid and --per-query"
-    assert refused(capsys, "evaluate", *common, "--rm3", "--grid", "query_top_k=5") == message
+    only = json.loads(done(capsys, "evaluate", "bm25+rm3", *options, "--json"))
+    assert only["systems"][0]["values"] == values["systems"][1]["values"]
+    message = "vocable: --grid goes with models, and without --hybrid and --per-query"
+    assert refused(capsys, "evaluate", "bm25+rm3", *options, "--grid", "query_top_k=5") == message
+    line = refused(capsys, "evaluate", "query2doc:/no/such/folder", *options)
+    assert line == "vocable: /no/such/folder: no such model folder"
 
 
 def test_a_table_too_wide_is_printed_in_parts(capsys: pytest.CaptureFixture[str], model: str, dataset: str) -> None:

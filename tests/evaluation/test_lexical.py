@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from vocable.analysis.expanders import lexical_search
 from vocable.data import Document, Qrel, Query
 from vocable.errors import DataError
 from vocable.evaluation.dataset import Dataset
@@ -31,7 +32,10 @@ def test_ranking_and_cost() -> None:
 
 def test_feedback() -> None:
     dataset = Dataset("toy", DOCUMENTS, QUERIES, JUDGMENTS)
-    found, texts = retrieve_lexically(dataset, k=5, rm3=True), [document.text for document in DOCUMENTS]
+    found, texts = (
+        retrieve_lexically(dataset, k=5, make=lexical_search("bm25+rm3")),
+        [document.text for document in DOCUMENTS],
+    )
     index = BM25Index(texts, ["a", "b", "c"])
     expanded = RM3(index, texts).expand(["sleeping cat", "zebra"])
     np.testing.assert_array_equal(found.ranking.scores, index.search(expanded, 5).scores)

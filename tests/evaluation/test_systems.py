@@ -10,11 +10,12 @@ from sentence_transformers import SparseEncoder
 
 import vocable as vo
 from tests.evaluation.test_stored_encoding import dataset as dataset
+from vocable.analysis.expanders import lexical_search
 from vocable.encoder.encode import TextEncoder
 from vocable.encoder.stream import encode_stream
 from vocable.errors import ArgumentError
 from vocable.evaluation.dataset import Dataset
-from vocable.evaluation.retrieval import encode_dataset, evaluate_system, retrieve, retrieve_lexically
+from vocable.evaluation.retrieval import encode_dataset, evaluate_system, retrieve, retrieve_lexically, unexpanded
 
 MEASURES = ["nDCG@10", "R@3"]
 
@@ -25,28 +26,29 @@ def test_models_runs_and_baselines_stand_side_by_side(
     found = retrieve(encode_dataset(toy_model, dataset, dtype="float32"))
     found.ranking.write_trec(tmp_path / "toy.run", found.query_ids)
     compared = vo.evaluate(
-        {"model": toy_model, "run": tmp_path / "toy.run"},
+        {"model": toy_model, "run": tmp_path / "toy.run", "feedback": "bm25+rm3"},
         dataset,
         MEASURES,
         bm25=True,
-        rm3=True,
         hybrid=True,
         dtype="float32",
         output=tmp_path / "results.json",
         per_query=tmp_path / "values.tsv",
     )
     names = [evaluation.name for evaluation in compared.evaluations]
-    assert names == ["model", "model + BM25", "run", "run + BM25", "BM25", "BM25 + RM3"]
+    assert names == ["model", "model + BM25", "run", "run + BM25", "feedback", "feedback + BM25", "BM25"]
     alone = evaluate_system(toy_model, dataset, MEASURES, dtype="float32")
     assert compared[0].per_query == compared[2].per_query == alone.per_query
     assert compared[1].values == compared[3].values
-    assert compared[4].cost is not None
-    assert compared[4].cost.flops == retrieve_lexically(dataset).cost.flops
+    for place, make in ((4, lexical_search("bm25+rm3")), (6, unexpanded)):
+        cost = compared[place].cost
+        assert cost is not None
+        assert cost.flops == retrieve_lexically(dataset, make=make).cost.flops
     again = vo.compare([tmp_path / "results.json"])
     assert [one.values for one in again.evaluations] == [one.values for one in compared.evaluations]
-    assert len((tmp_path / "values.tsv").read_text().splitlines()) == 1 + 6 * 2 * 2
+    assert len((tmp_path / "values.tsv").read_text().splitlines()) == 1 + 7 * 2 * 2
     assert "BM25" in str(compared)
-    assert compared._repr_html_().count("<tr>") == 7
+    assert compared._repr_html_().count("<tr>") == 8
 
 
 def test_stored_vectors_are_a_system(backbones: dict[str, Path], dataset: Dataset, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 from sentence_transformers import SparseEncoder
 
+from vocable.analysis.expanders import is_expander, lexical_search
 from vocable.analysis.report import pruning_against_flops
 from vocable.encoder.encode import DType
 from vocable.encoder.load import check_length, load
@@ -46,7 +47,6 @@ def evaluate(
     measures: Sequence[str] | None = None,
     *,
     bm25: bool = False,
-    rm3: bool = False,
     hybrid: bool = False,
     weights: str | Mapping[Space, float] | None = None,
     folds: int | None = None,
@@ -65,11 +65,11 @@ def evaluate(
     Args:
         systems: one or several, or several by the names to call them: a model from `vocable.load` or its name, the path
             of a TREC run, the folder of document vectors that `vocable encode` wrote (the model that they name
-            encodes the queries), or an index, each of whose spaces is searched.
+            encodes the queries), an index, each of whose spaces is searched, or an expander around BM25: "bm25+rm3",
+            "query2doc:MODEL" or "doct5query:MODEL".
         dataset: a source such as "beir:DIR" or "pydocs:#test", or a `Dataset`.
         measures: names of ir_measures; by default nDCG@10, R@1000 and RR@10.
         bm25: also evaluate BM25.
-        rm3: also evaluate BM25 with RM3, feedback from its results.
         hybrid: also evaluate each system fused with BM25, and the spaces of an index fused with each other.
         weights: of an index, also evaluate the fusion with these weights. As in `vocable.search`.
         folds: with `hybrid`, also tune the weights of an index by cross-validation, on so many parts of the queries.
@@ -92,7 +92,9 @@ def evaluate(
     """
     named = named_systems(systems)
     kinds = {name: _kind(system) for name, system in named.items()}
-    indexed, runs = ([name for name in named if kinds[name] == kind] for kind in ("index", "run"))
+    indexed, runs, expanders = (
+        [name for name in named if kinds[name] == kind] for kind in ("index", "run", "expander")
+    )
     if folds is not None and not hybrid:
         raise ArgumentError("--folds goes with --hybrid")
     if (weights is not None or folds is not None) and not indexed:
@@ -102,8 +104,8 @@ def evaluate(
     check_numbers(folds=folds)
     if grid is None and figure is not None:
         raise ArgumentError("--figure goes with --grid")
-    if grid is not None and (hybrid or rm3 or per_query is not None or runs):
-        raise ArgumentError("--grid goes with models, and without --rm3, --hybrid and --per-query")
+    if grid is not None and (hybrid or per_query is not None or runs or expanders):
+        raise ArgumentError("--grid goes with models, and without --hybrid and --per-query")
     chosen = list(measures or (DEFAULT_MEASURES if grid is None else MEASURES))
     parse_measures(chosen)  # a mistyped one is known before anything slow begins
     settings = None if grid is None else parse_grid(grid)
@@ -121,7 +123,7 @@ def evaluate(
         if kinds[name] == "model":
             check_length(system, max_length)  # of the last model, too, before the first one encodes
     lexical = bm25 or (hybrid and len(indexed) < len(named))
-    searched = lexical or rm3 or len(runs) + len(indexed) < len(named)
+    searched = lexical or len(runs) + len(indexed) < len(named)
     if isinstance(dataset, Dataset):
         collection = replace(dataset.judged(), convention=convention or dataset.convention)
     else:
@@ -141,7 +143,7 @@ def evaluate(
             of_index = _of_index(named[name], collection, chosen, device, hybrid=hybrid, weights=weights, folds=folds)
             several = len(named) > 1
             evaluations += [replace(one, name=f"{name}: {one.name}") if several else one for one in of_index]
-        evaluations += _one_by_one(others, collection, chosen, bm25, rm3, hybrid, options)
+        evaluations += _one_by_one(others, collection, chosen, bm25, hybrid, options)
     found = compare(evaluations) if settings is None else SearchGrid(points)
     try:
         if figure is not None:
@@ -178,16 +180,22 @@ def named_systems(systems: T | Sequence[T] | Mapping[str, T]) -> dict[str, T]:
     for system in several:
         place: Any = system.place if isinstance(system, Collection) else system
         path = Path(model_name(place) if isinstance(place, SparseEncoder) else masked(os.fspath(place)))
-        name = path.stem if _kind(system) == "run" else path.name
+        kind = _kind(system)
+        name = path.stem if kind == "run" else path.name
+        if kind == "expander":
+            prefix, colon, of = str(place).partition(":")
+            name = prefix + colon + Path(of).name
         while name in named:
             name += "'"
         named[name] = system
     return named
 
 
-def _kind(system: Searched) -> Literal["model", "vectors", "index", "run"]:
+def _kind(system: Searched) -> Literal["model", "vectors", "index", "run", "expander"]:
     if isinstance(system, SparseEncoder):
         return "model"
+    if isinstance(system, str) and is_expander(system):
+        return "expander"
     if isinstance(system, Collection) or holds_index(system):
         return "index"
     return "vectors" if holds_vectors(system) else "run" if Path(system).is_file() else "model"
@@ -217,7 +225,6 @@ def _one_by_one(
     dataset: Dataset,
     measures: list[str],
     bm25: bool,
-    rm3: bool,
     hybrid: bool,
     options: dict[str, Any],
 ) -> list[Evaluation]:
@@ -233,17 +240,17 @@ def _one_by_one(
                 hits = [hit for hit in run if hit.query_id in judged]
                 ranking = Ranking.from_run(hits, ids, [document.id for document in dataset.documents])
         else:
-            learned = retrieve(_encoded(system, dataset, name, **options), k=DEPTH)
-            evaluations.append(evaluate_run(name, learned, dataset, measures))
-            ranking = learned.ranking
+            if _kind(system) == "expander":
+                found = retrieve_lexically(dataset, k=DEPTH, make=lexical_search(str(system), options["device"]))
+            else:
+                found = retrieve(_encoded(system, dataset, name, **options), k=DEPTH)
+            evaluations.append(evaluate_run(name, found, dataset, measures))
+            ranking = found.ranking
         if hybrid and lexical is not None:
             both = weighted([ranking, lexical.ranking], [1, 1], depth=DEPTH)
             evaluations.append(evaluate_run(f"{evaluations[-1].name} + BM25", both.to_run(ids), dataset, measures))
     if bm25 and lexical is not None:
         evaluations.append(evaluate_run("BM25", lexical, dataset, measures))
-    if rm3:
-        expanded = retrieve_lexically(dataset, k=DEPTH, rm3=True)
-        evaluations.append(evaluate_run("BM25 + RM3", expanded, dataset, measures))
     return evaluations
 
 

@@ -9,7 +9,7 @@ Letters: b prompts, r samples of each, m inputs, n documents of the collection, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar
 
@@ -29,6 +29,7 @@ from vocable.data.schemas import Example
 from vocable.encoder.load import open_model
 from vocable.encoder.roles import Role
 from vocable.errors import ArgumentError, ModelError, check_texts
+from vocable.evaluation.retrieval import Weigh
 from vocable.progress import track
 from vocable.search.engines.bm25 import RM3, BM25Index, count_words
 
@@ -44,8 +45,11 @@ class Expander(Protocol):
     roles: ClassVar[tuple[Role, ...]]  # of the texts that it expands
 
     @classmethod
-    def open(cls, model: str, documents: Sequence[str], device: str | None) -> Self:
-        """Return the expander with its index of the n documents; `model` is what follows the prefix."""
+    def open(cls, model: str, documents: Sequence[str], device: str | None, ids: Sequence[str] | None) -> Self:
+        """Return the expander with its index of the n documents under their `ids`, by default their numbers.
+
+        `model` is what follows the prefix.
+        """
 
     @property
     def index(self) -> BM25Index:
@@ -67,6 +71,16 @@ def register(expander: E) -> E:
     """Make an expander known under its prefix."""
     EXPANDERS[expander.prefix] = expander
     return expander
+
+
+def is_expander(name: str) -> bool:
+    """Whether a name means an expander, not a model.
+
+    >>> is_expander("query2doc:gpt2"), is_expander("vocable-mini")
+    (True, False)
+    """
+    prefix, colon, _ = name.partition(":")
+    return prefix + colon in EXPANDERS
 
 
 def expander_class(name: str, role: Role = "query") -> type[Expander] | None:
@@ -102,7 +116,22 @@ def open_expander(name: str, documents: Sequence[str], role: Role = "query", dev
     if expander is None:
         names = [prefix + "MODEL" * prefix.endswith(":") for prefix in EXPANDERS]
         raise ArgumentError(f"{name!r} is not an expander: choose {', '.join(names[:-1])} or {names[-1]}")
-    return expander.open(name.removeprefix(expander.prefix), documents, device)
+    return expander.open(name.removeprefix(expander.prefix), documents, device, None)
+
+
+def lexical_search(name: str, device: str | None = None) -> Callable[..., tuple[BM25Index, Weigh]]:
+    """Return what `retrieve_lexically` makes an index with, for the expander of a name, whatever it expands."""
+    prefix, colon, model = name.partition(":")
+    expanding = EXPANDERS[prefix + colon]
+
+    def make(documents: Sequence[str], ids: Sequence[str]) -> tuple[BM25Index, Weigh]:
+        expander = expanding.open(model, documents, device, ids)
+        index = expander.index
+        if "query" not in expander.roles:
+            return index, index.query_vectors
+        return index, lambda texts: expander.expand(texts)[:, : len(index.vocabulary)]  # no document has the others
+
+    return make
 
 
 @register
@@ -113,9 +142,9 @@ class Feedback(RM3):
     roles: ClassVar[tuple[Role, ...]] = ("query", "document")
 
     @classmethod
-    def open(cls, model: str, documents: Sequence[str], device: str | None) -> Self:
+    def open(cls, model: str, documents: Sequence[str], device: str | None, ids: Sequence[str] | None) -> Self:
         """Index the documents."""
-        return cls(BM25Index(documents), documents)
+        return cls(BM25Index(documents, ids), documents)
 
 
 INSTRUCTION = "Write a passage that answers the given query:"
@@ -135,9 +164,9 @@ class Query2Doc:
     roles: ClassVar[tuple[Role, ...]] = ("query", "document")
 
     @classmethod
-    def open(cls, model: str, documents: Sequence[str], device: str | None) -> Self:
+    def open(cls, model: str, documents: Sequence[str], device: str | None, ids: Sequence[str] | None) -> Self:
         """Load the language model `model` and index the documents."""
-        return cls(BM25Index(documents), load_generator(model, "causal", device))
+        return cls(BM25Index(documents, ids), load_generator(model, "causal", device))
 
     def __init__(
         self,
@@ -214,17 +243,25 @@ class DocT5Query:
     roles: ClassVar[tuple[Role, ...]] = ("document",)
 
     @classmethod
-    def open(cls, model: str, documents: Sequence[str], device: str | None) -> Self:
+    def open(cls, model: str, documents: Sequence[str], device: str | None, ids: Sequence[str] | None) -> Self:
         """Load the sequence-to-sequence model `model`, expand the documents and index them."""
-        return cls(documents, load_generator(model, "seq2seq", device))
+        return cls(documents, load_generator(model, "seq2seq", device), ids=ids)
 
-    def __init__(self, documents: Sequence[str], generator: Generator, *, samples: int = 40, seed: int = 0) -> None:
+    def __init__(
+        self,
+        documents: Sequence[str],
+        generator: Generator,
+        *,
+        ids: Sequence[str] | None = None,
+        samples: int = 40,
+        seed: int = 0,
+    ) -> None:
         check_texts(documents, "documents")
         distinct = [text for text in dict.fromkeys(documents) if text.strip()]
         options = {"new_tokens": NEW_TOKENS, "top_k": TOP_K, "max_length": LONGEST, "seed": seed}
         guessed = generate(generator, distinct, samples=samples, **options)
         self._expanded = {text: " ".join([text, *queries]) for text, queries in zip(distinct, guessed, strict=True)}
-        self.index = BM25Index([self._expanded.get(text, text) for text in documents])
+        self.index = BM25Index([self._expanded.get(text, text) for text in documents], ids)
         self.vocabulary = self.index.vocabulary
 
     def expand(self, texts: Sequence[str]) -> csr_array:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -31,12 +31,13 @@ from vocable.evaluation.quality import (
     parse_measures,
 )
 from vocable.progress import progress
-from vocable.search.engines.bm25 import RM3, BM25Index
+from vocable.search.engines.bm25 import BM25Index
 from vocable.search.engines.exact import ExactIndex
 from vocable.storage import StrPath
 from vocable.vectors import Sources, read_vectors
 
 logger = logging.getLogger(__name__)
+EXPANDED = 20  # searches timed where something is expanded, which may take seconds
 SHOWN = 10  # results of a search whose time is measured: what somebody who waits for it looks at
 
 
@@ -141,21 +142,36 @@ def stored_dataset(
     return Encoded(judged, queries, documents, None)
 
 
-def retrieve_lexically(dataset: Dataset, *, k: int = 1000, rm3: bool = False) -> Retrieval:
+Weigh: TypeAlias = Callable[[Sequence[str]], csr_array]  # of q texts the weights of an index's words [q, v]
+
+
+def unexpanded(documents: Sequence[str], ids: Sequence[str]) -> tuple[BM25Index, Weigh]:
+    """BM25 as it is."""
+    index = BM25Index(documents, ids)
+    return index, index.query_vectors
+
+
+def retrieve_lexically(
+    dataset: Dataset,
+    *,
+    k: int = 1000,
+    make: Callable[[Sequence[str], Sequence[str]], tuple[BM25Index, Weigh]] = unexpanded,
+) -> Retrieval:
     """Index the documents of `dataset` with BM25 and search for its judged queries; the terms are stemmed words.
 
-    With `rm3` the queries are expanded by feedback (`engines.bm25`), which the time of a search then includes.
+    `make` indexes the documents under their ids and says how the words of queries are weighed. The time of a search
+    includes that; where something is expanded, twenty searches are timed.
     """
     judged = dataset.judged()
     if not judged.documents:
         raise DataError("there are no documents to search", source=dataset.name)
     texts, documents = [query.text for query in judged.queries], [document.full for document in judged.documents]
     start = perf_counter()
-    index = BM25Index(documents, [document.id for document in judged.documents])
-    weigh = RM3(index, documents).expand if rm3 else index.query_vectors
+    index, weigh = make(documents, [document.id for document in judged.documents])
     seconds = perf_counter() - start
     queries, shares = weigh(texts), index.document_frequency / len(index)
-    p50, p95 = search_latency(lambda text: index.search(weigh([text]), k=SHOWN, threads=1), texts)
+    timed = texts if make is unexpanded else [texts[row] for row in spread(len(texts), EXPANDED)]
+    p50, p95 = search_latency(lambda text: index.search(weigh([text]), k=SHOWN, threads=1), timed)
     cost = Cost(
         query_terms=active_terms(queries),
         document_terms=float(shares.sum()),

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from vocable.adapt.inspection import head_of
 from vocable.adapt.vocabulary import fragmentation as fragmentation_of
+from vocable.analysis.expanders import lexical_search
 from vocable.analysis.logits import logit_statistics
 from vocable.analysis.removal import THRESHOLDS, Control
 from vocable.analysis.removal import removal as removal_of
@@ -122,7 +123,7 @@ def quality(
     costs = ("L0_q", "L0_d", "FLOPS")
     measures = [name for name in values if name not in costs] or ["nDCG@10"]
     if run.model == BM25_RM3:
-        retrieval = retrieve_lexically(on.dataset, k=DEPTH, rm3=True)
+        retrieval = retrieve_lexically(on.dataset, k=DEPTH, make=lexical_search(run.model))
         evaluation = evaluate_run(run.name, retrieval, on.dataset, measures)
     else:
         setting = Setting(query_top_k=query_top_k, document_top_k=document_top_k)
