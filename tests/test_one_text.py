@@ -20,7 +20,8 @@ from vocable.analysis.expansion_data import expansion_data, proper_names
 from vocable.analysis.logits import logit_statistics, logits, recoverability
 from vocable.encoder.encode import TextEncoder
 from vocable.encoder.fuse import splade_modules
-from vocable.encoder.roles import document_frequencies, inference_free
+from vocable.encoder.inference_free import inference_free
+from vocable.encoder.roles import document_frequencies
 from vocable.encoder.stream import encode
 from vocable.encoder.terms import input_terms
 from vocable.errors import ArgumentError, check_texts

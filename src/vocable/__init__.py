@@ -41,10 +41,10 @@ if TYPE_CHECKING:  # each public name, once: type checkers read these lines, and
     from vocable.encoder.export_model import export_model as export_model
     from vocable.encoder.fuse import fuse as fuse
     from vocable.encoder.fuse import unfuse as unfuse
+    from vocable.encoder.inference_free import inference_free as inference_free
     from vocable.encoder.load import load as load
     from vocable.encoder.provenance import new_tokens as new_tokens
     from vocable.encoder.provenance import provenance as provenance
-    from vocable.encoder.roles import inference_free as inference_free
     from vocable.encoder.stream import encode as encode
     from vocable.encoder.terms import terms as terms
     from vocable.evaluation.testsets import make_testset as make_testset

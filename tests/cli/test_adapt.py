@@ -21,6 +21,7 @@ from vocable.adapt.rescale import choose_factor
 from vocable.adapt.statistics import probe_texts
 from vocable.cli import main
 from vocable.encoder.output_vocabulary import read_terms
+from vocable.encoder.roles import static_embedding
 
 
 @pytest.fixture(scope="module")
@@ -437,11 +438,30 @@ def test_binary_queries_learnable_if_asked(
     assert table.weight.requires_grad
 
 
+def test_mean_weights_of_the_queries_of_examples(
+    capsys: pytest.CaptureFixture[str], backbones: dict[str, Path], toy_texts: list[str], tmp_path: Path
+) -> None:
+    queries = sorted(set(toy_texts))[:10]
+    rows = [{"query": query, "positive": "what is found"} for query in queries]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = ["--weights", "mean", "--texts", tmp_path / "pairs.jsonl"]
+    found = json.loads(done(capsys, "inference-free", backbones["bert"], *options, "-o", tmp_path / "made", "--json"))
+    assert (found["weights"], found["queries"], found["formula"]) == ("mean", 10, None)
+    expected = vo.inference_free(vo.load(backbones["bert"], device="cpu"), queries, weights="mean")
+    table, own = (static_embedding(model, "query") for model in (vo.load(tmp_path / "made", device="cpu"), expected))
+    assert table is not None
+    assert own is not None
+    np.testing.assert_allclose(table.weight.detach().numpy(), own.weight.numpy(), rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ([], "give either --texts, to count the IDF in, or --weights ones"),
-        (["--weights", "ones", "--texts", "pydocs:"], "give either --texts, to count the IDF in, or --weights ones"),
+        ([], "give either --texts, for weights idf or mean, or --weights ones"),
+        (
+            ["--weights", "ones", "--texts", "pydocs:"],
+            "give either --texts, for weights idf or mean, or --weights ones",
+        ),
         (["--texts", "none.jsonl"], "none.jsonl: no such file"),
     ],
 )

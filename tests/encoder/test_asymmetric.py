@@ -9,9 +9,10 @@ import pytest
 import torch
 from sentence_transformers import SparseEncoder
 
+from vocable.encoder.inference_free import inference_free
 from vocable.encoder.load import load
 from vocable.encoder.output_vocabulary import OutputVocabulary, give_output_vocabulary
-from vocable.encoder.roles import asymmetric, inference_free, static_embedding
+from vocable.encoder.roles import asymmetric, static_embedding
 from vocable.encoder.stream import encode
 from vocable.encoder.terms import terms
 from vocable.errors import ModelError

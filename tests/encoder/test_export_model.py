@@ -23,10 +23,11 @@ from vocable.encoder import export_model as exporting
 from vocable.encoder.encode import TextEncoder
 from vocable.encoder.export_model import ExportedModel, PooledTerms, export_model
 from vocable.encoder.fuse import fuse, without_logits
+from vocable.encoder.inference_free import inference_free
 from vocable.encoder.load import load
 from vocable.encoder.poolings import POOLINGS
 from vocable.encoder.provenance import provenance
-from vocable.encoder.roles import asymmetric, inference_free
+from vocable.encoder.roles import asymmetric
 from vocable.encoder.stream import checksum, encode
 from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, MissingExtraError, ModelError

@@ -9,8 +9,9 @@ import pytest
 from sentence_transformers import SparseEncoder
 
 from vocable.encoder.fuse import splade_modules
+from vocable.encoder.inference_free import inference_free
 from vocable.encoder.load import load
-from vocable.encoder.roles import inference_free
+from vocable.encoder.roles import static_embedding
 from vocable.encoder.stream import encode
 from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, ModelError
@@ -100,6 +101,28 @@ def test_the_plain_logarithm_if_asked_for(toy_model: SparseEncoder, toy_texts: l
     frequency = binary(made, toy_texts).sum(axis=0)
     weights = np.log(len(toy_texts) / np.maximum(frequency, 1)) * binary(made, ["the old fox"])[0]
     np.testing.assert_allclose(encode(made, ["the old fox"], "query").toarray()[0], weights, rtol=1e-6)
+
+
+def test_mean_weights_are_those_of_the_query_encoder(backbone: Path, toy_texts: list[str]) -> None:
+    model, queries = load(backbone, device="cpu"), sorted(set(toy_texts))[:25]
+    made = inference_free(model, iter(queries), weights="mean")
+    own, vectors = binary(model, queries), encode(model, queries, "query", dtype="float32").toarray()
+    seen = own.sum(axis=0)
+    means = {token: vectors[own[:, token] > 0, token].mean() for token in np.flatnonzero(seen)}
+    rare = np.mean([means[token] for token in np.flatnonzero(seen == 1)])
+    expected = np.array([means.get(token, rare) for token in range(own.shape[1])])
+    expected[splade_modules(made)[0][0].tokenizer.all_special_ids] = 0
+    table = static_embedding(made, "query")
+    assert table is not None
+    np.testing.assert_allclose(table.weight.numpy(), expected, rtol=1e-5, atol=1e-7)
+    assert expected.max() > 0
+
+
+def test_mean_weights_need_queries(toy_model: SparseEncoder) -> None:
+    with pytest.raises(ArgumentError, match="mean weights need queries enough"):
+        inference_free(toy_model, [], weights="mean")
+    with pytest.raises(ArgumentError, match="give either `texts`, for weights idf or mean, or `weights` ones"):
+        inference_free(toy_model, weights="mean")
 
 
 def test_tokens_without_a_column_are_refused(toy_model: SparseEncoder) -> None:

@@ -18,8 +18,8 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel
 
 from tests.by_parts import load_checkpoint
+from vocable.encoder.inference_free import inference_free
 from vocable.encoder.load import load, load_target, save_model
-from vocable.encoder.roles import inference_free
 from vocable.errors import ModelError
 from vocable.training.teachers import load_scoring_model
 

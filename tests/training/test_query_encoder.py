@@ -13,8 +13,9 @@ from sentence_transformers import SparseEncoder
 from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding
 
 from vocable.encoder.fuse import splade_modules
+from vocable.encoder.inference_free import inference_free
 from vocable.encoder.load import load
-from vocable.encoder.roles import asymmetric, inference_free, static_embedding
+from vocable.encoder.roles import asymmetric, static_embedding
 from vocable.encoder.stream import encode
 from vocable.errors import ModelError, RecipeError
 from vocable.training.recipe import Recipe, make_recipe

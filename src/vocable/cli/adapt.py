@@ -314,6 +314,14 @@ class InferenceFree(Adapting):
     next_step: ClassVar[str] = "vocable evaluate {output} --dataset SOURCE, or a recipe with model: {output}"
     texts: CountedTexts = []
 
+    def arguments(self) -> dict[str, Any]:
+        """The model and the texts; of mean weights these are the queries of training examples."""
+        given, read = super().arguments(), imported("vocable.data:read_examples")
+        if self.weights == "mean" and self.texts:
+            streams = [read(source) for source in self.texts]
+            given["texts"] = (example.query for stream in streams for example in stream)
+        return given
+
     def figures(self, model: Any, adapted: Any) -> dict[str, Any]:
         """The step, and how many tokens have a weight."""
         table = imported("vocable.encoder.roles:static_embedding")(adapted, "query")

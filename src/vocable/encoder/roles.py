@@ -1,9 +1,7 @@
 """Roles: which of a model's modules encode queries and documents, and models whose two encoders are not the same.
 
-`asymmetric` puts two encoders into one model. `inference_free` replaces the encoder of queries by a table: the score of
-a query q and a document d is the sum of weight_t w_t(d) over the distinct tokens t of q. With weights of 1 queries are
-binary, as in SPLADE-doc (Formal et al. 2021, arXiv 2109.10086); IDF enters as in Geng et al. (2024, arXiv 2411.04403).
-Both are stock sentence-transformers models with a `Router`.
+They are stock sentence-transformers models with a `Router`. Queries may be looked up in a table instead of encoded
+(`inference_free.py`).
 
 Letters: b texts, v terms, n documents.
 """
@@ -13,22 +11,20 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
-from sentence_transformers.base.modules import Router, Transformer
+from sentence_transformers.base.modules import Router
 from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding
 from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from vocable.encoder.exported import refuse_exported
 from vocable.encoder.fuse import fuse, splade_modules
-from vocable.encoder.output_vocabulary import output_layer, output_vocabulary
-from vocable.encoder.provenance import record
+from vocable.encoder.output_vocabulary import output_vocabulary
 from vocable.encoder.terms import terms, token_ids
 from vocable.errors import ArgumentError, ModelError, check_texts
 
@@ -143,67 +139,6 @@ def static_lookup(static: SparseStaticEmbedding, tokens: Sequence[Sequence[int]]
     indices = np.concatenate([np.empty(0, dtype=np.int32), *columns])
     indptr = np.array([0, *accumulate(map(len, columns))], dtype=np.int32)
     return csr_array((weights[indices], indices, indptr), shape=(len(tokens), len(weights)))
-
-
-def inference_free(
-    model: SparseEncoder,
-    texts: Iterable[str] | None = None,
-    *,
-    weights: Literal["idf", "ones"] = "idf",
-    formula: Formula = "bm25",
-    trainable: bool = False,
-) -> SparseEncoder:
-    """Give a model queries that are looked up, in place of encoded ones; its document encoder stays.
-
-    Special tokens weigh nothing. A prompt for queries is dropped, since its words would be in every query, and so is a
-    limit on the terms of a query. Columns of the head that no token has (some heads are padded) are cut off.
-
-    Args:
-        model: from `vocable.load`; it is left as it is. Of an asymmetric one, the document encoder is kept.
-        texts: the corpus of the IDF, counted in the model's tokens.
-        weights: what a token weighs: "idf", its inverse document frequency in `texts`, or "ones", 1.
-        formula: of the IDF: "bm25" is log(1 + (n - df + 0.5) / (df + 0.5)), "log" is log(n / df).
-        trainable: let a training move the weights.
-
-    Returns:
-        a stock `SparseEncoder` with a `Router`, fused. Its provenance has the number of documents that were counted.
-
-    Raises:
-        ModelError: the model's terms are not its tokens.
-        ArgumentError: an IDF without texts or texts without an IDF, there is no text, or no such formula.
-    """
-    check_texts(texts)
-    if weights not in ("idf", "ones") or (weights == "idf") != (texts is not None):
-        raise ArgumentError("give either `texts`, to count the IDF in, or `weights` ones")
-    refuse_exported(model)
-    refuse_output_vocabulary(model)
-    documents = route(copy.deepcopy(model), "document")
-    transformer = documents[0]
-    if not isinstance(transformer, Transformer):
-        raise ModelError("the model has no document encoder whose terms could be looked up")
-    tokenizer = copy.deepcopy(transformer.tokenizer)  # with a length of its own
-    # A stock table of weights has as many columns as its tokenizer has tokens: cut the head to them.
-    mlm, size = transformer.auto_model, len(tokenizer)
-    columns = output_layer(mlm).out_features
-    if columns < size or max(tokenizer.get_vocab().values()) >= size:
-        first = f"the first {size:,} of the {columns:,} terms"
-        raise ModelError(f"the {size:,} tokens of the tokenizer are not {first}: queries cannot be looked up")
-    if columns > size:
-        mlm.resize_token_embeddings(size)
-    values, counted = np.ones(len(tokenizer), dtype=np.float32), None
-    if texts is not None:
-        frequencies, counted = document_frequencies(texts, tokenizer)
-        if not counted:
-            raise ArgumentError("there is no text to count document frequencies in")
-        values = idf(frequencies, counted, formula=formula)
-    values[tokenizer.all_special_ids] = 0
-    queries = SparseStaticEmbedding(tokenizer, torch.from_numpy(values), frozen=not trainable)
-    limits = getattr(mlm.config, "active_terms", None) or {}
-    mlm.config.active_terms = {role: k for role, k in limits.items() if role != "query"}
-    made = routed([queries], documents, model, {"document": own_prompt(model, "document")})
-    figures: dict[str, Any] = {} if counted is None else {"formula": formula, "documents": counted}
-    record(made, "inference-free", weights=weights, trainable=trainable, **figures)
-    return made
 
 
 def trainable_tables(model: SparseEncoder) -> list[SparseStaticEmbedding]:

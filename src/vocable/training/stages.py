@@ -16,9 +16,10 @@ from vocable.adapt.transfer import transfer
 from vocable.adapt.vocabulary import lowercased
 from vocable.data import read_texts
 from vocable.encoder.fuse import copy_with, parts
+from vocable.encoder.inference_free import inference_free
 from vocable.encoder.load import load, save_model
 from vocable.encoder.provenance import record
-from vocable.encoder.roles import asymmetric, inference_free, route
+from vocable.encoder.roles import asymmetric, route
 from vocable.training import processes
 from vocable.training.pretrain import pretrain
 from vocable.training.recipe import QuerySettings, Recipe

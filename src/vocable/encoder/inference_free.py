@@ -1,0 +1,126 @@
+"""Queries without an encoder: each token's weight is looked up in a table.
+
+The score of a query q and a document d is the sum of weight_t w_t(d) over the distinct tokens t of q. With weights of 1
+queries are binary, as in SPLADE-doc (Formal et al. 2021, arXiv 2109.10086); IDF enters as in Geng et al. (2024, arXiv
+2411.04403). The result is a stock sentence-transformers model with a `Router`.
+
+Letters: q queries, v terms, n documents.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sentence_transformers import SparseEncoder
+from sentence_transformers.base.modules import Transformer
+from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding
+
+from vocable.encoder.encode import TextEncoder
+from vocable.encoder.exported import refuse_exported
+from vocable.encoder.fuse import splade_modules
+from vocable.encoder.output_vocabulary import output_layer
+from vocable.encoder.provenance import record
+from vocable.encoder.roles import (
+    Formula,
+    document_frequencies,
+    idf,
+    own_prompt,
+    refuse_output_vocabulary,
+    route,
+    routed,
+)
+from vocable.encoder.terms import input_terms
+from vocable.errors import ArgumentError, ModelError, check_texts
+
+
+def inference_free(
+    model: SparseEncoder,
+    texts: Iterable[str] | None = None,
+    *,
+    weights: Literal["idf", "mean", "ones"] = "idf",
+    formula: Formula = "bm25",
+    trainable: bool = False,
+) -> SparseEncoder:
+    """Give a model queries that are looked up, in place of encoded ones; its document encoder stays.
+
+    Special tokens weigh nothing. A prompt for queries is dropped, since its words would be in every query, and so is a
+    limit on the terms of a query. Columns of the head that no token has (some heads are padded) are cut off.
+
+    Args:
+        model: from `vocable.load`; it is left as it is. Of an asymmetric one, the document encoder is kept.
+        texts: the corpus of the IDF, counted in the model's tokens; or the queries of the mean weights, for which the
+            command line reads those of training examples.
+        weights: what a token weighs: "idf", its inverse document frequency in `texts`; "mean", what the model's own
+            query encoder gives it on average in those of `texts` that have it; or "ones", 1.
+        formula: of the IDF: "bm25" is log(1 + (n - df + 0.5) / (df + 0.5)), "log" is log(n / df).
+        trainable: let a training move the weights.
+
+    Returns:
+        a stock `SparseEncoder` with a `Router`, fused. Its provenance has the number of texts that were read.
+
+    Raises:
+        ModelError: the model's terms are not its tokens.
+        ArgumentError: an IDF or means without texts, texts without either, there is no text, or no such formula.
+    """
+    check_texts(texts)
+    if weights not in ("idf", "mean", "ones") or (weights == "ones") != (texts is None):
+        raise ArgumentError("give either `texts`, for weights idf or mean, or `weights` ones")
+    refuse_exported(model)
+    refuse_output_vocabulary(model)
+    documents = route(copy.deepcopy(model), "document")
+    transformer = documents[0]
+    if not isinstance(transformer, Transformer):
+        raise ModelError("the model has no document encoder whose terms could be looked up")
+    tokenizer = copy.deepcopy(transformer.tokenizer)  # with a length of its own
+    # A stock table of weights has as many columns as its tokenizer has tokens: cut the head to them.
+    mlm, size = transformer.auto_model, len(tokenizer)
+    columns = output_layer(mlm).out_features
+    if columns < size or max(tokenizer.get_vocab().values()) >= size:
+        first = f"the first {size:,} of the {columns:,} terms"
+        raise ModelError(f"the {size:,} tokens of the tokenizer are not {first}: queries cannot be looked up")
+    if columns > size:
+        mlm.resize_token_embeddings(size)
+    values, counted = np.ones(len(tokenizer), dtype=np.float32), None
+    if texts is not None and weights == "mean":
+        queries = list(texts)
+        values, counted = mean_weights(model, queries)[: len(tokenizer)].copy(), len(queries)
+    elif texts is not None:
+        frequencies, counted = document_frequencies(texts, tokenizer)
+        if not counted:
+            raise ArgumentError("there is no text to count document frequencies in")
+        values = idf(frequencies, counted, formula=formula)
+    values[tokenizer.all_special_ids] = 0
+    table = SparseStaticEmbedding(tokenizer, torch.from_numpy(values), frozen=not trainable)
+    limits = getattr(mlm.config, "active_terms", None) or {}
+    mlm.config.active_terms = {role: k for role, k in limits.items() if role != "query"}
+    made = routed([table], documents, model, {"document": own_prompt(model, "document")})
+    figures: dict[str, Any] = {} if counted is None else {"documents" if weights == "idf" else "queries": counted}
+    if weights == "idf":
+        figures = {"formula": formula, **figures}
+    record(made, "inference-free", weights=weights, trainable=trainable, **figures)
+    return made
+
+
+def mean_weights(model: SparseEncoder, queries: list[str]) -> NDArray[np.float32]:
+    """Return what the query encoder of a model gives each token on average in the queries that have it, float32 [v].
+
+    A token that it leaves out of a query weighs 0 there. One that is in no query weighs what those weigh, on average,
+    that are in one alone: it is as rare.
+
+    Raises:
+        ArgumentError: there is no query, or no token that is in one alone.
+    """
+    vectors, own = TextEncoder(model, "query").encode(queries), input_terms(model, queries).sign()
+    counts = own.sum(axis=0)
+    counts[splade_modules(model)[0][0].tokenizer.all_special_ids] = 0  # what is unknown is nothing rare
+    if not (counts == 1).any():
+        raise ArgumentError("mean weights need queries enough that some tokens are in one alone")
+    sums = vectors.multiply(own).sum(axis=0)
+    means: NDArray[np.float32] = (sums / np.maximum(counts, 1)).astype(np.float32)
+    means[counts == 0] = means[counts == 1].mean()
+    return means
