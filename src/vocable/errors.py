@@ -60,6 +60,10 @@ class CollapseError(VocableError):
     """A training that the guard has stopped; the message has the likely cause and the repair."""
 
 
+class LostProcessError(VocableError):
+    """Another process of the same training has ended, or does not come to what all do together."""
+
+
 class ServiceError(VocableError):
     """A service has refused a request, or does not answer; the message has its reason."""
 

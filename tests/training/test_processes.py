@@ -329,6 +329,38 @@ def test_they_stop_together_and_measure_once(both: tuple[Path, list[tuple[str, s
     assert first["results"]["two"]["measured"]["nDCG@10"] == pytest.approx(second["alone"]["two"]["nDCG@10"])
 
 
+LOSING = """
+import os, sys, time
+from datetime import timedelta
+import torch
+from vocable.errors import LostProcessError
+from vocable.training import processes
+
+processes.STEP = timedelta(seconds=2)
+processes.join()
+if not processes.is_first():
+    time.sleep({"hangs": 8, "ends": 0, "is late": 4}[sys.argv[1]])
+    if sys.argv[1] != "is late":
+        os._exit(0)
+try:
+    with processes.together():
+        processes.wait() if sys.argv[1] == "is late" else processes.of_all(torch.ones(()), 1)
+    print("met")
+except LostProcessError as error:
+    print(error)
+sys.stdout.flush()
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("what", ["hangs", "ends", "is late"])
+def test_a_process_that_is_lost_ends_the_others_with_the_reason(what: str) -> None:
+    first, other = start_two("-c", LOSING, what)
+    said, _ = first.communicate(timeout=120)
+    other.communicate(timeout=120)
+    assert said.startswith("met" if what == "is late" else "another process has ended, or has not come to a step")
+
+
 def test_a_batch_that_cannot_be_shared_is_refused(
     backbones: dict[str, Path], toy_texts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -159,11 +159,12 @@ def _pretrain(
         trainer.decoder, trainer.schedule_steps = decoder, settings.schedule_steps
         trainer.model_accepts_loss_kwargs = False  # the loss is a mean: accumulated steps are averaged
         trainer.remove_callback(PrinterCallback)
+        trainer.add_callback(_LogHeldOut(trainer, held_out))
         if processes.is_first():
-            trainer.add_callback(_LogHeldOut(trainer, held_out))
             trainer.add_callback(ProgressLog("pretrain", folder / LOG))
         trainer.add_callback(MarkWhole())
-        trainer.train(resume_from_checkpoint=last_checkpoint(folder))
+        with processes.together():
+            trainer.train(resume_from_checkpoint=last_checkpoint(folder))
         # In bfloat16 the trainer has wrapped the model's forward, and whoever gets the model would compute in it.
         trainer.accelerator.unwrap_model(mlm, keep_fp32_wrapper=False)
         refuse_wrecked("pretrain", mlm, settings.learning_rate)
@@ -263,7 +264,10 @@ class _MaskedTrainer(Trainer):
 
 
 class _LogHeldOut(TrainerCallback):
-    """Logs the held-out guesses of every step that is saved, before it is: a resumed run has lost none."""
+    """Logs the held-out guesses of every step that is saved, before it is: a resumed run has lost none.
+
+    The first process makes them, the others wait.
+    """
 
     def __init__(self, trainer: _MaskedTrainer, held_out: HeldOut) -> None:
         self._trainer, self._held_out = trainer, held_out
@@ -271,7 +275,7 @@ class _LogHeldOut(TrainerCallback):
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if not control.should_save:
             return
-        guesses = self._held_out.guess(kwargs["model"], self._trainer.decoder)
+        guesses = self._held_out.guess(kwargs["model"], self._trainer.decoder) if processes.is_first() else {}
         figures = {
             f"held_out_{name}" if group == "all" else f"held_out_{name}_{group.replace(' ', '_')}": getattr(found, name)
             for group, found in guesses.items()
@@ -279,3 +283,4 @@ class _LogHeldOut(TrainerCallback):
         }
         if figures:
             log_beside_loss(self._trainer, figures, control)
+        processes.wait()

@@ -20,22 +20,29 @@ import torch
 from sentence_transformers.util.distributed import all_gather, get_rank, get_world_size
 from torch import Tensor, distributed
 
-from vocable.errors import ArgumentError, VocableError
+from vocable.errors import ArgumentError, LostProcessError, VocableError
 
 T = TypeVar("T")
 
 MENDABLE = (VocableError, OSError)  # what the command line lets a user mend
-# The others wait while process 0 transfers a backbone or embeds a corpus; if it dies, torchrun ends them.
+# The others wait while process 0 transfers a backbone, embeds a corpus or evaluates; if it dies, torchrun ends them.
 PATIENCE = timedelta(days=30)
+# Vectors and gradients are exchanged in every step, by all: whoever does not come has stopped.
+STEP = timedelta(minutes=15)
+LOST = ("timed out", "timeout", "connection closed", "connection reset")  # in what the backends raise
+
+_patient: distributed.ProcessGroup | None = None  # the same processes, for what process 0 does alone
 
 
 def join() -> None:
     """Join the processes that `torchrun` started, if it started this one and that has not been done."""
+    global _patient
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or "RANK" not in os.environ or distributed.is_initialized():
         return
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo", timeout=PATIENCE)
+    distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo", timeout=STEP)
+    _patient = distributed.new_group(backend="gloo", timeout=PATIENCE)
     atexit.register(distributed.destroy_process_group)
 
 
@@ -50,9 +57,25 @@ def count() -> int:
 
 
 def wait() -> None:
-    """Go on only when all processes have come here."""
+    """Go on only when all processes have come here, however long it takes."""
     if count() > 1:
-        distributed.barrier()
+        distributed.barrier(group=_patient)
+
+
+@contextmanager
+def together() -> Iterator[None]:
+    """In the block all processes exchange vectors and gradients; one that the others have lost is a `LostProcessError`.
+
+    After `STEP`, or at once where the other has ended.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if count() == 1 or not any(sign in str(error).lower() for sign in LOST):
+            raise
+        waited = f"{STEP.total_seconds() / 60:.0f} minutes"
+        message = f"another process has ended, or has not come to a step within {waited}: see what it says"
+        raise LostProcessError(f"{message}; the same command goes on from the last checkpoint") from error
 
 
 @contextmanager
@@ -86,7 +109,7 @@ def from_first(value: Any) -> Any:
     """What process 0 has for the value, in all of them."""
     box = [value]
     if count() > 1:
-        distributed.broadcast_object_list(box, src=0)
+        distributed.broadcast_object_list(box, src=0, group=_patient)
     return box[0]
 
 

@@ -179,12 +179,12 @@ def _fine_tune(model: SparseEncoder, recipe: Recipe, work: Path) -> None:
     if measured := settings.regularizers.needing("wackiness"):
         trainer.add_callback(MeasureWackiness(objective.penalties, measured, data.examples, recipe.seed))
     trainer.add_callback(guard := Guard(recipe, model, probe["positive"], monitor, work))
+    if recipe.evaluation is not None and recipe.evaluation.every is not None:
+        trainer.add_callback(EvaluateDuringTraining(recipe, recipe.evaluation.every, trainer))
     if processes.is_first():
-        if recipe.evaluation is not None and recipe.evaluation.every is not None:
-            trainer.add_callback(EvaluateDuringTraining(recipe, recipe.evaluation.every, trainer))
         trainer.add_callback(ProgressLog("train", work / LOG, monitor.figures))
     trainer.add_callback(MarkWhole())
-    with every_pooling_allowed():  # the trainer opens its checkpoints with stock classes
+    with every_pooling_allowed(), processes.together():  # the trainer opens its checkpoints with stock classes
         trainer.train(resume_from_checkpoint=last_checkpoint(work / "train"))
     guard.check()
     if trainer.state.global_step < settings.steps:

@@ -151,18 +151,24 @@ def evaluations(model: SparseEncoder, recipe: Recipe) -> Iterator[tuple[str, Eva
 
 
 class EvaluateDuringTraining(TrainerCallback):
-    """Every so many steps, search whole datasets and log the measures, those of several with the dataset's name."""
+    """Every so many steps, search whole datasets and log the measures, those of several with the dataset's name.
+
+    The first process does, the others wait.
+    """
 
     def __init__(self, recipe: Recipe, every: int, trainer: Any) -> None:
         self._recipe, self._every, self._trainer = recipe, every, trainer
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        if state.global_step % self._every == 0:
+        if state.global_step % self._every:
+            return
+        if processes.is_first():
             found: dict[str, float] = {}
             for prefix, evaluation in evaluations(kwargs["model"], self._recipe):
                 found |= {f"{prefix}{measure}": value for measure, value in evaluation.values.items()}
             kwargs["model"].train()
             log_beside_loss(self._trainer, found, control)
+        processes.wait()
 
 
 class ObjectiveState(TrainerCallback, ExportableState):
