@@ -30,11 +30,11 @@ from vocable.training.recipe import read_recipe
 from vocable.training.train import train
 
 QUESTIONS = (
-    "how do I copy a file along with its permissions",
-    "split a string on whitespace respecting quotes",
+    "count how often each item occurs in a list",
+    "draw several random items without repetition",
+    "measure how long a small piece of code takes",
+    "compare two files and show the lines that differ",
     "run a function later in another thread",
-    "remove duplicates while keeping a mapping sorted by key",
-    "how long did my code take to run",
 )
 READ = 64  # tokens of a docstring that are read: what it is for stands at its beginning
 EVERY = 3  # of the known items one in three is asked: enough to tell systems apart, and sooner done
