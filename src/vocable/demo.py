@@ -36,7 +36,6 @@ QUESTIONS = (
     "compare two files and show the lines that differ",
     "run a function later in another thread",
 )
-READ = 64  # tokens of a docstring that are read: what it is for stands at its beginning
 EVERY = 3  # of the known items one in three is asked: enough to tell systems apart, and sooner done
 MEASURE = "nDCG@10"
 DEFAULT = "vocable-demo"
@@ -93,7 +92,7 @@ def demo(output: str | Path = DEFAULT, *, serve: bool = False) -> None:
 def _indexed(folder: Path) -> Collection:
     """The index in the folder, which is made if it is not there."""
     if not (folder / "index").exists():
-        index(BUILT_IN, "pydocs:", folder / "index", max_length=READ, bm25=True)
+        index(BUILT_IN, "pydocs:", folder / "index", bm25=True)
     return open_index(folder / "index")
 
 
