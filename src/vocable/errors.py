@@ -108,7 +108,7 @@ RANGES = {
     **dict.fromkeys(("seed", "skip_bad", "distractors", "longest", "bootstrap", "held_out", "cache_size"), Range(ge=0)),
     **dict.fromkeys(("clusters", "draws", "folds"), Range(ge=2)),
     **dict.fromkeys(("mass", "min_overlap", "wacky_share"), Range(gt=0, le=1)),
-    "min_weight": Range(ge=0),
+    **dict.fromkeys(("min_weight", "query_idf"), Range(ge=0)),
     "port": Range(ge=0, le=65535),
     "minimum_match": Range(ge=0, le=1),
     "relative_margin": Range(ge=0, lt=1),

@@ -57,6 +57,7 @@ def evaluate(
     dtype: DType = "auto",
     max_length: int | None = None,
     long: Long = "cut",
+    query_idf: float | None = None,
     convention: Convention | None = None,
     device: str | None = None,
 ) -> Comparison | SearchGrid:
@@ -80,6 +81,8 @@ def evaluate(
         dtype: "auto" computes in bfloat16 where the device has it natively.
         max_length: tokens per text, in place of a model's own length.
         long: what becomes of longer documents: "cut" loses their ends, "max" reads them in windows, as in `encode`.
+        query_idf: multiply a query's weights by the IDF of its terms in the dataset to this power, in place of the
+            model's own.
         convention: what counts as a hit. By "beir" no document with the id of its query, as ArguAna needs it; by
             "trec_eval" all of a run. By default BEIR's for its collections.
         device: where models run, as cpu, cuda or cuda:1; by default the best there is.
@@ -99,9 +102,10 @@ def evaluate(
         raise ArgumentError("--folds goes with --hybrid")
     if (weights is not None or folds is not None) and not indexed:
         raise ArgumentError("--weights and --folds are for an index, whose spaces they fuse")
-    if indexed and (grid is not None or max_length is not None or long != "cut"):
-        raise ArgumentError("an index is searched as it was made: leave out --grid, --max-length and --long")
-    check_numbers(folds=folds)
+    if indexed and (grid is not None or max_length is not None or long != "cut" or query_idf is not None):
+        left_out = "--grid, --max-length, --long and --query-idf"
+        raise ArgumentError(f"an index is searched as it was made: leave out {left_out}")
+    check_numbers(folds=folds, query_idf=query_idf)
     if grid is None and figure is not None:
         raise ArgumentError("--figure goes with --grid")
     if grid is not None and (hybrid or per_query is not None or runs or expanders):
@@ -128,7 +132,8 @@ def evaluate(
         collection = replace(dataset.judged(), convention=convention or dataset.convention)
     else:
         collection = load_dataset(dataset, documents=searched, convention=convention)
-    options: dict[str, Any] = {"dtype": dtype, "max_length": max_length, "long": long, "device": device}
+    options: dict[str, Any] = {"dtype": dtype, "max_length": max_length, "long": long, "query_idf": query_idf}
+    options["device"] = device
     if settings is not None:
         points: list[GridPoint] = []
         for name, system in others.items():

@@ -21,7 +21,7 @@ from transformers.tokenization_utils_base import LARGE_INTEGER
 from vocable.encoder.exported import exported
 from vocable.encoder.fuse import splade_modules
 from vocable.encoder.output_vocabulary import output_layer
-from vocable.encoder.roles import PROMPTS, Role, own_prompt, route, static_embedding, static_lookup
+from vocable.encoder.roles import PROMPTS, Role, idf, own_prompt, route, static_embedding, static_lookup
 from vocable.encoder.windows import Long, Span, maximum, windows
 from vocable.errors import ArgumentError, check_numbers, check_texts
 from vocable.vectors import prune
@@ -53,7 +53,8 @@ class TextEncoder:
     """A model made ready for encoding one role: its number type, route, prompt and length are settled once.
 
     With `long` "max" a text is read in windows, whose vectors' maximum is the text's. `truncated` counts the texts, or
-    windows, that were longer than `max_length` tokens and lost their end, `windows_read` the windows.
+    windows, that were longer than `max_length` tokens and lost their end, `windows_read` the windows. Once it knows the
+    collection, the weights of queries are multiplied by the terms' IDF to the power `query_idf`.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class TextEncoder:
         dtype: DType = "auto",
         max_length: int | None = None,
         long: Long = "cut",
+        query_idf: float | None = None,
     ) -> None:
         if role not in PROMPTS:
             raise ArgumentError(f"role must be query or document, not {role!r}")
@@ -74,15 +76,16 @@ class TextEncoder:
             raise ArgumentError(f"dtype must be one of {', '.join(get_args(DType))}, not {dtype!r}")
         if long not in get_args(Long):
             raise ArgumentError(f"long must be {' or '.join(get_args(Long))}, not {long!r}")
-        check_numbers(top_k=top_k, min_weight=min_weight, mass=mass, max_length=max_length)
+        check_numbers(top_k=top_k, min_weight=min_weight, mass=mass, max_length=max_length, query_idf=query_idf)
         self.role, self.min_weight, self.mass, self.long = role, min_weight, mass, long
-        if not top_k:
-            first: Any = route(model, role)[0]
-            if not isinstance(first, Transformer):  # a table has no configuration: the document encoder's says it
-                [(first, _), *_] = splade_modules(model)
-            limits = getattr(first.auto_model.config, "active_terms", None) or {}
-            top_k = limits.get(role, model.max_active_dims)
-        self.top_k = top_k
+        first: Any = route(model, role)[0]
+        if not isinstance(first, Transformer):  # a table has no configuration: the document encoder's says it
+            [(first, _), *_] = splade_modules(model)
+        config = first.auto_model.config
+        self.top_k = top_k or (getattr(config, "active_terms", None) or {}).get(role, model.max_active_dims)
+        own_idf = getattr(config, "query_idf", None) or 0.0
+        self.query_idf: float = 0.0 if role == "document" else own_idf if query_idf is None else query_idf
+        self._factors: np.ndarray | None = None
         self._static = static_embedding(model, role)
         self.model = _in_dtype(model, dtype) if self._static is None else model.eval()
         self.prompt = own_prompt(model, role)
@@ -108,7 +111,7 @@ class TextEncoder:
         """
         check_texts(texts)
         if self.long == "cut":
-            return self._rows(texts, advance, begun, keep)
+            return self.weighed(self._rows(texts, advance, begun, keep))
         spans = [self.windows(text) for text in texts]
         counts, done = [len(some) for some in spans], 0
         owners = np.repeat(np.arange(len(texts)), counts)
@@ -121,7 +124,22 @@ class TextEncoder:
         parts = [text[start:end] for text, some in zip(texts, spans, strict=True) for start, end in some]
         rows = self._rows(parts, in_texts, lambda order: begun(owners[order]), keep)
         self.windows_read += len(parts)
-        return prune(maximum(rows, counts), self.top_k, self.min_weight, self.mass)
+        return self.weighed(prune(maximum(rows, counts), self.top_k, self.min_weight, self.mass))
+
+    def know_collection(self, frequencies: np.ndarray, documents: int) -> None:
+        """From now on multiply the weights of queries by the terms' IDF in a collection, to the power `query_idf`.
+
+        Of its `documents`, `frequencies` [v] have each term. A model cannot know which words everybody uses there.
+        """
+        if self.query_idf and documents:
+            self._factors = idf(frequencies, documents) ** self.query_idf
+
+    def weighed(self, vectors: csr_array) -> csr_array:
+        """Vectors [b, v] with what is known of the collection."""
+        if self._factors is None:
+            return vectors
+        weights = vectors.data * self._factors[vectors.indices]
+        return csr_array((weights, vectors.indices, vectors.indptr), shape=vectors.shape)
 
     def windows(self, text: str, before: str = "", share: float = 1.0) -> list[Span]:
         """The windows over a text, each of which is read whole after the prompt and what stands `before` it.

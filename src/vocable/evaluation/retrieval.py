@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -87,8 +87,9 @@ def encode_dataset(
     dtype: DType = "auto",
     max_length: int | None = None,
     long: Long = "cut",
+    query_idf: float | None = None,
 ) -> Encoded:
-    """Encode the judged queries and all documents of `dataset`.
+    """Encode the judged queries and all documents of `dataset`; `query_idf` is that of `vocable.search`.
 
     `keep` is a folder for the vectors, stored with the model's `name`: what is whole there is read, and a killed call
     goes on when it is repeated. `title` is that of the progress bar; `long` is of documents, as in `vocable.encode`.
@@ -99,11 +100,12 @@ def encode_dataset(
     # The queries first: they are few, and warm the model up before the documents are timed.
     texts: dict[Role, Sequence[Document]]
     texts = {"query": [Document(query.id, query.text) for query in judged.queries], "document": judged.documents}
-    matrices, seconds = [], 0.0
+    matrices, encoders, seconds = [], [], 0.0
     with progress(title, total=sum(map(len, texts.values()))) as advance:
         for role, documents in texts.items():
             reading: Long = long if role == "document" else "cut"
-            encoder = TextEncoder(model, role, dtype=dtype, max_length=max_length, long=reading)
+            encoder = TextEncoder(model, role, dtype=dtype, max_length=max_length, long=reading, query_idf=query_idf)
+            encoders.append(encoder)
             if keep is None:
                 start = perf_counter()
                 matrices.append(encoder.encode([document.full for document in documents], advance))
@@ -116,8 +118,14 @@ def encode_dataset(
             if encoder.truncated:
                 counts = encoder.truncated, len(documents), encoder.role, encoder.max_length
                 logger.warning("%d of %d %s texts were cut at %d tokens", *counts)
-    queries, vectors = matrices
+    queries, vectors = _with_idf(encoders[0], *matrices)
     return Encoded(judged, queries, vectors, len(judged.documents) / seconds if seconds else 0.0)
+
+
+def _with_idf(encoder: TextEncoder, queries: csr_array, documents: csr_array) -> tuple[csr_array, csr_array]:
+    """The vectors of queries and documents, the queries weighed as a search of the documents weighs them."""
+    encoder.know_collection(np.bincount(documents.indices, minlength=documents.shape[1]), documents.shape[0])
+    return encoder.weighed(queries), documents
 
 
 def stored_dataset(
@@ -126,6 +134,7 @@ def stored_dataset(
     *,
     dtype: DType = "auto",
     max_length: int | None = None,
+    query_idf: float | None = None,
     device: str | None = None,
 ) -> Encoded:
     """The dataset with stored document vectors; the model that they name encodes the judged queries."""
@@ -134,12 +143,13 @@ def stored_dataset(
     missing = next((document.id for document in judged.documents if document.id not in rows), None)
     if missing is not None or not judged.documents:
         raise VectorsError(f"{source}: the document {missing!r} of {dataset.name} has no vector")
-    encoder = TextEncoder(load(stored.meta.model, device=device), "query", dtype=dtype, max_length=max_length)
+    limits: dict[str, Any] = {"dtype": dtype, "max_length": max_length, "query_idf": query_idf}
+    encoder = TextEncoder(load(stored.meta.model, device=device), "query", **limits)
     if describe(encoder, stored.meta.model).vocabulary != stored.meta.vocabulary:
         raise VectorsError(f"{source}: the vocabulary of {stored.meta.model} is another one by now")
     queries = encoder.encode([query.text for query in judged.queries])
     documents = stored.matrix[[rows[document.id] for document in judged.documents]]
-    return Encoded(judged, queries, documents, None)
+    return Encoded(judged, *_with_idf(encoder, queries, documents), None)
 
 
 Weigh: TypeAlias = Callable[[Sequence[str]], csr_array]  # of q texts the weights of an index's words [q, v]

@@ -16,8 +16,7 @@ import numpy as np
 from sentence_transformers import SparseEncoder
 
 from vocable.data import Document
-from vocable.encoder.encode import DType
-from vocable.encoder.roles import Role
+from vocable.encoder.encode import DType, TextEncoder
 from vocable.encoder.stream import checksum, encode, model_name
 from vocable.encoder.windows import Long
 from vocable.errors import ArgumentError, require_extra
@@ -40,10 +39,13 @@ class SparseSearch:
         dtype: DType = "auto",
         max_length: int | None = None,
         long: Long = "cut",
+        query_idf: float | None = None,
     ) -> None:
         self._model, self._name = model, name or model_name(model)
         self._limits: dict[str, Any] = {"dtype": dtype, "max_length": max_length}
         self._long: Long = long
+        self._query_idf = query_idf
+        self._query_encoder = TextEncoder(model, "query", query_idf=query_idf, **self._limits)
         self._index: ExactIndex | None = None
 
     @cached_property
@@ -52,8 +54,9 @@ class SparseSearch:
         meta = require_extra("mteb", "mteb").models.ModelMeta
         name = self._name if self._name.count("/") == 1 else f"vocable/{Path(self._name).name}"
         given = {"name": name, "revision": checksum(self._model), "model_type": ["sparse"]}
-        usual = {"dtype": "auto", "max_length": None, "long": "cut"}
-        limits = {name: value for name, value in {**self._limits, "long": self._long}.items() if value != usual[name]}
+        usual = {"dtype": "auto", "max_length": None, "long": "cut", "query_idf": None}
+        chosen = {**self._limits, "long": self._long, "query_idf": self._query_idf}
+        limits = {name: value for name, value in chosen.items() if value != usual[name]}
         return meta.create_empty(given | {"similarity_fn_name": "dot", "experiment_kwargs": limits or None})
 
     def index(self, corpus: Iterable[Mapping[str, Any]], *, encode_kwargs: Mapping[str, Any], **_: Any) -> None:
@@ -61,8 +64,10 @@ class SparseSearch:
         if "precision" in encode_kwargs:
             raise ArgumentError("precision: vectors are float32 here; the argument of SparseSearch is dtype")
         documents = [Document(row["id"], row["text"], row.get("title") or "") for row in corpus]
-        vectors = self._encode([document.full for document in documents], "document", long=self._long)
+        texts = [document.full for document in documents]
+        vectors = encode(self._model, texts, "document", long=self._long, **self._limits)
         self._index = ExactIndex(vectors, [document.id for document in documents])
+        self._query_encoder.know_collection(self._index.document_frequency, len(self._index))
 
     def search(
         self,
@@ -76,7 +81,7 @@ class SparseSearch:
         if self._index is None:
             raise ArgumentError("search comes after index")
         rows = {row["id"]: _text(row) for row in queries}
-        vectors = self._encode(list(rows.values()), "query")
+        vectors = self._query_encoder.encode(list(rows.values()))
         if top_ranked is None:
             ranking = self._index.search(vectors, top_k)
             return {query: dict(ranking.hits(number)) for number, query in enumerate(rows)}
@@ -89,9 +94,6 @@ class SparseSearch:
             hits = self._index.search(vectors[[number]], top_k, allowed=allowed).hits(0)
             found[query] = {**dict.fromkeys(candidates, 0.0), **dict(hits)}
         return found
-
-    def _encode(self, texts: list[str], role: Role, **limits: Any) -> Any:
-        return encode(self._model, texts, role, **self._limits, **limits)
 
 
 def _text(row: Mapping[str, Any]) -> str:

@@ -96,6 +96,7 @@ def search(
     top_k: int | None = None,
     min_weight: float = 0.0,
     mass: float | None = None,
+    query_idf: float | None = None,
     run: str | os.PathLike[str] | None = None,
     allow_changed_model: bool = False,
     device: str | None = None,
@@ -116,6 +117,8 @@ def search(
         top_k: keep only so many terms of a query, the heaviest. As in `vocable.prune`.
         min_weight: drop terms lighter than this.
         mass: keep the fewest terms that have this share of a query's weight.
+        query_idf: multiply a query's weights by the IDF of its terms in the index to this power, in place of the
+            model's own.
         run: a file for the hits as a TREC run.
         allow_changed_model: search even if the model's weights are not those that made the index.
         device: where models run, as cpu, cuda or cuda:1; by default the best there is.
@@ -135,7 +138,7 @@ def search(
         for number, query in enumerate(queries, start=1)
     )
     texts = [query.text for query in records]
-    encoder = collection.query_encoder(top_k=top_k, min_weight=min_weight, mass=mass)
+    encoder = collection.query_encoder(top_k=top_k, min_weight=min_weight, mass=mass, query_idf=query_idf)
     with progress("search", total=len(texts)) as advance:
         vectors = encoder.encode(texts, advance)
     how: dict[str, Any] = {"hybrid": hybrid, "weights": weights, "fusion": fusion}

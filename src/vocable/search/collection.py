@@ -29,6 +29,7 @@ from vocable.search.ranking import Ranking
 from vocable.vectors import VectorsMeta
 
 FUSED_DEPTH = 100  # hits that each side of a hybrid search gives at least
+COUNTED = 1000  # documents that tell how frequent terms are, where the engine does not
 
 
 class Collection(ABC):
@@ -85,6 +86,17 @@ class Collection(ABC):
     def stored(self) -> Iterator[csr_array]:
         """All stored learned vectors, a part [m, v] at a time."""
 
+    @cached_property
+    def document_frequencies(self) -> tuple[np.ndarray, int]:
+        """How many documents have each term, int64 [v], and of how many: here, of the first thousand stored vectors."""
+        vectors: list[csr_array] = []
+        for part in self.stored():
+            vectors.append(part)
+            if sum(one.shape[0] for one in vectors) >= COUNTED:
+                break
+        terms = np.concatenate([one.indices for one in vectors] or [np.empty(0, dtype=np.int32)])
+        return np.bincount(terms, minlength=len(self.terms)), sum(one.shape[0] for one in vectors)
+
     def with_model(self, **how: Any) -> Self:
         """The same collection with another `device` or `allow_changed_model`, whose model is loaded anew."""
         other = copy(self)
@@ -128,14 +140,19 @@ class Collection(ABC):
         top_k: int | None = None,
         min_weight: float = 0.0,
         mass: float | None = None,
+        query_idf: float | None = None,
     ) -> TextEncoder:
         """`model`, by default the collection's own, made ready for queries, which are cut as in `vocable.prune`.
 
-        Raises `VectorsError` if it has another vocabulary than the index.
+        Their weights are multiplied by the terms' IDF in the collection to the power `query_idf`, by default the
+        model's. Raises `VectorsError` if it has another vocabulary than the index.
         """
-        encoder = TextEncoder(model or self.loaded_model, "query", top_k=top_k, min_weight=min_weight, mass=mass)
+        limits: dict[str, Any] = {"top_k": top_k, "min_weight": min_weight, "mass": mass}
+        encoder = TextEncoder(model or self.loaded_model, "query", query_idf=query_idf, **limits)
         if self.meta is not None and self.meta.vocabulary != describe(encoder, self.model).vocabulary:
             raise VectorsError(f"the vocabulary of {self.model} is not the one that the index was made with")
+        if encoder.query_idf:
+            encoder.know_collection(*self.document_frequencies)
         return encoder
 
     def search(

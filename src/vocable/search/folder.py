@@ -15,7 +15,7 @@ import json
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
-from functools import lru_cache, reduce
+from functools import cached_property, lru_cache, reduce
 from itertools import islice
 from os import PathLike
 from pathlib import Path
@@ -123,6 +123,11 @@ class FolderCollection(Collection):
     def stored(self) -> Iterator[csr_array]:
         """As `Collection.stored`, in one part."""
         yield self.postings.get()
+
+    @cached_property
+    def document_frequencies(self) -> tuple[np.ndarray, int]:
+        """As `Collection.document_frequencies`, of all documents."""
+        return self.postings.document_frequency, len(self)
 
     @property
     def _ids(self) -> Ids:

@@ -279,6 +279,7 @@ class LivingCollection(Collection):
 
     def _settle(self, drift: float) -> None:
         """Weigh all documents anew if their mean length has drifted further, and let the engine tidy up."""
+        vars(self).pop("document_frequencies", None)  # which may be others by now
         if self.lexicon is not None and self.lexicon.drifted > drift:
             with self.lexicon.renewed():
                 for some in self._parts():

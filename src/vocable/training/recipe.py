@@ -369,6 +369,9 @@ class SavedSettings(Settings):
     document_length: PositiveInt = 256
     query_terms: PositiveInt | None = Field(default=None, description="the heaviest terms of a query, all by default")
     document_terms: PositiveInt | None = Field(default=None, description="the heaviest terms of a document")
+    query_idf: float | None = Field(
+        default=None, ge=0, description="a search multiplies a query's weights by the collection's IDF to this power"
+    )
     dtype: Literal["float32", "bfloat16"] = "float32"
 
 

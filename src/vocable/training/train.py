@@ -234,6 +234,8 @@ def _save(model: SparseEncoder, saved: SavedSettings, folder: Path) -> None:
     for transformer, _ in splade_modules(model):
         if any(limits.values()):
             transformer.auto_model.config.active_terms = {role: k for role, k in limits.items() if k is not None}
+        if saved.query_idf is not None:
+            transformer.auto_model.config.query_idf = saved.query_idf
         transformer.to(getattr(torch, saved.dtype))  # a table of weights is small, and stays exact
     model.similarity_fn_name = model.similarity_fn_name  # chosen when first asked for, as by a checkpoint's card
     model.save_pretrained(str(folder))
