@@ -13,7 +13,7 @@ import torch
 from sentence_transformers import SparseEncoder
 
 from vocable.encoder.stream import encode
-from vocable.errors import ArgumentError, CollapseError, DataError
+from vocable.errors import ArgumentError, CollapseError, DataError, RecipeError
 from vocable.evaluation.retrieval import evaluate_system
 from vocable.training.recipe import Recipe, make_recipe
 from vocable.training.train import train
@@ -186,7 +186,9 @@ def test_examples_that_fill_no_batch_are_refused(backbones: dict[str, Path], tmp
     assert not (tmp_path / "model").exists()
 
 
-def test_quality_is_measured_during_training(backbones: dict[str, Path], examples: str, tmp_path: Path) -> None:
+@pytest.fixture
+def collection(examples: str, tmp_path: Path) -> Path:
+    """The examples as a collection of BEIR's layout."""
     pairs = [json.loads(line) for line in Path(examples).read_text(encoding="utf-8").splitlines()]
     collection = tmp_path / "collection"
     (collection / "qrels").mkdir(parents=True)
@@ -196,6 +198,12 @@ def test_quality_is_measured_during_training(backbones: dict[str, Path], example
     (collection / "corpus.jsonl").write_text("\n".join(documents), encoding="utf-8")
     (collection / "queries.jsonl").write_text("\n".join(queries), encoding="utf-8")
     (collection / "qrels" / "test.tsv").write_text("\n".join(judgments), encoding="utf-8")
+    return collection
+
+
+def test_quality_is_measured_during_training(
+    backbones: dict[str, Path], examples: str, collection: Path, tmp_path: Path
+) -> None:
     evaluation = {"dataset": f"beir:{collection}", "measures": ["nDCG@10", "R@5"], "every": 4}
     model = train(recipe(backbones["bert"], examples, training={"steps": 8}, evaluation=evaluation), tmp_path / "model")
     lines = [json.loads(line) for line in (tmp_path / "model" / "log.jsonl").read_text(encoding="utf-8").splitlines()]
@@ -203,3 +211,23 @@ def test_quality_is_measured_during_training(backbones: dict[str, Path], example
     assert sorted(measured) == [4, 8]
     final = evaluate_system(model, f"beir:{collection}", ["nDCG@10", "R@5"]).values
     assert {name: measured[8][name] for name in final} == pytest.approx(dict(final), abs=1e-6)
+
+
+@pytest.mark.parametrize("rate", [3e-4, 0.05])
+def test_the_best_state_is_kept(
+    backbones: dict[str, Path], examples: str, collection: Path, tmp_path: Path, rate: float
+) -> None:
+    """At the higher rate the model gets worse, and the last state is not the best."""
+    evaluation = {"dataset": f"beir:{collection}", "measures": ["RR@10"], "every": 2, "best": True}
+    training = {"steps": 7, "save_every": 3, "learning_rate": rate, "guard": "off"}
+    run = recipe(backbones["bert"], examples, training=training, evaluation=evaluation)
+    model = train(run, tmp_path / "model")
+    lines = [json.loads(line) for line in (tmp_path / "model" / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    measured = {line["step"]: line["RR@10"] for line in lines if "RR@10" in line}
+    assert sorted(measured) == [2, 4, 6, 7]
+    assert rate == 3e-4 or measured[7] < max(measured.values())
+    assert evaluate_system(model, f"beir:{collection}", ["RR@10"]).values["RR@10"] == pytest.approx(
+        max(measured.values()), abs=1e-6
+    )
+    with pytest.raises(RecipeError, match="every"):
+        recipe(backbones["bert"], examples, evaluation=evaluation | {"every": None})

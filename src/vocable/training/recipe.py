@@ -351,6 +351,15 @@ class EvaluationSettings(Settings):
     )
     measures: list[str] = Field(default=["nDCG@10"], min_length=1)
     every: PositiveInt | None = Field(default=500, description="steps; null: not during the training")
+    best: bool = Field(
+        default=False, description="the result is the state with the best mean of the first measure, not the last one"
+    )
+
+    @model_validator(mode="after")
+    def _measured_during_training(self) -> EvaluationSettings:
+        if self.best and self.every is None:
+            raise ValueError("best is chosen during the training: say with every how often it is measured")
+        return self
 
     @field_validator("measures")
     @classmethod

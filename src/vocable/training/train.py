@@ -179,8 +179,10 @@ def _fine_tune(model: SparseEncoder, recipe: Recipe, work: Path) -> None:
     if measured := settings.regularizers.needing("wackiness"):
         trainer.add_callback(MeasureWackiness(objective.penalties, measured, data.examples, recipe.seed))
     trainer.add_callback(guard := Guard(recipe, model, probe["positive"], monitor, work))
+    measuring = None
     if recipe.evaluation is not None and recipe.evaluation.every is not None:
-        trainer.add_callback(EvaluateDuringTraining(recipe, recipe.evaluation.every, trainer))
+        measuring = EvaluateDuringTraining(recipe, recipe.evaluation, trainer, work)
+        trainer.add_callback(measuring)
     if processes.is_first():
         trainer.add_callback(ProgressLog("train", work / LOG, monitor.figures))
     trainer.add_callback(MarkWhole())
@@ -191,6 +193,8 @@ def _fine_tune(model: SparseEncoder, recipe: Recipe, work: Path) -> None:
         batch = f"a batch of {settings.batch_size} examples"
         raise DataError(f"{batch} in which no text is there twice cannot be made of data.examples: lower batch_size")
     if processes.is_first():
+        if measuring is not None and (which := measuring.take_best(model)):
+            logger.info(which)
         refuse_wrecked("training", model, settings.learning_rate)
         after = _found(model.eval(), probe)
         found = f"{after:.0%} of a probe of training queries find their own document first, {before:.0%} before"

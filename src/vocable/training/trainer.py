@@ -16,6 +16,7 @@ from typing import Any, cast
 
 import torch
 from datasets import DatasetDict
+from safetensors import safe_open
 from safetensors.torch import load_file, save
 from sentence_transformers import SparseEncoder
 from torch import nn
@@ -33,7 +34,7 @@ from vocable.progress import progress
 from vocable.storage import force_all_to_disk, force_to_disk, replacing
 from vocable.training import processes
 from vocable.training.objective import Objective, Penalties, Sample
-from vocable.training.recipe import Recipe
+from vocable.training.recipe import EvaluationSettings, Recipe
 
 NAME = re.compile(r"checkpoint-(\d+)")
 WHOLE = "whole"  # an empty file in a checkpoint
@@ -153,22 +154,49 @@ def evaluations(model: SparseEncoder, recipe: Recipe) -> Iterator[tuple[str, Eva
 class EvaluateDuringTraining(TrainerCallback):
     """Every so many steps, search whole datasets and log the measures, those of several with the dataset's name.
 
-    The first process does, the others wait.
+    The first process does, the others wait. Where the best state is wanted, its weights are kept in `work`; the last
+    one is measured, too, as it may be the best.
     """
 
-    def __init__(self, recipe: Recipe, every: int, trainer: Any) -> None:
-        self._recipe, self._every, self._trainer = recipe, every, trainer
+    def __init__(self, recipe: Recipe, settings: EvaluationSettings, trainer: Any, work: Path) -> None:
+        self._recipe, self._settings, self._trainer = recipe, settings, trainer
+        self._weights = work / "best.safetensors"
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        if state.global_step % self._every:
+        last = self._settings.best and state.global_step == state.max_steps
+        if state.global_step % (self._settings.every or state.max_steps) and not last:
             return
         if processes.is_first():
-            found: dict[str, float] = {}
+            found, firsts = dict[str, float](), list[float]()
             for prefix, evaluation in evaluations(kwargs["model"], self._recipe):
                 found |= {f"{prefix}{measure}": value for measure, value in evaluation.values.items()}
+                firsts.append(next(iter(evaluation.values.values())))
+            if self._settings.best:
+                self._keep(kwargs["model"], state.global_step, sum(firsts) / len(firsts))
             kwargs["model"].train()
             log_beside_loss(self._trainer, found, control)
         processes.wait()
+
+    def _keep(self, model: nn.Module, step: int, mean: float) -> None:
+        """Write the weights down if they are the best so far."""
+        if self._weights.exists() and self._best()[1] >= mean:
+            return
+        tensors = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+        with replacing(self._weights) as file:
+            file.write(save(tensors, {"step": str(step), "mean": repr(mean)}))
+
+    def _best(self) -> tuple[int, float]:
+        with safe_open(self._weights, "pt") as file:
+            kept = file.metadata()
+        return int(kept["step"]), float(kept["mean"])
+
+    def take_best(self, model: nn.Module) -> str | None:
+        """Load the best weights into the model, if they were wanted, and say which they are."""
+        if not self._settings.best:
+            return None
+        model.load_state_dict(load_file(self._weights))
+        step, mean = self._best()
+        return f"the model is that of step {step}, the best one: {self._settings.measures[0]} {mean:.4f}"
 
 
 class ObjectiveState(TrainerCallback, ExportableState):
