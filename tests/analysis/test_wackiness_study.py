@@ -95,6 +95,30 @@ def test_the_bootstrap_is_its_standard_deviation(measured: ExpansionData) -> Non
     assert found.std == pytest.approx(bootstrap(importance, 8, seed=2).std(ddof=1))
 
 
+def test_differences_are_paired_draw_by_draw(measured: ExpansionData) -> None:
+    one, other = (find(measured, Choices(k=k), draws=40, seed=2) for k in (5, 50))
+    found = other.difference(one)
+    drawn = [bootstrap(Choices(k=k).importance(measured), 40, seed=2) for k in (50, 5)]
+    low, high = np.quantile(drawn[0] - drawn[1], [0.025, 0.975])
+    assert found == {"to": "random", "value": other.w_auc - one.w_auc, "low": low, "high": high}
+    assert one.difference(one) == {"to": "random", "value": 0, "low": 0, "high": 0}
+    assert find(measured, draws=0).difference(find(measured, draws=0)) is None
+    rows = areas_table([one.to_json(), {**other.to_json(), "difference": found}]).rows
+    assert {row[2] for row in rows} == {"–", f"{found['value']:+.3f} [{low:+.3f}, {high:+.3f}]"}
+
+
+def test_as_many_expansions_of_each_input(measured: ExpansionData) -> None:
+    limited = find(measured, Choices(k=5, expansions=3), draws=0)
+    vectors, own = measured.vectors.toarray(), measured.own.toarray()
+    heaviest = np.where(own > 0, 0, vectors)
+    for row in heaviest:
+        row[np.argsort(-row, kind="stable")[3:]] = 0
+    scores = wackiness(csr_array(heaviest), measured.own, measured.rows[:, :5], measured.counts).scores
+    np.testing.assert_array_equal(limited.wackiness.scores, scores)
+    assert limited.expansions == 3
+    assert "expansions" not in Choices().settings()
+
+
 def test_other_choices_differ_in_one() -> None:
     choices = Choices(k=3, idf="bm25", special=False, whole_vocabulary=True)
     others = choices.others()

@@ -23,10 +23,10 @@ from scipy.sparse import csr_array
 from vocable.analysis.expansion_data import ExpansionData, term_kind
 from vocable.encoder.roles import Formula
 from vocable.errors import ArgumentError, VectorsError
-from vocable.evaluation.wackiness import Wackiness, lexical_importance, ranked, scored
+from vocable.evaluation.wackiness import Wackiness, expansions, lexical_importance, ranked, scored
 from vocable.progress import track
 from vocable.storage import replacing
-from vocable.vectors import FORMAT, read_table, vocabulary_fingerprint
+from vocable.vectors import FORMAT, prune, read_table, vocabulary_fingerprint
 
 BINS = 100
 WACKIEST = 20  # terms that are listed
@@ -97,6 +97,11 @@ class Choices:
     special: bool = True  # special tokens can be expansions
     bins: int = BINS
     whole_vocabulary: bool = False  # the bins are of the whole vocabulary
+    expansions: int | None = None  # of an input that count, the heaviest; all by default
+
+    def settings(self) -> dict[str, Any]:
+        """Return the choices as settings of a report; those of before there was `expansions` have none."""
+        return {name: value for name, value in vars(self).items() if (name, value) != ("expansions", None)}
 
     def others(self) -> dict[str, Choices]:
         """Return the choices with one of them another, by what is another.
@@ -117,10 +122,10 @@ class Choices:
 
     def importance(self, data: ExpansionData) -> csr_array:
         """Return the lexical importance [m, v] of the expansions; of what is retrieved, the first k count."""
-        special = () if self.special else data.special
-        return lexical_importance(
-            data.vectors, data.own, data.rows[:, : self.k], data.counts, idf=self.idf, special=special
-        )
+        special, vectors = () if self.special else data.special, data.vectors
+        if self.expansions is not None:
+            vectors = prune(expansions(vectors, data.own, special), self.expansions)
+        return lexical_importance(vectors, data.own, data.rows[:, : self.k], data.counts, idf=self.idf, special=special)
 
     def curve(self, scores: np.ndarray) -> np.ndarray:
         """Return the curve [N] of scores [v]."""
@@ -129,7 +134,10 @@ class Choices:
 
 @dataclass(frozen=True)
 class Finding:
-    """The wackiness of one expander; `std` is None where the inputs were not drawn again."""
+    """The wackiness of one expander; `std` is None where the inputs were not drawn again.
+
+    `areas` are the W-AUC of these draws. The draws of expanders of the same inputs are the same, one by one.
+    """
 
     name: str
     terms: Sequence[str]
@@ -141,12 +149,25 @@ class Finding:
     active: float  # mean terms of an input (L0)
     expansions: float  # mean expansions of an input
     sensitivity: tuple[tuple[str, float], ...] = ()  # the choice that is another, and the W-AUC that it gives
+    areas: tuple[float, ...] = ()
 
     @property
     def wackiest(self) -> list[int]:
         """The columns of the wackiest terms."""
         columns: list[int] = ranked(self.wackiness.scores, self.wackiness.inputs)[:WACKIEST].tolist()
         return columns
+
+    def difference(self, first: Finding) -> dict[str, Any] | None:
+        """Return how much W-AUC is above that of another expander of the same inputs, with the 95 % interval.
+
+        The interval is that of a paired bootstrap: the differences, draw by draw. None where nothing was drawn.
+        """
+        drawn: np.ndarray = np.array(self.areas) - np.array(first.areas)
+        drawn = drawn[~np.isnan(drawn)]
+        if not len(drawn):
+            return None
+        low, high = np.quantile(drawn, [0.025, 0.975]).tolist()
+        return {"to": first.name, "value": self.w_auc - first.w_auc, "low": low, "high": high}
 
     def to_json(self) -> dict[str, Any]:
         """Return the finding as JSON values, without the terms that are not among the wackiest."""
@@ -187,7 +208,7 @@ def find(
     importance = choices.importance(data)
     found = scored(importance)
     heights = choices.curve(found.scores)
-    std, others = None, choices.others() if sensitivity else {}
+    std, areas, others = None, np.empty(0), choices.others() if sensitivity else {}
     if draws:
         areas = bootstrap(importance, draws, bins=choices.bins, whole_vocabulary=choices.whole_vocabulary, seed=seed)
         std = None if np.isnan(areas).all() else float(np.nanstd(areas, ddof=1))
@@ -205,6 +226,7 @@ def find(
         sensitivity=tuple(
             (label, area(other.curve(scored(other.importance(data)).scores))) for label, other in others.items()
         ),
+        areas=tuple(areas.tolist()),
     )
 
 

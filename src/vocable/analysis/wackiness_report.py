@@ -61,7 +61,8 @@ logger = logging.getLogger(__name__)
 CARD = "README.md"
 ABOUT_AREAS = (
     "W-AUC is the area under the Normalized Wackiness Curve; a lower one means fewer wacky terms. After ± stands its "
-    "standard deviation when the inputs are drawn again. Scored terms are those that expand some input; L0 and "
+    "standard deviation when the inputs are drawn again. The interval of a difference is of the same draws for both "
+    "(paired bootstrap). Scored terms are those that expand some input; L0 and "
     "expansions are means of the terms of an input."
 )
 ABOUT_WACKIEST = (
@@ -101,6 +102,7 @@ def wackiness(
     splitter: Splitter = "any",
     bins: int = 100,
     whole_vocabulary: bool = False,
+    expansions: int | None = None,
     bootstrap: int = 100,
     seed: int = 0,
     names: str | None = None,
@@ -129,6 +131,7 @@ def wackiness(
         splitter: for models whose terms are whole words: what a word of a text is.
         bins: points of the curve.
         whole_vocabulary: divide all terms into the bins, not only those that have a score.
+        expansions: count only so many expansions of an input, the heaviest: as many of each model. None is all.
         bootstrap: draws of the inputs, for the standard deviation; 0 for none.
         seed: decides what is drawn.
         names: source of more texts whose capitals say which words are names.
@@ -148,11 +151,11 @@ def wackiness(
         VectorsError: stored vectors are of another vocabulary, or miss a text.
         MissingExtraError: matplotlib is not installed.
     """
-    output, choices = Path(output), Choices(k, idf, special, bins, whole_vocabulary)
+    output, choices = Path(output), Choices(k, idf, special, bins, whole_vocabulary, expansions)
     chosen = [models] if isinstance(models, str | SparseEncoder) else list(models)
     called = [model_name(one) for one in chosen]
     require_extra("matplotlib", "figures")  # missed before the work, not after it
-    check_numbers(k=k, bins=bins, bootstrap=bootstrap, limit=limit)
+    check_numbers(k=k, bins=bins, expansions=expansions, bootstrap=bootstrap, limit=limit)
     if bootstrap == 1:  # has no standard deviation
         raise ArgumentError("bootstrap needs 2 draws at least, or 0 for none")
     for name in called if card else ():
@@ -168,7 +171,7 @@ def wackiness(
     opened = [None if known else load_model(one, device) for one, known in zip(chosen, expanders, strict=True)]
     stored: dict[Role, Sources | None] = {"document": vectors, "query": query_vectors}
     settings: dict[str, Any] = {"models": called, "weights": ["" if one is None else checksum(one) for one in opened]}
-    settings |= {**vars(choices), "bootstrap": bootstrap, "seed": seed, "sensitivity": sensitivity}
+    settings |= {**choices.settings(), "bootstrap": bootstrap, "seed": seed, "sensitivity": sensitivity}
     settings |= {"splitter": splitter, "dtype": dtype, "max_length": max_length, "queries": queries, "corpus": corpus}
     settings |= {"names": names, "role": role, "limit": limit}
     settings |= {"vectors": as_setting(vectors), "query_vectors": as_setting(query_vectors)}
@@ -274,6 +277,9 @@ def write_report(folder: Path, findings: Sequence[Finding], choices: Choices, se
         suffix = "-" + re.sub(r"[^\w.+-]", "_", one.name) if len(findings) > 1 else ""
         write_scores(folder / f"scores{suffix}.parquet", one, choices, model=model, **about)
     models = [one.to_json() for one in findings]
+    for model, one in zip(models[1:], findings[1:], strict=True):
+        if (found := one.difference(findings[0])) is not None:
+            model["difference"] = found
     write_record(folder / RESULTS, {"settings": dict(settings), "models": models})
     sections = [
         Section("Area under the curve", [areas_table(models), ABOUT_AREAS]),
@@ -292,11 +298,19 @@ def areas_table(models: Sequence[Mapping[str, Any]]) -> Table:
     `models` are findings as JSON values.
     """
     rows = []
+    compared = next((one["difference"]["to"] for one in models if one.get("difference")), "")
     for one in sorted(models, key=lambda one: math.inf if one["w_auc"] is None else one["w_auc"]):
         w_auc = _number(one["w_auc"]) + ("" if one["std"] is None else f" ± {_number(one['std'])}")
         scored = f"{one['scored_terms']:,} of {one['terms']:,}"
         rows.append([one["name"], w_auc, scored, f"{one['active_terms']:,.1f}", f"{one['expansions']:,.1f}"])
-    return Table("", ["model", "W-AUC", "scored terms", "L0", "expansions"], rows)
+        if compared:
+            rows[-1].insert(2, _difference(one.get("difference")))
+    column = [f"above {compared}, 95 %"] if compared else []
+    return Table("", ["model", "W-AUC", *column, "scored terms", "L0", "expansions"], rows)
+
+
+def _difference(found: Mapping[str, Any] | None) -> str:
+    return NONE if found is None else f"{found['value']:+.3f} [{found['low']:+.3f}, {found['high']:+.3f}]"
 
 
 def wackiest_table(findings: Sequence[Finding]) -> Table:
