@@ -73,14 +73,19 @@ def register(expander: E) -> E:
     return expander
 
 
+def _named(name: str) -> tuple[type[Expander] | None, str]:
+    """The expander that a name means, if it means one, and the name of its model."""
+    prefix, colon, model = name.partition(":")
+    return EXPANDERS.get(prefix + colon), model
+
+
 def is_expander(name: str) -> bool:
     """Whether a name means an expander, not a model.
 
     >>> is_expander("query2doc:gpt2"), is_expander("vocable-mini")
     (True, False)
     """
-    prefix, colon, _ = name.partition(":")
-    return prefix + colon in EXPANDERS
+    return _named(name)[0] is not None
 
 
 def expander_class(name: str, role: Role = "query") -> type[Expander] | None:
@@ -92,8 +97,7 @@ def expander_class(name: str, role: Role = "query") -> type[Expander] | None:
     >>> expander_class("query2doc:gpt2").__name__, expander_class("vocable-mini")
     ('Query2Doc', None)
     """
-    prefix, colon, _ = name.partition(":")
-    expander = EXPANDERS.get(prefix + colon)
+    expander, _ = _named(name)
     if expander is not None and role not in expander.roles:
         message = f"{name} expands documents, not queries: measure it with --role document"
         raise ArgumentError(message if role == "query" else f"{name} does not expand texts of the role {role}")
@@ -116,13 +120,14 @@ def open_expander(name: str, documents: Sequence[str], role: Role = "query", dev
     if expander is None:
         names = [prefix + "MODEL" * prefix.endswith(":") for prefix in EXPANDERS]
         raise ArgumentError(f"{name!r} is not an expander: choose {', '.join(names[:-1])} or {names[-1]}")
-    return expander.open(name.removeprefix(expander.prefix), documents, device, None)
+    return expander.open(_named(name)[1], documents, device, None)
 
 
 def lexical_search(name: str, device: str | None = None) -> Callable[..., tuple[BM25Index, Weigh]]:
     """Return what `retrieve_lexically` makes an index with, for the expander of a name, whatever it expands."""
-    prefix, colon, model = name.partition(":")
-    expanding = EXPANDERS[prefix + colon]
+    expanding, model = _named(name)
+    if expanding is None:
+        raise ArgumentError(f"{name!r} is not an expander")
 
     def make(documents: Sequence[str], ids: Sequence[str]) -> tuple[BM25Index, Weigh]:
         expander = expanding.open(model, documents, device, ids)
