@@ -119,7 +119,7 @@ def test_mean_weights_are_those_of_the_query_encoder(backbone: Path, toy_texts: 
 
 
 def test_mean_weights_need_queries(toy_model: SparseEncoder) -> None:
-    with pytest.raises(ArgumentError, match="mean weights need queries enough"):
+    with pytest.raises(ArgumentError, match="mean weights need queries that have tokens"):
         inference_free(toy_model, [], weights="mean")
     with pytest.raises(ArgumentError, match="give either `texts`, for weights idf or mean, or `weights` ones"):
         inference_free(toy_model, weights="mean")

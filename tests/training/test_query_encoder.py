@@ -96,6 +96,27 @@ def test_trainable_weights_learn_at_a_rate_of_their_own(
     np.testing.assert_allclose(vectors, untrained, atol=1e-4)
 
 
+@pytest.mark.parametrize("own", [True, False])
+def test_documents_that_are_frozen_stay_as_they_are(
+    backbones: dict[str, Path], examples: str, tmp_path: Path, own: bool
+) -> None:
+    queries = {"model": str(backbones["distilbert"])} if own else {"weights": "mean", "trainable": True}
+    parts = {"queries": queries | {"freeze_documents": True}, "training": {"learning_rate": 0.01, "warmup_share": 0}}
+    model = train(recipe(backbones["bert"], examples, **parts), tmp_path / "model")
+    texts = [line["query"] for line in read(examples)]
+    found, before = (encode(one, texts, dtype="float32").toarray() for one in (model, load(backbones["bert"])))
+    np.testing.assert_array_equal(found, before)
+    start = (
+        asymmetric(load(backbones["distilbert"]), load(backbones["bert"]))
+        if own
+        else inference_free(load(backbones["bert"]), texts, weights="mean")
+    )
+    learned, before = (encode(one, texts, "query", dtype="float32").toarray() for one in (model, start))
+    assert not np.allclose(learned, before, atol=1e-3)
+    if not own:
+        np.testing.assert_allclose(learned, before, atol=0.2)  # it began there
+
+
 def test_weights_stay_valid_after_any_step(backbones: dict[str, Path]) -> None:
     model = inference_free(load(backbones["bert"]), weights="ones", trainable=True)
     weights = table(model).weight
@@ -175,6 +196,8 @@ def test_a_killed_run_goes_on_with_the_same_queries_and_pooling(
         ({"weights": "ones", "corpus": "x"}, "a corpus goes with weights: idf"),
         ({"model": "x", "trainable": True}, "trainable is for weights"),
         ({"weights": "ones", "learning_rate": 0.1}, "weights that are not trainable have no learning_rate"),
+        ({"weights": "ones", "freeze_documents": True}, "nothing would learn"),
+        ({"weights": "mean", "corpus": "x"}, "a corpus goes with weights: idf"),
         ({"weights": "tf"}, "weights"),
     ],
 )

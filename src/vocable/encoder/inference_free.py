@@ -110,17 +110,18 @@ def mean_weights(model: SparseEncoder, queries: list[str]) -> NDArray[np.float32
     """Return what the query encoder of a model gives each token on average in the queries that have it, float32 [v].
 
     A token that it leaves out of a query weighs 0 there. One that is in no query weighs what those weigh, on average,
-    that are in one alone: it is as rare.
+    that are in the fewest, which is mostly one: it is as rare.
 
     Raises:
-        ArgumentError: there is no query, or no token that is in one alone.
+        ArgumentError: there is no query, or no token in any.
     """
     vectors, own = TextEncoder(model, "query").encode(queries), input_terms(model, queries).sign()
     counts = own.sum(axis=0)
     counts[splade_modules(model)[0][0].tokenizer.all_special_ids] = 0  # what is unknown is nothing rare
-    if not (counts == 1).any():
-        raise ArgumentError("mean weights need queries enough that some tokens are in one alone")
+    if not counts.any():
+        raise ArgumentError("mean weights need queries that have tokens")
+    rarest = counts == counts[counts > 0].min()
     sums = vectors.multiply(own).sum(axis=0)
     means: NDArray[np.float32] = (sums / np.maximum(counts, 1)).astype(np.float32)
-    means[counts == 0] = means[counts == 1].mean()
+    means[counts == 0] = means[rarest].mean()
     return means

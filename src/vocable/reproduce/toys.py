@@ -23,6 +23,7 @@ from vocable.training.recipe import HardNegatives, Recipe, Source
 TEXTS = 240
 DOCUMENTS, QUERIES = 24, 6  # of a collection
 PAIRS = 40
+SHIFT = 0.01  # of a random model's bias: the logits of a real one would leave it no term
 KINDS = (  # of a model, by the first that its name has in it: architecture and family of the tokenizer
     ("modernbert", "modernbert", "byte-level"),
     ("ettin", "modernbert", "byte-level"),
@@ -122,6 +123,8 @@ class Toys:
         for key, part in (("calibrate", "texts"), ("rescale", "texts"), ("queries", "corpus")):
             if values[key] and values[key][part]:
                 values[key][part] = self.texts(values[key][part])
+        if recipe.calibrate is not None and recipe.calibrate.shift is not None:
+            values["calibrate"]["shift"] = SHIFT
         if recipe.expand is not None:
             values["expand"]["size"] = min(recipe.expand.size, 200)
         self._shorten(values, recipe)

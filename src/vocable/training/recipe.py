@@ -117,11 +117,14 @@ class RescaleSettings(Settings):
 class QuerySettings(Settings):
     """Queries of another kind than documents: their tokens' weights, looked up, or an encoder of their own."""
 
-    weights: Literal["idf", "ones"] | None = Field(default=None, description="of the tokens; no encoder reads a query")
+    weights: Literal["idf", "mean", "ones"] | None = Field(
+        default=None, description="of the tokens; no encoder reads a query. mean: what the model gave them in examples"
+    )
     corpus: str | None = Field(default=None, description="place of the texts whose document frequencies give the IDF")
     trainable: bool = Field(default=False, description="the weights learn, too")
     model: str | None = Field(default=None, description="an encoder with the same terms: folder or Hub id")
     learning_rate: float | None = Field(default=None, gt=0, description="of what encodes queries, where it is another")
+    freeze_documents: bool = Field(default=False, description="what encodes documents stays as it is")
 
     @model_validator(mode="after")
     def _one_kind(self) -> QuerySettings:
@@ -133,6 +136,8 @@ class QuerySettings(Settings):
             raise ValueError("trainable is for weights: a model of its own learns in any case")
         if self.learning_rate is not None and self.weights is not None and not self.trainable:
             raise ValueError("weights that are not trainable have no learning_rate")
+        if self.freeze_documents and self.weights is not None and not self.trainable:
+            raise ValueError("nothing would learn: freeze_documents goes with trainable weights, or with a model")
         return self
 
 

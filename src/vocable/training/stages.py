@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from vocable.adapt.expand import expand
 from vocable.adapt.rescale import rescale
 from vocable.adapt.transfer import transfer
 from vocable.adapt.vocabulary import lowercased
-from vocable.data import read_texts
+from vocable.data import read_examples, read_queries, read_texts
 from vocable.encoder.fuse import copy_with, parts
 from vocable.encoder.inference_free import inference_free
 from vocable.encoder.load import load, save_model
@@ -22,9 +23,10 @@ from vocable.encoder.provenance import record
 from vocable.encoder.roles import asymmetric, route
 from vocable.training import processes
 from vocable.training.pretrain import pretrain
-from vocable.training.recipe import QuerySettings, Recipe
+from vocable.training.recipe import HardNegatives, QuerySettings, Recipe, Source
 
 PROBE_TEXTS = 1000  # read at most, of which calibrate and rescale use the first that serve them
+QUERIES = 2000  # of a source of examples, whose tokens' mean weights are looked up
 PRETRAIN = "pretrain"  # the folder of pre-training within that of the run
 
 
@@ -102,7 +104,24 @@ def _with_queries(settings: QuerySettings, documents: SparseEncoder, recipe: Rec
     if settings.model is not None:
         return asymmetric(load(settings.model), documents)
     texts = None if settings.corpus is None else read_texts(recipe.place(settings.corpus))
+    if settings.weights == "mean":
+        texts = chain.from_iterable(map(partial(_queries, recipe), recipe.data.examples))
     return inference_free(documents, texts, weights=settings.weights or "idf", trainable=settings.trainable)
+
+
+def _queries(recipe: Recipe, source: Source) -> Iterator[str]:
+    """Some queries of a source of examples."""
+    if isinstance(source, HardNegatives):
+        found = (query.text for query in read_queries(recipe.place(source.queries)))
+    else:
+        found = (example.query for example in read_examples(recipe.place(source)))
+    return islice(found, QUERIES)
+
+
+def freeze_documents(model: SparseEncoder) -> None:
+    """Let nothing learn of what encodes documents."""
+    for module in route(model, "document"):
+        module.requires_grad_(False)
 
 
 PARAMETERS = r"sub_modules\.query\."  # the host library's names of what encodes queries

@@ -36,7 +36,14 @@ from vocable.training.data import InOrder, load_training_data
 from vocable.training.guard import Guard, refuse_stopped
 from vocable.training.objective import make_objective
 from vocable.training.recipe import Recipe, SavedSettings, read_recipe, work_settings
-from vocable.training.stages import PARAMETERS, PRETRAIN, PROBE_TEXTS, carry_out_stages, queries_learn_apart
+from vocable.training.stages import (
+    PARAMETERS,
+    PRETRAIN,
+    PROBE_TEXTS,
+    carry_out_stages,
+    freeze_documents,
+    queries_learn_apart,
+)
 from vocable.training.trainer import (
     EvaluateDuringTraining,
     MarkWhole,
@@ -153,6 +160,8 @@ def _fine_tune(model: SparseEncoder, recipe: Recipe, work: Path) -> None:
     """Train the model in place, from the last checkpoint in `work` on; the first process leaves it in work/model."""
     settings = recipe.training
     refuse_exported(model)
+    if recipe.queries is not None and recipe.queries.freeze_documents:
+        freeze_documents(model)
     with processes.first_alone():
         data = load_training_data(recipe, model, work / "examples")
     set_dropout(model, settings.dropout)
