@@ -30,11 +30,11 @@ from vocable.training.recipe import read_recipe
 from vocable.training.train import train
 
 QUESTIONS = (
-    "count how often each item occurs in a list",
+    "which elements occur most often",
     "draw several random items without repetition",
     "measure how long a small piece of code takes",
     "compare two files and show the lines that differ",
-    "run a function later in another thread",
+    "keep a list sorted while inserting",
 )
 EVERY = 3  # of the known items one in three is asked: enough to tell systems apart, and sooner done
 MEASURE = "nDCG@10"

@@ -71,20 +71,7 @@ def inference_free(
     if weights not in ("idf", "mean", "ones") or (weights == "ones") != (texts is None):
         raise ArgumentError("give either `texts`, for weights idf or mean, or `weights` ones")
     refuse_exported(model)
-    refuse_output_vocabulary(model)
-    documents = route(copy.deepcopy(model), "document")
-    transformer = documents[0]
-    if not isinstance(transformer, Transformer):
-        raise ModelError("the model has no document encoder whose terms could be looked up")
-    tokenizer = copy.deepcopy(transformer.tokenizer)  # with a length of its own
-    # A stock table of weights has as many columns as its tokenizer has tokens: cut the head to them.
-    mlm, size = transformer.auto_model, len(tokenizer)
-    columns = output_layer(mlm).out_features
-    if columns < size or max(tokenizer.get_vocab().values()) >= size:
-        first = f"the first {size:,} of the {columns:,} terms"
-        raise ModelError(f"the {size:,} tokens of the tokenizer are not {first}: queries cannot be looked up")
-    if columns > size:
-        mlm.resize_token_embeddings(size)
+    tokenizer = _document_encoder(model).tokenizer
     values, counted = np.ones(len(tokenizer), dtype=np.float32), None
     if texts is not None and weights == "mean":
         queries = list(texts)
@@ -94,16 +81,43 @@ def inference_free(
         if not counted:
             raise ArgumentError("there is no text to count document frequencies in")
         values = idf(frequencies, counted, formula=formula)
-    values[tokenizer.all_special_ids] = 0
-    table = SparseStaticEmbedding(tokenizer, torch.from_numpy(values), frozen=not trainable)
-    limits = getattr(mlm.config, "active_terms", None) or {}
-    mlm.config.active_terms = {role: k for role, k in limits.items() if role != "query"}
-    made = routed([table], documents, model, {"document": own_prompt(model, "document")})
+    made = by_lookup(model, values, trainable=trainable)
     figures: dict[str, Any] = {} if counted is None else {"documents" if weights == "idf" else "queries": counted}
     if weights == "idf":
         figures = {"formula": formula, **figures}
     record(made, "inference-free", weights=weights, trainable=trainable, **figures)
     return made
+
+
+def by_lookup(model: SparseEncoder, values: NDArray[np.float32], *, trainable: bool = False) -> SparseEncoder:
+    """Return a model with the documents' encoder of `model`, whose queries' tokens weigh `values` [v].
+
+    Raises:
+        ModelError: the model's terms are not its tokens.
+    """
+    documents = copy.deepcopy(model)
+    encoder = _document_encoder(documents)
+    mlm, tokenizer = encoder.auto_model, copy.deepcopy(encoder.tokenizer)  # with a length of its own
+    # A stock table of weights has as many columns as its tokenizer has tokens: cut the head to them.
+    size, columns = len(tokenizer), output_layer(mlm).out_features
+    if columns < size or max(tokenizer.get_vocab().values()) >= size:
+        first = f"the first {size:,} of the {columns:,} terms"
+        raise ModelError(f"the {size:,} tokens of the tokenizer are not {first}: queries cannot be looked up")
+    if columns > size:
+        mlm.resize_token_embeddings(size)
+    values[tokenizer.all_special_ids] = 0
+    table = SparseStaticEmbedding(tokenizer, torch.from_numpy(values), frozen=not trainable)
+    limits = getattr(mlm.config, "active_terms", None) or {}
+    mlm.config.active_terms = {role: k for role, k in limits.items() if role != "query"}
+    return routed([table], route(documents, "document"), model, {"document": own_prompt(model, "document")})
+
+
+def _document_encoder(model: SparseEncoder) -> Transformer:
+    refuse_output_vocabulary(model)
+    transformer = route(model, "document")[0]
+    if not isinstance(transformer, Transformer):
+        raise ModelError("the model has no document encoder whose terms could be looked up")
+    return transformer
 
 
 def mean_weights(model: SparseEncoder, queries: list[str]) -> NDArray[np.float32]:

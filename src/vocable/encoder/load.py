@@ -1,6 +1,7 @@
 """Load models: whatever a name stands for, with its errors, as a fused SparseEncoder; and save one.
 
-A name is "vocable-mini" (the built-in model), `package:NAME/FOLDER` of an installed package, a folder, or a Hub id.
+A name is "vocable-mini" (the built-in model), "vocable-mini-doc" (the same, with queries by lookup),
+`package:NAME/FOLDER` of an installed package, a folder, or a Hub id.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any, NamedTuple, TypeVar, get_args
 from huggingface_hub import HfApi, metadata_load, try_to_load_from_cache
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
 from safetensors import SafetensorError
+from safetensors.torch import load_file
 from sentence_transformers import SparseEncoder
 from sentence_transformers.base.modules import Router, Transformer
 from sentence_transformers.sparse_encoder.modules import SpladePooling
@@ -50,6 +52,7 @@ from vocable.storage import replacing_folder
 logger = logging.getLogger(__name__)
 
 BUILT_IN = "vocable-mini"
+BY_LOOKUP = "vocable-mini-doc"  # its folder has the weights of queries; documents are encoded by the other
 MODULES, SAVED_AS = "modules.json", "config_sentence_transformers.json"  # of a model that was saved as a whole
 CARD = "README.md"
 SHOWN = 3  # weights that a message names
@@ -102,8 +105,9 @@ def load(
     A model with an output vocabulary other than its tokenizer's is logged as such (INFO).
 
     Args:
-        name: "vocable-mini" (the built-in model), a folder, a Hub id, or `package:NAME/FOLDER`: a saved
-            `SparseEncoder`, or a plain masked-language-model checkpoint, which gets max pooling.
+        name: "vocable-mini" (the built-in model), "vocable-mini-doc" (the same, with queries by lookup), a folder, a
+            Hub id, or `package:NAME/FOLDER`: a saved `SparseEncoder`, or a plain masked-language-model checkpoint,
+            which gets max pooling.
         pooling: in place of the model's own: max, sum, cls or mean-before-head (docs/head.md).
         activation: in place of the model's own: relu is log(1 + ReLU(x)), log1p_relu the logarithm of 1 + that.
         new_head: give an encoder a new masked-language-model head, in place of one that it may have. Its transform is
@@ -121,6 +125,9 @@ def load(
         pooling_of(pooling)
     if activation is not None and activation not in get_args(Activation):
         raise ArgumentError(f"activation must be one of {', '.join(get_args(Activation))}, not {activation!r}")
+
+    if name == BY_LOOKUP:
+        return _by_lookup(load(pooling=pooling, activation=activation, new_head=new_head, device=device))
 
     def open_encoder(place: str, device: str | None, trust_remote_code: bool) -> SparseEncoder:
         if not new_head:
@@ -146,6 +153,17 @@ def load(
     model.trust_remote_code = trust_remote_code or TRUSTING.get()  # as the host's trainer opens its checkpoints
     read_old_files(model, locate(name))
     return model
+
+
+def _by_lookup(model: SparseEncoder) -> SparseEncoder:
+    """The built-in model with the looked-up queries that come with it."""
+    from vocable.encoder.inference_free import by_lookup  # its imports are slow, and most models do without
+
+    weights = load_file(Path(locate(BY_LOOKUP), "query_weights.safetensors"))["weights"]
+    made = by_lookup(model, weights.float().numpy())
+    for transformer, _ in splade_modules(made):
+        transformer.auto_model.name_or_path = BY_LOOKUP  # by which an index finds its queries' encoder
+    return made.to(model.device).eval()
 
 
 def sparse_encoder(
@@ -181,8 +199,8 @@ def save_model(model: SparseEncoder, output: str | Path, settings: Mapping[str, 
 
 def locate(name: str | Path) -> str:
     """Return where the files of a model are: a folder or a Hub id."""
-    if name == BUILT_IN:
-        return str(files("vocable") / "models" / BUILT_IN)
+    if name in (BUILT_IN, BY_LOOKUP):
+        return str(files("vocable") / "models" / str(name))
     text = str(name)
     if text.startswith("package:"):
         package, _, folder = text.removeprefix("package:").partition("/")

@@ -33,7 +33,7 @@ from vocable.data.schemas import DOCUMENT, QUERY, Kind
 from vocable.data.spans import Span, absolute, has_changed, read_span
 from vocable.encoder.encode import DType, TextEncoder
 from vocable.encoder.fuse import splade_modules
-from vocable.encoder.load import BUILT_IN, load
+from vocable.encoder.load import BUILT_IN, BY_LOOKUP, load
 from vocable.encoder.roles import Role
 from vocable.encoder.shards import Make, Run, in_processes, in_turn, make_all, on_dask, planned
 from vocable.encoder.terms import terms
@@ -295,7 +295,7 @@ def model_name(model: SparseEncoder | str | os.PathLike[str]) -> str:
         names = [transformer.auto_model.name_or_path for transformer, _ in splade_modules(model)]
         return model_name(names[0]) if names and names[0] else "model"
     name = os.fspath(model)
-    return str(Path(name).resolve()) if name != BUILT_IN and Path(name).is_dir() else name
+    return str(Path(name).resolve()) if name not in (BUILT_IN, BY_LOOKUP) and Path(name).is_dir() else name
 
 
 def describe(encoder: TextEncoder, name: str) -> VectorsMeta:
