@@ -40,6 +40,7 @@ LEARNING = {
     "save_every": 2,
     "warmup_share": 0,
     "learning_rate": 1e-3,
+    "dtype": "float32",  # so that a difference between one process and two is not one of rounding
 }
 
 
