@@ -246,7 +246,8 @@ class _OnDataset:
     def _encode(self, role: Role, texts: Sequence[Document]) -> str:
         folder = self._opened.vectors / f"{self.name}-{role}"
         folder.parent.mkdir(parents=True, exist_ok=True)
-        name, encoder = self._opened.run.model, TextEncoder(self._opened.model, role)
+        name, recipe = self._opened.run.model, self._opened.run.recipe
+        encoder = TextEncoder(self._opened.model, role, dtype="auto" if recipe is None else recipe.training.dtype)
         encode_stream(encoder, texts, folder, model=name, source=f"{self.name} {role}", total=len(texts))
         return str(folder)
 
