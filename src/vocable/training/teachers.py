@@ -29,7 +29,7 @@ from transformers import AutoConfig
 
 from vocable.arrays import load_arrays, save_arrays
 from vocable.data import Document
-from vocable.encoder.encode import TextEncoder, native_bfloat16
+from vocable.encoder.encode import TextEncoder
 from vocable.encoder.load import TRUSTING, load, locate, open_model
 from vocable.encoder.roles import Role
 from vocable.encoder.stream import encode_stream
@@ -191,8 +191,6 @@ def load_teachers(examples: Dataset, settings: TeacherSettings, folder: Path) ->
 def _embed(texts: Sequence[str], name: str, max_length: int, finished: Path) -> None:
     model = open_model(name, partial(SentenceTransformer, model_kwargs={"dtype": "float32"}))
     model.max_seq_length = max_length
-    if native_bfloat16(model.device):
-        model.to(torch.bfloat16)
     unfinished = finished.with_suffix(".partial")
     if unfinished.exists():
         embeddings = open_memmap(unfinished, mode="r+")
