@@ -19,6 +19,7 @@ from torch import Tensor
 from transformers.tokenization_utils_base import LARGE_INTEGER
 
 from vocable.encoder.exported import exported
+from vocable.encoder.few_shapes import use_few_shapes
 from vocable.encoder.fuse import splade_modules
 from vocable.encoder.output_vocabulary import output_layer
 from vocable.encoder.roles import PROMPTS, Role, idf, own_prompt, route, static_embedding, static_lookup
@@ -284,9 +285,11 @@ def _in_dtype(model: SparseEncoder, dtype: DType) -> SparseEncoder:
             raise ArgumentError("dtype bfloat16: an exported model computes in the numbers that it was written with")
         return model.eval()
     wanted = torch.bfloat16 if in_bfloat16(dtype, model.device) else torch.float32
-    if model.dtype == wanted:
-        return model.eval()
-    return copy.deepcopy(model).to(wanted).eval()
+    made = model if model.dtype == wanted else copy.deepcopy(model).to(wanted)
+    if wanted == torch.bfloat16:
+        for transformer, _ in splade_modules(made):
+            use_few_shapes(transformer.auto_model)
+    return made.eval()
 
 
 def length_read(model: SparseEncoder, role: Role, override: int | None = None) -> int | None:

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from vocable.encoder.few_shapes import filled, product
 from vocable.encoder.int8_screening import blocks, has_fast_int8, logits_where, reduce_texts, runs, upper_bounds
 from vocable.encoder.poolings import Reduction
 from vocable.errors import ArgumentError
@@ -87,7 +88,7 @@ def max_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Seq
         from vocable.encoder import head_triton
 
         return head_triton.largest_logits(hidden, weight, bias, offsets, winners=False)[0]
-    best, texts = hidden.new_empty(len(offsets) - 1, len(weight)), runs(offsets)
+    best, texts, hidden = hidden.new_empty(len(offsets) - 1, len(weight)), runs(offsets), filled(hidden)
     for block in blocks(len(weight), BLOCK):
         reduce_texts(torch.amax, hidden @ weight[block].T, texts, best[:, block])
     # The same bias for every token: adding it to the winner alone gives the same maximum.
@@ -201,7 +202,7 @@ class _MaxPool(torch.autograd.Function):
         for i, (start, end) in enumerate(pairwise(ctx.offsets)):
             terms = grad[i].nonzero().squeeze(1)
             tokens, rows = hidden[start:end], weight[terms]
-            winners = (tokens @ rows.T).argmax(dim=0)
+            winners = product(tokens, rows).argmax(dim=0)
             # [tokens of the text, its active terms], one entry a column: two small products do the scattering.
             credit = grad.new_zeros(len(tokens), len(terms))
             credit[winners, torch.arange(len(terms), device=grad.device)] = grad[i, terms]

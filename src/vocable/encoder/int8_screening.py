@@ -19,6 +19,8 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
+from vocable.encoder.few_shapes import product
+
 
 class Run(NamedTuple):
     """Neighbouring texts of `length` tokens each: where they are among the b texts, and their tokens among the n."""
@@ -117,7 +119,7 @@ def logits_where(wanted: Tensor, hidden: Tensor, weight: Tensor, bias: Tensor | 
     for i, (start, end) in enumerate(pairwise(offsets)):
         terms = wanted[i].nonzero().squeeze(1)
         rows = weight.index_select(0, terms)  # copies whole rows, which weight[terms] does number by number
-        logits = (hidden[start:end] @ rows.T).amax(dim=0).float()
+        logits = product(hidden[start:end], rows).amax(dim=0).float()
         largest[i, terms] = logits if bias is None else logits + bias[terms].float()
     return largest
 

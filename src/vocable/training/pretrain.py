@@ -32,6 +32,7 @@ from transformers import (
 )
 from transformers.trainer_callback import PrinterCallback
 
+from vocable.encoder.few_shapes import use_few_shapes
 from vocable.encoder.fuse import copy_with, parts, without_logits
 from vocable.encoder.output_vocabulary import output_layer, output_vocabulary
 from vocable.encoder.provenance import new_tokens, record, splitter_name
@@ -151,6 +152,7 @@ def _pretrain(
     schedule = MaskedWindows(windows, learned, masker, draws, seed)
     held_out = HeldOut(windows, kept_apart, masker, new=new, padding=padding, seed=seed, dtype=settings.dtype)
     set_dropout(mlm, settings.dropout)
+    use_few_shapes(mlm)
     with without_logits(mlm) as decoder, _learning(mlm, settings):
         before = held_out.guess(mlm, decoder)
         trainer = _MaskedTrainer(

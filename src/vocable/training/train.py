@@ -24,6 +24,7 @@ from transformers.trainer_callback import PrinterCallback, TrainerState
 from vocable.adapt.statistics import RULES
 from vocable.encoder.encode import TextEncoder, positions
 from vocable.encoder.exported import refuse_exported
+from vocable.encoder.few_shapes import use_few_shapes
 from vocable.encoder.fuse import every_pooling_allowed, splade_modules
 from vocable.encoder.load import load, trusting
 from vocable.encoder.roles import Role, static_embedding
@@ -165,6 +166,8 @@ def _fine_tune(model: SparseEncoder, recipe: Recipe, work: Path) -> None:
     with processes.first_alone():
         data = load_training_data(recipe, model, work / "examples")
     set_dropout(model, settings.dropout)
+    for transformer, _ in splade_modules(model):
+        use_few_shapes(transformer.auto_model)
     _set_lengths(model, settings.query_length, settings.document_length)
     most = min(positions(transformer) for transformer, _ in splade_modules(model))
     for key in {"query_length", "document_length"} & settings.model_fields_set if processes.is_first() else ():
