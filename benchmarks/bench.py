@@ -71,6 +71,7 @@ def encode_rows(found: dict[str, Any]) -> Iterator[Row]:
         ("vocable float32", "sentence-transformers float32", None),
         ("vocable auto (bfloat16)", "sentence-transformers float32", 6.0),
         ("vocable auto (bfloat16)", "sentence-transformers bfloat16", 3.5),
+        ("vocable ONNX int8", "sentence-transformers float32", None),
     ):
         if own in speeds:
             yield Row(f"encoding, {own.removeprefix('vocable ')}", "texts/s", speeds[own], peer, speeds[peer], asked)

@@ -5,7 +5,8 @@
     python benchmarks/encode.py --busy                                   # ours alone, beside a process on one core
 
 Both read the same checkpoint and the same texts, and each works at its own best batch size, searched for first on the
-same texts. The vectors are compared before anything is printed.
+same texts; ours also as it is exported to 8 bits, if onnxruntime is installed. The vectors are compared before anything
+is printed.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -30,12 +32,14 @@ from sentence_transformers import SparseEncoder
 
 from vocable.data import read_texts
 from vocable.encoder.encode import BATCH_TOKENS, native_bfloat16
+from vocable.encoder.export_model import export_model
 from vocable.encoder.load import load, locate
 from vocable.encoder.stream import encode
 from vocable.encoder.terms import terms
 
 OUR_BATCHES = {"cpu": (512, 1024, 2048, 4096), "cuda": (8192, 32768, 131072)}  # tokens
 THEIR_BATCHES = {"cpu": (4, 8, 16, 32), "cuda": (32, 128, 512)}  # texts
+EXPORTED = "vocable ONNX int8"
 Encode = Callable[[int], Any]  # batch size -> vectors
 
 
@@ -49,6 +53,12 @@ def ours(model: SparseEncoder, texts: list[str], dtype: Any) -> Encode:
 
 def theirs(model: SparseEncoder, texts: list[str]) -> Encode:
     return lambda batch: model.encode_document(texts, batch_size=batch, show_progress_bar=False)
+
+
+def in_8_bits(model: SparseEncoder, folder: Path) -> SparseEncoder:
+    """The model as `vocable export-model --int8` makes it."""
+    export_model(model, folder, int8=True)
+    return load(folder)
 
 
 def best_batch(run: Encode, batches: tuple[int, ...], device: torch.device) -> int:
@@ -66,7 +76,7 @@ def compare(found: csr_array, expected: torch.Tensor) -> dict[str, float]:
     }
 
 
-def measure(path: Path | str, texts: list[str], repeats: int, device: torch.device) -> dict[str, Any]:
+def measure(path: Path | str, texts: list[str], repeats: int, device: torch.device, work: Path) -> dict[str, Any]:
     model = load(path, device=str(device))
     stock = SparseEncoder(str(path), device=str(device)).float()
     native = native_bfloat16(device)
@@ -78,6 +88,8 @@ def measure(path: Path | str, texts: list[str], repeats: int, device: torch.devi
         half = SparseEncoder(str(path), device=str(device)).bfloat16()
         sides["vocable auto (bfloat16)"] = (ours(model, texts, "auto"), OUR_BATCHES)
         sides["sentence-transformers bfloat16"] = (theirs(half, texts), THEIR_BATCHES)
+    if exports := device.type == "cpu" and find_spec("onnxruntime") is not None and find_spec("onnxscript") is not None:
+        sides[EXPORTED] = ours(in_8_bits(model, work / "int8"), texts, "auto"), OUR_BATCHES
     batches = {name: best_batch(run, sizes[device.type], device) for name, (run, sizes) in sides.items()}
     runs = {name: lambda run=run, name=name: run(batches[name]) for name, (run, _) in sides.items()}
     exact = compare(runs["vocable float32"](), reference := runs["sentence-transformers float32"]())
@@ -86,6 +98,8 @@ def measure(path: Path | str, texts: list[str], repeats: int, device: torch.devi
     compared = {"float32": exact}
     if native:
         compared["auto (bfloat16) against float32"] = compare(runs["vocable auto (bfloat16)"](), reference)
+    if exports:
+        compared["int8 against float32"] = compare(runs[EXPORTED](), reference)
     seconds = medians(runs, repeats, device)
     speeds = {name: len(texts) / value for name, value in seconds.items()}
     active = reference.coalesce().values().count_nonzero().item() / len(texts)
@@ -142,7 +156,7 @@ def main() -> None:
             print(f"{speeds['quiet']:.1f} texts/s, beside a busy process {speeds['busy']:.1f}", end=": ")
             print(f"{speeds['busy'] / speeds['quiet']:.2f} of it")
             return
-        results = measure(path, texts, options.repeats, device)
+        results = measure(path, texts, options.repeats, device, Path(folder))
     results["model"] = options.model or DESCRIPTION
     results["texts"] = f"{len(texts)} of {options.texts}"
     if options.json:
