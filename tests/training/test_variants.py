@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import vocable as vo
 from vocable.encoder.load import load
 from vocable.errors import ArgumentError, RecipeError
 from vocable.evaluation.retrieval import evaluate_system
@@ -117,6 +118,15 @@ def test_variants_are_trained_measured_and_passed_over(
     assert again["far"].measured == pytest.approx(results["far"].measured)
     with pytest.raises(ArgumentError, match=r"out/plain was made with other settings \(seed\): name another output"):
         train(path, output, variants="all", overrides=["seed=1"])
+
+
+def test_the_wackiness_of_a_variant_is_what_the_verb_measures(write: Write, tmp_path: Path) -> None:
+    evaluation = {"datasets": ["beir:one", "beir:two"], "measures": ["nDCG@10"], "wackiness": True}
+    measured = train(write(evaluation=evaluation), tmp_path / "out", variants=["plain"])["plain"].measured
+    for name in ("one", "two"):
+        place, model = f"beir:{tmp_path / name}", load(tmp_path / "out" / "plain")
+        report = vo.wackiness(model, place, tmp_path / name / "w", queries=place, bootstrap=0)
+        assert measured[f"{name} W-AUC"] == pytest.approx(report.models[0]["w_auc"])
 
 
 @pytest.mark.parametrize(

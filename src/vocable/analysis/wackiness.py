@@ -23,50 +23,22 @@ from scipy.sparse import csr_array
 from vocable.analysis.expansion_data import ExpansionData, term_kind
 from vocable.encoder.roles import Formula
 from vocable.errors import ArgumentError, VectorsError
-from vocable.evaluation.wackiness import Wackiness, expansions, lexical_importance, ranked, scored
+from vocable.evaluation.wackiness import (
+    BINS,
+    Wackiness,
+    area,
+    curve,
+    expansions,
+    lexical_importance,
+    ranked,
+    scored,
+)
 from vocable.progress import track
 from vocable.storage import replacing
 from vocable.vectors import FORMAT, prune, read_table, vocabulary_fingerprint
 
-BINS = 100
 WACKIEST = 20  # terms that are listed
 SHARE = 0.1  # our reading: the score says which of two terms is the wackier, and nowhere where wacky begins
-
-
-def curve(scores: np.ndarray, bins: int = BINS, *, whole_vocabulary: bool = False) -> np.ndarray:
-    """Return the mean Wackiness Score of each of N equal bins of the terms, the wackiest first, float64 [N].
-
-    Bin i has the terms from rank floor(i u / N) up to floor((i + 1) u / N), and one term at least: where there are
-    fewer terms than bins, neighbouring bins share one. `scores` [v] are nan for a term that has none; all heights are
-    where no term has a score. With `whole_vocabulary` all v terms are cut into bins instead of the u that have a score:
-    the others come last and are left out of the means; a bin that has none but these is 0.
-
-    >>> curve(np.array([0.5, 1.0, np.nan, 0.0, 0.9]), bins=2)
-    array([0.95, 0.25])
-    >>> curve(np.array([0.5, 1.0, np.nan, 0.0, 0.9, np.nan]), bins=3, whole_vocabulary=True)
-    array([0.95, 0.25, 0.  ])
-    """
-    if bins < 1:
-        raise ArgumentError(f"bins must be at least 1, not {bins}")
-    ordered = scores[ranked(scores)]
-    if not len(ordered):
-        return np.full(bins, np.nan)
-    cut = len(scores) if whole_vocabulary else len(ordered)
-    first = np.arange(bins) * cut // bins
-    last = np.maximum(np.arange(1, bins + 1) * cut // bins, first + 1)
-    sums = np.concatenate([[0.0], np.cumsum(ordered)])
-    first, last = np.minimum(first, len(ordered)), np.minimum(last, len(ordered))
-    means: np.ndarray = (sums[last] - sums[first]) / np.maximum(last - first, 1)
-    return means.clip(0, 1)  # differences of sums may be off by the last digit
-
-
-def area(heights: np.ndarray) -> float:
-    """Return W-AUC: the area below a curve [N] over 0 to 1, by the trapezoidal rule; between 0 and 1.
-
-    >>> area(np.array([1.0, 0.5, 0.0]))
-    0.5
-    """
-    return float(heights[0]) if len(heights) == 1 else float(np.trapezoid(heights, dx=1 / (len(heights) - 1)))
 
 
 def bootstrap(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple, TypeAlias
@@ -17,6 +18,7 @@ from vocable.encoder.encode import DType, TextEncoder
 from vocable.encoder.load import load
 from vocable.encoder.roles import Role
 from vocable.encoder.stream import describe, encode_stream, model_name
+from vocable.encoder.terms import input_terms
 from vocable.encoder.windows import Long
 from vocable.errors import ArgumentError, DataError, VectorsError
 from vocable.evaluation.cost import Cost, activation_rates, active_terms, flops, search_latency, spread
@@ -30,6 +32,8 @@ from vocable.evaluation.quality import (
     evaluate_run,
     parse_measures,
 )
+from vocable.evaluation.wackiness import area, curve
+from vocable.evaluation.wackiness import wackiness as wackiness_of
 from vocable.progress import progress
 from vocable.search.engines.bm25 import BM25Index
 from vocable.search.engines.exact import ExactIndex
@@ -38,6 +42,7 @@ from vocable.vectors import Sources, read_vectors
 
 logger = logging.getLogger(__name__)
 EXPANDED = 20  # searches timed where something is expanded, which may take seconds
+W_AUC = "W-AUC"
 SHOWN = 10  # results of a search whose time is measured: what somebody who waits for it looks at
 
 
@@ -202,12 +207,31 @@ def evaluate_system(
     name: str | None = None,
     k: int = 1000,
     dtype: DType = "auto",
+    wackiness: bool = False,
 ) -> Evaluation:
-    """Evaluate a model on a dataset; no measure may look deeper than the `k` results of the search."""
+    """Evaluate a model on a dataset; no measure may look deeper than the `k` results of the search.
+
+    With `wackiness` the values end with W-AUC, the wackiness of the queries' expansions (`w_auc`), if there are any.
+    """
     parsed = parse_measures(measures)
     deepest = max(parsed, key=lambda measure: depth(parsed[measure]))
     if depth(parsed[deepest]) > k:
         raise ArgumentError(f"{deepest} looks at more than the k = {k} results of the search")
     collection = dataset if isinstance(dataset, Dataset) else load_dataset(dataset)
-    found = retrieve(encode_dataset(model, collection, dtype=dtype), k=k)
-    return evaluate_run(name or Path(model_name(model)).name, found, collection, measures)
+    encoded = encode_dataset(model, collection, dtype=dtype)
+    evaluation = evaluate_run(name or Path(model_name(model)).name, retrieve(encoded, k=k), collection, measures)
+    found = w_auc(model, encoded) if wackiness else None
+    return evaluation if found is None else replace(evaluation, values={**evaluation.values, W_AUC: found})
+
+
+def w_auc(model: SparseEncoder, encoded: Encoded, k: int = 100) -> float | None:
+    """The wackiness of the terms that a model adds to the queries of a dataset, by the k documents that each retrieves.
+
+    It is W-AUC of Polyakov et al. 2026, section 3.3, with the choices of `vocable.wackiness`; None where nothing is
+    added.
+    """
+    own = input_terms(model, [query.text for query in encoded.dataset.queries])
+    counts = input_terms(model, [document.full for document in encoded.dataset.documents])
+    rows = ExactIndex(encoded.documents, encoded.document_ids).search(encoded.queries, k).rows
+    found = area(curve(wackiness_of(encoded.queries, own, rows, counts).scores))
+    return None if np.isnan(found) else found

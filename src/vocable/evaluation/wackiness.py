@@ -6,7 +6,10 @@ with the weights under investigation, and the term's lexical importance is its f
 document frequency in the collection. The mean over the inputs that the term expands is scaled to 0 to 1 over all
 terms, and the score is 1 less that: a wacky term is absent from what it helps to find.
 
-Letters: m inputs (queries, or documents), n documents of the collection, v terms, k retrieved documents.
+The scores of all terms, the wackiest first, are its Normalized Wackiness Curve, the area below is W-AUC (section 3.3).
+
+Letters: m inputs (queries, or documents), n documents of the collection, v terms, u of which have a score, k retrieved
+documents, N bins.
 """
 
 from __future__ import annotations
@@ -20,9 +23,11 @@ from scipy.sparse import csr_array
 from vocable.encoder.roles import Formula
 from vocable.encoder.roles import idf as inverse_document_frequency
 from vocable.encoder.terms import expansion_entries, flags
-from vocable.errors import VectorsError
+from vocable.errors import ArgumentError, VectorsError
 from vocable.search.engines.exact_kernels import compiled
 from vocable.vectors import as_vectors, selected
+
+BINS = 100  # of a curve
 
 Ints: TypeAlias = Sequence[int] | np.ndarray
 
@@ -141,6 +146,42 @@ def ranked(scores: np.ndarray, inputs: np.ndarray | None = None) -> np.ndarray:
     columns = np.flatnonzero(~np.isnan(scores))
     often = np.zeros(len(columns)) if inputs is None else -inputs[columns]
     return columns[np.lexsort((columns, often, -scores[columns]))]
+
+
+def curve(scores: np.ndarray, bins: int = BINS, *, whole_vocabulary: bool = False) -> np.ndarray:
+    """Return the mean Wackiness Score of each of N equal bins of the terms, the wackiest first, float64 [N].
+
+    Bin i has the terms from rank floor(i u / N) up to floor((i + 1) u / N), and one term at least: where there are
+    fewer terms than bins, neighbouring bins share one. `scores` [v] are nan for a term that has none; all heights are
+    where no term has a score. With `whole_vocabulary` all v terms are cut into bins instead of the u that have a score:
+    the others come last and are left out of the means; a bin that has none but these is 0.
+
+    >>> curve(np.array([0.5, 1.0, np.nan, 0.0, 0.9]), bins=2)
+    array([0.95, 0.25])
+    >>> curve(np.array([0.5, 1.0, np.nan, 0.0, 0.9, np.nan]), bins=3, whole_vocabulary=True)
+    array([0.95, 0.25, 0.  ])
+    """
+    if bins < 1:
+        raise ArgumentError(f"bins must be at least 1, not {bins}")
+    ordered = scores[ranked(scores)]
+    if not len(ordered):
+        return np.full(bins, np.nan)
+    cut = len(scores) if whole_vocabulary else len(ordered)
+    first = np.arange(bins) * cut // bins
+    last = np.maximum(np.arange(1, bins + 1) * cut // bins, first + 1)
+    sums = np.concatenate([[0.0], np.cumsum(ordered)])
+    first, last = np.minimum(first, len(ordered)), np.minimum(last, len(ordered))
+    means: np.ndarray = (sums[last] - sums[first]) / np.maximum(last - first, 1)
+    return means.clip(0, 1)  # differences of sums may be off by the last digit
+
+
+def area(heights: np.ndarray) -> float:
+    """Return W-AUC: the area below a curve [N] over 0 to 1, by the trapezoidal rule; between 0 and 1.
+
+    >>> area(np.array([1.0, 0.5, 0.0]))
+    0.5
+    """
+    return float(heights[0]) if len(heights) == 1 else float(np.trapezoid(heights, dx=1 / (len(heights) - 1)))
 
 
 def without_itself(rows: np.ndarray, itself: np.ndarray) -> np.ndarray:

@@ -148,7 +148,8 @@ def evaluations(model: SparseEncoder, recipe: Recipe) -> Iterator[tuple[str, Eva
         return
     for place in recipe.evaluation.datasets:
         prefix = f"{short_name(place)} " if len(recipe.evaluation.datasets) > 1 else ""
-        yield prefix, evaluate_system(model, recipe.place(place), recipe.evaluation.measures)
+        settings = recipe.evaluation
+        yield prefix, evaluate_system(model, recipe.place(place), settings.measures, wackiness=settings.wackiness)
 
 
 class EvaluateDuringTraining(TrainerCallback):
