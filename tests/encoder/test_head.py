@@ -172,6 +172,26 @@ def test_max_logits_are_the_largest_logits_of_each_text() -> None:
     np.testing.assert_allclose(max_logits(hidden, weight, bias, offsets), expected, rtol=1e-5, atol=1e-6)
 
 
+@given(
+    lengths=st.lists(st.integers(1, 9), min_size=1, max_size=5),
+    d=st.integers(1, 6),
+    v=st.integers(1, 3 * BLOCK),
+    seed=st.integers(0, 1000),
+    bias=st.booleans(),
+)
+def test_gradients_of_max_logits_are_those_of_all_logits(
+    lengths: list[int], d: int, v: int, seed: int, bias: bool
+) -> None:
+    def of_all(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: list[int]) -> Tensor:
+        logits = hidden @ weight.T if bias is None else hidden @ weight.T + bias
+        return torch.stack([logits[start:end].amax(dim=0) for start, end in pairwise(offsets)])
+
+    *inputs, offsets = drawn(lengths, d, v, seed, bias)
+    expected = with_gradients(of_all, tuple(inputs), offsets)
+    found = with_gradients(max_logits, tuple(None if x is None else x.float() for x in inputs), offsets)
+    assert_all_close(found, expected, 2e-5)
+
+
 class LargestTensor(TorchDispatchMode):
     """Remembers the most elements that one operation's result had."""
 

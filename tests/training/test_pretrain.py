@@ -17,8 +17,7 @@ from vocable.cli import main
 from vocable.encoder.fuse import without_logits
 from vocable.encoder.output_vocabulary import output_vocabulary
 from vocable.errors import ArgumentError, DataError, ModelError
-from vocable.training.mlm import MaskedWindows, Masker, collate
-from vocable.training.pretrain import _MaskedTrainer
+from vocable.training.mlm import MaskedWindows, Masker, Masking, collate
 from vocable.training.recipe import PretrainSettings
 from vocable.training.trainer import set_dropout
 from vocable.training.windows import write_windows
@@ -72,11 +71,10 @@ def test_loss_and_gradients_are_the_stock_model_s(
     expected.backward()
     gradients = {name: p.grad.clone() for name, p in mlm.named_parameters() if p.grad is not None}
     mlm.zero_grad()
-    trainer = _MaskedTrainer.__new__(_MaskedTrainer)  # the loss alone: no run is started
     with without_logits(mlm) as decoder:
-        trainer.decoder = decoder
-        loss = trainer.compute_loss(mlm, dict(batch))
+        loss, hidden = Masking(masker).loss(mlm, dict(batch), decoder)
         loss.backward()
+    assert hidden == int((batch["labels"] != -100).sum())
     torch.testing.assert_close(loss, expected)
     for name, parameter in mlm.named_parameters():
         if parameter.grad is not None:
@@ -122,6 +120,17 @@ def test_a_resumed_run_ends_where_an_uninterrupted_one_does(
     for name, value in expected.items():
         torch.testing.assert_close(found[name], value, rtol=0, atol=1e-6)
     assert any(not torch.equal(halfway[name], value) for name, value in expected.items())
+
+
+def test_batches_that_other_processes_prepare_are_the_same(
+    backbones: dict[str, Path], tokenizer: PreTrainedTokenizerFast, toy_texts: list[str], tmp_path: Path
+) -> None:
+    found = []
+    for workers in (0, 2):
+        settings = PretrainSettings(steps=3, dropout=0.1, loader_workers=workers, **SETTINGS)
+        folder = tmp_path / str(workers)
+        found.append(weights(pretrain(fresh(backbones["bert"]), tokenizer, toy_texts, settings, folder, seed=7).mlm))
+    assert all(torch.equal(value, found[1][name]) for name, value in found[0].items())
 
 
 @pytest.mark.parametrize("architecture", ["bert", "distilbert", "roberta", "albert", "modernbert", "electra"])

@@ -213,7 +213,8 @@ class Pretrain(Adapting):
     Repeated after a kill, it goes on where it stopped. It ends with how well
     tokens of texts held out are guessed, before and after; new tokens of a
     model that `vocable transfer` made are counted apart. A model that
-    `vocable expand` made takes --masking whole-word.
+    `vocable expand` made takes --masking whole-word. With --teacher it learns
+    the logits of a sparse model instead.
 
     Example: vocable pretrain bert-base-uncased texts.txt -o out --steps 1000
     """
@@ -260,6 +261,9 @@ class Pretrain(Adapting):
         for group, before in result["held_out"]["before"].items():
             after = result["held_out"]["after"][group]
             loss = f"loss {before['loss']:.3f} -> {after['loss']:.3f}"
+            if self.teacher is not None:
+                yield f"held-out texts ({before['terms']:,} terms): {loss}, the mean squared difference of logits"
+                continue
             accuracy = f"accuracy {before['accuracy']:.1%} -> {after['accuracy']:.1%}"
             yield f"held-out tokens, {group} ({before['tokens']:,}): {loss}, {accuracy}"
 

@@ -256,13 +256,17 @@ class TextEncoder:
             advance(len(batch))
         return self._pruned(csr_array(vstack(rows, format="csr")))
 
-    @torch.inference_mode()
-    def _encode_batch(self, texts: list[str]) -> csr_array:
+    def features(self, texts: Sequence[str]) -> dict[str, Any]:
+        """What an encoder reads of the texts: their tokens, cut and padded, on the model's device."""
         options = {} if self.max_length is None else {"max_length": self.max_length}
         with self._tokenizer:  # which keeps how it cuts and pads, and can be set by one thread at a time
-            features = self.model.preprocess(texts, prompt=self.prompt, task=self.role, **options)
-        features = batch_to_device(features, self.model.device)
-        pooled = self.model(features, task=self.role)["sentence_embedding"]
+            features = self.model.preprocess(list(texts), prompt=self.prompt, task=self.role, **options)
+        moved: dict[str, Any] = batch_to_device(features, self.model.device)
+        return moved
+
+    @torch.inference_mode()
+    def _encode_batch(self, texts: list[str]) -> csr_array:
+        pooled = self.model(self.features(texts), task=self.role)["sentence_embedding"]
         return self._pruned(_to_csr(pooled))
 
     def _pruned(self, vectors: csr_array) -> csr_array:

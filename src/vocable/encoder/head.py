@@ -69,10 +69,7 @@ def sparse_head(
     """
     if any(start >= end for start, end in pairwise(offsets)):
         raise ArgumentError("a text without a token cannot be pooled")
-    device = hidden.device.type
-    if torch.is_autocast_enabled(device):
-        dtype = torch.get_autocast_dtype(device)
-        hidden, weight = hidden.to(dtype), weight.to(dtype)
+    hidden, weight = _autocast(hidden, weight)
     pools: tuple[Any, Any] = _MaxPool, _SumPool
     if _triton_serves(hidden.device, hidden.dtype, weight.dtype):
         from vocable.encoder import head_triton
@@ -83,7 +80,15 @@ def sparse_head(
 
 
 def max_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Sequence[int]) -> Tensor:
-    """Each text's largest logit of every term, before any activation: [b, v] float32; arguments as `sparse_head`."""
+    """Each text's largest logit of every term, before any activation: [b, v] float32; arguments as `sparse_head`.
+
+    Differentiable once; the backward pass costs by the terms whose gradient is not zero.
+    """
+    pooled: Tensor = _MaxLogits.apply(*_autocast(hidden, weight), bias, tuple(offsets))
+    return pooled
+
+
+def _largest(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Sequence[int]) -> Tensor:
     if _triton_serves(hidden.device, hidden.dtype, weight.dtype):
         from vocable.encoder import head_triton
 
@@ -93,6 +98,15 @@ def max_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Seq
         reduce_texts(torch.amax, hidden @ weight[block].T, texts, best[:, block])
     # The same bias for every token: adding it to the winner alone gives the same maximum.
     return best.float() if bias is None else best.float() + bias.float()
+
+
+def _autocast(hidden: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Both in the type that autocast computes products in, where it is on."""
+    device = hidden.device.type
+    if not torch.is_autocast_enabled(device):
+        return hidden, weight
+    dtype = torch.get_autocast_dtype(device)
+    return hidden.to(dtype), weight.to(dtype)
 
 
 @cache  # so that every kind of input is decided, and logged, once
@@ -197,18 +211,39 @@ class _MaxPool(torch.autograd.Function):
     def backward(ctx: Any, grad_pooled: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, bias, pooled = ctx.saved_tensors
         grad = grad_pooled * slope_at_output(pooled, ctx.activation) * (pooled > 0)
-        grad_hidden = torch.zeros_like(hidden, dtype=torch.float32)
-        grad_weight = torch.zeros_like(weight, dtype=torch.float32)
-        for i, (start, end) in enumerate(pairwise(ctx.offsets)):
-            terms = grad[i].nonzero().squeeze(1)
-            tokens, rows = hidden[start:end], weight[terms]
-            winners = product(tokens, rows).argmax(dim=0)
-            # [tokens of the text, its active terms], one entry a column: two small products do the scattering.
-            credit = grad.new_zeros(len(tokens), len(terms))
-            credit[winners, torch.arange(len(terms), device=grad.device)] = grad[i, terms]
-            grad_hidden[start:end] = credit @ rows.float()
-            grad_weight[terms] += credit.T @ tokens.float()
-        return _grads(hidden, weight, bias, grad_hidden, grad_weight, grad.sum(dim=0))
+        return *_of_winners(grad, hidden, weight, bias, ctx.offsets), None, None
+
+
+class _MaxLogits(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: tuple[int, ...]) -> Tensor:
+        ctx.save_for_backward(hidden, weight, bias)
+        ctx.offsets = offsets
+        return _largest(hidden, weight, bias, offsets)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        hidden, weight, bias = ctx.saved_tensors
+        return *_of_winners(grad, hidden, weight, bias, ctx.offsets), None
+
+
+def _of_winners(
+    grad: Tensor, hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Sequence[int]
+) -> tuple[Tensor | None, ...]:
+    """The gradients of hidden, weight and bias, from that of each text's largest logits [b, v]."""
+    grad_hidden = torch.zeros_like(hidden, dtype=torch.float32)
+    grad_weight = torch.zeros_like(weight, dtype=torch.float32)
+    for i, (start, end) in enumerate(pairwise(offsets)):
+        terms = grad[i].nonzero().squeeze(1)
+        tokens, rows = hidden[start:end], weight[terms]
+        winners = product(tokens, rows).argmax(dim=0)
+        # [tokens of the text, its active terms], one entry a column: two small products do the scattering.
+        credit = grad.new_zeros(len(tokens), len(terms))
+        credit[winners, torch.arange(len(terms), device=grad.device)] = grad[i, terms]
+        grad_hidden[start:end] = credit @ rows.float()
+        grad_weight[terms] += credit.T @ tokens.float()
+    return _grads(hidden, weight, bias, grad_hidden, grad_weight, grad.sum(dim=0))
 
 
 class _SumPool(torch.autograd.Function):
@@ -239,7 +274,7 @@ class _SumPool(torch.autograd.Function):
             grad_hidden += grad @ weight[block].float()
             grad_weight[block] = grad.T @ hidden.float()
             grad_bias[block] = grad.sum(dim=0)
-        return _grads(hidden, weight, bias, grad_hidden, grad_weight, grad_bias)
+        return *_grads(hidden, weight, bias, grad_hidden, grad_weight, grad_bias), None, None
 
 
 def _logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, block: slice) -> Tensor:
@@ -251,6 +286,6 @@ def _logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, block: slice) -
 def _grads(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, grad_hidden: Tensor, grad_weight: Tensor, grad_bias: Tensor
 ) -> tuple[Tensor | None, ...]:
-    """Gradients in their inputs' types, with nothing for offsets and activation."""
+    """Gradients in their inputs' types."""
     given_bias = None if bias is None else grad_bias.to(bias.dtype)
-    return grad_hidden.to(hidden.dtype), grad_weight.to(weight.dtype), given_bias, None, None
+    return grad_hidden.to(hidden.dtype), grad_weight.to(weight.dtype), given_bias

@@ -175,10 +175,9 @@ ABSENT = 1e-8  # the share of a vector's weight that a term without weight count
 
 
 def alignment(student: Tensor, teacher: Tensor, *, kind: Divergence = "mse") -> Tensor:
-    """Return how far the student's vectors are from the teacher's (SAP of Geng and Yang 2026, after arXiv 2510.00671).
+    """Return how far the student's vectors are from the teacher's, beside other losses of the retrieval training.
 
-    Their table 6 gives no formula: both kinds are this project's reading (the code of arXiv 2510.00671 takes mean
-    squared error of the pooled logits, over the terms that either has active).
+    As a stage of its own, by logits, it is `vocable.pretrain` with a `teacher` (SAP of Geng and Yang 2026).
 
     - `mse`: the mean of squared differences over the terms of a text that both have active; 0 without a common term.
     - `kl`: KL(teacher || student) of the vectors normalized to sum 1, the mean over texts. A term that the student

@@ -40,6 +40,7 @@ LEARNING = {
     "save_every": 2,
     "warmup_share": 0,
     "learning_rate": 1e-3,
+    "loader_workers": 0,
     "dtype": "float32",  # so that a difference between one process and two is not one of rounding
 }
 
@@ -144,6 +145,7 @@ class Toys:
             training["top_k"] |= {role: 20 for role in ("query", "document") if training["top_k"][role]}
         if learning:
             schedule = None if learning["schedule_steps"] is None else 4
+            learning["teacher"] = learning["teacher"] and self.model(learning["teacher"])
             learning |= LEARNING | {"max_length": 24, "held_out": 8, "schedule_steps": schedule, "passes": None}
         values["data"]["examples"] = [self.examples(_named(source)) for source in recipe.data.examples]
         values["data"]["negatives"] = min(2, recipe.data.negatives)

@@ -10,8 +10,8 @@ Letters: m hidden tokens, d size of the decoder's input, v output terms, s token
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -146,14 +146,17 @@ class Masker:
         return mask_tokens(ids, probabilities, rng, **self._common)
 
 
+Hide: TypeAlias = Callable[[NDArray[np.int64], np.random.Generator, NDArray[np.int64] | None], Masked]
+
+
 class MaskedWindows(Dataset[Masked]):
     """The run as a list: item i is the i-th text that the model sees, already masked.
 
     Every epoch shows each of `rows` once, in another order and under other masks.
     """
 
-    def __init__(self, windows: Windows, rows: NDArray[np.int64], masker: Masker, draws: int, seed: int) -> None:
-        self._windows, self._rows, self._masker, self._draws, self._seed = windows, rows, masker, draws, seed
+    def __init__(self, windows: Windows, rows: NDArray[np.int64], hide: Hide, draws: int, seed: int) -> None:
+        self._windows, self._rows, self._hide, self._draws, self._seed = windows, rows, hide, draws, seed
         self._order: tuple[int, NDArray[np.int64]] = (-1, rows)
 
     def __len__(self) -> int:
@@ -165,7 +168,7 @@ class MaskedWindows(Dataset[Masked]):
             self._order = (epoch, np.random.default_rng((self._seed, epoch)).permutation(self._rows))
         row = int(self._order[1][place])
         rng = np.random.default_rng((self._seed, epoch, place))
-        return self._masker(self._windows[row], rng, self._windows.words(row))
+        return self._hide(self._windows[row], rng, self._windows.words(row))
 
 
 def collate(batch: Iterable[Masked], padding: int) -> dict[str, Tensor]:
@@ -189,6 +192,22 @@ def hidden_tokens(mlm: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, Ten
     labels = inputs.pop("labels")
     hidden = labels != IGNORED
     return mlm(**inputs).logits[hidden], labels[hidden]
+
+
+class Masking:
+    """The task: windows of which tokens are hidden, and the loss of a batch of them.
+
+    `decoder` is the layer of the output terms; the model gives its inputs in place of logits, as within
+    `encoder.fuse.without_logits`.
+    """
+
+    def __init__(self, masker: Masker) -> None:
+        self.hide = masker
+
+    def loss(self, model: nn.Module, batch: dict[str, Tensor], decoder: nn.Linear) -> tuple[Tensor, int]:
+        """The cross-entropy over the hidden positions only, and how many these are."""
+        states, labels = hidden_tokens(model, batch)
+        return mean_cross_entropy(states, decoder.weight, decoder.bias, labels), len(labels)
 
 
 LARGEST_SHARE = 10  # at most one window in so many is kept apart

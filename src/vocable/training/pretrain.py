@@ -1,4 +1,4 @@
-"""Masked language modelling, with logits at the masked positions only.
+"""Masked language modelling, with logits at the masked positions only, or alignment with a sparse teacher.
 
 The order of the texts and the masks are a function of the seed and of the position in the run, so that a run that was
 killed and resumed sees exactly what it would have seen.
@@ -36,12 +36,13 @@ from vocable.encoder.few_shapes import use_few_shapes
 from vocable.encoder.fuse import copy_with, parts, without_logits
 from vocable.encoder.output_vocabulary import output_layer, output_vocabulary
 from vocable.encoder.provenance import new_tokens, record, splitter_name
-from vocable.encoder.terms import splitter
+from vocable.encoder.terms import splitter, terms
 from vocable.errors import ArgumentError, DataError, ModelError, check_texts
 from vocable.training import processes
-from vocable.training.mlm import HeldOut, MaskedWindows, Masker, collate, hidden_tokens, mean_cross_entropy
+from vocable.training.mlm import HeldOut, MaskedWindows, Masker, Masking, collate
 from vocable.training.mlm import split as split_windows
 from vocable.training.recipe import WHOLE_TERMS, PretrainSettings, first_mistake
+from vocable.training.sparse_alignment import Alignment, HeldOutTexts, SparseTeacher
 from vocable.training.trainer import (
     MarkWhole,
     ProgressLog,
@@ -62,13 +63,14 @@ KEPT_LOG = "pretrain.jsonl"  # the same beside the finished model
 def pretrain(
     model: SparseEncoder, texts: Iterable[str], *, work: str | Path | None = None, seed: int = 0, **settings: Any
 ) -> SparseEncoder:
-    """Adapt a model to `texts` by masked language modelling, on all processes that `torchrun` started.
+    """Adapt a model to `texts` by masked language modelling or by a teacher, on all processes that `torchrun` started.
 
     With `trainable="embeddings"` this is the adaptation of "Why Advanced Encoders Lag on Sparse Retrieval?" (§4.2.3):
     the transformer is frozen, the word embeddings and the output layer, tied or not, learn. With
     `masking="whole-word"` and a model that `expand` made this is the pre-training of "The Pre-Training Study of
     Expanded-SPLADE Models on Web Document Titles" (appendix B.2): words of the output vocabulary are hidden and to be
-    guessed.
+    guessed. With a `teacher` it is the sparse alignment (SAP) of the first paper's table 6: of a model that has the
+    teacher's output terms, as `transfer` with `head_only` makes it, the largest logits of a text become the teacher's.
 
     Args:
         model: from `vocable.load`, with an output layer that is a plain `Linear`; it is left as it is.
@@ -81,11 +83,12 @@ def pretrain(
     Returns:
         a new model. Its provenance has the settings that are not the default ones and how well held-out tokens were
         guessed before and after, of "all" tokens or of "shared" and "new" ones (`vocable.training.mlm.Guesses`), and
-        where whole words were masked the counts of words (`vocable.training.windows.WordCounts`).
+        where whole words were masked the counts of words (`vocable.training.windows.WordCounts`); of a teacher, how
+        near to it the model was (`vocable.training.sparse_alignment.Aligned`).
 
     Raises:
-        ModelError: the tokenizer has no mask token, the output terms are not its tokens and tokens are masked, the
-            output layer cannot be bypassed, or has no bias to train.
+        ModelError: the tokenizer has no mask token, the output terms are not its tokens and tokens are masked, they are
+            not the teacher's, the output layer cannot be bypassed, or has no bias to train.
         ArgumentError: a setting that is unknown or out of its range, a batch that the processes cannot share,
             overlap-aware masking of a model without new
             tokens, whole-word or longest-span masking of one without an output vocabulary.
@@ -128,11 +131,14 @@ def _pretrain(
 ) -> SparseEncoder:
     adapted = copy_with(model)
     mlm, tokenizer, *_ = parts(adapted)
-    size, layer = mlm.config.vocab_size, output_vocabulary(mlm)
+    size, padding, layer = mlm.config.vocab_size, tokenizer.pad_token_id, output_vocabulary(mlm)
     new = None if layer is not None else _is_new(new_tokens(model), size)
     _check_task(mlm, tokenizer, settings, new)
+    task: Masking | Alignment = Masking(Masker(tokenizer, settings, size, new))
+    if settings.teacher is not None:
+        task = Alignment(tokenizer, SparseTeacher(settings.teacher, terms(adapted), str(mlm.device), settings.dtype))
     places: WordAlignment | SpanAlignment | None = None
-    if layer is not None:
+    if layer is not None and settings.teacher is None:
         places = (
             SpanAlignment(layer.terms, tokenizer)
             if settings.masking == "longest-span"
@@ -141,7 +147,6 @@ def _pretrain(
     with processes.first_alone():  # the others find them
         windows = write_windows(folder / "tokens", texts, tokenizer, settings.max_length, places)
     learned, kept_apart = split_windows(len(windows), settings.held_out, seed)
-    masker, padding = Masker(tokenizer, settings, size, new), tokenizer.pad_token_id
     draws = settings.steps * settings.batch_size * settings.gradient_accumulation
     if settings.passes is not None and draws > (limit := settings.passes * len(learned)):
         enough = limit // (settings.batch_size * settings.gradient_accumulation)
@@ -149,16 +154,20 @@ def _pretrain(
             f"{settings.steps:,} steps see {draws:,} texts, and in {settings.passes} pass(es) the corpus has "
             f"{limit:,}, enough for {enough:,} steps: add texts, or allow more passes"
         )
-    schedule = MaskedWindows(windows, learned, masker, draws, seed)
-    held_out = HeldOut(windows, kept_apart, masker, new=new, padding=padding, seed=seed, dtype=settings.dtype)
+    held_out: HeldOut | HeldOutTexts
+    if isinstance(task, Alignment):
+        held_out = HeldOutTexts(windows, kept_apart, task, padding=padding, dtype=settings.dtype)
+    else:
+        held_out = HeldOut(windows, kept_apart, task.hide, new=new, padding=padding, seed=seed, dtype=settings.dtype)
+    schedule = MaskedWindows(windows, learned, task.hide, draws, seed)
     set_dropout(mlm, settings.dropout)
     use_few_shapes(mlm)
     with without_logits(mlm) as decoder, _learning(mlm, settings):
         before = held_out.guess(mlm, decoder)
-        trainer = _MaskedTrainer(
+        trainer = _Trainer(
             mlm, _arguments(mlm, settings, folder, seed), partial(collate, padding=padding), train_dataset=schedule
         )
-        trainer.decoder, trainer.schedule_steps = decoder, settings.schedule_steps
+        trainer.task, trainer.decoder, trainer.schedule_steps = task, decoder, settings.schedule_steps
         trainer.model_accepts_loss_kwargs = False  # the loss is a mean: accumulated steps are averaged
         trainer.remove_callback(PrinterCallback)
         trainer.add_callback(_LogHeldOut(trainer, held_out))
@@ -174,7 +183,7 @@ def _pretrain(
     for group, guess in after.items() if processes.is_first() else ():
         if guess.loss > before[group].loss:
             values = group, before[group].loss, guess.loss, lower_rate(settings.learning_rate)
-            logger.warning("the loss of held-out tokens (%s) rose from %.3f to %.3f: a worse model, %s", *values)
+            logger.warning("the held-out loss (%s) rose from %.3f to %.3f: a worse model, %s", *values)
     guesses = (("before", before), ("after", after))
     figures = settings.model_dump(exclude_defaults=True, exclude={"texts"})
     figures["held_out"] = {when: {group: guess._asdict() for group, guess in found.items()} for when, found in guesses}
@@ -188,6 +197,8 @@ def _check_task(
     mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, settings: PretrainSettings, new: NDArray[np.bool_] | None
 ) -> None:
     """Make sure that what is masked can be guessed."""
+    if settings.teacher is not None:
+        return
     if tokenizer.mask_token_id is None:
         raise ModelError("the tokenizer has no mask token")
     layer = output_vocabulary(mlm)
@@ -247,7 +258,8 @@ def _arguments(mlm: PreTrainedModel, settings: PretrainSettings, folder: Path, s
     return arguments
 
 
-class _MaskedTrainer(Trainer):
+class _Trainer(Trainer):
+    task: Masking | Alignment
     decoder: nn.Linear
     schedule_steps: int | None = None
 
@@ -259,10 +271,8 @@ class _MaskedTrainer(Trainer):
         return SequentialSampler(self.train_dataset)  # the data set is already in the order of the run
 
     def compute_loss(self, model: nn.Module, inputs: dict[str, Tensor], **others: Any) -> Tensor:
-        """Cross-entropy over the masked positions only, of all processes."""
-        states, labels = hidden_tokens(model, inputs)
-        loss = mean_cross_entropy(states, self.decoder.weight, self.decoder.bias, labels)
-        return processes.of_all(loss, len(labels))
+        """The mean over what all processes count."""
+        return processes.of_all(*self.task.loss(model, inputs, self.decoder))
 
 
 class _LogHeldOut(TrainerCallback):
@@ -271,7 +281,7 @@ class _LogHeldOut(TrainerCallback):
     The first process makes them, the others wait.
     """
 
-    def __init__(self, trainer: _MaskedTrainer, held_out: HeldOut) -> None:
+    def __init__(self, trainer: _Trainer, held_out: HeldOut | HeldOutTexts) -> None:
         self._trainer, self._held_out = trainer, held_out
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
@@ -281,7 +291,7 @@ class _LogHeldOut(TrainerCallback):
         figures = {
             f"held_out_{name}" if group == "all" else f"held_out_{name}_{group.replace(' ', '_')}": getattr(found, name)
             for group, found in guesses.items()
-            for name in ("loss", "accuracy")
+            for name in found._fields[1:]
         }
         if figures:
             log_beside_loss(self._trainer, figures, control)

@@ -182,6 +182,9 @@ class OptimizerSettings(Settings):
     dtype: DType = Field(
         default="auto", description="number type of products: auto is bfloat16 where native, else float32"
     )
+    loader_workers: int = Field(
+        default=0, ge=0, description="processes that prepare batches (masks, tokens) beside the training; 0: itself"
+    )
     log_every: PositiveInt = Field(default=10, description="steps between lines of the log")
     save_every: PositiveInt = Field(default=200, description="steps between checkpoints")
 
@@ -203,6 +206,7 @@ class OptimizerSettings(Settings):
             "save_total_limit": 2,
             "seed": seed,
             "dataloader_pin_memory": device.type == "cuda",
+            "dataloader_num_workers": self.loader_workers,
             "disable_tqdm": True,
             "report_to": "none",
         }
@@ -263,7 +267,7 @@ WHOLE_TERMS = ("whole-word", "longest-span")  # ways of masking that hide terms 
 
 
 class PretrainSettings(OptimizerSettings):
-    """Masked language modelling before the retrieval training."""
+    """Masked language modelling, or alignment with a sparse teacher, before the retrieval training."""
 
     texts: list[str] = Field(min_length=1, description="sources of the texts that the model learns from")
     max_length: int = Field(default=128, ge=8, description="tokens of a window, special tokens included")
@@ -280,6 +284,10 @@ class PretrainSettings(OptimizerSettings):
     )
     new_token_weight: float = Field(
         default=2.0, gt=0, description="overlap-aware: how often a new token is masked for each shared one"
+    )
+    teacher: str | None = Field(
+        default=None,
+        description="nothing is masked: the largest logits of this sparse model, of the same output terms, are learned",
     )
     trainable: Literal["all", "embeddings"] = Field(default="all", description="what learns; the rest is frozen")
     train_bias: bool = Field(default=False, description="with embeddings alone, let the output bias learn, too")
@@ -300,6 +308,12 @@ class PretrainSettings(OptimizerSettings):
         if value is not None and steps is not None and value < steps:
             raise ValueError(f"the schedule cannot be shorter than the run of {steps} steps")
         return value
+
+    @model_validator(mode="after")
+    def _no_mask_before_a_teacher(self) -> PretrainSettings:
+        if self.teacher is not None and self.masking != "uniform":
+            raise ValueError(f"with a teacher nothing is masked: leave masking {self.masking} out")
+        return self
 
     @model_validator(mode="after")
     def _bias_beside_embeddings(self) -> PretrainSettings:
@@ -355,6 +369,7 @@ class EvaluationSettings(Settings):
         min_length=1, validation_alias=AliasChoices("datasets", "dataset")
     )
     measures: list[str] = Field(default=["nDCG@10"], min_length=1)
+    wackiness: bool = Field(default=False, description="also W-AUC, the wackiness of the queries' expansions")
     every: PositiveInt | None = Field(default=500, description="steps; null: not during the training")
     best: bool = Field(
         default=False, description="the result is the state with the best mean of the first measure, not the last one"
