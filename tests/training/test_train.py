@@ -15,6 +15,7 @@ from sentence_transformers import SparseEncoder
 from vocable.encoder.stream import encode
 from vocable.errors import ArgumentError, CollapseError, DataError, RecipeError
 from vocable.evaluation.retrieval import evaluate_system
+from vocable.training.batch_statistics import Monitor
 from vocable.training.recipe import Recipe, make_recipe
 from vocable.training.train import train
 
@@ -231,3 +232,29 @@ def test_the_best_state_is_kept(
     )
     with pytest.raises(RecipeError, match="every"):
         recipe(backbones["bert"], examples, evaluation=evaluation | {"every": None})
+
+
+@pytest.mark.parametrize("batch", [3, 6])  # before a checkpoint, and between one and a state that was measured
+def test_the_best_state_is_the_same_after_a_kill(
+    backbones: dict[str, Path], examples: str, collection: Path, tmp_path: Path, batch: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    evaluation = {"dataset": f"beir:{collection}", "measures": ["RR@10"], "every": 2, "best": True}
+    training = {"steps": 7, "save_every": 3, "learning_rate": 0.05, "guard": "off"}
+    run = recipe(backbones["bert"], examples, training=training, evaluation=evaluation)
+    expected = train(run, tmp_path / "whole").state_dict()
+    see, seen = Monitor.see, list[object]()
+
+    def kill(*arguments: Any) -> None:
+        seen.append(see(*arguments))
+        if len(seen) == batch:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Monitor, "see", kill)
+        with pytest.raises(KeyboardInterrupt):
+            train(run, tmp_path / "killed")
+    found = train(run, tmp_path / "killed").state_dict()
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
+    lines = [json.loads(line) for line in (tmp_path / "killed" / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [line["step"] for line in lines if "RR@10" in line] == [2, 4, 6, 7]
