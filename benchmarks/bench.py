@@ -120,9 +120,9 @@ def vocabulary_rows(found: dict[str, Any]) -> Iterator[Row]:
     for one in found["results"]:
         sides.setdefault((one["task"], one["v"], one["b"], one["s"]), {})[one["side"]] = one
     for (task, v, b, s), both in sides.items():
-        (ours, theirs), name = both.values(), f"{task}, v = {v:,}, {b} x {s} tokens"
-        if ours["MiB"] is not None:
-            yield Row(name, "MiB", ours["MiB"], "sentence-transformers", theirs["MiB"])
+        peer, name = "sentence-transformers", f"{task}, v = {v:,}, {b} x {s} tokens"
+        if both["vocable"]["MiB"] is not None:
+            yield Row(name, "MiB", both["vocable"]["MiB"], peer, both[peer]["MiB"])
 
 
 def service_rows(found: dict[str, Any]) -> Iterator[Row]:

@@ -111,12 +111,9 @@ def test_ties_are_kept_and_survive_saving(mlm: Any, tokenizer: Any, toy_texts: l
     assert torch.equal(saved(input_ids=ids).logits, result.mlm(input_ids=ids).logits)
 
 
-def test_empty_texts_and_texts_beyond_the_probe_are_not_used(
-    mlm: Any, tokenizer: Any, toy_texts: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(calibration, "PROBE_TEXTS", 5)
+def test_empty_texts_and_texts_beyond_the_probe_are_not_used(mlm: Any, tokenizer: Any, toy_texts: list[str]) -> None:
     expected = calibrate(mlm, tokenizer, toy_texts[:5], activation_rate=0.3)
-    found = calibrate(mlm, tokenizer, ["", " ", *toy_texts[:20]], activation_rate=0.3)
+    found = calibrate(mlm, tokenizer, ["", " ", *toy_texts[:20]], activation_rate=0.3, count=5)
     assert found[1:] == expected[1:]
 
 

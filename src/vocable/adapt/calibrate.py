@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -26,7 +27,6 @@ from vocable.errors import ArgumentError, ModelError, check_numbers, check_texts
 
 Level = Literal["pooled", "token"]
 
-PROBE_TEXTS = 256
 BATCH = 32  # texts
 TOKENS, TERMS = 4096, 1024  # of a block of logits
 HALF = 1 << 16  # values of the upper and of the lower half of a float32's bits
@@ -40,18 +40,20 @@ def calibrate(
     shift: float | None = None,
     level: Level = "pooled",
     max_length: int = 128,
+    count: int = 256,
 ) -> SparseEncoder:
     """Lower the output bias by `shift`, or by what leaves `activation_rate` of the vocabulary active.
 
     Args:
         model: from `vocable.load`, with an output bias; it is left as it is. Its pooling decides what a text's terms
             are: of a text's first token, or of the mean of its tokens, far fewer are active than of all its tokens.
-        texts: probe texts; the first 256 that are not empty are used.
+        texts: probe texts, of which the first `count` that are not empty are used.
         activation_rate: share of the terms to be active. The shift for it is found exactly, up to ties.
         shift: instead: lower the output bias by so much, in logits.
         level: whose active terms are counted, a text's after pooling or each token's. "pooled", the pairs of a text and
             a term, is our reading of the paper. The same shift leaves far less active of the pairs of "token".
-        max_length: tokens of a probe text.
+        max_length: tokens of a probe text. A longer text has more active terms: as long as texts will be read.
+        count: probe texts. Their pooled logits, 4 bytes a term, are held.
 
     Returns:
         a new model with b' = b - c. Its provenance has the shift, and what of the probe is active before and after:
@@ -65,12 +67,12 @@ def calibrate(
     check_texts(texts)
     if (activation_rate is None) == (shift is None):
         raise ArgumentError("calibrate takes either activation_rate or shift")
-    check_numbers(activation_rate=activation_rate)
+    check_numbers(activation_rate=activation_rate, max_length=max_length, count=count)
     if shift is not None and not abs(shift) <= torch.finfo(torch.float32).max:
         raise ArgumentError(f"shift must be a finite number in float32, not {shift}")
     if level not in ("pooled", "token"):
         raise ArgumentError(f"level is pooled or token, not {level!r}")
-    probe = [text for text in texts if text.strip()][:PROBE_TEXTS]
+    probe = list(islice((text for text in texts if text.strip()), count))
     if not probe:
         raise ArgumentError("calibrate needs at least one text that is not empty")
     calibrated = copy_with(model)

@@ -18,7 +18,6 @@ from vocable.cli.declare import Command, Loading, Model, Numbers, Output, Texts
 from vocable.errors import ArgumentError, CollapseError, DataError
 from vocable.tables import Table, short
 
-PROBE_TEXTS = 1000  # read for calibrate, which uses the first 256 that are not empty
 OWN_TERMS = "its terms are not its tokens: vocable.load reads it, stock loaders give the model it was made from"
 
 ProbeTexts = Annotated[str, typer.Option(metavar="SOURCE", help="Probe texts, best from your own corpus.")]
@@ -284,8 +283,8 @@ class Calibrate(Adapting):
         if (self.activation_rate is None) == (self.shift is None):
             raise ArgumentError("give either --activation-rate or --shift")
         given = super().arguments()
-        probe = list(islice(given["texts"], PROBE_TEXTS))
-        if not any(text.strip() for text in probe):
+        probe = list(islice((text for text in given["texts"] if text.strip()), self.count))
+        if not probe:
             raise DataError("no text to probe with", source=" ".join(self.texts))
         return given | {"texts": probe}
 

@@ -325,10 +325,12 @@ class PretrainSettings(OptimizerSettings):
 class CalibrateSettings(Settings):
     """The shift of the output bias before the retrieval training: to a rate, or by a number of logits."""
 
-    texts: str = Field(description="place of the probe texts; the first 256 are used")
+    texts: str = Field(description="place of the probe texts")
     activation_rate: float | None = Field(default=None, gt=0, lt=1)
     shift: float | None = None
     level: Literal["pooled", "token"] = Field(default="pooled", description="what activation_rate is a share of")
+    max_length: PositiveInt = Field(default=128, description="tokens of a probe text")
+    count: PositiveInt = Field(default=256, description="probe texts")
 
     @model_validator(mode="after")
     def _one_of_two(self) -> CalibrateSettings:

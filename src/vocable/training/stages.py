@@ -25,7 +25,7 @@ from vocable.training import processes
 from vocable.training.pretrain import pretrain
 from vocable.training.recipe import HardNegatives, QuerySettings, Recipe, Source
 
-PROBE_TEXTS = 1000  # read at most, of which calibrate and rescale use the first that serve them
+PROBE_TEXTS = 1000  # read at most for rescale, which uses the first that serve it
 QUERIES = 2000  # of a source of examples, whose tokens' mean weights are looked up
 PRETRAIN = "pretrain"  # the folder of pre-training within that of the run
 
@@ -70,7 +70,8 @@ def _adapt(recipe: Recipe, work: Path, name: str) -> None:
 def _calibrated(model: SparseEncoder, recipe: Recipe) -> SparseEncoder:
     if (shifting := recipe.calibrate) is None:
         return model
-    return calibrate(model, _probe(recipe, shifting.texts), **shifting.model_dump(exclude={"texts"}))
+    some = (text for text in _texts(recipe, [shifting.texts]) if text.strip())
+    return calibrate(model, list(islice(some, shifting.count)), **shifting.model_dump(exclude={"texts"}))
 
 
 def _before_pretraining(recipe: Recipe) -> SparseEncoder:
