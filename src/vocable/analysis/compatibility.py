@@ -147,8 +147,9 @@ class Compatibility:
 
     `epsilon` (epsilon_RC) is how far scores <beta', Gu> have to be from scores <beta, u>: what the merging loses (RC*),
     in units of the scores, whose weights have the L1 norm B; `relative_epsilon` divides it by the largest score, which
-    takes B away. `complexity_before` and `complexity_after` are the empirical Rademacher complexities of the features u
-    and Gu: how well they follow random signs; averages never follow them better (eq. 5).
+    takes B away. It is that of one beta, the IDF unless another is given: RC* takes the worst of all, which is no less.
+    `complexity_before` and `complexity_after` are the empirical Rademacher complexities of the features u and Gu: how
+    well they follow random signs; averages never follow them better (eq. 5).
     `pairs`, `terms` and `classes` count the sampled pairs and what is active in one of them: where there are more
     classes than pairs, the fit can follow every pair and epsilon says little. `weights` float64 [c] are the fitted
     beta'.
