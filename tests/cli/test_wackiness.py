@@ -22,6 +22,7 @@ from vocable.evaluation.wackiness import ranked
 from vocable.vectors import vocabulary_fingerprint
 
 QUERY, DOCUMENT = "the old fox", "a librarian reads books"
+CARD = ["documents", "weight", "examples", "nearest"]
 FILES = ["curves.png", "curves.svg", "index.html", "results.json", "settings.json"]
 
 
@@ -61,6 +62,27 @@ def flat(values: Any, path: str = "") -> dict[str, Any]:
     return {path: values}
 
 
+def card_of(term: str, data: Any, queries: list[str], model: Any) -> dict[str, Any]:
+    """What a card says of a term, by brute force over all inputs, documents and rows."""
+    column = list(data.terms).index(term)
+    vectors, own, counts = (matrix.toarray() for matrix in (data.vectors, data.own, data.counts))
+    added = [(-vectors[i, column], i) for i in range(len(queries)) if vectors[i, column] > 0 and own[i, column] == 0]
+    nearest = []
+    if model is not None:
+        rows = model[0].auto_model.get_output_embeddings().weight.detach().numpy()
+        lengths = [float(np.linalg.norm(row)) or 1.0 for row in rows]  # that of [PAD] is 0
+        cosines = [
+            float(row @ rows[column]) / length / lengths[column] for row, length in zip(rows, lengths, strict=True)
+        ]
+        nearest = sorted((i for i in range(len(rows)) if i != column), key=lambda i: -cosines[i])[:5]
+    return {
+        "documents": int((counts[:, column] > 0).sum()),
+        "weight": -float(np.mean([weight for weight, _ in added])),
+        "examples": [queries[i] for _, i in sorted(added)[:3]],
+        "nearest": [data.terms[i] for i in nearest],
+    }
+
+
 def test_a_report_of_two_models_and_rm3(
     capsys: pytest.CaptureFixture[str],
     backbones: dict[str, Path],
@@ -84,6 +106,13 @@ def test_a_report_of_two_models_and_rm3(
     ]
     data.append(expansion_data(open_expander("bm25+rm3", documents), queries, documents, 40, name="bm25+rm3"))
     findings = [find(one, choices, draws=5, seed=3, sensitivity=True) for one in data]
+    for found, one, model in zip(printed["models"], data, [*models, None], strict=True):
+        for card in found["wackiest"]:
+            said, counted = {name: card.pop(name) for name in CARD}, card_of(card["term"], one, queries, model)
+            assert said.pop("weight") == pytest.approx(counted.pop("weight"))
+            assert said == counted
+    page = (output / "index.html").read_text(encoding="utf-8")
+    assert all(f"Where {name} adds them" in page for name in [*names, "bm25+rm3"])
     for found, finding in zip(printed["models"], findings, strict=True):
         expected = finding.to_json() | (
             {} if finding is findings[0] else {"difference": finding.difference(findings[0])}

@@ -20,9 +20,10 @@ from sentence_transformers import SparseEncoder
 from vocable.adapt.alignment import Surface, token_surfaces
 from vocable.analysis.expanders import Expander
 from vocable.encoder.encode import DType
+from vocable.encoder.exported import exported
 from vocable.encoder.fuse import splade_modules
 from vocable.encoder.load import load
-from vocable.encoder.output_vocabulary import output_vocabulary
+from vocable.encoder.output_vocabulary import output_layer, output_vocabulary
 from vocable.encoder.stream import encode, model_name
 from vocable.encoder.terms import Words, input_terms, special_columns, terms
 from vocable.errors import ArgumentError, VectorsError, check_texts
@@ -150,6 +151,15 @@ def model_surfaces(model: SparseEncoder) -> list[Surface]:
     found = token_surfaces(transformer.tokenizer)[: len(names)]
     found += [None] * (len(names) - len(found))
     return [surface or Surface(name, False, "special") for surface, name in zip(found, names, strict=True)]
+
+
+def output_rows(model: SparseEncoder) -> np.ndarray | None:
+    """Return the rows [v, d] of the output layer, float32; None of an exported model, which has none to read."""
+    if exported(model):
+        return None
+    [(transformer, _), *_] = splade_modules(model)
+    rows: np.ndarray = output_layer(transformer.auto_model).weight.detach().float().cpu().numpy()
+    return rows
 
 
 KINDS = ["proper name", "stop word", "punctuation", "non-Latin", "tokenizer artefact"]  # as a table lists them

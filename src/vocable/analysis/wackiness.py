@@ -12,7 +12,8 @@ import os
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from textwrap import shorten
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -38,6 +39,8 @@ from vocable.storage import replacing
 from vocable.vectors import FORMAT, prune, read_table, vocabulary_fingerprint
 
 WACKIEST = 20  # terms that are listed
+EXAMPLES, LETTERS, NEAREST = 3, 60, 5  # of a card: inputs, what is quoted of each, terms
+TINY = 1e-12  # in place of the norm of a row of zeros
 SHARE = 0.1  # our reading: the score says which of two terms is the wackier, and nowhere where wacky begins
 
 
@@ -104,6 +107,41 @@ class Choices:
         return curve(scores, self.bins, whole_vocabulary=self.whole_vocabulary)
 
 
+class TermCard(NamedTuple):
+    """One term as an expansion: where it stands, where it is added, and what is like it."""
+
+    documents: int  # of the collection, in which it stands
+    weight: float  # mean, where it is added
+    examples: Sequence[str]  # beginnings of the inputs to which it is added with the greatest weights
+    nearest: Sequence[str]  # terms by the cosine of the output layer's rows; none of what has no such layer
+
+
+def term_cards(
+    data: ExpansionData, columns: Sequence[int], inputs: Sequence[str], rows: np.ndarray | None, choices: Choices
+) -> list[TermCard]:
+    """Return a card of each of these terms; `inputs` are the m texts, `rows` [v, d] those of the output layer."""
+    added = expansions(data.vectors, data.own, () if choices.special else data.special).tocsc()
+    standing = np.bincount(data.counts.indices, minlength=len(data.terms))
+    units = None if rows is None else rows / np.linalg.norm(rows, axis=1, keepdims=True).clip(min=TINY)
+    cards = []
+    for column in columns:
+        entries = slice(*added.indptr[column : column + 2])
+        texts, weights = added.indices[entries], added.data[entries]
+        heaviest = texts[np.lexsort((texts, -weights))[:EXAMPLES]]
+        nearest: list[int] = []
+        if units is not None:
+            nearest = [one for one in np.argsort(-(units @ units[column]), kind="stable").tolist() if one != column]
+        cards.append(
+            TermCard(
+                documents=int(standing[column]),
+                weight=float(weights.mean()) if len(weights) else 0.0,
+                examples=[shorten(inputs[text], LETTERS, placeholder="...") for text in heaviest.tolist()],
+                nearest=[data.terms[one] for one in nearest[:NEAREST]],
+            )
+        )
+    return cards
+
+
 @dataclass(frozen=True)
 class Finding:
     """The wackiness of one expander; `std` is None where the inputs were not drawn again.
@@ -122,6 +160,7 @@ class Finding:
     expansions: float  # mean expansions of an input
     sensitivity: tuple[tuple[str, float], ...] = ()  # the choice that is another, and the W-AUC that it gives
     areas: tuple[float, ...] = ()
+    cards: Sequence[TermCard] = ()  # of the wackiest terms
 
     @property
     def wackiest(self) -> list[int]:
@@ -149,6 +188,8 @@ class Finding:
             | {"importance": float(importance[i]), "inputs": int(inputs[i])}
             for i in self.wackiest
         ]
+        for listed, card in zip(wackiest, self.cards, strict=False):  # without cards none
+            listed |= card._asdict()
         found: dict[str, Any] = {
             "name": self.name,
             "w_auc": known(self.w_auc),

@@ -32,6 +32,7 @@ from vocable.analysis.expansion_data import (
     as_setting,
     expansion_data,
     load_model,
+    output_rows,
     proper_names,
     stored_vectors,
 )
@@ -45,7 +46,7 @@ from vocable.analysis.report import (
     wackiness_curves,
     write_page,
 )
-from vocable.analysis.wackiness import WACKIEST, Choices, Finding, find, known, write_scores
+from vocable.analysis.wackiness import WACKIEST, Choices, Finding, find, known, term_cards, write_scores
 from vocable.data import Document, read_corpus, read_queries, read_texts
 from vocable.encoder.encode import DType, TextEncoder
 from vocable.encoder.load import check_length
@@ -67,6 +68,11 @@ ABOUT_AREAS = (
 )
 ABOUT_WACKIEST = (
     "Grouped by kind, each group from the wackiest on. Of equal scores the term that expands more inputs comes first."
+)
+
+ABOUT_CARDS = (
+    "Documents are those in which the term itself stands, inputs those to which it is added, weight is the mean there. "
+    "Nearest are the terms whose rows of the output layer have the greatest cosine with its own."
 )
 
 
@@ -196,7 +202,9 @@ def wackiness(
             findings = []
             for number, (name, title, model) in enumerate(zip(called, titles, opened, strict=True)):
                 data = _expand(title, name, model, work / f"{number:02d}", **texts)
-                findings.append(find(data, choices, names=named, **drawn))
+                found, rows = find(data, choices, names=named, **drawn), None if model is None else output_rows(model)
+                cards = term_cards(data, found.wackiest, [one.full for one in inputs], rows, choices)
+                findings.append(replace(found, cards=cards))
             write_report(work / "whole", findings, choices, settings)
             finish(work, output, work / "whole")
     report = replace(read_record(output / RESULTS, WackinessReport), output=output)
@@ -286,6 +294,9 @@ def write_report(folder: Path, findings: Sequence[Finding], choices: Choices, se
         Section("Curves", [curves]),
         Section(f"The {WACKIEST} wackiest terms", [Words(wackiest_table(findings)), ABOUT_WACKIEST]),
     ]
+    for one in findings:
+        if one.cards:
+            sections.append(Section(f"Where {one.name} adds them", [Words(cards_table(one)), ABOUT_CARDS]))
     if findings[0].sensitivity:
         note = "W-AUC with one choice another than in the settings below."
         sections.append(Section("Sensitivity", [sensitivity_table(findings), note]))
@@ -321,6 +332,15 @@ def wackiest_table(findings: Sequence[Finding]) -> Table:
         for row, terms in enumerate(zip_longest(*lists, fillvalue="")):
             rows.append(["" if row else kind, *terms])
     return Table("", ["kind", *(one.name for one in findings)], rows)
+
+
+def cards_table(finding: Finding) -> Table:
+    """Return where the wackiest terms of an expander stand, where it adds them, and what is like them."""
+    rows = []
+    for column, card in zip(finding.wackiest, finding.cards, strict=False):
+        counts = f"{card.documents:,}", f"{finding.wackiness.inputs[column]:,}", f"{card.weight:.2f}"
+        rows.append([finding.terms[column], *counts, " / ".join(card.examples), ", ".join(card.nearest)])
+    return Table("", ["term", "documents", "inputs", "weight", "added most to", "nearest terms"], rows)
 
 
 def sensitivity_table(findings: Sequence[Finding]) -> Table:
