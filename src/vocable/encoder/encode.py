@@ -33,6 +33,8 @@ DType = Literal["auto", "float32", "bfloat16"]
 BATCH_TOKENS = {"cpu": 1024, "cuda": 32768}
 LONG = 32  # characters per token that is read, from which on a text is not tokenized whole
 LOOKED_UP = 1024  # texts at a time where no encoder runs
+# A tokenizer keeps how it cuts and pads, and the encoders of a model share it: one thread at a time sets and uses it.
+TOKENIZING = Lock()
 
 
 def native_bfloat16(device: torch.device) -> bool:
@@ -94,7 +96,6 @@ class TextEncoder:
         poolings = [module.pooling_strategy for module in route(model, role) if isinstance(module, SpladePooling)]
         self.pooling: str = poolings[0] if poolings else "static"
         self.truncated = self.windows_read = 0
-        self._tokenizer = Lock()
         self._batch_tokens = BATCH_TOKENS.get(model.device.type, BATCH_TOKENS["cuda"])
 
     def encode(
@@ -155,7 +156,9 @@ class TextEncoder:
             raise ArgumentError(
                 "long: this model's tokenizer does not tell the places of its tokens: cut, or split texts"
             )
-        tokens = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)["offset_mapping"]
+        options = {"add_special_tokens": False, "return_offsets_mapping": True, "verbose": False}
+        with TOKENIZING:
+            tokens = tokenizer(text, **options)["offset_mapping"]
         special = self._static is None
         room = int((self.max_length - len(self._tokens([before], special=special)[0])) * share)
         while True:  # a token may become several where a window begins within a word
@@ -240,7 +243,8 @@ class TextEncoder:
             return text
         tokenizer: Any = route(self.model, self.role)[0].tokenizer
         while tokenizer.is_fast and tokenizer.truncation_side == "right" and size < len(text):
-            words = tokenizer((self.prompt or "") + text[:size], add_special_tokens=False, verbose=False).word_ids()
+            with TOKENIZING:
+                words = tokenizer((self.prompt or "") + text[:size], add_special_tokens=False, verbose=False).word_ids()
             if sum(word != words[-1] for word in words) > self.max_length:
                 return text[:size]
             size *= 2
@@ -259,7 +263,7 @@ class TextEncoder:
     def features(self, texts: Sequence[str]) -> dict[str, Any]:
         """What an encoder reads of the texts: their tokens, cut and padded, on the model's device."""
         options = {} if self.max_length is None else {"max_length": self.max_length}
-        with self._tokenizer:  # which keeps how it cuts and pads, and can be set by one thread at a time
+        with TOKENIZING:
             features = self.model.preprocess(list(texts), prompt=self.prompt, task=self.role, **options)
         moved: dict[str, Any] = batch_to_device(features, self.model.device)
         return moved
@@ -278,7 +282,8 @@ class TextEncoder:
         tokenizer: Any = route(self.model, self.role)[0].tokenizer
         prompted = [self.prompt + text for text in texts] if self.prompt else list(texts)
         options = {"return_attention_mask": False, "return_token_type_ids": False, "verbose": False}
-        ids: list[list[int]] = tokenizer(prompted, add_special_tokens=special, **options)["input_ids"]
+        with TOKENIZING:
+            ids: list[list[int]] = tokenizer(prompted, add_special_tokens=special, **options)["input_ids"]
         return ids
 
 

@@ -40,7 +40,6 @@ LEARNING = {
     "save_every": 2,
     "warmup_share": 0,
     "learning_rate": 1e-3,
-    "loader_workers": 0,
     "dtype": "float32",  # so that a difference between one process and two is not one of rounding
 }
 
@@ -147,6 +146,7 @@ class Toys:
             schedule = None if learning["schedule_steps"] is None else 4
             learning["teacher"] = learning["teacher"] and self.model(learning["teacher"])
             learning |= LEARNING | {"max_length": 24, "held_out": 8, "schedule_steps": schedule, "passes": None}
+            learning |= {"loader_workers": 0}
         values["data"]["examples"] = [self.examples(_named(source)) for source in recipe.data.examples]
         values["data"]["negatives"] = min(2, recipe.data.negatives)
         values["saved"] |= {"query_length": 16, "document_length": 24}

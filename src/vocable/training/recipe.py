@@ -182,9 +182,6 @@ class OptimizerSettings(Settings):
     dtype: DType = Field(
         default="auto", description="number type of products: auto is bfloat16 where native, else float32"
     )
-    loader_workers: int = Field(
-        default=0, ge=0, description="processes that prepare batches (masks, tokens) beside the training; 0: itself"
-    )
     log_every: PositiveInt = Field(default=10, description="steps between lines of the log")
     save_every: PositiveInt = Field(default=200, description="steps between checkpoints")
 
@@ -206,7 +203,6 @@ class OptimizerSettings(Settings):
             "save_total_limit": 2,
             "seed": seed,
             "dataloader_pin_memory": device.type == "cuda",
-            "dataloader_num_workers": self.loader_workers,
             "disable_tqdm": True,
             "report_to": "none",
         }
@@ -289,6 +285,7 @@ class PretrainSettings(OptimizerSettings):
         default=None,
         description="nothing is masked: the largest logits of this sparse model, of the same output terms, are learned",
     )
+    loader_workers: int = Field(default=0, ge=0, description="processes that mask batches beside the training")
     trainable: Literal["all", "embeddings"] = Field(default="all", description="what learns; the rest is frozen")
     train_bias: bool = Field(default=False, description="with embeddings alone, let the output bias learn, too")
     held_out: int = Field(default=256, ge=0, description="windows kept apart for the report, at most a tenth of all")
