@@ -17,6 +17,13 @@ from vocable.encoder.head import max_logits, sparse_head
 from vocable.errors import ArgumentError
 
 BLOCK = 7  # small and odd: a few blocks and a rest even in small cases
+DRAWN: dict[str, Any] = {
+    "lengths": st.lists(st.integers(1, 9), min_size=1, max_size=5),
+    "d": st.integers(1, 6),
+    "v": st.integers(1, 3 * BLOCK),
+    "seed": st.integers(0, 1000),
+    "bias": st.booleans(),
+}
 
 
 @pytest.fixture(autouse=True)
@@ -66,14 +73,7 @@ def assert_all_close(found: list[Tensor], expected: list[Tensor], tolerance: flo
 
 @pytest.mark.parametrize("activation", ["relu", "log1p_relu"])
 @pytest.mark.parametrize("pooling", ["max", "sum"])
-@given(
-    lengths=st.lists(st.integers(1, 9), min_size=1, max_size=5),
-    d=st.integers(1, 6),
-    v=st.integers(1, 3 * BLOCK),
-    seed=st.integers(0, 1000),
-    bias=st.booleans(),
-    dtype=st.sampled_from([torch.float32, torch.float64]),
-)
+@given(**DRAWN, dtype=st.sampled_from([torch.float32, torch.float64]))
 def test_outputs_and_gradients_are_those_of_the_dense_head(
     pooling: str, activation: str, lengths: list[int], d: int, v: int, seed: int, bias: bool, dtype: torch.dtype
 ) -> None:
@@ -172,13 +172,7 @@ def test_max_logits_are_the_largest_logits_of_each_text() -> None:
     np.testing.assert_allclose(max_logits(hidden, weight, bias, offsets), expected, rtol=1e-5, atol=1e-6)
 
 
-@given(
-    lengths=st.lists(st.integers(1, 9), min_size=1, max_size=5),
-    d=st.integers(1, 6),
-    v=st.integers(1, 3 * BLOCK),
-    seed=st.integers(0, 1000),
-    bias=st.booleans(),
-)
+@given(**DRAWN)
 def test_gradients_of_max_logits_are_those_of_all_logits(
     lengths: list[int], d: int, v: int, seed: int, bias: bool
 ) -> None:

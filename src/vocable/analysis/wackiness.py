@@ -95,12 +95,14 @@ class Choices:
         others[label] = replace(self, whole_vocabulary=not self.whole_vocabulary)
         return others
 
+    def expanded(self, data: ExpansionData) -> csr_array:
+        """Return the weights [m, v] of the expansions that count."""
+        added = expansions(data.vectors, data.own, () if self.special else data.special)
+        return added if self.expansions is None else prune(added, self.expansions)
+
     def importance(self, data: ExpansionData) -> csr_array:
         """Return the lexical importance [m, v] of the expansions; of what is retrieved, the first k count."""
-        special, vectors = () if self.special else data.special, data.vectors
-        if self.expansions is not None:
-            vectors = prune(expansions(vectors, data.own, special), self.expansions)
-        return lexical_importance(vectors, data.own, data.rows[:, : self.k], data.counts, idf=self.idf, special=special)
+        return lexical_importance(self.expanded(data), data.own, data.rows[:, : self.k], data.counts, idf=self.idf)
 
     def curve(self, scores: np.ndarray) -> np.ndarray:
         """Return the curve [N] of scores [v]."""
@@ -120,7 +122,7 @@ def term_cards(
     data: ExpansionData, columns: Sequence[int], inputs: Sequence[str], rows: np.ndarray | None, choices: Choices
 ) -> list[TermCard]:
     """Return a card of each of these terms; `inputs` are the m texts, `rows` [v, d] those of the output layer."""
-    added = expansions(data.vectors, data.own, () if choices.special else data.special).tocsc()
+    added = choices.expanded(data).tocsc()
     standing = np.bincount(data.counts.indices, minlength=len(data.terms))
     units = None if rows is None else rows / np.linalg.norm(rows, axis=1, keepdims=True).clip(min=TINY)
     cards = []

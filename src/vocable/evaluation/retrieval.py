@@ -42,7 +42,7 @@ from vocable.vectors import Sources, read_vectors
 
 logger = logging.getLogger(__name__)
 EXPANDED = 20  # searches timed where something is expanded, which may take seconds
-W_AUC = "W-AUC"
+W_AUC, WACKY = "W-AUC", 100  # and the documents that it looks at
 SHOWN = 10  # results of a search whose time is measured: what somebody who waits for it looks at
 
 
@@ -219,19 +219,19 @@ def evaluate_system(
         raise ArgumentError(f"{deepest} looks at more than the k = {k} results of the search")
     collection = dataset if isinstance(dataset, Dataset) else load_dataset(dataset)
     encoded = encode_dataset(model, collection, dtype=dtype)
-    evaluation = evaluate_run(name or Path(model_name(model)).name, retrieve(encoded, k=k), collection, measures)
-    found = w_auc(model, encoded) if wackiness else None
-    return evaluation if found is None else replace(evaluation, values={**evaluation.values, W_AUC: found})
+    found = retrieve(encoded, k=k)
+    evaluation = evaluate_run(name or Path(model_name(model)).name, found, collection, measures)
+    wacky = w_auc(model, encoded, found.ranking.rows[:, :WACKY]) if wackiness else None
+    return evaluation if wacky is None else replace(evaluation, values={**evaluation.values, W_AUC: wacky})
 
 
-def w_auc(model: SparseEncoder, encoded: Encoded, k: int = 100) -> float | None:
-    """The wackiness of the terms that a model adds to the queries of a dataset, by the k documents that each retrieves.
+def w_auc(model: SparseEncoder, encoded: Encoded, rows: np.ndarray) -> float | None:
+    """The wackiness of the terms that a model adds to the q queries of a dataset, by the documents that each retrieves.
 
-    It is W-AUC of Polyakov et al. 2026, section 3.3, with the choices of `vocable.wackiness`; None where nothing is
-    added.
+    It is W-AUC of Polyakov et al. 2026, section 3.3, with the choices of `vocable.wackiness`; `rows` [q, k] are of the
+    documents, -1 where there is no k-th. None where nothing is added.
     """
     own = input_terms(model, [query.text for query in encoded.dataset.queries])
     counts = input_terms(model, [document.full for document in encoded.dataset.documents])
-    rows = ExactIndex(encoded.documents, encoded.document_ids).search(encoded.queries, k).rows
     found = area(curve(wackiness_of(encoded.queries, own, rows, counts).scores))
     return None if np.isnan(found) else found

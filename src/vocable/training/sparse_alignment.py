@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vocable.encoder.encode import DType, TextEncoder, in_bfloat16
+from vocable.encoder.exported import refuse_exported
 from vocable.encoder.fuse import pack
 from vocable.encoder.head import max_logits
 from vocable.encoder.load import load
@@ -45,11 +46,13 @@ def squared_difference(student: Tensor, teacher: Tensor) -> tuple[Tensor, int]:
 class SparseTeacher:
     """A sparse model that says how large the logits of a text are; it reads the text with its own tokenizer.
 
-    Raises `ModelError` if it cannot be read, or if its output terms are not `names`, those of the model that learns.
+    Raises `ModelError` if it cannot be read, is exported, or has other output terms than `names`, the learning model's.
     """
 
     def __init__(self, name: str, names: Sequence[str], device: str, dtype: DType) -> None:
-        self._encoder = encoder = TextEncoder(load(name, device=device), "document", dtype=dtype)
+        model = load(name, device=device)
+        refuse_exported(model)
+        self._encoder = encoder = TextEncoder(model, "document", dtype=dtype)
         own = terms(encoder.model)
         if vocabulary_fingerprint(own) != vocabulary_fingerprint(names):
             raise ModelError(
