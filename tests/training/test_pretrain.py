@@ -122,17 +122,6 @@ def test_a_resumed_run_ends_where_an_uninterrupted_one_does(
     assert any(not torch.equal(halfway[name], value) for name, value in expected.items())
 
 
-def test_batches_that_other_processes_prepare_are_the_same(
-    backbones: dict[str, Path], tokenizer: PreTrainedTokenizerFast, toy_texts: list[str], tmp_path: Path
-) -> None:
-    found = []
-    for workers in (0, 2):
-        settings = PretrainSettings(steps=3, dropout=0.1, loader_workers=workers, **SETTINGS)
-        folder = tmp_path / str(workers)
-        found.append(weights(pretrain(fresh(backbones["bert"]), tokenizer, toy_texts, settings, folder, seed=7).mlm))
-    assert all(torch.equal(value, found[1][name]) for name, value in found[0].items())
-
-
 @pytest.mark.parametrize("architecture", ["bert", "distilbert", "roberta", "albert", "modernbert", "electra"])
 @pytest.mark.parametrize("train_bias", [False, True])
 def test_only_embeddings_learn_if_so_asked(

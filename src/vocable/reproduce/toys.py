@@ -146,7 +146,6 @@ class Toys:
             schedule = None if learning["schedule_steps"] is None else 4
             learning["teacher"] = learning["teacher"] and self.model(learning["teacher"])
             learning |= LEARNING | {"max_length": 24, "held_out": 8, "schedule_steps": schedule, "passes": None}
-            learning |= {"loader_workers": 0}
         values["data"]["examples"] = [self.examples(_named(source)) for source in recipe.data.examples]
         values["data"]["negatives"] = min(2, recipe.data.negatives)
         values["saved"] |= {"query_length": 16, "document_length": 24}

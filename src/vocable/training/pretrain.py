@@ -251,7 +251,6 @@ def _arguments(mlm: PreTrainedModel, settings: PretrainSettings, folder: Path, s
         **settings.trainer_arguments(mlm.device, folder, seed),
         accelerator_config={"split_batches": True},  # of all processes together: each takes its part of a batch
         ddp_find_unused_parameters=False,  # it would look for the decoder in the model's outputs, which are its inputs
-        dataloader_num_workers=settings.loader_workers,
         lr_scheduler_type=settings.schedule,
         remove_unused_columns=False,
     )

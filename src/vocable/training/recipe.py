@@ -285,7 +285,6 @@ class PretrainSettings(OptimizerSettings):
         default=None,
         description="nothing is masked: the largest logits of this sparse model, of the same output terms, are learned",
     )
-    loader_workers: int = Field(default=0, ge=0, description="processes that mask batches beside the training")
     trainable: Literal["all", "embeddings"] = Field(default="all", description="what learns; the rest is frozen")
     train_bias: bool = Field(default=False, description="with embeddings alone, let the output bias learn, too")
     held_out: int = Field(default=256, ge=0, description="windows kept apart for the report, at most a tenth of all")
