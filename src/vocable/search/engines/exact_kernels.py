@@ -16,7 +16,8 @@ import numba
 import numpy as np
 
 WINDOW = 65_536  # documents: 256 KiB of scores
-BLOCK = 64  # documents whose scores are compared with the threshold at once; divides WINDOW
+BLOCK = 128  # documents whose scores are compared with the threshold at once: LLVM makes vectors of it, not of 64
+LOW = 0xFFFFFFFF  # the half of a key that is the document
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Sparse = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -47,14 +48,15 @@ def search(
     starts, documents, weights = postings
     query_starts, query_terms, query_weights = queries
     k = rows.shape[1]
-    length = min(n, WINDOW) + BLOCK
+    length = -(-min(n, WINDOW) // BLOCK) * BLOCK
     window = np.zeros(length, np.float32)
+    blocks = window.view(np.int32).reshape(-1, BLOCK)
     matched = np.zeros(length if needed.size and needed.max() > 1 else 0, np.int32)
     for q in range(len(query_starts) - 1):
         terms = query_terms[query_starts[q] : query_starts[q + 1]]
         term_weights = query_weights[query_starts[q] : query_starts[q + 1]]
         cursors = starts[terms]
-        heap = [(np.float32(0), 0)]
+        heap = [np.int64(0)]
         heap.clear()
         for base in range(0, n, WINDOW):
             limit = min(base + WINDOW, n)
@@ -78,10 +80,11 @@ def search(
                 for i in range(width):
                     if not allowed[base + i]:
                         window[i] = 0
-            _collect(window, width, base, heap, k)
+            _collect(blocks[: -(-width // BLOCK)], base, heap, k)
         for position in range(len(heap) - 1, -1, -1):  # the worst comes first
-            score, row = heappop(heap)
-            scores[q, position], rows[q, position] = score, -row
+            key = heappop(heap)
+            scores[q, position] = np.int32(key >> 32).view(np.float32)
+            rows[q, position] = LOW - (key & LOW)
 
 
 @compiled
@@ -136,25 +139,27 @@ def rescore(documents: Sparse, v: int, queries: Sparse, rows: np.ndarray, scores
 
 
 @compiled
-def _collect(window: np.ndarray, width: int, base: int, heap: list[tuple[np.float32, int]], k: int) -> None:
-    """Take what beats the worst of the k best into the `heap` of (score, -document), which has the worst in front.
+def _collect(blocks: np.ndarray, base: int, heap: list[np.int64], k: int) -> None:
+    """Take what beats the worst of the k best into the `heap`, which has the worst in front, and leave 0 behind.
 
-    Documents come in ascending order, so an equal score never beats. The window is left empty.
+    `blocks` [b, BLOCK] are the scores of the documents from `base` on as the integers of their bits, which are in the
+    order of the scores where none is below 0. A key is these bits, then the bits of LOW - document: of equal scores
+    the lower document is the better. Documents come in ascending order, so an equal score never beats.
     """
-    threshold = heap[0][0] if len(heap) == k else np.float32(0)
-    for start in range(0, width, BLOCK):
-        promising = False
-        for i in range(start, start + BLOCK):  # no branch: many comparisons in one instruction
-            promising |= window[i] > threshold
-        if promising:
-            for i in range(start, start + BLOCK):
-                if window[i] <= threshold:
-                    continue
-                if len(heap) < k:
-                    heappush(heap, (window[i], -(base + i)))
-                else:
-                    heapreplace(heap, (window[i], -(base + i)))
-                if len(heap) == k:
-                    threshold = heap[0][0]
-        for i in range(start, start + BLOCK):  # while it is in the cache
-            window[i] = 0
+    threshold = np.int32(heap[0] >> 32) if len(heap) == k else np.int32(0)
+    for b in range(len(blocks)):
+        highest = np.int32(0)
+        for i in range(BLOCK):  # no branch: many comparisons in one instruction
+            highest = max(highest, blocks[b, i])
+        if highest > threshold:
+            for i in range(BLOCK):
+                if blocks[b, i] > threshold:
+                    key = (np.int64(blocks[b, i]) << 32) | np.int64(LOW - (base + b * BLOCK + i))
+                    if len(heap) < k:
+                        heappush(heap, key)
+                    else:
+                        heapreplace(heap, key)
+                    if len(heap) == k:
+                        threshold = np.int32(heap[0] >> 32)
+        for i in range(BLOCK):  # while it is in the cache
+            blocks[b, i] = 0
