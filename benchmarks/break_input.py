@@ -520,9 +520,8 @@ def model_cases(toys: Any) -> Iterator[Row]:
         return lambda arrays, header: arrays[name].__setitem__(place, value)
 
     crafts: dict[str, Callable[[dict[str, np.ndarray], dict[str, Any]], object]] = {
-        "a document beyond the last": put("documents", 0, 10**6),
-        "a document below 0": put("documents", 0, -5),
-        "a document twice in a list": lambda arrays, header: arrays["documents"].__setitem__(slice(0, 2), 0),
+        "a document beyond the last": put("places", -1, 65_535),
+        "a document twice in a list": lambda arrays, header: arrays["places"].__setitem__(slice(0, 2), 0),
         "a weight of NaN": put("weights", 0, np.nan),
         "an infinite weight": put("weights", 0, np.inf),
         "a negative weight": put("weights", 0, -1),
@@ -536,7 +535,7 @@ def model_cases(toys: Any) -> Iterator[Row]:
         ),
         "ids that are no UTF-8": lambda arrays, header: arrays["ids_bytes"].fill(255),
         "ids of another length": lambda arrays, header: arrays["ids_offsets"].__setitem__(1, 10**9),
-        "another type": lambda arrays, header: arrays.update(documents=arrays["documents"].astype(np.float64)),
+        "another type": lambda arrays, header: arrays.update(places=arrays["places"].astype(np.float64)),
         "an array with a path": lambda arrays, header: header.update(arrays={"../texts": {}}),
     }
     for name, craft in crafts.items():

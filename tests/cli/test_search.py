@@ -85,6 +85,32 @@ def test_bad_lines_are_reported(capsys: pytest.CaptureFixture[str], model: str, 
     assert f"1 bad line left out, the first: {place}:2: " in text
 
 
+@pytest.mark.parametrize("bits", [16, 8])
+def test_an_index_of_rounded_weights(
+    capsys: pytest.CaptureFixture[str], model: str, dataset: str, vectors: Path, tmp_path: Path, bits: int
+) -> None:
+    found = {}
+    for name, source in (("encoded", model), ("stored", vectors)):
+        place = f"exact:{tmp_path / name}"
+        done(capsys, "index", source, dataset, "-o", place, "--weight-bits", bits)
+        assert np.load(tmp_path / name / "postings" / "weights.npy").itemsize == bits // 8
+        assert "already there" in done(capsys, "index", source, dataset, "-o", place, "--weight-bits", bits)
+        assert "weight_bits" in refused(capsys, "index", source, dataset, "-o", place)
+        found[name] = json.loads(done(capsys, "search", place, "posting lists", "--json"))["hits"]
+    done(capsys, "index", vectors, dataset, "-o", f"exact:{tmp_path / 'whole'}")
+    whole = json.loads(done(capsys, "search", tmp_path / "whole", "posting lists", "--json"))["hits"]
+    for hits in found.values():
+        scores = {hit["id"]: hit["score"] for hit in whole}
+        assert all(hit["score"] == pytest.approx(scores[hit["id"]], rel=0.05) for hit in hits if hit["id"] in scores)
+    made = ["index", vectors, dataset, "-o"]
+    assert "--weight-bits is for exact:FOLDER, not for the edge engine" in refused(
+        capsys, *made, tmp_path / "edge", "--weight-bits", bits
+    )
+    assert "--weight-bits must be 8 or 16, not 4" in refused(
+        capsys, *made, f"exact:{tmp_path / 'no'}", "--weight-bits", 4
+    )
+
+
 def test_the_same_command_again_changes_nothing(
     capsys: pytest.CaptureFixture[str], model: str, dataset: str, index: str
 ) -> None:

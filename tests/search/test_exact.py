@@ -78,6 +78,89 @@ def test_many_documents_over_several_windows(k: int, share: float) -> None:
     assert (ranking.rows >= kernels.WINDOW).any()
 
 
+def test_documents_come_back_from_several_windows(tmp_path: Path) -> None:
+    n = 2 * kernels.WINDOW + 500
+    documents = csr_array(random_vectors(n, 40, 0.1, seed=1))
+    ids = [f"{row:06}" for row in np.random.default_rng(0).permutation(n)]
+    ExactIndex(documents, ids).save(tmp_path / "index")
+    index = ExactIndex.load(tmp_path / "index")
+    rows = np.array([n - 1, 0, kernels.WINDOW, kernels.WINDOW - 1])
+    np.testing.assert_array_equal(index.get(rows).toarray(), documents[rows].toarray())
+    assert (index.get() != documents).nnz == 0
+    np.testing.assert_array_equal(index.document_frequency, np.bincount(documents.indices, minlength=40))
+    query = csr_array((np.ones(2), ([0, 0], [3, 5])), shape=(1, 40))
+    both = documents[:, [3, 5]].toarray() > 0
+    assert index.matched(query).tolist() == [both.any(axis=1).sum()]
+    assert index.matched(query, minimum_match=1).tolist() == [both.all(axis=1).sum()]
+
+
+@pytest.mark.parametrize(("place", "wrong"), [(499, False), (500, True), (65_535, True)])
+def test_no_window_leads_beyond_the_last_document(place: int, wrong: bool) -> None:
+    n = kernels.WINDOW + 500
+    vectors = csr_array((np.ones(3), ([0, n - 1, n - 1], [0, 0, 1])), shape=(n, 2))
+    index = ExactIndex(vectors)
+    arrays = {key: np.array(array) for key, array in index.arrays().items()}
+    arrays["places"][1] = place
+    if wrong:
+        with pytest.raises(VectorsError, match=r"places\.npy: a document is none"):
+            ExactIndex.from_arrays(arrays, index.header(), "index")
+    else:
+        loaded = ExactIndex.from_arrays(arrays, index.header(), "index")
+        assert loaded.get().indices.tolist() == [0, 0, 1]
+
+
+@given(searches(), st.sampled_from([8, 16]), st.sampled_from([1.0, 0.37, 1e-4, 1e30]))
+def test_rounded_weights_are_searched_exactly(
+    search: tuple[np.ndarray, np.ndarray, int, list[str] | None, float], bits: int, scale: float
+) -> None:
+    queries, documents, k, ids, share = search
+    documents = (documents * np.float32(scale) * (1 + np.arange(len(documents))[:, None] / 7)).astype(np.float32)
+    queries = queries * np.float32(0.7)
+    unit = 1.0
+    if documents.any():  # the smallest power of 2 of which the heaviest is no more than 2^bits - 1
+        unit = 2.0 ** next(power for power in range(-200, 200) if documents.max() <= 2.0**power * (2**bits - 1))
+    rounded = np.where(documents > 0, np.maximum(np.round(documents / unit), 1) * unit, 0).astype(np.float32)
+    index = ExactIndex(csr_array(documents), ids, weight_bits=bits)
+    expected = brute_force(queries, rounded, k, ids, share)
+    assert_same(index.search(csr_array(queries), k, minimum_match=share), expected)
+    np.testing.assert_array_equal(index.get().toarray(), rounded)
+    assert np.abs(rounded - documents).max(initial=0) < max(2 / (2**bits - 1) * documents.max(initial=0), 1e-30)
+    loaded = ExactIndex.from_arrays(index.arrays(), index.header(), "index")
+    assert_same(loaded.search(csr_array(queries), k, minimum_match=share), expected)
+    places = np.arange(len(documents))
+    np.testing.assert_array_equal(loaded.get(places).toarray(), rounded)
+
+
+@pytest.mark.parametrize(("bits", "size"), [(None, 6), (16, 4), (8, 3)])
+def test_a_posting_takes_so_many_bytes(bits: int | None, size: int) -> None:
+    documents = csr_array(random_vectors(400, 50, 0.3, 3))
+    index = ExactIndex(documents, weight_bits=bits)
+    assert index.nbytes == size * documents.nnz + 8 * 51
+
+
+def test_rounded_weights_of_other_bits_and_units_are_refused() -> None:
+    documents = csr_array(random_vectors(40, 30, 0.3, 13))
+    index = ExactIndex(documents, weight_bits=8)
+    for changed in ({"weight_bits": 16}, {"weight_bits": None}):
+        with pytest.raises(VectorsError, match=r"weights\.npy: uint8 .* expected one row of"):
+            ExactIndex.from_arrays(index.arrays(), index.header() | changed, "index")
+    for unit in (0, -1, float("inf"), float("nan")):
+        with pytest.raises(VectorsError, match="do not fit together"):
+            ExactIndex.from_arrays(index.arrays(), index.header() | {"unit": unit}, "index")
+    for header in ({"weight_bits": [8]}, {"weight_bits": 7}, {"unit": "much"}, {"unit": None}):
+        with pytest.raises(VectorsError, match="not complete"):
+            ExactIndex.from_arrays(index.arrays(), index.header() | header, "index")
+    with pytest.raises(ArgumentError, match="weight_bits must be 8 or 16, not 4"):
+        ExactIndex(documents, weight_bits=4)
+
+
+def test_an_index_of_an_earlier_version_is_named_as_one() -> None:
+    index = ExactIndex(csr_array(np.ones((2, 3))))
+    arrays = {name: array for name, array in index.arrays().items() if name != "places"}
+    with pytest.raises(VectorsError, match="an earlier version: index again"):
+        ExactIndex.from_arrays(arrays | {"documents": np.zeros(6, np.int32)}, index.header(), "index")
+
+
 def test_threads_do_not_change_a_bit() -> None:
     documents, queries = random_vectors(300, 50, 0.2, seed=3), csr_array(random_vectors(70, 50, 0.3, seed=4))
     index = ExactIndex(csr_array(documents))
@@ -197,7 +280,7 @@ def test_a_loaded_index_gives_the_same_answers(tmp_path: Path, ids: list[str] | 
         assert_same(loaded.search(queries, 7), (expected.rows, expected.scores))
         assert loaded.ids == ids
         assert (loaded.meta, loaded.shape) == (META, (40, 30))
-        assert is_memory_mapped(loaded.arrays()["documents"])
+        assert is_memory_mapped(loaded.arrays()["places"])
     assert len(kernels.search.signatures) == max(compiled, 1)  # type: ignore[attr-defined]
 
 
@@ -227,7 +310,7 @@ def test_parts_of_different_indexes_do_not_make_one() -> None:
         ExactIndex(csr_array(np.ones((2, 3))), ["b", "a"]),
         ExactIndex(csr_array(np.ones((3, 3))), ["b", "a", "c"]),
     )
-    for name in ("starts", "documents", "weights", "order"):
+    for name in ("starts", "places", "weights", "order"):
         with pytest.raises(VectorsError, match="do not fit together"):
             ExactIndex.from_arrays(small.arrays() | {name: large.arrays()[name]}, small.header(), "index")
         with pytest.raises(VectorsError, match="not complete"):
@@ -250,9 +333,9 @@ def test_the_vectors_come_back_as_they_were_given(ids):
 @pytest.mark.parametrize(
     ("name", "place", "value", "message"),
     [
-        ("documents", 0, 10**6, r"documents\.npy: a document is none"),
-        ("documents", 0, -5, r"documents\.npy: a document is none"),
-        ("documents", slice(0, 2), 0, r"documents\.npy: .* do not rise"),
+        ("places", -1, 40, r"places\.npy: a document is none"),
+        ("places", -1, 65_535, r"places\.npy: a document is none"),
+        ("places", slice(0, 2), 0, r"places\.npy: .* do not rise"),
         ("weights", 3, np.nan, r"weights\.npy: a weight is not a positive number"),
         ("weights", 3, np.inf, r"weights\.npy: a weight"),
         ("weights", -1, -1, r"weights\.npy: a weight"),

@@ -149,15 +149,15 @@ def build_collection(
     source: str = "",
     bm25: bool = False,
     engine: str = "exact",
+    weight_bits: int | None = None,
 ) -> StreamProgress:
     """Encode `documents` and make them searchable in `folder`; a killed call goes on when it is repeated.
 
-    Arguments and errors are those of `encode_stream`; `bm25` and `engine` are those of `index`.
+    Arguments and errors are those of `encode_stream`; `bm25`, `engine` and `weight_bits` are those of `index`.
     """
     folder = Path(folder)
-    settings = stream_settings(encoder, describe(encoder, model), source, keep_texts=True) | settings_of_parts(
-        bm25, engine
-    )
+    settings = stream_settings(encoder, describe(encoder, model), source, keep_texts=True)
+    settings |= settings_of_parts(bm25, engine, weight_bits)
     if finished(folder, settings):
         return read_progress(folder)
     with resumable(folder, settings) as work:
@@ -173,9 +173,10 @@ def build_collection(
     return done
 
 
-def settings_of_parts(bm25: bool, engine: str) -> dict[str, Any]:
-    """The settings that name the indexes; those of before there was a choice of engines have none."""
-    return {"bm25": bm25} | ({} if engine == "exact" else {"engine": engine})
+def settings_of_parts(bm25: bool, engine: str, weight_bits: int | None) -> dict[str, Any]:
+    """The settings that name the indexes; those of before there was a choice have none."""
+    settings = {"bm25": bm25} | ({} if engine == "exact" else {"engine": engine})
+    return settings if weight_bits is None else settings | {"weight_bits": weight_bits}
 
 
 def stored_weights(places: Iterable[str | PathLike[str]]) -> str:
@@ -226,7 +227,10 @@ def _complete(
     whole.mkdir()
     write_texts(whole / "texts.arrow", texts)
     done.texts_crc32 = file_checksum(whole / "texts.arrow")
-    vector_engine(settings.get("engine", "exact"))(vectors.matrix, vectors.ids, vectors.meta).save(whole / "postings")
+    engine, options = vector_engine(settings.get("engine", "exact")), {}
+    if "weight_bits" in settings:
+        options["weight_bits"] = settings["weight_bits"]
+    engine(vectors.matrix, vectors.ids, vectors.meta, **options).save(whole / "postings")
     if settings["bm25"]:
         rows = _read_texts(whole / "texts.arrow")
         full = [document.full for document in documents_of(rows)]

@@ -22,6 +22,7 @@ from vocable.errors import ArgumentError, VectorsError
 from vocable.search.collection import Collection
 from vocable.search.engines.edge import SETTINGS as STORE
 from vocable.search.engines.edge import EdgeStore
+from vocable.search.engines.exact import ExactIndex, check_weight_bits
 from vocable.search.folder import build_collection, index_stored, open_folder, settings_of_parts, stored_weights
 from vocable.search.index import Space, Store, engine_of
 from vocable.search.living import PART, Changed, LivingCollection, load_dense
@@ -45,6 +46,7 @@ def index(
     dtype: DType = "auto",
     max_length: int | None = None,
     long: LongDocuments = "cut",
+    weight_bits: int | None = None,
     device: str | None = None,
     skip_bad: int = 0,
 ) -> Collection:
@@ -67,6 +69,8 @@ def index(
         long: what becomes of longer documents: "cut" loses their ends, "max" reads them in windows and keeps the
             highest weight of each term, "passages" keeps vectors of each window, so that a document is found by its
             best one. Kept for `add`.
+        weight_bits: of exact:FOLDER, 16 or 8 to round the weights of documents, so that a posting takes 4 or 3 bytes
+            in place of 6. A weight is off by less than 2/65,535 or 2/255 of the heaviest.
         device: where models run, as cpu, cuda or cuda:1; by default the best there is.
         skip_bad: bad lines of the corpus that are tolerated, and left out.
 
@@ -89,6 +93,9 @@ def index(
         raise ArgumentError(
             f"long: passages are kept in a plain folder, not by the {kind} engine: name one, or take max"
         )
+    check_weight_bits(weight_bits)
+    if weight_bits is not None and kind != ExactIndex.about.engine:
+        raise ArgumentError(f"weight_bits is for {ExactIndex.about.engine}:FOLDER, not for the {kind} engine")
     missing = [space for space, wanted in spaces.items() if wanted and space not in engine.about.spaces]
     immutable = hasattr(engine, "load")
     if bm25 and not immutable and not engine.about.in_folder:
@@ -100,7 +107,8 @@ def index(
             name = "long" if max_length is None else "max_length"
             raise ArgumentError(f"{name} is for encoding: these vectors are encoded already")
         if immutable:
-            index_stored(model, documents, Path(address), limits, {"source": source} | settings_of_parts(bm25, kind))
+            parts_of = settings_of_parts(bm25, kind, weight_bits)
+            index_stored(model, documents, Path(address), limits, {"source": source} | parts_of)
             return open_index(output, bad)
         stored = read_vectors(model)
         if stored.meta.role != "document":
@@ -116,7 +124,8 @@ def index(
         encoder = TextEncoder(loaded, "document", dtype=dtype, max_length=max_length, long=reading, **limits)
         name, parts = model_name(model), ((some, None) for some in in_parts(documents, PART, long))
         if immutable:
-            build_collection(encoder, documents, address, model=name, source=source, bm25=bm25, engine=kind)
+            kinds: dict[str, Any] = {"bm25": bm25, "engine": kind, "weight_bits": weight_bits}
+            build_collection(encoder, documents, address, model=name, source=source, **kinds)
             collection = open_index(output, bad)
             collection.__dict__["loaded_model"] = loaded
             return collection

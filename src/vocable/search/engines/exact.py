@@ -5,6 +5,10 @@ Shapes: n documents, m of them, q queries, v output vocabulary, k results.
 A query is scored term at a time over the postings (CSC), in float32 and in the order of the terms, so that the same
 query and documents give the same scores to the last bit, whatever the number of threads. The documents are taken a
 window at a time: its accumulator stays in the processor's cache, and memory does not grow with n.
+
+A posting takes 6 bytes, 2 for the document's place in its window and 4 for the weight. Weights can be rounded to 16 or
+8 bits (4 and 3 bytes a posting): multiples of a unit, which is a power of 2, so that the search of the rounded weights
+is exact, too.
 """
 
 from __future__ import annotations
@@ -29,10 +33,11 @@ from vocable.search.ranking import Ranking, best
 from vocable.storage import StrPath
 from vocable.vectors import VectorsMeta, as_vectors, wrong_entries
 
+WEIGHTS: dict[int | None, type[np.generic]] = {None: np.float32, 8: np.uint8, 16: np.uint16}  # by `weight_bits`
 WRONG = (  # in an index: first what `wrong_entries` finds
     "",
-    "documents.npy: a document is none of those that there are",
-    "documents.npy: the documents of a posting list do not rise",
+    "places.npy: a document is none of those that there are",
+    "places.npy: the documents of a posting list do not rise",
     "weights.npy: a weight is not a positive number",
     "starts.npy: the starts of the posting lists do not rise from 0",
     "order.npy: a row is none of those that there are",
@@ -46,18 +51,32 @@ class ExactIndex(Index):
     about = About("exact", exact=True)
     ids: Ids | None
 
-    def __init__(self, vectors: csr_array, ids: Sequence[str] | None = None, meta: VectorsMeta | None = None) -> None:
+    def __init__(
+        self,
+        vectors: csr_array,
+        ids: Sequence[str] | None = None,
+        meta: VectorsMeta | None = None,
+        *,
+        weight_bits: int | None = None,
+    ) -> None:
         """Index `vectors` [n, v]; `ids` are the documents' names by row, `meta` says what made the vectors.
 
-        Raises `VectorsError` if the number of ids is not n, an id occurs twice or a weight is not a positive number.
+        `weight_bits`, 8 or 16, rounds each weight to a multiple, not 0, of a unit of less than 2 / (2^bits - 1) of the
+        heaviest. Raises `VectorsError` if the number of ids is not n, an id occurs twice or a weight is not a positive
+        number.
         """
+        check_weight_bits(weight_bits)
         vectors = as_vectors(vectors, "the documents")
         self.shape: tuple[int, int] = vectors.shape
         self.meta = meta
         self.ids = None if ids is None else ids if isinstance(ids, Ids) else Ids(ids)
         # Postings number the documents in the order of their ids: the first of two equal scores is then the right one.
         self._order = np.empty(0, dtype=np.int32) if self.ids is None else _order_of(self.ids, self.shape[0])
-        self._postings = _arrays((vectors[self._order] if len(self._order) else vectors).tocsc())
+        self._postings, self._unit = _lists((vectors[self._order] if len(self._order) else vectors).tocsc()), 1.0
+        if weight_bits:
+            *lists, weights = self._postings
+            weights, self._unit = _rounded(weights, weight_bits)
+            self._postings = lists[0], lists[1], weights
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -74,24 +93,32 @@ class ExactIndex(Index):
     @property
     def document_frequency(self) -> np.ndarray:
         """The length of every posting list, int64 [v]."""
-        return np.diff(self._postings[0])
+        return np.diff(self._postings[0][:: kernels.windows_of(len(self))])
 
     def get(self, rows: Sequence[int] | np.ndarray | None = None) -> csr_array:
         """As `Index.get`; raises `ArgumentError` for a row that is none of the n."""
-        (n, v), (starts, documents, weights) = self.shape, self._postings
+        (n, v), (starts, places, weights) = self.shape, self._postings
         if rows is not None and len(rows) and not 0 <= min(rows) <= max(rows) < n:
             raise ArgumentError(f"rows must lie between 0 and {n - 1}, not {min(rows)} to {max(rows)}")
         # One search in each posting list for each document, or the whole turned into rows: what is less work.
         if rows is not None and len(rows) * v * 16 < starts[-1]:
             numbers = np.argsort(self._order)[rows] if len(self._order) else np.asarray(rows)
-            places = np.full((len(rows), v), -1, dtype=np.int64)
-            kernels.find_postings(self._postings, numbers.astype(np.int64), places)
-            chosen, terms = np.nonzero(places >= 0)
+            found = np.full((len(rows), v), -1, dtype=np.int64)
+            kernels.find_postings(self._postings, n, numbers.astype(np.int64), found)
+            chosen, terms = np.nonzero(found >= 0)
             indptr = np.searchsorted(chosen, np.arange(len(rows) + 1)).astype(np.int32)
-            return csr_array((weights[places[chosen, terms]], terms.astype(np.int32), indptr), shape=(len(rows), v))
-        vectors: csr_array = csc_array((weights, documents, starts), shape=self.shape).tocsr()
+            values = self._values(weights[found[chosen, terms]])
+            return csr_array((values, terms.astype(np.int32), indptr), shape=(len(rows), v))
+        windows = kernels.windows_of(n)
+        first = np.tile(np.arange(windows, dtype=np.int32) * kernels.WINDOW, v)  # document of each list's window
+        documents = np.repeat(first, np.diff(starts)) + places
+        vectors: csr_array = csc_array((self._values(weights), documents, starts[::windows]), shape=self.shape).tocsr()
         vectors = vectors[np.argsort(self._order)] if len(self._order) else vectors
         return vectors if rows is None else vectors[np.asarray(rows, dtype=np.int64)]
+
+    def _values(self, weights: np.ndarray) -> np.ndarray:
+        """Stored weights as they count, float32."""
+        return weights.astype(np.float32) * np.float32(self._unit)
 
     def search(
         self,
@@ -115,7 +142,8 @@ class ExactIndex(Index):
         """
         if k < 1:
             raise ArgumentError(f"k must be at least 1, not {k}")
-        arrays = _query_arrays(queries, self.shape[1])
+        starts, terms, weights = _query_arrays(queries, self.shape[1])
+        arrays = starts, terms, weights if self._unit == 1 else _frozen(weights * np.float32(self._unit), np.float32)
         needed = _needed(arrays, minimum_match)
         passing = np.ones(0, bool) if allowed is None else allowed[self._order] if len(self._order) else allowed
         passing = _frozen(passing, np.bool_)
@@ -161,12 +189,14 @@ class ExactIndex(Index):
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The index as arrays to store, together with `header`."""
-        named = dict(zip(("starts", "documents", "weights", "order"), (*self._postings, self._order), strict=True))
+        named = dict(zip(("starts", "places", "weights", "order"), (*self._postings, self._order), strict=True))
         return named if self.ids is None else named | strings_to_arrays("ids", self.ids)
 
     def header(self) -> dict[str, Any]:
         """What `arrays` does not say, as JSON values."""
-        return {"shape": list(self.shape), "meta": None if self.meta is None else asdict(self.meta)}
+        header = {"shape": list(self.shape), "meta": None if self.meta is None else asdict(self.meta)}
+        bits = next(bits for bits, kind in WEIGHTS.items() if kind == self._postings[2].dtype)
+        return header if bits is None else header | {"weight_bits": bits, "unit": self._unit}
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray], header: dict[str, Any], place: str) -> Self:
@@ -174,28 +204,38 @@ class ExactIndex(Index):
         index = cls.__new__(cls)
         try:
             n, v = header["shape"]
-            meta = header["meta"]
+            meta, unit = header["meta"], float(header.get("unit", 1))
+            kind = WEIGHTS[header.get("weight_bits")]
         except (KeyError, TypeError, ValueError) as error:
             raise VectorsError(f"{place}: the index is not complete: {error!r}") from error
+        if "documents" in arrays:
+            raise VectorsError(f"{place}: the index was made by an earlier version: index again")
         starts = _frozen(typed(arrays, "starts", np.int64, place), np.int64)
-        documents, order = (_frozen(typed(arrays, name, np.int32, place), np.int32) for name in ("documents", "order"))
-        weights = _frozen(typed(arrays, "weights", np.float32, place), np.float32)
+        places = _frozen(typed(arrays, "places", np.uint16, place), np.uint16)
+        weights = _frozen(typed(arrays, "weights", kind, place), kind)
+        order = _frozen(typed(arrays, "order", np.int32, place), np.int32)
         index.ids = strings_from_arrays("ids", arrays, place) if "ids_offsets" in arrays else None
         index.meta = None if meta is None else VectorsMeta.from_dict(meta, place)
-        index.shape, index._order, index._postings = (n, v), order, (starts, documents, weights)
-        fits = type(n) is type(v) is int and 0 <= n <= np.iinfo(np.int32).max and len(starts) == v + 1 > 0
-        fits = fits and starts[-1] == len(documents) == len(weights) and len(order) in (0, n if index.ids else 0)
+        index.shape, index._order, index._postings, index._unit = (n, v), order, (starts, places, weights), unit
+        fits = type(n) is type(v) is int and 0 <= n <= np.iinfo(np.int32).max and 0 < unit < np.inf
+        fits = fits and len(starts) == v * kernels.windows_of(n) + 1 > 0
+        fits = fits and starts[-1] == len(places) == len(weights) and len(order) in (0, n if index.ids else 0)
         if not fits or (index.ids is not None and len(index.ids) != n):
             raise VectorsError(f"{place}: the index is damaged: its parts do not fit together")
-        wrong = 0 if starts[0] == 0 and (starts[1:] >= starts[:-1]).all() else 4  # a difference might overflow
-        wrong = wrong or wrong_entries((weights, documents, starts), n)
-        if not wrong and len(order) and not 0 <= order.min() <= order.max() < n:
-            wrong = 5
-        if not wrong and index.ids is not None and not _rising(index.ids.array, order):
-            wrong = 6
-        if wrong:
+        if wrong := index._wrong():
             raise VectorsError(f"{Path(place, WRONG[wrong])} (the index is damaged)")
         return index
+
+    def _wrong(self) -> int:
+        """0, or the number in `WRONG` of what would lead out of the arrays, whose lengths fit, or is no index."""
+        (starts, places, weights), order = self._postings, self._order
+        if starts[0] != 0 or (starts[1:] < starts[:-1]).any():  # a difference might overflow
+            return 4
+        if wrong := wrong_entries((weights, places, starts), kernels.WINDOW) or _beyond(starts, places, len(self)):
+            return wrong
+        if len(order) and not 0 <= order.min() <= order.max() < len(self):
+            return 5
+        return 0 if self.ids is None or _rising(self.ids.array, order) else 6
 
 
 ENGINE = ExactIndex
@@ -229,6 +269,36 @@ def rescore(
 
     _in_threads(some, arrays, threads)
     return best(np.where(scores > 0, rows, np.int32(-1)), scores, k, ranking.ids)
+
+
+def check_weight_bits(weight_bits: int | None) -> None:
+    """Raise `ArgumentError` for a number of bits that weights cannot be rounded to."""
+    if weight_bits not in WEIGHTS:
+        raise ArgumentError(f"weight_bits must be 8 or 16, not {weight_bits!r}")
+
+
+def _lists(columns: csc_array) -> kernels.Sparse:
+    """The posting lists of a matrix [n, v] in columns, for the kernels."""
+    starts, documents, weights = _arrays(columns)
+    n, v = columns.shape
+    lists = np.zeros(v * kernels.windows_of(n) + 1, np.int64), np.empty(len(documents), np.uint16)
+    kernels.cut((starts, documents, weights), n, *lists)
+    return _frozen(lists[0], np.int64), _frozen(lists[1], np.uint16), weights
+
+
+def _rounded(weights: np.ndarray, bits: int) -> tuple[np.ndarray, float]:
+    """Weights as positive multiples of a unit, in so many bits, and the unit: the smallest power of 2 that does."""
+    most, heaviest = 2**bits - 1, float(weights.max(initial=0))
+    unit = 2.0 ** np.ceil(np.log2(heaviest / most)) if heaviest else 1.0
+    return _frozen(np.clip(np.rint(weights / np.float32(unit)), 1, most), WEIGHTS[bits]), float(unit)
+
+
+def _beyond(starts: np.ndarray, places: np.ndarray, n: int) -> int:
+    """1 if a document of the last window is beyond the last, of lists whose places rise; or else 0."""
+    windows = kernels.windows_of(n)
+    ends = starts[windows::windows]
+    ends = ends[ends > starts[windows - 1 :: windows][: len(ends)]]  # of lists that are not empty
+    return int((places[ends - 1] >= n - (windows - 1) * kernels.WINDOW).any())
 
 
 def _query_arrays(queries: csr_array, size: int) -> kernels.Sparse:

@@ -1,9 +1,11 @@
 """The loops of exact search, compiled: term-at-a-time accumulation, selection of the best, and rescoring.
 
-A sparse matrix is the tuple (starts, columns, weights) of its CSR arrays; `postings` are the documents by term (CSC).
-All run without the interpreter's lock and write only to the arrays they are given, so that threads can share the work.
+A sparse matrix is the tuple (starts, columns, weights) of its CSR arrays. `postings` are the documents by term, and
+those of a term by window: list `term * w + window` has the places within the window, in two bytes each, of the
+documents that have the term. All run without the interpreter's lock and write only to the arrays they are given, so
+that threads can share the work.
 
-Shapes: n documents, q queries, v output vocabulary, k results, c candidates, m chosen documents.
+Shapes: n documents, w windows of them, q queries, v output vocabulary, k results, c candidates, m chosen documents.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import Any, TypeVar, cast
 import numba
 import numpy as np
 
-WINDOW = 65_536  # documents: 256 KiB of scores
+WINDOW = 65_536  # documents: 256 KiB of scores, and places of 16 bits
 BLOCK = 128  # documents whose scores are compared with the threshold at once: LLVM makes vectors of it, not of 64
 LOW = 0xFFFFFFFF  # the half of a key that is the document
 
@@ -26,6 +28,12 @@ Sparse = tuple[np.ndarray, np.ndarray, np.ndarray]
 def compiled(function: Function) -> Function:
     """Compile at the first call and keep the machine code on disk for the next process."""
     return cast(Function, numba.njit(nogil=True, cache=True)(function))
+
+
+@compiled
+def windows_of(n: int) -> int:
+    """The number of windows, one at least."""
+    return max(1, (n + WINDOW - 1) // WINDOW)
 
 
 @compiled
@@ -40,14 +48,13 @@ def search(
 ) -> None:
     """Fill `rows` [q, k] with the best documents of each query, best first, and `scores` [q, k]; both arrive empty.
 
-    The postings of a term are in ascending order of the document. Of equal scores the lower document is better.
-    `needed` [q] is the number of query terms that a document must have; `allowed` [n] says which documents may be hits,
-    all of them if it is empty. A document's score is the sum over the query's
-    terms in their order, in float32.
+    Places rise within a list. Of equal scores the lower document is better. `needed` [q] is the number of query terms
+    that a document must have; `allowed` [n] says which documents may be hits, all of them if it is empty. A document's
+    score is the sum over the query's terms in their order, in float32.
     """
-    starts, documents, weights = postings
+    starts, places, weights = postings
     query_starts, query_terms, query_weights = queries
-    k = rows.shape[1]
+    windows, k = windows_of(n), rows.shape[1]
     length = -(-min(n, WINDOW) // BLOCK) * BLOCK
     window = np.zeros(length, np.float32)
     blocks = window.view(np.int32).reshape(-1, BLOCK)
@@ -55,22 +62,18 @@ def search(
     for q in range(len(query_starts) - 1):
         terms = query_terms[query_starts[q] : query_starts[q + 1]]
         term_weights = query_weights[query_starts[q] : query_starts[q + 1]]
-        cursors = starts[terms]
         heap = [np.int64(0)]
         heap.clear()
-        for base in range(0, n, WINDOW):
-            limit = min(base + WINDOW, n)
+        for number in range(windows):
+            base = number * WINDOW
+            width = min(WINDOW, n - base)
             for j in range(len(terms)):
-                weight, start, end = term_weights[j], cursors[j], starts[terms[j] + 1]
-                if limit < n:
-                    end = start + np.searchsorted(documents[start:end], limit)
-                for p in range(start, end):  # a place that cannot be negative is not looked at twice
-                    window[np.uint32(documents[p] - base)] += weight * weights[p]
+                weight, here = term_weights[j], terms[j] * windows + number
+                for p in range(starts[here], starts[here + 1]):
+                    window[places[p]] += weight * np.float32(weights[p])
                 if needed[q] > 1:
-                    for p in range(start, end):
-                        matched[documents[p] - base] += 1
-                cursors[j] = end
-            width = limit - base
+                    for p in range(starts[here], starts[here + 1]):
+                        matched[places[p]] += 1
             if needed[q] > 1:
                 for i in range(width):
                     if matched[i] < needed[q]:
@@ -90,30 +93,46 @@ def search(
 @compiled
 def count_matches(postings: Sparse, n: int, queries: Sparse, needed: np.ndarray, counts: np.ndarray) -> None:
     """Fill `counts` [q] with the number of documents that have `needed` [q] terms of a query, one at least."""
-    starts, documents, _ = postings
+    starts, places, _ = postings
     query_starts, query_terms, _ = queries
-    shared = np.zeros(n, np.int32)
+    windows, shared = windows_of(n), np.zeros(min(n, WINDOW), np.int32)
     for q in range(len(query_starts) - 1):
         terms, enough = query_terms[query_starts[q] : query_starts[q + 1]], max(1, needed[q])
-        for term in terms:
-            for p in range(starts[term], starts[term + 1]):
-                shared[documents[p]] += 1
-                if shared[documents[p]] == enough:
-                    counts[q] += 1
-        for term in terms:
-            for p in range(starts[term], starts[term + 1]):
-                shared[documents[p]] = 0
+        for number in range(windows):
+            for term in terms:
+                for p in range(starts[term * windows + number], starts[term * windows + number + 1]):
+                    shared[places[p]] += 1
+                    if shared[places[p]] == enough:
+                        counts[q] += 1
+            shared[:] = 0
 
 
 @compiled
-def find_postings(postings: Sparse, chosen: np.ndarray, found: np.ndarray) -> None:
+def find_postings(postings: Sparse, n: int, chosen: np.ndarray, found: np.ndarray) -> None:
     """Fill `found` [m, v], which arrives as -1, with the place of each `chosen` [m] document in each posting list."""
-    starts, documents, _ = postings
+    starts, places, _ = postings
+    windows = windows_of(n)
     for m in range(len(chosen)):
-        for t in range(len(starts) - 1):
-            p = starts[t] + np.searchsorted(documents[starts[t] : starts[t + 1]], chosen[m])
-            if p < starts[t + 1] and documents[p] == chosen[m]:
+        number, place = divmod(chosen[m], WINDOW)
+        for t in range(found.shape[1]):
+            start, end = starts[t * windows + number], starts[t * windows + number + 1]
+            p = start + np.searchsorted(places[start:end], place)
+            if p < end and places[p] == place:
                 found[m, t] = p
+
+
+@compiled
+def cut(columns: Sparse, n: int, starts: np.ndarray, places: np.ndarray) -> None:
+    """Make posting lists, `starts` [v w + 1] and `places`, of the documents in columns (CSC), which rise."""
+    column_starts, documents, _ = columns
+    windows = windows_of(n)
+    for term in range(len(column_starts) - 1):
+        p, end = column_starts[term], column_starts[term + 1]
+        for number in range(windows):
+            while p < end and documents[p] < (number + 1) * WINDOW:
+                places[p] = documents[p] - number * WINDOW
+                p += 1
+            starts[term * windows + number + 1] = p
 
 
 @compiled
