@@ -314,9 +314,9 @@ def _arrays(vectors: csr_array | csc_array) -> kernels.Sparse:
 
 def _needed(queries: kernels.Sparse, minimum_match: float) -> np.ndarray:
     """The number of terms that a document must share with each query, int32 [q]."""
-    check_numbers(minimum_match=minimum_match)
     if minimum_match == 0:
-        return _frozen(np.zeros(len(queries[0]) - 1), np.int32)
+        return _frozen(np.zeros(len(queries[0]) - 1, np.int32), np.int32)
+    check_numbers(minimum_match=minimum_match)
     # A share such as 0.3 of 10 terms means 3, not the 4 that rounding up 3.0000000000000004 would give.
     return _frozen(np.ceil(np.diff(queries[0]) * minimum_match - 1e-9), np.int32)
 
