@@ -183,9 +183,13 @@ def test_a_model_is_its_exact_ranking_and_its_cost(toy_model: SparseEncoder) -> 
     assert found.cost.document_terms == active_terms(documents)
     assert found.cost.flops == flops(queries, documents)
     letters = sum(len(document.id) for document in DOCUMENTS)
-    assert found.cost.index_bytes == 8 * documents.nnz + 8 * (documents.shape[1] + 1) + 8 * 5 + letters
+    assert found.cost.index_bytes == 6 * documents.nnz + 8 * (documents.shape[1] + 1) + 8 * 5 + letters
     assert found.cost.documents_per_second > 0
     assert 0 < found.cost.search_p50_ms <= found.cost.search_p95_ms
+    assert found.cost.answer_p50_ms is None
+    answered = retrieve(encode_dataset(toy_model, DATASET, dtype="float32"), k=3, answers=True)
+    assert answered.cost.search_p50_ms < answered.cost.answer_p50_ms <= answered.cost.answer_p95_ms
+    np.testing.assert_array_equal(answered.ranking.rows, found.ranking.rows)
 
     evaluation = evaluate_system(toy_model, DATASET, ["nDCG@3", "R@3"], k=3, dtype="float32")
     again = evaluate_run("run", found.to_run(), DATASET, ["nDCG@3", "R@3"])

@@ -24,7 +24,7 @@ from vocable.encoder.stream import checksum, model_name
 from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, require_extra
 from vocable.evaluation.choice import Choice, Deployment, parse_budget
-from vocable.evaluation.cost import Cost, TimedSystem, answer_times, encoding_rates
+from vocable.evaluation.cost import Cost, TimedSystem, answer_costs, answer_times, encoding_rates
 from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.grid import GridPoint, Setting, check_depth, parse_grid, search_grid, single_searches
 from vocable.evaluation.retrieval import encode_dataset
@@ -127,8 +127,6 @@ def _encode_one(encoder: TextEncoder, text: str) -> csr_array:
 
 def _timed(point: GridPoint, rate: float, encoding: np.ndarray, searching: np.ndarray) -> GridPoint:
     """The setting with its times added to its cost: texts a second, and of each query the milliseconds of its parts."""
-    search, answer = (map(float, np.percentile(one, [50, 95])) for one in (searching, encoding + searching))
-    names = ("search_p50_ms", "search_p95_ms", "answer_p50_ms", "answer_p95_ms")
-    times: Any = dict(zip(names, [*search, *answer], strict=True))
+    times = answer_costs(encoding, searching)
     cost = replace(point.evaluation.cost or Cost(), documents_per_second=rate, **times)
     return point._replace(evaluation=replace(point.evaluation, cost=cost))

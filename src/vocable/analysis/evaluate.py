@@ -248,7 +248,7 @@ def _one_by_one(
             if _kind(system) == "expander":
                 found = retrieve_lexically(dataset, k=DEPTH, make=lexical_search(str(system), options["device"]))
             else:
-                found = retrieve(_encoded(system, dataset, name, **options), k=DEPTH)
+                found = retrieve(_encoded(system, dataset, name, **options), k=DEPTH, answers=True)
             evaluations.append(evaluate_run(name, found, dataset, measures))
             ranking = found.ranking
         if hybrid and lexical is not None:

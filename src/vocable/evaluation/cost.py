@@ -118,17 +118,18 @@ class TimedSystem(NamedTuple):
 
 
 def answer_times(
-    systems: Sequence[TimedSystem], queries: Sequence[str], *, seed: int = 0
+    systems: Sequence[TimedSystem], queries: Sequence[str], *, answers: int = ANSWERS, seed: int = 0
 ) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
     """The milliseconds of encoding [t], and of each search [searches, t], by system, for one query at a time.
 
     A query's vector is searched in every way, in random order, right after it was encoded; the systems take turns of
     `TURN` queries: what else runs on the machine meets them all. The first query of a turn is answered once before,
-    untimed. The queries come as often as it takes for t to be 200; of more than that, 200 are timed, evenly spread.
+    untimed. The queries come as often as it takes for t to be `answers`; of more than that, as many are timed, evenly
+    spread.
     """
     if not queries:
         raise ArgumentError("no queries to time answers to")
-    chosen = [queries[row] for row in spread(len(queries), ANSWERS)] * -(-ANSWERS // len(queries))
+    chosen = [queries[row] for row in spread(len(queries), answers)] * -(-answers // len(queries))
     rng = np.random.default_rng(seed)
     times = [(np.empty(len(chosen)), np.empty((len(system.searches), len(chosen)))) for system in systems]
     with progress("time answers", len(chosen) * len(systems)) as advance:
@@ -145,6 +146,17 @@ def answer_times(
                         searching[search, number] = perf_counter() - start
                 advance(len(turn))
     return [(encoding * 1000, searching * 1000) for encoding, searching in times]
+
+
+def answer_costs(encoding: NDArray[np.float64], searching: NDArray[np.float64]) -> dict[str, Any]:
+    """The fields of `Cost` that the milliseconds of encoding and searching [t] make.
+
+    >>> answer_costs(np.array([4.0]), np.array([1.0]))["answer_p50_ms"]
+    5.0
+    """
+    search, answer = (map(float, np.percentile(one, [50, 95])) for one in (searching, encoding + searching))
+    names = ("search_p50_ms", "search_p95_ms", "answer_p50_ms", "answer_p95_ms")
+    return dict(zip(names, [*search, *answer], strict=True))
 
 
 def encoding_rates(encoders: Sequence[Callable[[list[str]], object]], texts: Sequence[str]) -> list[float]:

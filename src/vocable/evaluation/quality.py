@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from subprocess import SubprocessError
@@ -197,7 +197,9 @@ def side_by_side(evaluations: Sequence[Evaluation], p_values: Sequence[Mapping[s
             header.append("p")
             for row, cell in zip(rows, [NONE, *(p_value(p[measure]) for p in p_values)], strict=True):
                 row.append(cell)
-    names, costs = cost_columns([evaluation.cost for evaluation in evaluations])
+    # Without the 95th percentiles, which `to_json` has, the table of one measure fits into 80 columns.
+    no_tails = dict.fromkeys(("search_p95_ms", "answer_p95_ms"))
+    names, costs = cost_columns([one.cost and replace(one.cost, **no_tails) for one in evaluations])
     title = f"{first.dataset}, {first.queries} queries"
     groups = [2 if p_values else 1] * len(first.values) + ([len(names)] if names else [])
     return Table(title, header + names, [row + cells for row, cells in zip(rows, costs, strict=True)], groups)

@@ -21,7 +21,18 @@ from vocable.encoder.stream import describe, encode_stream, model_name
 from vocable.encoder.terms import input_terms
 from vocable.encoder.windows import Long
 from vocable.errors import ArgumentError, DataError, VectorsError
-from vocable.evaluation.cost import Cost, activation_rates, active_terms, flops, search_latency, spread
+from vocable.evaluation.cost import (
+    ANSWERS,
+    Cost,
+    TimedSystem,
+    activation_rates,
+    active_terms,
+    answer_costs,
+    answer_times,
+    flops,
+    search_latency,
+    spread,
+)
 from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.quality import (
     DEFAULT_MEASURES,
@@ -37,22 +48,27 @@ from vocable.evaluation.wackiness import wackiness as wackiness_of
 from vocable.progress import progress
 from vocable.search.engines.bm25 import BM25Index
 from vocable.search.engines.exact import ExactIndex
+from vocable.search.ranking import Ranking
 from vocable.storage import StrPath
 from vocable.vectors import Sources, read_vectors
 
 logger = logging.getLogger(__name__)
-EXPANDED = 20  # searches timed where something is expanded, which may take seconds
+EXPANDED = 20  # answers timed where something is expanded, which may take seconds
 W_AUC, WACKY = "W-AUC", 100  # and the documents that it looks at
 SHOWN = 10  # results of a search whose time is measured: what somebody who waits for it looks at
 
 
 class Encoded(NamedTuple):
-    """A dataset as vectors: `queries` csr_array [q, v] of the judged queries, `documents` csr_array [n, v]."""
+    """A dataset as vectors: `queries` csr_array [q, v] of the judged queries, `documents` csr_array [n, v].
+
+    `encoder` is what made the queries, where it is at hand.
+    """
 
     dataset: Dataset
     queries: csr_array
     documents: csr_array
     documents_per_second: float | None
+    encoder: TextEncoder | None = None
 
     @property
     def query_ids(self) -> list[str]:
@@ -65,21 +81,41 @@ class Encoded(NamedTuple):
         return [document.id for document in self.dataset.documents]
 
 
-def retrieve(encoded: Encoded, *, k: int = 1000) -> Retrieval:
-    """Search the vectors of a dataset exactly; `k` results of a query."""
+def retrieve(encoded: Encoded, *, k: int = 1000, answers: bool = False) -> Retrieval:
+    """Search the vectors of a dataset exactly; `k` results of a query.
+
+    With `answers` queries are also timed from their texts to their hits, where their encoder is at hand.
+    """
     queries, index = encoded.queries, ExactIndex(encoded.documents, encoded.document_ids)
-    singles = [queries[[row]] for row in spread(queries.shape[0])]
-    p50, p95 = search_latency(lambda query: index.search(query, k=SHOWN, threads=1), singles)
+
+    def search(query: csr_array) -> Ranking:
+        return index.search(query, k=SHOWN, threads=1)
+
+    if answers and encoded.encoder is not None:
+        encoder = encoded.encoder
+        times = _answer_costs(lambda text: encoder.encode([text]), search, encoded.dataset)
+    else:
+        p50, p95 = search_latency(search, [queries[[row]] for row in spread(queries.shape[0])])
+        times = {"search_p50_ms": p50, "search_p95_ms": p95}
     cost = Cost(
         query_terms=active_terms(queries),
         document_terms=active_terms(encoded.documents),
         flops=flops(queries, encoded.documents),
         index_bytes=index.nbytes,
         documents_per_second=encoded.documents_per_second,
-        search_p50_ms=p50,
-        search_p95_ms=p95,
+        **times,
     )
     return Retrieval(index.search(queries, encoded.dataset.deep(k)), encoded.query_ids, cost)
+
+
+def _answer_costs(
+    encode: Callable[[str], csr_array], search: Callable[[csr_array], Ranking], dataset: Dataset, answers: int = ANSWERS
+) -> dict[str, Any]:
+    """The times of the dataset's queries, one at a time."""
+    [(encoding, [searching])] = answer_times(
+        [TimedSystem(encode, [search])], [query.text for query in dataset.queries], answers=answers
+    )
+    return answer_costs(encoding, searching)
 
 
 def encode_dataset(
@@ -124,7 +160,8 @@ def encode_dataset(
                 counts = encoder.truncated, len(documents), encoder.role, encoder.max_length
                 logger.warning("%d of %d %s texts were cut at %d tokens", *counts)
     queries, vectors = _with_idf(encoders[0], *matrices)
-    return Encoded(judged, queries, vectors, len(judged.documents) / seconds if seconds else 0.0)
+    rate = len(judged.documents) / seconds if seconds else 0.0
+    return Encoded(judged, queries, vectors, rate, encoders[0])
 
 
 def _with_idf(encoder: TextEncoder, queries: csr_array, documents: csr_array) -> tuple[csr_array, csr_array]:
@@ -154,7 +191,7 @@ def stored_dataset(
         raise VectorsError(f"{source}: the vocabulary of {stored.meta.model} is another one by now")
     queries = encoder.encode([query.text for query in judged.queries])
     documents = stored.matrix[[rows[document.id] for document in judged.documents]]
-    return Encoded(judged, *_with_idf(encoder, queries, documents), None)
+    return Encoded(judged, *_with_idf(encoder, queries, documents), None, encoder)
 
 
 Weigh: TypeAlias = Callable[[Sequence[str]], csr_array]  # of q texts the weights of an index's words [q, v]
@@ -174,8 +211,8 @@ def retrieve_lexically(
 ) -> Retrieval:
     """Index the documents of `dataset` with BM25 and search for its judged queries; the terms are stemmed words.
 
-    `make` indexes the documents under their ids and says how the words of queries are weighed. The time of a search
-    includes that; where something is expanded, twenty searches are timed.
+    `make` indexes the documents under their ids and says how the words of queries are weighed, which is the encoding
+    of an answer's time. Where something is expanded, twenty answers are timed.
     """
     judged = dataset.judged()
     if not judged.documents:
@@ -185,16 +222,19 @@ def retrieve_lexically(
     index, weigh = make(documents, [document.id for document in judged.documents])
     seconds = perf_counter() - start
     queries, shares = weigh(texts), index.document_frequency / len(index)
-    timed = texts if make is unexpanded else [texts[row] for row in spread(len(texts), EXPANDED)]
-    p50, p95 = search_latency(lambda text: index.search(weigh([text]), k=SHOWN, threads=1), timed)
+    times = _answer_costs(
+        lambda text: weigh([text]),
+        lambda query: index.search(query, k=SHOWN, threads=1),
+        judged,
+        ANSWERS if make is unexpanded else EXPANDED,
+    )
     cost = Cost(
         query_terms=active_terms(queries),
         document_terms=float(shares.sum()),
         flops=float(np.dot(activation_rates(queries), shares)),
         index_bytes=index.nbytes,
         documents_per_second=len(index) / seconds,
-        search_p50_ms=p50,
-        search_p95_ms=p95,
+        **times,
     )
     return Retrieval(index.search(queries, judged.deep(k)), [query.id for query in judged.queries], cost)
 
