@@ -70,10 +70,10 @@ def test_flops_of_two_vocabularies_is_refused() -> None:
 
 def test_index_bytes_is_the_size_of_its_arrays() -> None:
     vectors = csr_array(np.array([[1.0, 0.0, 2.0], [0.0, 3.0, 0.0]], dtype=np.float32))
-    # 3 postings of a row (int32) and a weight (float32), and v + 1 offsets (int64)
-    assert ExactIndex(vectors).nbytes == 3 * (4 + 4) + 4 * 8
+    # 3 postings of a place (uint16) and a weight (float32), and v + 1 offsets (int64)
+    assert ExactIndex(vectors).nbytes == 3 * (2 + 4) + 4 * 8
     # and ids: 3 offsets (int64) and their letters; they are in order already
-    assert ExactIndex(vectors, ["a", "bc"]).nbytes == 3 * 8 + 4 * 8 + 3 * 8 + 3
+    assert ExactIndex(vectors, ["a", "bc"]).nbytes == 3 * (2 + 4) + 4 * 8 + 3 * 8 + 3
 
 
 def test_latency_is_percentiles_of_the_calls_in_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -265,3 +265,10 @@ def test_the_widest_table_keeps_its_numbers_on_a_terminal_of_80_columns() -> Non
     for cells in ("0.032 0.6667 <0.001", "123.4 1234 12.3 5000 1,234 12346 12.3 123.5"):
         assert cells in [" ".join(line.split()[-len(cells.split()) :]) for line in shown.splitlines()]
     assert "…" not in shown
+
+
+def test_a_table_with_answers_has_their_medians() -> None:
+    cost = Cost(query_terms=3.5, search_p50_ms=0.126, search_p95_ms=0.2, answer_p50_ms=4.5, answer_p95_ms=9.5)
+    result = evaluate_run("a", RUN, DATASET, ["RR@10"], cost=cost)
+    assert result.table().header[2:] == ["query terms", "p50 ms", "answer p50 ms"]
+    assert result.to_json()["cost"]["answer_p95_ms"] == 9.5

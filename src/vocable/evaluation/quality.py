@@ -197,12 +197,17 @@ def side_by_side(evaluations: Sequence[Evaluation], p_values: Sequence[Mapping[s
             header.append("p")
             for row, cell in zip(rows, [NONE, *(p_value(p[measure]) for p in p_values)], strict=True):
                 row.append(cell)
-    # Without the 95th percentiles, which `to_json` has, the table of one measure fits into 80 columns.
-    no_tails = dict.fromkeys(("search_p95_ms", "answer_p95_ms"))
-    names, costs = cost_columns([one.cost and replace(one.cost, **no_tails) for one in evaluations])
+    names, costs = cost_columns([_shown(evaluation.cost) for evaluation in evaluations])
     title = f"{first.dataset}, {first.queries} queries"
     groups = [2 if p_values else 1] * len(first.values) + ([len(names)] if names else [])
     return Table(title, header + names, [row + cells for row, cells in zip(rows, costs, strict=True)], groups)
+
+
+def _shown(cost: Cost | None) -> Cost | None:
+    """The cost without the 95th percentiles of answers: with them the table is wider than 80 columns."""
+    if cost is None or cost.answer_p50_ms is None:
+        return cost
+    return replace(cost, search_p95_ms=None, answer_p95_ms=None)
 
 
 def _answers(name: str, run: Run, judged: Dataset) -> dict[str, dict[str, float]]:
