@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.analysis.test_ablation import MEASURES, V, toy
-from vocable.analysis.removal import STRATUM, Ablation, Outcome, Point, Removal, remove_wackiest
+from vocable.analysis.removal import STRATUM, Ablation, Outcome, Point, Removal, difference_interval, remove_wackiest
 from vocable.errors import ArgumentError, VectorsError
 from vocable.storage import read_record, write_record
 
@@ -68,6 +68,49 @@ def test_the_band_is_the_mean_and_two_standard_deviations() -> None:
     found = point.measures["RR"]
     assert (found.wacky, found.difference, found.p, found.wacky_is) == (0.0625, -0.5625, 0.01, "below")
     assert found.random == pytest.approx({"mean": 0.5, "std": std, "low": 0.5 - 2 * std, "high": 0.5 + 2 * std})
+
+
+def test_the_interval_over_queries_and_draws_covers_what_is_true() -> None:
+    """Queries and draws differ at random around a known difference: 95 % of the intervals have it, give or take."""
+    rng, covered, wider = np.random.default_rng(0), 0, 0
+    for _ in range(300):
+        queries, draws = rng.normal(0, 0.2, 60), rng.normal(0, 0.05, (8, 1))
+        values = 0.5 + queries + rng.normal(0, 0.1, 60)
+        others = 0.53 + queries + draws + rng.normal(0, 0.1, (8, 60))
+        found = difference_interval(values, others, rng, samples=400)
+        assert found["difference"] == pytest.approx(values.mean() - others.mean())
+        covered += found["low"] <= -0.03 <= found["high"]
+        fixed = difference_interval(values, others[:1], rng, samples=400)  # of one draw: the queries alone
+        wider += found["high"] - found["low"] > 0
+        assert fixed["low"] < fixed["difference"] < fixed["high"]
+    assert 0.88 < covered / 300 < 0.99
+    assert wider == 300
+
+
+def test_a_removal_has_the_interval_of_its_queries(ablation: Ablation) -> None:
+    found = remove_wackiest(ablation, np.arange(V), [2, 9], draws=3, seed=4)
+    for point in found.points:
+        chosen = np.arange(point.threshold)
+        own = ablation.without(np.intersect1d(chosen, ablation.candidates)).per_query
+        drawn = [
+            ablation.without(
+                ablation.control(
+                    np.intersect1d(chosen, ablation.candidates),
+                    "frequency",
+                    np.random.default_rng([4, point.threshold, number]),
+                )
+            ).per_query
+            for number in (1, 2, 3)
+        ]
+        for name, measured in point.measures.items():
+            means = [np.mean(list(one[name].values())) for one in drawn]
+            expected = np.mean(list(own[name].values())) - np.mean(means)
+            assert measured.less_random["difference"] == pytest.approx(expected)
+            assert measured.less_random["low"] <= expected + 1e-12
+            assert expected <= measured.less_random["high"] + 1e-12
+    assert found == remove_wackiest(ablation, np.arange(V), [2, 9], draws=3, seed=4)
+    assert not found.points[0].wacky.per_query
+    assert found.tables()[0].header[-1] == "less random"
 
 
 def test_removals_are_written_and_read_as_json(ablation: Ablation, tmp_path: Path) -> None:
