@@ -275,17 +275,19 @@ class Removal:
         """Return a table for each measure, with a row for nothing removed and one for each threshold."""
         title = f"{self.dataset}, {self.queries} queries, {self.role} expansions"
         header = ["removed", "terms", "entries", "random entries", "", "p", "random", "interval", "wacky is"]
-        header.append("less random")
         grids = []
         for measure, value in self.full.items():
-            rows = [["0", "0", "0.0%", "0.0%", f"{value:.4f}", *[NONE] * 5]]
+            rows = [["0", "0", "0.0%", "0.0%", f"{value:.4f}", *[NONE] * 4]]
+            apart = [point.measures[measure].less_random for point in self.points]
             for point in self.points:
                 found, random = point.measures[measure], float(np.mean([outcome.share for outcome in point.random]))
                 cells = [f"{point.threshold:,}", f"{point.wacky.terms:,}", f"{point.wacky.share:.1%}", f"{random:.1%}"]
                 cells += [f"{found.wacky:.4f}", p_value(found.p), f"{found.random['mean']:.4f}"]
-                cells += [f"{found.random['low']:.4f}–{found.random['high']:.4f}", found.wacky_is]
-                rows.append([*cells, _signed(found.less_random)])
-            grids.append(Table(title, [name or measure for name in header], rows))
+                rows.append([*cells, f"{found.random['low']:.4f}–{found.random['high']:.4f}", found.wacky_is])
+            if any(apart):
+                rows = [[*row, _signed(one)] for row, one in zip(rows, [{}, *apart], strict=True)]
+            columns = [name or measure for name in header] + ["less random"] * any(apart)
+            grids.append(Table(title, columns, rows))
         return grids
 
 

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from pydantic import TypeAdapter, ValidationError
 from scipy.sparse import csr_array
 
-from vocable.analysis.expansion_data import ExpansionData, term_kind
+from vocable.analysis.expansion_data import KINDS, ExpansionData, term_kind
 from vocable.encoder.roles import Formula
 from vocable.errors import ArgumentError, VectorsError
 from vocable.evaluation.wackiness import (
@@ -170,6 +170,19 @@ class Finding:
         columns: list[int] = ranked(self.wackiness.scores, self.wackiness.inputs)[:WACKIEST].tolist()
         return columns
 
+    def by_kind(self) -> list[dict[str, Any]]:
+        """Return, of each kind that there is, how many terms have a score, how often they are an expansion, and the
+        mean Wackiness Score of these expansions, each counted once.
+        """
+        scores, _, inputs = self.wackiness
+        found = []
+        for kind in KINDS:
+            columns = np.flatnonzero((np.array(self.kinds) == kind) & (inputs > 0))
+            if len(columns):
+                count, mean = int(inputs[columns].sum()), float(np.average(scores[columns], weights=inputs[columns]))
+                found.append({"kind": kind, "terms": len(columns), "expansions": count, "score": mean})
+        return found
+
     def difference(self, first: Finding) -> dict[str, Any] | None:
         """Return how much W-AUC is above that of another expander of the same inputs, with the 95 % interval.
 
@@ -200,6 +213,7 @@ class Finding:
         }
         found |= {"scored_terms": int((inputs > 0).sum()), "active_terms": self.active, "expansions": self.expansions}
         found |= {"curve": None if np.isnan(self.w_auc) else self.curve.tolist(), "wackiest": wackiest}
+        found["kinds"] = self.by_kind()
         others = [{"choice": choice, "w_auc": known(value)} for choice, value in self.sensitivity]
         return found | {"sensitivity": others}
 

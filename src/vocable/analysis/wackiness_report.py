@@ -66,6 +66,10 @@ ABOUT_AREAS = (
     "(paired bootstrap). Scored terms are those that expand some input; L0 and "
     "expansions are means of the terms of an input."
 )
+ABOUT_KINDS = (
+    "The share of each kind in the scored terms and in the expansions of all inputs; the mean Wackiness Score is that of "
+    "the expansions, each counted once. A kind of few frequent terms is small among terms and large among expansions."
+)
 ABOUT_WACKIEST = (
     "Grouped by kind, each group from the wackiest on. Of equal scores the term that expands more inputs comes first."
 )
@@ -292,6 +296,7 @@ def write_report(folder: Path, findings: Sequence[Finding], choices: Choices, se
     sections = [
         Section("Area under the curve", [areas_table(models), ABOUT_AREAS]),
         Section("Curves", [curves]),
+        Section("Kinds of expansions", [kinds_table(findings), ABOUT_KINDS]),
         Section(f"The {WACKIEST} wackiest terms", [Words(wackiest_table(findings)), ABOUT_WACKIEST]),
     ]
     for one in findings:
@@ -322,6 +327,24 @@ def areas_table(models: Sequence[Mapping[str, Any]]) -> Table:
 
 def _difference(found: Mapping[str, Any] | None) -> str:
     return NONE if found is None else f"{found['value']:+.3f} [{found['low']:+.3f}, {found['high']:+.3f}]"
+
+
+def kinds_table(findings: Sequence[Finding]) -> Table:
+    """Return the share of each kind in the scored terms and the expansions of each expander, and its mean score."""
+    counts = [{row["kind"]: row for row in one.by_kind()} for one in findings]
+    totals = [{key: sum(row[key] for row in own.values()) for key in ("terms", "expansions")} for own in counts]
+    rows = []
+    for kind in KINDS:
+        cells = [kind]
+        for own, total in zip(counts, totals, strict=True):
+            row = own.get(kind)
+            cells += [NONE] * 3 if row is None else [f"{row[key] / whole:.1%}" for key, whole in total.items()]
+            cells += [] if row is None else [f"{row['score']:.3f}"]
+        if any(kind in own for own in counts):
+            rows.append(cells)
+    prefixes = ["" if len(findings) == 1 else f"{one.name}: " for one in findings]
+    header = [f"{prefix}{name}" for prefix in prefixes for name in ("terms", "expansions", "mean score")]
+    return Table("", ["kind", *header], rows)
 
 
 def wackiest_table(findings: Sequence[Finding]) -> Table:
