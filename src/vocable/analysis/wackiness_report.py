@@ -67,8 +67,9 @@ ABOUT_AREAS = (
     "expansions are means of the terms of an input."
 )
 ABOUT_KINDS = (
-    "The share of each kind in the scored terms and in the expansions of all inputs; the mean Wackiness Score is that "
-    "of the expansions, each counted once. A kind of few frequent terms is small among terms and large among expansions."
+    "The share of each kind in the scored terms, and in the expansions of all inputs; the mean Wackiness Score is that "
+    "of the expansions, each counted once. A kind of few frequent terms is small among the terms and large among the "
+    "expansions."
 )
 ABOUT_WACKIEST = (
     "Grouped by kind, each group from the wackiest on. Of equal scores the term that expands more inputs comes first."
