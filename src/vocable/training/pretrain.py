@@ -36,7 +36,7 @@ from vocable.encoder.few_shapes import use_few_shapes
 from vocable.encoder.fuse import copy_with, parts, without_logits
 from vocable.encoder.output_vocabulary import output_layer, output_vocabulary
 from vocable.encoder.provenance import new_tokens, record, splitter_name
-from vocable.encoder.terms import splitter, terms
+from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, DataError, ModelError, check_texts
 from vocable.training import processes
 from vocable.training.mlm import HeldOut, MaskedWindows, Masker, Masking, collate
@@ -52,6 +52,7 @@ from vocable.training.trainer import (
     refuse_wrecked,
     set_dropout,
 )
+from vocable.training.window_workers import cut_in_processes
 from vocable.training.windows import SpanAlignment, WordAlignment, write_windows
 
 logger = logging.getLogger(__name__)
@@ -142,10 +143,11 @@ def _pretrain(
         places = (
             SpanAlignment(layer.terms, tokenizer)
             if settings.masking == "longest-span"
-            else WordAlignment(layer.terms, tokenizer, splitter(tokenizer, splitter_name(model)))
+            else WordAlignment(layer.terms, tokenizer, splitter_name(model))
         )
     with processes.first_alone():  # the others find them
-        windows = write_windows(folder / "tokens", texts, tokenizer, settings.max_length, places)
+        cut = tokenizer, settings.max_length, places
+        windows = write_windows(folder / "tokens", texts, *cut, cutting=cut_in_processes)
     learned, kept_apart = split_windows(len(windows), settings.held_out, seed)
     draws = settings.steps * settings.batch_size * settings.gradient_accumulation
     if settings.passes is not None and draws > (limit := settings.passes * len(learned)):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import groupby, islice
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +15,21 @@ from transformers import PreTrainedTokenizerBase
 
 from vocable.adapt.alignment import bare_marks
 from vocable.arrays import HEADER, load_arrays, save_arrays
-from vocable.encoder.terms import REMEMBERED, WORD_MARKS, Splitter, normal_form, without_accents
+from vocable.encoder.terms import (
+    BATCH,
+    REMEMBERED,
+    WORD_MARKS,
+    Splitter,
+    normal_form,
+    splitter,
+    without_accents,
+)
 from vocable.errors import DataError, ModelError
 
 IGNORED = -100  # the label of a token that is not to be guessed, torch's own convention
 SPAN = 8  # tokens of a span that spells a term, at most
 CONTINUATION = "##"
+WHITE = np.array([code for code in range(0x3001) if chr(code).isspace()], dtype=np.uint32)  # none is beyond
 NO_WORD, GOES_ON = -1, -2  # in place of a word's number: a token of no word, and a later sub-token of one
 
 Part = Literal["all", "first", "later"]
@@ -135,15 +144,18 @@ class WordAlignment:
     A word is whole where tokens of one window have its characters and no other ones but white space. Where a token or
     the edge of a window cuts across a word, it is passed over.
 
-    The words are `terms`, by their numbers; of two that are the same to the tokenizer the first counts.
+    The words are `terms`, by their numbers; of two that are the same to the tokenizer the first counts. `split` is a
+    splitter or its name.
 
     Raises:
         ModelError: a tokenizer without a backend of the `tokenizers` library, which alone knows the places of tokens.
     """
 
-    def __init__(self, terms: Sequence[str], tokenizer: PreTrainedTokenizerBase, split: Splitter) -> None:
+    def __init__(self, terms: Sequence[str], tokenizer: PreTrainedTokenizerBase, split: Splitter | str) -> None:
         if not tokenizer.is_fast:
             raise ModelError(f"{type(tokenizer).__name__} does not say where its tokens stand: save it as a fast one")
+        self.terms, self.splitter = list(terms), split if isinstance(split, str) else ""
+        split = splitter(tokenizer, split) if isinstance(split, str) else split
         normalize = normal_form(tokenizer)
         self._number: dict[str, int] = {}
         for number, term in enumerate(terms):
@@ -196,6 +208,7 @@ class SpanAlignment:
     def __init__(self, terms: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> None:
         if not tokenizer.is_fast:
             raise ModelError(f"{type(tokenizer).__name__} does not say where its tokens stand: save it as a fast one")
+        self.terms = list(terms)
         pieces = any(term.startswith(CONTINUATION) for term in terms)
         marked = any(term[:1] in WORD_MARKS[1:] for term in terms)
         self._beginnings = WORD_MARKS[::-1] if marked and not pieces else ("",)
@@ -249,7 +262,8 @@ def _spelling(
     window = np.repeat(np.arange(len(windows)), [len(ids) for ids in windows])
     ids = np.concatenate([np.asarray(some, dtype=np.int64) for some in windows])
     places = np.concatenate([np.asarray(pairs, dtype=np.int64).reshape(-1, 2) for pairs in offsets])
-    ink = np.array([*(not character.isspace() for character in text), True])
+    characters = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
+    ink = np.append(~np.isin(characters, WHITE), True)
     following = np.where(ink, np.arange(len(ink)), len(text))  # the next character that is no white space
     following = np.minimum.accumulate(following[::-1])[::-1]
     starts, ends = following[places[:, 0]], places[:, 1]
@@ -296,17 +310,23 @@ class Windows:
         return self._arrays[name][start:end].astype(np.int64)
 
 
+# A window [s] and, where words are found, those of its tokens.
+Cut: TypeAlias = tuple[list[int] | NDArray[Any], NDArray[Any] | None]
+
+
 def write_windows(
     folder: Path,
     texts: Iterable[str],
     tokenizer: PreTrainedTokenizerBase,
     length: int,
     places: WordAlignment | SpanAlignment | None = None,
+    *,
+    cutting: Callable[..., Iterator[Cut]] | None = None,
 ) -> Windows:
     """Cut every text into windows of at most `length` tokens, special tokens included, and keep them in `folder`.
 
     With `places`, which finds the words of an output vocabulary, windows without such a word are passed over. Windows
-    that are there already are used as they are, and the texts not read.
+    that are there already are used as they are, and the texts not read. `cutting` does the work in place of `cut`.
 
     Raises:
         DataError: no text gave a window.
@@ -317,7 +337,7 @@ def write_windows(
     folder.parent.mkdir(parents=True, exist_ok=True)
     lengths, words, without = [0], 0, 0
     with TemporaryFile(dir=folder.parent) as tokens_file, TemporaryFile(dir=folder.parent) as words_file:
-        for ids, found in _cut(texts, tokenizer, length, places):
+        for ids, found in (cutting or cut)(texts, tokenizer, length, places):
             if found is not None:
                 begun = int((found >= 0).sum())
                 words, without = words + begun, without + (not begun)
@@ -338,27 +358,47 @@ def write_windows(
     return Windows(folder)
 
 
-def _cut(
-    texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, length: int, places: WordAlignment | SpanAlignment | None
-) -> Iterator[tuple[list[int], NDArray[np.int64] | None]]:
-    """Windows [s] and, with `places`, the words of their tokens [s]."""
+def cut(
+    texts: Iterable[str],
+    tokenizer: PreTrainedTokenizerBase,
+    length: int,
+    places: WordAlignment | SpanAlignment | None = None,
+) -> Iterator[Cut]:
+    """Windows [s] of the texts and, with `places`, the words of their tokens [s]."""
+    for batch in batches(texts):
+        yield from cut_batch(batch, tokenizer, length, places)
+
+
+def batches(texts: Iterable[str]) -> Iterator[list[str]]:
+    """The texts that are not empty, some at a time."""
     nonempty = (text for text in texts if text.strip())
-    while batch := list(islice(nonempty, 1000)):
-        encoded = tokenizer(
-            batch,
-            truncation=True,
-            max_length=length,
-            return_overflowing_tokens=True,
-            return_attention_mask=False,
-            return_offsets_mapping=places is not None,
-        )
-        sources = encoded["overflow_to_sample_mapping"]
-        for text, group in groupby(range(len(sources)), key=sources.__getitem__):
-            members = [*group]
-            ids = [encoded["input_ids"][i] for i in members]
-            words: Sequence[NDArray[np.int64] | None] = [None] * len(ids)
-            if places is not None:
-                words = places(batch[text], ids, [encoded["offset_mapping"][i] for i in members])
-            for number, window in enumerate(ids):
-                if number == 0 or len(window) >= SHORTEST:
-                    yield window, words[number]
+    while batch := list(islice(nonempty, BATCH)):
+        yield batch
+
+
+def cut_batch(
+    batch: Sequence[str],
+    tokenizer: PreTrainedTokenizerBase,
+    length: int,
+    places: WordAlignment | SpanAlignment | None = None,
+) -> list[Cut]:
+    """What `cut` makes of some texts."""
+    encoded = tokenizer(
+        list(batch),
+        truncation=True,
+        max_length=length,
+        return_overflowing_tokens=True,
+        return_attention_mask=False,
+        return_offsets_mapping=places is not None,
+    )
+    sources, windows = encoded["overflow_to_sample_mapping"], list[Cut]()
+    for text, group in groupby(range(len(sources)), key=sources.__getitem__):
+        members = [*group]
+        ids = [encoded["input_ids"][i] for i in members]
+        words: Sequence[NDArray[np.int64] | None] = [None] * len(ids)
+        if places is not None:
+            words = places(batch[text], ids, [encoded["offset_mapping"][i] for i in members])
+        windows += [
+            (window, words[number]) for number, window in enumerate(ids) if number == 0 or len(window) >= SHORTEST
+        ]
+    return windows
