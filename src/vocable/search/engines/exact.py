@@ -118,7 +118,7 @@ class ExactIndex(Index):
 
     def _values(self, weights: np.ndarray) -> np.ndarray:
         """Stored weights as they count, float32."""
-        return weights.astype(np.float32) * np.float32(self._unit)
+        return weights if weights.dtype == np.float32 else weights.astype(np.float32) * np.float32(self._unit)
 
     def search(
         self,
@@ -289,7 +289,7 @@ def _lists(columns: csc_array) -> kernels.Sparse:
 def _rounded(weights: np.ndarray, bits: int) -> tuple[np.ndarray, float]:
     """Weights as positive multiples of a unit, in so many bits, and the unit: the smallest power of 2 that does."""
     most, heaviest = 2**bits - 1, float(weights.max(initial=0))
-    unit = 2.0 ** np.ceil(np.log2(heaviest / most)) if heaviest else 1.0
+    unit = 2.0 ** max(np.ceil(np.log2(heaviest / most)), -126) if heaviest else 1.0  # no float32 is smaller and exact
     return _frozen(np.clip(np.rint(weights / np.float32(unit)), 1, most), WEIGHTS[bits]), float(unit)
 
 
