@@ -43,12 +43,19 @@ def test_figures_are_those_of_the_whole_matrix(dense: np.ndarray, cut: int, k: i
             expected = lengths.mean(), lengths.var(), lengths.std(), mean_difference(lengths)
             assert spread[1:] == pytest.approx(expected, abs=1e-9)
     assert (found.texts, found.postings, found.top_k) == (len(dense), active.sum(), k)
-    assert found.bytes == 8 * active.sum() + 8 * (dense.shape[1] + 1)
+    assert found.bytes == 6 * active.sum() + 8 * (dense.shape[1] + 1)
     assert (found.l0["mean"], found.l0["std"]) == pytest.approx((sizes.mean(), sizes.std()), abs=1e-9)
     for share in (50, 90, 99, 100):
         assert found.l0[f"p{share}"] == np.percentile(sizes, share, method="inverted_cdf")
     order = sorted(np.flatnonzero(lists), key=lambda term: (-lists[term], term))[:2]
     assert found.longest == tuple((term, lists[term]) for term in order)
+
+
+@pytest.mark.parametrize("n", [0, 1, 65_536, 65_537, 200_000])
+def test_bytes_are_those_of_the_exact_index(n: int) -> None:
+    vectors = csr_array((np.ones(n, np.float32), np.arange(n) % 5, np.arange(n + 1)), shape=(n, 5))
+    [found] = postings([vectors])
+    assert found.bytes == ExactIndex(vectors).nbytes
 
 
 def test_gini_of_extremes() -> None:

@@ -176,7 +176,8 @@ def term_weights(
 
 LONGEST = 20
 PERCENTILES = (50, 90, 99, 100)
-POSTING, TERM = 8, 8  # bytes of a posting (document and weight), and of a term's offset
+POSTING, OFFSET = 6, 8  # bytes of a posting (place and weight), and of the start of a posting list
+WINDOW = 65_536  # texts, for which a term has a list: `engines.exact_kernels` has it, and takes numba to import
 
 
 class Lengths(NamedTuple):
@@ -196,7 +197,7 @@ class Postings:
     """What the vectors of n texts make as an index, when `top_k` terms of each are kept (None: all).
 
     `all_terms` is over the v terms, `used_terms` over those that some text has. `l0` is of the number of terms of a
-    text: "mean", "std" and percentiles ("p50", ...). `bytes` counts 8 for a posting and 8 for a term. `longest` are
+    text: "mean", "std" and percentiles ("p50", ...). `bytes` counts 6 for a posting and 8 for a list. `longest` are
     the longest lists with their terms, or their columns where the terms are not known.
     """
 
@@ -323,12 +324,13 @@ class _Counts:
     def figures(self, top_k: int | None, longest: int, names: Sequence[str] | None) -> Postings:
         order = np.argsort(-self.counts, kind="stable")[:longest].tolist()
         lists = [(term if names is None else names[term], int(self.counts[term])) for term in order]
-        total = int(self.counts.sum())
+        total, texts = int(self.counts.sum()), int(self._texts.sum())
+        starts = len(self.counts) * max(1, -(-texts // WINDOW)) + 1
         return Postings(
             top_k=top_k,
-            texts=int(self._texts.sum()),
+            texts=texts,
             postings=total,
-            bytes=POSTING * total + TERM * (len(self.counts) + 1),
+            bytes=POSTING * total + OFFSET * starts,
             all_terms=_spread(self.counts),
             used_terms=_spread(self.counts[self.counts > 0]),
             l0=_l0(self._texts),
