@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import mmap
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from vocable.errors import ArgumentError, VectorsError
 from vocable.search.engines import exact_kernels as kernels
 from vocable.search.engines.exact import ExactIndex, rescore, strings_from_arrays, strings_to_arrays
 from vocable.search.ranking import Ranking
-from vocable.vectors import VectorsMeta, prune
+from vocable.vectors import VectorsMeta, as_vectors, prune
 
 # Few distinct weights, exact in float32, so that equal scores are common.
 WEIGHTS = st.sampled_from([0.0, 0.0, 0.5, 1.0, 2.0])
@@ -159,6 +160,30 @@ def test_an_index_of_an_earlier_version_is_named_as_one() -> None:
     arrays = {name: array for name, array in index.arrays().items() if name != "places"}
     with pytest.raises(VectorsError, match="an earlier version: index again"):
         ExactIndex.from_arrays(arrays | {"documents": np.zeros(6, np.int32)}, index.header(), "index")
+
+
+@given(
+    arrays(np.float32, st.tuples(st.integers(0, 4), st.integers(1, 6)), elements=WEIGHTS),
+    st.integers(0, 8),
+    st.sampled_from(["", "starts", "columns", "weights"]),
+    st.sampled_from([-1, 0, 1, 2, 3, 5, 6, 9]),
+)
+def test_queries_are_taken_as_they_are_only_if_they_are_vectors(
+    dense: np.ndarray, place: int, part: str, value: int
+) -> None:
+    """A matrix that somebody has tampered with is taken, repaired or refused as `as_vectors` does it."""
+    matrix = csr_array(dense)
+    changed = {"starts": matrix.indptr, "columns": matrix.indices, "weights": matrix.data}.get(part, np.empty(0))
+    if len(changed):
+        changed[place % len(changed)] = value
+    index = ExactIndex(csr_array(np.eye(dense.shape[1], dtype=np.float32)))
+    try:
+        expected = as_vectors(deepcopy(matrix))
+    except VectorsError:
+        with pytest.raises(VectorsError, match="the queries: "):
+            index.search(matrix)
+        return
+    assert_same(index.search(matrix), brute_force(expected.toarray(), np.eye(dense.shape[1], dtype=np.float32), 10))
 
 
 def test_threads_do_not_change_a_bit() -> None:

@@ -14,6 +14,7 @@ is exact, too.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -151,7 +152,8 @@ class ExactIndex(Index):
         scores = np.zeros(rows.shape, dtype=np.float32)
 
         def some(part: slice, queries: kernels.Sparse) -> None:
-            kernels.search(self._postings, self.shape[0], queries, needed[part], passing, rows[part], scores[part])
+            window = _window(kernels.room_of(len(self)))
+            kernels.search(self._postings, len(self), queries, needed[part], passing, window, rows[part], scores[part])
 
         _in_threads(some, arrays, threads)
         if len(self._order):
@@ -271,6 +273,20 @@ def rescore(
     return best(np.where(scores > 0, rows, np.int32(-1)), scores, k, ranking.ids)
 
 
+_kept = threading.local()
+
+
+def _window(room: int) -> np.ndarray:
+    """Zeros for the scores of a window, float32 [room], which a search leaves as they were: kept for each thread.
+
+    New memory costs a sixth of a query over 100,000 documents: the system hands it out page by page.
+    """
+    window = np.asarray(getattr(_kept, "window", ()), np.float32)
+    if len(window) < room:
+        _kept.window = window = np.zeros(room, np.float32)
+    return window[:room]
+
+
 def check_weight_bits(weight_bits: int | None) -> None:
     """Raise `ArgumentError` for a number of bits that weights cannot be rounded to."""
     if weight_bits not in WEIGHTS:
@@ -302,6 +318,10 @@ def _beyond(starts: np.ndarray, places: np.ndarray, n: int) -> int:
 
 
 def _query_arrays(queries: csr_array, size: int) -> kernels.Sparse:
+    if isinstance(queries, csr_array) and queries.dtype == np.float32 and queries.shape[1] == size:
+        arrays = _arrays(queries)  # a tenth of the time of a query over 100,000 documents is that of `as_vectors`
+        if len(arrays[0]) == queries.shape[0] + 1 and kernels.in_order(arrays, size):
+            return arrays
     queries = as_vectors(queries, "the queries")
     if queries.shape[1] != size:
         raise VectorsError(f"the queries have {queries.shape[1]} terms, the documents {size}: another vocabulary")

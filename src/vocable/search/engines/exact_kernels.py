@@ -36,6 +36,11 @@ def windows_of(n: int) -> int:
     return max(1, (n + WINDOW - 1) // WINDOW)
 
 
+def room_of(n: int) -> int:
+    """The documents of a window, in whole blocks."""
+    return -(-min(n, WINDOW) // BLOCK) * BLOCK
+
+
 @compiled
 def search(
     postings: Sparse,
@@ -43,6 +48,7 @@ def search(
     queries: Sparse,
     needed: np.ndarray,
     allowed: np.ndarray,
+    window: np.ndarray,
     rows: np.ndarray,
     scores: np.ndarray,
 ) -> None:
@@ -50,15 +56,14 @@ def search(
 
     Places rise within a list. Of equal scores the lower document is better. `needed` [q] is the number of query terms
     that a document must have; `allowed` [n] says which documents may be hits, all of them if it is empty. A document's
-    score is the sum over the query's terms in their order, in float32.
+    score is the sum over the query's terms in their order, in float32. The scores of a `window` of documents are 0
+    before and after; it has room for `room_of` them.
     """
     starts, places, weights = postings
     query_starts, query_terms, query_weights = queries
     windows, k = windows_of(n), rows.shape[1]
-    length = -(-min(n, WINDOW) // BLOCK) * BLOCK
-    window = np.zeros(length, np.float32)
     blocks = window.view(np.int32).reshape(-1, BLOCK)
-    matched = np.zeros(length if needed.size and needed.max() > 1 else 0, np.int32)
+    matched = np.zeros(len(window) if needed.size and needed.max() > 1 else 0, np.int32)
     for q in range(len(query_starts) - 1):
         terms = query_terms[query_starts[q] : query_starts[q + 1]]
         term_weights = query_weights[query_starts[q] : query_starts[q + 1]]
@@ -88,6 +93,24 @@ def search(
             key = heappop(heap)
             scores[q, position] = np.int32(key >> 32).view(np.float32)
             rows[q, position] = LOW - (key & LOW)
+
+
+@compiled
+def in_order(matrix: Sparse, size: int) -> bool:
+    """Whether a matrix is as `vocable.vectors.as_vectors` leaves it: each row's columns rise, weights are positive."""
+    starts, columns, weights = matrix
+    if len(starts) == 0 or starts[0] != 0 or starts[-1] != len(columns) or len(columns) != len(weights):
+        return False
+    for row in range(len(starts) - 1):
+        start, end = starts[row], starts[row + 1]
+        if not 0 <= start <= end <= len(columns):
+            return False
+        before = -1
+        for p in range(start, end):
+            if not (before < columns[p] < size and 0 < weights[p] < np.inf):
+                return False
+            before = columns[p]
+    return True
 
 
 @compiled
