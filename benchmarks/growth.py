@@ -67,6 +67,7 @@ def searching(largest: int) -> Iterator[Curve]:
     sizes = [size for size in DOCUMENTS if size <= largest]
     documents, queries = random_vectors(max(sizes), 120, "zipf", random), random_vectors(QUERIES, 40, "zipf", random)
     times, size_of, making = dict[int, float](), dict[int, float](), dict[int, float]()
+    ExactIndex(documents[:100]).search(queries, threads=1)  # which may have to be compiled
     for size in sizes:
         start = perf_counter()
         index = ExactIndex(documents[:size])

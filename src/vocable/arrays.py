@@ -67,7 +67,8 @@ class Ids(Sequence[str]):
         """Where each of some ids stands, int64 [m]; -1 for one that is not there."""
         distinct = {identifier: place for place, identifier in enumerate(dict.fromkeys(ids))}
         asked = pa.array(distinct, type=pa.large_string())
-        places = pc.fill_null(pc.index_in(self.array, value_set=asked), -1).to_numpy()  # few are hashed, not all
+        found = pc.fill_null(pc.index_in(self.array, value_set=asked), -1)  # few are hashed, not all
+        places = numbers(found, np.int32)
         rows = np.full(len(distinct), -1, dtype=np.int64)
         rows[places[places >= 0]] = np.flatnonzero(places >= 0)
         return rows[[distinct[identifier] for identifier in ids]]
@@ -82,6 +83,17 @@ class Ids(Sequence[str]):
 
     def __repr__(self) -> str:
         return f"Ids({len(self)})" if len(self) > 5 else f"Ids({list(self)})"
+
+
+def numbers(array: pa.Array, kind: type[np.generic]) -> np.ndarray:
+    """The values of an Arrow array of this type, without nulls: read-only, without a copy.
+
+    Arrow's own `to_numpy` does the same, after it has imported pandas, which takes a seventh of a second.
+    """
+    buffer = array.buffers()[1]
+    values: np.ndarray = np.frombuffer(b"" if buffer is None else buffer, kind)[array.offset :][: len(array)]
+    values.flags.writeable = False
+    return values
 
 
 def save_arrays(folder: StrPath, kind: str, arrays: dict[str, np.ndarray], header: dict[str, Any]) -> None:

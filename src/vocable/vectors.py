@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from scipy.sparse import csr_array, issparse
 
-from vocable.arrays import Ids, place_state, read_whole
+from vocable.arrays import Ids, numbers, place_state, read_whole
 from vocable.errors import ArgumentError, VectorsError, check_numbers
 from vocable.progress import track
 from vocable.storage import StrPath, fingerprint, finished, read_record, regular, replacing, replacing_folder
@@ -267,10 +267,10 @@ def _read_file(path: Path) -> StoredVectors:
     meta, expected = VectorsMeta.from_dict(values, str(path)), values.pop("crc32", None)  # an older file has none
     names, indices, weights = (column.combine_chunks() for column in table.columns)
     ids = Ids(names.cast(pa.large_string()))
-    indptr = indices.offsets.to_numpy()
-    if not np.array_equal(indptr, weights.offsets.to_numpy()):
+    indptr = numbers(indices.offsets, np.int32)
+    if not np.array_equal(indptr, numbers(weights.offsets, np.int32)):
         raise VectorsError(f"{path}: a row has not as many indices as values")
-    arrays = weights.values.to_numpy(), indices.values.to_numpy(), indptr
+    arrays = numbers(weights.values, np.float32), numbers(indices.values, np.int32), indptr
     if wrong := wrong_entries(arrays, meta.size):
         outside = f"a term index lies outside the vocabulary of {meta.size}"
         what = "", outside, "the term indices of a row are not in order", "a weight is not a positive number"

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import mmap
-from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
@@ -172,13 +171,18 @@ def test_queries_are_taken_as_they_are_only_if_they_are_vectors(
     dense: np.ndarray, place: int, part: str, value: int
 ) -> None:
     """A matrix that somebody has tampered with is taken, repaired or refused as `as_vectors` does it."""
-    matrix = csr_array(dense)
-    changed = {"starts": matrix.indptr, "columns": matrix.indices, "weights": matrix.data}.get(part, np.empty(0))
-    if len(changed):
-        changed[place % len(changed)] = value
+
+    def tampered() -> csr_array:
+        matrix = csr_array(dense)
+        changed = {"starts": matrix.indptr, "columns": matrix.indices, "weights": matrix.data}.get(part, np.empty(0))
+        if len(changed):
+            changed[place % len(changed)] = value
+        return matrix
+
+    matrix = tampered()
     index = ExactIndex(csr_array(np.eye(dense.shape[1], dtype=np.float32)))
     try:
-        expected = as_vectors(deepcopy(matrix))
+        expected = as_vectors(tampered())
     except VectorsError:
         with pytest.raises(VectorsError, match="the queries: "):
             index.search(matrix)

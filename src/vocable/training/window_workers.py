@@ -48,11 +48,14 @@ def cut_in_processes(
 ) -> Iterator[Cut]:
     """As `vocable.training.windows.cut`, to the last token, with as many workers as there are cores.
 
+    Where no words are looked for, two or three cores are as busy without: the tokenizer has threads of its own.
+
     Raises:
         LostProcessError: a worker has ended.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    count, parts = min(workers or cores, MOST), batches(texts)
+    fewest = 4 if places is None else 2
+    count, parts = min(workers or (cores if cores >= fewest else 1), MOST), batches(texts)
     for batch in parts if count < 2 else islice(parts, here):
         yield from cut_batch(batch, tokenizer, length, places)
     if (first := next(parts, None)) is not None:

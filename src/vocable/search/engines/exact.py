@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy.sparse import csc_array, csr_array
 
-from vocable.arrays import Ids, load_arrays, save_arrays
+from vocable.arrays import Ids, load_arrays, numbers, save_arrays
 from vocable.errors import ArgumentError, VectorsError, check_numbers
 from vocable.search.engines import exact_kernels as kernels
 from vocable.search.index import About, Index
@@ -350,7 +350,7 @@ def _order_of(ids: Ids, n: int) -> np.ndarray:
     twice = pc.index(pc.equal(ordered[1:], ordered[:-1]), True).as_py() if n else -1
     if twice >= 0:
         raise VectorsError(f"the document id {ordered[twice].as_py()!r} occurs more than once")
-    rows = _frozen(order.to_numpy(), np.int32)
+    rows = _frozen(numbers(order, np.uint64), np.int32)
     return rows[:0] if np.array_equal(rows, np.arange(n)) else rows
 
 
