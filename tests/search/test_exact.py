@@ -12,6 +12,7 @@ from scipy.sparse import csr_array, random_array
 
 from vocable.arrays import Ids, save_arrays
 from vocable.errors import ArgumentError, VectorsError
+from vocable.search.engines import exact
 from vocable.search.engines import exact_kernels as kernels
 from vocable.search.engines.exact import ExactIndex, rescore, strings_from_arrays, strings_to_arrays
 from vocable.search.ranking import Ranking
@@ -157,7 +158,7 @@ def test_rounded_weights_of_other_bits_and_units_are_refused() -> None:
 def test_an_index_of_an_earlier_version_is_named_as_one() -> None:
     index = ExactIndex(csr_array(np.ones((2, 3))))
     arrays = {name: array for name, array in index.arrays().items() if name != "places"}
-    with pytest.raises(VectorsError, match="an earlier version: index again"):
+    with pytest.raises(VectorsError, match="an earlier version: remove it and index again"):
         ExactIndex.from_arrays(arrays | {"documents": np.zeros(6, np.int32)}, index.header(), "index")
 
 
@@ -188,6 +189,50 @@ def test_queries_are_taken_as_they_are_only_if_they_are_vectors(
             index.search(matrix)
         return
     assert_same(index.search(matrix), brute_force(expected.toarray(), np.eye(dense.shape[1], dtype=np.float32), 10))
+
+
+def test_queries_of_other_types_and_shapes_are_as_vectors_has_them() -> None:
+    index = ExactIndex(csr_array(np.eye(4, dtype=np.float32)))
+    with pytest.raises(VectorsError, match="two dimensions"):
+        index.search(csr_array(np.ones(4, np.float32)))
+    far = csr_array((np.ones(1, np.float32), np.array([0]), np.array([0, 1])), shape=(1, 4))
+    far.indices, far.indptr = np.array([2**32 + 3]), far.indptr.astype(np.int64)
+    with pytest.raises(VectorsError, match="the queries: "):
+        index.search(far)
+    near = csr_array((np.ones(1, np.float64), np.array([3], np.int64), np.array([0, 1], np.int64)), shape=(1, 4))
+    assert index.search(near, 1).rows.tolist() == [[3]]
+
+
+def test_a_search_that_fails_leaves_nothing_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    documents, queries = csr_array(random_vectors(300, 50, 0.2, seed=3)), csr_array(random_vectors(7, 50, 0.3, seed=4))
+    index = ExactIndex(documents)
+    expected, window = index.search(queries, threads=1), exact._window(kernels.room_of(300))
+    assert not window.any()
+
+    def fails(*arguments: object) -> None:
+        window[:100] = 7
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(kernels, "search", fails)
+        with pytest.raises(MemoryError):
+            index.search(queries, threads=1)
+    assert_same(index.search(queries, threads=1), (expected.rows, expected.scores))
+
+
+def test_a_mask_of_other_documents_is_refused() -> None:
+    index = ExactIndex(csr_array(np.eye(4, dtype=np.float32)))
+    for allowed in (np.ones(3, bool), np.ones(5, bool), np.ones((4, 1), bool)):
+        with pytest.raises(ArgumentError, match="allowed must say it of 4 documents"):
+            index.search(csr_array(np.ones((1, 4))), allowed=allowed)
+
+
+def test_no_rounded_weight_is_infinite() -> None:
+    heavy = np.array([[np.finfo(np.float32).max, 1e38]], dtype=np.float32)
+    for bits in (8, 16):
+        found = ExactIndex(csr_array(heavy), weight_bits=bits).get().toarray()
+        assert np.isfinite(found).all()
+        np.testing.assert_allclose(found, heavy, rtol=4 / (2**bits - 1))
 
 
 def test_threads_do_not_change_a_bit() -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from itertools import chain, cycle, islice
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,31 @@ def test_a_corpus_that_cannot_be_read_leaves_no_worker(tokenizer: PreTrainedToke
     next(found)
     found.close()  # type: ignore[attr-defined]
     assert not children()
+
+
+def test_a_tokenizer_that_a_worker_cannot_load_stays_here(
+    texts: list[str], tokenizers: dict[str, PreTrainedTokenizerFast], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(subprocess, "Popen")
+
+    class Own(PreTrainedTokenizerFast):
+        pass
+
+    own = Own(tokenizer_object=tokenizers["wordpiece"].backend_tokenizer)
+    assert listed(cut_in_processes(texts, own, 24, here=1, workers=2)) == listed(cut(texts, own, 24))
+    remote = deepcopy(tokenizers["wordpiece"])
+    remote._auto_class = "AutoTokenizer"
+    assert listed(cut_in_processes(texts, remote, 24, here=1, workers=2)) == listed(cut(texts, remote, 24))
+
+
+def test_what_lies_in_the_working_folder_is_no_module_of_a_worker(
+    tokenizer: PreTrainedTokenizerFast, texts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("queue.py", "tokenizers.py"):
+        (tmp_path / name).write_text("raise SystemExit('not this one')", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    found = listed(cut_in_processes(texts, tokenizer, 24, here=1, workers=2))
+    assert found == listed(cut(texts, tokenizer, 24))
 
 
 def test_white_space_is_that_of_python() -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections import deque
@@ -54,8 +53,10 @@ def cut_in_processes(
         LostProcessError: a worker has ended.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    plain = type(tokenizer).__module__.startswith("transformers.") and tokenizer._auto_class is None  # a worker has it
     fewest = 4 if places is None else 2
-    count, parts = min(workers or (cores if cores >= fewest else 1), MOST), batches(texts)
+    count = min(workers or (cores if cores >= fewest else 1), MOST) if plain else 1
+    parts = batches(texts)
     for batch in parts if count < 2 else islice(parts, here):
         yield from cut_batch(batch, tokenizer, length, places)
     if (first := next(parts, None)) is not None:
@@ -75,11 +76,13 @@ def _started(
             settings |= {"terms": places.terms, "splitter": getattr(places, "splitter", None)}
         Path(folder, "cut.json").write_text(json.dumps(settings), encoding="utf-8")
         environment = os.environ | {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-        command = [sys.executable, "-m", __name__, folder]
+        environment["PYTHONPATH"] = os.pathsep.join(part or os.getcwd() for part in sys.path)
+        command = [sys.executable, "-P", "-m", __name__, folder]  # what lies in this folder is none of its modules
+        # In groups of their own, so that Ctrl-C is for whoever began them.
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "process_group": 0}
         started = []
         for _ in range(count):
-            started.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment))
+            started.append(subprocess.Popen(command, env=environment, **pipes))
             stack.callback(_end, started[-1])
         yield started
 
@@ -125,9 +128,12 @@ def _in_order(
                     if places is not None:
                         places.cut += passed_over
                     yield from windows
-        finally:
+        except BaseException:  # nobody waits for what they are at
             for future in waiting:
                 future.cancel()
+            for worker in workers:
+                worker.kill()
+            raise
 
 
 def _packed(windows: Sequence[Cut], passed_over: int) -> bytes:
@@ -162,7 +168,11 @@ def _received(stream: IO[bytes]) -> bytes:
 
 def main() -> None:
     """Cut what comes on the standard input until it ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # which is for whoever began this
+    # Whatever else is printed or asked is no answer and gets none.
+    questions, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(2, 1)
     folder = Path(sys.argv[1])
     tokenizer = AutoTokenizer.from_pretrained(folder)
     settings = json.loads((folder / "cut.json").read_bytes())
@@ -170,10 +180,9 @@ def main() -> None:
     if (terms := settings.get("terms")) is not None:
         name = settings["splitter"]
         places = SpanAlignment(terms, tokenizer) if name is None else WordAlignment(terms, tokenizer, name)
-    answers, sys.stdout = sys.stdout.buffer, sys.stderr  # whatever else is printed is no answer
     while True:
         try:
-            texts = json.loads(_received(sys.stdin.buffer))
+            texts = json.loads(_received(questions))
         except EOFError:
             return
         before = 0 if places is None else places.cut

@@ -146,6 +146,8 @@ class ExactIndex(Index):
         starts, terms, weights = _query_arrays(queries, self.shape[1])
         arrays = starts, terms, weights if self._unit == 1 else _frozen(weights * np.float32(self._unit), np.float32)
         needed = _needed(arrays, minimum_match)
+        if allowed is not None and allowed.shape != (len(self),):
+            raise ArgumentError(f"allowed must say it of {len(self)} documents, not of {allowed.shape}")
         passing = np.ones(0, bool) if allowed is None else allowed[self._order] if len(self._order) else allowed
         passing = _frozen(passing, np.bool_)
         rows = np.full((len(needed), k), -1, dtype=np.int32)
@@ -153,7 +155,12 @@ class ExactIndex(Index):
 
         def some(part: slice, queries: kernels.Sparse) -> None:
             window = _window(kernels.room_of(len(self)))
-            kernels.search(self._postings, len(self), queries, needed[part], passing, window, rows[part], scores[part])
+            found = rows[part], scores[part]
+            try:
+                kernels.search(self._postings, len(self), queries, needed[part], passing, window, *found)
+            except BaseException:  # no memory for the hits: scores of this search must not count in the next
+                window[:] = 0
+                raise
 
         _in_threads(some, arrays, threads)
         if len(self._order):
@@ -211,7 +218,7 @@ class ExactIndex(Index):
         except (KeyError, TypeError, ValueError) as error:
             raise VectorsError(f"{place}: the index is not complete: {error!r}") from error
         if "documents" in arrays:
-            raise VectorsError(f"{place}: the index was made by an earlier version: index again")
+            raise VectorsError(f"{place}: the index was made by an earlier version: remove it and index again")
         starts = _frozen(typed(arrays, "starts", np.int64, place), np.int64)
         places = _frozen(typed(arrays, "places", np.uint16, place), np.uint16)
         weights = _frozen(typed(arrays, "weights", kind, place), kind)
@@ -306,6 +313,7 @@ def _rounded(weights: np.ndarray, bits: int) -> tuple[np.ndarray, float]:
     """Weights as positive multiples of a unit, in so many bits, and the unit: the smallest power of 2 that does."""
     most, heaviest = 2**bits - 1, float(weights.max(initial=0))
     unit = 2.0 ** max(np.ceil(np.log2(heaviest / most)), -126) if heaviest else 1.0  # no float32 is smaller and exact
+    most = min(most, int(np.finfo(np.float32).max / unit))  # so that none becomes infinite
     return _frozen(np.clip(np.rint(weights / np.float32(unit)), 1, most), WEIGHTS[bits]), float(unit)
 
 
@@ -318,7 +326,8 @@ def _beyond(starts: np.ndarray, places: np.ndarray, n: int) -> int:
 
 
 def _query_arrays(queries: csr_array, size: int) -> kernels.Sparse:
-    if isinstance(queries, csr_array) and queries.dtype == np.float32 and queries.shape[1] == size:
+    as_made = isinstance(queries, csr_array) and queries.ndim == 2 and queries.shape[1] == size
+    if as_made and queries.dtype == np.float32 and queries.indices.dtype == np.int32:
         arrays = _arrays(queries)  # a tenth of the time of a query over 100,000 documents is that of `as_vectors`
         if len(arrays[0]) == queries.shape[0] + 1 and kernels.in_order(arrays, size):
             return arrays
