@@ -165,7 +165,7 @@ def test_an_index_of_an_earlier_version_is_named_as_one() -> None:
 @given(
     arrays(np.float32, st.tuples(st.integers(0, 4), st.integers(1, 6)), elements=WEIGHTS),
     st.integers(0, 8),
-    st.sampled_from(["", "starts", "columns", "weights"]),
+    st.sampled_from(["", "columns", "weights"]),
     st.sampled_from([-1, 0, 1, 2, 3, 5, 6, 9]),
 )
 def test_queries_are_taken_as_they_are_only_if_they_are_vectors(
@@ -175,7 +175,7 @@ def test_queries_are_taken_as_they_are_only_if_they_are_vectors(
 
     def tampered() -> csr_array:
         matrix = csr_array(dense)
-        changed = {"starts": matrix.indptr, "columns": matrix.indices, "weights": matrix.data}.get(part, np.empty(0))
+        changed = {"columns": matrix.indices, "weights": matrix.data}.get(part, np.empty(0))
         if len(changed):
             changed[place % len(changed)] = value
         return matrix
@@ -189,6 +189,27 @@ def test_queries_are_taken_as_they_are_only_if_they_are_vectors(
             index.search(matrix)
         return
     assert_same(index.search(matrix), brute_force(expected.toarray(), np.eye(dense.shape[1], dtype=np.float32), 10))
+
+
+@pytest.mark.parametrize(
+    ("starts", "right"),
+    [
+        ([0, 1, 3], True),
+        ([0, 0, 3], True),
+        ([1, 1, 3], False),
+        ([0, 4, 3], False),
+        ([0, -1, 3], False),
+        ([0, 1, 2], False),
+        ([0, 1, 4], False),
+        ([0, 2, 3], False),
+        ([], False),
+    ],
+)
+def test_rows_that_do_not_follow_one_another_are_seen(starts: list[int], right: bool) -> None:
+    columns, weights = np.array([2, 0, 3], np.int32), np.ones(3, np.float32)
+    if starts == [0, 0, 3]:
+        columns = np.array([0, 2, 3], np.int32)
+    assert kernels.in_order((np.array(starts, np.int64), columns, weights), 4) == right
 
 
 def test_queries_of_other_types_and_shapes_are_as_vectors_has_them() -> None:
