@@ -211,7 +211,7 @@ def test_all_work_is_done_in_one_thread(client: Client) -> None:
         return [item + 1 for item in items]
 
     async def many() -> list[list[int]]:
-        return await asyncio.gather(*(client.service.batcher.run(work, [i], wait=0.05) for i in range(80)))
+        return await asyncio.gather(*(client.service.batcher.run(work, [i], wait=1.0) for i in range(80)))
 
     assert asyncio.run(many()) == [[i + 1] for i in range(80)]
     assert threads == {"vocable-serve"}
