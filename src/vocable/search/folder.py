@@ -227,9 +227,8 @@ def _complete(
     whole.mkdir()
     write_texts(whole / "texts.arrow", texts)
     done.texts_crc32 = file_checksum(whole / "texts.arrow")
-    engine, options = vector_engine(settings.get("engine", "exact")), {}
-    if "weight_bits" in settings:
-        options["weight_bits"] = settings["weight_bits"]
+    engine = vector_engine(settings.get("engine", "exact"))
+    options = {name: settings[name] for name in ("weight_bits",) if name in settings}
     engine(vectors.matrix, vectors.ids, vectors.meta, **options).save(whole / "postings")
     if settings["bm25"]:
         rows = _read_texts(whole / "texts.arrow")

@@ -112,7 +112,7 @@ def _in_order(
             assert worker.stdout is not None
             _send(worker.stdin, json.dumps(batch).encode())
             return _unpacked(_received(worker.stdout))
-        except (EOFError, OSError) as error:
+        except (EOFError, MemoryError, OSError, OverflowError, ValueError) as error:  # or it said what is no answer
             raise LostProcessError(f"a process that cuts the corpus has ended ({worker.poll()}): {error}") from error
         finally:
             free.put(worker)
