@@ -33,9 +33,8 @@ from pathlib import Path
 from vocable.storage import resumable
 with resumable(sys.argv[1], {"model": "m"}) as work:
     (work / "part").write_text("half")
-    child = os.fork()  # one that outlives its parent and does not keep the lock
-    if child:
-        print(child, flush=True)
+    if not os.fork():  # a child that outlives its parent and, once it runs, does not keep the lock
+        print(os.getpid(), flush=True)
     signal.pause()
 """
 
