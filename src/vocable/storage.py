@@ -263,11 +263,11 @@ def refuse_taken(output: Path) -> None:
 def fingerprint(*sources: StrPath) -> str:
     """Return 16 hexadecimal digits that change with the content of local files, folders and standard input.
 
-    A source is a path, `beir:FOLDER` or `-`, perhaps behind `cloze:`; what is not local, as `hf:NAME`, adds nothing: ""
-    if none is local.
+    A source is a path, `beir:FOLDER` or `-`, perhaps behind `cloze:` or `pairs:`; what is not local, as `hf:NAME`, adds
+    nothing: "" if none is local.
     Callers put it among the settings of `resumable` as `inputs`.
     """
-    names = [str(source).removeprefix("cloze:") for source in sources if str(source)]
+    names = [str(source).removeprefix("cloze:").removeprefix("pairs:") for source in sources if str(source)]
     entries = [_stdin_digest()] if "-" in names else []
     for source in names:
         path = Path(source.removeprefix("beir:").partition("#")[0] if source.startswith("beir:") else source)

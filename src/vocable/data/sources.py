@@ -15,7 +15,18 @@ from typing import Any, BinaryIO, NamedTuple, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from vocable.data.schemas import DOCUMENT, EXAMPLE, JUDGMENT, QUERY, Kind, MalformedError, Parser, Row, json_row
+from vocable.data.schemas import (
+    DOCUMENT,
+    EXAMPLE,
+    JUDGMENT,
+    PLAIN_TEXT,
+    QUERY,
+    Kind,
+    MalformedError,
+    Parser,
+    Row,
+    json_row,
+)
 from vocable.errors import ArgumentError, DataError, require_extra
 
 COMPRESSION = {".gz": "gzip", ".zst": "zstd"}
@@ -267,6 +278,21 @@ def _cloze(name: str, split: str | None, kind: Kind[Any]) -> Stream:
     return _rows(source, f"cloze-{Path(name).name.partition('.')[0]}", rows, kind)
 
 
+def _pairs(name: str, split: str | None, kind: Kind[Any]) -> Stream:
+    from vocable.data.read import read_examples  # which reads sources
+
+    inner = name + (f"#{split}" if split else "")
+    source = f"pairs:{inner}"
+    if kind is not PLAIN_TEXT:
+        raise DataError(f"makes texts to pre-train on, no {kind.name}: name the source without pairs:", source=source)
+    read_examples(inner)  # a source that is not there is known at once
+
+    def rows() -> Iterator[Row]:
+        return ({"text": f"{example.query} {example.positive}"} for example in read_examples(inner))
+
+    return _rows(source, "pairs", rows, kind)
+
+
 def _rows(source: str, name: str, start: Callable[[], Iterable[Row]], kind: Kind[Any]) -> Stream:
     """The stream of items that are rows already."""
     return Stream(source, name, numbered(start, source), _as_it_is, kind.fields)
@@ -282,4 +308,6 @@ SCHEMES: dict[str, Callable[[str, str | None, Kind[Any]], Stream]] = {
     "hf": _hf,
     "pydocs": _pydocs,
     "cloze": _cloze,
+    "pairs": _pairs,
 }
+MADE = ("cloze", "pairs")  # that stand before another source

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 
 from vocable.data.read import records
 from vocable.data.schemas import BadLines, Kind
-from vocable.data.sources import BUFFER, Stream, bounded_lines, numbered, parse_source, resolve
+from vocable.data.sources import BUFFER, MADE, Stream, bounded_lines, numbered, parse_source, resolve
 from vocable.storage import StrPath, fingerprint
 
 T = TypeVar("T")
@@ -38,8 +38,8 @@ def absolute(source: StrPath) -> str:
     ('hf:a/b#train', 'beir:/data/scifact#train')
     """
     scheme, name, split = parse_source(str(source))
-    if scheme == "cloze":
-        return "cloze:" + absolute(str(source).removeprefix("cloze:"))
+    if scheme in MADE:
+        return f"{scheme}:" + absolute(str(source).removeprefix(f"{scheme}:"))
     if scheme not in (None, "beir"):
         return str(source)
     return ("beir:" if scheme else "") + str(Path(name).resolve()) + (f"#{split}" if split else "")

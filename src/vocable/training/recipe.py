@@ -26,6 +26,7 @@ from pydantic import (
     model_validator,
 )
 
+from vocable.data.sources import MADE
 from vocable.encoder.encode import DType, in_bfloat16
 from vocable.encoder.poolings import PoolingName
 from vocable.errors import ArgumentError, RecipeError
@@ -465,8 +466,8 @@ class Recipe(Settings):
     def place(self, place: str) -> str:
         """A place of the recipe: a relative path is one inside `data_folder`."""
         scheme, colon, rest = place.partition(":")
-        if scheme == "cloze" and colon:
-            return f"cloze:{self.place(rest)}"
+        if scheme in MADE and colon:
+            return f"{scheme}:{self.place(rest)}"
         if colon and scheme not in ("beir", "file"):
             return place
         if scheme == "beir" and colon:

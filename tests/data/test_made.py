@@ -1,4 +1,4 @@
-"""Examples made of texts: what asks is taken out of what is found, and is the same in every run."""
+"""Sources made of others: examples of texts, the same in every run, and texts of examples."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vocable.data import read_corpus, read_examples
+from vocable.data import read_corpus, read_examples, read_texts
 from vocable.data.cloze import cloze
 from vocable.data.spans import absolute
 from vocable.errors import DataError
@@ -80,10 +80,36 @@ def test_it_makes_nothing_else(texts: Path, tmp_path: Path) -> None:
         read_examples(f"cloze:{tmp_path / 'none.jsonl'}")
 
 
-def test_it_is_located_and_known_as_its_source(texts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("scheme", ["cloze", "pairs"])
+def test_it_is_located_and_known_as_its_source(texts: Path, scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     smallest = {"model": "m", "data": {"examples": ["a"]}, "training": {"steps": 1}, "data_folder": "/data"}
-    assert make_recipe(smallest).place("cloze:text/wiki.jsonl.gz") == "cloze:/data/text/wiki.jsonl.gz"
-    assert make_recipe(smallest).place("cloze:pydocs:") == "cloze:pydocs:"
-    assert fingerprint(f"cloze:{texts}") == fingerprint(texts) != ""
+    assert make_recipe(smallest).place(f"{scheme}:text/wiki.jsonl.gz") == f"{scheme}:/data/text/wiki.jsonl.gz"
+    assert make_recipe(smallest).place(f"{scheme}:pydocs:") == f"{scheme}:pydocs:"
+    assert fingerprint(f"{scheme}:{texts}") == fingerprint(texts) != ""
     monkeypatch.chdir(texts.parent)
-    assert absolute("cloze:texts.jsonl") == f"cloze:{texts}"
+    assert absolute(f"{scheme}:texts.jsonl") == f"{scheme}:{texts}"
+
+
+@pytest.fixture
+def examples(tmp_path: Path) -> Path:
+    path = tmp_path / "examples.jsonl"
+    path.write_text(
+        '{"query": "lists?", "positive": "A list.", "negatives": ["A set."]}\n{"query": "q", "positive": "p"}\n'
+    )
+    return path
+
+
+def test_pairs_are_texts_of_query_and_positive(examples: Path) -> None:
+    assert list(read_texts(f"pairs:{examples}")) == ["lists? A list.", "q p"]
+    known = [f"{example.query} {example.positive}" for example in read_examples("pydocs:#train")]
+    assert list(read_texts("pairs:pydocs:#train")) == known
+
+
+def test_pairs_are_no_documents(examples: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="makes texts to pre-train on, no document: name the source without pairs:"):
+        read_corpus(f"pairs:{examples}")
+    with pytest.raises(DataError, match="no such file"):
+        read_texts(f"pairs:{tmp_path / 'none.jsonl'}")
+    examples.write_text('{"query": "lists?"}\n')
+    with pytest.raises(DataError, match=r"examples\.jsonl:1: .*positive"):
+        list(read_texts(f"pairs:{examples}"))
