@@ -17,7 +17,7 @@ from vocable.cli import main
 from vocable.encoder.fuse import without_logits
 from vocable.encoder.output_vocabulary import output_vocabulary
 from vocable.errors import ArgumentError, DataError, ModelError
-from vocable.training.mlm import MaskedWindows, Masker, Masking, collate
+from vocable.training.mlm import MaskedWindows, Masker, collate
 from vocable.training.recipe import PretrainSettings
 from vocable.training.trainer import set_dropout
 from vocable.training.windows import write_windows
@@ -72,7 +72,7 @@ def test_loss_and_gradients_are_the_stock_model_s(
     gradients = {name: p.grad.clone() for name, p in mlm.named_parameters() if p.grad is not None}
     mlm.zero_grad()
     with without_logits(mlm) as decoder:
-        loss, hidden = Masking(masker).loss(mlm, dict(batch), decoder)
+        loss, hidden = masker.loss(mlm, dict(batch), decoder)
         loss.backward()
     assert hidden == int((batch["labels"] != -100).sum())
     torch.testing.assert_close(loss, expected)

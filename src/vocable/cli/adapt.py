@@ -213,7 +213,8 @@ class Pretrain(Adapting):
     tokens of texts held out are guessed, before and after; new tokens of a
     model that `vocable transfer` made are counted apart. A model that
     `vocable expand` made takes --masking whole-word. With --teacher it learns
-    the logits of a sparse model instead.
+    the logits of a sparse model instead; with --classes, too, which of so many
+    clusters of a dense model's embeddings a text is in.
 
     Example: vocable pretrain bert-base-uncased texts.txt -o out --steps 1000
     """
@@ -239,7 +240,7 @@ class Pretrain(Adapting):
             run, whole = work / "run", work / "whole"
             try:
                 adapted = imported(HOMES["pretrain"])(**given, work=run)
-            except CollapseError:  # to which the same command would come again: what it left is of no use
+            except (CollapseError, DataError):  # to which the same command would come again: what it left is of no use
                 shutil.rmtree(run, ignore_errors=True)  # of several processes one is the first
                 raise
             processes = import_module("vocable.training.processes")
@@ -260,11 +261,12 @@ class Pretrain(Adapting):
         for group, before in result["held_out"]["before"].items():
             after = result["held_out"]["after"][group]
             loss = f"loss {before['loss']:.3f} -> {after['loss']:.3f}"
-            if self.teacher is not None:
+            if self.teacher is not None and self.classes is None:
                 yield f"held-out texts ({before['terms']:,} terms): {loss}, the mean squared difference of logits"
                 continue
             accuracy = f"accuracy {before['accuracy']:.1%} -> {after['accuracy']:.1%}"
-            yield f"held-out tokens, {group} ({before['tokens']:,}): {loss}, {accuracy}"
+            what = "tokens" if self.classes is None else f"texts, of {self.classes:,} classes"
+            yield f"held-out {what}, {group} ({before['tokens']:,}): {loss}, {accuracy}"
 
 
 class Calibrate(Adapting):

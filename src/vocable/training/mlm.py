@@ -9,6 +9,7 @@ Letters: m hidden tokens, d size of the decoder's input, v output terms, s token
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, TypeAlias
@@ -102,7 +103,40 @@ def _cast(states: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, 
     return states.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
 
 
-class Masker:
+class Guessing(ABC):
+    """A task: labels that a model is to guess of windows.
+
+    `decoder` is the layer of the output terms; the model gives its inputs in place of logits, as within
+    `encoder.fuse.without_logits`.
+    """
+
+    @abstractmethod
+    def __call__(
+        self,
+        ids: NDArray[np.int64],
+        rng: np.random.Generator,
+        words: NDArray[np.int64] | None = None,
+        part: Part = "all",
+    ) -> Masked:
+        """A window [s] as the model sees it, and the labels of its tokens; `words` are what `Windows.words` gives."""
+
+    def uniform(self, ids: NDArray[np.int64], rng: np.random.Generator) -> Masked:
+        """The same for texts by which ways of masking are compared."""
+        return self(ids, rng)
+
+    def inputs(
+        self, model: nn.Module, batch: dict[str, Tensor], decoder: nn.Linear
+    ) -> tuple[Tensor, Tensor, nn.Linear]:
+        """What is guessed from [m, d], at the hidden tokens only, the labels [m], and the layer that guesses."""
+        return *hidden_tokens(model, batch), decoder
+
+    def loss(self, model: nn.Module, batch: dict[str, Tensor], decoder: nn.Linear) -> tuple[Tensor, int]:
+        """The mean cross-entropy of the guesses, and how many these are."""
+        states, labels, layer = self.inputs(model, batch, decoder)
+        return mean_cross_entropy(states, layer.weight, layer.bias, labels), len(labels)
+
+
+class Masker(Guessing):
     """Hides tokens of a window as the settings say: random ones, or whole words where the windows have words.
 
     Args:
@@ -194,22 +228,6 @@ def hidden_tokens(mlm: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, Ten
     return mlm(**inputs).logits[hidden], labels[hidden]
 
 
-class Masking:
-    """The task: windows of which tokens are hidden, and the loss of a batch of them.
-
-    `decoder` is the layer of the output terms; the model gives its inputs in place of logits, as within
-    `encoder.fuse.without_logits`.
-    """
-
-    def __init__(self, masker: Masker) -> None:
-        self.hide = masker
-
-    def loss(self, model: nn.Module, batch: dict[str, Tensor], decoder: nn.Linear) -> tuple[Tensor, int]:
-        """The cross-entropy over the hidden positions only, and how many these are."""
-        states, labels = hidden_tokens(model, batch)
-        return mean_cross_entropy(states, decoder.weight, decoder.bias, labels), len(labels)
-
-
 LARGEST_SHARE = 10  # at most one window in so many is kept apart
 BATCH = 32
 
@@ -243,23 +261,23 @@ class HeldOut:
         self,
         windows: Windows,
         rows: NDArray[np.int64],
-        masker: Masker,
+        task: Guessing,
         *,
         new: NDArray[np.bool_] | None,
         padding: int,
         seed: int,
         dtype: DType = "auto",
     ) -> None:
-        self._sets: dict[str, list[Masked]] = defaultdict(list)
+        self._task, self._sets = task, defaultdict[str, list[Masked]](list)
         for i, row in enumerate(map(int, rows)):
             ids, words = windows[row], windows.words(row)
             rng = np.random.default_rng((seed, 0, i, MASKS))
             if words is None:
-                self._sets["all"].append(masker.uniform(ids, rng))
+                self._sets["all"].append(task.uniform(ids, rng))
                 continue
-            self._sets["all"].append(masker(ids, rng, words))
+            self._sets["all"].append(task(ids, rng, words))
             for name, part in PART_SETS.items():
-                masked = masker(ids, np.random.default_rng((seed, 0, i, PARTS)), words, part)
+                masked = task(ids, np.random.default_rng((seed, 0, i, PARTS)), words, part)
                 if (masked.labels != IGNORED).any():
                     self._sets[name].append(masked)
         self._new = None if new is None or not new.any() else torch.from_numpy(new)
@@ -280,8 +298,9 @@ class HeldOut:
             for name, texts in self._sets.items():
                 for start in range(0, len(texts), BATCH):
                     batch = collate(texts[start : start + BATCH], self._padding)
-                    states, labels = hidden_tokens(mlm, {key: part.to(device) for key, part in batch.items()})
-                    losses, right = guess(states, decoder.weight, decoder.bias, labels)
+                    batch = {key: part.to(device) for key, part in batch.items()}
+                    states, labels, layer = self._task.inputs(mlm, batch, decoder)
+                    losses, right = guess(states, layer.weight, layer.bias, labels)
                     figures = torch.stack([torch.ones_like(losses), losses, right.float()])
                     for group, members in self._groups(name, labels.cpu()).items():
                         sums[group] += figures[:, members.to(device)].sum(dim=1, dtype=torch.float64).cpu().numpy()

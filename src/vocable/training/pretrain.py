@@ -1,4 +1,4 @@
-"""Masked language modelling, with logits at the masked positions only, or alignment with a sparse teacher.
+"""Masked language modelling, with logits at the masked positions only, or what a teacher says of whole texts.
 
 The order of the texts and the masks are a function of the seed and of the position in the run, so that a run that was
 killed and resumed sees exactly what it would have seen.
@@ -39,8 +39,9 @@ from vocable.encoder.provenance import new_tokens, record, splitter_name
 from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, DataError, ModelError, check_texts
 from vocable.training import processes
-from vocable.training.mlm import HeldOut, MaskedWindows, Masker, Masking, collate
+from vocable.training.mlm import Guessing, HeldOut, MaskedWindows, Masker, collate
 from vocable.training.mlm import split as split_windows
+from vocable.training.pseudo_classes import PseudoClasses, sort_windows
 from vocable.training.recipe import WHOLE_TERMS, PretrainSettings, first_mistake
 from vocable.training.sparse_alignment import Alignment, HeldOutTexts, SparseTeacher
 from vocable.training.trainer import (
@@ -72,6 +73,9 @@ def pretrain(
     Expanded-SPLADE Models on Web Document Titles" (appendix B.2): words of the output vocabulary are hidden and to be
     guessed. With a `teacher` it is the sparse alignment (SAP) of the first paper's table 6: of a model that has the
     teacher's output terms, as `transfer` with `head_only` makes it, the largest logits of a text become the teacher's.
+    With `classes` and a dense `teacher` it is learned which class a text is of, one of so many clusters of the
+    teacher's embeddings: the supervised pre-training that "The Pre-Training Study of Expanded-SPLADE Models" (§J.2)
+    proposes.
 
     Args:
         model: from `vocable.load`, with an output layer that is a plain `Linear`; it is left as it is.
@@ -84,8 +88,8 @@ def pretrain(
     Returns:
         a new model. Its provenance has the settings that are not the default ones and how well held-out tokens were
         guessed before and after, of "all" tokens or of "shared" and "new" ones (`vocable.training.mlm.Guesses`), and
-        where whole words were masked the counts of words (`vocable.training.windows.WordCounts`); of a teacher, how
-        near to it the model was (`vocable.training.sparse_alignment.Aligned`).
+        where whole words were masked the counts of words (`vocable.training.windows.WordCounts`); of a sparse teacher,
+        how near to it the model was (`vocable.training.sparse_alignment.Aligned`); of classes, guesses of "all" texts.
 
     Raises:
         ModelError: the tokenizer has no mask token, the output terms are not its tokens and tokens are masked, they are
@@ -93,7 +97,7 @@ def pretrain(
         ArgumentError: a setting that is unknown or out of its range, a batch that the processes cannot share,
             overlap-aware masking of a model without new
             tokens, whole-word or longest-span masking of one without an output vocabulary.
-        DataError: there is no text, or not enough of it for so many steps in so few passes.
+        DataError: there is no text, or not enough of it for so many steps in so few passes, or for so many classes.
     """
     check_texts(texts)
     checked = check_settings(settings)
@@ -135,8 +139,10 @@ def _pretrain(
     size, padding, layer = mlm.config.vocab_size, tokenizer.pad_token_id, output_vocabulary(mlm)
     new = None if layer is not None else _is_new(new_tokens(model), size)
     _check_task(mlm, tokenizer, settings, new)
-    task: Masking | Alignment = Masking(Masker(tokenizer, settings, size, new))
-    if settings.teacher is not None:
+    task: Guessing | Alignment = Masker(tokenizer, settings, size, new)
+    if settings.classes is not None:
+        task, new = PseudoClasses(mlm, len(terms(adapted)), settings.classes), None
+    elif settings.teacher is not None:
         task = Alignment(tokenizer, SparseTeacher(settings.teacher, terms(adapted), str(mlm.device), settings.dtype))
     places: WordAlignment | SpanAlignment | None = None
     if layer is not None and settings.teacher is None:
@@ -148,6 +154,8 @@ def _pretrain(
     with processes.first_alone():  # the others find them
         cut = tokenizer, settings.max_length, places
         windows = write_windows(folder / "tokens", texts, *cut, cutting=cut_in_processes)
+        if settings.classes is not None:
+            windows = sort_windows(folder / "tokens", windows, tokenizer, settings, seed)
     learned, kept_apart = split_windows(len(windows), settings.held_out, seed)
     draws = settings.steps * settings.batch_size * settings.gradient_accumulation
     if settings.passes is not None and draws > (limit := settings.passes * len(learned)):
@@ -160,11 +168,12 @@ def _pretrain(
     if isinstance(task, Alignment):
         held_out = HeldOutTexts(windows, kept_apart, task, padding=padding, dtype=settings.dtype)
     else:
-        held_out = HeldOut(windows, kept_apart, task.hide, new=new, padding=padding, seed=seed, dtype=settings.dtype)
-    schedule = MaskedWindows(windows, learned, task.hide, draws, seed)
+        held_out = HeldOut(windows, kept_apart, task, new=new, padding=padding, seed=seed, dtype=settings.dtype)
+    schedule = MaskedWindows(windows, learned, task, draws, seed)
     set_dropout(mlm, settings.dropout)
     use_few_shapes(mlm)
-    with without_logits(mlm) as decoder, _learning(mlm, settings):
+    further = task.part_of_model() if isinstance(task, PseudoClasses) else nullcontext()
+    with without_logits(mlm) as decoder, _learning(mlm, settings), further:
         before = held_out.guess(mlm, decoder)
         trainer = _Trainer(
             mlm, _arguments(mlm, settings, folder, seed), partial(collate, padding=padding), train_dataset=schedule
@@ -261,7 +270,7 @@ def _arguments(mlm: PreTrainedModel, settings: PretrainSettings, folder: Path, s
 
 
 class _Trainer(Trainer):
-    task: Masking | Alignment
+    task: Guessing | Alignment
     decoder: nn.Linear
     schedule_steps: int | None = None
 

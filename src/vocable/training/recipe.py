@@ -286,6 +286,12 @@ class PretrainSettings(OptimizerSettings):
         default=None,
         description="nothing is masked: the largest logits of this sparse model, of the same output terms, are learned",
     )
+    classes: int | None = Field(
+        default=None,
+        ge=2,
+        description="instead, with a dense teacher: its embeddings of the texts are put into so many clusters, and the "
+        "cluster of a text is learned",
+    )
     trainable: Literal["all", "embeddings"] = Field(default="all", description="what learns; the rest is frozen")
     train_bias: bool = Field(default=False, description="with embeddings alone, let the output bias learn, too")
     held_out: int = Field(default=256, ge=0, description="windows kept apart for the report, at most a tenth of all")
@@ -310,6 +316,8 @@ class PretrainSettings(OptimizerSettings):
     def _no_mask_before_a_teacher(self) -> PretrainSettings:
         if self.teacher is not None and self.masking != "uniform":
             raise ValueError(f"with a teacher nothing is masked: leave masking {self.masking} out")
+        if self.classes is not None and self.teacher is None:
+            raise ValueError("classes are clusters of a teacher's embeddings: name a dense model as teacher")
         return self
 
     @model_validator(mode="after")

@@ -87,7 +87,7 @@ class Alignment:
     def __init__(self, tokenizer: PreTrainedTokenizerBase, teacher: SparseTeacher) -> None:
         self._tokenizer, self._teacher = tokenizer, teacher
 
-    def hide(self, ids: NDArray[np.int64], *_: object) -> Masked:
+    def __call__(self, ids: NDArray[np.int64], *_: object) -> Masked:
         """A window [s] of which nothing is hidden."""
         return Masked(ids, np.full_like(ids, IGNORED))
 
@@ -116,7 +116,7 @@ class HeldOutTexts:
         mlm.eval()
         with torch.autocast(device.type, torch.bfloat16, enabled=in_bfloat16(self._dtype, device)):
             for start in range(0, len(self._rows), BATCH):
-                some = (self._task.hide(self._windows[int(row)]) for row in self._rows[start : start + BATCH])
+                some = (self._task(self._windows[int(row)]) for row in self._rows[start : start + BATCH])
                 batch = {key: part.to(device) for key, part in collate(some, self._padding).items()}
                 loss, count = self._task.loss(mlm, batch, decoder)
                 total, active = total + float(loss) * count, active + count

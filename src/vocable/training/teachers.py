@@ -178,7 +178,7 @@ def load_teachers(examples: Dataset, settings: TeacherSettings, folder: Path) ->
     for number, name in enumerate(settings.models):
         finished = folder / f"teacher-{number}-texts.npy"
         if not finished.exists():
-            _embed(texts, name, settings.max_length, finished)
+            embed(texts, name, settings.max_length, finished)
         embeddings.append(Embeddings(np.load(finished, mmap_mode="r"), rows))
     teachers: list[Teacher] = [one.cosines for one in embeddings]
     if settings.lexical:
@@ -188,7 +188,11 @@ def load_teachers(examples: Dataset, settings: TeacherSettings, folder: Path) ->
     return lambda rows: ensemble([teacher(rows) for teacher in teachers]), embeddings
 
 
-def _embed(texts: Sequence[str], name: str, max_length: int, finished: Path) -> None:
+def embed(texts: Sequence[str], name: str, max_length: int, finished: Path) -> None:
+    """Embed texts by a dense model, read to `max_length` tokens, and leave the unit vectors [n, d] float16 in a file.
+
+    What a killed run left beside it is gone on with.
+    """
     model = open_model(name, partial(SentenceTransformer, model_kwargs={"dtype": "float32"}))
     model.max_seq_length = max_length
     unfinished = finished.with_suffix(".partial")

@@ -1,0 +1,132 @@
+"""Class pre-training: a model learns from a text's sparse vector which class the text is of.
+
+Kim et al. 2026 (§J.2) propose it in place of masks, which ask about one text only, with pseudo classes where there are
+no labels: clusters of what another model makes of the texts (An et al. 2023). They give no formula and no figure; that
+the clusters are those of k-means, that a linear layer tells the classes from the vector, and that it is dropped at the
+end, is our reading.
+
+Letters: n windows, c classes, b texts of a batch, s tokens of a text, v output terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import cast, overload
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from transformers import PreTrainedTokenizerBase
+
+from vocable.encoder.fuse import pack
+from vocable.encoder.head import sparse_head
+from vocable.errors import DataError
+from vocable.evaluation.testsets import cluster
+from vocable.storage import replacing
+from vocable.training.mlm import Guessing
+from vocable.training.recipe import PretrainSettings
+from vocable.training.teachers import embed
+from vocable.training.windows import IGNORED, Masked, Part, Windows
+
+CLASS_LAYER = "class_layer"  # its name in the model while that learns
+
+
+class PseudoClasses(Guessing):
+    """The task: windows as they are, and the classes of a batch of them, told from their sparse vectors.
+
+    The layer that tells them learns with the model, of which it is a part while it does.
+    """
+
+    def __init__(self, model: nn.Module, terms: int, classes: int) -> None:
+        self._model, self.layer = model, nn.Linear(terms, classes)  # of v terms and c classes
+        for parameter in self.layer.parameters():
+            nn.init.zeros_(parameter)  # a class is as good as another
+
+    @contextmanager
+    def part_of_model(self) -> Iterator[None]:
+        """Within the context the layer learns and is saved with the model."""
+        self._model.add_module(CLASS_LAYER, self.layer.to(next(self._model.parameters()).device))
+        try:
+            yield
+        finally:
+            delattr(self._model, CLASS_LAYER)
+
+    def __call__(
+        self,
+        ids: NDArray[np.int64],
+        rng: np.random.Generator,
+        words: NDArray[np.int64] | None = None,
+        part: Part = "all",
+    ) -> Masked:
+        """A window [s] of which nothing is hidden; `words` is its class, which becomes the label of its first token."""
+        labels = np.full_like(ids, IGNORED)
+        if words is not None and part == "all":
+            labels[0] = words[0]
+        return Masked(ids, labels)
+
+    def inputs(
+        self, model: nn.Module, batch: dict[str, Tensor], decoder: nn.Linear
+    ) -> tuple[Tensor, Tensor, nn.Linear]:
+        """The vectors [b, v], the classes [b], and the layer that is to tell one from the other."""
+        mask = batch["attention_mask"]
+        states = model(input_ids=batch["input_ids"], attention_mask=mask).logits
+        hidden, offsets = pack({"token_embeddings": states, "attention_mask": mask})
+        return sparse_head(hidden, decoder.weight, decoder.bias, offsets), batch["labels"][:, 0], self.layer
+
+
+class SortedWindows(Windows):
+    """Windows on disk with the class of each [n], which stands where others have the words of their tokens."""
+
+    def __init__(self, folder: Path, classes: NDArray[np.int64]) -> None:
+        super().__init__(folder)
+        self._classes = classes
+
+    def words(self, index: int) -> NDArray[np.int64]:
+        """The class of one window, [1]."""
+        return self._classes[index : index + 1]
+
+
+def sort_windows(
+    folder: Path, windows: Windows, tokenizer: PreTrainedTokenizerBase, settings: PretrainSettings, seed: int
+) -> SortedWindows:
+    """Put every window into one of the classes, the clusters of the texts' embeddings by the teacher.
+
+    What a killed run embedded or clustered in `folder`, that of the windows, is used.
+
+    Raises:
+        DataError: there are fewer windows than classes.
+    """
+    classes, teacher = cast(int, settings.classes), cast(str, settings.teacher)
+    if len(windows) < classes:
+        raise DataError(f"{classes:,} classes of {len(windows):,} windows: add texts, or ask for fewer classes")
+    finished, embedded = folder / "classes.npy", folder / "embeddings.npy"
+    if not finished.exists():
+        if not embedded.exists():
+            embed(_Spelled(windows, tokenizer), teacher, settings.max_length, embedded)
+        found = cluster(np.load(embedded).astype(np.float32), classes, seed)
+        with replacing(finished) as file:
+            np.save(file, found)
+    return SortedWindows(folder, np.load(finished))
+
+
+class _Spelled(Sequence[str]):
+    """The texts that windows' tokens spell, made when they are asked for."""
+
+    def __init__(self, windows: Windows, tokenizer: PreTrainedTokenizerBase) -> None:
+        self._windows, self._tokenizer = windows, tokenizer
+
+    def __len__(self) -> int:
+        return len(self._windows)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, int):
+            return self[index : index + 1][0]
+        rows = [self._windows[row].tolist() for row in range(len(self))[index]]
+        spelled: list[str] = self._tokenizer.batch_decode(rows, skip_special_tokens=True)
+        return spelled
