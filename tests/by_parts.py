@@ -21,7 +21,7 @@ from vocable.encoder.fuse import parts
 from vocable.encoder.load import Target, load, save_model, sparse_encoder
 from vocable.encoder.output_vocabulary import pass_on
 from vocable.training.mlm import Guesses
-from vocable.training.recipe import PretrainSettings
+from vocable.training.settings import PretrainSettings
 from vocable.training.windows import WordCounts
 
 ANY = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"[UNK]": 0}, "[UNK]")), unk_token="[UNK]")

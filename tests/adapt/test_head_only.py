@@ -20,7 +20,8 @@ from vocable.cli import main
 from vocable.encoder.fuse import unfuse, without_logits
 from vocable.encoder.output_vocabulary import output_vocabulary
 from vocable.errors import ModelError
-from vocable.training.recipe import PretrainSettings, make_recipe
+from vocable.training.recipe import make_recipe
+from vocable.training.settings import PretrainSettings
 
 TARGETS = {"bert": "albert", "albert": "roberta"}  # a model with another tokenizer; "bert" for all the others
 

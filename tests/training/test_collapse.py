@@ -14,7 +14,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from vocable.training.batch_statistics import BatchStatistics, Collapse, CollapseDetector, CollapseKind
-from vocable.training.recipe import TrainingSettings
+from vocable.training.settings import TrainingSettings
 
 HEALTHY = BatchStatistics(
     query_terms=40.0,

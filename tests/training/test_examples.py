@@ -9,7 +9,8 @@ from torch.utils.data import ConcatDataset, SequentialSampler
 
 from vocable.errors import DataError, RecipeError
 from vocable.training.data import load_examples
-from vocable.training.recipe import DataSettings, make_recipe
+from vocable.training.recipe import make_recipe
+from vocable.training.settings import DataSettings
 
 HARD = {"file": "ids.jsonl", "corpus": "corpus.tsv", "queries": "queries.tsv"}
 

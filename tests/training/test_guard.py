@@ -19,7 +19,8 @@ from vocable.cli import main
 from vocable.encoder.load import load
 from vocable.errors import ArgumentError, CollapseError
 from vocable.training.batch_statistics import Monitor
-from vocable.training.recipe import Recipe, RescaleSettings, make_recipe
+from vocable.training.recipe import Recipe, make_recipe
+from vocable.training.settings import RescaleSettings
 from vocable.training.train import train
 
 

@@ -12,7 +12,7 @@ import pytest
 from vocable.data.docstore import TextStore
 from vocable.errors import DataError
 from vocable.training.data import load_examples
-from vocable.training.recipe import DataSettings, HardNegatives, located
+from vocable.training.settings import DataSettings, HardNegatives, located
 
 SYSTEMS = {"bm25": [11, 12, 13, 14], "dense": [21, 22, 11, 23]}
 SCORES = {1: 9.0, 2: 7.0, 11: 1.0, 12: 8.5, 13: 2.0, 14: 3.0, 21: 8.9, 22: 4.0, 23: 5.0}

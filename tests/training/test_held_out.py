@@ -15,7 +15,7 @@ from vocable.encoder.fuse import without_logits
 from vocable.encoder.output_vocabulary import output_vocabulary
 from vocable.encoder.terms import splitter
 from vocable.training.mlm import MASKS, PARTS, HeldOut, Masker, split
-from vocable.training.recipe import PretrainSettings
+from vocable.training.settings import PretrainSettings
 from vocable.training.windows import IGNORED, Part, WordAlignment, whole_words, write_windows
 
 

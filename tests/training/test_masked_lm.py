@@ -7,7 +7,7 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from vocable.training.mlm import MaskedWindows, Masker, collate
-from vocable.training.recipe import PretrainSettings
+from vocable.training.settings import PretrainSettings
 from vocable.training.windows import IGNORED, Windows, write_windows
 
 

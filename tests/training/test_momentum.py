@@ -23,7 +23,8 @@ from vocable.training.batch_statistics import Monitor
 from vocable.training.data import TrainingData
 from vocable.training.momentum import Momentum, fingerprints
 from vocable.training.objective import Objective, make_objective
-from vocable.training.recipe import TrainingSettings, make_recipe
+from vocable.training.recipe import make_recipe
+from vocable.training.settings import TrainingSettings
 from vocable.training.train import train
 from vocable.training.trainer import QUEUE_FILE, MarkWhole, ObjectiveState, set_dropout
 

@@ -19,7 +19,7 @@ from vocable.encoder.fuse import fuse
 from vocable.training.batch_statistics import Monitor
 from vocable.training.data import TrainingData
 from vocable.training.objective import CachedObjective, Objective, make_objective
-from vocable.training.recipe import TrainingSettings
+from vocable.training.settings import TrainingSettings
 from vocable.training.trainer import ObjectiveState, set_dropout
 
 Gradients = dict[str, Tensor]

@@ -18,7 +18,7 @@ from vocable.encoder.fuse import without_logits
 from vocable.encoder.output_vocabulary import output_vocabulary
 from vocable.errors import ArgumentError, DataError, ModelError
 from vocable.training.mlm import MaskedWindows, Masker, collate
-from vocable.training.recipe import PretrainSettings
+from vocable.training.settings import PretrainSettings
 from vocable.training.trainer import set_dropout
 from vocable.training.windows import write_windows
 

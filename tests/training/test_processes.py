@@ -25,7 +25,8 @@ from vocable.training import processes
 from vocable.training.batch_statistics import Monitor
 from vocable.training.data import TrainingData
 from vocable.training.objective import make_objective
-from vocable.training.recipe import TrainingSettings, read_recipe
+from vocable.training.recipe import read_recipe
+from vocable.training.settings import TrainingSettings
 from vocable.training.train import train
 from vocable.training.trainer import set_dropout
 

@@ -18,7 +18,7 @@ from tests.cli.command_line import done, refused
 from vocable.encoder.fuse import without_logits
 from vocable.training.mlm import collate
 from vocable.training.pseudo_classes import PseudoClasses, sort_windows
-from vocable.training.recipe import PretrainSettings
+from vocable.training.settings import PretrainSettings
 from vocable.training.windows import write_windows
 
 SETTINGS: dict[str, Any] = {

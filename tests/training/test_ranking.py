@@ -8,7 +8,7 @@ from scipy.special import log_softmax
 from tests.objectives.test_packed import heaviest
 from vocable.objectives.losses import KL, InfoNCE, MarginMSE, SparseAlignment
 from vocable.training.objective import WeightedLosses
-from vocable.training.recipe import TopKSettings
+from vocable.training.settings import TopKSettings
 
 B, C, V = 4, 2, 9
 ROWS = np.array([7, 0, 3, 5])

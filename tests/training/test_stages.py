@@ -12,7 +12,8 @@ import pytest
 
 from vocable.adapt.initialization import Init as Known
 from vocable.errors import RecipeError
-from vocable.training.recipe import EmbeddingInit, make_recipe, read_recipe
+from vocable.training.recipe import make_recipe, read_recipe
+from vocable.training.settings import EmbeddingInit
 
 SHIPPED = sorted(Path(str(files("vocable") / "recipes")).glob("*.yaml"))
 SMALLEST: dict[str, Any] = {"model": "m", "data": {"examples": ["a"]}, "training": {"steps": 1}}

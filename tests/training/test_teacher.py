@@ -12,7 +12,8 @@ from sentence_transformers.sentence_transformer.modules import Pooling, Transfor
 from vocable.errors import ModelError, RecipeError
 from vocable.search.engines.bm25 import BM25Index
 from vocable.training import teachers as module
-from vocable.training.recipe import TeacherSettings, make_recipe
+from vocable.training.recipe import make_recipe
+from vocable.training.settings import TeacherSettings
 from vocable.training.teachers import lexical_teacher, load_teachers, own_scores
 from vocable.training.train import train
 

@@ -220,7 +220,7 @@ class Pretrain(Adapting):
     """
 
     python_only: ClassVar[tuple[str, ...]] = ("work",)
-    settings: ClassVar[str] = "vocable.training.recipe:PretrainSettings"
+    settings: ClassVar[str] = "vocable.training.settings:PretrainSettings"
     resumable: ClassVar[bool] = True
     next_step: ClassVar[str] = "vocable calibrate {output} TEXTS -o DIR --activation-rate 0.05"
     texts: Texts
@@ -231,7 +231,7 @@ class Pretrain(Adapting):
         made_from = self.made_from()
         if storage.finished(self.output, made_from):
             return self.figures(None, loading.load(self.output))
-        keys = imported("vocable.training.recipe:PretrainSettings").model_fields
+        keys = imported("vocable.training.settings:PretrainSettings").model_fields
         settings = {key: value for key, value in vars(self).items() if key in keys and key != "texts"}
         imported("vocable.training.pretrain:check_settings")(settings)  # before the model is read
         given = self.arguments()

@@ -18,7 +18,8 @@ from vocable.data import Document
 from vocable.reproduce.study import Study
 from vocable.reproduce.toy_models import make_backbone, make_tokenizer
 from vocable.storage import replacing, replacing_folder
-from vocable.training.recipe import HardNegatives, Recipe, Source
+from vocable.training.recipe import Recipe
+from vocable.training.settings import HardNegatives, Source
 
 TEXTS = 240
 DOCUMENTS, QUERIES = 24, 6  # of a collection

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from vocable.adapt.statistics import RULES, BatchLoss
 from vocable.objectives.losses import InfoNCE, info_nce
-from vocable.training.recipe import TrainingSettings
+from vocable.training.settings import TrainingSettings
 
 FALL = 0.75  # of the active terms of a text WINDOW steps before: what is less is a fall
 WINDOW = 20

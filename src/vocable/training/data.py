@@ -34,7 +34,8 @@ from vocable.encoder.roles import document_frequencies, idf, route
 from vocable.errors import DataError, ModelError, RecipeError
 from vocable.progress import track
 from vocable.storage import replacing
-from vocable.training.recipe import DataSettings, HardNegatives, Recipe, located
+from vocable.training.recipe import Recipe
+from vocable.training.settings import DataSettings, HardNegatives, located
 from vocable.training.teachers import Teacher, load_sparse_teacher, load_teachers, own_scores
 
 logger = logging.getLogger(__name__)

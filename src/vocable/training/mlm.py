@@ -24,7 +24,7 @@ from torch.utils.data import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vocable.encoder.encode import DType, in_bfloat16
-from vocable.training.recipe import PretrainSettings
+from vocable.training.settings import PretrainSettings
 from vocable.training.windows import IGNORED, Masked, Part, Windows, mask_tokens, overlap_aware, whole_words
 
 ENTRIES = 2**25  # logits of a block: 128 MB in float32

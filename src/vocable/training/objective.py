@@ -30,7 +30,7 @@ from vocable.training.batch_statistics import Monitor
 from vocable.training.data import TrainingData
 from vocable.training.momentum import Momentum
 from vocable.training.processes import gathered
-from vocable.training.recipe import TopKSettings, TrainingSettings
+from vocable.training.settings import TopKSettings, TrainingSettings
 from vocable.training.teachers import Teacher
 
 REFRESH = 100  # steps between two estimates (arXiv 2505.15070)

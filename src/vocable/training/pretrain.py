@@ -42,7 +42,8 @@ from vocable.training import processes
 from vocable.training.mlm import Guessing, HeldOut, MaskedWindows, Masker, collate
 from vocable.training.mlm import split as split_windows
 from vocable.training.pseudo_classes import PseudoClasses, sort_windows
-from vocable.training.recipe import WHOLE_TERMS, PretrainSettings, first_mistake
+from vocable.training.recipe import first_mistake
+from vocable.training.settings import WHOLE_TERMS, PretrainSettings
 from vocable.training.sparse_alignment import Alignment, HeldOutTexts, SparseTeacher
 from vocable.training.trainer import (
     MarkWhole,

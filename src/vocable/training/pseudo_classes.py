@@ -26,7 +26,7 @@ from vocable.errors import DataError
 from vocable.evaluation.testsets import cluster
 from vocable.storage import replacing
 from vocable.training.mlm import Guessing
-from vocable.training.recipe import PretrainSettings
+from vocable.training.settings import PretrainSettings
 from vocable.training.teachers import embed
 from vocable.training.windows import IGNORED, Masked, Part, Windows
 

@@ -23,7 +23,8 @@ from vocable.encoder.provenance import record
 from vocable.encoder.roles import asymmetric, route
 from vocable.training import processes
 from vocable.training.pretrain import pretrain
-from vocable.training.recipe import HardNegatives, QuerySettings, Recipe, Source
+from vocable.training.recipe import Recipe
+from vocable.training.settings import HardNegatives, QuerySettings, Source
 
 PROBE_TEXTS = 1000  # read at most for rescale, which uses the first that serve it
 QUERIES = 2000  # of a source of examples, whose tokens' mean weights are looked up

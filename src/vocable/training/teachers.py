@@ -38,7 +38,7 @@ from vocable.errors import ModelError
 from vocable.objectives.losses import ensemble
 from vocable.progress import progress
 from vocable.search.engines.bm25 import BM25Index
-from vocable.training.recipe import TeacherSettings
+from vocable.training.settings import TeacherSettings
 from vocable.vectors import read_vectors, vocabulary_fingerprint
 
 ModelKind = Literal["cross", "dense", "sparse"]

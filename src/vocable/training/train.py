@@ -36,7 +36,8 @@ from vocable.training.batch_statistics import Monitor
 from vocable.training.data import InOrder, load_training_data
 from vocable.training.guard import Guard, refuse_stopped
 from vocable.training.objective import make_objective
-from vocable.training.recipe import Recipe, SavedSettings, read_recipe, work_settings
+from vocable.training.recipe import Recipe, read_recipe, work_settings
+from vocable.training.settings import SavedSettings
 from vocable.training.stages import (
     PARAMETERS,
     PRETRAIN,

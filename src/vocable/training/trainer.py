@@ -34,7 +34,8 @@ from vocable.progress import progress
 from vocable.storage import force_all_to_disk, force_to_disk, replacing
 from vocable.training import processes
 from vocable.training.objective import Objective, Penalties, Sample
-from vocable.training.recipe import EvaluationSettings, Recipe
+from vocable.training.recipe import Recipe
+from vocable.training.settings import EvaluationSettings
 
 NAME = re.compile(r"checkpoint-(\d+)")
 WHOLE = "whole"  # an empty file in a checkpoint
