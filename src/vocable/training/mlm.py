@@ -153,7 +153,8 @@ class Masker(Guessing):
     ) -> None:
         self._settings, self._new = settings, new
         self._common: Any = {"mask_id": tokenizer.mask_token_id, "size": size}
-        self._special = np.array(sorted(set(tokenizer.all_special_ids)))
+        self._special = np.zeros(max([size, *(one + 1 for one in tokenizer.all_special_ids)]), dtype=np.bool_)
+        self._special[tokenizer.all_special_ids] = True
 
     def __call__(
         self,
@@ -171,12 +172,12 @@ class Masker(Guessing):
             return whole_words(ids, words, rng, rate=rate, part=part, **self._common)
         if self._settings.masking == "uniform" or self._new is None:
             return self.uniform(ids, rng)
-        probabilities = overlap_aware(np.isin(ids, self._special), self._new[ids], rate, weight)
+        probabilities = overlap_aware(self._special[ids], self._new[ids], rate, weight)
         return mask_tokens(ids, probabilities, rng, **self._common)
 
     def uniform(self, ids: NDArray[np.int64], rng: np.random.Generator) -> Masked:
         """Hide tokens without regard to what is new: for texts by which ways of masking are compared."""
-        probabilities = np.where(np.isin(ids, self._special), 0.0, self._settings.masking_rate)
+        probabilities = np.where(self._special[ids], 0.0, self._settings.masking_rate)
         return mask_tokens(ids, probabilities, rng, **self._common)
 
 
