@@ -33,7 +33,8 @@ from sentence_transformers import SparseEncoder
 from vocable.data import read_texts
 from vocable.encoder.encode import BATCH_TOKENS, native_bfloat16
 from vocable.encoder.export_model import export_model
-from vocable.encoder.load import load, locate
+from vocable.encoder.load import load
+from vocable.encoder.open_model import locate
 from vocable.encoder.stream import encode
 from vocable.encoder.terms import terms
 

@@ -35,7 +35,7 @@ from transformers.trainer_callback import PrinterCallback
 from vocable.data import read_texts
 from vocable.encoder.encode import native_bfloat16
 from vocable.encoder.fuse import fuse
-from vocable.encoder.load import locate
+from vocable.encoder.open_model import locate
 from vocable.training.trainer import set_dropout
 
 

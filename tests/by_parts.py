@@ -18,7 +18,8 @@ import vocable as vo
 from vocable.adapt import transfer as transfers
 from vocable.adapt.alignment import Alignment, align
 from vocable.encoder.fuse import parts
-from vocable.encoder.load import Target, load, save_model, sparse_encoder
+from vocable.encoder.load import load, save_model, sparse_encoder
+from vocable.encoder.open_model import Target
 from vocable.encoder.output_vocabulary import pass_on
 from vocable.training.mlm import Guesses
 from vocable.training.settings import PretrainSettings

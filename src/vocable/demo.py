@@ -15,7 +15,8 @@ from sentence_transformers import SparseEncoder
 
 from vocable import pydocs
 from vocable.data import Document
-from vocable.encoder.load import BUILT_IN, load
+from vocable.encoder.load import load
+from vocable.encoder.open_model import BUILT_IN
 from vocable.encoder.terms import terms
 from vocable.evaluation.compare import Comparison, compare
 from vocable.evaluation.dataset import Dataset

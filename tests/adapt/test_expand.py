@@ -18,7 +18,7 @@ from tests.by_parts import expand, load_checkpoint, save_checkpoint
 from vocable.adapt.alignment import align
 from vocable.adapt.expand import frequent_words
 from vocable.adapt.initialization import semantic_weights
-from vocable.encoder.load import Target
+from vocable.encoder.open_model import Target
 from vocable.encoder.output_vocabulary import output_vocabulary
 from vocable.errors import ArgumentError, ModelError
 

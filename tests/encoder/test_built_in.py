@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from vocable.encoder.encode import TextEncoder
-from vocable.encoder.load import load, locate
+from vocable.encoder.load import load
+from vocable.encoder.open_model import locate
 from vocable.encoder.stream import encode, model_name
 from vocable.encoder.terms import input_terms
 from vocable.search.answers import search

@@ -13,7 +13,8 @@ from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, 
 from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerFast
 
 from vocable.encoder.fuse import splade_modules
-from vocable.encoder.load import check_length, load, locate
+from vocable.encoder.load import load
+from vocable.encoder.open_model import check_length, locate
 from vocable.encoder.poolings import POOLINGS
 from vocable.errors import ArgumentError, ModelError
 

@@ -19,7 +19,8 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoToke
 
 from tests.by_parts import load_checkpoint
 from vocable.encoder.inference_free import inference_free
-from vocable.encoder.load import load, load_target, save_model
+from vocable.encoder.load import load, save_model
+from vocable.encoder.open_model import load_target
 from vocable.errors import ModelError
 from vocable.training.teachers import load_scoring_model
 

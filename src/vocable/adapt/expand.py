@@ -25,7 +25,7 @@ from vocable.adapt.alignment import align, cut_words
 from vocable.adapt.initialization import barycentres, mix, random_rows, subtoken_weights
 from vocable.adapt.transfer import TargetName, vocabulary_of, with_output_vocabulary
 from vocable.encoder.fuse import copy_with, parts
-from vocable.encoder.load import Target, load_target
+from vocable.encoder.open_model import Target, load_target
 from vocable.encoder.output_vocabulary import OutputVocabulary, json_string
 from vocable.encoder.provenance import record
 from vocable.encoder.terms import Splitter, normal_form

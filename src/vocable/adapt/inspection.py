@@ -25,7 +25,8 @@ from vocable.adapt.statistics import RULES, Start, anisotropy, measure_start, pr
 from vocable.adapt.vocabulary import ACCENTS, CASES, fragmentation, redundancy, tells_apart
 from vocable.encoder.exported import refuse_exported
 from vocable.encoder.fuse import plain_decoder, splade_modules
-from vocable.encoder.load import load, load_tokenizer
+from vocable.encoder.load import load
+from vocable.encoder.open_model import load_tokenizer
 from vocable.encoder.output_vocabulary import output_layer
 from vocable.encoder.provenance import provenance
 from vocable.errors import ArgumentError, ModelError

@@ -18,7 +18,7 @@ from vocable.analysis.expansion_data import load_model
 from vocable.analysis.report import RESULTS, drawing, frontier_figure
 from vocable.encoder.encode import DType, TextEncoder
 from vocable.encoder.exported import exported
-from vocable.encoder.load import check_length, licence
+from vocable.encoder.open_model import check_length, licence
 from vocable.encoder.roles import Role, static_embedding
 from vocable.encoder.stream import checksum, model_name
 from vocable.encoder.terms import terms

@@ -15,7 +15,8 @@ from sentence_transformers import SparseEncoder
 from vocable.analysis.expanders import is_expander, lexical_search
 from vocable.analysis.report import pruning_against_flops
 from vocable.encoder.encode import DType
-from vocable.encoder.load import check_length, load
+from vocable.encoder.load import load
+from vocable.encoder.open_model import check_length
 from vocable.encoder.stream import model_name
 from vocable.encoder.windows import Long
 from vocable.errors import ArgumentError, UnwrittenError, check_numbers

@@ -26,7 +26,7 @@ from transformers import (
 )
 
 from vocable.data.schemas import Example
-from vocable.encoder.load import open_model
+from vocable.encoder.open_model import open_model
 from vocable.encoder.roles import Role
 from vocable.errors import ArgumentError, ModelError, check_texts
 from vocable.evaluation.retrieval import Weigh

@@ -35,7 +35,7 @@ from vocable.analysis.report import PAGE, RESULTS, Section, drawing, removal_fig
 from vocable.analysis.wackiness import Choices, find, read_wackiest, write_scores
 from vocable.data import Document, read_corpus, read_queries
 from vocable.encoder.encode import DType
-from vocable.encoder.load import check_length
+from vocable.encoder.open_model import check_length
 from vocable.encoder.roles import Role
 from vocable.encoder.stream import checksum, model_name
 from vocable.encoder.terms import expansion_entries, flags, input_terms, remove_expansions, terms

@@ -49,7 +49,7 @@ from vocable.analysis.report import (
 from vocable.analysis.wackiness import WACKIEST, Choices, Finding, find, known, term_cards, write_scores
 from vocable.data import Document, read_corpus, read_queries, read_texts
 from vocable.encoder.encode import DType, TextEncoder
-from vocable.encoder.load import check_length
+from vocable.encoder.open_model import check_length
 from vocable.encoder.roles import Formula, Role
 from vocable.encoder.stream import checksum, encode_stream, model_name
 from vocable.encoder.terms import Words as Splitter

@@ -56,7 +56,7 @@ class Encode(Command):
         stream.check_shards(self.texts, self.shards, self.shard, self.workers, self.on)
         read = "read_corpus" if self.role == "document" else "read_queries"
         imported(f"vocable.data:{read}")(self.texts)  # what is not there is known before the model is read
-        imported("vocable.encoder.load:check_length")(self.model, self.max_length)
+        imported("vocable.encoder.open_model:check_length")(self.model, self.max_length)
         model = imported("vocable.encoder.load:load")(given.pop("model"), device=given.pop("device"))
         return {"model": model, "name": stream.model_name(self.model), **given}
 

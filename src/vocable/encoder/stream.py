@@ -33,7 +33,8 @@ from vocable.data.schemas import DOCUMENT, QUERY, Kind
 from vocable.data.spans import Span, absolute, has_changed, read_span
 from vocable.encoder.encode import DType, TextEncoder
 from vocable.encoder.fuse import splade_modules
-from vocable.encoder.load import BUILT_IN, BY_LOOKUP, load
+from vocable.encoder.load import load
+from vocable.encoder.open_model import BUILT_IN, BY_LOOKUP
 from vocable.encoder.roles import Role
 from vocable.encoder.shards import Make, Run, in_processes, in_turn, make_all, on_dask, planned
 from vocable.encoder.terms import terms

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, csr_matrix
 
 from vocable.data import BadLines, Example, read_examples
-from vocable.encoder.load import open_model
+from vocable.encoder.open_model import open_model
 from vocable.errors import ArgumentError, DataError, check_numbers, check_texts
 from vocable.progress import track
 from vocable.storage import check_file, fingerprint, finished, refuse_taken, replacing, replacing_folder

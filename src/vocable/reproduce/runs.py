@@ -26,7 +26,8 @@ from sentence_transformers import SparseEncoder
 
 from vocable.data import Document
 from vocable.encoder.encode import TextEncoder
-from vocable.encoder.load import load, trusting
+from vocable.encoder.load import load
+from vocable.encoder.open_model import trusting
 from vocable.encoder.roles import Role
 from vocable.encoder.stream import encode_stream
 from vocable.errors import RecipeError

@@ -15,7 +15,8 @@ from sentence_transformers import SentenceTransformer, SparseEncoder
 from vocable.arrays import read_whole
 from vocable.data import BadLines, Document, read_corpus
 from vocable.encoder.encode import DType, TextEncoder
-from vocable.encoder.load import check_length, load
+from vocable.encoder.load import load
+from vocable.encoder.open_model import check_length
 from vocable.encoder.stream import StreamProgress, checksum, describe, in_parts, long_setting, model_name
 from vocable.encoder.windows import Long, LongDocuments
 from vocable.errors import ArgumentError, VectorsError

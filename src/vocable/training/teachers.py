@@ -30,7 +30,8 @@ from transformers import AutoConfig
 from vocable.arrays import load_arrays, save_arrays
 from vocable.data import Document
 from vocable.encoder.encode import TextEncoder
-from vocable.encoder.load import TRUSTING, load, locate, open_model
+from vocable.encoder.load import load
+from vocable.encoder.open_model import TRUSTING, locate, open_model
 from vocable.encoder.roles import Role
 from vocable.encoder.stream import encode_stream
 from vocable.encoder.terms import terms

@@ -26,7 +26,8 @@ from vocable.encoder.encode import TextEncoder, positions
 from vocable.encoder.exported import refuse_exported
 from vocable.encoder.few_shapes import use_few_shapes
 from vocable.encoder.fuse import every_pooling_allowed, splade_modules
-from vocable.encoder.load import load, trusting
+from vocable.encoder.load import load
+from vocable.encoder.open_model import trusting
 from vocable.encoder.roles import Role, static_embedding
 from vocable.errors import ArgumentError, DataError, RecipeError
 from vocable.figures import check_figure, save_figure

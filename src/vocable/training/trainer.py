@@ -24,7 +24,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from vocable.encoder.load import check_finite
+from vocable.encoder.open_model import check_finite
 from vocable.encoder.roles import Role, trainable_tables
 from vocable.errors import CollapseError, ModelError
 from vocable.evaluation.quality import Evaluation
