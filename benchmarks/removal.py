@@ -20,7 +20,8 @@ from machine import machine, print_machine
 from scipy.sparse import csr_array
 from search import SIZE, random_vectors
 
-from vocable.analysis.removal import DRAWS, MEASURES, Ablation, remove_wackiest
+from vocable.analysis.ablation import MEASURES, Ablation
+from vocable.analysis.removal import DRAWS, remove_wackiest
 from vocable.data import Document, Qrel, Query
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.retrieval import Encoded

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from scipy.stats import ttest_rel
 
-from vocable.analysis.removal import Ablation
+from vocable.analysis.ablation import Ablation
 from vocable.data import Document, Qrel, Query
 from vocable.encoder.roles import Role
 from vocable.encoder.terms import remove_expansions

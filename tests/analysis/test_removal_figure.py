@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgba
 
-from vocable.analysis.removal import Outcome, Point, Removal
+from vocable.analysis.ablation import Outcome
+from vocable.analysis.removal import Point, Removal
 from vocable.analysis.report import WACKY, removal_figure
 from vocable.errors import ArgumentError
 from vocable.figures import save_figure

@@ -11,8 +11,9 @@ import pytest
 
 from tests.by_parts import load_checkpoint
 from tests.cli.command_line import done, refused
+from vocable.analysis.ablation import Ablation
 from vocable.analysis.logits import logit_statistics
-from vocable.analysis.removal import Ablation, remove_wackiest
+from vocable.analysis.removal import remove_wackiest
 from vocable.analysis.stored_vectors import postings, term_weights
 from vocable.analysis.wackiness import read_scores
 from vocable.cli import main

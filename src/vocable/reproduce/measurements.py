@@ -13,9 +13,10 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from vocable.adapt.inspection import head_of
 from vocable.adapt.vocabulary import fragmentation as fragmentation_of
+from vocable.analysis.ablation import Control
 from vocable.analysis.expanders import lexical_search
 from vocable.analysis.logits import logit_statistics
-from vocable.analysis.removal import THRESHOLDS, Control
+from vocable.analysis.removal import THRESHOLDS
 from vocable.analysis.removal import removal as removal_of
 from vocable.analysis.stored_vectors import postings as postings_of
 from vocable.analysis.stored_vectors import term_weights as term_weights_of
