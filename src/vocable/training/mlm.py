@@ -184,6 +184,11 @@ class Masker(Guessing):
 Hide: TypeAlias = Callable[[NDArray[np.int64], np.random.Generator, NDArray[np.int64] | None], Masked]
 
 
+def in_order(rows: NDArray[np.int64], epoch: int, seed: int) -> NDArray[np.int64]:
+    """The rows as an epoch shows them."""
+    return np.random.default_rng((seed, epoch)).permutation(rows)
+
+
 class MaskedWindows(Dataset[Masked]):
     """The run as a list: item i is the i-th text that the model sees, already masked.
 
@@ -200,7 +205,7 @@ class MaskedWindows(Dataset[Masked]):
     def __getitem__(self, index: int) -> Masked:
         epoch, place = divmod(index, len(self._rows))
         if self._order[0] != epoch:
-            self._order = (epoch, np.random.default_rng((self._seed, epoch)).permutation(self._rows))
+            self._order = (epoch, in_order(self._rows, epoch, self._seed))
         row = int(self._order[1][place])
         rng = np.random.default_rng((self._seed, epoch, place))
         return self._hide(self._windows[row], rng, self._windows.words(row))

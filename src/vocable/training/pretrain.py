@@ -39,7 +39,7 @@ from vocable.encoder.provenance import new_tokens, record, splitter_name
 from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, DataError, ModelError, check_texts
 from vocable.training import processes
-from vocable.training.mlm import Guessing, HeldOut, MaskedWindows, Masker, collate
+from vocable.training.mlm import Guessing, HeldOut, MaskedWindows, Masker, collate, in_order
 from vocable.training.mlm import split as split_windows
 from vocable.training.pseudo_classes import PseudoClasses, sort_windows
 from vocable.training.recipe import first_mistake
@@ -155,8 +155,6 @@ def _pretrain(
     with processes.first_alone():  # the others find them
         cut = tokenizer, settings.max_length, places
         windows = write_windows(folder / "tokens", texts, *cut, cutting=cut_in_processes)
-        if settings.classes is not None:
-            windows = sort_windows(folder / "tokens", windows, tokenizer, settings, seed)
     learned, kept_apart = split_windows(len(windows), settings.held_out, seed)
     draws = settings.steps * settings.batch_size * settings.gradient_accumulation
     if settings.passes is not None and draws > (limit := settings.passes * len(learned)):
@@ -165,6 +163,10 @@ def _pretrain(
             f"{settings.steps:,} steps see {draws:,} texts, and in {settings.passes} pass(es) the corpus has "
             f"{limit:,}, enough for {enough:,} steps: add texts, or allow more passes"
         )
+    if settings.classes is not None:
+        seen = np.union1d(in_order(learned, 0, seed)[:draws], kept_apart)
+        with processes.first_alone():
+            windows = sort_windows(folder / "tokens", windows, seen, tokenizer, settings, seed)
     held_out: HeldOut | HeldOutTexts
     if isinstance(task, Alignment):
         held_out = HeldOutTexts(windows, kept_apart, task, padding=padding, dtype=settings.dtype)

@@ -77,7 +77,7 @@ class PseudoClasses(Guessing):
 
 
 class SortedWindows(Windows):
-    """Windows on disk with the class of each [n], which stands where others have the words of their tokens."""
+    """Windows on disk with the class of each [n] in place of the words of its tokens; -1 where it is not needed."""
 
     def __init__(self, folder: Path, classes: NDArray[np.int64]) -> None:
         super().__init__(folder)
@@ -89,36 +89,44 @@ class SortedWindows(Windows):
 
 
 def sort_windows(
-    folder: Path, windows: Windows, tokenizer: PreTrainedTokenizerBase, settings: PretrainSettings, seed: int
+    folder: Path,
+    windows: Windows,
+    rows: NDArray[np.int64],
+    tokenizer: PreTrainedTokenizerBase,
+    settings: PretrainSettings,
+    seed: int,
 ) -> SortedWindows:
-    """Put every window into one of the classes, the clusters of the texts' embeddings by the teacher.
+    """Put the windows in `rows` into classes, the clusters of their texts' embeddings by the teacher.
 
     What a killed run embedded or clustered in `folder`, that of the windows, is used.
 
     Raises:
-        DataError: there are fewer windows than classes.
+        DataError: there are fewer of these windows than classes.
     """
     classes, teacher = cast(int, settings.classes), cast(str, settings.teacher)
-    if len(windows) < classes:
-        raise DataError(f"{classes:,} classes of {len(windows):,} windows: add texts, or ask for fewer classes")
+    if len(rows) < classes:
+        raise DataError(
+            f"{classes:,} classes of {len(rows):,} windows: add texts, take more steps, or ask for fewer classes"
+        )
     finished, embedded = folder / "classes.npy", folder / "embeddings.npy"
     if not finished.exists():
         if not embedded.exists():
-            embed(_Spelled(windows, tokenizer), teacher, settings.max_length, embedded)
-        found = cluster(np.load(embedded).astype(np.float32), classes, seed)
+            embed(_Spelled(windows, rows, tokenizer), teacher, settings.max_length, embedded)
+        found = np.full(len(windows), -1, dtype=np.int64)
+        found[rows] = cluster(np.load(embedded).astype(np.float32), classes, seed)
         with replacing(finished) as file:
             np.save(file, found)
     return SortedWindows(folder, np.load(finished))
 
 
 class _Spelled(Sequence[str]):
-    """The texts that windows' tokens spell, made when they are asked for."""
+    """The texts that the tokens of windows spell, made when they are asked for."""
 
-    def __init__(self, windows: Windows, tokenizer: PreTrainedTokenizerBase) -> None:
-        self._windows, self._tokenizer = windows, tokenizer
+    def __init__(self, windows: Windows, rows: NDArray[np.int64], tokenizer: PreTrainedTokenizerBase) -> None:
+        self._windows, self._rows, self._tokenizer = windows, rows, tokenizer
 
     def __len__(self) -> int:
-        return len(self._windows)
+        return len(self._rows)
 
     @overload
     def __getitem__(self, index: int) -> str: ...
@@ -127,6 +135,6 @@ class _Spelled(Sequence[str]):
     def __getitem__(self, index: int | slice) -> str | list[str]:
         if isinstance(index, int):
             return self[index : index + 1][0]
-        rows = [self._windows[row].tolist() for row in range(len(self))[index]]
-        spelled: list[str] = self._tokenizer.batch_decode(rows, skip_special_tokens=True)
+        ids = [self._windows[int(row)].tolist() for row in self._rows[index]]
+        spelled: list[str] = self._tokenizer.batch_decode(ids, skip_special_tokens=True)
         return spelled
