@@ -86,6 +86,7 @@ def test_it_is_located_and_known_as_its_source(texts: Path, scheme: str, monkeyp
     assert make_recipe(smallest).place(f"{scheme}:text/wiki.jsonl.gz") == f"{scheme}:/data/text/wiki.jsonl.gz"
     assert make_recipe(smallest).place(f"{scheme}:pydocs:") == f"{scheme}:pydocs:"
     assert fingerprint(f"{scheme}:{texts}") == fingerprint(texts) != ""
+    assert fingerprint(f"pairs:{scheme}:{texts}") == fingerprint(f"cloze:{scheme}:{texts}") == fingerprint(texts)
     monkeypatch.chdir(texts.parent)
     assert absolute(f"{scheme}:texts.jsonl") == f"{scheme}:{texts}"
 

@@ -19,6 +19,7 @@ from vocable.encoder.fuse import without_logits
 from vocable.training.mlm import collate
 from vocable.training.pseudo_classes import PseudoClasses, sort_windows
 from vocable.training.settings import PretrainSettings
+from vocable.training.teachers import dense_teacher
 from vocable.training.windows import write_windows
 
 SETTINGS: dict[str, Any] = {
@@ -36,7 +37,7 @@ def test_classes_are_clusters_of_what_the_teacher_makes_of_the_texts(
     tokenizer, texts = vo.load(backbones["modernbert"], device="cpu").tokenizer, sorted(set(toy_texts))
     windows = write_windows(tmp_path, texts, tokenizer, 24)
     rows = np.arange(3, len(windows), 2)
-    found = sort_windows(tmp_path, windows, rows, tokenizer, settings(dense), 0)
+    found = sort_windows(tmp_path, windows, rows, tokenizer, dense_teacher(dense, 24), settings(dense), 0)
     read = [tokenizer.decode(windows[row], skip_special_tokens=True) for row in rows]
     embeddings = SentenceTransformer(dense, device="cpu").encode(read, normalize_embeddings=True)
     every = np.array([found.words(row)[0] for row in range(len(found))])
@@ -44,24 +45,28 @@ def test_classes_are_clusters_of_what_the_teacher_makes_of_the_texts(
     assert sorted(set(labels)) == list(range(5))
     assert (np.delete(every, rows) == -1).all()
     assert adjusted_rand_score(labels, KMeans(5, n_init=4, random_state=0).fit_predict(embeddings)) > 0.9
-    again = sort_windows(tmp_path, windows, rows, tokenizer, settings("absent"), 0)  # the teacher is not asked again
+    unasked: Any = None
+    again = sort_windows(tmp_path, windows, rows, tokenizer, unasked, settings(dense), 0)
     assert np.array_equal([again.words(row)[0] for row in range(len(again))], every)
 
 
-def test_the_loss_is_that_of_the_class_given_the_vector(backbones: dict[str, Path], toy_texts: list[str]) -> None:
-    model = vo.load(backbones["bert"], device="cpu").eval()
+@pytest.mark.parametrize(("pooling", "activation"), [("max", "relu"), ("sum", "relu"), ("max", "log1p_relu")])
+def test_the_loss_is_that_of_the_class_given_the_vector(
+    backbones: dict[str, Path], toy_texts: list[str], pooling: str, activation: Any
+) -> None:
+    model = vo.load(backbones["bert"], pooling=pooling, activation=activation, device="cpu").eval()
     mlm, tokenizer = model[0].auto_model, model.tokenizer
-    task = PseudoClasses(mlm, mlm.config.vocab_size, 3)
+    task = PseudoClasses(mlm, model[1], mlm.config.vocab_size, 3)
     torch.nn.init.normal_(task.layer.weight)
     torch.nn.init.normal_(task.layer.bias)
     rng, classes = np.random.default_rng(0), np.array([2, 0, 1, 1])
     ids = [np.array(tokenizer(text)["input_ids"]) for text in toy_texts[:4]]
     batch = collate([task(one, rng, classes[i : i + 1]) for i, one in enumerate(ids)], tokenizer.pad_token_id)
+    stock = SparseEncoder(str(backbones["bert"]), device="cpu")
+    stock[1].pooling_strategy, stock[1].activation_function = pooling, activation
     with torch.inference_mode(), without_logits(mlm) as decoder:
         loss, count = task.loss(mlm, batch, decoder)
-        vectors = SparseEncoder(str(backbones["bert"]), device="cpu").encode(
-            toy_texts[:4], convert_to_sparse_tensor=False
-        )
+        vectors = stock.encode(toy_texts[:4], convert_to_sparse_tensor=False)
         expected = torch.nn.functional.cross_entropy(task.layer(vectors), torch.from_numpy(classes))
     assert count == 4
     assert float(loss) == pytest.approx(float(expected), rel=1e-4)
@@ -110,5 +115,12 @@ def test_what_cannot_be_sorted_is_refused(
     said = refused(capsys, *command, 41, "--teacher", dense)
     assert "41 classes of 40 windows: add texts, take more steps, or ask for fewer classes" in said
     assert "classes" in refused(capsys, *command, 1, "--teacher", dense)
-    assert list(tmp_path.iterdir()) == []
     assert "no such" in refused(capsys, *command, 4, "--teacher", "absent")
+    assert "vocable-mini is a sparse encoder: name a dense one" in refused(
+        capsys, *command, 4, "--teacher", "vocable-mini"
+    )
+    alike = tmp_path / "alike.txt"
+    alike.write_text("the same text\n" * 50)
+    command[2] = alike
+    assert "5 classes of texts that make 1: ask for fewer" in refused(capsys, *command, 5, "--teacher", dense)
+    assert list(tmp_path.iterdir()) == [alike]

@@ -213,8 +213,8 @@ class Pretrain(Adapting):
     tokens of texts held out are guessed, before and after; new tokens of a
     model that `vocable transfer` made are counted apart. A model that
     `vocable expand` made takes --masking whole-word. With --teacher it learns
-    the logits of a sparse model instead; with --classes, too, which of so many
-    clusters of a dense model's embeddings a text is in.
+    the logits of a sparse model instead of guessing; with --classes it learns
+    which of so many clusters of a dense teacher's embeddings a text is in.
 
     Example: vocable pretrain bert-base-uncased texts.txt -o out --steps 1000
     """

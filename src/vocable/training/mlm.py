@@ -245,7 +245,7 @@ PART_SETS: dict[str, Part] = {"first sub-word": "first", "later sub-words": "lat
 class Guesses(NamedTuple):
     """How well hidden tokens are guessed."""
 
-    tokens: int  # that were to be guessed
+    tokens: int  # that were to be guessed; of classes, texts
     loss: float  # mean cross-entropy, in nats
     accuracy: float  # share of which the largest logit is the right one
 

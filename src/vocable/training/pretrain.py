@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,7 @@ from transformers import (
 from transformers.trainer_callback import PrinterCallback
 
 from vocable.encoder.few_shapes import use_few_shapes
-from vocable.encoder.fuse import copy_with, parts, without_logits
+from vocable.encoder.fuse import copy_with, parts, splade_modules, without_logits
 from vocable.encoder.output_vocabulary import output_layer, output_vocabulary
 from vocable.encoder.provenance import new_tokens, record, splitter_name
 from vocable.encoder.terms import terms
@@ -45,6 +45,7 @@ from vocable.training.pseudo_classes import PseudoClasses, sort_windows
 from vocable.training.recipe import first_mistake
 from vocable.training.settings import WHOLE_TERMS, PretrainSettings
 from vocable.training.sparse_alignment import Alignment, HeldOutTexts, SparseTeacher
+from vocable.training.teachers import dense_teacher
 from vocable.training.trainer import (
     MarkWhole,
     ProgressLog,
@@ -142,7 +143,8 @@ def _pretrain(
     _check_task(mlm, tokenizer, settings, new)
     task: Guessing | Alignment = Masker(tokenizer, settings, size, new)
     if settings.classes is not None:
-        task, new = PseudoClasses(mlm, len(terms(adapted)), settings.classes), None
+        dense = dense_teacher(cast(str, settings.teacher), settings.max_length, str(mlm.device))
+        task, new = PseudoClasses(mlm, splade_modules(adapted)[0][1], len(terms(adapted)), settings.classes), None
     elif settings.teacher is not None:
         task = Alignment(tokenizer, SparseTeacher(settings.teacher, terms(adapted), str(mlm.device), settings.dtype))
     places: WordAlignment | SpanAlignment | None = None
@@ -155,18 +157,18 @@ def _pretrain(
     with processes.first_alone():  # the others find them
         cut = tokenizer, settings.max_length, places
         windows = write_windows(folder / "tokens", texts, *cut, cutting=cut_in_processes)
-    learned, kept_apart = split_windows(len(windows), settings.held_out, seed)
-    draws = settings.steps * settings.batch_size * settings.gradient_accumulation
-    if settings.passes is not None and draws > (limit := settings.passes * len(learned)):
-        enough = limit // (settings.batch_size * settings.gradient_accumulation)
-        raise DataError(
-            f"{settings.steps:,} steps see {draws:,} texts, and in {settings.passes} pass(es) the corpus has "
-            f"{limit:,}, enough for {enough:,} steps: add texts, or allow more passes"
-        )
+        learned, kept_apart = split_windows(len(windows), settings.held_out, seed)
+        draws = settings.steps * settings.batch_size * settings.gradient_accumulation
+        if settings.passes is not None and draws > (limit := settings.passes * len(learned)):
+            enough = limit // (settings.batch_size * settings.gradient_accumulation)
+            raise DataError(
+                f"{settings.steps:,} steps see {draws:,} texts, and in {settings.passes} pass(es) the corpus has "
+                f"{limit:,}, enough for {enough:,} steps: add texts, or allow more passes"
+            )
     if settings.classes is not None:
         seen = np.union1d(in_order(learned, 0, seed)[:draws], kept_apart)
         with processes.first_alone():
-            windows = sort_windows(folder / "tokens", windows, seen, tokenizer, settings, seed)
+            windows = sort_windows(folder / "tokens", windows, seen, tokenizer, dense, settings, seed)
     held_out: HeldOut | HeldOutTexts
     if isinstance(task, Alignment):
         held_out = HeldOutTexts(windows, kept_apart, task, padding=padding, dtype=settings.dtype)

@@ -12,16 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from hashlib import blake2b
 from pathlib import Path
 from typing import cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
+from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from vocable.encoder.fuse import pack
-from vocable.encoder.head import sparse_head
 from vocable.errors import DataError
 from vocable.evaluation.testsets import cluster
 from vocable.storage import replacing
@@ -39,8 +39,9 @@ class PseudoClasses(Guessing):
     The layer that tells them learns with the model, of which it is a part while it does.
     """
 
-    def __init__(self, model: nn.Module, terms: int, classes: int) -> None:
-        self._model, self.layer = model, nn.Linear(terms, classes)  # of v terms and c classes
+    def __init__(self, model: nn.Module, pooling: nn.Module, terms: int, classes: int) -> None:
+        self._model, self._pooling = model, pooling  # the fused one of the encoder
+        self.layer = nn.Linear(terms, classes)  # of v terms and c classes
         for parameter in self.layer.parameters():
             nn.init.zeros_(parameter)  # a class is as good as another
 
@@ -72,8 +73,8 @@ class PseudoClasses(Guessing):
         """The vectors [b, v], the classes [b], and the layer that is to tell one from the other."""
         mask = batch["attention_mask"]
         states = model(input_ids=batch["input_ids"], attention_mask=mask).logits
-        hidden, offsets = pack({"token_embeddings": states, "attention_mask": mask})
-        return sparse_head(hidden, decoder.weight, decoder.bias, offsets), batch["labels"][:, 0], self.layer
+        pooled = self._pooling({"token_embeddings": states, "attention_mask": mask})
+        return pooled["sentence_embedding"], batch["labels"][:, 0], self.layer
 
 
 class SortedWindows(Windows):
@@ -93,27 +94,31 @@ def sort_windows(
     windows: Windows,
     rows: NDArray[np.int64],
     tokenizer: PreTrainedTokenizerBase,
+    teacher: SentenceTransformer,
     settings: PretrainSettings,
     seed: int,
 ) -> SortedWindows:
     """Put the windows in `rows` into classes, the clusters of their texts' embeddings by the teacher.
 
-    What a killed run embedded or clustered in `folder`, that of the windows, is used.
+    What a killed run with these settings embedded or clustered in `folder`, that of the windows, is used.
 
     Raises:
-        DataError: there are fewer of these windows than classes.
+        DataError: there are fewer of these windows, or of different texts in them, than classes.
     """
-    classes, teacher = cast(int, settings.classes), cast(str, settings.teacher)
+    classes = cast(int, settings.classes)
     if len(rows) < classes:
         raise DataError(
             f"{classes:,} classes of {len(rows):,} windows: add texts, take more steps, or ask for fewer classes"
         )
-    finished, embedded = folder / "classes.npy", folder / "embeddings.npy"
+    made_of = blake2b(f"{settings.teacher} {seed}".encode() + rows.tobytes(), digest_size=8).hexdigest()
+    finished, embedded = folder / f"classes-{classes}-{made_of}.npy", folder / f"embeddings-{made_of}.npy"
     if not finished.exists():
         if not embedded.exists():
-            embed(_Spelled(windows, rows, tokenizer), teacher, settings.max_length, embedded)
+            embed(_Spelled(windows, rows, tokenizer), teacher, embedded)
         found = np.full(len(windows), -1, dtype=np.int64)
         found[rows] = cluster(np.load(embedded).astype(np.float32), classes, seed)
+        if (different := len(np.unique(found[rows]))) < classes:
+            raise DataError(f"{classes:,} classes of texts that make {different:,}: ask for fewer, or add other texts")
         with replacing(finished) as file:
             np.save(file, found)
     return SortedWindows(folder, np.load(finished))

@@ -253,7 +253,7 @@ WHOLE_TERMS = ("whole-word", "longest-span")  # ways of masking that hide terms 
 
 
 class PretrainSettings(OptimizerSettings):
-    """Masked language modelling, or alignment with a sparse teacher, before the retrieval training."""
+    """Masked language modelling, or what a teacher says of whole texts, before the retrieval training."""
 
     texts: list[str] = Field(min_length=1, description="sources of the texts that the model learns from")
     max_length: int = Field(default=128, ge=8, description="tokens of a window, special tokens included")

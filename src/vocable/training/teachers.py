@@ -179,7 +179,7 @@ def load_teachers(examples: Dataset, settings: TeacherSettings, folder: Path) ->
     for number, name in enumerate(settings.models):
         finished = folder / f"teacher-{number}-texts.npy"
         if not finished.exists():
-            embed(texts, name, settings.max_length, finished)
+            embed(texts, dense_teacher(name, settings.max_length), finished)
         embeddings.append(Embeddings(np.load(finished, mmap_mode="r"), rows))
     teachers: list[Teacher] = [one.cosines for one in embeddings]
     if settings.lexical:
@@ -189,13 +189,22 @@ def load_teachers(examples: Dataset, settings: TeacherSettings, folder: Path) ->
     return lambda rows: ensemble([teacher(rows) for teacher in teachers]), embeddings
 
 
-def embed(texts: Sequence[str], name: str, max_length: int, finished: Path) -> None:
-    """Embed texts by a dense model, read to `max_length` tokens, and leave the unit vectors [n, d] float16 in a file.
+def dense_teacher(name: str, max_length: int, device: str | None = None) -> SentenceTransformer:
+    """Open a dense bi-encoder that reads at most so many tokens; a saved sparse encoder raises `ModelError`."""
+    saved_as = load_file_path(locate(name), "config_sentence_transformers.json")
+    if saved_as is not None and _kind(locate(name)) == "sparse":  # the host library would make it dense
+        raise ModelError(f"teacher {name} is a sparse encoder: name a dense one")
+    model = open_model(name, partial(SentenceTransformer, model_kwargs={"dtype": "float32"}), device)
+    positions = getattr(getattr(model[0], "auto_model", None), "config", None)
+    model.max_seq_length = min(max_length, getattr(positions, "max_position_embeddings", max_length))
+    return model
+
+
+def embed(texts: Sequence[str], model: SentenceTransformer, finished: Path) -> None:
+    """Embed texts by a dense model, and leave the unit vectors [n, d] float16 in a file.
 
     What a killed run left beside it is gone on with.
     """
-    model = open_model(name, partial(SentenceTransformer, model_kwargs={"dtype": "float32"}))
-    model.max_seq_length = max_length
     unfinished = finished.with_suffix(".partial")
     if unfinished.exists():
         embeddings = open_memmap(unfinished, mode="r+")
