@@ -223,7 +223,7 @@ SETTINGS = "settings.json"
 RECIPE = "recipe.json"  # in place of settings, of a training
 LOCK = ".lock"
 RESULT = "result"  # beside the settings of a file: its fingerprint
-MADE = re.compile("^((cloze|pairs):)+")  # in front of the source that examples or texts are made of
+MADE = ("cloze", "pairs")  # schemes in front of the source that examples or texts are made of
 INPUTS = "inputs"  # the settings' key for `fingerprint`; work begun before there was one is gone on with
 WORTH = ("part*", "progress.json", "checkpoint-*", "config.json", "stopped.json", "*.npy")  # of work that failed
 
@@ -269,7 +269,7 @@ def fingerprint(*sources: StrPath) -> str:
     nothing: "" if none is local.
     Callers put it among the settings of `resumable` as `inputs`.
     """
-    names = [MADE.sub("", str(source)) for source in sources if str(source)]
+    names = [re.sub(f"^(({'|'.join(MADE)}):)+", "", str(source)) for source in sources if str(source)]
     entries = [_stdin_digest()] if "-" in names else []
     for source in names:
         path = Path(source.removeprefix("beir:").partition("#")[0] if source.startswith("beir:") else source)

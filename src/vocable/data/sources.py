@@ -310,4 +310,3 @@ SCHEMES: dict[str, Callable[[str, str | None, Kind[Any]], Stream]] = {
     "cloze": _cloze,
     "pairs": _pairs,
 }
-MADE = ("cloze", "pairs")  # that stand before another source

@@ -10,8 +10,8 @@ from typing import NamedTuple, TypeVar
 
 from vocable.data.read import records
 from vocable.data.schemas import BadLines, Kind
-from vocable.data.sources import BUFFER, MADE, Stream, bounded_lines, numbered, parse_source, resolve
-from vocable.storage import StrPath, fingerprint
+from vocable.data.sources import BUFFER, Stream, bounded_lines, numbered, parse_source, resolve
+from vocable.storage import MADE, StrPath, fingerprint
 
 T = TypeVar("T")
 

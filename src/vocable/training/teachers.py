@@ -195,8 +195,8 @@ def dense_teacher(name: str, max_length: int, device: str | None = None) -> Sent
     if saved_as is not None and _kind(locate(name)) == "sparse":  # the host library would make it dense
         raise ModelError(f"teacher {name} is a sparse encoder: name a dense one")
     model = open_model(name, partial(SentenceTransformer, model_kwargs={"dtype": "float32"}), device)
-    positions = getattr(getattr(model[0], "auto_model", None), "config", None)
-    model.max_seq_length = min(max_length, getattr(positions, "max_position_embeddings", max_length))
+    config = getattr(getattr(model[0], "auto_model", None), "config", None)
+    model.max_seq_length = min(max_length, getattr(config, "max_position_embeddings", max_length))
     return model
 
 
