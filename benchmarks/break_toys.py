@@ -87,6 +87,7 @@ class Toys:
             "log_every": 1,
             "learning_rate": 1e-3,
             "dropout": 0.1,
+            "warmup_share": 0.95,  # no step counts as alike by chance, whose checkpoint the guard would leave out
         }
         recipe = {"model": str(self.model), "data": {"examples": [str(self.pairs)]}, "training": training}
         self.recipe = folder / "recipe.yaml"
