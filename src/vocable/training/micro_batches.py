@@ -91,7 +91,7 @@ def in_threads(model: nn.Module, call: Callable[[T], Tensor], parts: Sequence[T]
         made = list(pool.map(partial(_as_here(), call), parts))
     if not (torch.is_grad_enabled() and any(one.requires_grad for one in made)):
         return made
-    return list(_Backward.apply(weights[0], weights, made))
+    return list(_Backward.apply(torch.empty(0, requires_grad=True), weights, made))
 
 
 @contextmanager
@@ -121,14 +121,14 @@ class _Backward(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, anchor: Tensor, weights: list[nn.Parameter], made: list[Tensor]) -> tuple[Tensor, ...]:
-        """`anchor`, any weight that learns, makes the results differentiable."""
+        """`anchor`, of which nothing else is known, makes the results differentiable."""
         ctx.weights, ctx.made = weights, made
         return tuple(one.detach() for one in made)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[None, None, None]:
-        """Add to the gradients of the weights; the anchor gets its own as the other weights do."""
+        """Add to the gradients of the weights."""
         learning = [(one, grad) for one, grad in zip(ctx.made, gradients, strict=True) if one.requires_grad]
         with _in_turn(ctx.weights, len(learning)) as turn, _pool(len(learning)) as pool:
 
