@@ -24,7 +24,8 @@ from vocable.training import processes
 
 T = TypeVar("T")
 
-TOGETHER = 1024  # tokens, padding included, that go through the encoder at once on a processor
+# Tokens, padding included, that go through the encoder at once on a processor: every part has gradients of all weights.
+TOGETHER = 2048
 LEAST = 256  # of them, where there are threads for smaller parts
 
 
