@@ -223,8 +223,8 @@ def test_parts_are_smaller_where_threads_are_many(with_threads: Callable[[int], 
         with_threads(threads)
         sizes[threads] = [part_size(tokens) for tokens in (100, 2048, 6000, 100_000)]
     assert sizes == {
-        1: [256, 2048, 2048, 2048],
-        2: [256, 1024, 2048, 2048],
-        4: [256, 512, 1500, 2048],
-        16: [256, 256, 375, 2048],
+        1: [1024, 2048, 2048, 2048],
+        2: [1024, 1024, 2048, 2048],
+        4: [1024, 1024, 1500, 2048],
+        16: [1024, 1024, 1024, 2048],
     }

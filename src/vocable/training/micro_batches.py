@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 # Tokens, padding included, that go through the encoder at once on a processor: every part has gradients of all weights.
 TOGETHER = 2048
-LEAST = 256  # of them, where there are threads for smaller parts
+LEAST = 1024  # of them, where there are threads for smaller parts
 
 
 def embedded(model: Any, columns: Sequence[dict[str, Any]]) -> list[Tensor]:
