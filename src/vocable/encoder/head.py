@@ -69,12 +69,11 @@ def sparse_head(
     """
     if any(start >= end for start, end in pairwise(offsets)):
         raise ArgumentError("a text without a token cannot be pooled")
-    hidden, weight = _autocast(hidden, weight)
     pools: tuple[Any, Any] = _MaxPool, _SumPool
-    if _triton_serves(hidden.device, hidden.dtype, weight.dtype):
+    if _triton_serves(hidden.device, *_types(hidden, weight)):
         from vocable.encoder import head_triton
 
-        pools = head_triton.MaxPool, head_triton.SumPool
+        pools, (hidden, weight) = (head_triton.MaxPool, head_triton.SumPool), _autocast(hidden, weight)
     pooled: Tensor = pools[pooling == "sum"].apply(hidden, weight, bias, tuple(offsets), activation)
     return pooled
 
@@ -84,7 +83,7 @@ def max_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Seq
 
     Differentiable once; the backward pass costs by the terms whose gradient is not zero.
     """
-    pooled: Tensor = _MaxLogits.apply(*_autocast(hidden, weight), bias, tuple(offsets))
+    pooled: Tensor = _MaxLogits.apply(hidden, weight, bias, tuple(offsets))
     return pooled
 
 
@@ -100,13 +99,17 @@ def _largest(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Seque
     return best.float() if bias is None else best.float() + bias.float()
 
 
+def _types(hidden: Tensor, weight: Tensor) -> tuple[torch.dtype, torch.dtype]:
+    """Those in which they are multiplied: autocast's, where it is on."""
+    if not torch.is_autocast_enabled(hidden.device.type):
+        return hidden.dtype, weight.dtype
+    return (torch.get_autocast_dtype(hidden.device.type),) * 2
+
+
 def _autocast(hidden: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Both in the type that autocast computes products in, where it is on."""
-    device = hidden.device.type
-    if not torch.is_autocast_enabled(device):
-        return hidden, weight
-    dtype = torch.get_autocast_dtype(device)
-    return hidden.to(dtype), weight.to(dtype)
+    """Both as they are multiplied."""
+    of_hidden, of_weight = _types(hidden, weight)
+    return hidden.to(of_hidden), weight.to(of_weight)
 
 
 @cache  # so that every kind of input is decided, and logged, once
@@ -201,6 +204,7 @@ class _MaxPool(torch.autograd.Function):
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: tuple[int, ...], activation: Activation
     ) -> Tensor:
+        ctx.types, (hidden, weight) = (hidden.dtype, weight.dtype), _autocast(hidden, weight)
         pooled = activate(_positive_logits(hidden, weight, bias, offsets), activation)
         ctx.save_for_backward(hidden, weight, bias, pooled)
         ctx.offsets, ctx.activation = offsets, activation
@@ -209,14 +213,15 @@ class _MaxPool(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_pooled: Tensor) -> tuple[Tensor | None, ...]:
-        hidden, weight, bias, pooled = ctx.saved_tensors
+        *_, pooled = ctx.saved_tensors
         grad = grad_pooled * slope_at_output(pooled, ctx.activation) * (pooled > 0)
-        return *_of_winners(grad, hidden, weight, bias, ctx.offsets), None, None
+        return *_of_winners(ctx, grad), None, None
 
 
 class _MaxLogits(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: tuple[int, ...]) -> Tensor:
+        ctx.types, (hidden, weight) = (hidden.dtype, weight.dtype), _autocast(hidden, weight)
         ctx.save_for_backward(hidden, weight, bias)
         ctx.offsets = offsets
         return _largest(hidden, weight, bias, offsets)
@@ -224,17 +229,15 @@ class _MaxLogits(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        hidden, weight, bias = ctx.saved_tensors
-        return *_of_winners(grad, hidden, weight, bias, ctx.offsets), None
+        return *_of_winners(ctx, grad), None
 
 
-def _of_winners(
-    grad: Tensor, hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Sequence[int]
-) -> tuple[Tensor | None, ...]:
+def _of_winners(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     """The gradients of hidden, weight and bias, from that of each text's largest logits [b, v]."""
+    hidden, weight, *_ = ctx.saved_tensors
     grad_hidden = torch.zeros_like(hidden, dtype=torch.float32)
     grad_weight = torch.zeros_like(weight, dtype=torch.float32)
-    for i, (start, end) in enumerate(pairwise(offsets)):
+    for i, (start, end) in enumerate(pairwise(ctx.offsets)):
         terms = grad[i].nonzero().squeeze(1)
         tokens, rows = hidden[start:end], weight[terms]
         winners = product(tokens, rows).argmax(dim=0)
@@ -243,7 +246,7 @@ def _of_winners(
         credit[winners, torch.arange(len(terms), device=grad.device)] = grad[i, terms]
         grad_hidden[start:end] = credit @ rows.float()
         grad_weight[terms] += credit.T @ tokens.float()
-    return _grads(hidden, weight, bias, grad_hidden, grad_weight, grad.sum(dim=0))
+    return _grads(ctx, grad_hidden, grad_weight, grad.sum(dim=0))
 
 
 class _SumPool(torch.autograd.Function):
@@ -251,6 +254,7 @@ class _SumPool(torch.autograd.Function):
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: tuple[int, ...], activation: Activation
     ) -> Tensor:
+        ctx.types, (hidden, weight) = (hidden.dtype, weight.dtype), _autocast(hidden, weight)
         pooled, texts = hidden.new_empty(len(offsets) - 1, len(weight), dtype=torch.float32), runs(offsets)
         for block in blocks(len(weight), BLOCK):
             weights = activate(_logits(hidden, weight, bias, block), activation)
@@ -274,7 +278,7 @@ class _SumPool(torch.autograd.Function):
             grad_hidden += grad @ weight[block].float()
             grad_weight[block] = grad.T @ hidden.float()
             grad_bias[block] = grad.sum(dim=0)
-        return *_grads(hidden, weight, bias, grad_hidden, grad_weight, grad_bias), None, None
+        return *_grads(ctx, grad_hidden, grad_weight, grad_bias), None, None
 
 
 def _logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, block: slice) -> Tensor:
@@ -283,9 +287,8 @@ def _logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, block: slice) -
     return logits if bias is None else logits + bias[block].float()
 
 
-def _grads(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, grad_hidden: Tensor, grad_weight: Tensor, grad_bias: Tensor
-) -> tuple[Tensor | None, ...]:
-    """Gradients in their inputs' types."""
-    given_bias = None if bias is None else grad_bias.to(bias.dtype)
-    return grad_hidden.to(hidden.dtype), grad_weight.to(weight.dtype), given_bias
+def _grads(ctx: Any, grad_hidden: Tensor, grad_weight: Tensor, grad_bias: Tensor) -> tuple[Tensor | None, ...]:
+    """Gradients in their inputs' types, those before autocast."""
+    of_hidden, of_weight = ctx.types
+    bias = ctx.saved_tensors[2]
+    return grad_hidden.to(of_hidden), grad_weight.to(of_weight), None if bias is None else grad_bias.to(bias.dtype)
