@@ -1,4 +1,4 @@
-"""What importing the package says to OpenMP's threads, before a library that has such threads is loaded."""
+"""What importing the package says to libraries by the environment, before they are loaded."""
 
 from __future__ import annotations
 
@@ -28,3 +28,10 @@ def test_waiting_is_bounded_unless_the_user_has_said_something(given: dict[str, 
     found, torch_is_loaded = json.loads(printed)
     assert {name: found[name] for name in NAMES if name in found} == left
     assert not torch_is_loaded
+
+
+@pytest.mark.parametrize(("given", "left"), [({}, "1"), ({"THP_MEM_ALLOC_ENABLE": "0"}, "0")])
+def test_large_pages_are_asked_for_unless_the_user_has_said_something(given: dict[str, str], left: str) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "THP_MEM_ALLOC_ENABLE"} | given
+    found, _ = json.loads(subprocess.check_output([sys.executable, "-c", SCRIPT], env=environment))
+    assert found["THP_MEM_ALLOC_ENABLE"] == left

@@ -2,8 +2,8 @@
 
 The verbs are imported when they are first used: `import vocable` itself takes no time.
 
-It bounds how long OpenMP's threads spin while they wait (GOMP_SPINCOUNT, KMP_BLOCKTIME), unless the environment says
-something about that already.
+It bounds how long OpenMP's threads spin while they wait (GOMP_SPINCOUNT, KMP_BLOCKTIME) and has PyTorch take large
+pages (THP_MEM_ALLOC_ENABLE), unless the environment says something about that already.
 """
 
 from __future__ import annotations
@@ -89,6 +89,10 @@ _WAITING = {"GOMP_SPINCOUNT": "10000", "KMP_BLOCKTIME": "1"}
 if "OMP_WAIT_POLICY" not in os.environ:  # which is about both libraries, the others about one each
     for _name, _value in _WAITING.items():
         os.environ.setdefault(_name, _value)
+
+# PyTorch asks for large pages where a tensor is large: gradients of an embedding, zeroed at every step, took an eighth
+# of a training step, most of it to get pages. Linux only; read once, as the above.
+os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 __version__ = "0.1.0"
 
