@@ -138,17 +138,20 @@ def test_numbers_that_are_not_finite(
     backbones: dict[str, Path], examples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A gradient that is not one damages the weights in the very step that would be saved."""
-    calls = []
+    see, steps = Monitor.see, []
+
+    def counted(*arguments: Any) -> None:
+        steps.append(see(*arguments))
 
     def spoil(gradient: torch.Tensor) -> torch.Tensor:
-        calls.append(gradient)
-        return gradient * float("nan") if len(calls) == 8 else gradient
+        return gradient * float("nan") if len(steps) == 8 else gradient
 
     def hooked(*arguments: Any, **options: Any) -> Any:
         model = load(*arguments, **options)
         next(weight for weight in model.parameters() if weight.requires_grad).register_hook(spoil)
         return model
 
+    monkeypatch.setattr(Monitor, "see", counted)
     monkeypatch.setattr("vocable.training.train.load", hooked)
     said = stopped(recipe(backbones["bert"], examples), tmp_path / "model")
     assert said.startswith("stopped at step 8, a number that is not finite: ")

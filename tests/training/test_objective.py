@@ -66,7 +66,8 @@ def model(backbone: Path) -> SparseEncoder:
 def test_info_nce_and_flops_are_the_host_library_s(
     model: SparseEncoder, texts: list[str], together: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vocable.training.objective.TOGETHER", together)  # groups of all texts, of some, of one
+    for name in ("TOGETHER", "LEAST"):
+        monkeypatch.setattr(f"vocable.training.micro_batches.{name}", together)  # groups of all texts, of some, of one
     set_dropout(model, 0.0)
     model.train()
     losses = [{"name": "info_nce", "temperature": 2.0}]

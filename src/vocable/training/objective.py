@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from datasets import DatasetDict, concatenate_datasets
 from sentence_transformers import SparseEncoder
 from sentence_transformers.base.losses.gradcache import CachedLossMixin
-from sentence_transformers.base.losses.merged_forward import embed_columns
 from torch import Tensor, nn
 
 from vocable.encoder.encode import TextEncoder
@@ -25,9 +24,9 @@ from vocable.evaluation.wackiness import wackiness, without_itself
 from vocable.objectives.losses import AnyLoss, Batch, Queue, top_k_mask
 from vocable.objectives.regularizers import OneSide, Regularizers, Statistic
 from vocable.search.engines.exact import ExactIndex
-from vocable.training import processes
 from vocable.training.batch_statistics import Monitor
 from vocable.training.data import TrainingData
+from vocable.training.micro_batches import embedded
 from vocable.training.momentum import Momentum
 from vocable.training.processes import gathered
 from vocable.training.settings import TopKSettings, TrainingSettings
@@ -193,38 +192,6 @@ class WeightedLosses(NamedTuple):
         return {
             loss.name: loss.weight * torch.stack([loss.value(batch) for batch in batches]).sum() for loss in self.losses
         }
-
-
-TOGETHER = 1024  # tokens, padding included, that go through the encoder at once on a processor
-
-
-def embedded(model: Any, columns: Sequence[dict[str, Any]]) -> list[Tensor]:
-    """Return the vectors of tokens by column, one [b, v] each.
-
-    On a processor padding costs what words cost, so that texts of like length go through the encoder together. Several
-    processes each have to call the model as often as the others, and GPUs want to be filled: there a column is one.
-    """
-    if processes.count() > 1 or next(model.parameters()).device.type != "cpu":
-        return cast(list[Tensor], embed_columns(model, columns))
-    return [_by_length(model, column) for column in columns]
-
-
-def _by_length(model: Any, column: dict[str, Any]) -> Tensor:
-    mask = column.get("attention_mask")
-    if not isinstance(mask, Tensor) or not bool(mask[:, 0].all()):  # a table of weights reads it; padded on the left
-        return cast(Tensor, model(column)["sentence_embedding"])
-    lengths = mask.sum(dim=1)
-    order, vectors, start = lengths.argsort(descending=True, stable=True), [], 0
-    while start < len(order):
-        width = int(lengths[order[start]])
-        rows = order[start : start + max(1, TOGETHER // width)]
-        part = {
-            key: value[rows, :width] if isinstance(value, Tensor) and value.shape[:2] == mask.shape else value
-            for key, value in column.items()
-        }
-        vectors.append(model(part)["sentence_embedding"])
-        start += len(rows)
-    return torch.cat(vectors)[order.argsort()]
 
 
 LOSSES = "base_loss"
