@@ -11,9 +11,11 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForMaskedLM, PreTrainedModel, PreTrainedTokenizerFast
 
+import vocable
 from tests.by_parts import expand, pretrain
 from vocable.adapt.expand import frequent_words
 from vocable.cli import main
+from vocable.encoder.encode import positions
 from vocable.encoder.fuse import without_logits
 from vocable.encoder.output_vocabulary import output_vocabulary
 from vocable.errors import ArgumentError, DataError, ModelError
@@ -220,6 +222,17 @@ def test_a_corpus_without_text_is_refused(
 ) -> None:
     with pytest.raises(DataError, match="no text to learn from"):
         pretrain(fresh(backbones["bert"]), tokenizer, [" "], PretrainSettings(steps=1, **SETTINGS), tmp_path)
+
+
+@pytest.mark.parametrize("architecture", ["bert", "roberta", "modernbert"])
+def test_windows_end_where_the_model_does(
+    backbones: dict[str, Path], architecture: str, toy_texts: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    model = vocable.load(str(backbones[architecture]))
+    most, text = positions(model[0]), " ".join(toy_texts)
+    trained = vocable.pretrain(model, [text] * 8, steps=2, batch_size=2, held_out=0, max_length=most + 20)
+    assert f"the model has {most} positions" in caplog.text
+    assert len(trained.tokenizer(text)["input_ids"]) > most
 
 
 @pytest.mark.parametrize("architecture", ["bert", "distilbert", "roberta", "albert", "modernbert", "electra"])

@@ -32,6 +32,7 @@ from transformers import (
 )
 from transformers.trainer_callback import PrinterCallback
 
+from vocable.encoder.encode import positions
 from vocable.encoder.few_shapes import use_few_shapes
 from vocable.encoder.fuse import copy_with, parts, splade_modules, without_logits
 from vocable.encoder.output_vocabulary import output_layer, output_vocabulary
@@ -53,6 +54,7 @@ from vocable.training.trainer import (
     log_beside_loss,
     lower_rate,
     refuse_wrecked,
+    set_attention,
     set_dropout,
 )
 from vocable.training.window_workers import cut_in_processes
@@ -137,6 +139,7 @@ def _pretrain(
     model: SparseEncoder, texts: Iterable[str], settings: PretrainSettings, folder: Path, seed: int
 ) -> SparseEncoder:
     adapted = copy_with(model)
+    settings = _within_positions(adapted, settings)
     mlm, tokenizer, *_ = parts(adapted)
     size, padding, layer = mlm.config.vocab_size, tokenizer.pad_token_id, output_vocabulary(mlm)
     new = None if layer is not None else _is_new(new_tokens(model), size)
@@ -177,6 +180,7 @@ def _pretrain(
     schedule = MaskedWindows(windows, learned, task, draws, seed)
     set_dropout(mlm, settings.dropout)
     use_few_shapes(mlm)
+    set_attention(mlm)
     further = task.part_of_model() if isinstance(task, PseudoClasses) else nullcontext()
     with without_logits(mlm) as decoder, _learning(mlm, settings), further:
         before = held_out.guess(mlm, decoder)
@@ -207,6 +211,17 @@ def _pretrain(
         figures["words"] = windows.counts._asdict()
     record(adapted, "pretrain", **figures)
     return adapted.eval()
+
+
+def _within_positions(model: SparseEncoder, settings: PretrainSettings) -> PretrainSettings:
+    """The settings with windows that the model can read."""
+    most = min(positions(transformer) for transformer, _ in splade_modules(model))
+    if settings.max_length <= most:
+        return settings
+    if processes.is_first():
+        kept = "max_length: the model has %d positions, where windows are cut, not %d"
+        logger.warning(kept, most, settings.max_length)
+    return settings.model_copy(update={"max_length": most})
 
 
 def _check_task(

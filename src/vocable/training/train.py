@@ -57,6 +57,7 @@ from vocable.training.trainer import (
     last_checkpoint,
     lower_rate,
     refuse_wrecked,
+    set_attention,
     set_dropout,
 )
 from vocable.training.variants import TrainingResults, effectiveness_against_flops, plan_runs, train_planned
@@ -170,6 +171,7 @@ def _fine_tune(model: SparseEncoder, recipe: Recipe, work: Path) -> None:
     set_dropout(model, settings.dropout)
     for transformer, _ in splade_modules(model):
         use_few_shapes(transformer.auto_model)
+        set_attention(transformer.auto_model)
     _set_lengths(model, settings.query_length, settings.document_length)
     most = min(positions(transformer) for transformer, _ in splade_modules(model))
     for key in {"query_length", "document_length"} & settings.model_fields_set if processes.is_first() else ():

@@ -1,4 +1,4 @@
-"""What is added to the host library's trainer: callbacks, the choice of a checkpoint, dropout.
+"""What is added to the host library's trainer: callbacks, the choice of a checkpoint, dropout, attention.
 
 Letters: v terms.
 """
@@ -19,8 +19,18 @@ from datasets import DatasetDict
 from safetensors import safe_open
 from safetensors.torch import load_file, save
 from sentence_transformers import SparseEncoder
-from torch import nn
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from torch import Tensor, nn
+from transformers import (
+    AttentionInterface,
+    AttentionMaskInterface,
+    PreTrainedModel,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
@@ -269,3 +279,31 @@ def set_dropout(model: nn.Module, rate: float) -> None:
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = rate
+
+
+ATTENTION = "float32_sdpa"
+
+
+def set_attention(mlm: PreTrainedModel) -> None:
+    """Have PyTorch's fused attention compute in float32 on a processor where a gradient is asked for, in place.
+
+    Its way back is slow in bfloat16: for texts of 128 tokens twice as long as in float32, of 24 tokens five times.
+    """
+    if mlm.config._attn_implementation == "sdpa" and mlm._can_set_attn_implementation():  # not in older models' code
+        mlm.set_attn_implementation(ATTENTION)
+
+
+def _float32_attention(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
+) -> tuple[Tensor, None]:
+    if query.device.type != "cpu" or query.dtype != torch.bfloat16 or not torch.is_grad_enabled():
+        return cast(tuple[Tensor, None], sdpa_attention_forward(module, query, key, value, attention_mask, **options))
+    if attention_mask is not None and attention_mask.is_floating_point():
+        attention_mask = attention_mask.float()
+    with torch.autocast("cpu", enabled=False):
+        found, _ = sdpa_attention_forward(module, query.float(), key.float(), value.float(), attention_mask, **options)
+    return found.to(query.dtype), None
+
+
+AttentionInterface.register(ATTENTION, _float32_attention)
+AttentionMaskInterface.register(ATTENTION, sdpa_mask)

@@ -1,0 +1,49 @@
+"""Attention of a training in bfloat16: gradients nearer to float32's, everything else as it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from sentence_transformers import SparseEncoder
+from torch import Tensor
+
+from vocable.training.trainer import set_attention, set_dropout
+
+
+def gradient(model: SparseEncoder, texts: list[str], *, half: bool) -> Tensor:
+    """Of a fixed sum of the last states, without the maxima of pooling, whose places change with little."""
+    model.zero_grad()
+    batch = {key: value for key, value in model.preprocess(texts).items() if key in {"input_ids", "attention_mask"}}
+    with torch.autocast("cpu", torch.bfloat16, enabled=half):
+        states = model[0].auto_model.base_model(**batch).last_hidden_state.float()
+    factors = torch.randn(states.shape, generator=torch.Generator().manual_seed(0))
+    (states * factors * batch["attention_mask"][:, :, None]).sum().backward()
+    return torch.cat([weight.grad.flatten() for weight in model.parameters() if weight.grad is not None])
+
+
+def test_gradients_in_bfloat16_are_as_near_to_float32_as_the_stock_ones(backbone: Path, toy_texts: list[str]) -> None:
+    model, texts = SparseEncoder(str(backbone), device="cpu").train(), toy_texts[:12]  # of unlike lengths
+    set_dropout(model, 0.0)
+    exact, stock = (gradient(model, texts, half=half) for half in (False, True))
+    set_attention(model[0].auto_model)
+    assert torch.equal(gradient(model, texts, half=False), exact)
+    error = (found := gradient(model, texts, half=True)) - exact
+    fused = SparseEncoder(str(backbone), device="cpu")[0].auto_model.config._attn_implementation == "sdpa"
+    assert torch.equal(found, stock) != fused
+    assert error.norm() <= 1.1 * (stock - exact).norm()
+    assert error.norm() < 0.03 * exact.norm()
+
+
+def test_only_fused_attention_is_replaced_and_nothing_of_it_is_saved(toy_model: SparseEncoder, tmp_path: Path) -> None:
+    transformer, texts = toy_model[0].auto_model, ["a text", "another one, longer"]
+    vectors = toy_model.encode(texts).to_dense()
+    transformer.set_attn_implementation("eager")
+    set_attention(transformer)
+    assert transformer.config._attn_implementation == "eager"
+    transformer.set_attn_implementation("sdpa")
+    set_attention(transformer)
+    assert torch.equal(toy_model.encode(texts).to_dense(), vectors)
+    toy_model.save_pretrained(str(tmp_path / "saved"))
+    assert "sdpa" not in (tmp_path / "saved" / "config.json").read_text()
+    assert SparseEncoder(str(tmp_path / "saved"))[0].auto_model.config._attn_implementation == "sdpa"
