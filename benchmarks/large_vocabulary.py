@@ -61,7 +61,7 @@ def encode(cell: Cell, path: str, texts: list[str]) -> dict[str, Any]:
     """MiB to encode b texts at once, and the mean weight of a term."""
     model = SparseEncoder(path, device="cpu").float()
     model[0].document_length = cell.s
-    if SIDES[cell.side].fused:
+    if SIDES[cell.side].ours:
         fuse(model)
     running = iter(" ".join(texts).split())
     batch = [" ".join(islice(running, cell.s)) for _ in range(cell.b)]

@@ -1,11 +1,12 @@
-"""One training step: a fused model beside the stock sentence-transformers one, in one run.
+"""One training step of `vocable train` beside one of sentence-transformers, in one run.
 
     python benchmarks/train_step.py                              # 16 pairs + hard negatives, 24 / 128 tokens
+    python benchmarks/train_step.py --busy                       # the fastest of each, quiet and beside a busy process
 
-Both sides run SparseEncoderTrainer with SpladeLoss over SparseMultipleNegativesRankingLoss; a step is what lies between
-the ends of two, tokenization, clipping and AdamW included. Every side runs in a process of its own from the same
-checkpoint on the same texts, so that its peak memory above the loaded model (gradients and optimizer included) is its
-own. The first losses are compared before anything is printed.
+Both sides run SparseEncoderTrainer, theirs with SpladeLoss over SparseMultipleNegativesRankingLoss, ours with the same
+as a recipe's objective; a step is what lies between the ends of two, tokenization, clipping and AdamW included. Every
+side runs in a process of its own from the same checkpoint on the same texts, so that its peak memory above the loaded
+model (gradients and optimizer included) is its own. The first losses are compared before anything is printed.
 """
 
 from __future__ import annotations
@@ -13,16 +14,20 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import os
+import subprocess
+import sys
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from itertools import islice, pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
 import torch
-from datasets import Dataset
+from datasets import Dataset, DatasetDict
 from machine import NOT_NATIVE, figure, machine, peak_memory, print_machine, ratio
 from random_model import DESCRIPTION, write_random_model
 from sentence_transformers import SparseEncoder
@@ -34,15 +39,20 @@ from transformers.trainer_callback import PrinterCallback
 
 from vocable.data import read_texts
 from vocable.encoder.encode import native_bfloat16
+from vocable.encoder.few_shapes import use_few_shapes
 from vocable.encoder.fuse import fuse
 from vocable.encoder.open_model import locate
-from vocable.training.trainer import set_dropout
+from vocable.training.batch_statistics import Monitor
+from vocable.training.data import TrainingData
+from vocable.training.objective import make_objective
+from vocable.training.settings import TrainingSettings
+from vocable.training.trainer import ObjectiveState, set_attention, set_dropout
 
 
 class Side(NamedTuple):
-    """What runs: the head, the number type (by autocast) and the dropout rate (None: the checkpoint's own)."""
+    """What runs: whose head and loss, in which number type (by autocast), and the dropout (None: the checkpoint's)."""
 
-    fused: bool
+    ours: bool
     bfloat16: bool
     dropout: float | None
 
@@ -55,6 +65,7 @@ SIDES = {
     "vocable bfloat16, dropout 0": Side(True, True, 0.0),
 }
 PEER = "sentence-transformers float32"
+LARGE_PAGES = "THP_MEM_ALLOC_ENABLE"  # which importing vocable turns on, for both sides
 
 
 class Clock(TrainerCallback):
@@ -74,13 +85,10 @@ def measure(side: Side, path: str, texts: list[str], options: argparse.Namespace
     device = torch.device(options.device)
     model = SparseEncoder(path, device=options.device).float()
     model[0].query_length, model[0].document_length = options.query_length, options.document_length
-    if side.fused:
-        fuse(model)
     if side.dropout is not None:
         set_dropout(model, side.dropout)
-    ranking = SparseMultipleNegativesRankingLoss(model)
-    loss = SpladeLoss(model, ranking, document_regularizer_weight=3e-5, query_regularizer_weight=5e-5)
-    ramp, clock = SpladeRegularizerWeightSchedulerCallback(loss), Clock()
+    loss, ramp = (our_loss if side.ours else their_loss)(model, "bfloat16" if side.bfloat16 else "float32", options)
+    clock = Clock()
     model.model_card_data.generate_widget_examples = False
     examples = draw(texts, options)
     with tempfile.TemporaryDirectory() as folder:
@@ -110,6 +118,29 @@ def measure(side: Side, path: str, texts: list[str], options: argparse.Namespace
     }
 
 
+def our_loss(model: SparseEncoder, dtype: str, options: argparse.Namespace) -> tuple[Any, TrainerCallback]:
+    """The objective of a recipe, as `vocable train` has it."""
+    use_few_shapes(fuse(model)[0].auto_model)
+    set_attention(model[0].auto_model)
+    regularizers = {"query": 5e-5, "document": 3e-5}
+    values = {
+        "steps": options.steps + 1,
+        "losses": [{"name": "info_nce"}],
+        "regularizers": regularizers,
+        "dtype": dtype,
+    }
+    settings = TrainingSettings.model_validate(values)
+    objective = make_objective(model, settings, TrainingData(DatasetDict()), Monitor())
+    return objective, ObjectiveState(objective)
+
+
+def their_loss(model: SparseEncoder, dtype: str, options: argparse.Namespace) -> tuple[Any, TrainerCallback]:
+    """The host library's."""
+    ranking = SparseMultipleNegativesRankingLoss(model)
+    loss = SpladeLoss(model, ranking, document_regularizer_weight=3e-5, query_regularizer_weight=5e-5)
+    return loss, SpladeRegularizerWeightSchedulerCallback(loss)
+
+
 def draw(texts: list[str], options: argparse.Namespace) -> Dataset:
     """Queries, positives and one hard negative each: running text, as many words as the model reads tokens."""
     running = iter(" ".join(texts).split())
@@ -125,8 +156,8 @@ def draw(texts: list[str], options: argparse.Namespace) -> Dataset:
 
 
 def check(results: dict[str, dict[str, Any]]) -> None:
-    same = [part["loss"] for name, part in results.items() if name.endswith("float32, dropout 0")]
-    if max(same) - min(same) > 1e-3 * abs(same[0]):
+    same = [part["loss"] for name, part in results.items() if "float32, dropout 0" in name]
+    if same and max(same) - min(same) > 1e-3 * abs(same[0]):
         raise SystemExit(f"the losses differ: {same}")
 
 
@@ -139,29 +170,38 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=7, help="steps to measure, after one to warm up")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
+    parser.add_argument("--busy", action="store_true", help="quiet and beside a process that keeps one core busy")
     options = parser.parse_args()
     device = torch.device(options.device)
     described = machine(device)
     native = native_bfloat16(device)
     texts = list(islice(read_texts("pydocs:"), 5000))
     results = {}
-    with tempfile.TemporaryDirectory() as folder:
+    sides = {name: side for name, side in SIDES.items() if native or not side.bfloat16}
+    if options.busy:
+        sides = {name: side for name, side in sides.items() if side.bfloat16 == native and side.dropout == 0}
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         path = locate(options.model) if options.model else str(write_random_model(Path(folder), texts))
-        for name, side in SIDES.items():
-            if native or not side.bfloat16:
+        for beside in ("", ", busy") if options.busy else ("",):
+            if beside:
+                other = stack.enter_context(subprocess.Popen([sys.executable, "-c", "while True: pass"]))
+                stack.callback(other.kill)
+            for name, side in sides.items():
+                os.environ[LARGE_PAGES] = str(int(side.ours))  # theirs as it comes
                 with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
-                    results[name] = process.submit(measure, side, path, texts, options).result()
+                    results[name + beside] = process.submit(measure, side, path, texts, options).result()
     check(results)
     for part in results.values():
-        part["times faster than the peer"] = ratio(results[PEER]["milliseconds"], part["milliseconds"])
-        part["memory share"] = ratio(part["MiB"], results[PEER]["MiB"])
+        peer = results.get(PEER, next(iter(results.values())))
+        part["times faster than the peer"] = ratio(peer["milliseconds"], part["milliseconds"])
+        part["memory share"] = ratio(part["MiB"], peer["MiB"])
     batch = f"{options.pairs} pairs + hard negatives, {options.query_length} / {options.document_length} tokens"
     name = options.model or DESCRIPTION
     if options.json:
         print(json.dumps({"machine": described, "model": name, "batch": batch, "results": results}, indent=1))
         return
     print_machine(described)
-    active = results[PEER]["active share of a document"]
+    active = next(iter(results.values()))["active share of a document"]
     print(f"{name}   {batch}   {active:.1%} of terms active in these documents\n")
     print(f"{'':44}{'ms a step':>10}{'faster':>9}{'MiB':>8}{'memory':>9}")
     for name, part in results.items():
