@@ -6,7 +6,7 @@
 Both sides run SparseEncoderTrainer, theirs with SpladeLoss over SparseMultipleNegativesRankingLoss, ours with the same
 as a recipe's objective; a step is what lies between the ends of two, tokenization, clipping and AdamW included. Every
 side runs in a process of its own from the same checkpoint on the same texts, so that its peak memory above the loaded
-model (gradients and optimizer included) is its own. The first losses are compared before anything is printed.
+model (gradients and optimizer included) is its own. First losses in float32 are compared before anything is printed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from itertools import islice, pairwise
 from pathlib import Path
 from statistics import median
@@ -46,7 +46,7 @@ from vocable.training.batch_statistics import Monitor
 from vocable.training.data import TrainingData
 from vocable.training.objective import make_objective
 from vocable.training.settings import TrainingSettings
-from vocable.training.trainer import ObjectiveState, set_attention, set_dropout
+from vocable.training.trainer import ObjectiveState, float32_attention, set_dropout
 
 
 class Side(NamedTuple):
@@ -65,7 +65,7 @@ SIDES = {
     "vocable bfloat16, dropout 0": Side(True, True, 0.0),
 }
 PEER = "sentence-transformers float32"
-LARGE_PAGES = "THP_MEM_ALLOC_ENABLE"  # which importing vocable turns on, for both sides
+LARGE_PAGES = "THP_MEM_ALLOC_ENABLE"  # which importing vocable would turn on for both sides
 
 
 class Clock(TrainerCallback):
@@ -108,7 +108,8 @@ def measure(side: Side, path: str, texts: list[str], options: argparse.Namespace
         )
         trainer = SparseEncoderTrainer(model, arguments, train_dataset=examples, loss=loss, callbacks=[ramp, clock])
         trainer.remove_callback(PrinterCallback)
-        memory = peak_memory(trainer.train, device)
+        with float32_attention(model[0].auto_model) if side.ours else nullcontext():  # as a recipe's training
+            memory = peak_memory(trainer.train, device)
     active = model.encode_document(examples["positive"][: options.pairs], convert_to_tensor=True).to_dense() > 0
     return {
         "milliseconds": 1e3 * median(end - start for start, end in pairwise(clock.ends)),
@@ -121,7 +122,6 @@ def measure(side: Side, path: str, texts: list[str], options: argparse.Namespace
 def our_loss(model: SparseEncoder, dtype: str, options: argparse.Namespace) -> tuple[Any, TrainerCallback]:
     """The objective of a recipe, as `vocable train` has it."""
     use_few_shapes(fuse(model)[0].auto_model)
-    set_attention(model[0].auto_model)
     regularizers = {"query": 5e-5, "document": 3e-5}
     values = {
         "steps": options.steps + 1,

@@ -90,7 +90,7 @@ if "OMP_WAIT_POLICY" not in os.environ:  # which is about both libraries, the ot
     for _name, _value in _WAITING.items():
         os.environ.setdefault(_name, _value)
 
-# PyTorch asks for large pages where a tensor is large: gradients of an embedding, zeroed at every step, took an eighth
+# PyTorch asks for large pages where a tensor is large: gradients of an embedding, zeroed at every step, took 15 %
 # of a training step, most of it to get pages. Linux only; read once, as the above.
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 

@@ -8,7 +8,7 @@ import torch
 from sentence_transformers import SparseEncoder
 from torch import Tensor
 
-from vocable.training.trainer import set_attention, set_dropout
+from vocable.training.trainer import float32_attention, set_dropout
 
 
 def gradient(model: SparseEncoder, texts: list[str], *, half: bool) -> Tensor:
@@ -26,24 +26,34 @@ def test_gradients_in_bfloat16_are_as_near_to_float32_as_the_stock_ones(backbone
     model, texts = SparseEncoder(str(backbone), device="cpu").train(), toy_texts[:12]  # of unlike lengths
     set_dropout(model, 0.0)
     exact, stock = (gradient(model, texts, half=half) for half in (False, True))
-    set_attention(model[0].auto_model)
-    assert torch.equal(gradient(model, texts, half=False), exact)
-    error = (found := gradient(model, texts, half=True)) - exact
+    with float32_attention(model[0].auto_model):
+        assert torch.equal(gradient(model, texts, half=False), exact)
+        error = (found := gradient(model, texts, half=True)) - exact
     fused = SparseEncoder(str(backbone), device="cpu")[0].auto_model.config._attn_implementation == "sdpa"
     assert torch.equal(found, stock) != fused
     assert error.norm() <= 1.1 * (stock - exact).norm()
     assert error.norm() < 0.03 * exact.norm()
 
 
-def test_only_fused_attention_is_replaced_and_nothing_of_it_is_saved(toy_model: SparseEncoder, tmp_path: Path) -> None:
+def test_vectors_are_the_same_with_gradients_and_without(toy_model: SparseEncoder, toy_texts: list[str]) -> None:
+    """Gradient caching goes forward twice."""
+    set_dropout(toy_model.train(), 0.0)
+    batch = toy_model.preprocess(toy_texts[:12])
+    with float32_attention(toy_model[0].auto_model), torch.autocast("cpu", torch.bfloat16):
+        learning = toy_model(dict(batch))["sentence_embedding"]
+        with torch.no_grad():
+            assert torch.equal(toy_model(dict(batch))["sentence_embedding"], learning)
+
+
+def test_only_fused_attention_is_replaced_and_only_for_a_while(toy_model: SparseEncoder, tmp_path: Path) -> None:
     transformer, texts = toy_model[0].auto_model, ["a text", "another one, longer"]
     vectors = toy_model.encode(texts).to_dense()
     transformer.set_attn_implementation("eager")
-    set_attention(transformer)
-    assert transformer.config._attn_implementation == "eager"
+    with float32_attention(transformer):
+        assert transformer.config._attn_implementation == "eager"
     transformer.set_attn_implementation("sdpa")
-    set_attention(transformer)
-    assert torch.equal(toy_model.encode(texts).to_dense(), vectors)
-    toy_model.save_pretrained(str(tmp_path / "saved"))
+    with float32_attention(transformer):
+        assert torch.equal(toy_model.encode(texts).to_dense(), vectors)
+        toy_model.save_pretrained(str(tmp_path / "saved"))
+    assert transformer.config._attn_implementation == "sdpa"
     assert "sdpa" not in (tmp_path / "saved" / "config.json").read_text()
-    assert SparseEncoder(str(tmp_path / "saved"))[0].auto_model.config._attn_implementation == "sdpa"

@@ -15,7 +15,7 @@ from sentence_transformers import SparseEncoder
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sparse_encoder.modules import SpladePooling
 from sentence_transformers.util import batch_to_device
-from torch import Tensor
+from torch import Tensor, nn
 from transformers.tokenization_utils_base import LARGE_INTEGER
 
 from vocable.encoder.exported import exported
@@ -318,8 +318,13 @@ def length_read(model: SparseEncoder, role: Role, override: int | None = None) -
 
 def positions(transformer: Transformer) -> int:
     """How many tokens of a text a model can read."""
-    most: int = min(transformer.tokenizer.model_max_length, transformer.config.max_position_embeddings)
-    return most
+    most: int = getattr(transformer.config, "max_position_embeddings", transformer.tokenizer.model_max_length)
+    for module in transformer.modules():
+        if isinstance(table := getattr(module, "position_embeddings", None), nn.Embedding):
+            # RoBERTa's positions begin behind that of padding.
+            most = table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1)
+    longest: int = transformer.tokenizer.model_max_length
+    return min(longest, most)
 
 
 def _to_csr(pooled: Tensor) -> csr_array:

@@ -26,7 +26,8 @@ T = TypeVar("T")
 
 # Tokens, padding included, that go through the encoder at once on a processor: every part has gradients of all weights.
 TOGETHER = 2048
-LEAST = 1024  # of them, where there are threads for smaller parts
+LEAST = 1024  # of them, where there are threads for smaller parts, and of a batch that is worth threads
+MEMORY = 2**31  # bytes that gradients of all weights may take, where every thread has its own
 
 
 def embedded(model: Any, columns: Sequence[dict[str, Any]]) -> list[Tensor]:
@@ -45,7 +46,8 @@ def embedded(model: Any, columns: Sequence[dict[str, Any]]) -> list[Tensor]:
     def encode(part: dict[str, Any]) -> Tensor:
         return cast(Tensor, model(part)["sentence_embedding"])
 
-    vectors = iter([encode(part) for part in parts] if is_small(tokens) else in_threads(model, encode, parts))
+    threads = threads_pay(model, len(parts), tokens)
+    vectors = iter(in_threads(model, encode, parts) if threads else [encode(part) for part in parts])
     found = []
     for some in split:
         rows = torch.cat([rows for rows, _ in some])
@@ -58,14 +60,20 @@ def in_parts(model: nn.Module) -> bool:
     return processes.count() == 1 and next(model.parameters()).device.type == "cpu"
 
 
-def is_small(tokens: int) -> bool:
-    """Whether threads would have too little to do: of so many tokens, padding included."""
-    return tokens <= LEAST
+def threads_pay(model: nn.Module, parts: int, tokens: int) -> bool:
+    """Whether so many parts, of so many tokens, padding included, should have a thread each.
+
+    Not if some threads would idle, or if the gradients, of all weights in each thread, would need too much memory.
+    """
+    learning = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
+    threads = torch.get_num_threads()
+    return tokens > LEAST and parts >= threads and 4 * learning * threads <= MEMORY
 
 
 def part_size(tokens: int) -> int:
-    """How many of a batch's tokens, padding included, go through the encoder together: less where threads are many."""
-    return max(LEAST, min(TOGETHER, tokens // torch.get_num_threads()))
+    """How many of a batch's tokens, padding included, go through the encoder together: less if each thread has some."""
+    share = tokens // torch.get_num_threads()
+    return share if LEAST <= share <= TOGETHER else TOGETHER
 
 
 def by_length(batch: dict[str, Any], size: int) -> Iterator[tuple[Tensor, dict[str, Any]]]:
@@ -90,11 +98,12 @@ def by_length(batch: dict[str, Any], size: int) -> Iterator[tuple[Tensor, dict[s
 def in_threads(model: nn.Module, call: Callable[[T], Tensor], parts: Sequence[T]) -> list[Tensor]:
     """What `call` makes of each part with the weights of `model`, which is on a processor; differentiable once.
 
-    Gradients are added up in the order of the parts, whichever thread is first: they do not depend on how many there
-    are. A model that drops activations is called without further threads: all draw from one generator.
+    Gradients are added up in the order of the parts, whichever thread is first: of the same parts they do not depend on
+    how many threads there are, but for autocast's weights that a part uses several times (ALBERT). A model that drops
+    activations is called without further threads: all draw from one generator.
     """
     weights = [weight for weight in model.parameters() if weight.requires_grad]
-    drops = model.training and any(isinstance(module, nn.Dropout) and module.p for module in model.modules())
+    drops = model.training and any(_rate(module) for module in model.modules())
     if len(parts) < 2 or drops:
         return [call(part) for part in parts]
     with _pool(len(parts)) as pool:
@@ -102,6 +111,12 @@ def in_threads(model: nn.Module, call: Callable[[T], Tensor], parts: Sequence[T]
     if not (torch.is_grad_enabled() and any(one.requires_grad for one in made)):
         return made
     return list(_Backward.apply(torch.empty(0, requires_grad=True), weights, made))
+
+
+def _rate(module: nn.Module) -> float:
+    """The share of activations that a module drops itself; ModernBERT's attention has it as a number."""
+    given = module.p if isinstance(module, nn.Dropout) else getattr(module, "attention_dropout", 0.0)
+    return given if isinstance(given, float) else 0.0
 
 
 @contextmanager
@@ -117,10 +132,11 @@ def _pool(parts: int) -> Iterator[ThreadPoolExecutor]:
 
 def _as_here() -> Callable[..., Any]:
     """Return what calls a function in another thread with this one's gradients and number type."""
-    learns, casts, kind = torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+    learns, infers = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+    casts, kind = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
 
     def run(function: Callable[[T], Tensor], part: T) -> Tensor:
-        with torch.set_grad_enabled(learns), torch.autocast("cpu", kind, enabled=casts):
+        with torch.inference_mode(infers), torch.set_grad_enabled(learns), torch.autocast("cpu", kind, enabled=casts):
             return function(part)
 
     return run

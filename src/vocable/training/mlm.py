@@ -24,7 +24,7 @@ from torch.utils.data import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vocable.encoder.encode import DType, in_bfloat16
-from vocable.training.micro_batches import by_length, in_parts, in_threads, is_small, part_size
+from vocable.training.micro_batches import by_length, in_parts, in_threads, part_size, threads_pay
 from vocable.training.settings import PretrainSettings
 from vocable.training.windows import IGNORED, Masked, Part, Windows, mask_tokens, overlap_aware, whole_words
 
@@ -229,16 +229,19 @@ def hidden_tokens(mlm: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, Ten
 
     `mlm` gives the decoder's inputs in place of logits, as within `encoder.fuse.without_logits`.
     """
-    size = part_size(tokens := batch["labels"].numel())
-    parts = [part for _, part in by_length(batch, size)] if in_parts(mlm) and not is_small(tokens) else [batch]
+    tokens, parts = batch["labels"].numel(), [batch]
+    if in_parts(mlm) and tokens > part_size(tokens):
+        parts = [part for _, part in by_length(batch, part_size(tokens))]
 
     def states(part: dict[str, Tensor]) -> Tensor:
         inputs = {key: value for key, value in part.items() if key != "labels"}
         found: Tensor = mlm(**inputs).logits[part["labels"] != IGNORED]
         return found
 
-    labels = [part["labels"] for part in parts]
-    return torch.cat(in_threads(mlm, states, parts)), torch.cat([some[some != IGNORED] for some in labels])
+    labels = torch.cat([some[some != IGNORED] for some in (part["labels"] for part in parts)])
+    if threads_pay(mlm, len(parts), tokens):
+        return torch.cat(in_threads(mlm, states, parts)), labels
+    return torch.cat([states(part) for part in parts]), labels
 
 
 LARGEST_SHARE = 10  # at most one window in so many is kept apart

@@ -50,11 +50,11 @@ from vocable.training.teachers import dense_teacher
 from vocable.training.trainer import (
     MarkWhole,
     ProgressLog,
+    float32_attention,
     last_checkpoint,
     log_beside_loss,
     lower_rate,
     refuse_wrecked,
-    set_attention,
     set_dropout,
 )
 from vocable.training.window_workers import cut_in_processes
@@ -139,7 +139,6 @@ def _pretrain(
     model: SparseEncoder, texts: Iterable[str], settings: PretrainSettings, folder: Path, seed: int
 ) -> SparseEncoder:
     adapted = copy_with(model)
-    settings = _within_positions(adapted, settings)
     mlm, tokenizer, *_ = parts(adapted)
     size, padding, layer = mlm.config.vocab_size, tokenizer.pad_token_id, output_vocabulary(mlm)
     new = None if layer is not None else _is_new(new_tokens(model), size)
@@ -158,7 +157,7 @@ def _pretrain(
             else WordAlignment(layer.terms, tokenizer, splitter_name(model))
         )
     with processes.first_alone():  # the others find them
-        cut = tokenizer, settings.max_length, places
+        cut = tokenizer, _window_length(adapted, settings.max_length), places
         windows = write_windows(folder / "tokens", texts, *cut, cutting=cut_in_processes)
         learned, kept_apart = split_windows(len(windows), settings.held_out, seed)
         draws = settings.steps * settings.batch_size * settings.gradient_accumulation
@@ -180,9 +179,8 @@ def _pretrain(
     schedule = MaskedWindows(windows, learned, task, draws, seed)
     set_dropout(mlm, settings.dropout)
     use_few_shapes(mlm)
-    set_attention(mlm)
     further = task.part_of_model() if isinstance(task, PseudoClasses) else nullcontext()
-    with without_logits(mlm) as decoder, _learning(mlm, settings), further:
+    with without_logits(mlm) as decoder, _learning(mlm, settings), float32_attention(mlm), further:
         before = held_out.guess(mlm, decoder)
         trainer = _Trainer(
             mlm, _arguments(mlm, settings, folder, seed), partial(collate, padding=padding), train_dataset=schedule
@@ -213,15 +211,12 @@ def _pretrain(
     return adapted.eval()
 
 
-def _within_positions(model: SparseEncoder, settings: PretrainSettings) -> PretrainSettings:
-    """The settings with windows that the model can read."""
+def _window_length(model: SparseEncoder, asked: int) -> int:
+    """The tokens of a window: as many as asked, if the model can read them."""
     most = min(positions(transformer) for transformer, _ in splade_modules(model))
-    if settings.max_length <= most:
-        return settings
-    if processes.is_first():
-        kept = "max_length: the model has %d positions, where windows are cut, not %d"
-        logger.warning(kept, most, settings.max_length)
-    return settings.model_copy(update={"max_length": most})
+    if asked > most and asked != PretrainSettings.model_fields["max_length"].default and processes.is_first():
+        logger.warning("max_length: the model has %d positions, where windows are cut, not %d", most, asked)
+    return min(asked, most)
 
 
 def _check_task(

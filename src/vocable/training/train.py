@@ -54,10 +54,10 @@ from vocable.training.trainer import (
     ObjectiveState,
     ProgressLog,
     ValidWeights,
+    float32_attention,
     last_checkpoint,
     lower_rate,
     refuse_wrecked,
-    set_attention,
     set_dropout,
 )
 from vocable.training.variants import TrainingResults, effectiveness_against_flops, plan_runs, train_planned
@@ -171,7 +171,6 @@ def _fine_tune(model: SparseEncoder, recipe: Recipe, work: Path) -> None:
     set_dropout(model, settings.dropout)
     for transformer, _ in splade_modules(model):
         use_few_shapes(transformer.auto_model)
-        set_attention(transformer.auto_model)
     _set_lengths(model, settings.query_length, settings.document_length)
     most = min(positions(transformer) for transformer, _ in splade_modules(model))
     for key in {"query_length", "document_length"} & settings.model_fields_set if processes.is_first() else ():
@@ -202,7 +201,11 @@ def _fine_tune(model: SparseEncoder, recipe: Recipe, work: Path) -> None:
     if processes.is_first():
         trainer.add_callback(ProgressLog("train", work / LOG, monitor.figures))
     trainer.add_callback(MarkWhole())
-    with every_pooling_allowed(), processes.together():  # the trainer opens its checkpoints with stock classes
+    with ExitStack() as stack:
+        stack.enter_context(every_pooling_allowed())  # the trainer opens its checkpoints with stock classes
+        stack.enter_context(processes.together())
+        for transformer, _ in splade_modules(model):
+            stack.enter_context(float32_attention(transformer.auto_model))
         trainer.train(resume_from_checkpoint=last_checkpoint(work / "train"))
     guard.check()
     if trainer.state.global_step < settings.steps:
