@@ -78,6 +78,29 @@ def test_threads_give_the_gradients_of_the_whole_and_any_number_of_them_the_same
         assert all(torch.equal(grads[name], found[0][1][name]) for name in whole)
 
 
+@pytest.mark.parametrize("threads", [2, 3])
+def test_threads_in_bfloat16_give_the_bits_of_one_part_after_the_other(
+    model: SparseEncoder, toy_texts: list[str], with_threads: Callable[[int], None], threads: int
+) -> None:
+    parts = [dict(model.preprocess(toy_texts[start : start + 3])) for start in range(0, 15, 3)]
+    with_threads(1)
+    for part in parts:
+        with torch.autocast("cpu", torch.bfloat16):
+            vectors = model(dict(part))["sentence_embedding"]
+        vectors.square().sum().backward()
+    expected = gradients(model)
+    with_threads(threads)
+    with torch.autocast("cpu", torch.bfloat16):
+        made = in_threads(model, lambda part: model(dict(part))["sentence_embedding"], parts)
+    torch.stack([one.square().sum() for one in made]).sum().backward()
+    found = gradients(model)
+    assert found.keys() == expected.keys()
+    again = model[0].auto_model.config.model_type == "albert"  # its layers are one, which a part uses several times
+    for name, gradient in expected.items():
+        near = 2e-2 * float(gradient.abs().max()) if again else 0.0
+        torch.testing.assert_close(found[name], gradient, rtol=0, atol=near, msg=name)
+
+
 def test_hidden_tokens_of_any_number_of_threads(
     toy_model: SparseEncoder, toy_texts: list[str], with_threads: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
