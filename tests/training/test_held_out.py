@@ -14,6 +14,7 @@ from vocable.adapt.expand import frequent_words
 from vocable.encoder.fuse import without_logits
 from vocable.encoder.output_vocabulary import output_vocabulary
 from vocable.encoder.terms import splitter
+from vocable.training import micro_batches
 from vocable.training.mlm import MASKS, PARTS, HeldOut, Masker, split
 from vocable.training.settings import PretrainSettings
 from vocable.training.windows import IGNORED, Part, WordAlignment, whole_words, write_windows
@@ -33,13 +34,16 @@ def test_another_seed_keeps_other_windows_apart() -> None:
     assert not np.array_equal(split(500, 50, 0)[1], split(500, 50, 1)[1])
 
 
+@pytest.mark.parametrize("at_once", [2048, 60])  # tokens: whole batches, or parts of them in threads
 @pytest.mark.parametrize(
     ("architecture", "family"), [("bert", "wordpiece"), ("roberta", "byte-level"), ("albert", "unigram")]
 )
 def test_guesses_are_those_of_the_stock_model_text_by_text(
     backbones: dict[str, Path], tokenizers: dict[str, PreTrainedTokenizerFast], architecture: str, family: str,
-    toy_texts: list[str], tmp_path: Path,
+    toy_texts: list[str], tmp_path: Path, at_once: int, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
+    for name in ("TOGETHER", "LEAST"):
+        monkeypatch.setattr(micro_batches, name, at_once)
     tokenizer, mlm = tokenizers[family], AutoModelForMaskedLM.from_pretrained(backbones[architecture]).train()
     windows, rows = write_windows(tmp_path, toy_texts, tokenizer, 32), np.arange(0, 120, 3)
     new = np.arange(mlm.config.vocab_size) % 3 == 0
