@@ -156,7 +156,7 @@ class _Backward(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[None, None, None]:
         """Add to the gradients of the weights."""
         learning = [(one, grad) for one, grad in zip(ctx.made, gradients, strict=True) if one.requires_grad]
-        with _in_turn(ctx.weights, len(learning)) as turn, _pool(len(learning)) as pool:
+        with _gradients_in_order(ctx.weights, len(learning)) as turn, _pool(len(learning)) as pool:
 
             def back(number: int) -> None:
                 with turn(number):
@@ -167,7 +167,7 @@ class _Backward(torch.autograd.Function):
 
 
 @contextmanager
-def _in_turn(weights: Sequence[nn.Parameter], count: int) -> Iterator[Callable[[int], Any]]:
+def _gradients_in_order(weights: Sequence[nn.Parameter], count: int) -> Iterator[Callable[[int], Any]]:
     """Within the context a part, in the block of what is yielded, adds to each weight's gradient after those before it.
 
     A part waits at a weight until the one before it has added there, or is through.

@@ -36,14 +36,14 @@ def mean_cross_entropy(states: Tensor, weight: Tensor, bias: Tensor | None, labe
 
     The logits of a block of tokens are made at a time, and taken at once is what the backward pass needs of them:
     nothing but the gradients is held beside one block. Products are computed in the type of autocast where it is on,
-    everything else in float32.
+    everything else in float32, the gradients of float32 weights, too.
 
     Of states [m, d], weight [v, d], bias [v] or None, and labels [m] below v.
 
     >>> mean_cross_entropy(torch.zeros(3, 2), torch.zeros(4, 2), None, torch.tensor([0, 1, 3])).exp()
     tensor(4.)
     """
-    loss: Tensor = _MeanCrossEntropy.apply(*_cast(states, weight, bias), labels)
+    loss: Tensor = _MeanCrossEntropy.apply(states, weight, bias, labels)
     return loss
 
 
@@ -59,6 +59,8 @@ def guess(states: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor) -
 class _MeanCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor) -> Tensor:
+        ctx.types = states.dtype, weight.dtype, None if bias is None else bias.dtype
+        states, weight, bias = _cast(states, weight, bias)
         m, total = max(len(states), 1), states.new_zeros((), dtype=torch.float32)
         needed = any(ctx.needs_input_grad)
         # [m, d], [v, d] and [v]
@@ -76,7 +78,6 @@ class _MeanCrossEntropy(torch.autograd.Function):
                 grads[0][block] = (slope @ weight).float()
                 grads[1] += slope.T @ states[block]
         ctx.save_for_backward(*grads)
-        ctx.types = states.dtype, weight.dtype, None if bias is None else bias.dtype
         return total / m
 
     @staticmethod
