@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import resource
 import statistics
 import time
@@ -23,11 +24,14 @@ NOT_NATIVE = "bfloat16: not native here, not measured"
 def machine(device: torch.device, *libraries: str) -> dict[str, Any]:
     """The processor (or GPU), its cores, how busy it was already, and the versions of what is measured."""
     info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    models = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
+    first = info.read_text().split("\n\n")[0] if info.exists() else ""
+    facts = dict(re.findall(r"^(model name|cpu family|model)\s*: (.+)$", first, re.MULTILINE))
+    # A virtual machine often hides the name; family and model tell the generation.
+    name = "{model name}, family {cpu family}, model {model}"
+    cpu = name.format_map(facts) if len(facts) == 3 else platform.processor()
     return {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
-        "cpu": models[0] if models else platform.processor(),
+        "cpu": cpu,
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "load before": round(os.getloadavg()[0], 1),
