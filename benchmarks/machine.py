@@ -27,11 +27,10 @@ def machine(device: torch.device, *libraries: str) -> dict[str, Any]:
     first = info.read_text().split("\n\n")[0] if info.exists() else ""
     facts = dict(re.findall(r"^(model name|cpu family|model)\s*: (.+)$", first, re.MULTILINE))
     # A virtual machine often hides the name; family and model tell the generation.
-    name = "{model name}, family {cpu family}, model {model}"
-    cpu = name.format_map(facts) if len(facts) == 3 else platform.processor()
+    name, generation = facts.get("model name") or platform.processor(), ", family {cpu family}, model {model}"
     return {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
-        "cpu": cpu,
+        "cpu": name + (generation.format_map(facts) if len(facts) == 3 else ""),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "load before": round(os.getloadavg()[0], 1),
