@@ -216,6 +216,18 @@ def test_stored_vectors_make_the_same_index(
             index(folders[:1], corpus, f"{engine}{tmp_path / 'some'}")
 
 
+@pytest.mark.parametrize(("engine", "dtype"), [("", "float32"), ("", "bfloat16"), ("exact:", "float32")])
+def test_queries_are_encoded_in_the_type_of_the_documents(
+    backbones: dict[str, Path], documents: list[Document], tmp_path: Path, engine: str, dtype: DType
+) -> None:
+    corpus, place = tmp_path / "corpus.jsonl", f"{engine}{tmp_path / 'index'}"
+    corpus.write_text("".join(json.dumps({"_id": d.id, "text": d.text}) + "\n" for d in documents))
+    index(str(backbones["bert"]), corpus, place, dtype=dtype, device="cpu").close()
+    found = open_index(place, device="cpu").query_encoder().encode(QUERIES).toarray()
+    expected = TextEncoder(load(backbones["bert"], device="cpu"), "query", dtype=dtype).encode(QUERIES).toarray()
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_another_vocabulary_is_refused(opened: FolderCollection, backbones: dict[str, Path]) -> None:
     other = load(backbones["roberta"], device="cpu")
     assert len(terms(other)) != opened.postings.shape[1]

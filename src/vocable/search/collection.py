@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
 from vocable.data import Document
-from vocable.encoder.encode import TextEncoder
+from vocable.encoder.encode import DType, TextEncoder
 from vocable.encoder.load import load
 from vocable.encoder.stream import EncodedCorpus, checksum, describe
 from vocable.encoder.terms import terms
@@ -46,6 +46,7 @@ class Collection(ABC):
     built: EncodedCorpus | None = None  # what its making counted, just after it
     allow_changed_model: bool = False
     device: str | None = None
+    dtype: DType = "auto"  # that the model computes in
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -148,7 +149,8 @@ class Collection(ABC):
         model's. Raises `VectorsError` if it has another vocabulary than the index.
         """
         limits: dict[str, Any] = {"top_k": top_k, "min_weight": min_weight, "mass": mass}
-        encoder = TextEncoder(model or self.loaded_model, "query", query_idf=query_idf, **limits)
+        limits |= {"query_idf": query_idf, "dtype": self.dtype}
+        encoder = TextEncoder(model or self.loaded_model, "query", **limits)
         if self.meta is not None and self.meta.vocabulary != describe(encoder, self.model).vocabulary:
             raise VectorsError(f"the vocabulary of {self.model} is not the one that the index was made with")
         if encoder.query_idf:

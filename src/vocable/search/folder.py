@@ -80,6 +80,8 @@ class FolderCollection(Collection):
         self.model, self.source, self.weights = (str(settings.get(n) or "") for n in ("model", "source", "weights"))
         self.postings, self.texts, self.bm25, self.meta = postings, texts, bm25, postings.meta
         self.spaces = ("learned",) if bm25 is None else ("learned", "bm25")
+        if settings.get("dtype") == "torch.float32":  # bfloat16 may be "auto", and slow on another machine
+            self.dtype = "float32"
         self._passing = lru_cache(16)(self._rows_that_pass)
 
     def __len__(self) -> int:

@@ -65,7 +65,7 @@ def index(
         top_k: keep only so many terms of a text, the heaviest. As in `vocable.prune`.
         min_weight: drop terms lighter than this.
         mass: keep the fewest terms that have this share of a text's weight.
-        dtype: "auto" computes in bfloat16 where the device has it natively.
+        dtype: "auto" computes in bfloat16 where the device has it natively; queries are encoded in the same type.
         max_length: tokens per text, in place of the model's own length.
         long: what becomes of longer documents: "cut" loses their ends, "max" reads them in windows and keeps the
             highest weight of each term, "passages" keeps vectors of each window, so that a document is found by its

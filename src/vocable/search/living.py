@@ -70,7 +70,7 @@ class LivingCollection(Collection):
             self.model, self.source, self.weights = settings["model"], settings["source"], settings["weights"]
             self.meta = VectorsMeta.from_dict(settings["meta"], self.place)
             self.limits: dict[str, Any] = settings["limits"]  # how documents are encoded
-            self.long = self.limits.get("long", "cut")
+            self.long, self.dtype = self.limits.get("long", "cut"), self.limits.get("dtype", "auto")
             self.dense: str | None = settings["dense"]
             lexical = bool(settings["bm25"])
         except (KeyError, TypeError) as error:

@@ -80,7 +80,7 @@ class Service:
         self.collection, self.limits, self._metrics, self.wacky = collection, limits, metrics, wacky
         self.model = collection.loaded_model
         self.queries = collection.query_encoder()
-        self.documents = TextEncoder(self.queries.model, "document")
+        self.documents = TextEncoder(self.queries.model, "document", dtype=collection.dtype)
         text = ["what is compiled once is compiled now"]  # or the first who asks would wait for it
         vectors = self.queries.encode(text)
         self.columns = vectors.shape[1]
