@@ -17,6 +17,14 @@ def test_it_is_the_mean_of_z_scores(seed, teachers, queries, candidates):
     np.testing.assert_allclose(found, z.mean(axis=0), atol=1e-9)
 
 
+@given(st.integers(0, 99), st.lists(st.floats(0.1, 10), min_size=1, max_size=4))
+def test_weights_are_those_of_the_mean(seed, weights):
+    scores = np.random.default_rng(seed).normal(scale=5, size=(len(weights), 3, 5))
+    z = (scores - scores.mean(axis=2, keepdims=True)) / scores.std(axis=2, keepdims=True)
+    found = ensemble([torch.tensor(each) for each in scores], weights)
+    np.testing.assert_allclose(found, np.average(z, axis=0, weights=weights), atol=1e-9)
+
+
 @given(st.floats(0.01, 100), st.floats(-50, 50))
 def test_scale_and_offset_of_a_teacher_make_no_difference(scale, offset):
     one, other = torch.tensor([[1.0, 2.0, 5.0]]).double(), torch.tensor([[3.0, 1.0, 1.5]]).double()

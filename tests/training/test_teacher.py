@@ -82,6 +82,9 @@ def test_several_teachers_are_standardized_before_they_are_averaged(dense, examp
     scores = np.stack([*cosines, lexical_teacher(examples)(rows).numpy()])
     z = (scores - scores.mean(axis=2, keepdims=True)) / scores.std(axis=2, keepdims=True)
     np.testing.assert_allclose(together(rows), z.mean(axis=0), atol=1e-4)
+    settings = TeacherSettings(models=[dense, other], lexical=True, weights=[2, 1, 3])
+    weighted, _ = load_teachers(examples, settings, tmp_path)
+    np.testing.assert_allclose(weighted(rows), (2 * z[0] + z[1] + 3 * z[2]) / 6, atol=1e-4)
 
 
 def test_bm25_alone_can_teach(examples, tmp_path):
@@ -123,6 +126,13 @@ def test_topics_without_a_teacher_are_refused():
     training = {"steps": 1, "teacher": {"lexical": True}, "losses": [{"name": "kl"}]}
     values = {"model": "m", "data": {"examples": ["a"], "topical": True}, "training": training}
     with pytest.raises(RecipeError, match=r"data\.topical needs training\.teacher\.models: a dense teacher"):
+        make_recipe(values)
+
+
+def test_weights_are_one_for_each_teacher():
+    teacher = {"models": ["m"], "lexical": True, "weights": [2]}
+    values = {"model": "m", "data": {"examples": ["a"]}, "training": {"steps": 1, "teacher": teacher}}
+    with pytest.raises(RecipeError, match=r"training\.teacher: weights are one for each teacher, 2 of them, not 1"):
         make_recipe(values)
 
 

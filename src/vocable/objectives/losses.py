@@ -204,11 +204,11 @@ def alignment(student: Tensor, teacher: Tensor, *, kind: Divergence = "mse") -> 
     raise ArgumentError(f"alignment is mse or kl, not {kind}")
 
 
-def ensemble(scores: Sequence[Tensor]) -> Tensor:
+def ensemble(scores: Sequence[Tensor], weights: Sequence[float] | None = None) -> Tensor:
     """Return the mean of the teachers' scores, each teacher's standardized over a query's candidates.
 
     The scores of each teacher are [b, k], as is the result, in standard deviations. A teacher to whom all candidates of
-    a query are alike says nothing about it.
+    a query are alike says nothing about it. With `weights`, one a teacher, the mean is weighted.
 
     >>> ensemble([torch.tensor([[0.1, 0.1, 0.4, 0.2]]), torch.tensor([[0.0, 0.0, 30.0, 0.0]])]).round(decimals=2)
     tensor([[-0.7000, -0.7000,  1.6800, -0.2900]])
@@ -216,7 +216,8 @@ def ensemble(scores: Sequence[Tensor]) -> Tensor:
     centred = [each - each.mean(dim=1, keepdim=True) for each in scores]
     spreads = [each.square().mean(dim=1, keepdim=True).sqrt() for each in centred]
     standardized = [each / torch.where(spread > 0, spread, 1) for each, spread in zip(centred, spreads, strict=True)]
-    return torch.stack(standardized).mean(dim=0)
+    shares = scores[0].new_tensor(weights or [1.0] * len(scores))
+    return torch.einsum("t,tbk->bk", shares / shares.sum(), torch.stack(standardized))
 
 
 def top_k_mask(vectors: Tensor, k: int) -> Tensor:

@@ -136,12 +136,18 @@ class TeacherSettings(Settings):
 
     models: list[str] = Field(default=[], description="dense bi-encoders: folder, Hub id, or package:NAME/FOLDER")
     lexical: bool = Field(default=False, description="BM25 over the examples' documents is one of the teachers")
+    weights: list[Annotated[float, Field(gt=0)]] | None = Field(
+        default=None, description="of the mean: one for each of models, then that of BM25; equal by default"
+    )
     max_length: PositiveInt = Field(default=128, description="tokens of a text that a dense teacher reads")
 
     @model_validator(mode="after")
     def _somebody(self) -> TeacherSettings:
         if not self.models and not self.lexical:
             raise ValueError("a teacher is at least one of models, or lexical")
+        teachers = len(self.models) + self.lexical
+        if self.weights is not None and len(self.weights) != teachers:
+            raise ValueError(f"weights are one for each teacher, {teachers} of them, not {len(self.weights)}")
         return self
 
 

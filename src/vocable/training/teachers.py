@@ -186,7 +186,7 @@ def load_teachers(examples: Dataset, settings: TeacherSettings, folder: Path) ->
         teachers.append(lexical_teacher(examples))
     if len(teachers) == 1:
         return teachers[0], embeddings
-    return lambda rows: ensemble([teacher(rows) for teacher in teachers]), embeddings
+    return lambda rows: ensemble([teacher(rows) for teacher in teachers], settings.weights), embeddings
 
 
 def dense_teacher(name: str, max_length: int, device: str | None = None) -> SentenceTransformer:
