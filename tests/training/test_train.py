@@ -12,6 +12,7 @@ import pytest
 import torch
 from sentence_transformers import SparseEncoder
 
+from vocable.encoder.load import load
 from vocable.encoder.stream import encode
 from vocable.errors import ArgumentError, CollapseError, DataError, RecipeError
 from vocable.evaluation.retrieval import evaluate_system
@@ -117,6 +118,21 @@ def test_the_result_carries_how_many_terms_are_kept(backbones: dict[str, Path], 
         np.testing.assert_allclose(np.sort(kept)[:, -k:], np.sort(everything)[:, -k:], atol=1e-5)
         assert ((kept > 0).sum(axis=1) == k).all()
         np.testing.assert_allclose(encode(model, texts, role, top_k=10_000).toarray(), everything, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "albert"])
+def test_the_result_can_be_a_mean_with_the_start(
+    name: str, backbones: dict[str, Path], examples: str, tmp_path: Path
+) -> None:
+    learned, mean = (
+        train(recipe(backbones[name], examples, saved={"start_share": share}), tmp_path / str(share))
+        for share in (0.0, 0.25)
+    )
+    start, moved = load(backbones[name]).state_dict(), learned.state_dict()
+    assert any((moved[key] - start[key]).abs().max() > 1e-4 for key in start if start[key].is_floating_point())
+    for key, found in mean.state_dict().items():
+        expected = 0.75 * moved[key].double() + 0.25 * start[key].double()
+        np.testing.assert_allclose(found.double(), expected, atol=1e-6, err_msg=key)
 
 
 @pytest.mark.parametrize("pooling", ["max", "cls"])

@@ -403,4 +403,10 @@ class SavedSettings(Settings):
     query_idf: float | None = Field(
         default=None, ge=0, description="a search multiplies a query's weights by the collection's IDF to this power"
     )
+    start_share: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="share of the start's weights in a mean with those of the end",
+    )
     dtype: Literal["float32", "bfloat16"] = "float32"

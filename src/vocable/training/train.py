@@ -150,7 +150,7 @@ def _carry_out(recipe: Recipe, output: Path, resume: bool) -> SparseEncoder:
             work = stack.enter_context(resumable(output, **kept, anew=not resume))
             refuse_stopped(work)
         start = carry_out_stages(recipe, work)
-        _fine_tune(load(start, pooling=recipe.pooling, activation=recipe.activation), recipe, work)
+        _fine_tune(start, recipe, work)
         if processes.is_first():
             shutil.copy(work / LOG, work / "model" / LOG)
             if (adapting := work / PRETRAIN / pretrain.LOG).exists():
@@ -160,9 +160,10 @@ def _carry_out(recipe: Recipe, output: Path, resume: bool) -> SparseEncoder:
     return load(output, trust_remote_code=trust)
 
 
-def _fine_tune(model: SparseEncoder, recipe: Recipe, work: Path) -> None:
-    """Train the model in place, from the last checkpoint in `work` on; the first process leaves it in work/model."""
+def _fine_tune(start: str, recipe: Recipe, work: Path) -> None:
+    """Train the model `start`, from the last checkpoint in `work` on; the first process leaves it in work/model."""
     settings = recipe.training
+    model = load(start, pooling=recipe.pooling, activation=recipe.activation)
     refuse_exported(model)
     if recipe.queries is not None and recipe.queries.freeze_documents:
         freeze_documents(model)
@@ -214,6 +215,8 @@ def _fine_tune(model: SparseEncoder, recipe: Recipe, work: Path) -> None:
     if processes.is_first():
         if measuring is not None and (which := measuring.take_best(model)):
             logger.info(which)
+        if recipe.saved.start_share:
+            average_with(load(start, device=str(model.device)), model, recipe.saved.start_share)
         refuse_wrecked("training", model, settings.learning_rate)
         after = _found(model.eval(), probe)
         found = f"{after:.0%} of a probe of training queries find their own document first, {before:.0%} before"
@@ -249,6 +252,18 @@ def _found(model: SparseEncoder, examples: dict[str, list[str]]) -> float:
     queries, documents = (TextEncoder(model, role).encode(examples[column][:PROBE]) for role, column in sides)
     scores = (queries @ documents.T).toarray()
     return float((scores.argmax(axis=1) == range(len(scores))).mean())
+
+
+@torch.no_grad()
+def average_with(start: SparseEncoder, model: SparseEncoder, share: float) -> None:
+    """Replace the weights of `model`, in place, by the mean with those of `start`, which count for `share`.
+
+    Between what a model was and what a training made of it often lies a better one, above all for texts unlike those
+    that it was trained on (Wortsman et al. 2022, arXiv 2109.01903).
+    """
+    before = dict(start.named_parameters())
+    for name, weight in model.named_parameters():
+        weight.lerp_(before[name].to(weight), share)
 
 
 def _save(model: SparseEncoder, saved: SavedSettings, folder: Path) -> None:
