@@ -11,9 +11,10 @@ from typing import Any, get_args
 import pytest
 
 from vocable.adapt.initialization import Init as Known
-from vocable.errors import RecipeError
+from vocable.errors import DataError, RecipeError
 from vocable.training.recipe import make_recipe, read_recipe
 from vocable.training.settings import EmbeddingInit
+from vocable.training.train import train
 
 SHIPPED = sorted(Path(str(files("vocable") / "recipes")).glob("*.yaml"))
 SMALLEST: dict[str, Any] = {"model": "m", "data": {"examples": ["a"]}, "training": {"steps": 1}}
@@ -141,3 +142,38 @@ def test_pre_training_has_schedules_of_a_longer_run() -> None:
         make_recipe(SMALLEST | {"pretrain": pretrain | {"schedule_steps": 9}})
     again = make_recipe(recipe.model_dump(exclude={"about", "needs", "variants"}))
     assert again.pretrain == recipe.pretrain
+
+
+MINED = {"file": "here", "corpus": "here", "queries": "here", "scores": "here"}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"data": {"examples": ["here", "gone"]}},
+        *({"data": {"examples": [MINED | {part: "gone"}]}} for part in MINED),
+        {"pretrain": {"texts": ["here", "gone"], "steps": 1000}},
+        {"calibrate": {"texts": "gone", "shift": 1}},
+        {"rescale": {"factor": "auto", "texts": "gone"}},
+        {"expand": {"texts": ["gone"]}},
+        {"queries": {"weights": "idf", "corpus": "gone"}},
+        {"evaluation": {"datasets": ["gone"]}},
+    ],
+)
+def test_a_source_that_is_not_there_is_known_before_any_work(
+    changes: dict[str, Any], backbones: dict[str, Path], tmp_path: Path
+) -> None:
+    (tmp_path / "here.jsonl").write_text('{"query": "a", "positive": "b"}\n', encoding="utf-8")
+
+    def named(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: named(one) for key, one in value.items()}
+        if isinstance(value, list):
+            return [named(one) for one in value]
+        return f"{value}.jsonl" if value in ("here", "gone") else value
+
+    values = SMALLEST | {"pretrain": {"texts": ["here"], "steps": 1000}, "data": {"examples": ["here"]}} | changes
+    recipe = make_recipe(named(values) | {"model": str(backbones["bert"]), "data_folder": str(tmp_path)})
+    with pytest.raises(DataError, match=r"gone\.jsonl: no such file"):
+        train(recipe, tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["here.jsonl"]

@@ -15,7 +15,15 @@ from vocable.adapt.expand import expand
 from vocable.adapt.rescale import rescale
 from vocable.adapt.transfer import transfer
 from vocable.adapt.vocabulary import lowercased
-from vocable.data import read_examples, read_queries, read_texts
+from vocable.data import (
+    read_corpus,
+    read_examples,
+    read_judgments,
+    read_mined_negatives,
+    read_queries,
+    read_scores,
+    read_texts,
+)
 from vocable.encoder.fuse import copy_with, parts
 from vocable.encoder.inference_free import inference_free
 from vocable.encoder.load import load, save_model
@@ -24,10 +32,11 @@ from vocable.encoder.roles import asymmetric, route
 from vocable.training import processes
 from vocable.training.pretrain import pretrain
 from vocable.training.recipe import Recipe
-from vocable.training.settings import HardNegatives, QuerySettings, Source
+from vocable.training.settings import HardNegatives, QuerySettings, Source, located
 
 PROBE_TEXTS = 1000  # read at most for rescale, which uses the first that serve it
 QUERIES = 2000  # of a source of examples, whose tokens' mean weights are looked up
+START, ADAPTED, EXAMPLES = "start", "adapted", "examples"  # folders of a run: before pre-training, after it, and data
 PRETRAIN = "pretrain"  # the folder of pre-training within that of the run
 
 
@@ -37,10 +46,12 @@ def carry_out_stages(recipe: Recipe, work: Path) -> str:
     It is `recipe.model` itself where the recipe has no such stage, else a folder in `work`, the run's folder, where
     pre-training goes on from its checkpoints, and what is finished is used as it is. Of several processes all call it.
     """
+    if not any((work / begun).exists() for begun in (START, ADAPTED, EXAMPLES)):
+        check_sources(recipe)
     name = recipe.model
     stages = (recipe.lowercase, recipe.transfer, recipe.expand, recipe.rescale, recipe.pretrain, recipe.calibrate)
     if recipe.head == "new" or any(stages):
-        name = str(work / "adapted")
+        name = str(work / ADAPTED)
         if not processes.from_first(Path(name).exists()):
             _adapt(recipe, work, name)
     if recipe.queries is not None:
@@ -51,9 +62,34 @@ def carry_out_stages(recipe: Recipe, work: Path) -> str:
     return name
 
 
+def check_sources(recipe: Recipe) -> None:
+    """Open all sources of a recipe, and read nothing of them: hours of a stage may lie before their turn.
+
+    Raises:
+        DataError: a source that is not there.
+    """
+    parts = (recipe.transfer, recipe.expand, recipe.pretrain)
+    texts = [place for part in parts if part is not None for place in part.texts]
+    texts += [part.texts for part in (recipe.rescale, recipe.calibrate) if part is not None and part.texts is not None]
+    texts += [part.corpus for part in (recipe.queries,) if part is not None and part.corpus is not None]
+    for place in texts:
+        read_texts(recipe.place(place))
+    for place in [] if recipe.evaluation is None else recipe.evaluation.datasets:
+        read_judgments(recipe.place(place))
+    for source in (located(source, recipe.place) for source in recipe.data.examples):
+        if isinstance(source, str):
+            read_examples(source)
+            continue
+        read_mined_negatives(source.file)
+        read_corpus(source.corpus)
+        read_queries(source.queries)
+        if source.scores is not None:
+            read_scores(source.scores)
+
+
 def _adapt(recipe: Recipe, work: Path, name: str) -> None:
     """Leave the adapted model in the folder `name`: all processes pre-train together, the rest the first does alone."""
-    learning, start = recipe.pretrain, str(work / "start")
+    learning, start = recipe.pretrain, str(work / START)
     with processes.first_alone():
         if processes.is_first() and learning is None:
             save_model(_calibrated(_before_pretraining(recipe), recipe), name)

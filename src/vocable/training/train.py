@@ -40,6 +40,7 @@ from vocable.training.objective import make_objective
 from vocable.training.recipe import Recipe, read_recipe, work_settings
 from vocable.training.settings import SavedSettings
 from vocable.training.stages import (
+    EXAMPLES,
     PARAMETERS,
     PRETRAIN,
     PROBE_TEXTS,
@@ -168,7 +169,7 @@ def _fine_tune(start: str, recipe: Recipe, work: Path) -> None:
     if recipe.queries is not None and recipe.queries.freeze_documents:
         freeze_documents(model)
     with processes.first_alone():
-        data = load_training_data(recipe, model, work / "examples")
+        data = load_training_data(recipe, model, work / EXAMPLES)
     set_dropout(model, settings.dropout)
     for transformer, _ in splade_modules(model):
         use_few_shapes(transformer.auto_model)
