@@ -46,8 +46,6 @@ def carry_out_stages(recipe: Recipe, work: Path) -> str:
     It is `recipe.model` itself where the recipe has no such stage, else a folder in `work`, the run's folder, where
     pre-training goes on from its checkpoints, and what is finished is used as it is. Of several processes all call it.
     """
-    if not any((work / begun).exists() for begun in (START, ADAPTED, EXAMPLES)):
-        check_sources(recipe)
     name = recipe.model
     stages = (recipe.lowercase, recipe.transfer, recipe.expand, recipe.rescale, recipe.pretrain, recipe.calibrate)
     if recipe.head == "new" or any(stages):
@@ -62,20 +60,25 @@ def carry_out_stages(recipe: Recipe, work: Path) -> str:
     return name
 
 
-def check_sources(recipe: Recipe) -> None:
-    """Open all sources of a recipe, and read nothing of them: hours of a stage may lie before their turn.
+def check_sources(recipe: Recipe, work: Path) -> None:
+    """Open all sources that a run reads, and nothing more: hours of a stage may lie before their turn.
+
+    In the folder `work` of a run that has begun nothing is looked at: what it has read may be gone.
 
     Raises:
         DataError: a source that is not there.
     """
+    if any((work / begun).exists() for begun in (START, ADAPTED, EXAMPLES)):
+        return
     parts = (recipe.transfer, recipe.expand, recipe.pretrain)
     texts = [place for part in parts if part is not None for place in part.texts]
     texts += [part.texts for part in (recipe.rescale, recipe.calibrate) if part is not None and part.texts is not None]
     texts += [part.corpus for part in (recipe.queries,) if part is not None and part.corpus is not None]
     for place in texts:
         read_texts(recipe.place(place))
-    for place in [] if recipe.evaluation is None else recipe.evaluation.datasets:
-        read_judgments(recipe.place(place))
+    if recipe.evaluation is not None and recipe.evaluation.every is not None:
+        for place in recipe.evaluation.datasets:
+            read_judgments(recipe.place(place))
     for source in (located(source, recipe.place) for source in recipe.data.examples):
         if isinstance(source, str):
             read_examples(source)

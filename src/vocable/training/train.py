@@ -45,6 +45,7 @@ from vocable.training.stages import (
     PRETRAIN,
     PROBE_TEXTS,
     carry_out_stages,
+    check_sources,
     freeze_documents,
     queries_learn_apart,
 )
@@ -150,6 +151,7 @@ def _carry_out(recipe: Recipe, output: Path, resume: bool) -> SparseEncoder:
         with processes.first_alone():
             work = stack.enter_context(resumable(output, **kept, anew=not resume))
             refuse_stopped(work)
+        check_sources(recipe, work)
         start = carry_out_stages(recipe, work)
         _fine_tune(start, recipe, work)
         if processes.is_first():
