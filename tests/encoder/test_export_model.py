@@ -210,7 +210,7 @@ def test_a_training_refuses_a_graph(export: Export, tmp_path: Path) -> None:
     (tmp_path / "examples.jsonl").write_text('{"query": "fox", "positive": "the fox"}\n' * 4)
     recipe = tmp_path / "recipe.yaml"
     settings = "{steps: 1, batch_size: 2, losses: [{name: info_nce}]}"
-    recipe.write_text(f"model: {export()[0]}\ndata:\n  examples: [examples.jsonl]\ntraining: {settings}\n")
+    recipe.write_text(f"model: {export()[0]}\ndata:\n  examples: [{tmp_path}/examples.jsonl]\ntraining: {settings}\n")
     with pytest.raises(ModelError, match="an exported model only encodes"):
         train(str(recipe), tmp_path / "trained")
     assert not (tmp_path / "trained").exists()
