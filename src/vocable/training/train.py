@@ -219,7 +219,7 @@ def _fine_tune(start: str, recipe: Recipe, work: Path) -> None:
         if measuring is not None and (which := measuring.take_best(model)):
             logger.info(which)
         if recipe.saved.start_share:
-            average_with(load(start, device=str(model.device)), model, recipe.saved.start_share)
+            _average_with(load(start, device=str(model.device)), model, recipe.saved.start_share)
         refuse_wrecked("training", model, settings.learning_rate)
         after = _found(model.eval(), probe)
         found = f"{after:.0%} of a probe of training queries find their own document first, {before:.0%} before"
@@ -258,7 +258,7 @@ def _found(model: SparseEncoder, examples: dict[str, list[str]]) -> float:
 
 
 @torch.no_grad()
-def average_with(start: SparseEncoder, model: SparseEncoder, share: float) -> None:
+def _average_with(start: SparseEncoder, model: SparseEncoder, share: float) -> None:
     """Replace the weights of `model`, in place, by the mean with those of `start`, which count for `share`.
 
     Between what a model was and what a training made of it often lies a better one, above all for texts unlike those
