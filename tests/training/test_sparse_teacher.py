@@ -1,15 +1,20 @@
 """The sparse teacher: its vectors are what it encodes, kept on disk, and fit the student's."""
 
+import json
+
 import numpy as np
 import pytest
 from datasets import Dataset
 
 from vocable.encoder import stream
-from vocable.encoder.load import load
+from vocable.encoder.load import load, save_model
 from vocable.encoder.stream import encode
-from vocable.errors import ModelError
+from vocable.errors import ModelError, RecipeError
 from vocable.training import teachers as module
-from vocable.training.teachers import load_sparse_teacher
+from vocable.training.recipe import make_recipe
+from vocable.training.settings import TeacherSettings
+from vocable.training.teachers import load_sparse_teacher, load_teachers
+from vocable.training.train import train
 
 
 @pytest.fixture(autouse=True)
@@ -71,3 +76,34 @@ def test_a_teacher_without_an_active_term(backbones, toy_model, examples, tmp_pa
 def test_another_vocabulary_is_refused(backbones, toy_model, examples, tmp_path):
     with pytest.raises(ModelError, match=r"its \d+ output terms are not those of the model that is trained \(\d+\)"):
         load_sparse_teacher(str(backbones["roberta"]), toy_model, examples, tmp_path)
+
+
+@pytest.mark.parametrize("power", [0.0, 0.75])
+def test_its_scores_are_those_of_a_search_of_each_source(backbones, examples, tmp_path, power):
+    model = load(str(backbones["distilbert"]), device="cpu")
+    model[0].auto_model.config.query_idf = power
+    save_model(model, tmp_path / "model")
+    sources = np.repeat([0, 1], 10)
+    settings = TeacherSettings(models=[str(tmp_path / "model")])
+    teacher, embeddings = load_teachers(examples, sources, settings, tmp_path)
+    assert embeddings == []
+    for rows in (np.array([3, 9, 0]), np.array([12, 19])):
+        collection = examples.select(np.flatnonzero(sources == sources[rows[0]]))
+        texts = sorted({*collection["positive"], *collection["negative_1"]})
+        having = (encode(model, texts).toarray() > 0).sum(axis=0)
+        factors = np.log(1 + (len(texts) - having + 0.5) / (having + 0.5)) ** power
+        batch = examples[rows]
+        documents = encode(model, batch["positive"] + batch["negative_1"]).toarray()
+        expected = encode(model, batch["query"], "query").toarray() * factors @ documents.T
+        np.testing.assert_allclose(teacher(rows), expected, rtol=1e-4)
+
+
+def test_topics_need_a_dense_teacher(toy_model, examples, tmp_path):
+    save_model(toy_model, tmp_path / "model")
+    pairs = [{"query": row["query"], "positive": row["positive"]} for row in examples]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(map(json.dumps, pairs)), encoding="utf-8")
+    model = str(tmp_path / "model")
+    training = {"steps": 1, "batch_size": 4, "teacher": {"models": [model]}, "losses": [{"name": "kl"}]}
+    data = {"examples": [str(tmp_path / "pairs.jsonl")], "topical": True}
+    with pytest.raises(RecipeError, match=r"data\.topical: none of training\.teacher\.models is dense"):
+        train(make_recipe({"model": model, "data": data, "training": training}), tmp_path / "out")

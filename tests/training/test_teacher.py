@@ -17,6 +17,8 @@ from vocable.training.settings import TeacherSettings
 from vocable.training.teachers import lexical_teacher, load_teachers, own_scores
 from vocable.training.train import train
 
+ONE = np.zeros(20, dtype=np.int64)  # all examples are of one source
+
 
 @pytest.fixture(scope="session")
 def dense(backbones, tmp_path_factory):
@@ -34,7 +36,7 @@ def examples(toy_texts):
 
 
 def test_scores_are_cosines_of_every_query_with_every_document(dense, examples, tmp_path):
-    teacher, _ = load_teachers(examples, TeacherSettings(models=[dense]), tmp_path)
+    teacher, _ = load_teachers(examples, ONE, TeacherSettings(models=[dense]), tmp_path)
     rows = np.array([14, 3, 15])
     batch = examples[rows]
     model = SentenceTransformer(dense, device="cpu")
@@ -46,14 +48,14 @@ def test_scores_are_cosines_of_every_query_with_every_document(dense, examples, 
 def test_what_a_killed_run_embedded_is_not_made_again(dense, examples, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "CHUNK", 4)
     settings = TeacherSettings(models=[dense])
-    [whole] = load_teachers(examples, settings, tmp_path)[1]
+    [whole] = load_teachers(examples, ONE, settings, tmp_path)[1]
     shape = whole.vectors.shape
     assert shape == (len({*examples["query"], *examples["positive"]}), 32)  # each distinct text once
     unfinished = open_memmap(tmp_path / "teacher-0-texts.partial", mode="w+", dtype=np.float16, shape=shape)
     unfinished[:10] = 0.5  # two whole chunks, and a part of the third
     unfinished.flush()
     (tmp_path / "teacher-0-texts.npy").unlink()
-    [again] = load_teachers(examples, settings, tmp_path)[1]
+    [again] = load_teachers(examples, ONE, settings, tmp_path)[1]
     assert (again.vectors[:8] == 0.5).all()
     np.testing.assert_array_equal(again.vectors[8:], whole.vectors[8:])
 
@@ -75,7 +77,7 @@ def test_several_teachers_are_standardized_before_they_are_averaged(dense, examp
     other = str(tmp_path / "other")
     modules = [Transformer(str(backbones["distilbert"])), Pooling(32, "mean")]
     SentenceTransformer(modules=modules, device="cpu").save_pretrained(other)
-    together, embeddings = load_teachers(examples, TeacherSettings(models=[dense, other], lexical=True), tmp_path)
+    together, embeddings = load_teachers(examples, ONE, TeacherSettings(models=[dense, other], lexical=True), tmp_path)
     rows = np.arange(2, 8)
     batches = [each.vectors[each.rows[rows]].astype(np.float32) for each in embeddings]  # [6, 3, 32]
     cosines = [np.concatenate([batch[:, 0] @ batch[:, column].T for column in (1, 2)], axis=1) for batch in batches]
@@ -83,12 +85,12 @@ def test_several_teachers_are_standardized_before_they_are_averaged(dense, examp
     z = (scores - scores.mean(axis=2, keepdims=True)) / scores.std(axis=2, keepdims=True)
     np.testing.assert_allclose(together(rows), z.mean(axis=0), atol=1e-4)
     settings = TeacherSettings(models=[dense, other], lexical=True, weights=[2, 1, 3])
-    weighted, _ = load_teachers(examples, settings, tmp_path)
+    weighted, _ = load_teachers(examples, ONE, settings, tmp_path)
     np.testing.assert_allclose(weighted(rows), (2 * z[0] + z[1] + 3 * z[2]) / 6, atol=1e-4)
 
 
 def test_bm25_alone_can_teach(examples, tmp_path):
-    teacher, dense = load_teachers(examples, TeacherSettings(lexical=True), tmp_path)
+    teacher, dense = load_teachers(examples, ONE, TeacherSettings(lexical=True), tmp_path)
     rows = np.array([4, 9])
     assert dense == []
     np.testing.assert_array_equal(teacher(rows), lexical_teacher(examples)(rows))
@@ -138,4 +140,4 @@ def test_weights_are_one_for_each_teacher():
 
 def test_a_teacher_that_is_not_there(examples, tmp_path):
     with pytest.raises(ModelError, match="none: no such model folder"):
-        load_teachers(examples, TeacherSettings(models=[str(tmp_path / "none")]), tmp_path)
+        load_teachers(examples, ONE, TeacherSettings(models=[str(tmp_path / "none")]), tmp_path)

@@ -312,6 +312,7 @@ class TrainingData(NamedTuple):
     teacher: Teacher | None = None
     sparse_teacher: Teacher | None = None
     idf: Tensor | None = None  # [v]
+    sources: NDArray[np.int64] = np.empty(0, np.int64)  # [m], the number of each example's source, by its label
 
 
 def load_training_data(recipe: Recipe, model: SparseEncoder, folder: Path) -> TrainingData:
@@ -331,12 +332,16 @@ def load_training_data(recipe: Recipe, model: SparseEncoder, folder: Path) -> Tr
     )
     together = concatenate_datasets(list(examples.values()))
     texts = together.select_columns([column for column in together.column_names if column != "label"])
-    if settings.needs_scores or settings.sparse_teacher is not None or recipe.data.topical:
+    sources = np.repeat(np.arange(len(examples)), [len(source) for source in examples.values()])
+    uses = (settings.needs_scores, settings.sparse_teacher is not None, settings.query_idf, recipe.data.topical)
+    if any(uses):
         examples = _numbered(examples)
     teacher: Teacher | None = None
     if settings.teacher is not None:
-        teacher, embeddings = load_teachers(texts, settings.teacher, folder)
+        teacher, embeddings = load_teachers(texts, sources, settings.teacher, folder)
         if recipe.data.topical:
+            if not embeddings:
+                raise RecipeError("data.topical: none of training.teacher.models is dense, to say what is near")
             rng = np.random.default_rng(recipe.seed)
             for name, source in examples.items():  # near by the sum of query and positive
                 pairs = embeddings[0].pairs(np.array(source["label"]))
@@ -347,7 +352,7 @@ def load_training_data(recipe: Recipe, model: SparseEncoder, folder: Path) -> Tr
     if settings.sparse_teacher is not None:
         sparse_teacher = load_sparse_teacher(settings.sparse_teacher, model, texts, folder / "sparse-teacher")
     weights = _idf(model, texts, folder) if settings.regularizers.needing("idf") else None
-    return TrainingData(examples, teacher, sparse_teacher, weights)
+    return TrainingData(examples, teacher, sparse_teacher, weights, sources)
 
 
 def _numbered(examples: DatasetDict) -> DatasetDict:

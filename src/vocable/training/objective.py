@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from datasets import DatasetDict, concatenate_datasets
+from numpy.typing import NDArray
 from sentence_transformers import SparseEncoder
 from sentence_transformers.base.losses.gradcache import CachedLossMixin
 from torch import Tensor, nn
@@ -67,6 +68,49 @@ class DocumentFrequencies(nn.Module):
     def shares(self) -> Tensor:
         """[v], each from 0 to 1."""
         return self.estimate if int(self.estimated) else self.seen / self.documents.clamp(min=1)
+
+
+MEMORY = 0.97  # of the counts of a source, what a batch of it leaves: some 33 batches
+
+
+class QueryIdf(nn.Module):
+    """What a search multiplies queries' weights by: the IDF of terms in a collection, to a power.
+
+    Each source of the examples is a collection of the documents that the training has seen of it, of which older ones
+    are forgotten, as the model becomes another.
+    """
+
+    active: Tensor  # [sources, v], documents in which a term was active
+    documents: Tensor  # [sources]
+
+    def __init__(self, power: float, sources: NDArray[np.int64], v: int) -> None:
+        super().__init__()
+        self._power, self._sources = power, sources
+        count = int(sources.max()) + 1
+        self.register_buffer("active", torch.zeros(count, v))
+        self.register_buffer("documents", torch.zeros(count))
+
+    @torch.no_grad()
+    def forward(self, queries: Tensor, documents: Tensor, labels: Tensor, *, learn: bool) -> Tensor:
+        """Return the factors [v] for queries [b, v], of mean 1 over their weights; labels [b] are of one source.
+
+        Documents [n, v] that the model is to `learn` from are counted first.
+        """
+        source = int(self._sources[int(labels[0])])
+        if learn:
+            self.active[source].mul_(MEMORY).add_((documents > 0).sum(dim=0))
+            self.documents[source] = MEMORY * self.documents[source] + len(documents)
+        having, count = self.active[source], self.documents[source]
+        factors = torch.log1p((count - having + 0.5) / (having + 0.5)) ** self._power  # `encoder.roles.idf`
+        return factors * (queries.sum() / (queries @ factors).sum().clamp(min=1e-9))
+
+    def state(self) -> dict[str, Tensor]:
+        """What a checkpoint has to keep."""
+        return self.state_dict()
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Go on from what `state` gave."""
+        self.load_state_dict(state)
 
 
 class Sample:
@@ -167,13 +211,19 @@ class WeightedLosses(NamedTuple):
     sparse_teacher: Teacher | None = None
 
     def __call__(
-        self, queries: Tensor, documents: Tensor, labels: Tensor | None = None, queue: Queue | None = None
+        self,
+        queries: Tensor,
+        documents: Tensor,
+        labels: Tensor | None = None,
+        queue: Queue | None = None,
+        factors: Tensor | None = None,
     ) -> dict[str, Tensor]:
         """Return each loss of queries [b, v] and documents [n, v], times its weight, by its name.
 
         Args:
             labels: [b], the rows of the examples, by which the teachers know them.
             queue: further negatives of the in-batch loss, the same whether the others are masked or full.
+            factors: [v], what the weights of queries are multiplied by.
         """
         needed = {loss.needs for loss in self.losses}
         rows = np.empty(0, dtype=np.int64) if labels is None else labels.cpu().numpy()
@@ -188,6 +238,8 @@ class WeightedLosses(NamedTuple):
                 documents if k.document is None else top_k_mask(documents, k.document),
             )
             views = [masked, *views] if k.full else [masked]
+        if factors is not None:
+            views = [(asked * factors, answers) for asked, answers in views]
         batches = [Batch(*view, scores, vectors, queue) for view in views]
         return {
             loss.name: loss.weight * torch.stack([loss.value(batch) for batch in batches]).sum() for loss in self.losses
@@ -209,6 +261,9 @@ class Objective(nn.Module):
         super().__init__()
         self.model: Any = model  # under this name the trainer finds it, and replaces it by its wrapped self
         self.penalties = Penalties(settings.regularizers, settings.steps, len(terms(model)), idf=data.idf)
+        self.query_idf = None
+        if settings.query_idf is not None:
+            self.query_idf = QueryIdf(settings.query_idf, data.sources, len(terms(model)))
         self.momentum = None
         if settings.queue is not None:
             self.momentum = Momentum(model, settings.queue, settings.micro_batch or settings.batch_size)
@@ -241,7 +296,10 @@ class Objective(nn.Module):
         """Losses and penalties of this process's vectors, one [b, v] a column, and those of the others."""
         queries, *others = [gathered(column) for column in columns]
         documents = torch.cat(others)
-        losses = self._losses(queries, documents, None if labels is None else gathered(labels), self._queue)
+        rows, factors = None if labels is None else gathered(labels), None
+        if self.query_idf is not None:
+            factors = self.query_idf(queries, documents, rows, learn=self.model.training)
+        losses = self._losses(queries, documents, rows, self._queue, factors)
         self._monitor.see(queries, documents, losses, self.penalties.weights(self.step))
         penalties = self.penalties(queries, documents, self.step, learn=self.model.training)
         return {LOSSES: torch.stack(list(losses.values())).sum(), **penalties}

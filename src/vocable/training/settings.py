@@ -134,12 +134,14 @@ class QuerySettings(Settings):
 class TeacherSettings(Settings):
     """Who scores every query of a batch with every document: several are standardized per query and averaged."""
 
-    models: list[str] = Field(default=[], description="dense bi-encoders: folder, Hub id, or package:NAME/FOLDER")
+    models: list[str] = Field(
+        default=[], description="dense or sparse encoders: folder, Hub id, or package:NAME/FOLDER"
+    )
     lexical: bool = Field(default=False, description="BM25 over the examples' documents is one of the teachers")
     weights: list[Annotated[float, Field(gt=0)]] | None = Field(
         default=None, description="of the mean: one for each of models, then that of BM25; equal by default"
     )
-    max_length: PositiveInt = Field(default=128, description="tokens of a text that a dense teacher reads")
+    max_length: PositiveInt = Field(default=128, description="tokens of a text that a teacher of models reads")
 
     @model_validator(mode="after")
     def _somebody(self) -> TeacherSettings:
@@ -214,6 +216,11 @@ class TrainingSettings(OptimizerSettings):
     losses: list[AnyLoss] = Field(default=[InfoNCE()], min_length=1)
     teacher: TeacherSettings | None = None
     sparse_teacher: str | None = Field(default=None, description="of alignment: a model with the same output terms")
+    query_idf: float | None = Field(
+        default=None,
+        gt=0,
+        description="losses see queries as a search of their source weighs them, by its terms' IDF to this power",
+    )
     top_k: TopKSettings | None = None
     regularizers: Regularizers = Regularizers()
     # YAML reads a bare `off` as false.
@@ -237,6 +244,8 @@ class TrainingSettings(OptimizerSettings):
             raise ValueError(f"the loss {losses[0]} needs sparse_teacher, the model whose vectors are aligned with")
         if self.sparse_teacher is not None and not losses:
             raise ValueError("sparse_teacher teaches nothing without alignment among the losses")
+        if losses and self.query_idf is not None:
+            raise ValueError("query_idf weighs scores, and alignment compares vectors: not both")
         return self
 
     @property

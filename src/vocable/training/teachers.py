@@ -29,10 +29,10 @@ from transformers import AutoConfig
 
 from vocable.arrays import load_arrays, save_arrays
 from vocable.data import Document
-from vocable.encoder.encode import TextEncoder
+from vocable.encoder.encode import TextEncoder, length_read
 from vocable.encoder.load import load
 from vocable.encoder.open_model import TRUSTING, locate, open_model
-from vocable.encoder.roles import Role
+from vocable.encoder.roles import Role, idf
 from vocable.encoder.stream import encode_stream
 from vocable.encoder.terms import terms
 from vocable.errors import ModelError
@@ -167,21 +167,28 @@ def distinct_texts(examples: Dataset, columns: Sequence[str]) -> tuple[list[str]
     return list(known), np.array(rows, np.int64).T
 
 
-def load_teachers(examples: Dataset, settings: TeacherSettings, folder: Path) -> tuple[Teacher, list[Embeddings]]:
+def load_teachers(
+    examples: Dataset, sources: NDArray[np.int64], settings: TeacherSettings, folder: Path
+) -> tuple[Teacher, list[Embeddings]]:
     """Load the teachers of a recipe as one, and the embeddings by the dense ones among them.
 
     Args:
         examples: columns query, positive, negative_1, ...
-        folder: keeps the embeddings, memory-mapped; what a killed run left there is used.
+        sources: [m], the number of each example's source, which is the collection that a sparse teacher searches.
+        folder: keeps embeddings and vectors, memory-mapped; what a killed run left there is used.
     """
+    teachers: list[Teacher] = []
     embeddings = []
     texts, rows = distinct_texts(examples, examples.column_names)
     for number, name in enumerate(settings.models):
+        if _is_sparse(name):
+            teachers.append(sparse_scores(name, settings.max_length, examples, sources, folder / f"teacher-{number}"))
+            continue
         finished = folder / f"teacher-{number}-texts.npy"
         if not finished.exists():
             embed(texts, dense_teacher(name, settings.max_length), finished)
         embeddings.append(Embeddings(np.load(finished, mmap_mode="r"), rows))
-    teachers: list[Teacher] = [one.cosines for one in embeddings]
+        teachers.append(embeddings[-1].cosines)
     if settings.lexical:
         teachers.append(lexical_teacher(examples))
     if len(teachers) == 1:
@@ -189,10 +196,38 @@ def load_teachers(examples: Dataset, settings: TeacherSettings, folder: Path) ->
     return lambda rows: ensemble([teacher(rows) for teacher in teachers], settings.weights), embeddings
 
 
+def _is_sparse(name: str) -> bool:
+    """Whether this is a saved sparse encoder; what is not saved as any kind is taken for dense."""
+    place = locate(name)
+    return load_file_path(place, "config_sentence_transformers.json") is not None and _kind(place) == "sparse"
+
+
+def sparse_scores(name: str, max_length: int, examples: Dataset, sources: NDArray[np.int64], folder: Path) -> Teacher:
+    """Load a sparse encoder as a teacher by its scores, over any output terms, as it would search each source.
+
+    Where it multiplies the weights of queries by the collection's IDF, that of the documents of the query's source.
+    """
+    teacher = load(name)
+    columns = _encoded(teacher, name, examples, folder, max_length)
+    (queries, query_of), (documents, _), *_ = columns
+    documents_of = np.stack([of for _, of in columns[1:]])
+    power = TextEncoder(teacher, "query").query_idf
+    factors = np.ones((sources.max() + 1, documents.shape[1]), np.float32)
+    for source in np.unique(sources) if power else ():
+        known = np.unique(documents_of[:, sources == source])
+        frequencies = np.bincount(documents[known].indices, minlength=documents.shape[1])
+        factors[source] = idf(frequencies, len(known)) ** power
+
+    def scores(rows: NDArray[np.int64]) -> Tensor:
+        weighed = queries[query_of[rows]].toarray() * factors[sources[rows]]
+        return torch.from_numpy((documents[documents_of[:, rows].ravel()] @ weighed.T).T)
+
+    return scores
+
+
 def dense_teacher(name: str, max_length: int, device: str | None = None) -> SentenceTransformer:
     """Open a dense bi-encoder that reads at most so many tokens; a saved sparse encoder raises `ModelError`."""
-    saved_as = load_file_path(locate(name), "config_sentence_transformers.json")
-    if saved_as is not None and _kind(locate(name)) == "sparse":  # the host library would make it dense
+    if _is_sparse(name):  # the host library would make it dense
         raise ModelError(f"teacher {name} is a sparse encoder: name a dense one")
     model = open_model(name, partial(SentenceTransformer, model_kwargs={"dtype": "float32"}), device)
     config = getattr(getattr(model[0], "auto_model", None), "config", None)
@@ -240,13 +275,23 @@ def load_sparse_teacher(name: str, student: SparseEncoder, examples: Dataset, fo
             f"sparse teacher {name}: its {len(names)} output terms are not those of the model that is trained "
             f"({len(terms(student))}): alignment compares vectors term by term"
         )
-    matrices = []
+    columns = _encoded(teacher, name, examples, folder)
+    return lambda rows: torch.from_numpy(np.concatenate([matrix[of[rows]].toarray() for matrix, of in columns]))
+
+
+def _encoded(
+    teacher: SparseEncoder, name: str, examples: Dataset, folder: Path, max_length: int | None = None
+) -> list[tuple[csr_array, NDArray[np.int64]]]:
+    """For each column of the examples the vectors of distinct texts [t, v], memory-mapped, and each example's row."""
+    found = []
     sides: dict[Role, list[str]] = {"query": examples.column_names[:1], "document": examples.column_names[1:]}
     for role, columns in sides.items():
         texts, places = distinct_texts(examples, columns)
         finished = folder / role
         if not finished.exists():
-            encoder, parts = TextEncoder(teacher, role), folder / "parts"
+            own = length_read(teacher, role)
+            read = min(max_length, own) if max_length and own else own
+            encoder, parts = TextEncoder(teacher, role, max_length=read), folder / "parts"
             documents = (Document(str(row), text) for row, text in enumerate(texts))
             title = f"sparse teacher: {role}"
             encode_stream(encoder, documents, parts, model=name, source=role, title=title, total=len(texts))
@@ -254,7 +299,7 @@ def load_sparse_teacher(name: str, student: SparseEncoder, examples: Dataset, fo
             save_arrays(finished, VECTORS, {"values": made.data, "terms": made.indices, "offsets": made.indptr}, {})
             shutil.rmtree(parts)
         arrays, _ = load_arrays(finished, VECTORS, verify=False)
-        shape = len(texts), len(names)
+        shape = len(texts), len(terms(teacher))
         matrix = csr_array((arrays["values"], arrays["terms"], arrays["offsets"]), shape=shape)
-        matrices += [(matrix, column) for column in places.T]
-    return lambda rows: torch.from_numpy(np.concatenate([matrix[of[rows]].toarray() for matrix, of in matrices]))
+        found += [(matrix, column) for column in places.T]
+    return found

@@ -50,6 +50,7 @@ from vocable.training.settings import EvaluationSettings
 NAME = re.compile(r"checkpoint-(\d+)")
 WHOLE = "whole"  # an empty file in a checkpoint
 QUEUE_FILE = "momentum.safetensors"  # in a checkpoint, of the queue
+IDF_FILE = "query-idf.safetensors"
 
 
 def last_checkpoint(folder: Path) -> str | None:
@@ -214,11 +215,13 @@ class EvaluateDuringTraining(TrainerCallback):
 class ObjectiveState(TrainerCallback, ExportableState):
     """Tells the objective which step it is, has its momentum follow, and keeps its state in the checkpoints.
 
-    That of the penalties is in `trainer_state.json`, that of the momentum in a file of its own.
+    That of the penalties is in `trainer_state.json`, those of the momentum and of the IDF in files of their own.
     """
 
     def __init__(self, objective: Objective) -> None:
         self._objective, self._momentum = objective, objective.momentum
+        parts = {QUEUE_FILE: objective.momentum, IDF_FILE: objective.query_idf}
+        self._files = {name: part for name, part in parts.items() if part is not None}
 
     def state(self) -> dict[str, Any]:
         """What the trainer writes down."""
@@ -226,8 +229,8 @@ class ObjectiveState(TrainerCallback, ExportableState):
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self._objective.penalties.restore(state.stateful_callbacks[type(self).__name__]["attributes"])
-        if self._momentum is not None and state.global_step:
-            self._momentum.restore(load_file(_checkpoint(args, state) / QUEUE_FILE))
+        for name, part in self._files.items() if state.global_step else ():
+            part.restore(load_file(_checkpoint(args, state) / name))
 
     def on_step_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self._objective.step = state.global_step
@@ -237,9 +240,9 @@ class ObjectiveState(TrainerCallback, ExportableState):
             self._momentum.follow()
 
     def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        if self._momentum is not None and processes.is_first():
-            with replacing(_checkpoint(args, state) / QUEUE_FILE) as file:
-                file.write(save({name: tensor.contiguous() for name, tensor in self._momentum.state().items()}))
+        for name, part in self._files.items() if processes.is_first() else ():
+            with replacing(_checkpoint(args, state) / name) as file:
+                file.write(save({key: tensor.contiguous() for key, tensor in part.state().items()}))
 
 
 class MeasureWackiness(TrainerCallback):
