@@ -104,7 +104,7 @@ def test_evaluation_leaves_the_queue_alone(toy_model: SparseEncoder, texts: list
     for training, expected in ((False, 0), (True, 8), (False, 8), (True, 10)):
         toy_model.train(training)
         ours(next(batches(toy_model, texts))[1])
-        assert len(ours.momentum.state()["queue.texts"]) == expected
+        assert len(ours.momentum.state_dict()["queue.texts"]) == expected
 
 
 def test_the_same_tokens_have_the_same_fingerprint(toy_model: SparseEncoder) -> None:
@@ -122,10 +122,10 @@ def test_a_state_is_gone_on_with(toy_model: SparseEncoder, texts: list[str], tmp
         first.push(first.read(columns[1:]))
     with torch.no_grad():
         next(first.model.parameters()).add_(1)
-    second.restore({name: tensor.clone() for name, tensor in first.state().items()})
-    expected = first.state()
+    second.load_state_dict({name: tensor.clone() for name, tensor in first.state_dict().items()})
+    expected = first.state_dict()
     assert expected["queue.terms"].dtype == torch.int32
-    for name, tensor in second.state().items():
+    for name, tensor in second.state_dict().items():
         assert torch.equal(tensor, expected[name]), name
 
 
@@ -162,7 +162,7 @@ def test_a_run_goes_on_as_if_it_had_not_stopped(
     examples.write_text("\n".join(map(json.dumps, pairs)), encoding="utf-8")
     train(recipe(backbones["bert"], examples), tmp_path / "whole")
     expected = load_file(tmp_path / "whole" / "model.safetensors")
-    restore, begun = Momentum.restore, []
+    restore, begun = Momentum.load_state_dict, []
     for written in (False, True):
         output = tmp_path / f"out-{written}"
         stop_at(monkeypatch, 4, written=written)
@@ -173,7 +173,7 @@ def test_a_run_goes_on_as_if_it_had_not_stopped(
         assert (checkpoint / QUEUE_FILE).exists() == written
         monkeypatch.undo()
         monkeypatch.setattr(
-            Momentum, "restore", lambda self, state: (begun.append(state["queue.texts"]), restore(self, state))
+            Momentum, "load_state_dict", lambda self, state: (begun.append(state["queue.texts"]), restore(self, state))
         )
         train(recipe(backbones["bert"], examples), output)
         found = load_file(output / "model.safetensors")

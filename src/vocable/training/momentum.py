@@ -71,14 +71,14 @@ class Momentum(CachedLossMixin):
         for own, followed in zip(self.model.parameters(), self._followed.parameters(), strict=True):
             own.lerp_(followed, 1 - self._settings.momentum)
 
-    def state(self) -> dict[str, Tensor]:
+    def state_dict(self) -> dict[str, Tensor]:
         """What a checkpoint has to keep."""
         queue = {"texts": self._queue.texts, **self._queue.vectors._asdict()}
         return dict(self.model.named_parameters()) | {f"queue.{name}": tensor for name, tensor in queue.items()}
 
     @torch.no_grad()
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from what `state` gave."""
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from what `state_dict` gave."""
         for name, weight in self.model.named_parameters():
             weight.copy_(state[name])
         queue = {name: state[f"queue.{name}"].to(self._queue.texts.device) for name in ("texts", *Packed._fields)}

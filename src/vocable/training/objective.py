@@ -104,14 +104,6 @@ class QueryIdf(nn.Module):
         factors = torch.log1p((count - having + 0.5) / (having + 0.5)) ** self._power  # `encoder.roles.idf`
         return factors * (queries.sum() / (queries @ factors).sum().clamp(min=1e-9))
 
-    def state(self) -> dict[str, Tensor]:
-        """What a checkpoint has to keep."""
-        return self.state_dict()
-
-    def restore(self, state: dict[str, Tensor]) -> None:
-        """Go on from what `state` gave."""
-        self.load_state_dict(state)
-
 
 class Sample:
     """Queries and documents of the examples, on which the wackiness of one role's expansions is measured.

@@ -230,7 +230,7 @@ class ObjectiveState(TrainerCallback, ExportableState):
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self._objective.penalties.restore(state.stateful_callbacks[type(self).__name__]["attributes"])
         for name, part in self._files.items() if state.global_step else ():
-            part.restore(load_file(_checkpoint(args, state) / name))
+            part.load_state_dict(load_file(_checkpoint(args, state) / name))
 
     def on_step_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self._objective.step = state.global_step
@@ -242,7 +242,7 @@ class ObjectiveState(TrainerCallback, ExportableState):
     def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         for name, part in self._files.items() if processes.is_first() else ():
             with replacing(_checkpoint(args, state) / name) as file:
-                file.write(save({key: tensor.contiguous() for key, tensor in part.state().items()}))
+                file.write(save({key: tensor.contiguous() for key, tensor in part.state_dict().items()}))
 
 
 class MeasureWackiness(TrainerCallback):
