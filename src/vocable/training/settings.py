@@ -141,7 +141,7 @@ class TeacherSettings(Settings):
     weights: list[Annotated[float, Field(gt=0)]] | None = Field(
         default=None, description="of the mean: one for each of models, then that of BM25; equal by default"
     )
-    max_length: PositiveInt = Field(default=128, description="tokens of a text that a teacher of models reads")
+    max_length: PositiveInt = Field(default=128, description="tokens of a text that each of models reads, at most")
 
     @model_validator(mode="after")
     def _somebody(self) -> TeacherSettings:
