@@ -35,14 +35,15 @@ def examples(toy_texts):
     return Dataset.from_dict(rows)
 
 
-def test_scores_are_cosines_of_every_query_with_every_document(dense, examples, tmp_path):
-    teacher, _ = load_teachers(examples, ONE, TeacherSettings(models=[dense]), tmp_path)
+@pytest.mark.parametrize(("dtype", "atol"), [("float32", 2e-3), ("bfloat16", 2e-2)])
+def test_scores_are_cosines_of_every_query_with_every_document(dense, examples, tmp_path, dtype, atol):
+    teacher, _ = load_teachers(examples, ONE, TeacherSettings(models=[dense]), tmp_path, dtype)
     rows = np.array([14, 3, 15])
     batch = examples[rows]
     model = SentenceTransformer(dense, device="cpu")
     documents = model.encode(batch["positive"] + batch["negative_1"], normalize_embeddings=True)
     expected = model.encode(batch["query"], normalize_embeddings=True) @ documents.T
-    np.testing.assert_allclose(teacher(rows), expected, atol=2e-3)  # kept as float16
+    np.testing.assert_allclose(teacher(rows), expected, atol=atol)  # kept as float16
 
 
 def test_what_a_killed_run_embedded_is_not_made_again(dense, examples, tmp_path, monkeypatch):

@@ -338,7 +338,7 @@ def load_training_data(recipe: Recipe, model: SparseEncoder, folder: Path) -> Tr
         examples = _numbered(examples)
     teacher: Teacher | None = None
     if settings.teacher is not None:
-        teacher, embeddings = load_teachers(texts, sources, settings.teacher, folder)
+        teacher, embeddings = load_teachers(texts, sources, settings.teacher, folder, settings.dtype)
         if recipe.data.topical:
             if not embeddings:
                 raise RecipeError("data.topical: none of training.teacher.models is dense, to say what is near")

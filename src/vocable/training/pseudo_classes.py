@@ -114,7 +114,7 @@ def sort_windows(
     finished, embedded = folder / f"classes-{classes}-{made_of}.npy", folder / f"embeddings-{made_of}.npy"
     if not finished.exists():
         if not embedded.exists():
-            embed(_Spelled(windows, rows, tokenizer), teacher, embedded)
+            embed(_Spelled(windows, rows, tokenizer), teacher, embedded, settings.dtype)
         found = np.full(len(windows), -1, dtype=np.int64)
         found[rows] = cluster(np.load(embedded).astype(np.float32), classes, seed)
         if (different := len(np.unique(found[rows]))) < classes:

@@ -29,7 +29,7 @@ from transformers import AutoConfig
 
 from vocable.arrays import load_arrays, save_arrays
 from vocable.data import Document
-from vocable.encoder.encode import TextEncoder, length_read
+from vocable.encoder.encode import DType, TextEncoder, in_bfloat16, length_read
 from vocable.encoder.load import load
 from vocable.encoder.open_model import TRUSTING, locate, open_model
 from vocable.encoder.roles import Role, idf
@@ -168,7 +168,7 @@ def distinct_texts(examples: Dataset, columns: Sequence[str]) -> tuple[list[str]
 
 
 def load_teachers(
-    examples: Dataset, sources: NDArray[np.int64], settings: TeacherSettings, folder: Path
+    examples: Dataset, sources: NDArray[np.int64], settings: TeacherSettings, folder: Path, dtype: DType = "auto"
 ) -> tuple[Teacher, list[Embeddings]]:
     """Load the teachers of a recipe as one, and the embeddings by the dense ones among them.
 
@@ -176,6 +176,7 @@ def load_teachers(
         examples: columns query, positive, negative_1, ...
         sources: [m], the number of each example's source, which is the collection that a sparse teacher searches.
         folder: keeps embeddings and vectors, memory-mapped; what a killed run left there is used.
+        dtype: number type of the products that make embeddings.
     """
     teachers: list[Teacher] = []
     embeddings = []
@@ -186,7 +187,7 @@ def load_teachers(
             continue
         finished = folder / f"teacher-{number}-texts.npy"
         if not finished.exists():
-            embed(texts, dense_teacher(name, settings.max_length), finished)
+            embed(texts, dense_teacher(name, settings.max_length), finished, dtype)
         embeddings.append(Embeddings(np.load(finished, mmap_mode="r"), rows))
         teachers.append(embeddings[-1].cosines)
     if settings.lexical:
@@ -235,7 +236,7 @@ def dense_teacher(name: str, max_length: int, device: str | None = None) -> Sent
     return model
 
 
-def embed(texts: Sequence[str], model: SentenceTransformer, finished: Path) -> None:
+def embed(texts: Sequence[str], model: SentenceTransformer, finished: Path, dtype: DType = "auto") -> None:
     """Embed texts by a dense model, and leave the unit vectors [n, d] float16 in a file.
 
     What a killed run left beside it is gone on with.
@@ -252,7 +253,9 @@ def embed(texts: Sequence[str], model: SentenceTransformer, finished: Path) -> N
         advance(done)
         for begin in range(done, len(texts), CHUNK):
             chunk = list(texts[begin : begin + CHUNK])
-            embeddings[begin : begin + CHUNK] = model.encode(chunk, normalize_embeddings=True, show_progress_bar=False)
+            with torch.autocast(model.device.type, torch.bfloat16, enabled=in_bfloat16(dtype, model.device)):
+                made = model.encode(chunk, normalize_embeddings=True, show_progress_bar=False, convert_to_tensor=True)
+            embeddings[begin : begin + CHUNK] = made.float().cpu().numpy()
             embeddings.flush()
             advance(len(chunk))
     os.replace(unfinished, finished)
