@@ -35,15 +35,20 @@ def examples(toy_texts):
     return Dataset.from_dict(rows)
 
 
-@pytest.mark.parametrize(("dtype", "atol"), [("float32", 2e-3), ("bfloat16", 2e-2)])
-def test_scores_are_cosines_of_every_query_with_every_document(dense, examples, tmp_path, dtype, atol):
-    teacher, _ = load_teachers(examples, ONE, TeacherSettings(models=[dense]), tmp_path, dtype)
+def test_scores_are_cosines_of_every_query_with_every_document(dense, examples, tmp_path):
+    settings, (exact_folder, rounded_folder) = TeacherSettings(models=[dense]), (tmp_path / "exact", tmp_path / "half")
+    exact_folder.mkdir()
+    rounded_folder.mkdir()
+    exact, _ = load_teachers(examples, ONE, settings, exact_folder, "float32")
+    rounded, _ = load_teachers(examples, ONE, settings, rounded_folder, "bfloat16")
     rows = np.array([14, 3, 15])
     batch = examples[rows]
     model = SentenceTransformer(dense, device="cpu")
     documents = model.encode(batch["positive"] + batch["negative_1"], normalize_embeddings=True)
     expected = model.encode(batch["query"], normalize_embeddings=True) @ documents.T
-    np.testing.assert_allclose(teacher(rows), expected, atol=atol)  # kept as float16
+    np.testing.assert_allclose(exact(rows), expected, atol=2e-3)  # kept as float16
+    np.testing.assert_allclose(rounded(rows), expected, atol=2e-2)
+    assert (rounded(rows) != exact(rows)).any()
 
 
 def test_what_a_killed_run_embedded_is_not_made_again(dense, examples, tmp_path, monkeypatch):

@@ -236,8 +236,8 @@ def dense_teacher(name: str, max_length: int, device: str | None = None) -> Sent
     return model
 
 
-def embed(texts: Sequence[str], model: SentenceTransformer, finished: Path, dtype: DType = "auto") -> None:
-    """Embed texts by a dense model, and leave the unit vectors [n, d] float16 in a file.
+def embed(texts: Sequence[str], model: SentenceTransformer, finished: Path, dtype: DType) -> None:
+    """Embed texts by a dense model, computing in `dtype`, and leave the unit vectors [n, d] float16 in a file.
 
     What a killed run left beside it is gone on with.
     """
