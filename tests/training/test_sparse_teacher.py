@@ -65,6 +65,26 @@ def test_what_a_killed_run_encoded_is_not_made_again(backbones, toy_model, examp
     )
 
 
+def test_vectors_and_scores_are_in_the_number_type_of_the_training(backbones, toy_model, examples, tmp_path):
+    save_model(load(str(backbones["bert"]), device="cpu"), tmp_path / "model")
+    name, sources, rows = str(tmp_path / "model"), np.zeros(20, np.int64), np.array([17, 0, 9])
+    settings = TeacherSettings(models=[name])
+    batch, model = examples[rows], load(name, device="cpu")
+    queries = encode(model, batch["query"], "query", dtype="float32").toarray()
+    documents = encode(model, batch["positive"] + batch["negative_1"], dtype="float32").toarray()
+    expected = np.concatenate([queries, documents]), queries @ documents.T
+
+    def taught(dtype):
+        vectors = load_sparse_teacher(name, toy_model, examples, tmp_path / f"vectors-{dtype}", dtype)
+        scores, _ = load_teachers(examples, sources, settings, tmp_path / f"scores-{dtype}", dtype)
+        return vectors(rows), scores(rows)
+
+    for exact, rounded, wanted in zip(taught("float32"), taught("bfloat16"), expected, strict=True):
+        np.testing.assert_allclose(exact, wanted, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(rounded, wanted, rtol=0.1, atol=0.1)
+        assert not np.allclose(rounded, wanted, rtol=1e-4, atol=1e-5)
+
+
 def test_a_teacher_without_an_active_term(backbones, toy_model, examples, tmp_path):
     silent = load(str(backbones["bert"]), device="cpu")
     silent[0].auto_model.get_output_embeddings().bias.data -= 1000

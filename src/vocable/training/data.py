@@ -350,7 +350,9 @@ def load_training_data(recipe: Recipe, model: SparseEncoder, folder: Path) -> Tr
         teacher = own_scores(together)
     sparse_teacher = None
     if settings.sparse_teacher is not None:
-        sparse_teacher = load_sparse_teacher(settings.sparse_teacher, model, texts, folder / "sparse-teacher")
+        sparse_teacher = load_sparse_teacher(
+            settings.sparse_teacher, model, texts, folder / "sparse-teacher", settings.dtype
+        )
     weights = _idf(model, texts, folder) if settings.regularizers.needing("idf") else None
     return TrainingData(examples, teacher, sparse_teacher, weights, sources)
 

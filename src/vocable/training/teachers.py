@@ -176,14 +176,15 @@ def load_teachers(
         examples: columns query, positive, negative_1, ...
         sources: [m], the number of each example's source, which is the collection that a sparse teacher searches.
         folder: keeps embeddings and vectors, memory-mapped; what a killed run left there is used.
-        dtype: number type of the products that make embeddings.
+        dtype: number type of the products that make embeddings and vectors.
     """
     teachers: list[Teacher] = []
     embeddings = []
     texts, rows = distinct_texts(examples, examples.column_names)
     for number, name in enumerate(settings.models):
         if _is_sparse(name):
-            teachers.append(sparse_scores(name, settings.max_length, examples, sources, folder / f"teacher-{number}"))
+            kept = folder / f"teacher-{number}"
+            teachers.append(sparse_scores(name, settings.max_length, examples, sources, kept, dtype))
             continue
         finished = folder / f"teacher-{number}-texts.npy"
         if not finished.exists():
@@ -203,13 +204,15 @@ def _is_sparse(name: str) -> bool:
     return load_file_path(place, "config_sentence_transformers.json") is not None and _kind(place) == "sparse"
 
 
-def sparse_scores(name: str, max_length: int, examples: Dataset, sources: NDArray[np.int64], folder: Path) -> Teacher:
+def sparse_scores(
+    name: str, max_length: int, examples: Dataset, sources: NDArray[np.int64], folder: Path, dtype: DType
+) -> Teacher:
     """Load a sparse encoder as a teacher by its scores, over any output terms, as it would search each source.
 
     Where it multiplies the weights of queries by the collection's IDF, that of the documents of the query's source.
     """
     teacher = load(name)
-    columns = _encoded(teacher, name, examples, folder, max_length)
+    columns = _encoded(teacher, name, examples, folder, dtype, max_length)
     (queries, query_of), (documents, _), *_ = columns
     documents_of = np.stack([of for _, of in columns[1:]])
     power = TextEncoder(teacher, "query").query_idf
@@ -261,12 +264,15 @@ def embed(texts: Sequence[str], model: SentenceTransformer, finished: Path, dtyp
     os.replace(unfinished, finished)
 
 
-def load_sparse_teacher(name: str, student: SparseEncoder, examples: Dataset, folder: Path) -> Teacher:
+def load_sparse_teacher(
+    name: str, student: SparseEncoder, examples: Dataset, folder: Path, dtype: DType = "auto"
+) -> Teacher:
     """Load a sparse encoder as a teacher by its vectors [(2 + c) b, v]: those of the queries, then documents by column.
 
     Args:
         examples: columns query, positive, negative_1, ...
         folder: keeps the vectors of all of them, memory-mapped; what a killed run left there is used.
+        dtype: number type of the products that make them.
 
     Raises:
         ModelError: the teacher cannot be read, or its output terms are not the student's.
@@ -278,12 +284,12 @@ def load_sparse_teacher(name: str, student: SparseEncoder, examples: Dataset, fo
             f"sparse teacher {name}: its {len(names)} output terms are not those of the model that is trained "
             f"({len(terms(student))}): alignment compares vectors term by term"
         )
-    columns = _encoded(teacher, name, examples, folder)
+    columns = _encoded(teacher, name, examples, folder, dtype)
     return lambda rows: torch.from_numpy(np.concatenate([matrix[of[rows]].toarray() for matrix, of in columns]))
 
 
 def _encoded(
-    teacher: SparseEncoder, name: str, examples: Dataset, folder: Path, max_length: int | None = None
+    teacher: SparseEncoder, name: str, examples: Dataset, folder: Path, dtype: DType, max_length: int | None = None
 ) -> list[tuple[csr_array, NDArray[np.int64]]]:
     """For each column of the examples the vectors of distinct texts [t, v], memory-mapped, and each example's row."""
     found = []
@@ -294,7 +300,7 @@ def _encoded(
         if not finished.exists():
             own = length_read(teacher, role)
             read = min(max_length, own) if max_length and own else own
-            encoder, parts = TextEncoder(teacher, role, max_length=read), folder / "parts"
+            encoder, parts = TextEncoder(teacher, role, max_length=read, dtype=dtype), folder / "parts"
             documents = (Document(str(row), text) for row, text in enumerate(texts))
             title = f"sparse teacher: {role}"
             encode_stream(encoder, documents, parts, model=name, source=role, title=title, total=len(texts))
