@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from datasets import Dataset
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
@@ -31,6 +32,7 @@ from vocable.encoder.roles import asymmetric
 from vocable.encoder.stream import checksum, encode
 from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, MissingExtraError, ModelError
+from vocable.training.teachers import load_sparse_teacher
 from vocable.training.train import train
 
 onnx = pytest.importorskip("onnx", reason="pip install 'vocable[onnx]'")
@@ -286,3 +288,11 @@ def test_arguments_are_checked_first(toy_model: SparseEncoder, tmp_path: Path) -
         export_model(toy_model, tmp_path / "out", texts=[" "])
     with pytest.raises(ArgumentError, match="min_overlap must be above 0"):
         export_model(toy_model, tmp_path / "out", min_overlap=0)
+
+
+def test_an_exported_model_teaches_in_its_own_numbers_whatever_those_of_the_training(backbones, export, tmp_path):
+    examples = Dataset.from_dict({"query": ["fox", "brown"], "positive": ["the quick brown fox", "a lazy dog"]})
+    folder, model = export()[0], load(backbones["bert"], device="cpu")
+    teacher = load_sparse_teacher(str(folder), model, examples, tmp_path / "vectors", "bfloat16")
+    expected = [dense(model, examples["query"][:], "query"), dense(model, examples["positive"][:])]
+    np.testing.assert_allclose(teacher(np.arange(2)), np.concatenate(expected), rtol=1e-4, atol=1e-4)

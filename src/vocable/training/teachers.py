@@ -30,6 +30,7 @@ from transformers import AutoConfig
 from vocable.arrays import load_arrays, save_arrays
 from vocable.data import Document
 from vocable.encoder.encode import DType, TextEncoder, in_bfloat16, length_read
+from vocable.encoder.exported import exported
 from vocable.encoder.load import load
 from vocable.encoder.open_model import TRUSTING, locate, open_model
 from vocable.encoder.roles import Role, idf
@@ -300,7 +301,8 @@ def _encoded(
         if not finished.exists():
             own = length_read(teacher, role)
             read = min(max_length, own) if max_length and own else own
-            encoder, parts = TextEncoder(teacher, role, max_length=read, dtype=dtype), folder / "parts"
+            number_type: DType = "auto" if exported(teacher) else dtype  # an exported one has its own
+            encoder, parts = TextEncoder(teacher, role, max_length=read, dtype=number_type), folder / "parts"
             documents = (Document(str(row), text) for row, text in enumerate(texts))
             title = f"sparse teacher: {role}"
             encode_stream(encoder, documents, parts, model=name, source=role, title=title, total=len(texts))
