@@ -32,6 +32,10 @@ class VectorsError(VocableError):
     """Stored vectors or an index are damaged, cut short, or of another vocabulary."""
 
 
+class NoSpaceError(VectorsError):
+    """The disk has too little room for an index."""
+
+
 class ModelError(VocableError):
     """Not a sparse encoder, or a head that cannot be used without its logits."""
 

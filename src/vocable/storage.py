@@ -445,39 +445,62 @@ def _compare(place: Path, before: dict[str, Any], settings: Mapping[str, Any]) -
 def locked(work: Path) -> Iterator[None]:
     """Hold the folder's lock, made with it where it is missing; a process that dies lets go of it."""
     descriptor = _take_lock(work)
-    _locks.add(descriptor)
     try:
         yield
     finally:
         (work / LOCK).unlink(missing_ok=True)
-        _locks.discard(descriptor)
-        os.close(descriptor)
+        unlock_file(descriptor)
         with suppress(OSError):
             work.rmdir()  # if it is empty
+
+
+def lock_file(path: Path, advice: str, patience: float = 0.0) -> int:
+    """Lock a file, made where it is missing, and return the descriptor that holds the lock until `unlock_file`.
+
+    The file names its holder while it is locked. The lock ends with the process, however it ends; on a file system
+    without locks there is none.
+
+    Raises:
+        InUseError: another process holds the lock, and did for `patience` seconds; the message ends with `advice`.
+    """
+    descriptor, until = os.open(path, os.O_RDWR | os.O_CREAT, 0o666), time.monotonic() + patience
+    while fcntl is not None:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError as error:
+            if time.monotonic() > until:
+                holder = os.read(descriptor, 100).decode() or "another process"
+                os.close(descriptor)
+                raise InUseError(f"{path.parent} is in use by {holder}: {advice}") from error
+            time.sleep(0.05)
+        except OSError:  # a file system without locks
+            break
+    _locks.add(descriptor)
+    with suppress(OSError):  # a full disk: the lock holds without a name
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"process {os.getpid()} since {time.strftime('%H:%M:%S')}".encode())
+    return descriptor
+
+
+def unlock_file(descriptor: int) -> None:
+    """Let go of a lock of `lock_file`; a forked child, which holds none, does nothing."""
+    if descriptor in _locks:
+        _locks.discard(descriptor)
+        with suppress(OSError):
+            os.ftruncate(descriptor, 0)
+        os.close(descriptor)
 
 
 def _take_lock(work: Path) -> int:
     while True:
         make_folder(work)
-        try:
-            descriptor = os.open(work / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
-        except FileNotFoundError:  # another process has just removed the folder
-            continue
-        try:
-            if fcntl is not None:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            holder = os.read(descriptor, 100).decode() or "another process"
-            os.close(descriptor)
-            raise InUseError(f"{work} is in use by {holder}: wait for it, or name another output") from error
-        except OSError:  # a file system without locks
-            pass
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(descriptor), (work / LOCK).stat()):
-                os.ftruncate(descriptor, 0)
-                os.write(descriptor, f"process {os.getpid()} since {time.strftime('%H:%M:%S')}".encode())
-                return descriptor
-        os.close(descriptor)  # the lock of work that has just been finished
+        with suppress(FileNotFoundError):  # another process has just removed the folder
+            descriptor = lock_file(work / LOCK, "wait for it, or name another output")
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(descriptor), (work / LOCK).stat()):
+                    return descriptor
+            unlock_file(descriptor)  # the lock of work that has just been finished
 
 
 def _clear(work: Path, last: str) -> None:

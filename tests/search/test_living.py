@@ -22,10 +22,10 @@ from tests.cli.command_line import done, refused
 from vocable.data import Document
 from vocable.encoder.load import load
 from vocable.encoder.stream import encode
-from vocable.errors import ArgumentError, DataError, ModelError, VectorsError
+from vocable.errors import ArgumentError, DataError, InUseError, ModelError, VectorsError
 from vocable.search import indexing
 from vocable.search.answers import search
-from vocable.search.engines import edge
+from vocable.search.engines import edge, edge_shard
 from vocable.search.engines.bm25 import BM25Index
 from vocable.search.engines.exact import ExactIndex
 from vocable.search.filters import matches, parse_filter
@@ -330,18 +330,19 @@ def test_another_process_is_told_that_it_is_in_use(
     source = corpus(tmp_path / "corpus.jsonl", documents[:9])
     opened = index(model, source, tmp_path / "index", device="cpu")
     holder = (
-        "import sys, qdrant_edge\n"
-        "shard = qdrant_edge.EdgeShard.load(sys.argv[1])\n"
+        "import sys\n"
+        "from vocable.search.engines.edge import EdgeStore\n"
+        "store = EdgeStore.open(sys.argv[1])\n"
         "print('open', flush=True)\n"
         "sys.stdin.read()\n"
     )
     opened.close()
-    monkeypatch.setattr(edge, "PATIENCE", 0.1)
-    command = [sys.executable, "-c", holder, os.fspath(tmp_path / "index" / "shard")]
+    monkeypatch.setattr(edge_shard, "PATIENCE", 0.1)
+    command = [sys.executable, "-c", holder, os.fspath(tmp_path / "index")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "open\n"
-        with pytest.raises(VectorsError, match=r"index: in use by another process"):
+        with pytest.raises(InUseError, match=rf"index is in use by process {other.pid} since"):
             open_index(tmp_path / "index")
         other.communicate()
     assert len(open_index(tmp_path / "index")) == 9

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
-from weakref import WeakValueDictionary
+from threading import RLock
+from typing import Any, NamedTuple, Self
+from weakref import WeakValueDictionary, finalize
 
 import numpy as np
 import qdrant_edge as qdrant
@@ -21,6 +21,7 @@ from scipy.sparse import csr_array
 
 from vocable.data import Document
 from vocable.errors import ArgumentError, VectorsError
+from vocable.search.engines.edge_shard import SHARD, OpenShard
 from vocable.search.filters import Comparison, Filter
 from vocable.search.index import About, Space
 from vocable.search.ranking import Ranking, ranking_of
@@ -44,10 +45,19 @@ from vocable.storage import read_record, write_record
 SETTINGS = "store.json"
 PAGE = 512  # documents in one write of the log, and points that are read at once
 LOGS = 5  # files of the write-ahead log, each of 32 MiB: two that are written, one in which both begin, and full ones
-PATIENCE = 5.0  # seconds for which another process may have it open: a search by a command is shorter
+FORMAT = 1
 ORDER = {"<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
 
 _open: WeakValueDictionary[Path, EdgeStore] = WeakValueDictionary()  # by folder: a second lock would be refused
+_opening = RLock()
+
+
+class StoreRecord(NamedTuple):
+    """The file beside a shard: its spaces with their numbers of columns, and the settings that `configure` was given."""
+
+    spaces: dict[Space, int]
+    settings: dict[str, Any]
+    format: int = 0
 
 
 class EdgeStore(CommonStore):
@@ -55,11 +65,10 @@ class EdgeStore(CommonStore):
 
     about = About("edge", exact=True, durable=True, filters=True, in_folder=True, spaces=("learned", "bm25", "dense"))
 
-    def __init__(
-        self, folder: Path, shard: qdrant.EdgeShard, spaces: dict[Space, int], settings: dict[str, Any]
-    ) -> None:
+    def __init__(self, folder: Path, shard: OpenShard, spaces: dict[Space, int], settings: dict[str, Any]) -> None:
         self.folder, self._place, self.settings = folder, str(folder), settings
         self._shard, self._spaces = shard, spaces
+        self._finalizer = finalize(self, shard.close)  # also where nobody calls `close`, and when Python ends
         _open[folder.resolve()] = self
 
     @classmethod
@@ -74,8 +83,7 @@ class EdgeStore(CommonStore):
             sparse_vectors={name: qdrant.EdgeSparseVectorParams() for name in spaces if name not in dense},
         )
         folder.mkdir(parents=True)
-        shard = qdrant.EdgeShard.create(str(folder / "shard"), config)
-        store = cls(folder, shard, dict(spaces), settings)
+        store = cls(folder, OpenShard.create(folder, config, len(spaces)), dict(spaces), settings)
         store.configure(settings)
         return store
 
@@ -83,36 +91,20 @@ class EdgeStore(CommonStore):
     def open(cls, address: str) -> Self:
         """As `Store.open`; a folder that this process has open already is the same store."""
         folder = Path(address)
-        known = _open.get(folder.resolve())
-        if isinstance(known, cls):
-            return known
-        if not (folder / "shard").is_dir():
-            raise VectorsError(f"{folder}: there is no index here (make one with vocable index)")
-        stored, waited = read_record(folder / SETTINGS, dict[str, Any]), time.monotonic() + PATIENCE
-        try:
-            spaces, settings = (
-                {str(name): int(size) for name, size in stored["spaces"].items()},
-                dict(stored["settings"]),
-            )
-            while True:
-                try:
-                    shard = qdrant.EdgeShard.load(str(folder / "shard"))
-                    break
-                except Exception as error:  # the library has no class of its own
-                    if "WouldBlock" not in str(error) or time.monotonic() > waited:
-                        raise
-                time.sleep(0.05)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise VectorsError(f"{folder / SETTINGS}: the index is damaged: {error!r}") from error
-        except Exception as error:
-            if "WouldBlock" in str(error):
-                raise VectorsError(f"{folder}: in use by another process: a store is open in one at a time") from error
-            raise VectorsError(f"{folder}: the index is damaged: {error}") from error
-        return cls(folder, shard, spaces, settings)
+        with _opening:
+            known = _open.get(folder.resolve())
+            if isinstance(known, cls):
+                return known
+            if not (folder / SHARD).is_dir():
+                raise VectorsError(f"{folder}: there is no index here (make one with vocable index)")
+            stored = read_record(folder / SETTINGS, StoreRecord)
+            if stored.format != FORMAT:
+                raise VectorsError(f"{folder}: stored in format {stored.format}; this version reads format {FORMAT}")
+            return cls(folder, OpenShard.open(folder, len(stored.spaces)), stored.spaces, stored.settings)
 
     def configure(self, settings: dict[str, Any]) -> None:
         """As `Store.configure`."""
-        write_record(self.folder / SETTINGS, {"spaces": self._spaces, "settings": settings})
+        write_record(self.folder / SETTINGS, StoreRecord(self._spaces, settings, FORMAT))
         self.settings = settings
 
     def upsert(self, documents: Sequence[Document], vectors: Mapping[Space, csr_array | np.ndarray]) -> None:
@@ -127,13 +119,15 @@ class EdgeStore(CommonStore):
             )
             for document, row in zip(documents, rows, strict=True)
         ]
-        for some in parts_of(points, PAGE):
-            self._shard.update(qdrant.UpdateOperation.upsert_points(list(some)))
+        with self._shard.writing(sum(len(document.text) for document in documents)) as shard:
+            for some in parts_of(points, PAGE):
+                shard.update(qdrant.UpdateOperation.upsert_points(list(some)))
 
     def delete(self, ids: Sequence[str]) -> int:
         """As `Store.delete`."""
         there = [key_of(identifier) for identifier in self._found(list(set(ids)), ["id"])]
-        self._shard.update(qdrant.UpdateOperation.delete_points(list(there)))
+        with self._shard.writing() as shard:
+            shard.update(qdrant.UpdateOperation.delete_points(list(there)))
         return len(there)
 
     def documents(self, ids: Sequence[str]) -> list[Document | None]:
@@ -145,7 +139,8 @@ class EdgeStore(CommonStore):
         """As `Store.ids`, in no order."""
         offset, more = None, True
         while more:
-            records, offset = self._shard.scroll(qdrant.ScrollRequest(offset=offset, limit=PAGE, with_payload=["id"]))
+            with self._shard.reading() as shard:
+                records, offset = shard.scroll(qdrant.ScrollRequest(offset=offset, limit=PAGE, with_payload=["id"]))
             yield from ((record.payload or {})["id"] for record in records)
             more = offset is not None
 
@@ -169,7 +164,8 @@ class EdgeStore(CommonStore):
             for vector in vectors
             if vector is not None
         ]
-        found = iter(self._shard.query_batch(qdrant.QueryBatchRequest(requests)) if requests else ())
+        with self._shard.reading() as shard:
+            found = iter(shard.query_batch(qdrant.QueryBatchRequest(requests)) if requests else ())
         answers = [[] if vector is None else next(found) for vector in vectors]
         return ranking_of([[((hit.payload or {})["id"], hit.score) for hit in hits] for hits in answers], k)
 
@@ -178,23 +174,24 @@ class EdgeStore(CommonStore):
         self._columns(space)
         self._missing(ids, self._found(ids, ["id"]))
         rows = list(zip(map(key_of, ids), map(_vector, rows_of(vectors)), strict=True))
-        if emptied := [key for key, vector in rows if vector is None]:
-            self._shard.update(qdrant.UpdateOperation.delete_vectors(list(emptied), [space]))
-        if points := [qdrant.PointVectors(key, {space: vector}) for key, vector in rows if vector is not None]:
-            self._shard.update(qdrant.UpdateOperation.update_vectors(points))
+        with self._shard.writing() as shard:
+            if emptied := [key for key, vector in rows if vector is None]:
+                shard.update(qdrant.UpdateOperation.delete_vectors(list(emptied), [space]))
+            if points := [qdrant.PointVectors(key, {space: vector}) for key, vector in rows if vector is not None]:
+                shard.update(qdrant.UpdateOperation.update_vectors(points))
 
     def optimize(self) -> None:
         """As `Store.optimize`: merge and vacuum segments where the engine's thresholds say so."""
-        self._shard.optimize()
-        segments, logs = (len(list((self.folder / "shard" / name).iterdir())) for name in ("segments", "wal"))
-        if segments > self._shard.info().segments_count or logs > LOGS:
-            self._shard.flush()  # removes replaced segments, and what of the log is in segments: both take memory, too
+        with self._shard.writing() as shard:
+            shard.optimize()
+            segments, logs = (len(list((self.folder / SHARD / name).iterdir())) for name in ("segments", "wal"))
+            if segments > shard.info().segments_count or logs > LOGS:
+                shard.flush()  # removes replaced segments, and what of the log is in segments: both take memory, too
 
     def close(self) -> None:
         """As `Store.close`."""
-        if _open.pop(self.folder.resolve(), None) is not None:
-            self._shard.flush()
-            self._shard.close()
+        _open.pop(self.folder.resolve(), None)
+        self._finalizer()
 
     def drop(self) -> None:
         """As `Store.drop`."""
@@ -202,7 +199,7 @@ class EdgeStore(CommonStore):
         shutil.rmtree(self.folder)
 
     def __len__(self) -> int:
-        return int(self._shard.count(qdrant.CountRequest(exact=True)))
+        return self._shard.count()
 
     def __repr__(self) -> str:
         return f"EdgeStore({str(self.folder)!r}, {len(self):,} documents)"
@@ -215,12 +212,9 @@ class EdgeStore(CommonStore):
     def _found(self, ids: Sequence[str], payload: list[str], vectors: bool | list[str] = False) -> dict[str, Any]:
         """The points of documents by id."""
         keys = parts_of([key_of(identifier) for identifier in ids], PAGE)
-        records = (
-            record
-            for some in keys
-            for record in self._shard.retrieve(list(some), with_payload=payload, with_vector=vectors)
-        )
-        return {(record.payload or {})["id"]: record for record in records}
+        with self._shard.reading() as shard:
+            parts = [shard.retrieve(list(some), with_payload=payload, with_vector=vectors) for some in keys]
+        return {(record.payload or {})["id"]: record for records in parts for record in records}
 
 
 ENGINE = EdgeStore
