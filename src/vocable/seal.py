@@ -6,8 +6,10 @@ belongs to work that was cut short, so there is nothing to compare it with.
 
 from __future__ import annotations
 
+import json
 import os
 import stat
+from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
@@ -97,8 +99,15 @@ def _state(path: Path, known: SealedFile | None) -> SealedFile:
 
 
 def _digest(path: Path) -> str:
-    """Return 32 hexadecimal digits of a file's content; blocks of zeros are skipped, as most of a sparse file is."""
+    """Return 32 hexadecimal digits of a file's content, of JSON whatever the order of its keys.
+
+    Blocks of zeros are skipped: most of a sparse file is zeros.
+    """
     digest, start = blake2b(digest_size=16), 0
+    if path.suffix == ".json":
+        with suppress(ValueError, RecursionError):
+            digest.update(json.dumps(json.loads(path.read_bytes()), sort_keys=True).encode())
+            return digest.hexdigest()
     with path.open("rb") as file:
         while block := file.read(BLOCK):
             if block != ZEROS[: len(block)]:

@@ -9,6 +9,7 @@ Letters: n documents, m of them, q queries.
 
 from __future__ import annotations
 
+import secrets
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,39 +20,84 @@ from pathlib import Path
 import numpy as np
 from scipy.sparse import csr_array
 
-from vocable.errors import ArgumentError, DataError, VectorsError
+from vocable.errors import ArgumentError, DataError, NoSpaceError, VectorsError
 from vocable.search.engines.bm25 import stemmed
 from vocable.search.stores import UNBOUNDED
 
 K1, B = 1.2, 0.75  # as in `BM25Index`
+DAMAGED = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)  # also other tables
 DRIFT = 0.1  # of the mean length, from which on documents are weighed anew
-FIGURES = ("documents", "words", "mean", "pending")  # all words of all documents; the mean length in use
+FIGURES = (
+    "documents",
+    "words",  # of all documents, repeats counted
+    "postings",  # the sum of all df
+    "mean",  # the length in use
+    "pending",  # 1 while the documents change
+)
 
 
 class Lexicon:
-    """The words of a changing collection, in a file; `recover` says that a change was cut short by a kill."""
+    """The words of a changing collection, in a file.
 
-    def __init__(self, path: Path) -> None:
-        """Open the lexicon in a file, or begin one."""
+    `identity` is a random number of the file, by which a collection knows its own. `recover` says that the figures may
+    not be those of the documents: a change was cut short by a kill, or the file is damaged or has been exchanged.
+    """
+
+    def __init__(self, path: Path, documents: int, identity: int | None) -> None:
+        """Open the lexicon of so many documents in a file, or begin one.
+
+        Raises:
+            VectorsError: it cannot be read or written.
+        """
+        self._path = path
+        with self._failing():
+            try:
+                whole = self._open()
+            except sqlite3.Error as error:
+                if error.sqlite_errorcode & 0xFF not in DAMAGED:
+                    raise
+                self.close()
+                for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
+                    path.with_name(name).unlink(missing_ok=True)
+                whole = self._open()
+            [self.identity] = self._db.execute("PRAGMA user_version").fetchone()
+        self.recover = not whole or identity != self.identity or self["documents"] != documents or bool(self["pending"])
+
+    def _open(self) -> bool:
+        """Open the file, and return whether its figures are possible ones that agree with its words."""
+        self._db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("CREATE TABLE IF NOT EXISTS words (number INTEGER PRIMARY KEY, word TEXT UNIQUE, df INTEGER)")
+        self._db.execute("CREATE TABLE IF NOT EXISTS figures (name TEXT PRIMARY KEY, value REAL)")
+        if self._db.execute("PRAGMA user_version").fetchone() == (0,):
+            self._db.execute(f"PRAGMA user_version = {1 + secrets.randbelow(2**31 - 2)}")
+        impossible = "typeof(word) <> 'text' OR typeof(df) <> 'integer' OR df < 0 OR number NOT BETWEEN 1 AND ?"
+        self._db.execute(f"DELETE FROM words WHERE {impossible}", (UNBOUNDED - 1,))
+        figures = dict(self._db.execute("SELECT name, value FROM figures WHERE typeof(value) = 'real' AND value >= 0"))
+        self._db.executemany(
+            "INSERT OR REPLACE INTO figures VALUES (?, 0)", [(name,) for name in FIGURES if name not in figures]
+        )
+        postings, largest = self._db.execute("SELECT total(df), ifnull(max(df), 0) FROM words").fetchone()
+        return figures.keys() >= set(FIGURES) and (
+            postings == figures["postings"] <= figures["words"] < 2**53 and largest <= figures["documents"]
+        )
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """Turn errors of SQLite into `VectorsError`s."""
         try:
-            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute(
-                "CREATE TABLE IF NOT EXISTS words (number INTEGER PRIMARY KEY, word TEXT UNIQUE, df INTEGER)"
-            )
-            self._db.execute("CREATE TABLE IF NOT EXISTS figures (name TEXT PRIMARY KEY, value REAL)")
-            self._db.executemany("INSERT OR IGNORE INTO figures VALUES (?, 0)", [(name,) for name in FIGURES])
-        except sqlite3.DatabaseError as error:
-            raise VectorsError(f"{path}: the index is damaged: {error}") from error
+            yield
+        except sqlite3.Error as error:
+            if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_FULL:
+                raise NoSpaceError(
+                    f"{self._path}: no space left on the disk: free some, and repeat the command"
+                ) from error
+            raise VectorsError(f"{self._path}: cannot be read or written: {error}") from error
 
     def __getitem__(self, figure: str) -> float:
-        [value] = self._db.execute("SELECT value FROM figures WHERE name = ?", (figure,)).fetchone()
+        with self._failing():
+            [value] = self._db.execute("SELECT value FROM figures WHERE name = ?", (figure,)).fetchone()
         return float(value)
-
-    @property
-    def recover(self) -> bool:
-        """Whether the last change was cut short, so that the figures may not be those of the documents."""
-        return bool(self["pending"])
 
     @property
     def drifted(self) -> float:
@@ -69,22 +115,26 @@ class Lexicon:
         self._set(pending=1)
         df = Counter(chain.from_iterable(map(set, there)))
         df.subtract(Counter(chain.from_iterable(map(set, gone))))
-        self._db.execute("BEGIN")
-        self._db.executemany("INSERT OR IGNORE INTO words (word, df) VALUES (?, 0)", [(word,) for word in df])
-        self._db.executemany(
-            "UPDATE words SET df = df + ? WHERE word = ?", [(change, word) for word, change in df.items()]
-        )
+        with self._failing():
+            self._db.execute("BEGIN")
+            self._db.executemany("INSERT OR IGNORE INTO words (word, df) VALUES (?, 0)", [(word,) for word in df])
+            self._db.executemany(
+                "UPDATE words SET df = df + ? WHERE word = ?", [(change, word) for word, change in df.items()]
+            )
         documents = self["documents"] + len(there) - len(gone)
         words = self["words"] + sum(map(len, there)) - sum(map(len, gone))
-        self._set(documents=documents, words=words, mean=self["mean"] or words / max(1, documents))
+        postings, mean = self["postings"] + df.total(), self["mean"] or words / max(1, documents)
+        self._set(documents=documents, words=words, postings=postings, mean=mean)
         try:
             yield self._weights(there)
         except BaseException as error:
-            self._db.execute("ROLLBACK")
+            with self._failing():
+                self._db.execute("ROLLBACK")
             if isinstance(error, ArgumentError | DataError):  # before it wrote anything
                 self._set(pending=pending)
             raise
-        self._db.execute("COMMIT")
+        with self._failing():
+            self._db.execute("COMMIT")
         self._set(pending=pending)  # of a recount, all of it is one change
 
     @contextmanager
@@ -93,11 +143,13 @@ class Lexicon:
         self._set(pending=1, mean=self["words"] / max(1, self["documents"]))
         yield
         self._set(pending=0)
+        self.recover = False
 
     def clear(self) -> None:
         """Forget all figures, but not the numbers of the words."""
-        self._set(pending=1, documents=0, words=0, mean=0)
-        self._db.execute("UPDATE words SET df = 0")
+        self._set(pending=1, documents=0, words=0, postings=0, mean=0)
+        with self._failing():
+            self._db.execute("UPDATE words SET df = 0")
 
     def weights(self, texts: Sequence[str]) -> csr_array:
         """The vectors of m texts as documents, csr_array [m, columns]."""
@@ -127,10 +179,14 @@ class Lexicon:
         distinct = sorted(set(words))
         for some in (distinct[start : start + 500] for start in range(0, len(distinct), 500)):
             marks = ",".join("?" * len(some))
-            yield from self._db.execute(f"SELECT word, number, df FROM words WHERE word IN ({marks})", some)
+            with self._failing():
+                found = self._db.execute(f"SELECT word, number, df FROM words WHERE word IN ({marks})", some).fetchall()
+            yield from found
 
     def _set(self, **figures: float) -> None:
-        self._db.executemany("UPDATE figures SET value = ? WHERE name = ?", [(v, name) for name, v in figures.items()])
+        values = [(value, name) for name, value in figures.items()]
+        with self._failing():
+            self._db.executemany("UPDATE figures SET value = ? WHERE name = ?", values)
 
 
 def _matrix(rows: Sequence[dict[int, float]]) -> csr_array:

@@ -9,18 +9,19 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
+from pydantic import Field, TypeAdapter, ValidationError
 from scipy.sparse import csr_array
 from sentence_transformers import SentenceTransformer
 
 from vocable.data import Document
-from vocable.encoder.encode import TextEncoder
+from vocable.encoder.encode import DType, TextEncoder
 from vocable.encoder.stream import EncodedCorpus, StreamProgress, checksum, in_parts
 from vocable.encoder.windows import LongDocuments
 from vocable.errors import ArgumentError, ModelError, VectorsError
@@ -55,6 +56,51 @@ class Changed(NamedTuple):
         return f"{', '.join(counts) or 'nothing changed'}; now {counted(self.documents, 'document')}"
 
 
+@dataclass(frozen=True)
+class Limits:
+    """The options by which documents of a collection are encoded, as they are stored."""
+
+    top_k: Annotated[int, Field(ge=1)] | None
+    min_weight: Annotated[float, Field(ge=0)]
+    mass: Annotated[float, Field(gt=0, le=1)] | None
+    dtype: DType
+    max_length: Annotated[int, Field(ge=1)] | None
+    long: LongDocuments = "cut"
+
+
+@dataclass(frozen=True)
+class CollectionSettings:
+    """The settings that a store keeps of its collection."""
+
+    model: str
+    source: str
+    weights: str
+    meta: VectorsMeta
+    limits: Limits
+    bm25: bool
+    dense: str | None
+    dense_weights: str | None
+    progress: StreamProgress  # of the making
+    whole: bool  # the making is done
+    inputs: str = ""  # fingerprint of the corpus
+    vectors: str = ""  # and of the vectors that it was made of
+    documents: int | None = None  # of a collection in passages; None while they change
+    words: int | None = None  # the identity of its lexicon
+
+
+def check_settings(settings: dict[str, Any], place: str) -> CollectionSettings:
+    """Return the settings of a store as a record; raises `VectorsError` if they are not those of a collection."""
+    try:
+        found = TypeAdapter(CollectionSettings).validate_python(settings, extra="forbid")
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field = ".".join(map(str, first["loc"]))
+        raise VectorsError(f"{place}: the index is damaged: its settings: {field}: {first['msg']}") from error
+    if found.whole and ("documents" in settings) != (found.limits.long == "passages"):
+        raise VectorsError(f"{place}: the index is damaged: its settings: limits.long is not that of its documents")
+    return found
+
+
 class LivingCollection(Collection):
     """Documents in a store, searched by learned vectors, by BM25 and by dense vectors as far as it has them."""
 
@@ -64,24 +110,23 @@ class LivingCollection(Collection):
         self, place: str, store: Store, *, allow_changed_model: bool = False, device: str | None = None
     ) -> None:
         """Open the collection that a store holds; raises `VectorsError` if its settings are not those of one."""
-        self.place, self.store, settings = masked(place), store, store.settings
+        self.place, self.store = masked(place), store
         self.allow_changed_model, self.device = allow_changed_model, device
-        try:
-            self.model, self.source, self.weights = settings["model"], settings["source"], settings["weights"]
-            self.meta = VectorsMeta.from_dict(settings["meta"], self.place)
-            self.limits: dict[str, Any] = settings["limits"]  # how documents are encoded
-            self.long, self.dtype = self.limits.get("long", "cut"), self.limits.get("dtype", "auto")
-            self.dense: str | None = settings["dense"]
-            lexical = bool(settings["bm25"])
-        except (KeyError, TypeError) as error:
-            raise VectorsError(f"{self.place}: the index is damaged: its settings lack {error}") from error
-        has = {"learned": True, "bm25": lexical, "dense": self.dense is not None}
+        settings = check_settings(store.settings, self.place)
+        self.model, self.source, self.weights = settings.model, settings.source, settings.weights
+        self.meta, self.dense = settings.meta, settings.dense
+        self.limits: dict[str, Any] = store.settings["limits"]  # how documents are encoded
+        self.long, self.dtype = settings.limits.long, settings.limits.dtype
+        has = {"learned": True, "bm25": settings.bm25, "dense": self.dense is not None}
         self.spaces = tuple(space for space, there in has.items() if there)
-        self.lexicon = Lexicon(Path(getattr(store, "folder", "."), "words.sqlite")) if lexical else None
-        if self.lexicon is not None and self.lexicon.recover:
-            self._recount()
-        elif self.lexicon is not None and settings.get("whole") and self.lexicon.drifted > DRIFT:
-            self._settle(DRIFT)  # a kill came between a change and this
+        self.lexicon: Lexicon | None = None
+        if settings.bm25:
+            path = Path(getattr(store, "folder", "."), "words.sqlite")
+            self.lexicon = Lexicon(path, self._searched_count(), settings.words)
+            if self.lexicon.recover:
+                self._recount()
+            elif settings.whole and self.lexicon.drifted > DRIFT:
+                self._settle(DRIFT)  # a kill came between a change and this
 
     def __len__(self) -> int:
         return len(self.store)
@@ -139,6 +184,10 @@ class LivingCollection(Collection):
     def _searched(self) -> Iterator[str]:
         """The ids in the store of all that has vectors."""
         return self.store.ids()
+
+    def _searched_count(self) -> int:
+        """Return the number of ids that `_searched` gives."""
+        return len(self.store)
 
     def lexical_queries(self, queries: Sequence[str]) -> csr_array:
         """As `Collection.lexical_queries`."""
@@ -295,6 +344,7 @@ class LivingCollection(Collection):
             with self.lexicon.changing([document.full for document in some]):
                 pass
         self._settle(-1)
+        self.store.configure(self.store.settings | {"words": self.lexicon.identity})
 
     def _parts(self) -> Iterator[list[Document]]:
         ids = self._searched()

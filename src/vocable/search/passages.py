@@ -105,6 +105,9 @@ class PassageCollection(LivingCollection):
     def _searched(self) -> Iterator[str]:
         return (identifier for identifier in self.store.ids() if "\t" in identifier)
 
+    def _searched_count(self) -> int:
+        return len(self.store) - len(self)
+
     def _put(
         self, documents: Sequence[Document], replaced: Sequence[Document], learned: csr_array | None = None
     ) -> StreamProgress:

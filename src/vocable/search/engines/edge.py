@@ -53,7 +53,7 @@ _opening = RLock()
 
 
 class StoreRecord(NamedTuple):
-    """The file beside a shard: its spaces with their numbers of columns, and the settings that `configure` was given."""
+    """The file beside a shard: its spaces with their numbers of columns, and what `configure` was given."""
 
     spaces: dict[Space, int]
     settings: dict[str, Any]
