@@ -83,7 +83,12 @@ class EdgeStore(CommonStore):
             sparse_vectors={name: qdrant.EdgeSparseVectorParams() for name in spaces if name not in dense},
         )
         folder.mkdir(parents=True)
-        store = cls(folder, OpenShard.create(folder, config, len(spaces)), dict(spaces), settings)
+        try:
+            shard = OpenShard.create(folder, config, len(spaces))
+        except BaseException:
+            shutil.rmtree(folder)
+            raise
+        store = cls(folder, shard, dict(spaces), settings)
         store.configure(settings)
         return store
 
