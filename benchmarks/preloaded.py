@@ -90,7 +90,8 @@ def start(folder: Path, command: Command, stdin: bytes = b"", before: Hook = lam
     try:
         for descriptor, name in enumerate(USED):
             os.dup2(os.open(folder / name, os.O_WRONLY if descriptor else os.O_RDONLY), descriptor)
-        sys.stdin, sys.stdout, sys.stderr = open(0, closefd=False), open(1, "w"), open(2, "w", buffering=1)  # noqa: SIM115
+        sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115
+        sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115  (a fork of this fork needs them, too)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         sys.modules["numpy"].random.seed()  # Python's own generator is seeded anew in every fork

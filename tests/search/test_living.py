@@ -6,9 +6,11 @@ import io
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -221,6 +223,90 @@ def test_a_change_that_was_cut_short_is_counted_anew(
     words = opened.lexical_queries(QUERIES)
     same(opened.rank(words, N, space="bm25"), bm25_of(documents).search(QUERIES, N))
     opened.close()
+
+
+def _exchanged(words: Path) -> None:
+    """Put the word list of another index there, with as many documents and words."""
+    with closing(sqlite3.connect(words)) as connection:
+        connection.execute("UPDATE words SET word = word || 'x'")
+        connection.execute("PRAGMA user_version = 7")
+        connection.commit()
+
+
+def _changed(statement: str) -> Callable[[Path], None]:
+    def change(words: Path) -> None:
+        with closing(sqlite3.connect(words)) as connection:
+            connection.execute(statement)
+            connection.commit()
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda words: words.unlink(),
+        lambda words: words.write_bytes(b""),
+        lambda words: words.write_bytes(b"no database" * 500),
+        lambda words: words.write_bytes(words.read_bytes()[:5000]),
+        _exchanged,
+        _changed("DROP TABLE figures"),
+        _changed("DROP TABLE words"),
+        _changed("DELETE FROM words WHERE number % 2"),
+        _changed("UPDATE words SET df = 1000000000000"),
+        _changed("UPDATE words SET df = df - 1 WHERE number = (SELECT max(number) FROM words WHERE df > 0)"),
+        _changed("UPDATE words SET df = NULL"),
+        _changed("UPDATE words SET df = 'many' WHERE number = 1"),
+        _changed("UPDATE figures SET value = NULL WHERE name = 'mean'"),
+        _changed("UPDATE figures SET value = 'long' WHERE name = 'words'"),
+        _changed("UPDATE figures SET value = 3 WHERE name = 'documents'"),
+    ],
+)
+def test_a_damaged_word_list_is_counted_anew(
+    make: Make, documents: list[Document], damage: Callable[[Path], object]
+) -> None:
+    collection = make(documents[:30])
+    expected = collection.rank(collection.lexical_queries(QUERIES), 30, space="bm25")
+    collection.close()
+    damage(Path(collection.place, "words.sqlite"))
+    opened = open_index(collection.place)
+    found = opened.rank(opened.lexical_queries(QUERIES), 30, space="bm25")
+    for query in range(len(QUERIES)):
+        assert dict(found.hits(query)) == pytest.approx(dict(expected.hits(query)), rel=1e-5)
+    assert dict(found.hits(0))
+    opened.close()
+    again = open_index(collection.place)
+    assert isinstance(again, LivingCollection)
+    assert again.lexicon is not None
+    assert not again.lexicon.recover
+    again.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"limits": None}, "limits"),
+        ({"limits": []}, "limits"),
+        ({"limits": {"top_k": "x"}}, "limits.top_k"),
+        ({"limits": {"top_k": 0}}, "limits.top_k"),
+        ({"limits": {"unknown": 1}}, "limits.unknown"),
+        ({"limits": {"long": "passages"}}, "limits.long"),
+        ({"unknown": 1}, "unknown"),
+        ({"meta": {}}, "meta"),
+        ({"dense": 3}, "dense"),
+        ({"model": None}, "model"),
+    ],
+)
+def test_damaged_settings_are_named(make: Make, documents: list[Document], change: dict[str, Any], says: str) -> None:
+    collection = make(documents[:9])
+    collection.close()
+    path = Path(collection.place, "store.json")
+    record = json.loads(path.read_text())
+    if isinstance(limits := change.get("limits"), dict):
+        change = {"limits": record["settings"]["limits"] | limits}
+    path.write_text(json.dumps(record | {"settings": record["settings"] | change}))
+    with pytest.raises(VectorsError, match=rf"the index is damaged: its settings: {says}"):
+        open_index(collection.place)
 
 
 def test_a_document_that_is_refused_changes_nothing(make: Make, documents: list[Document]) -> None:

@@ -105,24 +105,31 @@ def optimize(place: Path) -> None:
 
 def serve(place: Path, folder: Path, name: str) -> None:
     """Serve the index, add a document over HTTP, note that it was acknowledged, and stop."""
-    address = folder / f"{name}.err"
-    command = [sys.executable, "-m", "vocable", "serve", place, "--port", "0", "--device", "cpu"]
-    with address.open("w") as log:
-        service = subprocess.Popen(list(map(str, command)), stderr=log, stdout=log, env=VARIABLES)
+    streams = folder / f"{name}-service"
+    streams.mkdir()
+    child = start(streams, ["serve", place, "--port", "0", "--device", "cpu"])
+    said, until = streams / ".err", time.monotonic() + LIMIT / 2
+    while not (found := re.search(r" at (http://\S+)\n", said.read_text())):
+        if os.waitpid(child, os.WNOHANG)[0] or time.monotonic() > until:
+            raise VocableError(said.read_text().strip().removeprefix("vocable: "))
+        time.sleep(0.02)
     try:
-        until = time.monotonic() + LIMIT / 2
-        while not (found := re.search(r" at (http://\S+)", address.read_text())):
-            if service.poll() is not None or time.monotonic() > until:
-                raise VocableError(address.read_text().strip().splitlines()[-1].removeprefix("vocable: "))
-            time.sleep(0.05)
         body = json.dumps({"documents": [{"id": f"http-{name}", "text": "bale dine"}]}).encode()
-        request = urllib.request.Request(f"{found[1]}/documents", body, {"Content-Type": "application/json"})
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(f"{found[1]}/documents", body, headers, method="PUT")
         with urllib.request.urlopen(request, timeout=30) as answer:
             answer.read()
         (folder / f"{name}.acknowledged").touch()
     finally:
-        service.send_signal(signal.SIGTERM if sys.exc_info()[0] is None else signal.SIGKILL)
-        service.wait(30)
+        ended = end_by(child, streams, signal.SIGTERM)
+    if ended.status != 0:
+        raise RuntimeError(f"the service ended with {ended.status}: {ended.err[-300:]}")
+
+
+def end_by(child: int, streams: Path, number: int) -> Ran:
+    """Send a signal to a process, and wait for its end."""
+    os.kill(child, number)
+    return end(child, streams, 30)
 
 
 def operation(name: str, number: str, place: Path, folder: Path) -> Any:
