@@ -6,10 +6,11 @@ Shapes: q queries, c candidates, k results, n documents.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 import numpy as np
 from ir_measures import ScoredDoc
@@ -19,10 +20,12 @@ from vocable.data.sources import file_lines, numbered
 from vocable.errors import ArgumentError, DataError
 from vocable.storage import replacing
 
+Ties: TypeAlias = Literal["search", "trec_eval"]
+
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """The k best documents of q queries, best first.
+    """The k best documents of q queries, best first, and of equal scores in the order of their ids.
 
     `rows` int32 [q, k] are row numbers of documents, -1 where there is no k-th hit; `scores` float32 [q, k] are 0
     there. `ids` are the n document ids by row, where the index has them.
@@ -49,6 +52,10 @@ class Ranking:
 
     __getitem__ = hits
 
+    def first(self, k: int) -> Ranking:
+        """Return the ranking of the k best documents."""
+        return Ranking(self.rows[:, :k], self.scores[:, :k], self.ids)
+
     def to_run(self, query_ids: Sequence[str]) -> list[ScoredDoc]:
         """The hits as ir_measures records, with the q `query_ids` by row."""
         return [ScoredDoc(query, *hit) for query, hits in self._by_query(query_ids) for hit in hits]
@@ -61,14 +68,17 @@ class Ranking:
     def write_trec(self, path: str | os.PathLike[str], query_ids: Sequence[str], tag: str = "vocable") -> None:
         """Write the hits as a TREC run: `query Q0 document rank score tag`, ranks from 1.
 
-        Scores are written so that reading them gives the same float32. Raises `DataError` for an id that is empty or
+        Programs that read a run sort it by score, and order equal scores each in its own way. So the scores of a query
+        fall from line to line: one that does not is written as the next smaller float32 below the one before. All
+        others are written so that reading them gives the same float32. Raises `DataError` for an id that is empty or
         has white space, which the format cannot hold.
         """
         ranked = self._by_query(query_ids)
         with replacing(path) as file:
             for query, hits in ranked:
-                for rank, (document, score) in enumerate(hits, start=1):
-                    line = f"{query} Q0 {document} {rank} {np.float32(score)!s} {tag}"
+                scores = falling([score for _, score in hits])
+                for rank, ((document, _), score) in enumerate(zip(hits, scores, strict=True), start=1):
+                    line = f"{query} Q0 {document} {rank} {score!s} {tag}"
                     if len(line.split()) != 6:
                         message = f"query {query!r}, document {document!r}: a TREC run cannot hold white space"
                         raise DataError(message, source=str(path))
@@ -93,6 +103,34 @@ class Ranking:
         return best(padded[:, :, 0].astype(np.int32), padded[:, :, 1], k, ids)
 
 
+def falling(scores: Sequence[float]) -> list[np.float32]:
+    """Return scores that do not rise as float32 that fall, each as close to its score as the one before it allows.
+
+    >>> [float(score) for score in falling([2.0, 1.0, 1.0, 0.5])]
+    [2.0, 1.0, 0.9999999403953552, 0.5]
+    """
+    found: list[np.float32] = []
+    below = np.float32(np.inf)
+    for score in scores:
+        found.append(min(np.float32(score), below))
+        below = np.nextafter(found[-1], np.float32(-np.inf))
+    return found
+
+
+def in_order(hits: Mapping[str, float], ties: Ties = "search") -> list[str]:
+    """Return the documents of {document id: score} in order: by falling score, and of equal scores by `ties`.
+
+    "search" puts equal scores in the order of the ids, as every `Ranking` has them; "trec_eval" in the reverse order,
+    comparing scores as float32, which is how trec_eval reads a run.
+
+    >>> in_order({"a": 0.5, "b": 0.5, "c": 0.75}), in_order({"a": 0.5, "b": 0.5, "c": 0.75}, "trec_eval")
+    (['c', 'a', 'b'], ['c', 'b', 'a'])
+    """
+    ids = sorted(hits, reverse=ties == "trec_eval")
+    scores = np.array([hits[identifier] for identifier in ids], dtype=np.float32 if ties == "trec_eval" else np.float64)
+    return [ids[place] for place in np.argsort(-scores, kind="stable").tolist()]
+
+
 def ranking_of(hits: Sequence[Sequence[tuple[str, float]]], k: int) -> Ranking:
     """The ranking that (document id, score) pairs of q queries are; its ids are those of the hits, in their order.
 
@@ -110,16 +148,16 @@ def ranking_of(hits: Sequence[Sequence[tuple[str, float]]], k: int) -> Ranking:
 
 
 def best(rows: np.ndarray, scores: np.ndarray, k: int, ids: Sequence[str] | None) -> Ranking:
-    """The k best of the candidates `rows` [q, c] (-1 for none) by `scores` [q, c]; ties in the order of the ids.
+    """Return the k best of the candidates `rows` [q, c] (-1 for none) by `scores` [q, c], compared as float32.
 
-    Without ids, ties are in the order of the rows.
+    Ties are in the order of the ids, without ids in that of the rows.
 
     >>> best(np.array([[4, 2, -1, 7]]), np.array([[1.0, 1.0, 0.0, 3.0]]), 2, None).rows.tolist()
     [[7, 2]]
     """
     if k < 0:
         raise ArgumentError(f"k must not be negative, not {k}")
-    none = rows < 0
+    none, scores = rows < 0, scores.astype(np.float32)
     order = np.lexsort((_tie_order(rows, ids), np.where(none, np.inf, -scores)), axis=-1)[:, :k]
     top_rows = np.full((len(rows), k), -1, dtype=np.int32)
     top_scores = np.zeros((len(rows), k), dtype=np.float32)
