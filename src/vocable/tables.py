@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from html import escape
 from io import StringIO
+from textwrap import fill
 from typing import NamedTuple
 
 from rich.box import SIMPLE_HEAD
@@ -21,15 +22,17 @@ class Table(NamedTuple):
     """A header and rows of as many cells; the first column has names, the others numbers.
 
     `groups` are the numbers of columns, after the first, that stay together where a wide table is printed in parts.
+    `notes` are lines below the table.
     """
 
     title: str
     header: list[str]
     rows: list[list[str]]
     groups: Sequence[int] = ()
+    notes: Sequence[str] = ()
 
     def markdown(self) -> str:
-        """Return a markdown table, without the title.
+        """Return a markdown table and the notes, without the title.
 
         >>> print(Table("", ["system", "R@10"], [["a|b", "0.5"]]).markdown())
         | system | R@10 |
@@ -38,7 +41,8 @@ class Table(NamedTuple):
         """
         lines = [[" ".join(cell.split()).replace("|", "\\|") for cell in row] for row in [self.header, *self.rows]]
         header, *rows = (f"| {' | '.join(cells)} |" for cells in lines)
-        return "\n".join([header, "|:--|" + "--:|" * (len(self.header) - 1), *rows])
+        table = "\n".join([header, "|:--|" + "--:|" * (len(self.header) - 1), *rows])
+        return "\n\n".join([table, *self.notes])
 
     def __rich__(self) -> RichTable:
         """What rich prints: narrow enough for a terminal of 80 columns with two measures and all costs."""
@@ -81,7 +85,7 @@ class Table(NamedTuple):
                     console.print(Text(part.title))
                 console.print(table)
             shown.append("\n".join(line.rstrip() for line in printed.get().splitlines()))
-        return "\n\n".join(shown)
+        return "\n\n".join(shown) + "".join(f"\n{fill(visible(note), width)}" for note in self.notes)
 
     def __str__(self) -> str:
         return self.text()
@@ -91,7 +95,8 @@ class Table(NamedTuple):
         head = "".join(f"<th>{escape(cell)}</th>" for cell in self.header)
         body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows)
         caption = f"<caption>{escape(self.title)}</caption>" if self.title else ""
-        return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
+        return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
 
     def _repr_html_(self) -> str:
         return self.html()
