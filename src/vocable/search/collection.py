@@ -23,12 +23,11 @@ from vocable.encoder.stream import EncodedCorpus, checksum, describe
 from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, VectorsError, check_texts
 from vocable.search.filters import Filter, parse_filter
-from vocable.search.fusion import Fusion, aligned, fused, parse_weights
+from vocable.search.fusion import Fusion, aligned, fused, fusion_depth, parse_weights
 from vocable.search.index import Space
 from vocable.search.ranking import Ranking
 from vocable.vectors import VectorsMeta
 
-FUSED_DEPTH = 100  # hits that each side of a hybrid search gives at least
 COUNTED = 1000  # documents that tell how frequent terms are, where the engine does not
 
 
@@ -183,7 +182,7 @@ class Collection(ABC):
             weights = dict.fromkeys(self.spaces if hybrid else ["learned"], 1.0)
         chosen = parse_weights(weights, self.spaces)
         k = min(k, max(1, len(self)))
-        depth = max(k, FUSED_DEPTH) if len(chosen) > 1 else k
+        depth = fusion_depth(k) if len(chosen) > 1 else k
         passing = parse_filter(filter) if isinstance(filter, str) else filter
         how: dict[str, Any] = {"vectors": vectors, "filter": passing, "minimum_match": minimum_match}
         found = self.rankings(queries, depth, list(chosen), **how)

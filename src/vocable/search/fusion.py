@@ -16,6 +16,16 @@ from vocable.search.ranking import Ranking, best
 
 Fusion: TypeAlias = Literal["weighted", "reciprocal-rank"]
 
+# Hits that each ranking gives to a fusion at least. Scores are scaled over them, so that searching and evaluating need
+# the same number. With 1,000 in place of 100 nDCG@10 is the same but for noise (docs/benchmarks.md), while a store has
+# to read ten times as many hits for every query.
+DEPTH = 100
+
+
+def fusion_depth(k: int) -> int:
+    """Return the number of hits that each ranking gives to a fusion of k results."""
+    return max(k, DEPTH)
+
 
 def parse_weights(weights: str | Mapping[str, float], spaces: Sequence[str]) -> dict[str, float]:
     """The weights of `spaces`, from text such as "learned=0.6,bm25=0.4"; a space with weight 0 is left out.
@@ -42,13 +52,16 @@ def parse_weights(weights: str | Mapping[str, float], spaces: Sequence[str]) -> 
     return {name: weight for name, weight in found.items() if weight}
 
 
-def fused(rankings: Mapping[str, Ranking], weights: Mapping[str, float], fusion: Fusion, depth: int) -> Ranking:
-    """The `depth` best documents of the rankings that have a weight, fused as `fusion` says."""
-    chosen, factors = [rankings[name] for name in weights], list(weights.values())
+def fused(rankings: Mapping[str, Ranking], weights: Mapping[str, float], fusion: Fusion, k: int) -> Ranking:
+    """Return the k best documents by a fusion of the rankings that have a weight.
+
+    Of each ranking the first `fusion_depth(k)` hits count; a longer one gives the same result.
+    """
+    chosen, factors = [rankings[name].first(fusion_depth(k)) for name in weights], list(weights.values())
     if fusion == "weighted":
-        return weighted(chosen, factors, depth)
+        return weighted(chosen, factors, k)
     if fusion == "reciprocal-rank":
-        return reciprocal_rank(chosen, depth=depth, weights=factors)
+        return reciprocal_rank(chosen, depth=k, weights=factors)
     raise ArgumentError(f"fusion must be one of weighted, reciprocal-rank, not {fusion!r}")
 
 

@@ -16,11 +16,11 @@ from scipy.sparse import csr_array
 from vocable.data import Document
 from vocable.encoder.terms import term_places
 from vocable.errors import ArgumentError
-from vocable.search.collection import FUSED_DEPTH, Collection
+from vocable.search.collection import Collection
 from vocable.search.explain import MARKED, Explanation, expansion, explain
 from vocable.search.explain_texts import text_terms
 from vocable.search.filters import Filter
-from vocable.search.fusion import aligned, fused
+from vocable.search.fusion import aligned, fused, fusion_depth
 from vocable.search.ranking import Ranking
 from vocable.vectors import prune
 
@@ -84,7 +84,7 @@ def _rankings(
     collection: Collection, query: str, vectors: dict[str, csr_array], wanted: Wanted
 ) -> tuple[dict[str, Ranking], dict[str, Any]]:
     """Each ranking by its name; of those by the query's vectors what they cost."""
-    depth = min(max(wanted.k, FUSED_DEPTH), max(1, len(collection)))
+    depth = min(fusion_depth(wanted.k), max(1, len(collection)))
     index = getattr(collection, "postings", None)  # where the postings can be counted
     rankings: dict[str, Ranking] = {}
     costs = {}
