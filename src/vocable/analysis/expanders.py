@@ -29,7 +29,7 @@ from vocable.data.schemas import Example
 from vocable.encoder.open_model import open_model
 from vocable.encoder.roles import Role
 from vocable.errors import ArgumentError, ModelError, check_texts
-from vocable.evaluation.retrieval import Weigh
+from vocable.evaluation.retrieval import Weigh, unexpanded
 from vocable.progress import track
 from vocable.search.engines.bm25 import RM3, BM25Index, count_words
 
@@ -63,6 +63,7 @@ class Expander(Protocol):
         """Return the weights of the words of m expanded texts, csr_array [m, v]; `vocabulary` may grow by new words."""
 
 
+BM25 = "bm25"  # the name of the search without an expander
 EXPANDERS: dict[str, type[Expander]] = {}
 E = TypeVar("E", bound=type[Expander])
 
@@ -79,24 +80,26 @@ def _named(name: str) -> tuple[type[Expander] | None, str]:
     return EXPANDERS.get(prefix + colon), model
 
 
-def is_expander(name: str) -> bool:
-    """Whether a name means an expander, not a model.
+def is_lexical(name: str) -> bool:
+    """Return whether a name means BM25, alone or with an expander: a system that searches words.
 
-    >>> is_expander("query2doc:gpt2"), is_expander("vocable-mini")
-    (True, False)
+    >>> is_lexical("bm25"), is_lexical("bm25+rm3"), is_lexical("vocable-mini")
+    (True, True, False)
     """
-    return _named(name)[0] is not None
+    return name == BM25 or _named(name)[0] is not None
 
 
 def expander_class(name: str, role: Role = "query") -> type[Expander] | None:
     """Return the expander that a name such as "query2doc:gpt2" means, None for a name that is a model's.
 
     Raises:
-        ArgumentError: the expander does not expand texts of this role.
+        ArgumentError: the name is "bm25", or the expander does not expand texts of this role.
 
     >>> expander_class("query2doc:gpt2").__name__, expander_class("vocable-mini")
     ('Query2Doc', None)
     """
+    if name == BM25:
+        raise ArgumentError("bm25 expands nothing: name an expander around it, as bm25+rm3")
     expander, _ = _named(name)
     if expander is not None and role not in expander.roles:
         message = f"{name} expands documents, not queries: measure it with --role document"
@@ -124,7 +127,9 @@ def open_expander(name: str, documents: Sequence[str], role: Role = "query", dev
 
 
 def lexical_search(name: str, device: str | None = None) -> Callable[..., tuple[BM25Index, Weigh]]:
-    """Return what `retrieve_lexically` makes an index with, for the expander of a name, whatever it expands."""
+    """Return the function that `retrieve_lexically` makes an index with, for "bm25" or the name of an expander."""
+    if name == BM25:
+        return unexpanded
     expanding, model = _named(name)
     if expanding is None:
         raise ArgumentError(f"{name!r} is not an expander")
