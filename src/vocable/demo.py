@@ -19,6 +19,7 @@ from vocable.encoder.load import load
 from vocable.encoder.open_model import BUILT_IN
 from vocable.encoder.terms import terms
 from vocable.evaluation.compare import Comparison, compare
+from vocable.evaluation.cost import ANSWERS
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.quality import Evaluation, evaluate_run
 from vocable.evaluation.retrieval import encode_dataset, retrieve, retrieve_lexically
@@ -155,8 +156,8 @@ def _ask(console: Console, model: SparseEncoder, collection: Collection) -> None
 
 def _systems(model: SparseEncoder, dataset: Dataset, name: str) -> tuple[Evaluation, Evaluation, Evaluation]:
     """BM25, the model, and both together."""
-    lexical = retrieve_lexically(dataset, k=DEPTH)
-    learned = retrieve(encode_dataset(model, dataset), k=DEPTH)
+    lexical = retrieve_lexically(dataset, k=DEPTH, time_queries=ANSWERS)
+    learned = retrieve(encode_dataset(model, dataset), k=DEPTH, time_queries=ANSWERS)
     both = weighted([learned.ranking, lexical.ranking], [1, 1])
     return (
         evaluate_run("BM25", lexical, dataset, [MEASURE]),

@@ -110,6 +110,7 @@ class Range:
 POSITIVE = Range(ge=1)  # whole numbers that are not among these
 RANGES = {
     **dict.fromkeys(("seed", "skip_bad", "distractors", "longest", "bootstrap", "held_out", "cache_size"), Range(ge=0)),
+    "time_queries": Range(ge=0),
     **dict.fromkeys(("classes", "clusters", "draws", "folds"), Range(ge=2)),
     **dict.fromkeys(("mass", "min_overlap", "wacky_share"), Range(gt=0, le=1)),
     **dict.fromkeys(("min_weight", "query_idf"), Range(ge=0)),

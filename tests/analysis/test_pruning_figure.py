@@ -13,7 +13,11 @@ from vocable.evaluation.quality import Evaluation
 def point(system: str, setting: Setting | None, flops: float, value: float) -> GridPoint:
     per_query = {"RR@10": {"q": value}, "R@10": {"q": value / 2}}
     values = {"RR@10": value, "R@10": value / 2}
-    return GridPoint(system, setting, Evaluation(system, "toy", values, per_query, Cost(flops=flops)))
+    return GridPoint(
+        system,
+        setting,
+        Evaluation(system, "toy", values, per_query, Cost(flops=flops), convention="trec_eval", ties="search"),
+    )
 
 
 def test_each_measure_is_drawn_against_flops_with_a_curve_a_system() -> None:

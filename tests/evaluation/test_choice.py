@@ -26,7 +26,11 @@ def point(model: str, size: float, p95: float, *values: float, **setting: Any) -
     per_query = {"nDCG@10": {f"q{row}": value for row, value in enumerate(values)}}
     cost = Cost(query_terms=3, document_terms=5, bytes_per_document=size, answer_p95_ms=p95)
     mean = {"nDCG@10": sum(values) / len(values)}
-    return GridPoint(model, Setting(**setting), Evaluation(model, "toy", mean, per_query, cost))
+    return GridPoint(
+        model,
+        Setting(**setting),
+        Evaluation(model, "toy", mean, per_query, cost, convention="trec_eval", ties="search"),
+    )
 
 
 WHOLE_A = point("a", 1000, 12.0, 0.6, 0.7, 0.2)

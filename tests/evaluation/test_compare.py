@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +15,12 @@ from vocable.evaluation.cost import Cost
 from vocable.evaluation.quality import Evaluation
 
 
-def evaluation(name: str, *values: float, cost: Cost | None = None, dataset: str = "toy") -> Evaluation:
+def evaluation(
+    name: str, *values: float, measure: str = "R@10", cost: Cost | None = None, dataset: str = "toy", **how: Any
+) -> Evaluation:
     per_query = {f"q{row}": value for row, value in enumerate(values)}
-    return Evaluation(name, dataset, {"R@10": float(np.mean(values))}, {"R@10": per_query}, cost)
+    how = {"convention": "trec_eval", "ties": "search"} | how
+    return Evaluation(name, dataset, {measure: float(np.mean(values))}, {measure: per_query}, cost, **how)
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=3, max_size=40))
@@ -83,6 +87,8 @@ def test_quality_significance_and_cost_stand_in_one_table() -> None:
         "|:--|--:|--:|--:|--:|",
         "| BM25 | 0.2667 | – | – | – |",
         f"| model | 0.6667 | {p:.3f} | 1.50 | 2.00 |",
+        "",
+        "convention trec_eval; equal scores by id",
     ]
     assert f"{p:.3f}" in str(found.table())
 
@@ -99,6 +105,6 @@ def test_evaluations_that_do_not_match_are_refused() -> None:
     with pytest.raises(ArgumentError, match="different datasets cannot be compared: a on toy, b on other"):
         compare([evaluation("a", 1.0), evaluation("b", 1.0, dataset="other")])
     with pytest.raises(ArgumentError, match=r"different measures cannot be compared: a has R@10; b has AP"):
-        compare([evaluation("a", 1.0), Evaluation("b", "toy", {"AP": 1.0}, {"AP": {"q0": 1.0}})])
+        compare([evaluation("a", 1.0), evaluation("b", 1.0, measure="AP")])
     with pytest.raises(ArgumentError, match="2 queries are in only one"):
         compare([evaluation("a", 1.0, 0.5, 0.5), evaluation("b", 1.0)])

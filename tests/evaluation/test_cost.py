@@ -22,7 +22,6 @@ from vocable.evaluation.cost import (
     cost_columns,
     encoding_rates,
     flops,
-    search_latency,
     spread,
 )
 from vocable.search.engines.exact import ExactIndex
@@ -74,25 +73,6 @@ def test_index_bytes_is_the_size_of_its_arrays() -> None:
     assert ExactIndex(vectors).nbytes == 3 * (2 + 4) + 4 * 8
     # and ids: 3 offsets (int64) and their letters; they are in order already
     assert ExactIndex(vectors, ["a", "bc"]).nbytes == 3 * (2 + 4) + 4 * 8 + 3 * 8 + 3
-
-
-def test_latency_is_percentiles_of_the_calls_in_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    times = iter([10.0, 10.001, 20.0, 20.003, 30.0, 30.002])
-    monkeypatch.setattr("vocable.evaluation.cost.perf_counter", lambda: next(times))
-    called: list[str] = []
-    p50, p95 = search_latency(called.append, ["a", "b", "c"])
-    assert called == ["a", "a", "b", "c"]
-    assert (p50, p95) == pytest.approx((2.0, np.percentile([1, 3, 2], 95)))
-
-
-def test_latency_needs_a_query_and_times_a_thousand_at_most() -> None:
-    with pytest.raises(ArgumentError, match="no queries"):
-        search_latency(lambda query: None, [])
-    called: list[int] = []
-    search_latency(called.append, range(2500))
-    assert len(called) == 1001
-    assert called[1:4] == [0, 2, 5]
-    assert spread(1000) == list(range(1000))
 
 
 def test_only_columns_with_a_value_are_shown() -> None:

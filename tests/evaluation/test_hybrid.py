@@ -111,8 +111,8 @@ def test_weights_of_a_fold_are_the_best_for_the_others(
         fold: max(tenths, key=lambda t: round(np.mean([values[t][q] for q in range(Q) if q % folds != fold]), 12))
         for fold in range(folds)
     }
-    weights, held_out = tuned(rankings, ["learned", "bm25"], dataset, "RR@15", folds, N)
-    found = evaluate_run("tuned", held_out.to_run([query.id for query in dataset.queries]), dataset, ["RR@15"])
+    weights, held_out = tuned(rankings, ["learned", "bm25"], dataset, "RR@15", folds)
+    found = evaluate_run("tuned", held_out(N).to_run([query.id for query in dataset.queries]), dataset, ["RR@15"])
     expected = [values[best_of[query % folds]][query] for query in range(Q)]
     np.testing.assert_allclose(list(found.per_query["RR@15"].values()), expected, rtol=1e-6)
     overall = max(tenths, key=lambda tenth: round(np.mean(values[tenth]), 12))
@@ -124,7 +124,7 @@ def test_of_equally_good_weights_the_most_even_are_taken(
 ) -> None:
     rankings, dataset, _ = random_search
     same = {"learned": rankings["learned"], "bm25": rankings["learned"], "dense": rankings["learned"]}
-    weights, _ = tuned(same, list(same), dataset, "RR@15", 2, N)
+    weights, _ = tuned(same, list(same), dataset, "RR@15", 2)
     assert sorted(weights.values()) == [0.3, 0.3, 0.4]
 
 

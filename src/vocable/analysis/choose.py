@@ -13,7 +13,8 @@ import numpy as np
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
-from vocable.analysis.evaluate import DEPTH, System, named_systems
+from vocable.analysis.evaluate import System, named_systems
+from vocable.analysis.expanders import is_lexical
 from vocable.analysis.expansion_data import load_model
 from vocable.analysis.report import RESULTS, drawing, frontier_figure
 from vocable.encoder.encode import DType, TextEncoder
@@ -25,8 +26,9 @@ from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, require_extra
 from vocable.evaluation.choice import Choice, Deployment, parse_budget
 from vocable.evaluation.cost import Cost, TimedSystem, answer_costs, answer_times, encoding_rates
-from vocable.evaluation.dataset import Dataset, load_dataset
+from vocable.evaluation.dataset import Convention, Dataset, load_dataset
 from vocable.evaluation.grid import GridPoint, Setting, check_depth, parse_grid, search_grid, single_searches
+from vocable.evaluation.quality import DEPTH
 from vocable.evaluation.retrieval import encode_dataset
 from vocable.storage import fingerprint, finish, finished, read_record, resumable, write_record
 
@@ -46,6 +48,7 @@ def choose(
     output: str | os.PathLike[str] | None,
     dtype: DType,
     max_length: int | None,
+    convention: Convention | None,
     device: str | None,
 ) -> Choice:
     """Measure models, whole and pruned, on a dataset; arguments and errors are those of `compare`."""
@@ -60,8 +63,11 @@ def choose(
     for system in named.values():
         if not isinstance(system, SparseEncoder) and Path(system).is_file():
             raise ArgumentError(f"{system}: with `dataset`, models are compared; a file of evaluations goes without it")
+        if isinstance(system, str) and is_lexical(system):
+            raise ArgumentError(f"{system} is no model, whose vectors can be pruned: measure it with evaluate")
         check_length(system, max_length)
     judged = dataset.judged() if isinstance(dataset, Dataset) else load_dataset(dataset)
+    judged = replace(judged, convention=convention or judged.convention)
     places = {name: model_name(system) for name, system in named.items()}
     models = {name: load_model(one, device) for name, one in named.items()}
     options: dict[str, Any] = {"dtype": dtype, "max_length": max_length}
@@ -70,7 +76,7 @@ def choose(
         return replace(measure(), budget=budget)
     made_from: dict[str, Any] = {"models": places, "weights": [checksum(model) for model in models.values()]}
     made_from |= {"dataset": judged.name, "inputs": fingerprint(judged.name), "measures": measures, **options}
-    made_from |= {"grid": list(map(str, settings)), "device": device}
+    made_from |= {"grid": list(map(str, settings)), "device": device, "convention": judged.convention}
     if not finished(output, made_from):
         with resumable(output, made_from) as work:
             _write(replace(measure(keep=work / "vectors"), budget=budget), work)

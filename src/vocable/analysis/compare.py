@@ -11,7 +11,7 @@ from vocable import imported
 from vocable.errors import ArgumentError
 from vocable.evaluation.compare import Comparison
 from vocable.evaluation.compare import compare as compare_evaluations
-from vocable.evaluation.dataset import Dataset
+from vocable.evaluation.dataset import Convention, Dataset
 from vocable.evaluation.quality import Evaluation
 
 if TYPE_CHECKING:  # what measures models is imported where there are any: evaluations are set side by side at once
@@ -31,6 +31,8 @@ def compare(
     output: str | os.PathLike[str] | None = None,
     dtype: DType = "auto",
     max_length: int | None = None,
+    convention: Convention | None = None,
+    mixed_conventions: bool = False,
     device: str | None = None,
 ) -> Comparison | Choice:
     """Set evaluations side by side, or measure models on a dataset and choose one and a pruning within a budget.
@@ -52,24 +54,29 @@ def compare(
             when it is repeated, and with another budget nothing is measured again.
         dtype: "auto" computes in bfloat16 where the device has it natively.
         max_length: tokens per text, in place of a model's own length.
+        convention: with `dataset`, hits that count, as in `vocable.evaluate`: "beir" or "trec_eval".
+        mixed_conventions: set evaluations side by side although their conventions or orders of ties differ.
         device: where models run, as cpu, cuda or cuda:1; by default the best there is.
 
     Raises:
         ArgumentError: arguments that exclude each other, a budget or measure that cannot be read, evaluations that
-            differ in their dataset, measures or queries, or something else at `output`.
+            differ in their dataset, measures, queries or conventions, or something else at `output`.
         DataError: the dataset or a file of evaluations cannot be read.
         ModelError: no such model.
         MissingExtraError: there is an output, and matplotlib is not installed.
     """
     given: dict[str, Any] = {"measures": measures, "grid": grid, "output": output, "max_length": max_length}
-    given |= {"device": device, "max_p95": max_p95, "max_bytes_per_document": max_bytes_per_document}
+    given |= {"convention": convention, "device": device}
+    given |= {"max_p95": max_p95, "max_bytes_per_document": max_bytes_per_document}
     if dataset is not None:
+        if mixed_conventions:
+            raise ArgumentError("mixed_conventions goes with stored evaluations, without `dataset`")
         choice: Choice = imported("vocable.analysis.choose:choose")(systems, dataset, dtype=dtype, **given)
         return choice
     stored = _stored(systems)
     if found := next((name for name, value in given.items() if value is not None), None):
         raise ArgumentError(f"{found} goes with models and `dataset`")
-    return compare_evaluations(stored)
+    return compare_evaluations(stored, mixed_conventions=mixed_conventions)
 
 
 def _stored(systems: Any) -> list[Evaluation | str | os.PathLike[str]]:

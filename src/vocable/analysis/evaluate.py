@@ -7,12 +7,13 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from sentence_transformers import SparseEncoder
 
-from vocable.analysis.expanders import is_expander, lexical_search
+from vocable.analysis.expanders import is_lexical, lexical_search
 from vocable.analysis.report import pruning_against_flops
 from vocable.encoder.encode import DType
 from vocable.encoder.load import load
@@ -21,22 +22,22 @@ from vocable.encoder.stream import model_name
 from vocable.encoder.windows import Long
 from vocable.errors import ArgumentError, UnwrittenError, check_numbers
 from vocable.evaluation.compare import Comparison, compare
+from vocable.evaluation.cost import ANSWERS
 from vocable.evaluation.dataset import Convention, Dataset, load_dataset
 from vocable.evaluation.grid import MEASURES, GridPoint, SearchGrid, check_depth, parse_grid, search_grid
-from vocable.evaluation.hybrid import evaluate_index
-from vocable.evaluation.quality import DEFAULT_MEASURES, Evaluation, evaluate_run, parse_measures
+from vocable.evaluation.hybrid import evaluate_fusion, evaluate_index
+from vocable.evaluation.quality import DEFAULT_MEASURES, DEPTH, Evaluation, depth, evaluate_run, parse_measures
 from vocable.evaluation.retrieval import Encoded, encode_dataset, retrieve, retrieve_lexically, stored_dataset
 from vocable.figures import check_figure, save_figure
 from vocable.search.collection import Collection
-from vocable.search.fusion import weighted
+from vocable.search.fusion import fused
 from vocable.search.index import Space
 from vocable.search.indexing import holds_index, open_index
-from vocable.search.ranking import Ranking, read_trec
+from vocable.search.ranking import Ranking, Ties, read_trec
 from vocable.storage import check_file, replacing
 from vocable.tables import masked
 from vocable.vectors import holds_vectors
 
-DEPTH = 1000  # results of a query
 System: TypeAlias = SparseEncoder | str | os.PathLike[str]
 Searched: TypeAlias = System | Collection
 T = TypeVar("T", bound=Searched)
@@ -60,6 +61,8 @@ def evaluate(
     long: Long = "cut",
     query_idf: float | None = None,
     convention: Convention | None = None,
+    ties: Ties | None = None,
+    time_queries: int = ANSWERS,
     device: str | None = None,
 ) -> Comparison | SearchGrid:
     """Measure the quality and cost of models, runs and indexes; each is tested against the first (paired t-test).
@@ -67,12 +70,13 @@ def evaluate(
     Args:
         systems: one or several, or several by the names to call them: a model from `vocable.load` or its name, the path
             of a TREC run, the folder of document vectors that `vocable encode` wrote (the model that they name
-            encodes the queries), an index, each of whose spaces is searched, or an expander around BM25: "bm25+rm3",
-            "query2doc:MODEL" or "doct5query:MODEL".
+            encodes the queries), an index, each of whose spaces is searched, "bm25", or an expander around BM25:
+            "bm25+rm3", "query2doc:MODEL" or "doct5query:MODEL".
         dataset: a source such as "beir:DIR" or "pydocs:#test", or a `Dataset`.
         measures: names of ir_measures; by default nDCG@10, R@1000 and RR@10.
         bm25: also evaluate BM25.
-        hybrid: also evaluate each system fused with BM25, and the spaces of an index fused with each other.
+        hybrid: also evaluate each system fused with BM25, and the spaces of an index fused with each other; as
+            `vocable.search` fuses for so many results as a measure looks at.
         weights: of an index, also evaluate the fusion with these weights. As in `vocable.search`.
         folds: with `hybrid`, also tune the weights of an index by cross-validation, on so many parts of the queries.
         grid: ways to search with one encoding, as "query_top_k=5,10 rescore=100" (`vocable.evaluation.grid`).
@@ -82,10 +86,13 @@ def evaluate(
         dtype: "auto" computes in bfloat16 where the device has it natively.
         max_length: tokens per text, in place of a model's own length.
         long: what becomes of longer documents: "cut" loses their ends, "max" reads them in windows, as in `encode`.
-        query_idf: multiply a query's weights by the IDF of its terms in the dataset to this power, in place of the
-            model's own.
-        convention: what counts as a hit. By "beir" no document with the id of its query, as ArguAna needs it; by
+        query_idf: multiply a query's weights by the IDF of its terms to this power, in place of the model's own. The
+            IDF is that of the dataset, for an index that of the index.
+        convention: hits that count. By "beir" no document with the id of its query, as ArguAna needs it; by
             "trec_eval" all of a run. By default BEIR's for its collections.
+        ties: order of hits with equal scores, for all measures: "search", the default, puts them in the order of their
+            ids, as every search does; "trec_eval" in the reverse order, as trec_eval does with a run.
+        time_queries: answers of each model to time, from a query's text to its hits; 0 for none.
         device: where models run, as cpu, cuda or cuda:1; by default the best there is.
 
     Raises:
@@ -96,23 +103,21 @@ def evaluate(
     """
     named = named_systems(systems)
     kinds = {name: _kind(system) for name, system in named.items()}
-    indexed, runs, expanders = (
-        [name for name in named if kinds[name] == kind] for kind in ("index", "run", "expander")
-    )
+    indexed, runs, lexicals = ([name for name in named if kinds[name] == kind] for kind in ("index", "run", "lexical"))
     if folds is not None and not hybrid:
         raise ArgumentError("--folds goes with --hybrid")
     if (weights is not None or folds is not None) and not indexed:
         raise ArgumentError("--weights and --folds are for an index, whose spaces they fuse")
-    if indexed and (grid is not None or max_length is not None or long != "cut" or query_idf is not None):
-        left_out = "--grid, --max-length, --long and --query-idf"
-        raise ArgumentError(f"an index is searched as it was made: leave out {left_out}")
-    check_numbers(folds=folds, query_idf=query_idf)
+    if indexed and (grid is not None or max_length is not None or long != "cut"):
+        raise ArgumentError("an index is searched as it was made: leave out --grid, --max-length and --long")
+    check_numbers(folds=folds, query_idf=query_idf, time_queries=time_queries)
     if grid is None and figure is not None:
         raise ArgumentError("--figure goes with --grid")
-    if grid is not None and (hybrid or per_query is not None or runs or expanders):
+    if grid is not None and (hybrid or per_query is not None or runs or lexicals):
         raise ArgumentError("--grid goes with models, and without --hybrid and --per-query")
     chosen = list(measures or (DEFAULT_MEASURES if grid is None else MEASURES))
-    parse_measures(chosen)  # a mistyped one is known before anything slow begins
+    parsed = parse_measures(chosen)  # a mistyped one is known before anything slow begins
+    k = max(DEPTH, *(depth(measure) for measure in parsed.values()))
     settings = None if grid is None else parse_grid(grid)
     if settings is not None:
         check_depth(settings, chosen, DEPTH)
@@ -129,10 +134,8 @@ def evaluate(
             check_length(system, max_length)  # of the last model, too, before the first one encodes
     lexical = bm25 or (hybrid and len(indexed) < len(named))
     searched = lexical or len(runs) + len(indexed) < len(named)
-    if isinstance(dataset, Dataset):
-        collection = replace(dataset.judged(), convention=convention or dataset.convention)
-    else:
-        collection = load_dataset(dataset, documents=searched, convention=convention)
+    judged = dataset.judged() if isinstance(dataset, Dataset) else load_dataset(dataset, documents=searched)
+    collection = replace(judged, convention=convention or judged.convention, ties=ties or judged.ties)
     options: dict[str, Any] = {"dtype": dtype, "max_length": max_length, "long": long, "query_idf": query_idf}
     options["device"] = device
     if settings is not None:
@@ -140,16 +143,18 @@ def evaluate(
         for name, system in others.items():
             points += search_grid(name, _encoded(system, collection, name, **options), settings, chosen, k=DEPTH)
         if bm25:
-            baseline = retrieve_lexically(collection, k=DEPTH)
+            baseline = retrieve_lexically(collection, time_queries=time_queries)
             points.append(GridPoint("BM25", None, evaluate_run("BM25", baseline, collection, chosen)))
         evaluations = [point.evaluation for point in points]
     else:
         evaluations = []
         for name in indexed:
-            of_index = _of_index(named[name], collection, chosen, device, hybrid=hybrid, weights=weights, folds=folds)
+            fusions: dict[str, Any] = {"hybrid": hybrid, "weights": weights, "folds": folds}
+            of_index = _of_index(named[name], collection, chosen, device, query_idf=query_idf, **fusions)
             several = len(named) > 1
             evaluations += [replace(one, name=f"{name}: {one.name}") if several else one for one in of_index]
-        evaluations += _one_by_one(others, collection, chosen, bm25, hybrid, options)
+        searching = {"k": k, "time_queries": time_queries}
+        evaluations += _one_by_one(others, collection, chosen, bm25, hybrid, options, searching)
     found = compare(evaluations) if settings is None else SearchGrid(points)
     try:
         if figure is not None:
@@ -188,7 +193,7 @@ def named_systems(systems: T | Sequence[T] | Mapping[str, T]) -> dict[str, T]:
         path = Path(model_name(place) if isinstance(place, SparseEncoder) else masked(os.fspath(place)))
         kind = _kind(system)
         name = path.stem if kind == "run" else path.name
-        if kind == "expander":
+        if kind == "lexical":
             prefix, colon, of = str(place).partition(":")
             name = prefix + colon + Path(of).name
         while name in named:
@@ -197,25 +202,25 @@ def named_systems(systems: T | Sequence[T] | Mapping[str, T]) -> dict[str, T]:
     return named
 
 
-def _kind(system: Searched) -> Literal["model", "vectors", "index", "run", "expander"]:
+def _kind(system: Searched) -> Literal["model", "vectors", "index", "run", "lexical"]:
     if isinstance(system, SparseEncoder):
         return "model"
-    if isinstance(system, str) and is_expander(system):
-        return "expander"
+    if isinstance(system, str) and is_lexical(system):
+        return "lexical"
     if isinstance(system, Collection) or holds_index(system):
         return "index"
     return "vectors" if holds_vectors(system) else "run" if Path(system).is_file() else "model"
 
 
 def _of_index(
-    system: Searched, dataset: Dataset, measures: list[str], device: str | None, **fusions: Any
+    system: Searched, dataset: Dataset, measures: list[str], device: str | None, **options: Any
 ) -> list[Evaluation]:
     """The evaluations of an index, which is closed if it was not open."""
     if isinstance(system, Collection):
-        return evaluate_index(system, dataset, measures, **fusions)
+        return evaluate_index(system, dataset, measures, **options)
     assert not isinstance(system, SparseEncoder)
     with closing(open_index(system, device=device)) as opened:
-        return evaluate_index(opened, dataset, measures, **fusions)
+        return evaluate_index(opened, dataset, measures, **options)
 
 
 def _encoded(system: System, dataset: Dataset, name: str, *, device: str | None, long: Long, **options: Any) -> Encoded:
@@ -233,9 +238,10 @@ def _one_by_one(
     bm25: bool,
     hybrid: bool,
     options: dict[str, Any],
+    searching: dict[str, int],
 ) -> list[Evaluation]:
-    """The evaluation of every system, each followed by its hybrid, and the lexical ones last."""
-    lexical = retrieve_lexically(dataset, k=DEPTH) if bm25 or (hybrid and named) else None
+    """Evaluate every system, each followed by its hybrid, and BM25 last."""
+    lexical = retrieve_lexically(dataset, **searching) if bm25 or (hybrid and named) else None
     ids, evaluations = [query.id for query in dataset.queries], []
     for name, system in named.items():
         if not isinstance(system, SparseEncoder) and _kind(system) == "run":
@@ -246,15 +252,17 @@ def _one_by_one(
                 hits = [hit for hit in run if hit.query_id in judged]
                 ranking = Ranking.from_run(hits, ids, [document.id for document in dataset.documents])
         else:
-            if _kind(system) == "expander":
-                found = retrieve_lexically(dataset, k=DEPTH, make=lexical_search(str(system), options["device"]))
+            if _kind(system) == "lexical":
+                make = lexical_search(str(system), options["device"])
+                found = retrieve_lexically(dataset, make=make, **searching)
             else:
-                found = retrieve(_encoded(system, dataset, name, **options), k=DEPTH, answers=True)
+                found = retrieve(_encoded(system, dataset, name, **options), **searching)
             evaluations.append(evaluate_run(name, found, dataset, measures))
             ranking = found.ranking
         if hybrid and lexical is not None:
-            both = weighted([ranking, lexical.ranking], [1, 1], depth=DEPTH)
-            evaluations.append(evaluate_run(f"{evaluations[-1].name} + BM25", both.to_run(ids), dataset, measures))
+            sides, equal = {"system": ranking, "bm25": lexical.ranking}, {"system": 1.0, "bm25": 1.0}
+            both = evaluate_fusion(f"{name} + BM25", partial(fused, sides, equal, "weighted"), dataset, measures)
+            evaluations.append(replace(both, query_idf=evaluations[-1].query_idf))
     if bm25 and lexical is not None:
         evaluations.append(evaluate_run("BM25", lexical, dataset, measures))
     return evaluations

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from vocable.errors import ArgumentError
 from vocable.evaluation.compare import compare, mean_interval, paired_t_test
 from vocable.evaluation.cost import Cost, cost_columns
-from vocable.evaluation.grid import COLUMNS, GridPoint, Setting, swept
+from vocable.evaluation.grid import COLUMNS, GridPoint, Setting, grid_notes, swept
 from vocable.evaluation.retrieval import SHOWN
 from vocable.tables import NONE, WIDTH, Table, Tabled, p_value, short
 
@@ -197,9 +197,8 @@ class Choice(Tabled):
                 row.append(NONE if p is None else p_value(p[measure]))
         names, costs = cost_columns([replace(one.cost or Cost(), matched=None) for one in whole])
         title = f"{whole[0].dataset}, {whole[0].queries} queries, whole vectors"
-        return Table(
-            title, header + names, [row + more for row, more in zip(rows, costs, strict=True)], [*groups, len(names)]
-        )
+        rows = [row + more for row, more in zip(rows, costs, strict=True)]
+        return Table(title, header + names, rows, [*groups, len(names)], grid_notes(self.points))
 
     def _deployments(self) -> Table:
         header, rows = ["model", "queries", "licence", "terms", "parameters", "query length", "doc length"], []

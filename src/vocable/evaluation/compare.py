@@ -52,14 +52,15 @@ class Comparison(Tabular):
         return side_by_side(self.evaluations, self.p_values)
 
 
-def compare(results: Sequence[Evaluation | StrPath]) -> Comparison:
+def compare(results: Sequence[Evaluation | StrPath], *, mixed_conventions: bool = False) -> Comparison:
     """Set evaluations side by side and test each against the first, measure by measure.
 
     Args:
         results: evaluations, and JSON files that `vocable evaluate` wrote.
+        mixed_conventions: allow evaluations whose conventions or orders of ties differ.
 
     Raises:
-        ArgumentError: there are none, or they differ in their dataset, measures or queries.
+        ArgumentError: there are none, or they differ in their dataset, measures, queries or conventions.
         DataError: a file is not one of evaluations.
     """
     evaluations: list[Evaluation] = []
@@ -75,6 +76,9 @@ def compare(results: Sequence[Evaluation | StrPath]) -> Comparison:
         if set(other.values) != set(baseline.values):
             both = f"{baseline.name} has {', '.join(baseline.values)}; {other.name} has {', '.join(other.values)}"
             raise ArgumentError(f"evaluations with different measures cannot be compared: {both}")
+        if (other.convention, other.ties) != (baseline.convention, baseline.ties) and not mixed_conventions:
+            both = "; ".join(f"{one.name} by convention {one.convention}, ties {one.ties}" for one in (baseline, other))
+            raise ArgumentError(f"{both}: evaluate both alike, or say `mixed_conventions`")
     p_values = [
         {name: paired_t_test(baseline.per_query[name], other.per_query[name]) for name in baseline.values}
         for other in others

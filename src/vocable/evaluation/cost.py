@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import product
 from time import perf_counter
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +19,7 @@ from vocable.errors import ArgumentError, VectorsError
 from vocable.progress import progress, track
 from vocable.tables import NONE, short
 
-T = TypeVar("T")
-TIMED_QUERIES = 1000  # of more queries than that, as many are timed, evenly spread
-ANSWERS = 200  # timed answers of a system at least: ten of them are slower than the 95th percentile
+ANSWERS = 200  # timed answers of a system: ten of them are slower than the 95th percentile
 TURN = 16  # queries that a system answers before it is another's turn
 SAMPLE, REPEATS = 128, 5  # texts that are encoded to time it, and how often
 
@@ -91,25 +89,6 @@ def activation_rates(vectors: csr_array) -> NDArray[np.float64]:
     return np.asarray(counts / max(1, vectors.shape[0]))
 
 
-def search_latency(search: Callable[[T], object], queries: Sequence[T]) -> tuple[float, float]:
-    """The 50th and 95th percentile, in milliseconds, of `search(query)`, called for one query at a time.
-
-    The first call is made twice and timed once: it may have to compile, or to read from disk. Of more than 1,000
-    queries 1,000 are timed.
-    """
-    if not queries:
-        raise ArgumentError("no queries to time a search with")
-    chosen = [queries[row] for row in spread(len(queries))]
-    search(chosen[0])
-    seconds = []
-    for query in chosen:
-        start = perf_counter()
-        search(query)
-        seconds.append(perf_counter() - start)
-    p50, p95 = np.percentile(seconds, [50, 95]) * 1000
-    return float(p50), float(p95)
-
-
 class TimedSystem(NamedTuple):
     """What answers a query: `encode` makes a vector of its text, each of the `searches` hits of the vector."""
 
@@ -173,10 +152,10 @@ def encoding_rates(encoders: Sequence[Callable[[list[str]], object]], texts: Seq
     return [len(sample) / float(one) for one in np.median(seconds[1:], axis=0)]
 
 
-def spread(count: int, limit: int = TIMED_QUERIES) -> list[int]:
-    """Numbers below `count`: all of them, or `limit` evenly spread ones.
+def spread(count: int, limit: int) -> list[int]:
+    """Return the numbers below `count`: all of them, or `limit` evenly spread ones.
 
-    >>> spread(3), spread(10, limit=4)
+    >>> spread(3, limit=4), spread(10, limit=4)
     ([0, 1, 2], [0, 2, 5, 7])
     """
     return list(range(count)) if count <= limit else [number * count // limit for number in range(limit)]

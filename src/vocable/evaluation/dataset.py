@@ -7,22 +7,37 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias, get_args
+
+import numpy as np
 
 from vocable.data import BadLines, Document, Qrel, Query, read_corpus, read_judgments, read_queries
 from vocable.errors import ArgumentError, DataError
+from vocable.search.ranking import Ties
 from vocable.storage import StrPath
 
 Convention: TypeAlias = Literal["trec_eval", "beir"]
 BEIR = re.compile(r"(ir_datasets:)?beir[:/]")  # how the sources of its collections begin
 
 
+class Identical(NamedTuple):
+    """Counts of documents with the same title and text: the groups of them, and the documents in all groups.
+
+    A model gives the documents of a group equal scores.
+    """
+
+    groups: int
+    documents: int
+
+
 @dataclass(frozen=True)
 class Dataset:
-    """What a system is evaluated on; `unjudged` counts the queries that were left out because none is judged.
+    """A test collection; `unjudged` counts the queries that `judged` has left out, as they have no judgment.
 
     By the `convention` of BEIR a document with the id of its query is no hit: in ArguAna each query is a document of
     the collection, and would find itself first (Thakur et al. 2021). That of trec_eval counts whatever a run has.
+    `ties` is the order of hits with equal scores (`vocable.search.ranking.in_order`), `identical` counts the documents
+    that share their text, where there are documents.
     """
 
     name: str
@@ -31,20 +46,23 @@ class Dataset:
     judgments: Sequence[Qrel]
     unjudged: int = 0
     convention: Convention = "trec_eval"
+    ties: Ties = "search"
+    identical: Identical | None = None
 
     def __post_init__(self) -> None:
-        if self.convention not in get_args(Convention):
-            raise ArgumentError(f"convention must be one of {', '.join(get_args(Convention))}, not {self.convention!r}")
+        for name, allowed in (("convention", get_args(Convention)), ("ties", get_args(Ties))):
+            if (value := getattr(self, name)) not in allowed:
+                raise ArgumentError(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
 
     def deep(self, k: int) -> int:
-        """How many results a search has to give for `k` of them to be left by the convention."""
+        """Return the number of results to ask for, so that `k` are left when the query's own id is dropped."""
         if self.convention == "trec_eval":
             return k
         asked = {query.id for query in self.queries}
         return k + (not self.documents or any(document.id in asked for document in self.documents))
 
     def judged(self) -> Dataset:
-        """The same without the queries that have no judgment and without judgments of queries that are not there.
+        """Return the dataset without queries that have no judgment, and without judgments of unknown queries.
 
         A query whose judgments are all 0 stays, and counts 0, as in trec_eval.
 
@@ -60,7 +78,19 @@ class Dataset:
         known = {query.id for query in queries}
         judgments = [judgment for judgment in self.judgments if judgment.query_id in known]
         unjudged = self.unjudged + len(self.queries) - len(queries)
-        return replace(self, queries=queries, judgments=judgments, unjudged=unjudged)
+        identical = self.identical or (count_identical(self.documents) if self.documents else None)
+        return replace(self, queries=queries, judgments=judgments, unjudged=unjudged, identical=identical)
+
+
+def count_identical(documents: Sequence[Document]) -> Identical:
+    """Count the documents that share their title and text with others.
+
+    >>> count_identical([Document("a", "same"), Document("b", "same"), Document("c", "another")])
+    Identical(groups=1, documents=2)
+    """
+    hashes = np.fromiter((hash(one.full) for one in documents), dtype=np.int64, count=len(documents))
+    _, counts = np.unique(hashes, return_counts=True)
+    return Identical(int((counts > 1).sum()), int(counts[counts > 1].sum()))
 
 
 def load_dataset(

@@ -6,7 +6,7 @@ Kim et al. 2026 tabulate and draw them (table 2, figure 1, appendix J).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 
 from vocable.errors import ArgumentError, check_numbers, check_texts
 from vocable.evaluation.cost import Cost, active_terms, flops
-from vocable.evaluation.quality import Evaluation, Measures, depth, evaluate_run, parse_measures
+from vocable.evaluation.quality import DEPTH, Evaluation, Measures, depth, evaluate_run, notes, parse_measures
 from vocable.evaluation.retrieval import SHOWN, Encoded
 from vocable.progress import progress
 from vocable.search.engines.exact import ExactIndex, rescore
@@ -85,9 +85,10 @@ class GridPoint(NamedTuple):
     evaluation: Evaluation
 
     def to_json(self) -> dict[str, Any]:
-        """The point as JSON values, without the single queries."""
-        values, setting = self.evaluation.to_json(), None if self.setting is None else vars(self.setting)
-        return {"system": self.system, "setting": setting, "values": values["values"], "cost": values["cost"]}
+        """Return the point as JSON values, without the single queries."""
+        evaluation, setting = self.evaluation.to_json(), None if self.setting is None else vars(self.setting)
+        del evaluation["name"], evaluation["per_query"]
+        return {"system": self.system, "setting": setting, **evaluation}
 
 
 def parse_grid(texts: Sequence[str]) -> list[Setting]:
@@ -102,7 +103,7 @@ def parse_grid(texts: Sequence[str]) -> list[Setting]:
 
 
 def search_grid(
-    name: str, encoded: Encoded, settings: Sequence[Setting], measures: Measures = MEASURES, *, k: int = 1000
+    name: str, encoded: Encoded, settings: Sequence[Setting], measures: Measures = MEASURES, *, k: int = DEPTH
 ) -> list[GridPoint]:
     """Search an encoded dataset in each of the ways, and measure quality and cost.
 
@@ -130,7 +131,7 @@ def search_grid(
                     matched=float(matches.mean() / max(1, len(index))),
                 )
                 label, run = f"{name} {setting}".strip(), ranking.to_run(encoded.query_ids)
-                evaluation = evaluate_run(label, run, encoded.dataset, measures, cost=cost)
+                evaluation = evaluate_run(label, run, encoded.dataset, measures, cost=cost, query_idf=encoded.query_idf)
                 points[setting] = GridPoint(name, setting, evaluation)
                 advance(1)
     return [points[setting] for setting in settings]
@@ -182,7 +183,12 @@ class SearchGrid(Tabular):
             values = [f"{value:.4f}" for value in point.evaluation.values.values()]
             rows.append([point.system] * several + setting + cells + values)
         header += ["L0_q", "L0_d", "FLOPS", "matched", *first.values]
-        return Table(f"{first.dataset}, {first.queries} queries", header, rows)
+        return Table(f"{first.dataset}, {first.queries} queries", header, rows, notes=grid_notes(self.points))
+
+
+def grid_notes(points: Sequence[GridPoint]) -> list[str]:
+    """Return the lines under a table of settings, in which all of a system go by its name."""
+    return notes([replace(point.evaluation, name=point.system) for point in points])
 
 
 def swept(points: Sequence[GridPoint]) -> list[str]:

@@ -1,25 +1,34 @@
-"""An index searched by each of its spaces and by their fusions, with weights chosen on judgments.
+"""An index evaluated by each of its spaces and by their fusions, with weights chosen on judgments.
 
 Letters: q queries, k results, g weightings.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import combinations, product
 
 import numpy as np
 
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.dataset import Dataset
-from vocable.evaluation.quality import Evaluation, JudgedMeasures, depth, evaluate_run, parse_measures
+from vocable.evaluation.quality import (
+    DEPTH,
+    Evaluation,
+    JudgedMeasures,
+    Measures,
+    depth,
+    evaluate_run,
+    parse_measures,
+)
 from vocable.progress import track
-from vocable.search.collection import FUSED_DEPTH, Collection
-from vocable.search.fusion import fused, parse_weights
+from vocable.search.collection import Collection
+from vocable.search.fusion import fused, fusion_depth, parse_weights
 from vocable.search.index import Space
 from vocable.search.ranking import Ranking
 
-DEPTH = 1000  # results for a measure that has no cutoff
 STEPS = 10  # weights are tried in tenths
 
 
@@ -31,15 +40,16 @@ def evaluate_index(
     hybrid: bool = False,
     weights: str | Mapping[Space, float] | None = None,
     folds: int | None = None,
+    query_idf: float | None = None,
 ) -> list[Evaluation]:
     """Evaluate each space of an index, the best by the first measure coming first, and fusions of them.
 
-    A fusion is that of `Collection.search`, with as many results as the measures look at: one with `weights`; and with
-    `hybrid` those of each pair of spaces and of all, by reciprocal rank, with equal weights and, with `folds`, with
-    tuned ones (`tuned`). Its name begins with the weights.
+    The fusions are those of `Collection.search`: one with `weights`; and with `hybrid` those of each pair of spaces and
+    of all, by reciprocal rank, with equal weights and, with `folds`, with tuned ones (`tuned`). Their names begin with
+    the weights. `query_idf` is that of `vocable.search`.
 
     Raises:
-        ArgumentError: weights of what the index has not, or more folds than queries.
+        ArgumentError: weights of a space that the index does not have, or more folds than queries.
         DataError: no relevant document is in the index.
     """
     judged, parsed, spaces = dataset.judged(), parse_measures(measures), list(collection.spaces)
@@ -49,51 +59,89 @@ def evaluate_index(
     relevant = {judgment.doc_id for judgment in judged.judgments if judgment.relevance > 0}
     if not any(collection.documents(sorted(relevant))):
         raise DataError(f"none of the {len(relevant)} relevant documents is in {collection.place}", source=judged.name)
-    ids, k = [query.id for query in judged.queries], max(depth(measure) or DEPTH for measure in parsed.values())
-    k = judged.deep(k)
-    found = collection.rankings([query.text for query in judged.queries], max(k, FUSED_DEPTH), spaces)
-    rankings = dict(found)
+    ids, texts = [query.id for query in judged.queries], [query.text for query in judged.queries]
+    k = judged.deep(max(depth(measure) or DEPTH for measure in parsed.values()))
+    encoder = collection.query_encoder(query_idf=query_idf)
+    found = collection.rankings(texts, fusion_depth(k), spaces, vectors=encoder.encode(texts))
+
+    def power(some: Sequence[Space]) -> float | None:
+        return encoder.query_idf if "learned" in some else None
+
+    def fusion(name: str, fuse: Callable[[int], Ranking], some: Sequence[Space]) -> Evaluation:
+        return replace(evaluate_fusion(name, fuse, judged, measures), query_idf=power(some))
+
+    alone = [
+        evaluate_run(space, ranking.to_run(ids), judged, measures, query_idf=power([space]))
+        for space, ranking in found.items()
+    ]
+    alone.sort(key=lambda one: -one.values[str(measures[0]).strip()])
+    fusions = []
     if asked is not None:
-        rankings[_name(asked)] = fused(found, asked, "weighted", k)
+        fusions.append(fusion(_name(asked), partial(fused, found, asked, "weighted"), list(asked)))
     for size in range(2, len(spaces) + 1) if hybrid else ():
         for some in combinations(spaces, size):
             equal = dict.fromkeys(some, 1.0)
-            rankings[f"{','.join(some)} by reciprocal rank"] = fused(found, equal, "reciprocal-rank", k)
-            rankings[_name(equal)] = fused(found, equal, "weighted", k)
+            ranks = partial(fused, found, equal, "reciprocal-rank")
+            fusions.append(fusion(f"{','.join(some)} by reciprocal rank", ranks, some))
+            fusions.append(fusion(_name(equal), partial(fused, found, equal, "weighted"), some))
             if folds is not None:
-                chosen, held_out = tuned(found, some, judged, measures[0], folds, k)
-                rankings[f"{_name(chosen)} tuned in {folds} folds"] = held_out
-    done = [evaluate_run(name, ranking.to_run(ids), judged, measures) for name, ranking in rankings.items()]
-    alone = sorted(done[: len(spaces)], key=lambda one: -one.values[str(measures[0]).strip()])
-    return alone + done[len(spaces) :]
+                chosen, held_out = tuned(found, some, judged, measures[0], folds)
+                fusions.append(fusion(f"{_name(chosen)} tuned in {folds} folds", held_out, some))
+    return alone + fusions
+
+
+def evaluate_fusion(name: str, fuse: Callable[[int], Ranking], judged: Dataset, measures: Measures) -> Evaluation:
+    """Evaluate the rankings that `fuse(k)` gives, each measure on that of as many results as it looks at.
+
+    So a figure is that of a search for this number of results, whatever else is measured beside it: the scores of a
+    fusion depend on the number of hits that go into it.
+    """
+    by_depth: dict[int, list[str]] = {}
+    for measure, parsed in parse_measures(measures).items():
+        by_depth.setdefault(judged.deep(depth(parsed) or DEPTH), []).append(measure)
+    ids = [query.id for query in judged.queries]
+    parts = [evaluate_run(name, fuse(k).to_run(ids), judged, by_depth[k]) for k in sorted(by_depth)]
+    names = list(parse_measures(measures))
+    return replace(
+        parts[-1],
+        values={measure: part.values[measure] for measure in names for part in parts if measure in part.values},
+        per_query={measure: part.per_query[measure] for measure in names for part in parts if measure in part.values},
+        relevant_from={measure: level for part in parts for measure, level in part.relevant_from.items()},
+    )
 
 
 def tuned(
-    rankings: Mapping[Space, Ranking], spaces: Sequence[Space], judged: Dataset, measure: str, folds: int, k: int
-) -> tuple[dict[Space, float], Ranking]:
-    """The weights of `spaces` with the highest mean of a measure, and a ranking that knows no judgment of its queries.
+    rankings: Mapping[Space, Ranking], spaces: Sequence[Space], judged: Dataset, measure: str, folds: int
+) -> tuple[dict[Space, float], Callable[[int], Ranking]]:
+    """Return the weights of `spaces` with the highest mean of a measure, and a fusion for `evaluate_fusion`.
 
-    In the ranking, the queries of each fold (every so many-th) are fused with the weights that are best for the others.
-    All weights in tenths that add up to 1 are tried; of equally good ones, the most even are taken.
+    The fusion knows no judgment of the queries that it answers: those of each fold (every so many-th) are fused with
+    the weights that are best for the others. All weights in tenths that add up to 1 are tried; of equally good ones,
+    the most even are taken.
     """
     tenths = [some for some in product(range(STEPS + 1), repeat=len(spaces)) if sum(some) == STEPS]
     tried = [
         {space: part / STEPS for space, part in zip(spaces, some, strict=True)} for some in sorted(tenths, key=np.var)
     ]
-    measured, ids = JudgedMeasures(parse_measures([measure]), judged), [query.id for query in judged.queries]
-    candidates, values = [], np.zeros((len(tried), len(ids)))  # values [g, q]
+    parsed, ids = parse_measures([measure]), [query.id for query in judged.queries]
+    measured, values = JudgedMeasures(parsed, judged), np.zeros((len(tried), len(ids)))  # values [g, q]
+    k = judged.deep(max(depth(one) or DEPTH for one in parsed.values()))
     for row, weights in enumerate(track(tried, "tune")):
-        candidates.append(fused(rankings, weights, "weighted", k))
-        answers = {query: dict(candidates[-1].hits(number)) for number, query in enumerate(ids)}
+        ranking = fused(rankings, weights, "weighted", k)
+        answers = {query: dict(ranking.hits(number)) for number, query in enumerate(ids)}
         [per_query] = measured.per_query(answers).values()
         values[row] = [per_query[query] for query in ids]
     fold = np.arange(len(ids)) % folds
     best = np.array([_best(values[:, fold != number]) for number in range(folds)])[fold]  # [q]
-    held_out = Ranking(
-        np.stack([candidates[choice].rows[query] for query, choice in enumerate(best)]),
-        np.stack([candidates[choice].scores[query] for query, choice in enumerate(best)]),
-        candidates[0].ids,
-    )
+
+    def held_out(k: int) -> Ranking:
+        found = {choice: fused(rankings, tried[choice], "weighted", k) for choice in set(best.tolist())}
+        return Ranking(
+            np.stack([found[choice].rows[query] for query, choice in enumerate(best)]),
+            np.stack([found[choice].scores[query] for query, choice in enumerate(best)]),
+            next(iter(found.values())).ids,
+        )
+
     return tried[_best(values)], held_out
 
 

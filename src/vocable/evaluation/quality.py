@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from subprocess import SubprocessError
@@ -17,10 +17,10 @@ from ir_measures.measures import registry
 
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.cost import Cost, cost_columns
-from vocable.evaluation.dataset import Dataset, load_dataset
-from vocable.search.ranking import Ranking, read_trec
+from vocable.evaluation.dataset import Convention, Dataset, Identical, load_dataset
+from vocable.search.ranking import Ranking, Ties, in_order, read_trec
 from vocable.storage import StrPath
-from vocable.tables import NONE, Table, Tabular, p_value
+from vocable.tables import NONE, Table, Tabular, counted, p_value
 
 Measures: TypeAlias = Sequence[str | Measure]
 
@@ -40,6 +40,12 @@ def depth(measure: Measure) -> int:
     """The number of results that `measure` looks at; 0 where it has no cutoff."""
     cutoff = measure.params.get("cutoff")
     return cutoff if isinstance(cutoff, int) else 0
+
+
+def _level(measure: Measure) -> int | None:
+    """Return the least judgment that `measure` counts as relevant, None where it does not ask."""
+    level = measure["rel"] if "rel" in measure.SUPPORTED_PARAMS else None
+    return level if isinstance(level, int) else None
 
 
 def _parse(name: str) -> Measure:
@@ -66,7 +72,7 @@ def _parse(name: str) -> Measure:
 
 
 class JudgedMeasures:
-    """What `measures` {name: measure} make of answers to the queries of a dataset that `Dataset.judged` gave."""
+    """Evaluate rankings of a judged dataset (`Dataset.judged`) with `measures` {name: measure} of ir_measures."""
 
     def __init__(self, measures: Mapping[str, Measure], judged: Dataset) -> None:
         self.measures, self._dataset = measures, judged
@@ -79,7 +85,8 @@ class JudgedMeasures:
         """{measure: {query id: value}} of the queries in `answers` {query id: {document id: score}}.
 
         A query without an answer has the measure's default, 0 for most. By BEIR's convention (`Dataset`) an answer has
-        no document with the id of its query.
+        no document with the id of its query. Measures are computed by several programs, each with its own order of
+        equal scores: they are given the hits in the dataset's order of ties, with the scores n, n - 1, ..., 1.
 
         >>> from ir_measures import Qrel, nDCG
         >>> from vocable.data import Query
@@ -87,14 +94,10 @@ class JudgedMeasures:
         >>> JudgedMeasures({"nDCG@10": nDCG @ 10}, toy).per_query({"q1": {"d": 2.0}, "q2": {}})
         {'nDCG@10': {'q1': 1.0, 'q2': 0.0}}
         """
-        if self._dataset.convention == "beir":
-            answers = {
-                query: {document: score for document, score in hits.items() if document != query}
-                for query, hits in answers.items()
-            }
+        falling = {query: self._falling(query, hits) for query, hits in answers.items()}
         values: dict[Measure, dict[str, float]] = {measure: {} for measure in self.measures.values()}
         try:
-            for metric in self._evaluator.iter_calc(answers):
+            for metric in self._evaluator.iter_calc(falling):
                 values[metric.measure][metric.query_id] = float(metric.value)
         except (ArithmeticError, OSError, SubprocessError, ValueError) as error:
             raise self._impossible(error) from error
@@ -113,19 +116,28 @@ class JudgedMeasures:
             figures[name] = float(aggregator.result())
         return figures
 
+    def _falling(self, query: str, hits: Mapping[str, float]) -> dict[str, float]:
+        """The hits that count, best first, with scores that fall by 1."""
+        ordered = in_order(hits, self._dataset.ties)
+        if self._dataset.convention == "beir":
+            ordered = [document for document in ordered if document != query]
+        return {document: float(len(ordered) - place) for place, document in enumerate(ordered)}
+
     def _impossible(self, error: Exception) -> ArgumentError:
         return ArgumentError(f"{', '.join(self.measures)} cannot be computed for {self._dataset.name}: {error}")
 
 
+DEPTH = 1000  # results of a query, for measures that have no cutoff
 DEFAULT_MEASURES = ("nDCG@10", "R@1000", "RR@10")
 
 
 class Retrieval(NamedTuple):
-    """A `ranking` [q, k] of the judged queries `query_ids`, and what it cost."""
+    """A `ranking` [q, k] of the judged queries `query_ids`, its cost, and the power of their weights' IDF, if any."""
 
     ranking: Ranking
     query_ids: list[str]
     cost: Cost
+    query_idf: float | None = None
 
     def to_run(self) -> list[ScoredDoc]:
         """Return the hits as ir_measures records."""
@@ -140,7 +152,10 @@ class Evaluation(Tabular):
     """The quality of one system on one dataset.
 
     `values` are means over all judged queries, one that was not answered counting as its measure's default (0);
-    `per_query` is {measure: {query id: value}}.
+    `per_query` is {measure: {query id: value}}. How it was measured: the `convention` and the order of `ties` of the
+    `Dataset`, and by measure the least judgment that counts as relevant (`relevant_from`; graded measures have none).
+    What was left out: `dropped` hits with the id of their query, and `unjudged` queries. `query_idf` is the power of
+    the IDF by which the weights of queries were multiplied, None for a system without such weights.
     """
 
     name: str
@@ -149,6 +164,12 @@ class Evaluation(Tabular):
     per_query: Mapping[str, Mapping[str, float]]
     cost: Cost | None = None
     unjudged: int = 0
+    convention: Convention = field(kw_only=True)
+    ties: Ties = field(kw_only=True)
+    relevant_from: Mapping[str, int] = field(kw_only=True, default_factory=dict)
+    dropped: int = field(kw_only=True, default=0)
+    identical: Identical | None = field(kw_only=True, default=None)
+    query_idf: float | None = field(kw_only=True, default=None)
 
     @property
     def queries(self) -> int:
@@ -157,7 +178,8 @@ class Evaluation(Tabular):
 
     def to_json(self) -> dict[str, Any]:
         """The evaluation as JSON values."""
-        return asdict(self) | {"queries": self.queries}
+        identical = None if self.identical is None else self.identical._asdict()
+        return asdict(self) | {"identical": identical, "queries": self.queries}
 
     def table(self) -> Table:
         """Quality and cost in one row."""
@@ -165,21 +187,39 @@ class Evaluation(Tabular):
 
 
 def evaluate_run(
-    name: str, run: Run, dataset: StrPath | Dataset, measures: Measures = DEFAULT_MEASURES, *, cost: Cost | None = None
+    name: str,
+    run: Run,
+    dataset: StrPath | Dataset,
+    measures: Measures = DEFAULT_MEASURES,
+    *,
+    cost: Cost | None = None,
+    query_idf: float | None = None,
 ) -> Evaluation:
-    """Evaluate a run: the path of a TREC run, its hits, or a `Retrieval`, whose cost is taken over.
+    """Evaluate a run: the path of a TREC run, its hits, or a `Retrieval`, whose cost and power of IDF are taken over.
 
-    Queries that are not judged are left out. Equal scores are ordered as the software behind the measure does it:
-    trec_eval, which computes most, by descending document id.
+    Queries that are not judged are left out. Equal scores are ordered as the dataset says, for all measures alike.
     """
     parsed = parse_measures(measures)
     if isinstance(run, Retrieval):
-        cost = run.cost
+        cost, query_idf = run.cost, run.query_idf
     judged = (dataset if isinstance(dataset, Dataset) else load_dataset(dataset, documents=False)).judged()
     answers = _answers(name, run, judged)
     judged_measures = JudgedMeasures(parsed, judged)
     per_query = judged_measures.per_query(answers)
-    return Evaluation(name, judged.name, judged_measures.aggregated(per_query), per_query, cost, judged.unjudged)
+    return Evaluation(
+        name,
+        judged.name,
+        judged_measures.aggregated(per_query),
+        per_query,
+        cost,
+        judged.unjudged,
+        convention=judged.convention,
+        ties=judged.ties,
+        relevant_from={name: level for name, one in parsed.items() if (level := _level(one))},
+        dropped=sum(query in hits for query, hits in answers.items()) if judged.convention == "beir" else 0,
+        identical=judged.identical,
+        query_idf=query_idf,
+    )
 
 
 def side_by_side(evaluations: Sequence[Evaluation], p_values: Sequence[Mapping[str, float]] = ()) -> Table:
@@ -200,7 +240,52 @@ def side_by_side(evaluations: Sequence[Evaluation], p_values: Sequence[Mapping[s
     names, costs = cost_columns([_shown(evaluation.cost) for evaluation in evaluations])
     title = f"{first.dataset}, {first.queries} queries"
     groups = [2 if p_values else 1] * len(first.values) + ([len(names)] if names else [])
-    return Table(title, header + names, [row + cells for row, cells in zip(rows, costs, strict=True)], groups)
+    rows = [row + cells for row, cells in zip(rows, costs, strict=True)]
+    return Table(title, header + names, rows, groups, notes(evaluations))
+
+
+TIES = {"search": "equal scores by id", "trec_eval": "equal scores by descending id"}
+
+
+def notes(evaluations: Sequence[Evaluation]) -> list[str]:
+    """Return the lines under a table of evaluations: how they were measured, and what was left out."""
+    lines = _agreed(evaluations, _measured_by)
+    if dropped := [one.dropped for one in evaluations if one.convention == "beir"]:
+        least, most = min(dropped), max(dropped)
+        count = counted(most, "hit") if least == most else f"{least:,} to {most:,} hits"
+        lines.append(f"{count} with the id of the query left out, as BEIR does it")
+    return lines + [line for say in (_weighed, _unjudged, _identical) for line in _agreed(evaluations, say)]
+
+
+def _agreed(evaluations: Sequence[Evaluation], say: Callable[[Evaluation], str]) -> list[str]:
+    """Return the text about the evaluations that have one: once where it is the same, else by system."""
+    texts = {one.name: text for one in evaluations if (text := say(one))}
+    distinct = list(dict.fromkeys(texts.values()))
+    return distinct if len(distinct) < 2 else [f"{name}: {text}" for name, text in texts.items()]
+
+
+def _measured_by(one: Evaluation) -> str:
+    levels = one.relevant_from
+    if len(set(levels.values())) > 1:
+        relevant = ", ".join(f"{level} or more for {name}" for name, level in levels.items())
+    else:
+        relevant = "".join(f"{level} or more" for level in set(levels.values()))
+    return f"convention {one.convention}; {TIES[one.ties]}" + (f"; relevant: judged {relevant}" if relevant else "")
+
+
+def _weighed(one: Evaluation) -> str:
+    return f"query weights times IDF to the power {one.query_idf:g}" if one.query_idf else ""
+
+
+def _unjudged(one: Evaluation) -> str:
+    return f"{counted(one.unjudged, 'query', 'queries')} without a judgment left out" if one.unjudged else ""
+
+
+def _identical(one: Evaluation) -> str:
+    if one.identical is None or not one.identical.groups:
+        return ""
+    groups = counted(one.identical.groups, "group")
+    return f"{one.identical.documents:,} documents in {groups} of identical texts, which have equal scores"
 
 
 def _shown(cost: Cost | None) -> Cost | None:

@@ -22,7 +22,6 @@ from vocable.encoder.terms import input_terms
 from vocable.encoder.windows import Long
 from vocable.errors import ArgumentError, DataError, VectorsError
 from vocable.evaluation.cost import (
-    ANSWERS,
     Cost,
     TimedSystem,
     activation_rates,
@@ -30,12 +29,11 @@ from vocable.evaluation.cost import (
     answer_costs,
     answer_times,
     flops,
-    search_latency,
-    spread,
 )
 from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.quality import (
     DEFAULT_MEASURES,
+    DEPTH,
     Evaluation,
     Measures,
     Retrieval,
@@ -53,7 +51,7 @@ from vocable.storage import StrPath
 from vocable.vectors import Sources, read_vectors
 
 logger = logging.getLogger(__name__)
-EXPANDED = 20  # answers timed where something is expanded, which may take seconds
+EXPANDED = 20  # answers timed at most where something is expanded, which may take seconds
 W_AUC, WACKY = "W-AUC", 100  # and the documents that it looks at
 SHOWN = 10  # results of a search whose time is measured: what somebody who waits for it looks at
 
@@ -76,27 +74,30 @@ class Encoded(NamedTuple):
         return [query.id for query in self.dataset.queries]
 
     @property
+    def query_idf(self) -> float | None:
+        """Return the power of the IDF that the weights of the queries were multiplied by."""
+        return None if self.encoder is None else self.encoder.query_idf
+
+    @property
     def document_ids(self) -> list[str]:
         """Return the ids of the documents by row."""
         return [document.id for document in self.dataset.documents]
 
 
-def retrieve(encoded: Encoded, *, k: int = 1000, answers: bool = False) -> Retrieval:
+def retrieve(encoded: Encoded, *, k: int = DEPTH, time_queries: int = 0) -> Retrieval:
     """Search the vectors of a dataset exactly; `k` results of a query.
 
-    With `answers` queries are also timed from their texts to their hits, where their encoder is at hand.
+    So many answers are timed, from the text of a query to its hits, where the encoder is at hand.
     """
     queries, index = encoded.queries, ExactIndex(encoded.documents, encoded.document_ids)
 
     def search(query: csr_array) -> Ranking:
         return index.search(query, k=SHOWN, threads=1)
 
-    if answers and encoded.encoder is not None:
+    times = {}
+    if encoded.encoder is not None:
         encoder = encoded.encoder
-        times = _answer_costs(lambda text: encoder.encode([text]), search, encoded.dataset)
-    else:
-        p50, p95 = search_latency(search, [queries[[row]] for row in spread(queries.shape[0])])
-        times = {"search_p50_ms": p50, "search_p95_ms": p95}
+        times = _answer_costs(lambda text: encoder.encode([text]), search, encoded.dataset, time_queries)
     cost = Cost(
         query_terms=active_terms(queries),
         document_terms=active_terms(encoded.documents),
@@ -105,13 +106,15 @@ def retrieve(encoded: Encoded, *, k: int = 1000, answers: bool = False) -> Retri
         documents_per_second=encoded.documents_per_second,
         **times,
     )
-    return Retrieval(index.search(queries, encoded.dataset.deep(k)), encoded.query_ids, cost)
+    return Retrieval(index.search(queries, encoded.dataset.deep(k)), encoded.query_ids, cost, encoded.query_idf)
 
 
 def _answer_costs(
-    encode: Callable[[str], csr_array], search: Callable[[csr_array], Ranking], dataset: Dataset, answers: int = ANSWERS
+    encode: Callable[[str], csr_array], search: Callable[[csr_array], Ranking], dataset: Dataset, answers: int
 ) -> dict[str, Any]:
-    """The times of the dataset's queries, one at a time."""
+    """Return the times of `answers` to the dataset's queries, one at a time; of 0 none."""
+    if not answers:
+        return {}
     [(encoding, [searching])] = answer_times(
         [TimedSystem(encode, [search])], [query.text for query in dataset.queries], answers=answers
     )
@@ -206,13 +209,14 @@ def unexpanded(documents: Sequence[str], ids: Sequence[str]) -> tuple[BM25Index,
 def retrieve_lexically(
     dataset: Dataset,
     *,
-    k: int = 1000,
+    k: int = DEPTH,
+    time_queries: int = 0,
     make: Callable[[Sequence[str], Sequence[str]], tuple[BM25Index, Weigh]] = unexpanded,
 ) -> Retrieval:
     """Index the documents of `dataset` with BM25 and search for its judged queries; the terms are stemmed words.
 
     `make` indexes the documents under their ids and says how the words of queries are weighed, which is the encoding
-    of an answer's time. Where something is expanded, twenty answers are timed.
+    of an answer's time. `time_queries` answers are timed, at most twenty where something is expanded.
     """
     judged = dataset.judged()
     if not judged.documents:
@@ -226,7 +230,7 @@ def retrieve_lexically(
         lambda text: weigh([text]),
         lambda query: index.search(query, k=SHOWN, threads=1),
         judged,
-        ANSWERS if make is unexpanded else EXPANDED,
+        time_queries if make is unexpanded else min(time_queries, EXPANDED),
     )
     cost = Cost(
         query_terms=active_terms(queries),
@@ -245,7 +249,7 @@ def evaluate_system(
     measures: Measures = DEFAULT_MEASURES,
     *,
     name: str | None = None,
-    k: int = 1000,
+    k: int = DEPTH,
     dtype: DType = "auto",
     wackiness: bool = False,
 ) -> Evaluation:
