@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from itertools import pairwise
 from pathlib import Path
 
 import ir_measures
@@ -16,7 +17,7 @@ from sentence_transformers import SparseEncoder
 
 import vocable as vo
 from tests.cli.command_line import done
-from vocable.data import Document, Qrel, Query, ScoredDoc
+from vocable.data import Qrel, Query, ScoredDoc
 from vocable.errors import ArgumentError
 from vocable.evaluation.dataset import Dataset, Identical, load_dataset
 from vocable.evaluation.quality import evaluate_run, parse_measures
@@ -144,7 +145,7 @@ def test_a_written_run_is_read_in_its_order_by_every_program(
 def test_falling_scores_change_equal_ones_alone(scores: list[float]) -> None:
     ordered = sorted(scores, reverse=True)
     found = falling(ordered)
-    assert all(above > below for above, below in zip(found, found[1:], strict=False))
+    assert all(above > below for above, below in pairwise(found))
     assert len(set(scores)) < len(scores) or found == ordered
     assert all(abs(float(new) - old) <= 1e-5 * max(1.0, abs(old)) for new, old in zip(found, ordered, strict=True))
 

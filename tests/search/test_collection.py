@@ -385,3 +385,22 @@ def test_an_engine_is_chosen_by_name(
         index(model, corpus, f"exact:{tmp_path / 'made'}")
     with pytest.raises(ArgumentError, match="the engines are another, exact"):
         index(model, corpus, "nobody+http://host/name")
+
+
+def test_a_search_without_the_learned_space_loads_no_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = search(folder, QUERIES, 3, weights="bm25=1")
+    assert expected.vectors.shape[0] == len(QUERIES)  # encoded when they are asked for
+
+    def loaded(*names: object, **options: object) -> None:
+        raise AssertionError(f"{names} was loaded")
+
+    monkeypatch.setattr("vocable.search.collection.load", loaded)
+    for weights in ("bm25=1", {"bm25": 2.0, "learned": 0.0}):
+        found = search(folder, QUERIES, 3, weights=weights, run=folder.parent / "my.run")
+        assert str(found) == str(expected)
+    assert len(read_trec(folder.parent / "my.run")) == (expected.ranking.rows >= 0).sum()
+    for options in ({}, {"hybrid": True}, {"weights": "bm25=1", "explain": True}):
+        with pytest.raises(AssertionError, match="was loaded"):
+            str(search(folder, QUERIES, 3, **options))
+    with pytest.raises(ArgumentError, match="top_k must be at least 1"):
+        search(folder, QUERIES, 3, weights="bm25=1", top_k=0)

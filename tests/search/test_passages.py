@@ -254,7 +254,10 @@ def test_an_index_of_passages_is_measured_by_documents(make: Make, documents: li
     fused = {"learned": None, "bm25": "bm25=1", "dense": "dense=1", "learned=1,bm25=1": "learned=1,bm25=1"}
     for system, weights in fused.items():
         hits = [collection.search([query.text], N, weights=weights).hits(0) for query in queries]
-        run = {query.id: dict(found) for query, found in zip(queries, hits, strict=True)}
+        run = {  # ranks as scores: the reference orders equal scores in its own way
+            query.id: {document: -float(place) for place, (document, _) in enumerate(some)}
+            for query, some in zip(queries, hits, strict=True)
+        }
         [measured] = [one for one in compared.evaluations if one.name == system]
         expected = ir_measures.calc_aggregate([nDCG @ 10, R @ 5], judged, run)
         assert measured.values == pytest.approx({str(name): value for name, value in expected.items()}, abs=1e-6)

@@ -6,16 +6,17 @@ Letters: q queries, v output vocabulary, k results.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Collection as Container
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from scipy.sparse import csr_array
 
 from vocable.data import Query
 from vocable.encoder.terms import Word, term_places
-from vocable.errors import check_texts
+from vocable.errors import check_numbers, check_texts
 from vocable.progress import progress
 from vocable.search.collection import Collection
 from vocable.search.explain import explain
@@ -31,17 +32,22 @@ from vocable.tables import WIDTH, counted, shortened
 
 @dataclass(frozen=True, eq=False)
 class Answers(Sequence[Answer]):
-    """The answers to q `queries`, from their `vectors` [q, v] and `ranking` [q, k].
+    """The answers to q `queries`: their `ranking` [q, k], and the function that gives their learned vectors [q, v].
 
     Documents are read, and scores explained if they are to be `explained`, when an answer is looked at.
     """
 
     collection: Collection
     queries: tuple[Query, ...]
-    vectors: csr_array
+    encoded: Callable[[], csr_array]
     ranking: Ranking
     explained: bool = False
     wacky: Container[str] | None = None
+
+    @property
+    def vectors(self) -> csr_array:
+        """Return the learned vectors of the queries [q, v]."""
+        return self.encoded()
 
     def __len__(self) -> int:
         return len(self.queries)
@@ -52,7 +58,7 @@ class Answers(Sequence[Answer]):
         ranked = self.ranking.hits(number)
         found = self.collection.documents([identifier for identifier, _ in ranked])
         there = [(document, score) for document, (_, score) in zip(found, ranked, strict=True) if document is not None]
-        shown = self.collection.shown([document for document, _ in there], self.vectors[[number]])
+        shown = self.collection.shown([document for document, _ in there], lambda: self.vectors[[number]])
         stored = self.collection.vectors([one.id for one in shown]) if self.explained else None
         hits = []
         for position, ((document, score), one) in enumerate(zip(there, shown, strict=True)):
@@ -138,11 +144,19 @@ def search(
         for number, query in enumerate(queries, start=1)
     )
     texts = [query.text for query in records]
-    encoder = collection.query_encoder(top_k=top_k, min_weight=min_weight, mass=mass, query_idf=query_idf)
-    with progress("search", total=len(texts)) as advance:
-        vectors = encoder.encode(texts, advance)
+    limits: dict[str, Any] = {"top_k": top_k, "min_weight": min_weight, "mass": mass, "query_idf": query_idf}
+    check_numbers(**limits)
+
+    @cache
+    def encoded() -> csr_array:
+        encoder = collection.query_encoder(**limits)
+        with progress("search", total=len(texts)) as advance:
+            return encoder.encode(texts, advance)
+
+    # A search without the learned space needs no model: it is loaded when an explanation or a passage asks for it.
+    vectors = encoded() if "learned" in collection.weighting(hybrid, weights) else None
     how: dict[str, Any] = {"hybrid": hybrid, "weights": weights, "fusion": fusion}
     ranking = collection.search(texts, k, vectors=vectors, filter=filter, minimum_match=minimum_match, **how)
     if run is not None:
         ranking.write_trec(run, [query.id for query in records])
-    return Answers(collection, records, vectors, ranking, explain, wacky)
+    return Answers(collection, records, encoded, ranking, explain, wacky)

@@ -6,7 +6,7 @@ Letters: m documents, q queries, v output vocabulary, d dimensions of dense vect
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from typing import Any, Self
@@ -78,8 +78,11 @@ class Collection(ABC):
         """The vectors [q, d] of texts as queries of the space dense."""
         raise ArgumentError(f"{self.place}: it was made without dense vectors")
 
-    def shown(self, documents: Sequence[Document], query: csr_array) -> list[Document]:
-        """What is shown of documents that a query [1, v] found, under the ids of its vectors: here, the documents."""
+    def shown(self, documents: Sequence[Document], query: Callable[[], csr_array]) -> list[Document]:
+        """Return the passages to show of documents that a query found, under the ids of their vectors.
+
+        Here these are the documents. `query` gives the query's vector [1, v].
+        """
         return list(documents)
 
     @abstractmethod
@@ -174,19 +177,26 @@ class Collection(ABC):
         have `weights` are fused, with `hybrid` alone all that the collection has, each with weight 1.
         """
         check_texts(queries, "queries")
-        if hybrid and len(self.spaces) == 1:
-            raise ArgumentError("a hybrid search needs the lexical index: build this index with --bm25 or --dense")
         if fusion != "weighted" and not hybrid and weights is None:
             raise ArgumentError("`fusion` goes with `hybrid` or `weights`")
-        if weights is None:
-            weights = dict.fromkeys(self.spaces if hybrid else ["learned"], 1.0)
-        chosen = parse_weights(weights, self.spaces)
+        chosen = self.weighting(hybrid, weights)
         k = min(k, max(1, len(self)))
         depth = fusion_depth(k) if len(chosen) > 1 else k
         passing = parse_filter(filter) if isinstance(filter, str) else filter
         how: dict[str, Any] = {"vectors": vectors, "filter": passing, "minimum_match": minimum_match}
         found = self.rankings(queries, depth, list(chosen), **how)
         return fused(found, chosen, fusion, k) if len(chosen) > 1 else next(iter(found.values()))
+
+    def weighting(self, hybrid: bool, weights: str | Mapping[Space, float] | None) -> dict[Space, float]:
+        """Return the weights of the spaces that a search fuses; a space with weight 0 is left out.
+
+        Raises `ArgumentError` for a space that the collection does not have.
+        """
+        if hybrid and len(self.spaces) == 1:
+            raise ArgumentError("a hybrid search needs the lexical index: build this index with --bm25 or --dense")
+        if weights is None:
+            weights = dict.fromkeys(self.spaces if hybrid else ["learned"], 1.0)
+        return parse_weights(weights, self.spaces)
 
     def rankings(
         self,

@@ -9,7 +9,7 @@ Letters: m documents, q queries, v output vocabulary, k results.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 
@@ -76,10 +76,10 @@ class PassageCollection(LivingCollection):
         """The model made ready for passages, none of which is cut."""
         return TextEncoder(self.loaded_model, "document", **self.limits | {"long": "cut"})
 
-    def shown(self, documents: Sequence[Document], query: csr_array) -> list[Document]:
+    def shown(self, documents: Sequence[Document], query: Callable[[], csr_array]) -> list[Document]:
         """As `Collection.shown`: of each document the passage that has the best score by the learned vectors."""
         stored = self._passages([document.id for document in documents])
-        scores = (self.vectors([one.id for one in stored]) @ query.T).toarray().ravel()
+        scores = (self.vectors([one.id for one in stored]) @ query().T).toarray().ravel()
         best: dict[str, Document] = {}
         for row in np.argsort(-scores, kind="stable").tolist():
             best.setdefault(document_of(stored[row].id), stored[row])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -260,7 +261,7 @@ class Service:
         how: dict[str, Any] = {"hybrid": asked.hybrid, "weights": weights, "fusion": asked.fusion}
         ranking = self.collection.search(texts, asked.k, vectors=vectors, filter=asked.filter, **how)
         queries = tuple(Query(str(number), text) for number, text in enumerate(texts))
-        answers = Answers(self.collection, queries, vectors, ranking, asked.explain, self.wacky)
+        answers = Answers(self.collection, queries, lambda: vectors, ranking, asked.explain, self.wacky)
         return [answer.hits for answer in answers]
 
     def _explain(
@@ -275,7 +276,7 @@ class Service:
                 [found] = self.collection.documents([identifier])
                 if found is None:
                     raise NotFoundError(f"there is no document {identifier!r}")
-                [shown] = self.collection.shown([found], vectors[[0]])
+                [shown] = self.collection.shown([found], partial(self._matrix, rows[:1]))
                 document, other = shown.full, self.collection.vectors([shown.id])
             if document is None:
                 explained.append(expansion(vectors, names, own, k, self.wacky))

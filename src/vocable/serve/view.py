@@ -115,7 +115,7 @@ def _stored(
 ) -> Iterator[tuple[Document, Document, csr_array]]:
     """The documents that are there, what is shown of them (a passage, where these are searched), and its vectors."""
     documents = [document for document in collection.documents(ids) if document is not None]
-    shown = collection.shown(documents, query)
+    shown = collection.shown(documents, lambda: query)
     vectors = collection.vectors([one.id for one in shown])
     return ((document, one, vectors[[row]]) for row, (document, one) in enumerate(zip(documents, shown, strict=True)))
 
