@@ -2,6 +2,10 @@
 
     python benchmarks/long.py --dataset beir:DIR --max-length 64
     python benchmarks/long.py --sections SECTIONS.jsonl.gz --documents 200 --max-length 128
+    python benchmarks/long.py --sections SECTIONS.jsonl.gz --documents 2500 --words 450 800 --limits
+
+With `--limits` the windows are encoded once, and documents get numbers of terms by several rules: so many of a text, of
+each window, or growing with the number of windows w.
 
 A file of sections has pairs of an article's title and a heading ("query") and the section under it ("positive"), the
 sections of an article together and the one under the title alone first. An article is its sections without the
@@ -23,14 +27,21 @@ from time import perf_counter
 import numpy as np
 import torch
 from machine import machine
+from scipy.sparse import csr_array, vstack
 
 from vocable.data import Document, Qrel, Query, read_examples
+from vocable.encoder.encode import TextEncoder
 from vocable.encoder.load import load
+from vocable.encoder.terms import terms
+from vocable.encoder.windows import maximum
+from vocable.evaluation.compare import paired_t_test
 from vocable.evaluation.dataset import Dataset, load_dataset
-from vocable.evaluation.quality import evaluate_run
+from vocable.evaluation.quality import Evaluation, evaluate_run
+from vocable.search.engines.exact import ExactIndex
 from vocable.search.indexing import index
 from vocable.search.living import LivingCollection
-from vocable.tables import Table
+from vocable.tables import Table, p_value
+from vocable.vectors import prune
 
 MEASURES = ("nDCG@10", "R@100")
 SEED, K = 0, 100
@@ -71,6 +82,51 @@ def sampled(dataset: Dataset, documents: int | None, queries: int | None) -> Dat
     return Dataset(dataset.name, [one for one in dataset.documents if one.id in kept], asked, judgments)
 
 
+def of_words(dataset: Dataset, least: int, most: int) -> Dataset:
+    """The documents of so many words, and the queries that ask for one of them."""
+    documents = [one for one in dataset.documents if least <= len(one.full.split()) <= most]
+    kept = {one.id for one in documents}
+    judgments = [one for one in dataset.judgments if one.doc_id in kept]
+    asked = {one.query_id for one in judgments}
+    return Dataset(dataset.name, documents, [one for one in dataset.queries if one.id in asked], judgments)
+
+
+def limited(model: str, dataset: Dataset, max_length: int | None) -> Iterator[list[str]]:
+    """A row for each rule of how many terms a document keeps; p is of nDCG@10 against the first."""
+    loaded = load(model)
+    encoder, asking = TextEncoder(loaded, top_k=len(terms(loaded)), max_length=max_length), TextEncoder(loaded, "query")
+    own, texts = TextEncoder(loaded).top_k, [document.full for document in dataset.documents]
+    assert own is not None
+    spans = [encoder.windows(text) for text in texts]
+    parts = [text[start:end] for text, some in zip(texts, spans, strict=True) for start, end in some]
+    counts = np.array([len(some) for some in spans])
+    windows, queries = encoder.encode(parts), asking.encode([query.text for query in dataset.queries])
+    whole = maximum(windows, counts.tolist())
+    rules = {
+        f"{own} of a text": prune(whole, own),
+        f"{8 * own // 5} of a text": prune(whole, 8 * own // 5),
+        f"{own} √w": _each(whole, own * np.sqrt(counts)),
+        f"{own} of a window": maximum(prune(windows, own), counts.tolist()),
+        f"{own} w": _each(whole, own * counts),
+        "all": whole,
+    }
+    found: list[Evaluation] = []
+    for name, vectors in rules.items():
+        asking.know_collection(np.bincount(vectors.indices, minlength=vectors.shape[1]), len(texts))
+        ranking = ExactIndex(vectors, [document.id for document in dataset.documents]).search(
+            asking.weighed(queries), K
+        )
+        found.append(evaluate_run(name, ranking.to_run([query.id for query in dataset.queries]), dataset, MEASURES))
+        p = paired_t_test(*(one.per_query[MEASURES[0]] for one in (found[0], found[-1])))
+        values = [f"{found[-1].values[measure]:.4f}" for measure in MEASURES]
+        yield [name, f"{counts.mean():.1f}", f"{np.diff(vectors.indptr).mean():.0f}", *values, p_value(p)]
+
+
+def _each(vectors: csr_array, limits: np.ndarray) -> csr_array:
+    """The vectors with as many terms as each of them may have."""
+    return csr_array(vstack([prune(vectors[[row]], int(most)) for row, most in enumerate(limits)], format="csr"))
+
+
 def measured(model: str, dataset: Dataset, long: str, max_length: int | None, folder: Path) -> Iterator[list[str]]:
     """A row for the learned vectors, and one for BM25 where it is of other texts than before."""
     corpus = folder / "corpus.jsonl"
@@ -105,14 +161,22 @@ def main() -> None:
     parser.add_argument("--documents", type=int)
     parser.add_argument("--queries", type=int)
     parser.add_argument("--max-length", type=int)
+    parser.add_argument("--words", type=int, nargs=2, metavar=("LEAST", "MOST"))
+    parser.add_argument("--limits", action="store_true")
     settings = parser.parse_args()
     if settings.sections:
         dataset = sampled(of_sections(settings.sections, settings.documents), None, settings.queries)
     else:
         dataset = sampled(load_dataset(settings.dataset), settings.documents, settings.queries)
+    if settings.words:
+        dataset = of_words(dataset, *settings.words)
     lengths = [len(document.full.split()) for document in dataset.documents]
     title = f"{len(lengths):,} documents of {np.mean(lengths):.0f} words, {len(dataset.queries):,} queries"
     print(json.dumps(machine(torch.device("cpu"), "qdrant-edge-py")), title, sep="\n", flush=True)
+    if settings.limits:
+        rows = list(limited(settings.model, dataset, settings.max_length))
+        print(Table(title, ["terms", "windows", "doc terms", *MEASURES, "p"], rows).markdown())
+        return
     header = ["", *MEASURES, "index s", "points", "MB", "query ms"]
     with tempfile.TemporaryDirectory() as folder:
         rows = []

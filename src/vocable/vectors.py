@@ -424,7 +424,18 @@ def prune(
     return Pruned(before, after)
 
 
-def _heaviest(matrix: csr_array, top_k: int | None, mass: float | None) -> np.ndarray:
+def heaviest(vectors: csr_array, top_k: np.ndarray) -> csr_array:
+    """Return the vectors [n, v] with the heaviest terms of each, `top_k` [n] says how many.
+
+    >>> vectors = csr_array(np.array([[0.5, 2.0, 0.5, 1.0], [3.0, 1.0, 2.0, 0.0]], dtype=np.float32))
+    >>> heaviest(vectors, np.array([1, 2])).toarray().tolist()
+    [[0.0, 2.0, 0.0, 0.0], [3.0, 0.0, 2.0, 0.0]]
+    """
+    matrix = as_vectors(vectors)
+    return selected(matrix, _heaviest(matrix, top_k, None))
+
+
+def _heaviest(matrix: csr_array, top_k: int | np.ndarray | None, mass: float | None) -> np.ndarray:
     """One bool an entry: whether it is among the `top_k` heaviest of its row and among the fewest with the `mass`."""
     starts = matrix.indptr[:-1]
     rows = np.repeat(np.arange(len(starts)), np.diff(matrix.indptr))
@@ -433,7 +444,7 @@ def _heaviest(matrix: csr_array, top_k: int | None, mass: float | None) -> np.nd
     order = np.argsort(keys, kind="stable")
     among = np.ones(len(rows), dtype=bool)
     if top_k is not None:
-        among &= np.arange(len(rows)) - starts[rows] < top_k
+        among &= np.arange(len(rows)) - starts[rows] < np.broadcast_to(top_k, len(starts))[rows]
     if mass is not None:
         totals, heavier = _running_sums(matrix, matrix.data[order].astype(np.float64))
         # Rounding alone must not bring in a term more: 0.3 of ten equal weights is three of them.

@@ -106,9 +106,10 @@ def test_documents_that_are_expanded_do_not_retrieve_themselves(seq2seq: Path, t
 def test_by_name(causal: Path, seq2seq: Path) -> None:
     assert isinstance(open_expander(f"query2doc:{causal}", DOCUMENTS), Query2Doc)
     assert isinstance(open_expander(f"doct5query:{seq2seq}", DOCUMENTS[:2], "document"), DocT5Query)
-    message = "'bm25' is not an expander: choose bm25+rm3, query2doc:MODEL or doct5query:MODEL"
-    with pytest.raises(ArgumentError, match=re.escape(message)):
-        open_expander("bm25", DOCUMENTS)
+    for name, message in (("gpt2", "'gpt2' is not an expander"), ("bm25", "bm25 expands nothing")):
+        choices = re.escape("choose bm25+rm3, query2doc:MODEL or doct5query:MODEL")
+        with pytest.raises(ArgumentError, match=f"{message}: {choices}"):
+            open_expander(name, DOCUMENTS)
     with pytest.raises(ArgumentError, match="expands documents, not queries: measure it with --role document"):
         open_expander("doct5query:/no/such/folder", DOCUMENTS)
     with pytest.raises(ModelError, match="no such model folder"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,28 @@ def test_max_is_the_maximum_of_windows_one_by_one(
     )
     assert (encoder.truncated, cut.truncated) == (0, 0)
     assert encoder.windows_read == count > len(texts)
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta"])
+def test_the_models_own_number_of_terms_grows_with_the_windows(
+    backbones: dict[str, Path], toy_texts: list[str], name: str
+) -> None:
+    """A document of w windows may have sqrt(w) times as many; a limit that is asked for is of the whole document."""
+    model, how = load(backbones[name], device="cpu"), {"dtype": "float32", "max_length": 12}
+    model[0].auto_model.config.active_terms = {"document": 5, "query": 3}
+    texts = [toy_texts[0], " ".join(toy_texts[:9]), "fox", " ".join(toy_texts[9:40])]
+    encoder = TextEncoder(model, long="max", **how)  # type: ignore[arg-type]
+    parts = [[text[start:end] for start, end in encoder.windows(text)] for text in texts]
+    whole = TextEncoder(model, top_k=10**6, **how)  # type: ignore[arg-type]
+    vectors = [csr_array(whole.encode(some).toarray().max(axis=0)[None]) for some in parts]
+    own = [math.ceil(5 * math.sqrt(len(some))) for some in parts]
+    assert own[2] == 5 < own[1] < own[3]
+    for options, limits in (({}, own), ({"top_k": 7}, [7] * 4), ({"min_weight": 0.3}, own)):
+        found = TextEncoder(model, long="max", **how, **options).encode(texts)  # type: ignore[arg-type]
+        for row, (vector, limit) in enumerate(zip(vectors, limits, strict=True)):
+            expected = prune(vector, limit, options.get("min_weight", 0.0))
+            np.testing.assert_allclose(found[[row]].toarray(), expected.toarray(), rtol=1e-4, atol=1e-5)
+    assert np.diff(encoder.encode(texts).indptr)[3] > 5
 
 
 @given(text=TEXTS, max_length=st.integers(16, 60))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sentence_transformers import SparseEncoder
 
-from tests.cli.command_line import done
+import vocable as vo
+from tests.cli.command_line import done, refused
 from vocable.analysis.evaluate import evaluate
 from vocable.data import Document, Qrel, Query, ScoredDoc
 from vocable.encoder.stream import encode
@@ -126,3 +128,46 @@ def test_there_are_two(arguments: Path) -> None:
         load_dataset(f"beir:{arguments}", convention="trec")  # type: ignore[arg-type]
     toy = Dataset("toy", [Document("d1", "")], [Query("q1", "")], [])
     assert (toy.deep(10), Dataset("toy", [], [Query("d1", "")], [], convention="beir").deep(10)) == (10, 11)
+
+
+def test_what_the_convention_leaves_out_is_said_and_stored(
+    toy_model: SparseEncoder, arguments: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ids of queries and documents that merely coincide: their documents are dropped, and it is not silent."""
+    dataset, how = f"beir:{arguments}", {"dtype": "float32", "time_queries": 0}
+    found = evaluate({"one": toy_model}, dataset, ["P@1"], bm25=True, output=tmp_path / "beir.json", **how)
+    assert [one.dropped for one in found.evaluations] == [8, 8]
+    assert "convention beir; equal scores by id; relevant: judged 1 or more" in str(found)
+    assert "8 hits with the id of the query left out, as BEIR does it" in str(found)
+    stored = json.loads((tmp_path / "beir.json").read_text(encoding="utf-8"))
+    said = {"convention": "beir", "ties": "search", "relevant_from": {"P@1": 1}, "dropped": 8, "unjudged": 0}
+    assert {name: stored[0][name] for name in said} == said
+    other = evaluate(
+        {"other": toy_model}, dataset, ["P@1"], convention="trec_eval", output=tmp_path / "trec.json", **how
+    )
+    assert (other[0].dropped, other[0].convention) == (0, "trec_eval")
+    files = [tmp_path / "beir.json", tmp_path / "trec.json"]
+    assert "one by convention beir, ties search; other by convention trec_eval" in refused(capsys, "compare", *files)
+    shown = done(capsys, "compare", *files, "--mixed-conventions")
+    assert "one: convention beir; equal scores by id" in shown
+    assert "other: convention trec_eval; equal scores by id" in shown
+    old = [{name: value for name, value in stored[0].items() if name != "convention"}]
+    (tmp_path / "old.json").write_text(json.dumps(old), encoding="utf-8")
+    assert "convention: Field required" in refused(capsys, "compare", tmp_path / "old.json")
+
+
+def test_models_are_chosen_by_the_convention_that_is_asked_for(toy_model: SparseEncoder, arguments: Path) -> None:
+    options: dict[str, Any] = {"grid": ["document_top_k=0,4"], "dtype": "float32"}
+    for convention, dropped in ((None, 8), ("trec_eval", 0)):
+        found = vo.compare(toy_model, f"beir:{arguments}", ["P@1", "RR"], convention=convention, **options)
+        grid = vo.evaluate(toy_model, f"beir:{arguments}", ["P@1", "RR"], convention=convention, **options)
+        assert [one.evaluation.values for one in found.points] == [one.evaluation.values for one in grid.points]
+        assert found.points[0].evaluation.dropped == dropped
+        for values in (*found.to_json()["settings"], *grid.to_json()):
+            assert (values["convention"], values["ties"]) == (convention or "beir", "search")
+        for shown in (str(found), str(grid), found.markdown(), grid.markdown()):
+            assert f"convention {convention or 'beir'}; equal scores by id" in shown
+    with pytest.raises(ArgumentError, match="convention goes with models and `dataset`"):
+        vo.compare([arguments / "results.json"], convention="beir")
+    with pytest.raises(ArgumentError, match="mixed_conventions goes with stored evaluations"):
+        vo.compare(toy_model, f"beir:{arguments}", mixed_conventions=True)

@@ -13,12 +13,13 @@ from sentence_transformers import SparseEncoder
 
 from tests.conftest import some_pairs
 from vocable.analysis.evaluate import evaluate
-from vocable.data import Document, Qrel, Query
+from vocable.data import Document, Qrel, Query, ScoredDoc
 from vocable.encoder.encode import TextEncoder
 from vocable.encoder.load import load
 from vocable.encoder.stream import encode
 from vocable.errors import ArgumentError
 from vocable.evaluation.dataset import Dataset
+from vocable.evaluation.quality import evaluate_run
 from vocable.evaluation.retrieval import encode_dataset
 from vocable.search import collection
 from vocable.search.answers import search
@@ -117,9 +118,19 @@ def test_an_evaluation_weighs_queries(with_idf: Model, toy_texts: list[str], tmp
     systems = {"model": model, "vectors": tmp_path / "vectors"}
     one, other = evaluate(systems, judged, ["nDCG@10"], query_idf=2.0).evaluations
     assert one.per_query == other.per_query
-    index(model, corpus(tmp_path / "corpus.jsonl", texts), f"exact:{tmp_path / 'index'}")
-    with pytest.raises(ArgumentError, match="query-idf"):
-        evaluate(tmp_path / "index", judged, query_idf=2.0)
+    assert (one.query_idf, other.query_idf) == (2.0, 2.0)
+    assert "query weights times IDF to the power 2" in str(one)
+    place = tmp_path / "index"
+    index(str(made), corpus(tmp_path / "corpus.jsonl", texts), f"exact:{place}", dtype="float32").close()
+    found = evaluate(place, judged, ["nDCG@10"], query_idf=2.0)[0]
+    assert found.per_query == one.per_query
+    for power in (None, 0.0, 2.0):
+        hits = search(place, [query.text for query in judged.queries], k=10, query_idf=power).ranking.hits
+        expected_hits = {query.id: hits(row) for row, query in enumerate(judged.queries)}
+        run = [ScoredDoc(query, *hit) for query, some in expected_hits.items() for hit in some]
+        [measured] = evaluate(place, judged, ["nDCG@10"], query_idf=power).evaluations
+        assert measured.per_query == evaluate_run("search", run, judged, ["nDCG@10"]).per_query
+        assert measured.query_idf == measured.to_json()["query_idf"] == (POWER if power is None else power)
 
 
 def test_documents_and_models_that_ask_for_none_stay_as_they_are(with_idf: Model, backbones: dict[str, Path]) -> None:

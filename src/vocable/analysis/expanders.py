@@ -80,6 +80,12 @@ def _named(name: str) -> tuple[type[Expander] | None, str]:
     return EXPANDERS.get(prefix + colon), model
 
 
+def _expanders() -> str:
+    """Return the names of all expanders as a list in words."""
+    names = [prefix + "MODEL" * prefix.endswith(":") for prefix in EXPANDERS]
+    return f"{', '.join(names[:-1])} or {names[-1]}"
+
+
 def is_lexical(name: str) -> bool:
     """Return whether a name means BM25, alone or with an expander: a system that searches words.
 
@@ -99,7 +105,7 @@ def expander_class(name: str, role: Role = "query") -> type[Expander] | None:
     ('Query2Doc', None)
     """
     if name == BM25:
-        raise ArgumentError("bm25 expands nothing: name an expander around it, as bm25+rm3")
+        raise ArgumentError(f"bm25 expands nothing: choose {_expanders()}")
     expander, _ = _named(name)
     if expander is not None and role not in expander.roles:
         message = f"{name} expands documents, not queries: measure it with --role document"
@@ -121,8 +127,7 @@ def open_expander(name: str, documents: Sequence[str], role: Role = "query", dev
     check_texts(documents, "documents")
     expander = expander_class(name, role)
     if expander is None:
-        names = [prefix + "MODEL" * prefix.endswith(":") for prefix in EXPANDERS]
-        raise ArgumentError(f"{name!r} is not an expander: choose {', '.join(names[:-1])} or {names[-1]}")
+        raise ArgumentError(f"{name!r} is not an expander: choose {_expanders()}")
     return expander.open(_named(name)[1], documents, device, None)
 
 

@@ -25,7 +25,7 @@ from vocable.encoder.output_vocabulary import output_layer
 from vocable.encoder.roles import PROMPTS, Role, idf, own_prompt, route, static_embedding, static_lookup
 from vocable.encoder.windows import Long, Span, maximum, windows
 from vocable.errors import ArgumentError, check_numbers, check_texts
-from vocable.vectors import prune
+from vocable.vectors import heaviest, prune
 
 DType = Literal["auto", "float32", "bfloat16"]
 
@@ -55,9 +55,11 @@ def in_bfloat16(dtype: DType, device: torch.device) -> bool:
 class TextEncoder:
     """A model made ready for encoding one role: its number type, route, prompt and length are settled once.
 
-    With `long` "max" a text is read in windows, whose vectors' maximum is the text's. `truncated` counts the texts, or
-    windows, that were longer than `max_length` tokens and lost their end, `windows_read` the windows. Once it knows the
-    collection, the weights of queries are multiplied by the terms' IDF to the power `query_idf`.
+    With `long` "max" a text is read in windows, whose vectors' maximum is the text's. Limits that are asked for hold of
+    the text; the model's own number of terms is that of one window, and a text of w windows may have sqrt(w) times as
+    many: the number of different words of a text grows about so with its length (Heaps' law). `truncated` counts the
+    texts, or windows, that were longer than `max_length` tokens and lost their end, `windows_read` the windows. Once it
+    knows the collection, the weights of queries are multiplied by the terms' IDF to the power `query_idf`.
     """
 
     def __init__(
@@ -85,7 +87,8 @@ class TextEncoder:
         if not isinstance(first, Transformer):  # a table has no configuration: the document encoder's says it
             [(first, _), *_] = splade_modules(model)
         config = first.auto_model.config
-        self.top_k = top_k or (getattr(config, "active_terms", None) or {}).get(role, model.max_active_dims)
+        own: int | None = (getattr(config, "active_terms", None) or {}).get(role, model.max_active_dims)
+        self.top_k, self._grows = top_k or own, long == "max" and top_k is None and own is not None
         own_idf = getattr(config, "query_idf", None) or 0.0
         self.query_idf: float = 0.0 if role == "document" else own_idf if query_idf is None else query_idf
         self._factors: np.ndarray | None = None
@@ -126,7 +129,7 @@ class TextEncoder:
         parts = [text[start:end] for text, some in zip(texts, spans, strict=True) for start, end in some]
         rows = self._rows(parts, in_texts, lambda order: begun(owners[order]), keep)
         self.windows_read += len(parts)
-        return self.weighed(prune(maximum(rows, counts), self.top_k, self.min_weight, self.mass))
+        return self.weighed(self._limited(maximum(rows, counts), np.array(counts)))
 
     def know_collection(self, frequencies: np.ndarray, documents: int) -> None:
         """From now on multiply the weights of queries by the terms' IDF in a collection, to the power `query_idf`.
@@ -274,8 +277,17 @@ class TextEncoder:
         return self._pruned(_to_csr(pooled))
 
     def _pruned(self, vectors: csr_array) -> csr_array:
-        """The vectors without the terms beyond the limits, which hold of a whole text, not of its windows."""
+        """Return the vectors without the terms beyond the limits, which hold of a whole text, not of its windows."""
         return vectors if self.long == "max" else prune(vectors, self.top_k, self.min_weight, self.mass)
+
+    def _limited(self, vectors: csr_array, windows: np.ndarray) -> csr_array:
+        """Return the vectors [b, v] of texts of so many windows [b] without the terms beyond the limits."""
+        if not self._grows:
+            return prune(vectors, self.top_k, self.min_weight, self.mass)
+        assert self.top_k is not None
+        return prune(
+            heaviest(vectors, np.ceil(self.top_k * np.sqrt(windows))), min_weight=self.min_weight, mass=self.mass
+        )
 
     def _tokens(self, texts: Sequence[str], *, special: bool) -> list[list[int]]:
         """The token ids of each text and its prompt, not cut; `special` for those that the tokenizer puts around."""

@@ -254,14 +254,19 @@ def notes(evaluations: Sequence[Evaluation]) -> list[str]:
         least, most = min(dropped), max(dropped)
         count = counted(most, "hit") if least == most else f"{least:,} to {most:,} hits"
         lines.append(f"{count} with the id of the query left out, as BEIR does it")
-    return lines + [line for say in (_weighed, _unjudged, _identical) for line in _agreed(evaluations, say)]
+    weighed = [one for one in evaluations if one.query_idf is not None]
+    if any(one.query_idf for one in weighed):
+        lines += _agreed(weighed, lambda one: f"query weights times IDF to the power {one.query_idf:g}")
+    return lines + _agreed(evaluations, _unjudged) + _agreed(evaluations, _identical)
 
 
 def _agreed(evaluations: Sequence[Evaluation], say: Callable[[Evaluation], str]) -> list[str]:
-    """Return the text about the evaluations that have one: once where it is the same, else by system."""
-    texts = {one.name: text for one in evaluations if (text := say(one))}
-    distinct = list(dict.fromkeys(texts.values()))
-    return distinct if len(distinct) < 2 else [f"{name}: {text}" for name, text in texts.items()]
+    """Return the texts about evaluations; where they differ, with the names of the systems that each is about."""
+    names: dict[str, dict[str, None]] = {}
+    for one in evaluations:
+        names.setdefault(say(one), {})[one.name] = None
+    prefix = len(names) > 1
+    return [f"{', '.join(some)}: {text}" if prefix else text for text, some in names.items() if text]
 
 
 def _measured_by(one: Evaluation) -> str:
@@ -271,10 +276,6 @@ def _measured_by(one: Evaluation) -> str:
     else:
         relevant = "".join(f"{level} or more" for level in set(levels.values()))
     return f"convention {one.convention}; {TIES[one.ties]}" + (f"; relevant: judged {relevant}" if relevant else "")
-
-
-def _weighed(one: Evaluation) -> str:
-    return f"query weights times IDF to the power {one.query_idf:g}" if one.query_idf else ""
 
 
 def _unjudged(one: Evaluation) -> str:
