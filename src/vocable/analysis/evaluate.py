@@ -153,7 +153,7 @@ def evaluate(
             of_index = _of_index(named[name], collection, chosen, device, query_idf=query_idf, **fusions)
             several = len(named) > 1
             evaluations += [replace(one, name=f"{name}: {one.name}") if several else one for one in of_index]
-        searching = {"k": k, "time_queries": time_queries}
+        searching: dict[str, Any] = {"k": k, "time_queries": time_queries}
         evaluations += _one_by_one(others, collection, chosen, bm25, hybrid, options, searching)
     found = compare(evaluations) if settings is None else SearchGrid(points)
     try:
@@ -238,7 +238,7 @@ def _one_by_one(
     bm25: bool,
     hybrid: bool,
     options: dict[str, Any],
-    searching: dict[str, int],
+    searching: dict[str, Any],
 ) -> list[Evaluation]:
     """Evaluate every system, each followed by its hybrid, and BM25 last."""
     lexical = retrieve_lexically(dataset, **searching) if bm25 or (hybrid and named) else None

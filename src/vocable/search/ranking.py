@@ -127,8 +127,10 @@ def in_order(hits: Mapping[str, float], ties: Ties = "search") -> list[str]:
     (['c', 'a', 'b'], ['c', 'b', 'a'])
     """
     ids = sorted(hits, reverse=ties == "trec_eval")
-    scores = np.array([hits[identifier] for identifier in ids], dtype=np.float32 if ties == "trec_eval" else np.float64)
-    return [ids[place] for place in np.argsort(-scores, kind="stable").tolist()]
+    scores = np.array([-hits[identifier] for identifier in ids], dtype=np.float64)
+    if ties == "trec_eval":
+        scores = scores.astype(np.float32)
+    return [ids[place] for place in np.argsort(scores, kind="stable").tolist()]
 
 
 def ranking_of(hits: Sequence[Sequence[tuple[str, float]]], k: int) -> Ranking:
