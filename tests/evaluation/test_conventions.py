@@ -138,7 +138,7 @@ def test_what_the_convention_leaves_out_is_said_and_stored(
     found = evaluate({"one": toy_model}, dataset, ["P@1"], bm25=True, output=tmp_path / "beir.json", **how)
     assert [one.dropped for one in found.evaluations] == [8, 8]
     assert "convention beir; equal scores by id; relevant: judged 1 or more" in str(found)
-    assert "8 hits with the id of the query left out, as BEIR does it" in str(found)
+    assert "8 hits with the id of their query left out; convention trec_eval keeps them" in str(found)
     stored = json.loads((tmp_path / "beir.json").read_text(encoding="utf-8"))
     said = {"convention": "beir", "ties": "search", "relevant_from": {"P@1": 1}, "dropped": 8, "unjudged": 0}
     assert {name: stored[0][name] for name in said} == said
@@ -149,7 +149,7 @@ def test_what_the_convention_leaves_out_is_said_and_stored(
     files = [tmp_path / "beir.json", tmp_path / "trec.json"]
     assert "one by convention beir, ties search; other by convention trec_eval" in refused(capsys, "compare", *files)
     shown = done(capsys, "compare", *files, "--mixed-conventions")
-    assert "one: convention beir; equal scores by id" in shown
+    assert "one, BM25: convention beir; equal scores by id" in shown
     assert "other: convention trec_eval; equal scores by id" in shown
     old = [{name: value for name, value in stored[0].items() if name != "convention"}]
     (tmp_path / "old.json").write_text(json.dumps(old), encoding="utf-8")

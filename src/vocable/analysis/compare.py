@@ -54,7 +54,8 @@ def compare(
             when it is repeated, and with another budget nothing is measured again.
         dtype: "auto" computes in bfloat16 where the device has it natively.
         max_length: tokens per text, in place of a model's own length.
-        convention: with `dataset`, hits that count, as in `vocable.evaluate`: "beir" or "trec_eval".
+        convention: with `dataset`, "trec_eval" counts every hit, "beir" none with the id of its query; by default
+            BEIR's for its collections.
         mixed_conventions: set evaluations side by side although their conventions or orders of ties differ.
         device: where models run, as cpu, cuda or cuda:1; by default the best there is.
 

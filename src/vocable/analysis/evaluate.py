@@ -75,8 +75,8 @@ def evaluate(
         dataset: a source such as "beir:DIR" or "pydocs:#test", or a `Dataset`.
         measures: names of ir_measures; by default nDCG@10, R@1000 and RR@10.
         bm25: also evaluate BM25.
-        hybrid: also evaluate each system fused with BM25, and the spaces of an index fused with each other; as
-            `vocable.search` fuses for so many results as a measure looks at.
+        hybrid: also evaluate each system fused with BM25, and the spaces of an index fused with each other. A figure is
+            that of `vocable.search` for as many results as the measure looks at.
         weights: of an index, also evaluate the fusion with these weights. As in `vocable.search`.
         folds: with `hybrid`, also tune the weights of an index by cross-validation, on so many parts of the queries.
         grid: ways to search with one encoding, as "query_top_k=5,10 rescore=100" (`vocable.evaluation.grid`).
@@ -88,10 +88,10 @@ def evaluate(
         long: what becomes of longer documents: "cut" loses their ends, "max" reads them in windows, as in `encode`.
         query_idf: multiply a query's weights by the IDF of its terms to this power, in place of the model's own. The
             IDF is that of the dataset, for an index that of the index.
-        convention: hits that count. By "beir" no document with the id of its query, as ArguAna needs it; by
-            "trec_eval" all of a run. By default BEIR's for its collections.
-        ties: order of hits with equal scores, for all measures: "search", the default, puts them in the order of their
-            ids, as every search does; "trec_eval" in the reverse order, as trec_eval does with a run.
+        convention: "trec_eval" counts every hit, "beir" none with the id of its query, as ArguAna needs it; by default
+            BEIR's for its collections.
+        ties: order of equal scores in all measures: "search", the default, by id as a search has them; "trec_eval" by
+            descending id.
         time_queries: answers of each model to time, from a query's text to its hits; 0 for none.
         device: where models run, as cpu, cuda or cuda:1; by default the best there is.
 

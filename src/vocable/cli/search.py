@@ -242,7 +242,7 @@ class Evaluate(Command):
     writes: ClassVar[tuple[str, ...]] = ("figure", "per_query", "output")
     systems: Annotated[
         list[str],
-        typer.Argument(metavar="SYSTEM", help="Models, indexes, TREC run files, vectors of encode, bm25+rm3."),
+        typer.Argument(metavar="SYSTEM", help="Models, indexes, TREC run files, vectors of encode, bm25, bm25+rm3."),
     ]
     dataset: Annotated[str, typer.Option(metavar="SOURCE", help="beir:DIR, ir_datasets:NAME or pydocs:#test.")]
     measures: Measures

@@ -253,7 +253,7 @@ def notes(evaluations: Sequence[Evaluation]) -> list[str]:
     if dropped := [one.dropped for one in evaluations if one.convention == "beir"]:
         least, most = min(dropped), max(dropped)
         count = counted(most, "hit") if least == most else f"{least:,} to {most:,} hits"
-        lines.append(f"{count} with the id of the query left out, as BEIR does it")
+        lines.append(f"{count} with the id of their query left out; convention trec_eval keeps them")
     weighed = [one for one in evaluations if one.query_idf is not None]
     if any(one.query_idf for one in weighed):
         lines += _agreed(weighed, lambda one: f"query weights times IDF to the power {one.query_idf:g}")
