@@ -20,7 +20,7 @@ from vocable.cli.adapt import Adapting
 ROOT = Path(vocable.__file__).parent
 # A part imports from the levels below it and from its own.
 LEVELS = [
-    {"errors", "tables", "figures", "progress", "storage", "arrays", "__init__"},
+    {"errors", "tables", "figures", "progress", "storage", "seal", "arrays", "__init__"},
     {"data", "vectors", "pydocs"},
     {"encoder", "objectives"},
     {"search"},

@@ -28,6 +28,7 @@ import tempfile
 import time
 import urllib.request
 from collections import Counter
+from contextlib import suppress
 from functools import partial
 from itertools import combinations_with_replacement, islice
 from pathlib import Path
@@ -145,7 +146,8 @@ def operation(name: str, number: str, place: Path, folder: Path) -> Any:
 
 
 def small_parts() -> None:
-    """Write small parts, so that a change has several writes; called in a fork."""
+    """Write small parts, so that a change has several writes, in a process group of its own; called in a fork."""
+    os.setpgrp()
     vars(sys.modules["vocable.search.living"])["PART"] = PART
     vars(edge)["PAGE"] = PART
 
@@ -159,7 +161,7 @@ def started(command: Any, folder: Path, cold: bool) -> int:
         (folder / name).touch()
     call = [sys.executable, "-m", "vocable", *map(str, command)]
     with (folder / ".out").open("wb") as out, (folder / ".err").open("wb") as err:
-        return subprocess.Popen(call, stdout=out, stderr=err, env=VARIABLES).pid
+        return subprocess.Popen(call, stdout=out, stderr=err, env=VARIABLES, process_group=0).pid
 
 
 def race(trial: Trial, folder: Path) -> list[Ran]:
@@ -173,7 +175,8 @@ def race(trial: Trial, folder: Path) -> list[Ran]:
             time.sleep(trial.delay * (6 if trial.cold else 1))
     if trial.killed is not None:
         time.sleep(trial.life * (6 if trial.cold else 1))
-        os.kill(children[trial.killed], signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it has ended
+            os.killpg(children[trial.killed], signal.SIGKILL)  # a service has a process of its own
     return [end(child, folder / number, LIMIT) for child, number in zip(children, numbers, strict=True)]
 
 
