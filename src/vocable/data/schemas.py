@@ -160,13 +160,9 @@ def _identifier(row: Row, names: tuple[str, ...]) -> str:
     value = _first(row, names)
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
-    if not isinstance(value, str):
-        raise MalformedError(f"no {_either(names[:2])}" if value is None else f"the id is a {type(value).__name__}")
-    if not value.strip():
-        raise MalformedError("an empty id")
-    if "\t" in value or "\n" in value or "\r" in value:  # no table and no run could hold it
-        raise MalformedError(f"the id {value!r} has a tab or a line end")
-    return value
+    if value is None:
+        raise MalformedError(f"no {_either(names[:2])}")
+    return _checked_id(value)
 
 
 def _text(row: Row, names: tuple[str, ...], *, required: bool = False) -> str:
@@ -192,10 +188,57 @@ def _document(row: Row) -> Document:
     told |= {"title", "fields"} if further or row.get("fields") == {} else {"title"}
     given = {name: value for name, value in row.items() if name not in told} | further
     fields = {name: _json_value(value) for name, value in given.items() if _is_there(value)}
-    document = Document(_identifier(row, DOCUMENT_ID), _text(row, TEXT), _text(row, ("title",)), fields)
+    return check_document(Document(_identifier(row, DOCUMENT_ID), _text(row, TEXT), _text(row, ("title",)), fields))
+
+
+def check_document(document: Document) -> Document:
+    """Return `document`; raise `MalformedError`, in the readers' words, for one that no reader would give.
+
+    Its id has a visible character and neither a tab nor a line end; its title or its text has a visible character; its
+    fields are JSON values under names that are str.
+    """
+    for text in (_checked_id(document.id), document.title, document.text):
+        check_characters(text)
     if not document.full:
         raise MalformedError(f"document {document.id!r} has neither text nor title")
+    if document.fields:
+        _check_fields(document.fields)
     return document
+
+
+def check_characters(text: object) -> None:
+    """Raise `MalformedError` for what is not a str, or not one that UTF-8 can hold."""
+    if not isinstance(text, str):
+        raise MalformedError(f"a {type(text).__name__} in place of a text")
+    try:
+        text.isascii() or text.encode()
+    except UnicodeEncodeError as error:  # no tokenizer and no Parquet file takes it
+        raise MalformedError("half of a surrogate pair, which is not a character") from error
+
+
+def _checked_id(value: Any) -> str:
+    if not isinstance(value, str):
+        raise MalformedError(f"the id is a {type(value).__name__}")
+    if not value.strip():
+        raise MalformedError("an empty id")
+    if "\t" in value or "\n" in value or "\r" in value:  # no table and no run could hold it
+        raise MalformedError(f"the id {value!r} has a tab or a line end")
+    return value
+
+
+def _check_fields(fields: object) -> None:
+    try:
+        json.dumps(fields, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise MalformedError(f"a field is not a JSON value ({error})") from error
+    if not isinstance(fields, Mapping) or not _has_named_fields(fields):
+        raise MalformedError("the fields are not a dict whose keys are str")
+
+
+def _has_named_fields(value: object) -> bool:
+    if isinstance(value, Mapping):
+        return all(isinstance(name, str) and _has_named_fields(one) for name, one in value.items())
+    return not isinstance(value, list | tuple) or all(map(_has_named_fields, value))
 
 
 def _json_value(value: Any) -> Any:
@@ -376,10 +419,7 @@ def json_row(number: int, raw: bytes) -> Row | None:
     if not isinstance(row, dict):
         raise MalformedError(f"a JSON {type(row).__name__}")
     if "\\ud" in line or "\\uD" in line:  # perhaps half of a surrogate pair, which no tokenizer or Parquet file takes
-        try:
-            json.dumps(row, ensure_ascii=False).encode()
-        except UnicodeEncodeError as error:
-            raise MalformedError("half of a surrogate pair, which is not a character") from error
+        check_characters(json.dumps(row, ensure_ascii=False))
     return row
 
 
