@@ -49,7 +49,6 @@ from machine import machine, print_machine  # noqa: E402
 from scipy.sparse import csr_array  # noqa: E402
 
 from vocable.data import Document  # noqa: E402
-from vocable.search.engines.bm25 import stemmed  # noqa: E402
 from vocable.search.engines.exact import ExactIndex  # noqa: E402
 from vocable.search.filters import matches, parse_filter  # noqa: E402
 from vocable.search.fusion import aligned, weighted  # noqa: E402
@@ -57,6 +56,7 @@ from vocable.search.indexing import index, open_index  # noqa: E402
 from vocable.search.lexicon import DRIFT, K1, B  # noqa: E402
 from vocable.search.living import LivingCollection  # noqa: E402
 from vocable.search.ranking import Ranking, ranking_of  # noqa: E402
+from vocable.search.words import stemmed  # noqa: E402
 from vocable.vectors import VectorsMeta, write_vectors  # noqa: E402
 
 WORDS = [f"{start}{middle}{end}" for start in "bdgklmnprt" for middle in ("a", "ei", "o", "u") for end in "dlmnrt"]

@@ -21,8 +21,8 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from vocable.errors import ArgumentError, DataError, NoSpaceError, VectorsError
-from vocable.search.engines.bm25 import stemmed
 from vocable.search.stores import UNBOUNDED
+from vocable.search.words import stemmed
 
 K1, B = 1.2, 0.75  # as in `BM25Index`
 DAMAGED = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)  # also other tables

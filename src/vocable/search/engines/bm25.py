@@ -14,7 +14,6 @@ from typing import Any, Self
 
 import bm25s
 import numpy as np
-import Stemmer
 from scipy.sparse import csc_array, csr_array
 
 from vocable.arrays import Ids
@@ -22,6 +21,7 @@ from vocable.errors import ArgumentError, VectorsError, check_texts
 from vocable.search.engines.exact import ExactIndex, strings_from_arrays, strings_to_arrays
 from vocable.search.index import About
 from vocable.search.ranking import Ranking
+from vocable.search.words import stemmed, stemmer_of
 from vocable.vectors import as_vectors, prune
 
 
@@ -53,7 +53,7 @@ class BM25Index(ExactIndex):
         if k1 < 0 or not 0 <= b <= 1:
             raise ArgumentError(f"k1 must not be negative and b lie between 0 and 1, not {k1} and {b}")
         self.settings: dict[str, Any] = {"k1": k1, "b": b, "stemmer": stemmer, "stopwords": stopwords}
-        _stemmer(stemmer)  # one that there is not is refused at once
+        stemmer_of(stemmer)  # one that there is not is refused at once
         words = self.words(texts, progress)
         terms = sorted(set().union(*words))
         self.vocabulary = {term: position for position, term in enumerate(terms)}
@@ -108,7 +108,7 @@ class BM25Index(ExactIndex):
         words = ("stemmer", "stopwords")
         if not isinstance(settings, dict) or any(type(settings.get(word)) not in (str, type(None)) for word in words):
             raise VectorsError(f"{place}: the index does not say how it makes words of texts")
-        _stemmer(settings.get("stemmer"))
+        stemmer_of(settings.get("stemmer"))
         index.settings = settings
         terms = strings_from_arrays("terms", arrays, place)
         index.vocabulary = {term: position for position, term in enumerate(terms)}
@@ -118,35 +118,6 @@ class BM25Index(ExactIndex):
 
 
 ENGINE = BM25Index
-
-
-def _stemmer(language: str | None) -> Any:
-    if language is None:
-        return None
-    try:
-        return Stemmer.Stemmer(language)
-    except KeyError as error:
-        raise ArgumentError(f"{language!r} is not a stemmer: choose from {', '.join(Stemmer.algorithms())}") from error
-
-
-def stemmed(
-    texts: Sequence[str], stemmer: str | None = "english", stopwords: str | None = "en", progress: bool = False
-) -> list[list[str]]:
-    """The stemmed words of two or more letters of each text, in order, without stop words.
-
-    >>> stemmed(["The cats sat.", ""])
-    [['cat', 'sat'], []]
-    """
-    check_texts(texts)
-    if not texts:
-        return []
-    try:
-        words = bm25s.tokenize(
-            list(texts), stopwords=stopwords, stemmer=_stemmer(stemmer), return_ids=False, show_progress=progress
-        )
-    except ValueError as error:
-        raise ArgumentError(f"{stopwords!r} is not a list of stop words: {error}") from error
-    return [[word for word in text if word] for text in words]  # bm25s gives an empty text an empty word
 
 
 def count_words(texts: Sequence[Sequence[str]], vocabulary: Mapping[str, int]) -> csr_array:

@@ -1,0 +1,149 @@
+"""Cut texts into the words that BM25 counts, in any script.
+
+Everything lexical uses this module: BM25 and its expanders, the words of a collection that changes, and mining.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import chain, pairwise
+from typing import Any, NamedTuple
+
+import Stemmer
+from bm25s.tokenization import Tokenizer
+
+from vocable.errors import ArgumentError, check_texts
+from vocable.progress import track
+
+WORD = re.compile(r"\w\w+")
+# Latin, Greek, Cyrillic and most signs have no character of these: what `_Patterns` is for.
+COMPLEX = re.compile("[\u0300-\u036f\u0483-\u1dff\u200c\u200d\u20d0-\u20ff\u2c00-\U0010ffff]")
+# Scripts that put no blanks between words, and Korean, which writes particles onto its words: their words are pairs of
+# characters, as in Lucene's CJKAnalyzer.
+UNSPACED = (
+    (0x0E00, 0x0EFF),  # Thai, Lao
+    (0x1000, 0x109F),  # Myanmar
+    (0x1100, 0x11FF),  # Hangul Jamo
+    (0x1780, 0x17FF),  # Khmer
+    (0x1950, 0x19DF),  # Tai Le, New Tai Lue
+    (0x1A20, 0x1AAF),  # Tai Tham
+    (0x3000, 0x31FF),  # Hiragana, Katakana, Bopomofo, Hangul letters, ideographic marks
+    (0x3400, 0x9FFF),  # Han
+    (0xA960, 0xA97F),  # Hangul Jamo Extended-A
+    (0xA9E0, 0xA9FF),  # Myanmar Extended-B
+    (0xAA60, 0xAADF),  # Myanmar Extended-A, Tai Viet
+    (0xAC00, 0xD7FF),  # Hangul syllables
+    (0xF900, 0xFAFF),  # Han, compatibility
+    (0xFF66, 0xFFDC),  # half-width Katakana and Hangul
+    (0x1AFF0, 0x1B16F),  # Kana supplement and extensions
+    (0x20000, 0x323AF),  # Han extensions
+)
+MARKS = (0x300, 0x1FFFF)  # the code points among which the combining marks are, variation selectors apart
+
+
+class _Patterns(NamedTuple):
+    """What a text beyond ASCII is cut with."""
+
+    ignored: re.Pattern[str]  # variation selectors, and joiners after a mark: how a letter is drawn
+    unspaced: re.Pattern[str]  # a character of a script without blanks: a letter and its marks
+    run: re.Pattern[str]  # letters, digits, underscores, and the marks on them
+    word: re.Pattern[str]  # a run of two or more
+    part: re.Pattern[str]  # of a run, what is in scripts without blanks and what is not
+
+
+def stemmed(
+    texts: Sequence[str], stemmer: str | None = "english", stopwords: str | None = "en", progress: bool = False
+) -> list[list[str]]:
+    """Return the stemmed words of each text, in order, without stop words and single letters.
+
+    Words are compared in lower case and in Unicode's composed form (NFC); combining marks belong to their letters.
+    Scripts without blanks and Korean give overlapping pairs of characters, and a character that stands alone.
+
+    >>> stemmed(["The cats sat.", "हिन्दी में किताब", "東京都の猫", ""])
+    [['cat', 'sat'], ['हिन्दी', 'में', 'किताब'], ['東京', '京都', '都の', 'の猫'], []]
+    """
+    check_texts(texts)
+    cut, dropped = stemmer_of(stemmer), _stop_words(stopwords)
+    found = [
+        [word for word in words(text) if word not in dropped] for text in (track(texts, "words") if progress else texts)
+    ]
+    if cut is None:
+        return found
+    distinct = list(dict.fromkeys(chain.from_iterable(found)))
+    stems = dict(zip(distinct, cut.stemWords(distinct), strict=True))
+    return [[stems[word] for word in some] for some in found]
+
+
+def words(text: str) -> list[str]:
+    """Return the words of a text, in order, neither stemmed nor without stop words.
+
+    >>> words("Der Süden Chinas: 中国南方, ภาษาไทย")
+    ['der', 'süden', 'chinas', '中国', '国南', '南方', 'ภา', 'าษ', 'ษา', 'าไ', 'ไท', 'ทย']
+    """
+    text = text.lower()
+    if not text.isascii():
+        text = unicodedata.normalize("NFC", text).replace("i\u0307", "i")  # of the Turkish capital, as Lucene has it
+    if text.isascii() or not COMPLEX.search(text):
+        return WORD.findall(text)
+    patterns = _patterns()
+    text = unicodedata.normalize("NFC", patterns.ignored.sub("", text))
+    if not patterns.unspaced.search(text):
+        return patterns.word.findall(text)
+    found = list[str]()
+    for part in chain.from_iterable(map(patterns.part.findall, patterns.run.findall(text))):
+        characters = patterns.unspaced.findall(part)
+        if len(characters) > 1:
+            found += map("".join, pairwise(characters))
+        elif characters or len(part) > 1:
+            found.append(part)
+    return found
+
+
+def stemmer_of(language: str | None) -> Any:
+    """Return Snowball's stemmer of a language, None for None; raises `ArgumentError` if there is none."""
+    if language is None:
+        return None
+    try:
+        return Stemmer.Stemmer(language)
+    except KeyError as error:
+        raise ArgumentError(f"{language!r} is not a stemmer: choose from {', '.join(Stemmer.algorithms())}") from error
+
+
+@lru_cache
+def _stop_words(language: str | None) -> frozenset[str]:
+    try:
+        return frozenset(Tokenizer(stopwords=language).stopwords)
+    except ValueError as error:
+        raise ArgumentError(f"{language!r} is not a list of stop words: {error}") from error
+
+
+@lru_cache(maxsize=1)
+def _patterns() -> _Patterns:
+    marks = _class(code for code in range(*MARKS) if unicodedata.category(chr(code)) in ("Mn", "Mc"))
+    letters = _class(
+        code
+        for first, last in UNSPACED
+        for code in range(first, last + 1)
+        if unicodedata.category(chr(code)) in ("Lo", "Lm", "Nl")
+    )
+    return _Patterns(
+        ignored=re.compile(rf"[\u200c\u200d](?<=[{marks}].)|[\ufe00-\ufe0f\U000e0100-\U000e01ef]"),
+        unspaced=re.compile(rf"[{letters}][{marks}]*"),
+        run=re.compile(rf"\w[\w{marks}]*"),
+        word=re.compile(rf"\w[\w{marks}]+"),
+        part=re.compile(rf"(?:[{letters}][{marks}]*)+|[^{letters}]+"),
+    )
+
+
+def _class(codes: Iterable[int]) -> str:
+    """Return ascending code points as the inside of a regular expression's character class."""
+    spans: list[list[int]] = []
+    for code in codes:
+        if spans and spans[-1][1] == code - 1:
+            spans[-1][1] = code
+        else:
+            spans.append([code, code])
+    return "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in spans)
