@@ -51,8 +51,10 @@ class Ids(Sequence[str]):
     def __init__(self, ids: Iterable[str] | pa.LargeStringArray) -> None:
         try:
             self.array = pa.array(ids if isinstance(ids, Sequence | pa.Array) else list(ids), type=pa.large_string())
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError) as error:
             raise ArgumentError(f"ids must be strings: {error}") from error
+        if self.array.null_count:
+            raise ArgumentError("ids must be strings, not None")
 
     def __len__(self) -> int:
         return len(self.array)

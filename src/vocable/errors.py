@@ -9,7 +9,9 @@ from __future__ import annotations
 import operator
 from dataclasses import asdict, dataclass
 from importlib import import_module
+from numbers import Integral, Real
 from types import ModuleType
+from typing import overload
 
 
 class VocableError(Exception):
@@ -124,17 +126,40 @@ RANGES = {
 def check_numbers(**given: float | None) -> None:
     """Raise `ArgumentError` for an argument that is no finite number or out of its range; None is not given."""
     for name, value in given.items():
-        limits = RANGES.get(name, POSITIVE if isinstance(value, int) else Range())
-        if value is not None and not abs(value) < float("inf"):
+        if value is None:
+            continue
+        if not isinstance(value, Real):
+            raise ArgumentError(f"{name} must be a number, not {value!r}")
+        if not abs(value) < float("inf"):
             raise ArgumentError(f"{name} must be a finite number, not {value}")
-        if value is not None and not limits.holds(value):
+        limits = RANGES.get(name, POSITIVE if isinstance(value, Integral) else Range())
+        if not limits.holds(value):
             raise ArgumentError(f"{name} must be {limits}, not {value}")
 
 
-def check_texts(texts: object, name: str = "texts") -> None:
-    """Raise `ArgumentError` for one str in place of a list of them: its characters would be taken for texts."""
-    if isinstance(texts, str):
-        raise ArgumentError(f"{name} must be a list of texts, not one str: write [text]")
+@overload
+def whole(name: str, value: int) -> int: ...
+
+
+@overload
+def whole(name: str, value: int | None) -> int | None: ...
+
+
+def whole(name: str, value: int | None) -> int | None:
+    """Return an argument as an int, one of NumPy's types too; None is not given.
+
+    Raises `ArgumentError` for what is not a whole number, as 2.0 is not, or out of its range.
+    """
+    if value is not None and (isinstance(value, bool) or not isinstance(value, Integral)):
+        raise ArgumentError(f"{name} must be a whole number, not {value!r}")
+    check_numbers(**{name: value})
+    return None if value is None else int(value)
+
+
+def check_whole(**given: int | None) -> None:
+    """Raise `ArgumentError` for an argument that is not a whole number or out of its range; None is not given."""
+    for name, value in given.items():
+        whole(name, value)
 
 
 def require_extra(module: str, extra: str) -> ModuleType:

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from scipy.sparse import csr_array, issparse
 
 from vocable.arrays import Ids, numbers, place_state, read_whole
-from vocable.errors import ArgumentError, VectorsError, check_numbers
+from vocable.errors import ArgumentError, VectorsError, check_numbers, whole
 from vocable.progress import track
 from vocable.storage import StrPath, fingerprint, finished, read_record, regular, replacing, replacing_folder
 
@@ -402,7 +402,8 @@ def prune(
         ArgumentError: a limit out of its range, or something is at `output` already.
         VectorsError: not sparse vectors, or stored ones that cannot be read.
     """
-    check_numbers(top_k=top_k, min_weight=min_weight, mass=mass)
+    top_k = whole("top_k", top_k)
+    check_numbers(min_weight=min_weight, mass=mass)
     if output is None:
         matrix = as_vectors(vectors)
         keep = matrix.data >= np.float32(min_weight)

@@ -21,7 +21,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a carriage return": (Document("a\rb", "x"), "has a tab or a line end"),
     "an int id": (Document(7, "x"), "the id is a int"),  # type: ignore[arg-type]
     "no words": (Document("a", " ", title="\n"), "'a' has neither text nor title"),
-    "no text": (Document("a", None), "a NoneType in place of a text"),  # type: ignore[arg-type]
+    "no text": (Document("a", None), '"text" is a NoneType'),  # type: ignore[arg-type]
     "half a pair": (Document("a", "x\ud800"), "half of a surrogate pair"),
     "half a pair in the id": (Document("a\udfff", "x"), "half of a surrogate pair"),
     "int keys": (Document("a", "x", fields={1: "y"}), "keys are str"),  # type: ignore[dict-item]
@@ -33,8 +33,8 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "fields too deep": (Document("a", "x", fields={"y": DEEP}), "not a JSON value"),
     "no fields": (Document("a", "x", fields=["y"]), "keys are str"),  # type: ignore[arg-type]
     "an id twice": (Document("first", "x"), "the id 'first' is there already"),
-    "a pair": (("a", "x"), "is a tuple, not a Document"),
-    "a dict": ({"id": "a", "text": "x"}, "is a dict, not a Document"),
+    "a pair": (("a", "x"), "must be a Document, not tuple"),
+    "a dict": ({"id": "a", "text": "x"}, "must be a Document, not dict"),
 }
 
 

@@ -18,12 +18,13 @@ from sentence_transformers import SparseEncoder
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from vocable.data.texts import iter_texts
 from vocable.encoder.fuse import copy_with, pack, parts, without_logits
 from vocable.encoder.head import max_logits
 from vocable.encoder.output_vocabulary import output_layer
 from vocable.encoder.poolings import rows_to_pool
 from vocable.encoder.provenance import record
-from vocable.errors import ArgumentError, ModelError, check_numbers, check_texts
+from vocable.errors import ArgumentError, ModelError, check_numbers, check_whole
 
 Level = Literal["pooled", "token"]
 
@@ -64,15 +65,16 @@ def calibrate(
             text with a word.
         ModelError: the decoder has no bias to shift.
     """
-    check_texts(texts)
+    given = iter_texts(texts)
     if (activation_rate is None) == (shift is None):
         raise ArgumentError("calibrate takes either activation_rate or shift")
-    check_numbers(activation_rate=activation_rate, max_length=max_length, count=count)
+    check_numbers(activation_rate=activation_rate)
+    check_whole(max_length=max_length, count=count)
     if shift is not None and not abs(shift) <= torch.finfo(torch.float32).max:
         raise ArgumentError(f"shift must be a finite number in float32, not {shift}")
     if level not in ("pooled", "token"):
         raise ArgumentError(f"level is pooled or token, not {level!r}")
-    probe = list(islice((text for text in texts if text.strip()), count))
+    probe = list(islice((text for text in given if text.strip()), count))
     if not probe:
         raise ArgumentError("calibrate needs at least one text that is not empty")
     calibrated = copy_with(model)

@@ -24,13 +24,14 @@ from transformers import PreTrainedTokenizerBase
 from vocable.adapt.alignment import align, cut_words
 from vocable.adapt.initialization import barycentres, mix, random_rows, subtoken_weights
 from vocable.adapt.transfer import TargetName, vocabulary_of, with_output_vocabulary
+from vocable.data.texts import as_texts, iter_texts
 from vocable.encoder.fuse import copy_with, parts
 from vocable.encoder.open_model import Target, load_target
 from vocable.encoder.output_vocabulary import OutputVocabulary, json_string
 from vocable.encoder.provenance import record
 from vocable.encoder.terms import Splitter, normal_form
 from vocable.encoder.terms import splitter as splitter_of
-from vocable.errors import ArgumentError, DataError, ModelError, check_numbers, check_texts
+from vocable.errors import ArgumentError, DataError, ModelError, check_whole
 
 logger = logging.getLogger(__name__)
 
@@ -62,10 +63,9 @@ def frequent_words(
     Words that are equally frequent come in the order of their characters, so that the order of the texts does not
     matter. Those that the tokenizer cannot spell are passed over.
     """
-    check_numbers(size=size, min_count=min_count)
-    check_texts(texts)
+    check_whole(size=size, min_count=min_count)
     split = split or splitter_of(tokenizer)
-    counts = Counter(word.text for text in texts for word in split(text))
+    counts = Counter(word.text for text in iter_texts(texts) for word in split(text))
     often = [(-count, word) for word, count in counts.items() if count >= min_count]
     sorted_words, words, tokens, passed_over = [word for _, word in sorted(often)], list[str](), 0, 0
     batches = (sorted_words[start : start + BATCH] for start in range(0, len(sorted_words), BATCH))
@@ -164,7 +164,6 @@ def expand(
         ModelError: the model has other output terms already; "semantic" without a target's embeddings, or with one
             that has none of the words.
     """
-    check_texts(words, "words")
     if init not in get_args(Init):
         raise ArgumentError(f"init must be one of {', '.join(get_args(Init))}, not {init!r}")
     if (words is None) == (texts is None):
@@ -175,7 +174,7 @@ def expand(
         found = frequent_words(texts, tokenizer, size=size, min_count=min_count, split=split)
         figures = found._asdict()
         words = figures.pop("words")
-    listed = read_words(words) if isinstance(words, Path) else list(words or ())
+    listed = read_words(words) if isinstance(words, Path) else as_texts(words, "words")
     pieces = cut_words(tokenizer, listed)
     try:
         check_words(listed, pieces, normal_form(tokenizer))

@@ -21,8 +21,9 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from vocable.adapt.alignment import Alignment
+from vocable.data.texts import iter_texts
 from vocable.encoder.terms import token_ids
-from vocable.errors import ArgumentError, check_texts
+from vocable.errors import ArgumentError
 
 Init = Literal["semantic", "subtoken", "mean", "random-new", "random-all"]
 
@@ -122,9 +123,8 @@ def transferred_prior(source: NDArray[np.float64], target: NDArray[np.float64]) 
 
 def log_counts(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> NDArray[np.float64]:
     """log(count + 1) of every token in `texts`, special tokens of the template not counted: [v']."""
-    check_texts(texts)
     counts = np.zeros(1 + max(tokenizer.get_vocab().values()), dtype=np.int64)
-    for ids in token_ids(tokenizer, texts):
+    for ids in token_ids(tokenizer, iter_texts(texts)):
         np.add.at(counts, ids, 1)
     if not counts.any():
         raise ArgumentError("the texts for the output bias have not a single token")

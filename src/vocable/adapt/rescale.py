@@ -17,11 +17,12 @@ from sentence_transformers import SparseEncoder
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vocable.adapt.statistics import BATCH, RULES, Start, measure_start, probe_texts
+from vocable.data.texts import as_texts
 from vocable.encoder.fuse import copy_with, parts
 from vocable.encoder.head import Activation
 from vocable.encoder.output_vocabulary import output_layer
 from vocable.encoder.provenance import record
-from vocable.errors import ArgumentError, check_texts
+from vocable.errors import ArgumentError
 
 FACTORS = (1, 2, 4, 8, 16, 32)
 
@@ -48,13 +49,13 @@ def rescale(
         DataError: fewer than two usable probe texts.
         ModelError: no masked-language-model head, or one that is no plain `Linear`.
     """
-    check_texts(texts)
+    probe = None if texts is None else as_texts(texts)
     figures: dict[str, Any] = {}
     if factor == "auto":
-        if texts is None:
+        if probe is None:
             raise ArgumentError("a factor of auto needs texts, to probe with")
         mlm, tokenizer, pooling, activation = parts(model)
-        factor, starts = choose_factor(mlm, tokenizer, probe_texts(texts), pooling=pooling, activation=activation)
+        factor, starts = choose_factor(mlm, tokenizer, probe_texts(probe), pooling=pooling, activation=activation)
         figures["trials"] = [{"factor": k, **asdict(start)} for k, start in starts.items()]
     if not (math.isfinite(factor) and factor > 0):
         raise ArgumentError(f"a factor must be finite and above 0, not {factor}")

@@ -22,10 +22,11 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vocable.data import read_texts
+from vocable.data.texts import as_texts
 from vocable.encoder.fuse import pack, without_logits
 from vocable.encoder.head import BLOCK, Activation, activate
 from vocable.encoder.poolings import POOLINGS, pooling_of, rows_to_pool
-from vocable.errors import ArgumentError, DataError, check_texts
+from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.cost import spread
 
 
@@ -209,7 +210,7 @@ def measure_start(
         ArgumentError: fewer than two pairs, or an argument out of its range.
         ModelError: no masked-language-model head, or one that cannot be bypassed.
     """
-    check_texts(texts)
+    texts = as_texts(texts)
     if not (math.isfinite(temperature) and temperature > 0):
         raise ArgumentError(f"temperature must be finite and above 0, not {temperature}")
     if batch_size < 2:
@@ -321,7 +322,7 @@ def probe_texts(texts: str | Path | Sequence[str]) -> list[str]:
         DataError: there are fewer than two such texts, or the place cannot be read.
     """
     place = str(texts) if isinstance(texts, str | Path) else None
-    given = islice(read_texts(texts), READ) if isinstance(texts, str | Path) else texts
+    given = islice(read_texts(texts), READ) if isinstance(texts, str | Path) else as_texts(texts)
     usable = [text for text in dict.fromkeys(given) if len(text.split()) >= PAIR_WORDS]
     if len(usable) < 2:
         raise DataError(f"a probe needs at least two different texts of {PAIR_WORDS} words or more", source=place)

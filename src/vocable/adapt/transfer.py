@@ -34,11 +34,12 @@ from vocable.adapt.initialization import (
     transferred_prior,
 )
 from vocable.adapt.statistics import row_norms
+from vocable.data.texts import as_texts, iter_texts
 from vocable.encoder.fuse import copy_with, parts, plain_decoder
 from vocable.encoder.open_model import Target, load_target
 from vocable.encoder.output_vocabulary import OutputVocabulary, give_output_vocabulary, output_vocabulary
 from vocable.encoder.provenance import record
-from vocable.errors import ArgumentError, ModelError, check_texts
+from vocable.errors import ArgumentError, ModelError
 from vocable.vectors import token_names
 
 logger = logging.getLogger(__name__)
@@ -197,7 +198,7 @@ def transfer(
             needs, or frames texts otherwise (which head-only does not mind); a semantic initialization without
             embeddings; no token in common.
     """
-    check_texts(texts)
+    texts = None if texts is None else iter_texts(texts)
     for name, value, choices in (
         ("init", init, get_args(Init)),
         ("bias", bias, get_args(Bias)),
@@ -333,12 +334,11 @@ def neighbours(
         ArgumentError: the target vocabulary has no such token, or its row would not be a weighted mean.
         ModelError: as `transfer` does.
     """
-    check_texts(words, "words")
     (mlm, tokenizer, *_), onto = parts(model), load_target(target)
     alignment, known = align(tokenizer, onto.tokenizer), onto.tokenizer.get_vocab()
     _check_target(onto, alignment, init)
     units, shown = token_surfaces(onto.tokenizer), []
-    for word in words:
+    for word in as_texts(words, "words"):
         if (i := known.get(word)) is None:
             raise ArgumentError(f"{word!r} is no token of the target vocabulary")
         subtokens = tokenizer.convert_ids_to_tokens(cut(tokenizer, [units[i]])[0])

@@ -15,7 +15,7 @@ import copy
 import os
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from itertools import tee
 from pathlib import Path
@@ -27,8 +27,9 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from vocable.adapt.alignment import token_surfaces
+from vocable.data.texts import iter_texts
 from vocable.encoder.terms import backend_of, token_ids, without_accents
-from vocable.errors import ArgumentError, DataError, check_texts
+from vocable.errors import ArgumentError, DataError
 from vocable.progress import track
 from vocable.storage import SETTINGS, finished, refuse_taken, replacing_folder
 from vocable.tables import Table, Tabular
@@ -131,10 +132,10 @@ def vocabulary(
     sizes = [size] if isinstance(size, int) else list(size)
     if not sizes or (output is not None and len(sizes) > 1):
         raise ArgumentError("give one size with output, or several to compare, of which nothing is written")
-    check_texts(texts)
+    total, texts = len(texts) if isinstance(texts, Sized) else None, iter_texts(texts)
     if output is not None and not (Path(output) / SETTINGS).is_file():
         refuse_taken(Path(output))
-    words = count_words(track(texts, "texts"))
+    words = count_words(track(texts, "texts", total))
     made_from = {"sizes": sizes, "algorithm": algorithm, "words": zlib.crc32(repr(sorted(words.items())).encode())}
     done = output is not None and finished(output, made_from)
     tokenizers = [train_vocabulary(words, one, algorithm=algorithm) for one in sizes]
@@ -211,8 +212,7 @@ def count_words(texts: Corpus) -> Counter[str]:
 
 
 def _counted(texts: Corpus) -> Iterator[tuple[str, int]]:
-    check_texts(texts)
-    return iter(texts.items()) if isinstance(texts, Mapping) else ((text, 1) for text in texts)
+    return iter(texts.items()) if isinstance(texts, Mapping) else ((text, 1) for text in iter_texts(texts))
 
 
 def _counts(pairs: Iterable[tuple[str, int]]) -> Counter[str]:

@@ -20,7 +20,7 @@ from vocable.encoder.load import load
 from vocable.encoder.open_model import check_length
 from vocable.encoder.stream import model_name
 from vocable.encoder.windows import Long
-from vocable.errors import ArgumentError, UnwrittenError, check_numbers
+from vocable.errors import ArgumentError, UnwrittenError, check_numbers, check_whole
 from vocable.evaluation.compare import Comparison, compare
 from vocable.evaluation.cost import ANSWERS
 from vocable.evaluation.dataset import Convention, Dataset, load_dataset
@@ -110,7 +110,8 @@ def evaluate(
         raise ArgumentError("--weights and --folds are for an index, whose spaces they fuse")
     if indexed and (grid is not None or max_length is not None or long != "cut"):
         raise ArgumentError("an index is searched as it was made: leave out --grid, --max-length and --long")
-    check_numbers(folds=folds, query_idf=query_idf, time_queries=time_queries)
+    check_whole(folds=folds, time_queries=time_queries)
+    check_numbers(query_idf=query_idf)
     if grid is None and figure is not None:
         raise ArgumentError("--figure goes with --grid")
     if grid is not None and (hybrid or per_query is not None or runs or lexicals):

@@ -26,9 +26,10 @@ from transformers import (
 )
 
 from vocable.data.schemas import Example
+from vocable.data.texts import as_texts
 from vocable.encoder.open_model import open_model
 from vocable.encoder.roles import Role
-from vocable.errors import ArgumentError, ModelError, check_texts
+from vocable.errors import ArgumentError, ModelError
 from vocable.evaluation.retrieval import Weigh, unexpanded
 from vocable.progress import track
 from vocable.search.engines.bm25 import RM3, BM25Index, count_words
@@ -124,8 +125,7 @@ def open_expander(name: str, documents: Sequence[str], role: Role = "query", dev
         ArgumentError: no such expander, or one that does not expand texts of this role.
         ModelError: the model cannot be loaded.
     """
-    check_texts(documents, "documents")
-    expander = expander_class(name, role)
+    documents, expander = as_texts(documents, "documents"), expander_class(name, role)
     if expander is None:
         raise ArgumentError(f"{name!r} is not an expander: choose {_expanders()}")
     return expander.open(_named(name)[1], documents, device, None)
@@ -201,6 +201,7 @@ class Query2Doc:
 
     def expand(self, texts: Sequence[str]) -> csr_array:
         """Count the words of m expanded queries, csr_array [m, v]."""
+        texts = as_texts(texts)
         passages = self.passages(texts)
         expanded = [" ".join([text] * self._repeats + [passage]) for text, passage in zip(texts, passages, strict=True)]
         words = self.index.words(expanded)
@@ -210,7 +211,7 @@ class Query2Doc:
 
     def passages(self, texts: Sequence[str]) -> list[str]:
         """Write a passage for each of m queries; none for a query without a letter."""
-        check_texts(texts)
+        texts = as_texts(texts)
         prompts = [prompt(text, self._examples) for text in texts if text.strip()]
         written = generate(self._generator, prompts, new_tokens=self._new_tokens, seed=self._seed)
         passages = iter([passage(continuation) for [continuation] in written])
@@ -271,7 +272,7 @@ class DocT5Query:
         samples: int = 40,
         seed: int = 0,
     ) -> None:
-        check_texts(documents, "documents")
+        documents = as_texts(documents, "documents")
         distinct = [text for text in dict.fromkeys(documents) if text.strip()]
         options = {"new_tokens": NEW_TOKENS, "top_k": TOP_K, "max_length": LONGEST, "seed": seed}
         guessed = generate(generator, distinct, samples=samples, **options)
@@ -281,7 +282,7 @@ class DocT5Query:
 
     def expand(self, texts: Sequence[str]) -> csr_array:
         """Count the words of m expanded documents, csr_array [m, v]; `ArgumentError` for any other text."""
-        check_texts(texts)
+        texts = as_texts(texts)
         unknown = [text for text in texts if text.strip() and text not in self._expanded]
         if unknown:
             raise ArgumentError(f"docT5query expands the documents of its collection, not queries: {unknown[0][:40]!r}")

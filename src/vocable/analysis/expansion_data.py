@@ -19,6 +19,7 @@ from sentence_transformers import SparseEncoder
 
 from vocable.adapt.alignment import Surface, token_surfaces
 from vocable.analysis.expanders import Expander
+from vocable.data.texts import as_texts, iter_texts
 from vocable.encoder.encode import DType
 from vocable.encoder.exported import exported
 from vocable.encoder.fuse import splade_modules
@@ -26,7 +27,7 @@ from vocable.encoder.load import load
 from vocable.encoder.output_vocabulary import output_layer, output_vocabulary
 from vocable.encoder.stream import encode, model_name
 from vocable.encoder.terms import Words, input_terms, special_columns, terms
-from vocable.errors import ArgumentError, VectorsError, check_texts
+from vocable.errors import ArgumentError, VectorsError, whole
 from vocable.evaluation.wackiness import without_itself
 from vocable.search.engines.bm25 import count_words
 from vocable.search.index import vector_index
@@ -77,10 +78,7 @@ def expansion_data(
         ArgumentError: k below 1, or texts that the expander cannot expand.
         VectorsError: the shapes do not fit together.
     """
-    check_texts(texts)
-    check_texts(documents, "documents")
-    if k < 1:
-        raise ArgumentError(f"k must be at least 1, not {k}")
+    texts, documents, k = as_texts(texts), as_texts(documents, "documents"), whole("k", k)
     if isinstance(expander, SparseEncoder):
         collection = encode(expander, documents, dtype=dtype) if vectors is None else vectors
         counts = input_terms(expander, documents, words=splitter)
@@ -220,9 +218,8 @@ def proper_names(texts: Iterable[str], *, share: float = 0.8, least: int = 3) ->
     >>> sorted(proper_names(["We met Edmund. He and Edmund met us.", "So did Edmund and Will: we will."] * 3))
     ['edmund']
     """
-    check_texts(texts)
     seen, capital = Counter[str](), Counter[str]()
-    for text in texts:
+    for text in iter_texts(texts):
         for sentence in SENTENCE_END.split(text):
             _, *words = WORD.findall(sentence) or [""]
             if 2 * sum(word[0].islower() for word in words) < len(words):

@@ -7,7 +7,7 @@ v output terms.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from typing import Any
@@ -21,9 +21,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vocable.analysis.expansion_data import load_model
 from vocable.analysis.stored_vectors import ALL, Moments
+from vocable.data.texts import as_texts, iter_texts
 from vocable.encoder.fuse import pack, parts, without_logits
 from vocable.encoder.head import max_logits
-from vocable.errors import ArgumentError, DataError, check_texts
+from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.testsets import LEXICAL, cluster, text_embeddings
 from vocable.progress import track
 from vocable.tables import Table, Tabled
@@ -116,8 +117,7 @@ def logits(
         DataError: there is no text.
         ModelError: the model or the embedding model cannot be loaded.
     """
-    check_texts(texts)
-    chosen = list(islice(texts, limit))
+    chosen = list(islice(iter_texts(texts), limit))
     mlm, tokenizer, *_ = parts(load_model(model, device))
     found = logit_statistics(mlm, tokenizer, chosen, top_k=top_k, max_length=max_length)
     if clusters is None:
@@ -141,7 +141,7 @@ def logit_statistics(
     SPLADE pools over them, too. The paper leaves all of this open, as well as how tokens are averaged. Texts without a
     word are passed over.
     """
-    check_texts(texts)
+    total, texts = len(texts) if isinstance(texts, Sized) else None, iter_texts(texts)
     with torch.inference_mode(), without_logits(mlm) as layer:
         v, largest = layer.weight.shape[0], max(top_k, default=1)
         if min(top_k, default=1) < 1 or largest > v:
@@ -150,7 +150,7 @@ def logit_statistics(
             )
         terms, scores, count = Moments(v), np.zeros(2 * len(top_k) + 2), 0
         tokens = total = squares = 0  # of numbers of logits that are not negative; sums of whole numbers are exact
-        for hidden, offsets in token_states(mlm, tokenizer, track(texts, "logits"), max_length):
+        for hidden, offsets in token_states(mlm, tokenizer, track(texts, "logits", total), max_length):
             of_tokens = []
             for some in hidden.split(max(1, VALUES // v)):
                 block = nn.functional.linear(some, layer.weight, layer.bias).float()
@@ -218,8 +218,7 @@ def recoverability(
 
     Repeated texts and those without a word are left out. The other arguments and the errors are those of `logits`.
     """
-    check_texts(texts)
-    usable = [text for text in dict.fromkeys(texts) if text.strip()]
+    usable = [text for text in dict.fromkeys(as_texts(texts)) if text.strip()]
     true = cluster(text_embeddings(usable, embedding, str(mlm.device)), clusters)
     pooled = []
     with torch.inference_mode(), without_logits(mlm) as layer:

@@ -36,7 +36,7 @@ from vocable.encoder.open_model import check_length
 from vocable.encoder.roles import Role
 from vocable.encoder.stream import checksum, model_name
 from vocable.encoder.terms import input_terms, remove_expansions, terms
-from vocable.errors import ArgumentError, DataError, check_numbers, require_extra
+from vocable.errors import ArgumentError, DataError, check_whole, require_extra
 from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.quality import parse_measures
 from vocable.evaluation.retrieval import Encoded, encode_dataset
@@ -345,7 +345,7 @@ def check_plan(thresholds: Sequence[int], draws: int) -> None:
     """Raise `ArgumentError` for a threshold or a number of draws that is out of its range."""
     if not thresholds or min(thresholds) < 1:
         raise ArgumentError(f"thresholds must be numbers of terms of at least 1, not {list(thresholds)}")
-    check_numbers(draws=draws)
+    check_whole(draws=draws)
 
 
 def _texts(dataset: Dataset, role: Role) -> list[str]:
@@ -385,7 +385,7 @@ class WackyPruner:
         texts: str,
         model: str | SparseEncoder | None = None,
     ) -> None:
-        check_numbers(wackiest=wackiest)
+        check_whole(wackiest=wackiest)
         meta = next(read_shards(vectors)).meta
         self._encoder, self._source = model_of(meta, model), texts
         self._columns = read_wackiest(scores, terms(self._encoder))[:wackiest]

@@ -24,7 +24,7 @@ from tokenizers import Tokenizer
 
 from vocable import imported
 from vocable.arrays import HEADER
-from vocable.errors import ArgumentError, ModelError, VectorsError, check_numbers
+from vocable.errors import ArgumentError, ModelError, VectorsError, check_whole
 from vocable.progress import track
 from vocable.search.engines.edge import SETTINGS as STORE
 from vocable.search.index import load_index
@@ -242,7 +242,7 @@ def postings(
     >>> found.all_terms.mean, found.used_terms.mean, found.longest
     (1.0, 1.5, ((0, 2), (1, 1)))
     """
-    check_numbers(longest=longest)
+    check_whole(longest=longest)
     shards, meta = stored_parts(vectors)
     names = _names(meta, model)
     gathered = zip(_gather(shards, _Counts, top_k), top_k, strict=True)

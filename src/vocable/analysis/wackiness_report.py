@@ -53,7 +53,7 @@ from vocable.encoder.open_model import check_length
 from vocable.encoder.roles import Formula, Role
 from vocable.encoder.stream import checksum, encode_stream, model_name
 from vocable.encoder.terms import Words as Splitter
-from vocable.errors import ArgumentError, DataError, ModelError, check_numbers, require_extra
+from vocable.errors import ArgumentError, DataError, ModelError, check_whole, require_extra
 from vocable.storage import fingerprint, finish, finished, read_record, replacing, resumable, write_record
 from vocable.tables import NONE, Table, Tabled
 from vocable.vectors import Sources, read_vectors
@@ -166,7 +166,7 @@ def wackiness(
     chosen = [models] if isinstance(models, str | SparseEncoder) else list(models)
     called = [model_name(one) for one in chosen]
     require_extra("matplotlib", "figures")  # missed before the work, not after it
-    check_numbers(k=k, bins=bins, expansions=expansions, bootstrap=bootstrap, limit=limit)
+    check_whole(k=k, bins=bins, expansions=expansions, bootstrap=bootstrap, limit=limit)
     if bootstrap == 1:  # has no standard deviation
         raise ArgumentError("bootstrap needs 2 draws at least, or 0 for none")
     for name in called if card else ():

@@ -162,7 +162,7 @@ def _identifier(row: Row, names: tuple[str, ...]) -> str:
         value = str(value)
     if value is None:
         raise MalformedError(f"no {_either(names[:2])}")
-    return _checked_id(value)
+    return check_id(value)
 
 
 def _text(row: Row, names: tuple[str, ...], *, required: bool = False) -> str:
@@ -197,8 +197,12 @@ def check_document(document: Document) -> Document:
     Its id has a visible character and neither a tab nor a line end; its title or its text has a visible character; its
     fields are JSON values under names that are str.
     """
-    for text in (_checked_id(document.id), document.title, document.text):
-        check_characters(text)
+    check_id(document.id)
+    for name in ("title", "text"):
+        value = getattr(document, name)
+        if not isinstance(value, str):
+            raise MalformedError(f'"{name}" is a {type(value).__name__}')
+        check_characters(value)
     if not document.full:
         raise MalformedError(f"document {document.id!r} has neither text nor title")
     if document.fields:
@@ -206,23 +210,23 @@ def check_document(document: Document) -> Document:
     return document
 
 
-def check_characters(text: object) -> None:
-    """Raise `MalformedError` for what is not a str, or not one that UTF-8 can hold."""
-    if not isinstance(text, str):
-        raise MalformedError(f"a {type(text).__name__} in place of a text")
+def check_characters(text: str) -> None:
+    """Raise `MalformedError` for a text that UTF-8 cannot hold."""
     try:
         text.isascii() or text.encode()
     except UnicodeEncodeError as error:  # no tokenizer and no Parquet file takes it
         raise MalformedError("half of a surrogate pair, which is not a character") from error
 
 
-def _checked_id(value: Any) -> str:
+def check_id(value: object) -> str:
+    """Return an id; raise `MalformedError` for one that no table and no run can hold."""
     if not isinstance(value, str):
         raise MalformedError(f"the id is a {type(value).__name__}")
     if not value.strip():
         raise MalformedError("an empty id")
-    if "\t" in value or "\n" in value or "\r" in value:  # no table and no run could hold it
+    if "\t" in value or "\n" in value or "\r" in value:
         raise MalformedError(f"the id {value!r} has a tab or a line end")
+    check_characters(value)
     return value
 
 

@@ -1,11 +1,69 @@
-"""Check the texts and documents that a Python caller passes."""
+"""Check the texts and documents that a Python caller passes: every verb and class takes them through here."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Set
+from typing import Any, TypeAlias
 
-from vocable.data.schemas import DOCUMENT, Document, MalformedError, check_document
+from vocable.data.schemas import DOCUMENT, Document, MalformedError, Query, check_characters, check_document, check_id
 from vocable.errors import ArgumentError
+
+Text: TypeAlias = str | Query | Document  # a query's text; a document's title and text
+Texts: TypeAlias = Iterable[Text]
+
+
+def as_text(text: object, name: str = "text") -> str:
+    """Return a text as a str: a query's text, a document's title and text; raise `ArgumentError` for anything else.
+
+    >>> as_text(Document("d1", "A list.", title="Lists"))
+    'Lists A list.'
+    """
+    parts = (text.title, text.text) if isinstance(text, Document) else text[1:] if isinstance(text, Query) else (text,)
+    for part in parts:
+        if not isinstance(part, str):
+            raise ArgumentError(f"{name} must be a text, not {type(part).__name__}")
+        try:
+            check_characters(part)
+        except MalformedError as error:
+            raise ArgumentError(f"{name} has {error}") from error
+    return str(text.full if isinstance(text, Document) else parts[-1])
+
+
+def as_texts(texts: object, name: str = "texts") -> list[str]:
+    """Return texts as a list of str, read once: any iterable of them, NumPy and Arrow arrays and Series among them.
+
+    Raises `ArgumentError` for one text in place of several, for a table, and for what is no text; the message names its
+    position, counted from 0.
+
+    >>> as_texts([Query("q1", "lists?"), "sets?"])
+    ['lists?', 'sets?']
+    >>> as_texts(["lists?", None])
+    Traceback (most recent call last):
+    vocable.errors.ArgumentError: texts[1] must be a text, not NoneType
+    """
+    return list(iter_texts(texts, name))
+
+
+def iter_texts(texts: object, name: str = "texts") -> Iterator[str]:
+    """Yield texts as `as_texts` returns them, one at a time; what cannot hold several is refused at once."""
+    items = enumerate(_items(texts, name, "texts", "text"))
+    return (item if type(item) is str and item.isascii() else as_text(item, f"{name}[{at}]") for at, item in items)
+
+
+def as_queries(queries: object, name: str = "queries") -> list[Query]:
+    """Return texts as queries; those without an id are numbered from 1."""
+    found = []
+    for position, item in enumerate(_items(queries, name, "texts", "text")):
+        text, identifier = as_text(item, f"{name}[{position}]"), str(position + 1)
+        if isinstance(item, Query | Document):
+            identifier = _as_id(item.id, f"{name}[{position}]")
+        found.append(Query(identifier, text))
+    return found
+
+
+def as_ids(ids: object, name: str = "ids") -> list[str]:
+    """Return ids as a list of str; raise `ArgumentError` for one in place of several, and for what is no id."""
+    return [_as_id(item, f"{name}[{position}]") for position, item in enumerate(_items(ids, name, "ids", "id"))]
 
 
 def check_documents(documents: Iterable[Document], name: str = "documents") -> list[Document]:
@@ -18,9 +76,9 @@ def check_documents(documents: Iterable[Document], name: str = "documents") -> l
     vocable.errors.ArgumentError: documents[1]: the id 'd1' is there already
     """
     checked, ids = list[Document](), set[str]()
-    for position, document in enumerate(documents):
+    for position, document in enumerate(_items(documents, name, "documents", "document")):
         if not isinstance(document, Document):
-            raise ArgumentError(f"{name}[{position}] is a {type(document).__name__}, not a Document")
+            raise ArgumentError(f"{name}[{position}] must be a Document, not {type(document).__name__}")
         try:
             checked.append(check_document(document))
         except MalformedError as error:
@@ -29,3 +87,30 @@ def check_documents(documents: Iterable[Document], name: str = "documents") -> l
             raise ArgumentError(f"{name}[{position}]: {DOCUMENT.repeated(document)}")
         ids.add(document.id)
     return checked
+
+
+def _items(several: Any, name: str, what: str, one: str) -> Iterable[object]:
+    """Return the items of a sequence, an array, a Series or an iterator, in Python's own types."""
+    if isinstance(several, str | Query | Document):
+        kind = type(several).__name__
+        raise ArgumentError(f"{name} must be a list of {what}, not one {kind}: write [{one}]")
+    if hasattr(several, "columns") or hasattr(several, "column_names"):  # iterating gives names, or whole columns
+        raise ArgumentError(f"{name} must be a list of {what}, not a {type(several).__name__}: name one of its columns")
+    if isinstance(several, bytes | bytearray | Mapping | Set):  # which have no order, or no texts
+        raise ArgumentError(f"{name} must be a list of {what}, not {type(several).__name__}")
+    for method in ("to_pylist", "tolist"):  # of Arrow; of NumPy and pandas
+        if hasattr(several, method):
+            several = getattr(several, method)()
+            break
+    try:
+        iter(several)
+    except TypeError as error:
+        raise ArgumentError(f"{name} must be a list of {what}, not {type(several).__name__}") from error
+    return several  # type: ignore[no-any-return]
+
+
+def _as_id(identifier: object, name: str) -> str:
+    try:
+        return check_id(identifier)
+    except MalformedError as error:
+        raise ArgumentError(f"{name}: {error}") from error

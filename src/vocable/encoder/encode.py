@@ -18,13 +18,14 @@ from sentence_transformers.util import batch_to_device
 from torch import Tensor, nn
 from transformers.tokenization_utils_base import LARGE_INTEGER
 
+from vocable.data.texts import as_texts
 from vocable.encoder.exported import exported
 from vocable.encoder.few_shapes import use_few_shapes
 from vocable.encoder.fuse import splade_modules
 from vocable.encoder.output_vocabulary import output_layer
 from vocable.encoder.roles import PROMPTS, Role, idf, own_prompt, route, static_embedding, static_lookup
 from vocable.encoder.windows import Long, Span, maximum, windows
-from vocable.errors import ArgumentError, check_numbers, check_texts
+from vocable.errors import ArgumentError, check_numbers, whole
 from vocable.vectors import heaviest, prune
 
 DType = Literal["auto", "float32", "bfloat16"]
@@ -81,7 +82,8 @@ class TextEncoder:
             raise ArgumentError(f"dtype must be one of {', '.join(get_args(DType))}, not {dtype!r}")
         if long not in get_args(Long):
             raise ArgumentError(f"long must be {' or '.join(get_args(Long))}, not {long!r}")
-        check_numbers(top_k=top_k, min_weight=min_weight, mass=mass, max_length=max_length, query_idf=query_idf)
+        top_k, max_length = whole("top_k", top_k), whole("max_length", max_length)
+        check_numbers(min_weight=min_weight, mass=mass, query_idf=query_idf)
         self.role, self.min_weight, self.mass, self.long = role, min_weight, mass, long
         first: Any = route(model, role)[0]
         if not isinstance(first, Transformer):  # a table has no configuration: the document encoder's says it
@@ -114,7 +116,7 @@ class TextEncoder:
         `begun` is given the order in which the texts are encoded, int64 [b], and may give the vectors of the first of
         them, which an earlier call has made; those made so far are given to `keep` after every batch.
         """
-        check_texts(texts)
+        texts = as_texts(texts)
         if self.long == "cut":
             return self.weighed(self._rows(texts, advance, begun, keep))
         spans = [self.windows(text) for text in texts]

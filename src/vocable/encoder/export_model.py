@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from vocable.data import read_texts
+from vocable.data.texts import iter_texts
 from vocable.encoder.encode import TextEncoder
 from vocable.encoder.exported import (
     GRAPHS,
@@ -48,7 +49,7 @@ from vocable.encoder.provenance import record
 from vocable.encoder.roles import Role, static_embedding
 from vocable.encoder.stream import checksum, model_name
 from vocable.encoder.terms import terms
-from vocable.errors import ArgumentError, ModelError, check_numbers, check_texts, require_extra
+from vocable.errors import ArgumentError, ModelError, check_numbers, require_extra
 from vocable.progress import progress
 from vocable.storage import finished, read_record, replacing_folder, write_record
 from vocable.tables import NONE, Table, Tabular, counted, short
@@ -129,7 +130,7 @@ def export_model(
     """
     if format not in GRAPHS:
         raise ArgumentError(f"format must be {' or '.join(GRAPHS)}, not {format!r}")
-    check_texts(texts)
+    compared = read_texts("pydocs:") if texts is None else iter_texts(texts)
     check_numbers(min_overlap=min_overlap)
     refuse_exported(model)
     made_from = {"model": model_name(model), "weights": checksum(model), "format": format, "int8": int8}
@@ -143,7 +144,7 @@ def export_model(
     else:
         import_openvino()
         require_extra("nncf", format)
-    sample = list(islice(read_texts("pydocs:") if texts is None else texts, TEXTS))
+    sample = list(islice(compared, TEXTS))
     if not any(text.split() for text in sample):
         raise ArgumentError("there is no text to compare the two on")
     with replacing_folder(folder, made_from) as part, progress("export-model", 3) as advance:

@@ -20,6 +20,7 @@ from sentence_transformers import SparseEncoder
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding
 
+from vocable.data.texts import iter_texts
 from vocable.encoder.encode import TextEncoder
 from vocable.encoder.exported import refuse_exported
 from vocable.encoder.fuse import splade_modules
@@ -35,7 +36,7 @@ from vocable.encoder.roles import (
     routed,
 )
 from vocable.encoder.terms import input_terms
-from vocable.errors import ArgumentError, ModelError, check_texts
+from vocable.errors import ArgumentError, ModelError
 
 
 def inference_free(
@@ -67,7 +68,7 @@ def inference_free(
         ModelError: the model's terms are not its tokens.
         ArgumentError: an IDF or means without texts, texts without either, there is no text, or no such formula.
     """
-    check_texts(texts)
+    texts = None if texts is None else iter_texts(texts)
     if weights not in ("idf", "mean", "ones") or (weights == "ones") != (texts is None):
         raise ArgumentError("give either `texts`, for weights idf or mean, or `weights` ones")
     refuse_exported(model)

@@ -22,11 +22,12 @@ from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding
 from torch import nn
 from transformers import PreTrainedTokenizerBase
 
+from vocable.data.texts import iter_texts
 from vocable.encoder.exported import refuse_exported
 from vocable.encoder.fuse import fuse, splade_modules
 from vocable.encoder.output_vocabulary import output_vocabulary
 from vocable.encoder.terms import terms, token_ids
-from vocable.errors import ArgumentError, ModelError, check_texts
+from vocable.errors import ArgumentError, ModelError
 
 Role = Literal["query", "document"]
 Formula = Literal["bm25", "log"]
@@ -98,10 +99,9 @@ def document_frequencies(
     Texts are counted to their ends, without the special tokens around them. `size` is v for a head that is wider than
     the tokenizer; by default the highest id and one.
     """
-    check_texts(texts)
     counts = np.zeros(size or 1 + max(tokenizer.get_vocab().values()), dtype=np.int64)
     documents = 0
-    for ids in token_ids(tokenizer, texts):
+    for ids in token_ids(tokenizer, iter_texts(texts)):
         documents += 1
         counts[np.unique(np.asarray(ids, dtype=np.int64))] += 1
     return counts, documents

@@ -39,7 +39,7 @@ from vocable.encoder.roles import Role
 from vocable.encoder.shards import Make, Run, in_processes, in_turn, make_all, on_dask, planned
 from vocable.encoder.terms import terms
 from vocable.encoder.windows import Long, LongDocuments
-from vocable.errors import ArgumentError, InUseError, VectorsError, check_numbers
+from vocable.errors import ArgumentError, InUseError, VectorsError, check_whole
 from vocable.progress import progress
 from vocable.storage import (
     ANOTHER,
@@ -214,7 +214,7 @@ def check_shards(
     texts: object, shards: int | None, shard: int | None = None, workers: int = 1, on: str | None = None
 ) -> None:
     """Raise `ArgumentError` for what the arguments of `encode` about shards cannot be."""
-    check_numbers(shards=shards, shard=shard, workers=workers)
+    check_whole(shards=shards, shard=shard, workers=workers)
     if shards is None and (shard, workers, on) != (None, 1, None):
         raise ArgumentError("`shard`, `workers` and `on` are about shards: say with `shards` how many there are")
     if (shard is not None) + (workers > 1) + (on is not None) > 1:

@@ -22,9 +22,10 @@ from sentence_transformers import SparseEncoder
 from tokenizers import PreTokenizedString, Regex, pre_tokenizers
 from transformers import PreTrainedTokenizerBase
 
+from vocable.data.texts import as_texts
 from vocable.encoder.fuse import splade_modules
 from vocable.encoder.output_vocabulary import OutputVocabulary, output_layer, output_vocabulary
-from vocable.errors import ArgumentError, ModelError, VectorsError, check_texts
+from vocable.errors import ArgumentError, ModelError, VectorsError
 from vocable.vectors import as_vectors, selected, token_names
 
 
@@ -112,7 +113,7 @@ def input_terms(model: SparseEncoder, texts: Sequence[str], *, words: Words = "a
     Returns:
         [m, v] csr_array of float32 counts.
     """
-    check_texts(texts)
+    texts = as_texts(texts)
     if words not in get_args(Words):
         raise ArgumentError(f"words must be one of {', '.join(get_args(Words))}, not {words!r}")
     [(transformer, _), *_] = splade_modules(model)

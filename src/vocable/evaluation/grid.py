@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from scipy.sparse import csr_array
 
-from vocable.errors import ArgumentError, check_numbers, check_texts
+from vocable.data.texts import as_texts
+from vocable.errors import ArgumentError, check_numbers
 from vocable.evaluation.cost import Cost, active_terms, flops
 from vocable.evaluation.quality import DEPTH, Evaluation, Measures, depth, evaluate_run, notes, parse_measures
 from vocable.evaluation.retrieval import SHOWN, Encoded
@@ -97,8 +98,7 @@ def parse_grid(texts: Sequence[str]) -> list[Setting]:
     >>> [setting.query_top_k for setting in parse_grid(["query_top_k=0", "query_top_k=5,7 document_top_k=20"])]
     [0, 5, 7]
     """
-    check_texts(texts)
-    chosen = (dict(pairs) for text in texts for pairs in product(*map(_choices, text.split())))
+    chosen = (dict(pairs) for text in as_texts(texts) for pairs in product(*map(_choices, text.split())))
     return list(dict.fromkeys(Setting(**values) for values in chosen))
 
 

@@ -25,8 +25,9 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, csr_matrix
 
 from vocable.data import BadLines, Example, read_examples
+from vocable.data.texts import as_texts
 from vocable.encoder.open_model import open_model
-from vocable.errors import ArgumentError, DataError, check_numbers, check_texts
+from vocable.errors import ArgumentError, DataError, check_numbers, check_whole
 from vocable.progress import track
 from vocable.storage import check_file, fingerprint, finished, refuse_taken, replacing, replacing_folder
 
@@ -74,7 +75,7 @@ def text_embeddings(texts: Sequence[str], model: str = LEXICAL, device: str | No
     `model` is a sentence-transformers dense model (a folder, `package:NAME/FOLDER` or a Hub id), or "lexical" for the
     texts' words, weighted by tf-idf, which needs no model; `device` is as for `vocable.load`.
     """
-    check_texts(texts)
+    texts = as_texts(texts)
     if model == LEXICAL:
         from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -85,7 +86,7 @@ def text_embeddings(texts: Sequence[str], model: str = LEXICAL, device: str | No
     from sentence_transformers import SentenceTransformer
 
     encoder = open_model(model, partial(SentenceTransformer, model_kwargs={"dtype": "float32"}), device)
-    found = encoder.encode(list(texts), normalize_embeddings=True, show_progress_bar=False, convert_to_numpy=True)
+    found = encoder.encode(texts, normalize_embeddings=True, show_progress_bar=False, convert_to_numpy=True)
     return cast(Embeddings, found)
 
 
@@ -129,7 +130,8 @@ class Choice:
     def __post_init__(self) -> None:
         if self.kind not in ("hard", "plain"):
             raise ArgumentError(f"kind must be hard or plain, not {self.kind!r}")
-        check_numbers(**{name: value for name, value in vars(self).items() if name != "kind"})
+        check_numbers(min_overlap=self.min_overlap)
+        check_whole(**{name: value for name, value in vars(self).items() if name not in ("kind", "min_overlap")})
 
 
 class Chosen(NamedTuple):

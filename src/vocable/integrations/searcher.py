@@ -8,7 +8,7 @@ from threading import Lock
 from typing import Any, TypedDict, Unpack
 from weakref import WeakKeyDictionary
 
-from vocable.errors import ArgumentError, check_numbers
+from vocable.errors import ArgumentError, check_whole
 from vocable.search.answers import Answers, search
 from vocable.search.collection import Collection
 from vocable.search.fusion import Fusion
@@ -77,7 +77,7 @@ def metadata(hit: Hit) -> dict[str, Any]:
 
 
 def _check(k: int, options: Mapping[str, Any]) -> None:
-    check_numbers(k=k)
+    check_whole(k=k)
     known = SearchOptions.__annotations__
     if unknown := next((name for name in options if name not in known), None):
         raise ArgumentError(f"{unknown}: a retriever takes k, the number of documents, and {', '.join(known)}")

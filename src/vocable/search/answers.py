@@ -15,8 +15,9 @@ from typing import Any
 from scipy.sparse import csr_array
 
 from vocable.data import Query
+from vocable.data.texts import as_queries
 from vocable.encoder.terms import Word, term_places
-from vocable.errors import check_numbers, check_texts
+from vocable.errors import check_numbers, whole
 from vocable.progress import progress
 from vocable.search.collection import Collection
 from vocable.search.explain import explain
@@ -134,15 +135,11 @@ def search(
         VectorsError: there is no index, it is damaged, or its model has changed.
         ModelError: its model cannot be loaded.
     """
-    check_texts(queries, "queries")
+    records, k = as_queries(queries), whole("k", k)
     collection = index if isinstance(index, Collection) else open_index(index)
     asked: dict[str, Any] = {"allow_changed_model": allow_changed_model, "device": device}
     if changed := {name: value for name, value in asked.items() if value and value != getattr(collection, name)}:
         collection = collection.with_model(**changed)
-    records = tuple(
-        query if isinstance(query, Query) else Query(str(number), str(query))
-        for number, query in enumerate(queries, start=1)
-    )
     texts = [query.text for query in records]
     limits: dict[str, Any] = {"top_k": top_k, "min_weight": min_weight, "mass": mass, "query_idf": query_idf}
     check_numbers(**limits)
@@ -159,4 +156,4 @@ def search(
     ranking = collection.search(texts, k, vectors=vectors, filter=filter, minimum_match=minimum_match, **how)
     if run is not None:
         ranking.write_trec(run, [query.id for query in records])
-    return Answers(collection, records, encoded, ranking, explain, wacky)
+    return Answers(collection, tuple(records), encoded, ranking, explain, wacky)

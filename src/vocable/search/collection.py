@@ -17,11 +17,12 @@ from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
 from vocable.data import Document
+from vocable.data.texts import as_texts
 from vocable.encoder.encode import DType, TextEncoder
 from vocable.encoder.load import load
 from vocable.encoder.stream import EncodedCorpus, checksum, describe
 from vocable.encoder.terms import terms
-from vocable.errors import ArgumentError, VectorsError, check_texts
+from vocable.errors import ArgumentError, VectorsError, whole
 from vocable.search.filters import Filter, parse_filter
 from vocable.search.fusion import Fusion, aligned, fused, fusion_depth, parse_weights
 from vocable.search.index import Space
@@ -176,7 +177,7 @@ class Collection(ABC):
         `vectors` are those of the queries [q, v]; unless given, the collection's model encodes them. The spaces that
         have `weights` are fused, with `hybrid` alone all that the collection has, each with weight 1.
         """
-        check_texts(queries, "queries")
+        texts, k = as_texts(queries, "queries"), whole("k", k)
         if fusion != "weighted" and not hybrid and weights is None:
             raise ArgumentError("`fusion` goes with `hybrid` or `weights`")
         chosen = self.weighting(hybrid, weights)
@@ -184,7 +185,7 @@ class Collection(ABC):
         depth = fusion_depth(k) if len(chosen) > 1 else k
         passing = parse_filter(filter) if isinstance(filter, str) else filter
         how: dict[str, Any] = {"vectors": vectors, "filter": passing, "minimum_match": minimum_match}
-        found = self.rankings(queries, depth, list(chosen), **how)
+        found = self.rankings(texts, depth, list(chosen), **how)
         return fused(found, chosen, fusion, k) if len(chosen) > 1 else next(iter(found.values()))
 
     def weighting(self, hybrid: bool, weights: str | Mapping[Space, float] | None) -> dict[Space, float]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from vocable.errors import ArgumentError, VectorsError
+from vocable.errors import VectorsError, whole
 from vocable.tables import Table, Tabular, counted
 
 if TYPE_CHECKING:
@@ -183,8 +183,7 @@ def expansion(
     >>> [(term.term, term.weight, term.in_text) for term in expanded.terms]
     [('array', 2.0, False), ('list', 1.0, True)]
     """
-    if k < 1:
-        raise ArgumentError(f"k must be at least 1, not {k}")
+    k = whole("k", k)
     weights, in_text = _weights(vector, names), set(tokens)
     active = np.flatnonzero(weights)
     heaviest = []

@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from sentence_transformers import SparseEncoder
 
+from vocable.data.texts import as_text
 from vocable.encoder.fuse import splade_modules
 from vocable.encoder.output_vocabulary import output_vocabulary
 from vocable.encoder.roles import Role
@@ -21,8 +22,10 @@ def explain_texts(
 
     Without a document: the terms that the query becomes.
     """
+    query = as_text(query, "query")
     if document is None:
         return expansion_of_text(model, query, role="query", wacky=wacky)
+    document = as_text(document, "document")
     vectors = encode(model, [query], role="query"), encode(model, [document], role="document")
     return explain(*vectors, terms(model), text_terms(model, query), text_terms(model, document), wacky)
 
@@ -31,6 +34,7 @@ def expansion_of_text(
     model: SparseEncoder, text: str, role: Role = "document", k: int = 20, wacky: Collection[str] | None = None
 ) -> Expansion:
     """Encode a text with a model from `vocable.load` and show its k heaviest terms."""
+    text = as_text(text)
     return expansion(encode(model, [text], role=role), terms(model), text_terms(model, text), k, wacky)
 
 

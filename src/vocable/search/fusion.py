@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from vocable.errors import ArgumentError
+from vocable.errors import ArgumentError, whole
 from vocable.search.ranking import Ranking, best
 
 Fusion: TypeAlias = Literal["weighted", "reciprocal-rank"]
@@ -157,8 +157,7 @@ def _fused(rankings: Sequence[Ranking], parts: Sequence[np.ndarray], depth: int 
             raise ArgumentError(f"rankings of {len(first.rows)} and of {len(other.rows)} queries cannot be fused")
         if not _same_ids(first.ids, other.ids):
             raise ArgumentError("rankings of different documents cannot be fused: their ids differ")
-    if depth is not None and depth < 1:
-        raise ArgumentError(f"depth must be at least 1, not {depth}")
+    depth = whole("depth", depth)
     rows = np.concatenate([ranking.rows for ranking in rankings], axis=1).astype(np.int64)
     # Bring the entries of a document together: sorted by row (the sort is stable, so sums have one order), then summed
     # into the place of its first entry; the others become "none".

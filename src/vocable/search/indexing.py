@@ -14,12 +14,13 @@ from sentence_transformers import SentenceTransformer, SparseEncoder
 
 from vocable.arrays import read_whole
 from vocable.data import BadLines, Document, read_corpus
+from vocable.data.texts import as_ids
 from vocable.encoder.encode import DType, TextEncoder
 from vocable.encoder.load import load
 from vocable.encoder.open_model import check_length
 from vocable.encoder.stream import StreamProgress, checksum, describe, in_parts, long_setting, model_name
 from vocable.encoder.windows import Long, LongDocuments
-from vocable.errors import ArgumentError, VectorsError
+from vocable.errors import ArgumentError, VectorsError, whole
 from vocable.search.collection import Collection
 from vocable.search.engines.edge import SETTINGS as STORE
 from vocable.search.engines.edge import EdgeStore
@@ -85,6 +86,7 @@ def index(
     engine = engine or EdgeStore
     bad, source = BadLines(skip_bad), fspath(corpus)
     documents = read_corpus(source, bad=bad)
+    top_k, max_length = whole("top_k", top_k), whole("max_length", max_length)
     limits: dict[str, Any] = {"top_k": top_k, "min_weight": min_weight, "mass": mass}
     spaces = {"learned": True, "bm25": bm25, "dense": dense is not None}
     kind = engine.about.engine
@@ -205,7 +207,7 @@ def add(
         VectorsError: there is no collection, it is damaged or in use, or its model has changed.
     """
     documents = read_corpus(corpus, bad=BadLines(skip_bad))
-    return changeable(index, device).add(documents)
+    return changeable(index, device).add_stream(documents)
 
 
 def delete(index: str | PathLike[str] | Collection, ids: Sequence[str]) -> Changed:
@@ -219,9 +221,7 @@ def delete(index: str | PathLike[str] | Collection, ids: Sequence[str]) -> Chang
         ArgumentError: the collection cannot change.
         VectorsError: there is no collection, or it is damaged or in use.
     """
-    if isinstance(ids, str):
-        raise ArgumentError("ids is a list of ids, not one str")
-    return changeable(index).delete(ids)
+    return changeable(index).delete(as_ids(ids))
 
 
 def changeable(index: str | PathLike[str] | Collection, device: str | None = None) -> LivingCollection:

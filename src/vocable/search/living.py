@@ -21,6 +21,7 @@ from scipy.sparse import csr_array
 from sentence_transformers import SentenceTransformer
 
 from vocable.data import Document
+from vocable.data.texts import check_documents
 from vocable.encoder.encode import DType, TextEncoder
 from vocable.encoder.stream import EncodedCorpus, StreamProgress, checksum, in_parts
 from vocable.encoder.windows import LongDocuments
@@ -257,7 +258,14 @@ class LivingCollection(Collection):
         return EncodedCorpus(*counts, bad_lines, first_bad, windows=done.windows)
 
     def add(self, documents: Iterable[Document]) -> Changed:
-        """Add documents; one whose id is there is replaced, one that is there unchanged is left as it is."""
+        """Add documents; one whose id is there is replaced, one that is there unchanged is left as it is.
+
+        Raises `ArgumentError`, before anything is written, for a document that no reader gives and for an id twice.
+        """
+        return self.add_stream(check_documents(documents))
+
+    def add_stream(self, documents: Iterable[Document]) -> Changed:
+        """Add documents as `add` does, a part at a time, and check none: they come from a reader."""
         added = replaced = unchanged = 0
         with progress("add") as advance:
             for some in in_parts(documents, PART, self.long):

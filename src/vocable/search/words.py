@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import Stemmer
 from bm25s.tokenization import Tokenizer
 
-from vocable.errors import ArgumentError, check_texts
+from vocable.data.texts import as_texts
+from vocable.errors import ArgumentError
 from vocable.progress import track
 
 WORD = re.compile(r"\w\w+")
@@ -65,8 +66,7 @@ def stemmed(
     >>> stemmed(["The cats sat.", "हिन्दी में किताब", "東京都の猫", ""])
     [['cat', 'sat'], ['हिन्दी', 'में', 'किताब'], ['東京', '京都', '都の', 'の猫'], []]
     """
-    check_texts(texts)
-    cut, dropped = stemmer_of(stemmer), _stop_words(stopwords)
+    texts, cut, dropped = as_texts(texts), stemmer_of(stemmer), _stop_words(stopwords)
     found = [
         [word for word in words(text) if word not in dropped] for text in (track(texts, "words") if progress else texts)
     ]

@@ -21,7 +21,7 @@ from threading import Thread
 from typing import Any, NamedTuple
 
 from vocable.analysis.wackiness import SHARE, read_wacky_terms
-from vocable.errors import ArgumentError, check_numbers, require_extra
+from vocable.errors import ArgumentError, check_whole, require_extra
 from vocable.progress import without_progress
 from vocable.search.collection import Collection
 from vocable.search.folder import FolderCollection
@@ -116,7 +116,7 @@ def serve(
     """
     for needed in ("fastapi", "uvicorn"):
         require_extra(needed, "serve")
-    check_numbers(port=port, workers=workers)
+    check_whole(port=port, workers=workers)
     if wacky_share is not None and wacky is None:
         raise ArgumentError("wacky_share is of the scores in `wacky`: give both")
     how = os.fspath(index), model, allow_changed_model, device

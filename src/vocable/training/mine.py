@@ -27,7 +27,7 @@ from vocable.data import Document, Example, read_corpus, read_examples
 from vocable.data.docstore import IdSet
 from vocable.encoder.encode import TextEncoder
 from vocable.encoder.stream import checksum, describe, stream_settings
-from vocable.errors import ArgumentError, DataError, ModelError, VectorsError, check_numbers
+from vocable.errors import ArgumentError, DataError, ModelError, VectorsError, check_numbers, check_whole
 from vocable.progress import progress, track
 from vocable.search.collection import Collection
 from vocable.search.folder import build_collection
@@ -141,7 +141,8 @@ class NegativeRule:
     relative_margin: float | None
 
     def __post_init__(self) -> None:
-        check_numbers(**vars(self))
+        check_whole(negatives=self.negatives, from_rank=self.from_rank, to_rank=self.to_rank)
+        check_numbers(margin=self.margin, relative_margin=self.relative_margin)
         if self.to_rank < self.from_rank:
             raise ArgumentError(f"the last rank comes before the first: {self.from_rank} to {self.to_rank}")
         if self.to_rank - self.from_rank + 1 < self.negatives:

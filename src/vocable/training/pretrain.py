@@ -32,13 +32,14 @@ from transformers import (
 )
 from transformers.trainer_callback import PrinterCallback
 
+from vocable.data.texts import iter_texts
 from vocable.encoder.encode import positions
 from vocable.encoder.few_shapes import use_few_shapes
 from vocable.encoder.fuse import copy_with, parts, splade_modules, without_logits
 from vocable.encoder.output_vocabulary import output_layer, output_vocabulary
 from vocable.encoder.provenance import new_tokens, record, splitter_name
 from vocable.encoder.terms import terms
-from vocable.errors import ArgumentError, DataError, ModelError, check_texts
+from vocable.errors import ArgumentError, DataError, ModelError
 from vocable.training import processes
 from vocable.training.mlm import Guessing, HeldOut, MaskedWindows, Masker, collate, in_order
 from vocable.training.mlm import split as split_windows
@@ -103,7 +104,7 @@ def pretrain(
             tokens, whole-word or longest-span masking of one without an output vocabulary.
         DataError: there is no text, or not enough of it for so many steps in so few passes, or for so many classes.
     """
-    check_texts(texts)
+    texts = iter_texts(texts)
     checked = check_settings(settings)
     processes.join()
     processes.shared(checked.batch_size)

@@ -17,7 +17,8 @@ import numpy as np
 from scipy.sparse import csc_array, csr_array
 
 from vocable.arrays import Ids
-from vocable.errors import ArgumentError, VectorsError, check_texts
+from vocable.data.texts import as_texts
+from vocable.errors import ArgumentError, VectorsError
 from vocable.search.engines.exact import ExactIndex, strings_from_arrays, strings_to_arrays
 from vocable.search.index import About
 from vocable.search.ranking import Ranking
@@ -89,8 +90,7 @@ class BM25Index(ExactIndex):
 
         `queries` are texts, or weights [q, v] of the vocabulary's terms, such as those of an expansion.
         """
-        check_texts(queries, "queries")
-        vectors = queries if isinstance(queries, csr_array) else self.query_vectors(queries)
+        vectors = queries if isinstance(queries, csr_array) else self.query_vectors(as_texts(queries, "queries"))
         return super().search(vectors, k, minimum_match=minimum_match, allowed=allowed, threads=threads)
 
     def query_vectors(self, texts: Sequence[str]) -> csr_array:
@@ -170,7 +170,7 @@ class RM3:
 
         Raises `VectorsError` if there are not n texts, `ArgumentError` for a setting out of its range.
         """
-        check_texts(texts)
+        texts = as_texts(texts)
         if len(texts) != len(index):
             raise VectorsError(f"{len(texts)} texts for an index of {len(index)} documents")
         if fb_docs < 1 or fb_terms < 1:

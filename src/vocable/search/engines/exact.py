@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from scipy.sparse import csc_array, csr_array
 
 from vocable.arrays import Ids, load_arrays, numbers, save_arrays
-from vocable.errors import ArgumentError, VectorsError, check_numbers
+from vocable.errors import ArgumentError, VectorsError, check_numbers, whole
 from vocable.search.engines import exact_kernels as kernels
 from vocable.search.index import About, Index
 from vocable.search.ranking import Ranking, best
@@ -141,8 +141,7 @@ class ExactIndex(Index):
         >>> index.search(csr_array(np.array([[1.0, 1.0]])), k=3).hits(0)
         [('b', 5.0), ('a', 1.0)]
         """
-        if k < 1:
-            raise ArgumentError(f"k must be at least 1, not {k}")
+        k = whole("k", k)
         starts, terms, weights = _query_arrays(queries, self.shape[1])
         arrays = starts, terms, weights if self._unit == 1 else _frozen(weights * np.float32(self._unit), np.float32)
         needed = _needed(arrays, minimum_match)
@@ -262,8 +261,7 @@ def rescore(
 
     Scores are those that a search over `documents` gives, to the last bit. Candidates that share no term drop out.
     """
-    if k < 1:
-        raise ArgumentError(f"k must be at least 1, not {k}")
+    k = whole("k", k)
     documents = as_vectors(documents, "the documents")
     arrays = _query_arrays(queries, documents.shape[1])
     if len(arrays[0]) - 1 != len(ranking.rows):

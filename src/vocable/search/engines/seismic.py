@@ -19,7 +19,7 @@ from typing import Any, Self
 import numpy as np
 from scipy.sparse import csr_array
 
-from vocable.errors import ArgumentError, VectorsError, require_extra
+from vocable.errors import ArgumentError, VectorsError, require_extra, whole
 from vocable.search.engines.exact import ExactIndex, typed
 from vocable.search.index import About
 from vocable.search.ranking import Ranking, best
@@ -70,8 +70,7 @@ class SeismicIndex(ExactIndex):
             raise ArgumentError("a filter needs another index: Seismic searches all documents")
         if minimum_match:
             raise ArgumentError("minimum_match needs an exact index: Seismic does not count shared terms")
-        if k < 1 or (threads is not None and threads < 1):
-            raise ArgumentError(f"k and threads must be at least 1, not {k} and {threads}")
+        k, threads = whole("k", k), whole("threads", threads)
         queries = as_vectors(queries, "the queries")
         if queries.shape[1] != self.shape[1]:
             raise VectorsError(f"the queries have {queries.shape[1]} terms, the documents {self.shape[1]}")
