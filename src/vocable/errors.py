@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from importlib import import_module
 from numbers import Integral, Real
 from types import ModuleType
-from typing import overload
+from typing import Any, overload
 
 
 class VocableError(Exception):
@@ -125,7 +125,7 @@ RANGES = {
 
 def check_numbers(**given: float | None) -> None:
     """Raise `ArgumentError` for an argument that is no finite number or out of its range; None is not given."""
-    for name, value in given.items():
+    for name, value in dict[str, Any](given).items():
         if value is None:
             continue
         if not isinstance(value, Real):
@@ -150,7 +150,8 @@ def whole(name: str, value: int | None) -> int | None:
 
     Raises `ArgumentError` for what is not a whole number, as 2.0 is not, or out of its range.
     """
-    if value is not None and (isinstance(value, bool) or not isinstance(value, Integral)):
+    given: Any = value
+    if given is not None and (isinstance(given, bool) or not isinstance(given, Integral)):
         raise ArgumentError(f"{name} must be a whole number, not {value!r}")
     check_numbers(**{name: value})
     return None if value is None else int(value)

@@ -132,10 +132,11 @@ def vocabulary(
     sizes = [size] if isinstance(size, int) else list(size)
     if not sizes or (output is not None and len(sizes) > 1):
         raise ArgumentError("give one size with output, or several to compare, of which nothing is written")
-    total, texts = len(texts) if isinstance(texts, Sized) else None, iter_texts(texts)
+    given = iter_texts(texts)
+    total = len(texts) if isinstance(texts, Sized) else None
     if output is not None and not (Path(output) / SETTINGS).is_file():
         refuse_taken(Path(output))
-    words = count_words(track(texts, "texts", total))
+    words = count_words(track(given, "texts", total))
     made_from = {"sizes": sizes, "algorithm": algorithm, "words": zlib.crc32(repr(sorted(words.items())).encode())}
     done = output is not None and finished(output, made_from)
     tokenizers = [train_vocabulary(words, one, algorithm=algorithm) for one in sizes]

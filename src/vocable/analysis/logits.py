@@ -141,7 +141,8 @@ def logit_statistics(
     SPLADE pools over them, too. The paper leaves all of this open, as well as how tokens are averaged. Texts without a
     word are passed over.
     """
-    total, texts = len(texts) if isinstance(texts, Sized) else None, iter_texts(texts)
+    given = iter_texts(texts)
+    total = len(texts) if isinstance(texts, Sized) else None
     with torch.inference_mode(), without_logits(mlm) as layer:
         v, largest = layer.weight.shape[0], max(top_k, default=1)
         if min(top_k, default=1) < 1 or largest > v:
@@ -150,7 +151,7 @@ def logit_statistics(
             )
         terms, scores, count = Moments(v), np.zeros(2 * len(top_k) + 2), 0
         tokens = total = squares = 0  # of numbers of logits that are not negative; sums of whole numbers are exact
-        for hidden, offsets in token_states(mlm, tokenizer, track(texts, "logits", total), max_length):
+        for hidden, offsets in token_states(mlm, tokenizer, track(given, "logits", total), max_length):
             of_tokens = []
             for some in hidden.split(max(1, VALUES // v)):
                 block = nn.functional.linear(some, layer.weight, layer.bias).float()

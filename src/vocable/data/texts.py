@@ -91,21 +91,21 @@ def check_documents(documents: Iterable[Document], name: str = "documents") -> l
 
 def _items(several: Any, name: str, what: str, one: str) -> Iterable[object]:
     """Return the items of a sequence, an array, a Series or an iterator, in Python's own types."""
-    if isinstance(several, str | Query | Document):
-        kind = type(several).__name__
-        raise ArgumentError(f"{name} must be a list of {what}, not one {kind}: write [{one}]")
+    kind = type(several).__name__
     if hasattr(several, "columns") or hasattr(several, "column_names"):  # iterating gives names, or whole columns
-        raise ArgumentError(f"{name} must be a list of {what}, not a {type(several).__name__}: name one of its columns")
-    if isinstance(several, bytes | bytearray | Mapping | Set):  # which have no order, or no texts
-        raise ArgumentError(f"{name} must be a list of {what}, not {type(several).__name__}")
+        raise ArgumentError(f"{name} must be a list of {what}, not a {kind}: name one of its columns")
     for method in ("to_pylist", "tolist"):  # of Arrow; of NumPy and pandas
         if hasattr(several, method):
             several = getattr(several, method)()
             break
+    if isinstance(several, str | Query | Document):
+        raise ArgumentError(f"{name} must be a list of {what}, not one {type(several).__name__}: write [{one}]")
+    if isinstance(several, bytes | bytearray | Mapping | Set):  # which have no texts, or no order
+        raise ArgumentError(f"{name} must be a list of {what}, not {kind}")
     try:
         iter(several)
     except TypeError as error:
-        raise ArgumentError(f"{name} must be a list of {what}, not {type(several).__name__}") from error
+        raise ArgumentError(f"{name} must be a list of {what}, not {kind}") from error
     return several  # type: ignore[no-any-return]
 
 

@@ -221,7 +221,8 @@ def delete(index: str | PathLike[str] | Collection, ids: Sequence[str]) -> Chang
         ArgumentError: the collection cannot change.
         VectorsError: there is no collection, or it is damaged or in use.
     """
-    return changeable(index).delete(as_ids(ids))
+    named = as_ids(ids)
+    return changeable(index).delete(named)
 
 
 def changeable(index: str | PathLike[str] | Collection, device: str | None = None) -> LivingCollection:
