@@ -282,7 +282,7 @@ def work(folder: Path, seed: int, then: bool = True) -> None:
         if pairs[0][1] is None:
             collection.delete([identifier for identifier, _ in pairs])
         else:
-            collection.add([one for _, one in pairs if one])
+            collection.add_stream([one for _, one in pairs if one])
         write("done")
         if rng.random() < 0.02:  # in between as it ends by itself
             check(collection, dict(there) | {key: one for key, one in pairs if one}, {key: [one] for key, one in pairs})

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from importlib import import_module
 from numbers import Integral, Real
 from types import ModuleType
-from typing import Any, overload
+from typing import overload
 
 
 class VocableError(Exception):
@@ -125,14 +125,14 @@ RANGES = {
 
 def check_numbers(**given: float | None) -> None:
     """Raise `ArgumentError` for an argument that is no finite number or out of its range; None is not given."""
-    for name, value in dict[str, Any](given).items():
+    for name, value in given.items():
         if value is None:
             continue
-        if not isinstance(value, Real):
+        if not _is(value, Real):
             raise ArgumentError(f"{name} must be a number, not {value!r}")
         if not abs(value) < float("inf"):
             raise ArgumentError(f"{name} must be a finite number, not {value}")
-        limits = RANGES.get(name, POSITIVE if isinstance(value, Integral) else Range())
+        limits = RANGES.get(name, POSITIVE if _is(value, Integral) else Range())
         if not limits.holds(value):
             raise ArgumentError(f"{name} must be {limits}, not {value}")
 
@@ -150,11 +150,15 @@ def whole(name: str, value: int | None) -> int | None:
 
     Raises `ArgumentError` for what is not a whole number, as 2.0 is not, or out of its range.
     """
-    given: Any = value
-    if given is not None and (isinstance(given, bool) or not isinstance(given, Integral)):
+    if value is not None and (isinstance(value, bool) or not _is(value, Integral)):
         raise ArgumentError(f"{name} must be a whole number, not {value!r}")
     check_numbers(**{name: value})
     return None if value is None else int(value)
+
+
+def _is(value: object, kind: type) -> bool:
+    """Return whether a value is a number of a kind, NumPy's types among them, which type checkers do not know."""
+    return isinstance(value, kind)
 
 
 def check_whole(**given: int | None) -> None:

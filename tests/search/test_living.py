@@ -100,6 +100,29 @@ def changed(documents: list[Document]) -> tuple[list[Document], list[str], list[
     return [*longer, *documents[40:]], gone, list(there.values())
 
 
+def test_add_refuses_what_readers_refuse_and_writes_all_or_none(make: Make, documents: list[Document]) -> None:
+    collection = make(documents[:10])
+    new = [one._replace(id=f"new{number}") for number, one in enumerate(documents[10:])]
+    refused = {
+        "has neither text nor title": Document("bad", "  "),
+        "an empty id": Document(" ", "a text"),
+        "has a tab or a line end": Document("bad\n", "a text"),
+        "the id is a int": Document(5, "a text"),  # type: ignore[arg-type]
+        "keys are str": Document("bad", "a text", fields={1: 2}),  # type: ignore[dict-item]
+        "half of a surrogate pair": Document("bad", "a \ud83d text"),
+        "'new0' is there already": new[0],
+    }
+    for message, document in refused.items():
+        with pytest.raises(ArgumentError, match=rf"^documents\[{len(new)}\]: .*{message}"):
+            collection.add(iter([*new, document]))
+    assert len(collection) == 10
+    assert collection.documents(["new0", "bad"]) == [None, None]
+    assert collection.add(iter(new)) == Changed(len(new), 0, 0, 0, 10 + len(new))
+    for ids in ("d1", [1], [None], None, ["\ud83d"]):
+        with pytest.raises(ArgumentError, match=r"^ids"):
+            delete(collection, ids)  # type: ignore[arg-type]
+
+
 def exact_of(collection: LivingCollection, there: list[Document]) -> ExactIndex:
     learned = encode(collection.loaded_model, [one.full for one in there], dtype="float32")
     return ExactIndex(learned, [one.id for one in there])

@@ -20,7 +20,7 @@ from vocable.data import Document, Qrel, Query
 from vocable.encoder.encode import TextEncoder
 from vocable.encoder.load import load
 from vocable.encoder.stream import encode
-from vocable.errors import ArgumentError, DataError
+from vocable.errors import ArgumentError
 from vocable.evaluation.dataset import Dataset
 from vocable.search import indexing
 from vocable.search.answers import search
@@ -287,7 +287,7 @@ def test_commands(
 
 def test_a_passage_is_no_document(make: Make, documents: list[Document]) -> None:
     collection = make(documents[:4])
-    with pytest.raises(DataError, match="an id with a tab"):
+    with pytest.raises(ArgumentError, match="has a tab"):
         collection.add([Document("d3\t0", "new text")])
     assert collection.documents(["d3\t0", "d2"]) == [None, documents[2]]
     assert collection.delete(["d3\t0"]) == Changed(0, 0, 0, 0, 4)

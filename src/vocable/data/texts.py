@@ -20,12 +20,7 @@ def as_text(text: object, name: str = "text") -> str:
     """
     parts = (text.title, text.text) if isinstance(text, Document) else text[1:] if isinstance(text, Query) else (text,)
     for part in parts:
-        if not isinstance(part, str):
-            raise ArgumentError(f"{name} must be a text, not {type(part).__name__}")
-        try:
-            check_characters(part)
-        except MalformedError as error:
-            raise ArgumentError(f"{name} has {error}") from error
+        _str(part, name, "a text")
     return str(text.full if isinstance(text, Document) else parts[-1])
 
 
@@ -56,14 +51,20 @@ def as_queries(queries: object, name: str = "queries") -> list[Query]:
     for position, item in enumerate(_items(queries, name, "texts", "text")):
         text, identifier = as_text(item, f"{name}[{position}]"), str(position + 1)
         if isinstance(item, Query | Document):
-            identifier = _as_id(item.id, f"{name}[{position}]")
+            try:
+                identifier = check_id(item.id)
+            except MalformedError as error:
+                raise ArgumentError(f"{name}[{position}]: {error}") from error
         found.append(Query(identifier, text))
     return found
 
 
 def as_ids(ids: object, name: str = "ids") -> list[str]:
-    """Return ids as a list of str; raise `ArgumentError` for one in place of several, and for what is no id."""
-    return [_as_id(item, f"{name}[{position}]") for position, item in enumerate(_items(ids, name, "ids", "id"))]
+    """Return ids to look up as a list of str, also those that no document can have.
+
+    Raises `ArgumentError` for one id in place of several, and for what is no str.
+    """
+    return [_str(item, f"{name}[{position}]", "an id") for position, item in enumerate(_items(ids, name, "ids", "id"))]
 
 
 def check_documents(documents: Iterable[Document], name: str = "documents") -> list[Document]:
@@ -109,8 +110,11 @@ def _items(several: Any, name: str, what: str, one: str) -> Iterable[object]:
     return several  # type: ignore[no-any-return]
 
 
-def _as_id(identifier: object, name: str) -> str:
+def _str(value: object, name: str, what: str) -> str:
+    if not isinstance(value, str):
+        raise ArgumentError(f"{name} must be {what}, not {type(value).__name__}")
     try:
-        return check_id(identifier)
+        check_characters(value)
     except MalformedError as error:
-        raise ArgumentError(f"{name}: {error}") from error
+        raise ArgumentError(f"{name} has {error}") from error
+    return value

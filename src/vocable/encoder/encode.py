@@ -18,7 +18,7 @@ from sentence_transformers.util import batch_to_device
 from torch import Tensor, nn
 from transformers.tokenization_utils_base import LARGE_INTEGER
 
-from vocable.data.texts import as_texts
+from vocable.data.texts import Texts, as_texts
 from vocable.encoder.exported import exported
 from vocable.encoder.few_shapes import use_few_shapes
 from vocable.encoder.fuse import splade_modules
@@ -105,7 +105,7 @@ class TextEncoder:
 
     def encode(
         self,
-        texts: Sequence[str],
+        texts: Texts,
         advance: Callable[[int], object] = lambda done: None,
         *,
         begun: Callable[[np.ndarray], csr_array | None] = lambda order: None,

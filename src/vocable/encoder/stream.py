@@ -31,6 +31,7 @@ from torch import nn
 from vocable.data import BadLines, Document, Query, read_corpus, read_queries
 from vocable.data.schemas import DOCUMENT, QUERY, Kind
 from vocable.data.spans import Span, absolute, has_changed, read_span
+from vocable.data.texts import Texts
 from vocable.encoder.encode import DType, TextEncoder
 from vocable.encoder.fuse import splade_modules
 from vocable.encoder.load import load
@@ -132,7 +133,7 @@ class EncodedCorpus(NamedTuple):
 
 def encode(
     model: SparseEncoder,
-    texts: Sequence[str] | str | Path,
+    texts: Texts | str | Path,
     role: Role = "document",
     *,
     output: str | Path | None = None,
@@ -187,7 +188,7 @@ def encode(
     limits |= {"max_length": max_length, "long": long}
     encoder = TextEncoder(model, role, dtype=dtype, **limits)
     if output is None:
-        vectors = encoder.encode(cast(Sequence[str], texts))
+        vectors = encoder.encode(cast(Texts, texts))
         if encoder.truncated:
             cut = encoder.truncated, vectors.shape[0], encoder.max_length
             logger.warning("%d of %d texts were cut at %d tokens", *cut)

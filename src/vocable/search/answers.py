@@ -15,7 +15,7 @@ from typing import Any
 from scipy.sparse import csr_array
 
 from vocable.data import Query
-from vocable.data.texts import as_queries
+from vocable.data.texts import Texts, as_queries
 from vocable.encoder.terms import Word, term_places
 from vocable.errors import check_numbers, whole
 from vocable.progress import progress
@@ -90,7 +90,7 @@ class Answers(Sequence[Answer]):
 
 def search(
     index: str | os.PathLike[str] | Collection,
-    queries: Sequence[str] | Sequence[Query],
+    queries: Texts,
     k: int = 10,
     *,
     hybrid: bool = False,
@@ -112,7 +112,7 @@ def search(
 
     Args:
         index: its place, or what `vocable.open_index` gave, which loads the model once.
-        queries: texts, or records of id and text.
+        queries: texts; or records, whose ids a run has.
         k: results per query.
         hybrid: fuse with BM25 and dense vectors, as far as the index was built with them.
         weights: fuse the spaces with these weights, as "learned=0.5,bm25=0.3,dense=0.2"; one alone is searched alone.

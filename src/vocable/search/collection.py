@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
 from vocable.data import Document
-from vocable.data.texts import as_texts
+from vocable.data.texts import Texts, as_texts
 from vocable.encoder.encode import DType, TextEncoder
 from vocable.encoder.load import load
 from vocable.encoder.stream import EncodedCorpus, checksum, describe
@@ -162,7 +162,7 @@ class Collection(ABC):
 
     def search(
         self,
-        queries: Sequence[str],
+        queries: Texts,
         k: int = 10,
         *,
         vectors: csr_array | None = None,

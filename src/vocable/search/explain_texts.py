@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from sentence_transformers import SparseEncoder
 
-from vocable.data.texts import as_text
+from vocable.data.texts import Text, as_text
 from vocable.encoder.fuse import splade_modules
 from vocable.encoder.output_vocabulary import output_vocabulary
 from vocable.encoder.roles import Role
@@ -16,11 +16,11 @@ from vocable.search.explain import Expansion, Explanation, expansion, explain
 
 
 def explain_texts(
-    model: SparseEncoder, query: str, document: str | None = None, wacky: Collection[str] | None = None
+    model: SparseEncoder, query: Text, document: Text | None = None, wacky: Collection[str] | None = None
 ) -> Explanation | Expansion:
     """Encode a query and a document (title and text) with a model from `vocable.load`, and explain their score.
 
-    Without a document: the terms that the query becomes.
+    Both are a str or a record. Without a document: the terms that the query becomes.
     """
     query = as_text(query, "query")
     if document is None:

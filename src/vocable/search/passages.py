@@ -19,7 +19,6 @@ from scipy.sparse import csr_array
 from vocable.data import Document
 from vocable.encoder.encode import TextEncoder
 from vocable.encoder.stream import StreamProgress
-from vocable.errors import DataError
 from vocable.search.hits import Passage
 from vocable.search.index import Space
 from vocable.search.living import LivingCollection
@@ -111,8 +110,6 @@ class PassageCollection(LivingCollection):
     def _put(
         self, documents: Sequence[Document], replaced: Sequence[Document], learned: csr_array | None = None
     ) -> StreamProgress:
-        if named := next((document.id for document in documents if "\t" in document.id), None):
-            raise DataError(f"document {named!r}: an id with a tab, as those of passages")
         passages = [one for document in documents for one in passages_of(document, self.document_encoder)]
         m, v = len(documents), self.meta.size if self.meta else 0
         nothing: dict[Space, csr_array | np.ndarray] = {"learned": csr_array((m, v or 0), dtype=np.float32)}

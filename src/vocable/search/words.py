@@ -1,13 +1,13 @@
 """Cut texts into the words that BM25 counts, in any script.
 
-Everything lexical uses this module: BM25 and its expanders, the words of a collection that changes, and mining.
+All that is lexical uses this module: BM25 and its expanders, the words of a collection that changes, the teacher `bm25`.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import Stemmer
 from bm25s.tokenization import Tokenizer
 
-from vocable.data.texts import as_texts
+from vocable.data.texts import Texts, as_texts
 from vocable.errors import ArgumentError
 from vocable.progress import track
 
@@ -56,7 +56,7 @@ class _Patterns(NamedTuple):
 
 
 def stemmed(
-    texts: Sequence[str], stemmer: str | None = "english", stopwords: str | None = "en", progress: bool = False
+    texts: Texts, stemmer: str | None = "english", stopwords: str | None = "en", progress: bool = False
 ) -> list[list[str]]:
     """Return the stemmed words of each text, in order, without stop words and single letters.
 

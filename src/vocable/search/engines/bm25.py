@@ -17,7 +17,7 @@ import numpy as np
 from scipy.sparse import csc_array, csr_array
 
 from vocable.arrays import Ids
-from vocable.data.texts import as_texts
+from vocable.data.texts import Texts, as_texts
 from vocable.errors import ArgumentError, VectorsError
 from vocable.search.engines.exact import ExactIndex, strings_from_arrays, strings_to_arrays
 from vocable.search.index import About
@@ -38,7 +38,7 @@ class BM25Index(ExactIndex):
 
     def __init__(
         self,
-        texts: Sequence[str],
+        texts: Texts,
         ids: Sequence[str] | None = None,
         *,
         k1: float = 1.2,
@@ -79,7 +79,7 @@ class BM25Index(ExactIndex):
 
     def search(
         self,
-        queries: Sequence[str] | csr_array,
+        queries: Texts | csr_array,
         k: int = 10,
         *,
         minimum_match: float = 0.0,
@@ -93,11 +93,11 @@ class BM25Index(ExactIndex):
         vectors = queries if isinstance(queries, csr_array) else self.query_vectors(as_texts(queries, "queries"))
         return super().search(vectors, k, minimum_match=minimum_match, allowed=allowed, threads=threads)
 
-    def query_vectors(self, texts: Sequence[str]) -> csr_array:
+    def query_vectors(self, texts: Texts) -> csr_array:
         """How often each known term occurs in each of q texts, csr_array [q, v]."""
         return count_words(self.words(texts), self.vocabulary)
 
-    def words(self, texts: Sequence[str], progress: bool = False) -> list[list[str]]:
+    def words(self, texts: Texts, progress: bool = False) -> list[list[str]]:
         """The stemmed words of each text, in order, also those that no document has."""
         return stemmed(texts, self.settings["stemmer"], self.settings["stopwords"], progress)
 
