@@ -1,6 +1,6 @@
 """Cut texts into the words that BM25 counts, in any script.
 
-All that is lexical uses this module: BM25 and its expanders, the words of a collection that changes, the teacher `bm25`.
+All that is lexical uses this module: BM25, its expanders, the words of a collection that changes, the teacher `bm25`.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from pydantic import TypeAdapter
 
+from vocable.data.texts import Text, Texts, as_text, as_texts
 from vocable.errors import ServiceError, require_extra
 from vocable.serve.schemas import Changed, Document, Expansion, Explanation, Hit, Info, SearchAnswer, SparseValue
 
@@ -31,17 +32,18 @@ class Client:
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._http, self._retries = httpx.Client(base_url=url, headers=headers, timeout=timeout), retries
 
-    def search(self, query: str | None = None, k: int = 10, **how: Any) -> list[Hit]:
+    def search(self, query: Text | None = None, k: int = 10, **how: Any) -> list[Hit]:
         """The hits of a text, or of a `vector`; `how` are the other keys of `SearchRequest`."""
-        return SearchAnswer.model_validate_json(self._ask("POST", "/search", {"query": query, "k": k, **how})).hits
+        text = None if query is None else as_text(query, "query")
+        return SearchAnswer.model_validate_json(self._ask("POST", "/search", {"query": text, "k": k, **how})).hits
 
-    def explain(self, query: str, **how: Any) -> Explanation | Expansion:
+    def explain(self, query: Text, **how: Any) -> Explanation | Expansion:
         """The terms of a query, or those that it shares with a `document` or that of an `id`."""
-        return EXPLAINED.validate_json(self._ask("POST", "/explain", {"query": query, **how}))
+        return EXPLAINED.validate_json(self._ask("POST", "/explain", {"query": as_text(query, "query"), **how}))
 
-    def embed(self, texts: Sequence[str], role: str = "document") -> list[list[SparseValue]]:
+    def embed(self, texts: Texts, role: str = "document") -> list[list[SparseValue]]:
         """The vectors of texts, which are cut where they are too long."""
-        body = {"inputs": list(texts), "truncate": True, "prompt_name": role}
+        body = {"inputs": as_texts(texts), "truncate": True, "prompt_name": role}
         return VECTORS.validate_json(self._ask("POST", "/embed_sparse", body))
 
     def get(self, ids: Sequence[str]) -> list[Document | None]:
