@@ -157,3 +157,10 @@ def test_the_folder_is_a_beir_collection(tmp_path: Path, capsys: pytest.CaptureF
     assert set(expected.distractors) <= {d for row in expected.further for d in held.answers[row]}
     with pytest.raises(ArgumentError, match="is already there"):
         write_beir(expected, tmp_path / "set")
+
+
+def test_words_of_other_scripts_overlap() -> None:
+    assert words("हिन्दी में किताब") & words("किताब पढ़ना") == {"किताब"}
+    assert words("図書館") & words("東京の図書館") == {"図書", "書館"}
+    found = text_embeddings(["किताब", "हिन्दी किताब", "कलम"])
+    assert (found @ found.T).toarray()[0].round(2).tolist() == [1, 0.61, 0]

@@ -117,6 +117,12 @@ def test_words_are_those_found_by_characters(text: str) -> None:
     assert words(text) == by_characters(text)
 
 
+def test_single_letters_are_words_if_asked_for() -> None:
+    assert words("a B to 7", letters=True) == ["a", "b", "to", "7"]
+    assert words("α न 中 x中文y", letters=True) == ["α", "न", "中", "x", "中文", "y"]
+    assert words("α न 中 x中文y") == ["中", "中文"]
+
+
 @given(STRANGE)
 def test_composed_and_decomposed_texts_have_equal_words(text: str) -> None:
     composed, decomposed = (unicodedata.normalize(form, text) for form in ("NFC", "NFD"))
@@ -139,7 +145,7 @@ FOUND = {"แม่น้ำ": 0, "किताब": 1, "図書館": 2, "도서�
 
 
 def test_texts_of_all_scripts_are_found(tmp_path: Path) -> None:
-    index, lexicon = BM25Index(TEXTS), Lexicon(tmp_path / "words.sqlite")
+    index, lexicon = BM25Index(TEXTS), Lexicon(tmp_path / "words.sqlite", documents=0, identity=None)
     rm3 = RM3(index, TEXTS, fb_docs=1)
     with lexicon.changing(TEXTS) as weights:
         pass

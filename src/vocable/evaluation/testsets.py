@@ -1,16 +1,15 @@
-r"""Test collections made from a log of queries and the documents that answered them (Kim et al. 2026, 3.5 and C.1).
+"""Test collections made from a log of queries and the documents that answered them (Kim et al. 2026, 3.5 and C.1).
 
 Queries are put into clusters of similar meaning, and a test collection takes its queries from all clusters alike. Where
 the paper is silent, we read: the overlap of a query and a document is the share of the query's words that are in the
 document; a query's overlap is the highest over its positives; low is below 1/3, high from 2/3 on. A text is cut into
-words as `\w+` in lower case.
+words as `vocable.search.words` cuts it, single letters included.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import re
 import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,13 +28,13 @@ from vocable.data.texts import as_texts
 from vocable.encoder.open_model import open_model
 from vocable.errors import ArgumentError, DataError, check_numbers, check_whole
 from vocable.progress import track
+from vocable.search.words import words as in_order
 from vocable.storage import check_file, fingerprint, finished, refuse_taken, replacing, replacing_folder
 
 LEXICAL = "lexical"
 EXACT = 20_000  # texts up to which all of them are looked at in every step of k-means
 STARTS = 4  # of which the best is taken
 LEVELS = ("low", "middle", "high")
-WORD = re.compile(r"\w+")
 
 Embeddings: TypeAlias = NDArray[np.floating[Any]] | csr_array
 
@@ -79,8 +78,9 @@ def text_embeddings(texts: Sequence[str], model: str = LEXICAL, device: str | No
     if model == LEXICAL:
         from sklearn.feature_extraction.text import TfidfVectorizer
 
+        analyzer = partial(in_order, letters=True)
         try:
-            return csr_array(TfidfVectorizer(token_pattern=r"(?u)\b\w+\b", sublinear_tf=True).fit_transform(texts))
+            return csr_array(TfidfVectorizer(analyzer=analyzer, sublinear_tf=True).fit_transform(texts))
         except ValueError as error:  # an empty vocabulary
             raise DataError("there is no text with a word to cluster") from error
     from sentence_transformers import SentenceTransformer
@@ -185,12 +185,12 @@ def choose(
 
 
 def words(text: str) -> set[str]:
-    """The distinct words of a text, in lower case.
+    """Return the distinct words of a text, in lower case.
 
     >>> sorted(words("The fox, the OWL!"))
     ['fox', 'owl', 'the']
     """
-    return set(WORD.findall(text.lower()))
+    return {*in_order(text, letters=True)}
 
 
 def _hard(log: Log, choice: Choice, groups: NDArray[np.int64], rng: np.random.Generator) -> list[Chosen]:

@@ -19,7 +19,7 @@ from vocable.data.texts import Texts, as_texts
 from vocable.errors import ArgumentError
 from vocable.progress import track
 
-WORD = re.compile(r"\w\w+")
+WORD, LETTERS = re.compile(r"\w\w+"), re.compile(r"\w+")
 # Latin, Greek, Cyrillic and most signs have no character of these: what `_Patterns` is for.
 COMPLEX = re.compile("[\u0300-\u036f\u0483-\u1dff\u200c\u200d\u20d0-\u20ff\u2c00-\U0010ffff]")
 # Scripts that put no blanks between words, and Korean, which writes particles onto its words: their words are pairs of
@@ -77,8 +77,8 @@ def stemmed(
     return [[stems[word] for word in some] for some in found]
 
 
-def words(text: str) -> list[str]:
-    """Return the words of a text, in order, neither stemmed nor without stop words.
+def words(text: str, *, letters: bool = False) -> list[str]:
+    """Return the words of a text, in order, neither stemmed nor without stop words; with `letters` also single ones.
 
     >>> words("Der Süden Chinas: 中国南方, ภาษาไทย")
     ['der', 'süden', 'chinas', '中国', '国南', '南方', 'ภา', 'าษ', 'ษา', 'าไ', 'ไท', 'ทย']
@@ -87,17 +87,17 @@ def words(text: str) -> list[str]:
     if not text.isascii():
         text = unicodedata.normalize("NFC", text).replace("i\u0307", "i")  # of the Turkish capital, as Lucene has it
     if text.isascii() or not COMPLEX.search(text):
-        return WORD.findall(text)
+        return (LETTERS if letters else WORD).findall(text)
     patterns = _patterns()
     text = unicodedata.normalize("NFC", patterns.ignored.sub("", text))
     if not patterns.unspaced.search(text):
-        return patterns.word.findall(text)
+        return (patterns.run if letters else patterns.word).findall(text)
     found = list[str]()
     for part in chain.from_iterable(map(patterns.part.findall, patterns.run.findall(text))):
         characters = patterns.unspaced.findall(part)
         if len(characters) > 1:
             found += map("".join, pairwise(characters))
-        elif characters or len(part) > 1:
+        elif letters or characters or len(part) > 1:
             found.append(part)
     return found
 
