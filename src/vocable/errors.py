@@ -117,6 +117,7 @@ RANGES = {
     **dict.fromkeys(("mass", "min_overlap", "wacky_share"), Range(gt=0, le=1)),
     **dict.fromkeys(("min_weight", "query_idf"), Range(ge=0)),
     "port": Range(ge=0, le=65535),
+    "shards": Range(ge=1, le=10_000),
     "minimum_match": Range(ge=0, le=1),
     "relative_margin": Range(ge=0, lt=1),
     "activation_rate": Range(gt=0, lt=1),

@@ -26,9 +26,20 @@ import pyarrow.parquet as pq
 from scipy.sparse import csr_array, issparse
 
 from vocable.arrays import Ids, numbers, place_state, read_whole
+from vocable.data.spans import Span
 from vocable.errors import ArgumentError, VectorsError, check_numbers, whole
 from vocable.progress import track
-from vocable.storage import StrPath, fingerprint, finished, read_record, regular, replacing, replacing_folder
+from vocable.storage import (
+    INPUTS,
+    SETTINGS,
+    StrPath,
+    fingerprint,
+    finished,
+    read_record,
+    regular,
+    replacing,
+    replacing_folder,
+)
 
 BLOCK = 1 << 22  # entries that are checked at once
 METADATA_KEY = b"vocable"
@@ -170,9 +181,19 @@ def holds_vectors(source: Sources) -> bool:
 
 
 def places_of(source: Sources) -> list[Path]:
-    """The files and folders that are named, one or several; of a folder of shards all of these, in order."""
+    """Return the files and folders that are named, one or several; of a folder of shards all of these, in order.
+
+    Raises:
+        VectorsError: a shard is missing, is not the one that was planned, or is named twice.
+    """
     named = [source] if isinstance(source, str | os.PathLike) else source
-    return [place for name in named for place in _shards_of(Path(name))]
+    places = [place for name in named for place in _shards_of(Path(name))]
+    seen = set[Path]()
+    for place in places:
+        if (resolved := place.resolve()) in seen:
+            raise VectorsError(f"{place}: the same vectors are named twice")
+        seen.add(resolved)
+    return places
 
 
 def shard_folder(folder: Path, number: int) -> Path:
@@ -181,13 +202,21 @@ def shard_folder(folder: Path, number: int) -> Path:
 
 
 def _shards_of(place: Path) -> list[Path]:
-    """The place itself, or the shards in it; raises `VectorsError` if they are not all there."""
+    """The place itself, or the shards in it; raises `VectorsError` unless they are all there and those of the plan."""
     if not (place / SHARDS).is_file():
         return [place]
-    shards = [shard_folder(place, number + 1) for number in range(len(read_record(place / SHARDS, list[Any])))]
+    spans = read_record(place / SHARDS, list[Span])
+    shards = [shard_folder(place, number) for number in range(1, len(spans) + 1)]
     if missing := [shard.name for shard in shards if not shard.exists()]:
         what = f"{len(missing)} of {len(shards)} shards are missing, the first is {missing[0]}"
         raise VectorsError(f"{place}: {what}: repeat the vocable encode that began it")
+    whole = read_record(place / SETTINGS, dict[str, Any])
+    whole.pop("shards", None)  # their number, which a shard has beside its own
+    for number, (shard, span) in enumerate(zip(shards, spans, strict=True), start=1):
+        planned = whole | {"shard": [number, len(spans)], INPUTS: span.digest}
+        made = read_record(shard / SETTINGS, dict[str, Any])
+        if other := sorted(name for name in planned.keys() | made.keys() if planned.get(name) != made.get(name)):
+            raise VectorsError(f"{shard}: not the shard that {SHARDS} planned: it differs in {', '.join(other)}")
     return shards
 
 
@@ -209,9 +238,10 @@ def read_vectors(path: Sources) -> StoredVectors:
 def read_shards(path: Sources) -> Iterator[StoredVectors]:
     """What `read_vectors` reads, one shard after the other: no more than one has to be held.
 
-    One that is missing, cut short, damaged, or made by another model than the first is an error, and so is a folder of
-    fewer than `vocable encode` has counted there.
+    One that is missing, cut short, damaged, or made by another model than the first is an error, and so are a folder of
+    fewer than `vocable encode` has counted there, and two vectors of one id.
     """
+    hashes = list[np.ndarray]()
     files, meta, places = list[Path](), None, places_of(path)
     before = {place: place_state(place) for place in places}
     for place in places:
@@ -227,10 +257,22 @@ def read_shards(path: Sources) -> Iterator[StoredVectors]:
         meta = meta or shard.meta
         if shard.meta != meta:
             raise VectorsError(f"{file}: made by {shard.meta}, but {files[0].name} by {meta}")
+        hashes.append(np.fromiter(map(hash, shard.ids), np.int64, len(shard.ids)))
         yield shard
+    _refuse_repeated(files, hashes)
     for place, state in before.items():
         if place_state(place) != state:
             raise VectorsError(f"{place}: other vectors took its place while it was read: repeat the command")
+
+
+def _refuse_repeated(files: Sequence[Path], hashes: Sequence[np.ndarray]) -> None:
+    """Raise `VectorsError` if an id is in the files twice; `hashes` are those of the ids of each."""
+    ordered = np.sort(np.concatenate(hashes)) if hashes else np.empty(0, np.int64)
+    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
+    if len(repeated):
+        file = files[next(number for number, some in enumerate(hashes) if np.isin(some, repeated).any())]
+        name = next(one for one in _read_file(file).ids if hash(one) in set(repeated.tolist()))
+        raise VectorsError(f"{file}: there are two vectors of {name!r}: the same texts were encoded or named twice")
 
 
 def read_table(

@@ -20,7 +20,8 @@ from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
 import vocable as vo
-from vocable.data.schemas import DOCUMENT, BadLines
+from vocable.data import BadLines
+from vocable.data.schemas import DOCUMENT
 from vocable.data.spans import cut, has_changed, read_span
 from vocable.encoder import shards, stream
 from vocable.encoder.encode import TextEncoder
@@ -252,7 +253,7 @@ def test_processes_make_the_same_shards(backbones: dict[str, Path], corpus: Path
         ({"shard": 1}, "say with `shards` how many there are"),
         ({"workers": 2}, "say with `shards` how many there are"),
         ({"shards": 2, "shard": 3}, "shard is one of 2, counted from 1, not 3"),
-        ({"shards": 0}, "shards must be at least 1, not 0"),
+        ({"shards": 0}, "shards must be at least 1 and at most 10000, not 0"),
         ({"shards": 2, "shard": 1, "workers": 2}, "one of the three"),
         ({"shards": 2, "on": "host:8786"}, "on is a scheduler's address, as dask://host:8786, not 'host:8786'"),
     ],
