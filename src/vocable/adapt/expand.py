@@ -32,6 +32,7 @@ from vocable.encoder.provenance import record
 from vocable.encoder.terms import Splitter, normal_form
 from vocable.encoder.terms import splitter as splitter_of
 from vocable.errors import ArgumentError, DataError, ModelError, check_whole
+from vocable.storage import regular
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +91,7 @@ def read_words(path: str | Path) -> list[str]:
     """
     place = str(path)
     try:
-        text = Path(path).read_bytes().decode("utf-8-sig")
+        text = regular(path).read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise DataError(error.strerror or str(error), source=place) from error
     except UnicodeDecodeError as error:

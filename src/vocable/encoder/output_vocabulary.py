@@ -118,7 +118,8 @@ def json_string(line: str | bytes, place: str, number: int) -> str:
     """Return the term in a line of JSON."""
     try:
         term = json.loads(line)
-    except ValueError:
+        str(term).encode()  # which half of a surrogate pair cannot be
+    except (ValueError, RecursionError):
         term = None
     if not isinstance(term, str):
         raise DataError("a term is a JSON string, in quotes", source=place, line=number)

@@ -78,7 +78,7 @@ def read_old_files(model: SparseEncoder, source: str) -> None:
                 raise KeyError(required)
             new = values.pop("new_tokens", None)
             ids = None if new is None else np.asarray(new, dtype=np.int64)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             raise ModelError(f"{path}: damaged ({error})") from error
         record(model, name.removesuffix(".json"), new=ids, **values)
 

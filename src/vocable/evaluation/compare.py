@@ -13,7 +13,7 @@ from scipy.special import stdtr, stdtrit  # Student's t, without the time that i
 
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.quality import Evaluation, side_by_side
-from vocable.storage import StrPath
+from vocable.storage import StrPath, regular
 from vocable.tables import Table, Tabular, counted
 
 # What `vocable evaluate` writes is a list, what `Evaluation.to_json` gives one.
@@ -88,7 +88,7 @@ def compare(results: Sequence[Evaluation | StrPath], *, mixed_conventions: bool 
 
 def _read(path: Path) -> list[Evaluation]:
     try:
-        return STORED.validate_json(path.read_bytes())
+        return STORED.validate_json(regular(path).read_bytes())
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         what = "not JSON" if first["type"] == "json_invalid" else "not an evaluation as JSON"

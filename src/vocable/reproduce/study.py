@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, Field, ValidationError, field_validator, m
 
 from vocable.errors import ArgumentError, RecipeError
 from vocable.objectives import Settings
+from vocable.storage import regular
 from vocable.training.recipe import first_mistake
 from vocable.training.recipe_yaml import load_yaml
 
@@ -146,7 +147,7 @@ def read_study(name: str) -> Study:
             raise ArgumentError(f"paper: no study {name!r}: choose from {', '.join(studies())}")
         path = _folder() / f"{name}.yaml"
     try:
-        values = load_yaml(path.read_text(encoding="utf-8"), str(path))
+        values = load_yaml(regular(path).read_text(encoding="utf-8"), str(path))
     except OSError as error:
         raise RecipeError(f"{path}: {error.strerror}") from error
     try:

@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from vocable.errors import RecipeError
+from vocable.storage import regular
 
 # libyaml, where PyYAML was built with it, is ten times as fast.
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -100,7 +101,7 @@ def read_values(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
     if path in above:
         raise RecipeError(f"{path}: base: a recipe cannot stand on itself")
     try:
-        values = load_yaml(path.read_text(encoding="utf-8"), str(path))
+        values = load_yaml(regular(path).read_text(encoding="utf-8"), str(path))
     except OSError as error:
         raise RecipeError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -138,7 +139,7 @@ def load_yaml(text: str, where: str) -> Any:
 
 def line_of(path: Path, keys: Sequence[str | int]) -> int | None:
     """Return the line of a recipe's file, from 1, in which a key stands; None if it is in none, or a base's."""
-    node = yaml.compose(path.read_text(encoding="utf-8"), Loader=LOADER)
+    node = yaml.compose(regular(path).read_text(encoding="utf-8"), Loader=LOADER)
     line = None
     for key in keys:
         if isinstance(node, yaml.MappingNode):
