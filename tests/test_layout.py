@@ -16,6 +16,7 @@ from typer.main import get_command
 import vocable
 from vocable.cli import COMMANDS, program
 from vocable.cli.adapt import Adapting
+from vocable.cli.declare import Reading
 
 ROOT = Path(vocable.__file__).parent
 # A part imports from the levels below it and from its own.
@@ -76,6 +77,7 @@ def test_a_command_and_its_function_have_the_same_arguments(name: str) -> None:
     function = set(inspect.signature(getattr(vocable, name.replace("-", "_"))).parameters)
     saved = {"output"} if issubclass(one, Adapting) else set()  # the function returns the model
     own = ONLY_COMMAND.get(name, set()) | saved | set(one.loading)  # a model in Python, by its name on the command line
+    own |= {"skip_bad"} if issubclass(one, Reading) else set()  # the function is given what was read
     assert command - PRINTED == (function - set(one.python_only)) | own
     assert set(one.python_only) <= function
 

@@ -57,12 +57,13 @@ def test_from_run_refuses_strangers(hit: ScoredDoc) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (b"q1 Q0 d2 2 0.5", "expected six fields .* found 5"),
-        (b"q1 Q0 d2 2 0.5 tag more", "expected six fields .* found 7"),
+        (b"q1 Q0 d2 2 0.5", "5 fields; expected the six fields of a TREC run"),
+        (b"q1 Q0 my d2 2 0.5 tag", "more than six fields"),
+        (b"q1 Q0 d 2 2 0.5 tag", "more than six fields"),
         (b"q1 Q0 d2 2 half tag", "the score 'half' is not a finite number"),
         (b"q1 Q0 d2 2 nan tag", "the score 'nan'"),
         (b"q1 Q0 d2 2 1_0 tag", "the score '1_0'"),
-        (b"q1 Q0 d1 2 0.5 tag", "query 'q1' already has document 'd1'"),
+        (b"q1 Q0 d1 2 0.5 tag", "query 'q1' already has document 'd1', with another score"),
         (b"q1 Q0 d\xff 2 0.5 tag", "not UTF-8"),
     ],
 )

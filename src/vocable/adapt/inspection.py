@@ -23,6 +23,7 @@ from vocable.adapt.alignment import Matched, align
 from vocable.adapt.rescale import best_factor
 from vocable.adapt.statistics import RULES, Start, anisotropy, measure_start, probe_texts, repair_command, row_norms
 from vocable.adapt.vocabulary import ACCENTS, CASES, fragmentation, redundancy, tells_apart
+from vocable.data.bad_lines import tolerant
 from vocable.encoder.exported import refuse_exported
 from vocable.encoder.fuse import plain_decoder, splade_modules
 from vocable.encoder.load import load
@@ -177,6 +178,7 @@ class Inspection:
         return "\n".join([*lines, "", self.verdict])
 
 
+@tolerant
 def inspect(
     model: str | Path | PreTrainedModel | SparseEncoder,
     *,
@@ -184,6 +186,7 @@ def inspect(
     target: str | Path | PreTrainedTokenizerBase | None = None,
     texts: str | Path | Sequence[str] = BUILT_IN,
     device: str | None = None,
+    skip_bad: int = 0,
 ) -> Inspection:
     """Measure a model's head, vocabulary and start of training, and say which repair it needs.
 
@@ -195,6 +198,7 @@ def inspect(
         texts: probe texts, or their source; of many, 128 evenly taken ones of at least 8 words are
             used. By default the built-in corpus.
         device: where models run, as cpu, cuda or cuda:1; by default the best there is.
+        skip_bad: bad lines in the texts that are tolerated, and left out.
 
     Raises:
         ModelError: nothing is there, no masked-language-model head, or a tokenizer that cannot be read.

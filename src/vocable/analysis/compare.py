@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vocable import imported
+from vocable.data.bad_lines import tolerant
 from vocable.errors import ArgumentError
 from vocable.evaluation.compare import Comparison
 from vocable.evaluation.compare import compare as compare_evaluations
@@ -20,6 +21,7 @@ if TYPE_CHECKING:  # what measures models is imported where there are any: evalu
     from vocable.evaluation.choice import Choice
 
 
+@tolerant
 def compare(
     systems: System | Evaluation | Sequence[System | Evaluation] | Mapping[str, System],
     dataset: str | os.PathLike[str] | Dataset | None = None,
@@ -34,6 +36,7 @@ def compare(
     convention: Convention | None = None,
     mixed_conventions: bool = False,
     device: str | None = None,
+    skip_bad: int = 0,
 ) -> Comparison | Choice:
     """Set evaluations side by side, or measure models on a dataset and choose one and a pruning within a budget.
 
@@ -58,6 +61,7 @@ def compare(
             BEIR's for its collections.
         mixed_conventions: set evaluations side by side although their conventions or orders of ties differ.
         device: where models run, as cpu, cuda or cuda:1; by default the best there is.
+        skip_bad: bad lines in the dataset that are tolerated, and left out.
 
     Raises:
         ArgumentError: arguments that exclude each other, a budget or measure that cannot be read, evaluations that

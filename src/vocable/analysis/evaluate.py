@@ -15,6 +15,7 @@ from sentence_transformers import SparseEncoder
 
 from vocable.analysis.expanders import is_lexical, lexical_search
 from vocable.analysis.report import pruning_against_flops
+from vocable.data.bad_lines import tolerant
 from vocable.encoder.encode import DType
 from vocable.encoder.load import load
 from vocable.encoder.open_model import check_length
@@ -23,7 +24,7 @@ from vocable.encoder.windows import Long
 from vocable.errors import ArgumentError, UnwrittenError, check_numbers, check_whole
 from vocable.evaluation.compare import Comparison, compare
 from vocable.evaluation.cost import ANSWERS
-from vocable.evaluation.dataset import Convention, Dataset, load_dataset
+from vocable.evaluation.dataset import Convention, Dataset, load_dataset, load_files
 from vocable.evaluation.grid import MEASURES, GridPoint, SearchGrid, check_depth, parse_grid, search_grid
 from vocable.evaluation.hybrid import evaluate_fusion, evaluate_index
 from vocable.evaluation.quality import DEFAULT_MEASURES, DEPTH, Evaluation, depth, evaluate_run, parse_measures
@@ -43,11 +44,15 @@ Searched: TypeAlias = System | Collection
 T = TypeVar("T", bound=Searched)
 
 
+@tolerant
 def evaluate(
     systems: Searched | Sequence[Searched] | Mapping[str, Searched],
-    dataset: str | os.PathLike[str] | Dataset,
+    dataset: str | os.PathLike[str] | Dataset | None = None,
     measures: Sequence[str] | None = None,
     *,
+    judgments: str | os.PathLike[str] | None = None,
+    queries: str | os.PathLike[str] | None = None,
+    corpus: str | os.PathLike[str] | None = None,
     bm25: bool = False,
     hybrid: bool = False,
     weights: str | Mapping[Space, float] | None = None,
@@ -64,6 +69,7 @@ def evaluate(
     ties: Ties | None = None,
     time_queries: int = ANSWERS,
     device: str | None = None,
+    skip_bad: int = 0,
 ) -> Comparison | SearchGrid:
     """Measure the quality and cost of models, runs and indexes; each is tested against the first (paired t-test).
 
@@ -74,6 +80,9 @@ def evaluate(
             "bm25+rm3", "query2doc:MODEL" or "doct5query:MODEL".
         dataset: a source such as "beir:DIR" or "pydocs:#test", or a `Dataset`.
         measures: names of ir_measures; by default nDCG@10, R@1000 and RR@10.
+        judgments: in place of a dataset, source of the judgments alone, as a file of TREC or BEIR; enough for runs.
+        queries: with `judgments`, source of the queries, as TREC topics; enough for an index.
+        corpus: with `judgments` and `queries`, source of the documents.
         bm25: also evaluate BM25.
         hybrid: also evaluate each system fused with BM25, and the spaces of an index fused with each other. A figure is
             that of `vocable.search` for as many results as the measure looks at.
@@ -94,6 +103,7 @@ def evaluate(
             descending id.
         time_queries: answers of each model to time, from a query's text to its hits; 0 for none.
         device: where models run, as cpu, cuda or cuda:1; by default the best there is.
+        skip_bad: bad lines in the dataset or the runs that are tolerated, and left out.
 
     Raises:
         ArgumentError: an unknown measure, or arguments that exclude each other.
@@ -135,7 +145,8 @@ def evaluate(
             check_length(system, max_length)  # of the last model, too, before the first one encodes
     lexical = bm25 or (hybrid and len(indexed) < len(named))
     searched = lexical or len(runs) + len(indexed) < len(named)
-    judged = dataset.judged() if isinstance(dataset, Dataset) else load_dataset(dataset, documents=searched)
+    asked = lexical or len(runs) < len(named)  # the text of queries is needed
+    judged = _judged(dataset, judgments, queries, corpus, asked=asked, searched=searched)
     collection = replace(judged, convention=convention or judged.convention, ties=ties or judged.ties)
     options: dict[str, Any] = {"dtype": dtype, "max_length": max_length, "long": long, "query_idf": query_idf}
     options["device"] = device
@@ -164,6 +175,32 @@ def evaluate(
     except OSError as error:
         raise UnwrittenError(error, found) from error
     return found
+
+
+def _judged(
+    dataset: str | os.PathLike[str] | Dataset | None,
+    judgments: str | os.PathLike[str] | None,
+    queries: str | os.PathLike[str] | None,
+    corpus: str | os.PathLike[str] | None,
+    *,
+    asked: bool,
+    searched: bool,
+) -> Dataset:
+    """The dataset, or what the files give that stand in place of one; `asked` needs queries, `searched` documents."""
+    if (dataset is None) == (judgments is None):
+        raise ArgumentError("give `dataset`, or `judgments` in its place")
+    if isinstance(dataset, Dataset):
+        return dataset.judged()
+    if dataset is not None:
+        if queries is not None or corpus is not None:
+            raise ArgumentError("`queries` and `corpus` go with `judgments`: a dataset has its own")
+        return load_dataset(dataset, documents=searched)
+    assert judgments is not None
+    if asked and queries is None:
+        raise ArgumentError("judgments alone are for runs: give `queries`, too")
+    if searched and corpus is None:
+        raise ArgumentError("documents are searched: give `corpus`, too")
+    return load_files(judgments, queries, corpus if searched else None)
 
 
 def _write_values(

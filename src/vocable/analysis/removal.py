@@ -31,6 +31,7 @@ from vocable.analysis.expansion_data import (
 from vocable.analysis.report import PAGE, RESULTS, Section, drawing, removal_figure, settings_section, write_page
 from vocable.analysis.wackiness import Choices, find, read_wackiest, write_scores
 from vocable.data import Document, read_corpus, read_queries
+from vocable.data.bad_lines import tolerant
 from vocable.encoder.encode import DType
 from vocable.encoder.open_model import check_length
 from vocable.encoder.roles import Role
@@ -203,6 +204,7 @@ class RemovalReport(Tabled):
         write_page(folder, "Removal of expansion terms", [*sections, settings_section(self.settings)])
 
 
+@tolerant
 def removal(
     model: str | SparseEncoder,
     datasets: str | Sequence[str],
@@ -220,6 +222,7 @@ def removal(
     device: str | None = None,
     vectors: Sources | None = None,
     query_vectors: Sources | None = None,
+    skip_bad: int = 0,
 ) -> RemovalReport:
     """Remove the wackiest expansions and as many random ones, measure what is lost, and write a report.
 
@@ -243,6 +246,7 @@ def removal(
         vectors: the documents of the one dataset as `vocable encode` wrote them, instead of encoding. A folder, or
             several shards.
         query_vectors: the same of its queries; both or neither.
+        skip_bad: bad lines in the datasets that are tolerated, and left out.
 
     Raises:
         ArgumentError: an argument out of its range, or the output is there and something else.

@@ -48,6 +48,7 @@ from vocable.analysis.report import (
 )
 from vocable.analysis.wackiness import WACKIEST, Choices, Finding, find, known, term_cards, write_scores
 from vocable.data import Document, read_corpus, read_queries, read_texts
+from vocable.data.bad_lines import tolerant
 from vocable.encoder.encode import DType, TextEncoder
 from vocable.encoder.open_model import check_length
 from vocable.encoder.roles import Formula, Role
@@ -99,6 +100,7 @@ class WackinessReport(Tabled):
         return {"output": str(self.output), "settings": self.settings, "models": self.models}
 
 
+@tolerant
 def wackiness(
     models: str | SparseEncoder | Sequence[str | SparseEncoder],
     corpus: str,
@@ -124,6 +126,7 @@ def wackiness(
     device: str | None = None,
     vectors: Sources | None = None,
     query_vectors: Sources | None = None,
+    skip_bad: int = 0,
 ) -> WackinessReport:
     """Measure how little the expansion terms of models have to do with what they find, and write a report.
 
@@ -154,6 +157,7 @@ def wackiness(
         vectors: the collection as `vocable encode` wrote it with the one model, instead of encoding. A folder, or
             several shards.
         query_vectors: the same of the queries.
+        skip_bad: bad lines in the collection, the queries and the names that are tolerated, and left out.
 
     Raises:
         ArgumentError: an argument out of its range, or the output is there and something else.

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import typer
 
 from vocable import HOMES, imported
-from vocable.cli.declare import Command, Loading, Model, Numbers, Output, Texts
+from vocable.cli.declare import Command, Loading, Model, Numbers, Output, Reading, Texts
 from vocable.errors import ArgumentError, CollapseError, DataError
 from vocable.tables import Table, short
 
@@ -37,7 +37,7 @@ class Inspect(Command):
     texts: ProbeTexts = "pydocs:"
 
 
-class Adapting(Loading):
+class Adapting(Reading, Loading):
     """A command that makes a new model of one, and prints the settings and figures of the step."""
 
     output: Output
@@ -59,7 +59,7 @@ class Adapting(Loading):
 
     def made_from(self) -> dict[str, Any]:
         """All that decides the result, as `vocable.storage.finished` takes it."""
-        left_out = ("output", "as_json", "device", "neighbours")
+        left_out = ("output", "as_json", "device", "neighbours", "skip_bad")
         values = {name: value for name, value in vars(self).items() if name not in left_out}
         kept = {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
         names = [name for value in kept.values() for name in (value if isinstance(value, list) else [value])]
@@ -338,7 +338,7 @@ class InferenceFree(Adapting):
         return f"{result['tokens']:,} tokens have a weight, and no encoder reads a query"
 
 
-class Vocabulary(Command):
+class Vocabulary(Reading):
     """Train a normalized vocabulary on texts.
 
     Lower-case and without accents, for `vocable transfer` to move a model onto.

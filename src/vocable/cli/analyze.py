@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 import typer
 
-from vocable.cli.declare import Command, Measures, Model, Numbers, Output, Texts, numbers
+from vocable.cli.declare import Command, Measures, Model, Numbers, Output, Reading, Texts, numbers
 
 Stored = Annotated[list[str], typer.Argument(metavar="VECTORS", help="What vocable encode or index wrote.")]
 
@@ -25,7 +25,7 @@ Kept = Annotated[
 ]
 
 
-class Logits(Command):
+class Logits(Reading):
     """Measure a masked language model's logits.
 
     How much a term's score varies over the tokens, how large a token's best

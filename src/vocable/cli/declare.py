@@ -13,6 +13,7 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from itertools import chain
 from pathlib import Path
@@ -102,10 +103,11 @@ def command(declared: type[Command], *, whole: bool = True) -> Callable[..., Non
         settings, before = declared(**values), _state(values.get("output"))
         try:
             check(values)
-            result = settings.call()
-            if before is not None and before == _state(values["output"]):
-                settings.outcome = "already there, made with the same settings"
-            settings.show(result)
+            with _tolerating(values.get("skip_bad")):
+                result = settings.call()
+                if before is not None and before == _state(values["output"]):
+                    settings.outcome = "already there, made with the same settings"
+                settings.show(result)
         except UnwrittenError as error:
             settings.show(error.result) if settings.as_json else show(settings.text(error.result))
             raise
@@ -124,6 +126,14 @@ def command(declared: type[Command], *, whole: bool = True) -> Callable[..., Non
     run.__signature__ = inspect.Signature([*parameters.values()])  # type: ignore[attr-defined]
     run.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
     return run
+
+
+def _tolerating(bad_lines: int | None) -> AbstractContextManager[Any]:
+    """The block in which a command reads, if it reads at all, and tolerates so many bad lines."""
+    if bad_lines is None:
+        return nullcontext()
+    block: AbstractContextManager[Any] = imported("vocable.data:tolerating")(bad_lines)
+    return block
 
 
 def _state(output: str | Path | None) -> tuple[int, int] | None:
@@ -322,6 +332,18 @@ class Loading(Command):
         options = {name: given.pop(name) for name in self.loading}
         named = {name: value for name, value in options.items() if value}
         return given | {"model": imported("vocable.encoder.load:load")(given["model"], **named)}
+
+
+class Reading(Command):
+    """A command that reads sources for its verb, which is given what is in them."""
+
+    skip_bad: Annotated[int, typer.Option(help="Bad lines in what is read that are tolerated, and left out.")] = 0
+
+    def arguments(self) -> dict[str, Any]:
+        """The values without the number of bad lines."""
+        given = super().arguments()
+        del given["skip_bad"]
+        return given
 
 
 def texts_of(sources: list[str]) -> Iterator[str] | None:

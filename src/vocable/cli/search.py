@@ -13,7 +13,18 @@ from typing import Annotated, Any, ClassVar, Literal
 import typer
 
 from vocable import HOMES, imported
-from vocable.cli.declare import Command, Loading, MaxLength, Measures, Model, Output, print_json, read_text, show
+from vocable.cli.declare import (
+    Command,
+    Loading,
+    MaxLength,
+    Measures,
+    Model,
+    Output,
+    Reading,
+    print_json,
+    read_text,
+    show,
+)
 from vocable.cli.signature import REQUIRED
 from vocable.errors import ArgumentError
 from vocable.tables import WIDTH, shortened
@@ -116,11 +127,11 @@ class Delete(Command):
         """The values, ids from standard input among them."""
         given = super().arguments()
         if self.ids == ["-"]:
-            given["ids"] = [one.text.strip() for one in imported("vocable.data.read:typed_queries")()]
+            given["ids"] = list(imported("vocable.data.read:typed_ids")())
         return given
 
 
-class Search(Command):
+class Search(Reading):
     """Search an index, or that of a service by its address.
 
     Example: vocable search python-docs "copy a file" --explain
@@ -169,7 +180,10 @@ class Search(Command):
         # A run is one file, so that its queries are searched together.
         size = None if self.run is not None else 1 if self.query == ["-"] else BATCH
         while some := list(islice(queries, size)):
-            yield from imported(HOMES["search"])(opened, some, **settings)
+            if some[0].text:
+                yield from imported(HOMES["search"])(opened, some, **settings)
+            else:  # a blank line of stdin, which is alone
+                yield imported("vocable.search.hits:Answer")(some[0], ())
 
     def show(self, result: Iterator[Any]) -> None:
         """Print each answer as it comes."""
@@ -191,7 +205,7 @@ class Search(Command):
             yield from imported("vocable.data:read_queries")(self.queries)
             return
         if self.query == ["-"]:
-            yield from (one._replace(text=one.text.strip()) for one in imported("vocable.data.read:typed_queries")())
+            yield from imported("vocable.data.read:typed_queries")()
             return
         texts = enumerate(self.query or [], start=1)
         yield from (query(str(number), text) for number, text in texts if text)
@@ -235,6 +249,7 @@ class Evaluate(Command):
     With several, each is tested against the first (paired t-test). With --grid
     a model encodes once and is searched in many ways (see docs/search.md).
     With --hybrid the spaces of an index are fused; --folds tunes the weights.
+    For runs judgments alone are enough: --judgments qrels.txt.
 
     Example: vocable evaluate vocable-mini --dataset beir:scifact --bm25
     """
@@ -244,8 +259,18 @@ class Evaluate(Command):
         list[str],
         typer.Argument(metavar="SYSTEM", help="Models, indexes, TREC run files, vectors of encode, bm25, bm25+rm3."),
     ]
-    dataset: Annotated[str, typer.Option(metavar="SOURCE", help="beir:DIR, ir_datasets:NAME or pydocs:#test.")]
+    dataset: Annotated[
+        str | None, typer.Option(metavar="SOURCE", help="beir:DIR, ir_datasets:NAME or pydocs:#test.")
+    ] = None
     measures: Measures
+    judgments: Annotated[
+        str | None, typer.Option(metavar="SOURCE", help="Instead: judgments alone, as qrels.txt; enough for runs.")
+    ] = None
+    queries: Annotated[
+        str | None,
+        typer.Option(metavar="SOURCE", help="With --judgments: queries, as TREC topics; enough for an index."),
+    ] = None
+    corpus: Annotated[str | None, typer.Option(metavar="SOURCE", help="With both: the documents.")] = None
     grid: Annotated[
         list[str] | None,
         typer.Option(metavar="SETTINGS", help='Ways to search, as "query_top_k=5,10 rescore=100".'),
@@ -306,7 +331,7 @@ class CheckEngine(Command):
     markdown: Markdown = False
 
 
-class Prune(Command):
+class Prune(Reading):
     """Keep only the heaviest terms of stored vectors.
 
     Of queries or of documents. A term stays if it meets every limit, and with
@@ -358,7 +383,7 @@ class Export(Command):
     output: Output
 
 
-class ExportModel(Loading):
+class ExportModel(Reading, Loading):
     """Write a model as an ONNX or OpenVINO graph.
 
     Its pooling is inside, and Transformers.js runs it, too. Texts are encoded

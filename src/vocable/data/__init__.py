@@ -5,16 +5,18 @@ A source is one string that says where they are: a path, `-` for standard input,
 as it should be. `read_mined_negatives` and `read_scores` read hard negatives and a teacher's scores, as ids.
 """
 
+from vocable.data.bad_lines import BadLines, tolerating
 from vocable.data.read import (
     read_corpus,
     read_examples,
     read_judgments,
     read_mined_negatives,
     read_queries,
+    read_run,
     read_scores,
     read_texts,
 )
-from vocable.data.schemas import BadLines, Document, Example, MinedNegatives, Qrel, Query, ScoredDoc
+from vocable.data.schemas import Document, Example, MinedNegatives, Qrel, Query, ScoredDoc
 
 __all__ = [
     "BadLines",
@@ -29,6 +31,8 @@ __all__ = [
     "read_judgments",
     "read_mined_negatives",
     "read_queries",
+    "read_run",
     "read_scores",
     "read_texts",
+    "tolerating",
 ]

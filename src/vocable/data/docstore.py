@@ -7,7 +7,7 @@ import shutil
 import sqlite3
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from contextlib import closing
 from pathlib import Path
 
@@ -20,7 +20,7 @@ GROWTH = 4  # each array is at least this many times longer than the next, so th
 
 
 class IdSet:
-    """A set of strings at 8 bytes each: their 64-bit hashes, in a few sorted arrays and one small set.
+    """A set of ids, or other values, at 8 bytes each: their 64-bit hashes, in a few sorted arrays and one small set.
 
     Ten million ids take about 110 MB at the worst moment, where a Python set of strings takes more than a gigabyte. Two
     different ids fall together with probability n² / 2⁶⁵: 3 in a million for ten million ids.
@@ -34,7 +34,7 @@ class IdSet:
         self._recent: set[int] = set()
         self._runs: list[array[int]] = []
 
-    def add(self, identifier: str) -> bool:
+    def add(self, identifier: Hashable) -> bool:
         """Add `identifier`; return False when it was there before."""
         key = hash(identifier)
         if key in self._recent or any(_contains(run, key) for run in self._runs):

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar, cast
 
+from vocable.data.bad_lines import BadLines, tolerance
 from vocable.data.docstore import IdSet
 from vocable.data.schemas import (
     DOCUMENT,
     EXAMPLE,
+    FOUND_DOCUMENT,
     JUDGMENT,
     MINED,
     PLAIN_TEXT,
     QUERY,
     SCORED,
-    BadLines,
+    TYPED_ID,
+    TYPED_QUERY,
     Document,
     Example,
     Kind,
@@ -26,8 +29,10 @@ from vocable.data.schemas import (
     Qrel,
     Query,
     ScoredDoc,
+    text_row,
+    typed_row,
 )
-from vocable.data.sources import Stream, parse_source, resolve
+from vocable.data.sources import Stream, parse_source, resolve, run_file, standard_input
 from vocable.errors import DataError
 from vocable.storage import StrPath
 
@@ -37,9 +42,11 @@ JOINED = ("beir", "ir_datasets", "pydocs")  # sources that have judgments instea
 
 
 def read_corpus(source: StrPath, *, bad: BadLines | None = None) -> Iterator[Document]:
-    """The documents of a source (`vocable.data` lists the sources), in its order, one at a time.
+    """Return the documents of a source (`vocable.data` lists the sources), in its order, one at a time.
 
-    `bad` tolerates and counts bad lines; without it the first one raises.
+    `bad` tolerates and counts bad lines; without it the first one raises, outside of a block of `tolerating`. A line
+    that repeats an earlier one is passed over. Published collections ("beir:", "ir_datasets:", "hf:") may have
+    documents without text.
 
     Raises:
         DataError: for a source that is not there (at once), for a bad line or damaged file (when reading gets there).
@@ -55,14 +62,29 @@ def read_queries(source: StrPath, *, bad: BadLines | None = None) -> Iterator[Qu
     return _read(source, QUERY, bad)
 
 
+def read_collection(source: StrPath) -> Iterator[Document]:
+    """Return the documents of a source as of a published collection; errors are those of `read_corpus`."""
+    return records(resolve(os.fspath(source), DOCUMENT)._replace(published=True), DOCUMENT, tolerance())
+
+
 def typed_queries() -> Iterator[Query]:
-    """The queries on standard input, a text a line; errors are those of `read_corpus`."""
-    return records(resolve("-", QUERY, ".txt"), QUERY, BadLines())
+    """Return the queries on standard input, a line each, blank ones among them; errors are those of `read_corpus`."""
+    return records(standard_input(typed_row, TYPED_QUERY.layout), TYPED_QUERY, tolerance())
+
+
+def typed_ids() -> Iterator[str]:
+    """Return the ids on standard input, a line each, as they stand there; errors are those of `read_corpus`."""
+    return records(standard_input(text_row, TYPED_ID.layout), TYPED_ID, tolerance())
 
 
 def read_judgments(source: StrPath, *, bad: BadLines | None = None) -> Iterator[Qrel]:
-    """The judgments of a source; arguments and errors are those of `read_corpus`."""
+    """Return the judgments of a source; arguments and errors are those of `read_corpus`."""
     return _read(source, JUDGMENT, bad)
+
+
+def read_run(path: StrPath, *, bad: BadLines | None = None) -> Iterator[ScoredDoc]:
+    """Return the hits of a TREC run; arguments and errors are those of `read_corpus`."""
+    return records(run_file(Path(path), FOUND_DOCUMENT), FOUND_DOCUMENT, bad or tolerance())
 
 
 def read_examples(source: StrPath, *, bad: BadLines | None = None) -> Iterator[Example]:
@@ -75,10 +97,10 @@ def read_examples(source: StrPath, *, bad: BadLines | None = None) -> Iterator[E
     scheme, _, split = parse_source(name)
     if scheme not in JOINED:
         stream = resolve(name, EXAMPLE)
-        return (example._replace(source=stream.name) for example in records(stream, EXAMPLE, bad or BadLines()))
+        return (example._replace(source=stream.name) for example in records(stream, EXAMPLE, bad or tolerance()))
     if split is None and scheme != "ir_datasets":
         name = f"{name.removesuffix('#')}#train"
-    return _joined(resolve(name, DOCUMENT), resolve(name, QUERY), resolve(name, JUDGMENT), bad or BadLines())
+    return _joined(resolve(name, DOCUMENT), resolve(name, QUERY), resolve(name, JUDGMENT), bad or tolerance())
 
 
 def read_texts(source: StrPath, *, bad: BadLines | None = None) -> Iterator[str]:
@@ -87,7 +109,7 @@ def read_texts(source: StrPath, *, bad: BadLines | None = None) -> Iterator[str]
     A title stands before its text. Arguments and errors are those of `read_corpus`.
     """
     if parse_source(os.fspath(source))[0] in JOINED:
-        return (document.full for document in read_corpus(source, bad=bad))
+        return (document.full for document in read_corpus(source, bad=bad) if document.full)
     return _read(source, PLAIN_TEXT, bad)
 
 
@@ -105,28 +127,53 @@ def read_scores(source: StrPath, *, bad: BadLines | None = None) -> Iterator[Sco
 
 
 def _read(source: StrPath, kind: Kind[T], bad: BadLines | None) -> Iterator[T]:
-    return records(resolve(os.fspath(source), kind), kind, bad or BadLines())
+    return records(resolve(os.fspath(source), kind), kind, bad or tolerance())
 
 
 def records(stream: Stream, kind: Kind[T], bad: BadLines) -> Iterator[T]:
-    """The records of a stream; what is wrong with a line goes to `bad`."""
-    ids, judged = IdSet(), None
-    if stream.judged_in is not None:  # whoever reads the judgments themselves counts their bad lines
-        judged = {judgment.query_id for judgment in _read(stream.judged_in, JUDGMENT, BadLines(bad.limit))}
+    """Yield the records of a stream; `bad` is told what is wrong with a line, and how many were passed over."""
+    make = (stream.published and kind.published) or kind.record
+    seen, judged, repeated, empty = Seen(), None, 0, 0
+    if stream.judged_in is not None:
+        judged = {judgment.query_id for judgment in _read(stream.judged_in, JUDGMENT, bad)}
     for number, item in stream.items():
         try:
             row = stream.parse(number, item)
-            record = None if row is None else kind.record(row)
+            record = None if row is None else make(row)
         except MalformedError as error:
             bad.add(f"{error}; expected {stream.expected}", source=stream.source, line=number)
             continue
         if record is None:
             continue
         key = kind.key(record)
-        if key is not None and not ids.add(key):
-            bad.add(kind.repeated(record), source=stream.source, line=number)
+        before = None if key is None else seen.add(key, cast(Iterable[object], record))
+        if before == "other":
+            bad.add(f"{kind.repeated(record)}, with {kind.differs}", source=stream.source, line=number)
+        elif before == "same":
+            repeated += 1
         elif judged is None or key in judged:
+            empty += isinstance(record, Document) and not record.full
             yield record
+    bad.note(stream.source, kind.name, repeated=repeated, empty=empty)
+
+
+class Seen:
+    """The records of a stream so far, at 16 bytes each: the hashes of their keys, and of all that they are.
+
+    >>> seen = Seen()
+    >>> [seen.add(query.id, query) for query in (Query("1", "a"), Query("1", "a"), Query("1", "b"))]
+    [None, 'same', 'other']
+    """
+
+    def __init__(self) -> None:
+        self._keys, self._records = IdSet(), IdSet()
+
+    def add(self, key: str, record: Iterable[object]) -> Literal["same", "other"] | None:
+        """Add a record, a named tuple; say whether an earlier one with its key, if any, is the same or another one."""
+        is_new = self._keys.add(key)
+        if self._records.add(tuple(value if isinstance(value, str) else repr(value) for value in record)):
+            return None if is_new else "other"
+        return "same"
 
 
 def _joined(corpus: Stream, queries: Stream, judgments: Stream, bad: BadLines) -> Iterator[Example]:
@@ -137,6 +184,6 @@ def _joined(corpus: Stream, queries: Stream, judgments: Stream, bad: BadLines) -
             asking[judgment.doc_id].append(judgment.query_id)
     texts = {query.id: query.text for query in records(queries, QUERY, bad)}
     for document in records(corpus, DOCUMENT, bad):
-        for query_id in asking.get(document.id, ()):
+        for query_id in asking.get(document.id, ()) if document.full else ():
             if query_id in texts:
                 yield Example(texts[query_id], document.full, source=corpus.name)

@@ -1,4 +1,4 @@
-"""The records that are read, how many bad lines are tolerated, and how a raw item becomes a row and a row a record.
+"""The records that are read, and how a raw item becomes a row and a row a record.
 
 A row is a mapping from column names to values. Each parser takes an item and its number and returns a row, or None
 where there is nothing (an empty line, a header).
@@ -6,16 +6,16 @@ where there is nothing (an empty line, a header).
 
 from __future__ import annotations
 
+import ast
 import json
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from ir_measures import Qrel, ScoredDoc
-
-from vocable.errors import ArgumentError, DataError
 
 __all__ = ["Document", "Example", "MinedNegatives", "Qrel", "Query", "ScoredDoc"]
 
@@ -81,32 +81,6 @@ class MalformedError(ValueError):
     """One line or row is not what it should be; the reader adds source, line and what was expected."""
 
 
-class BadLines:
-    """Counts bad lines and tolerates up to `limit` of them.
-
-    `count` is how many there were so far, in all reads that it serves, `first` the message of the first one, or None.
-
-    >>> bad = BadLines(limit=1)
-    >>> bad.add("no id", source="corpus.jsonl", line=7)
-    >>> bad.count, bad.first
-    (1, 'corpus.jsonl:7: no id')
-    """
-
-    def __init__(self, limit: int = 0) -> None:
-        if limit < 0:
-            raise ArgumentError(f"the number of bad lines to tolerate must be 0 or more, not {limit}")
-        self.limit, self.count = limit, 0
-        self.first: str | None = None
-
-    def add(self, message: str, *, source: str, line: int) -> None:
-        """Count one bad line, or raise a `DataError` when it is one more than the limit."""
-        self.count += 1
-        self.first = self.first or str(DataError(message, source=source, line=line))
-        if self.count > self.limit:
-            tolerated = f" ({self.count} bad lines, {self.limit} tolerated)" if self.limit else ""
-            raise DataError(message + tolerated, source=source, line=line)
-
-
 T = TypeVar("T")
 
 DOCUMENT_ID = ("_id", "id", "doc_id")
@@ -121,17 +95,22 @@ NEGATIVES = ("negatives", "negative")
 NUMBERED = tuple(f"negative_{number}" for number in range(1, 101))
 MINED_QUERY = ("qid", "query_id", "query-id")
 MINED_DOCUMENT = ("pid", "doc_id", "corpus-id")
+FOUND = ("query", "Q0", "document", "rank", "score", "tag")
+DEEPEST = 100  # fields within fields
 
 
 @dataclass(frozen=True)
 class Kind(Generic[T]):
     """What is particular to one kind of record.
 
-    `key` gives what must not repeat, None if all may, and `repeated` says that it did. `columns` has the column names
-    for each possible number of fields of a table's line; with `rest`, further fields go to that column as a list.
-    `names` are those that make a first line a header. Tabs separate fields; with `spaces` any blanks, unless there is a
-    header with tabs. `lines`: a .txt file has one text a line. `tables` are the further extensions of tables.
-    `fields` and `layout` say what is expected of a row and of a table's line, for messages.
+    `published` makes the record of a row in a published collection, where that is another one. `key` gives what two
+    records may have in common only if they are identical, None if all may; `repeated` says that two have it, and
+    `differs` in what they differ. `columns` has the column names for each possible number of fields of a table's line;
+    with `rest`, further fields go to that column, as a list if there are several. `names` are those that make a first
+    line a header. Tabs separate fields; with `spaces` any blanks, unless there is a header with tabs, and a line that
+    begins with # is a comment. `lines`: a .txt file has one text a line. `tables` are the further extensions of tables.
+    `further`: columns without a name of these are kept, too. `fields` and `layout` say what is expected of a row and of
+    a table's line, for messages.
     """
 
     name: str
@@ -140,8 +119,11 @@ class Kind(Generic[T]):
     columns: Mapping[int, tuple[str, ...]]
     fields: str
     layout: str
+    published: Callable[[Row], T] | None = None
     key: Callable[[Any], str | None] = lambda record: None
     repeated: Callable[[Any], str] = lambda record: f"the id {record.id!r} is there already"
+    differs: str = "another text"
+    further: bool = False
     lines: bool = False
     tables: tuple[str, ...] = ()
     rest: str | None = None
@@ -183,19 +165,31 @@ def _either(names: tuple[str, ...]) -> str:
 
 
 def _document(row: Row) -> Document:
+    return check_document(_unchecked_document(row))
+
+
+def _published_document(row: Row) -> Document:
+    """A document of a published collection, where some have no text."""
+    if not any(name in row for name in (*TEXT, "title")):
+        raise MalformedError(f"no {_either(TEXT)}")
+    return check_document(_unchecked_document(row), may_be_empty=True)
+
+
+def _unchecked_document(row: Row) -> Document:
     told = {next((name for name in names if row.get(name) is not None), "") for names in (DOCUMENT_ID, TEXT)}
+    row = {name: value if name in told or name == "title" else structured(name, value) for name, value in row.items()}
     further = row["fields"] if isinstance(row.get("fields"), Mapping) else {}  # of a document that vocable wrote
     told |= {"title", "fields"} if further or row.get("fields") == {} else {"title"}
     given = {name: value for name, value in row.items() if name not in told} | further
     fields = {name: _json_value(value) for name, value in given.items() if _is_there(value)}
-    return check_document(Document(_identifier(row, DOCUMENT_ID), _text(row, TEXT), _text(row, ("title",)), fields))
+    return Document(_identifier(row, DOCUMENT_ID), _text(row, TEXT), _text(row, ("title",)), fields)
 
 
-def check_document(document: Document) -> Document:
+def check_document(document: Document, *, may_be_empty: bool = False) -> Document:
     """Return `document`; raise `MalformedError`, in the readers' words, for one that no reader would give.
 
-    Its id has a visible character and neither a tab nor a line end; its title or its text has a visible character; its
-    fields are JSON values under names that are str.
+    Its id has a visible character and neither a tab nor a line end; its title or its text has a visible character,
+    unless it `may_be_empty`; its fields are JSON values under names that are str.
     """
     check_id(document.id)
     for name in ("title", "text"):
@@ -203,7 +197,7 @@ def check_document(document: Document) -> Document:
         if not isinstance(value, str):
             raise MalformedError(f'"{name}" is a {type(value).__name__}')
         check_characters(value)
-    if not document.full:
+    if not (document.full or may_be_empty):
         raise MalformedError(f"document {document.id!r} has neither text nor title")
     if document.fields:
         _check_fields(document.fields)
@@ -245,12 +239,36 @@ def _has_named_fields(value: object) -> bool:
     return not isinstance(value, list | tuple) or all(map(_has_named_fields, value))
 
 
-def _json_value(value: Any) -> Any:
+def structured(name: str, value: Any) -> Any:
+    """Return a column's value, or the list or object that it is as JSON in a text, which is all that a table can hold.
+
+    >>> structured("tags", '["a", "b"]'), structured("note", "[sic]")
+    (['a', 'b'], '[sic]')
+
+    Raises:
+        MalformedError: the text is a list or object as Python prints it.
+    """
+    if not isinstance(value, str) or (text := value.strip())[:1] + text[-1:] not in ("[]", "{}"):
+        return value
+    with suppress(ValueError, RecursionError):
+        return json.loads(text)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about backslashes
+            printed = ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return value
+    raise MalformedError(f'"{name}" is the text of a Python {type(printed).__name__}: write it as JSON')
+
+
+def _json_value(value: Any, deepest: int = DEEPEST) -> Any:
     """A field's value as JSON has it: of what it has not, such as a date, the text."""
+    if not deepest:
+        raise MalformedError(f"a field is nested more than {DEEPEST} deep")
     if isinstance(value, Mapping):
-        return {str(name): _json_value(one) for name, one in value.items()}
+        return {str(name): _json_value(one, deepest - 1) for name, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_json_value(one) for one in value]
+        return [_json_value(one, deepest - 1) for one in value]
     finite = not isinstance(value, float) or math.isfinite(value)
     return value if value is None or (isinstance(value, str | int | float) and finite) else str(value)
 
@@ -276,12 +294,14 @@ def _judgment(row: Row) -> Qrel:
 
 
 def _example(row: Row) -> Example:
-    negatives = _first(row, NEGATIVES)
+    negatives = structured("negatives", row.get("negatives"))
+    if negatives is None:
+        negatives = row.get("negative")
     if negatives is None:
         negatives = [row[name] for name in NUMBERED if row.get(name) is not None]
     elif isinstance(negatives, str):
         negatives = [negatives]
-    scores = () if row.get("scores") is None else row["scores"]
+    scores = () if row.get("scores") is None else structured("scores", row["scores"])
     for name, values in (("negatives", negatives), ("scores", scores)):
         if not isinstance(values, list | tuple):
             raise MalformedError(f'"{name}" is a {type(values).__name__}')
@@ -327,6 +347,21 @@ def _scored_document(row: Row) -> ScoredDoc:
     return ScoredDoc(_identifier(row, MINED_QUERY), _identifier(row, MINED_DOCUMENT), _number(value))
 
 
+def _found(row: Row) -> ScoredDoc:
+    """A hit of a run. Words may follow the tag, unless they look like the end of an id with white space in it."""
+    if "words" in row and not (row["rank"].isdecimal() and not _is_number(row["tag"])):
+        raise MalformedError("more than six fields, which are not those of a hit and a tag of several words")
+    if not _is_number(row["score"]):
+        raise MalformedError(f"the score {row['score']!r} is not a finite number")
+    return ScoredDoc(_identifier(row, ("query",)), _identifier(row, ("document",)), decimal(row["score"]))
+
+
+def _is_number(text: str) -> bool:
+    with suppress(ValueError):
+        return math.isfinite(decimal(text))
+    return False
+
+
 def _any_text(row: Row) -> str:
     text = " ".join(part for part in (_text(row, ("title",)), _text(row, (*TEXT, "positive"))) if part.strip())
     if not text:
@@ -337,7 +372,10 @@ def _any_text(row: Row) -> str:
 DOCUMENT = Kind(
     name="document",
     record=_document,
+    published=_published_document,
     key=lambda document: document.id,
+    differs="another title, text or field",
+    further=True,
     names=frozenset({*DOCUMENT_ID, *TEXT, "title", "url"}),
     columns={2: ("id", "text"), 3: ("id", "title", "text"), 4: ("id", "url", "title", "text")},
     fields='"_id" or "id", "text" or "contents", and perhaps "title"',
@@ -359,6 +397,7 @@ JUDGMENT = Kind(
     record=_judgment,
     key=lambda judgment: f"{judgment.query_id}\t{judgment.doc_id}",
     repeated=lambda judgment: f"document {judgment.doc_id!r} is judged already for query {judgment.query_id!r}",
+    differs="another grade",
     names=frozenset({*JUDGED_QUERY, *JUDGED_DOCUMENT, *RELEVANCE, "iteration"}),
     columns={3: ("query-id", "corpus-id", "score"), 4: ("query-id", "iteration", "corpus-id", "score")},
     fields='"query-id", "corpus-id" and "score"',
@@ -389,6 +428,7 @@ MINED = Kind(
     record=_mined_negatives,
     key=lambda mined: mined.query_id,
     repeated=lambda mined: f"the query {mined.query_id!r} is there already",
+    differs="other ids",
     names=frozenset({*MINED_QUERY, "pos", "neg"}),
     columns={3: ("qid", "pos", "neg")},
     fields='"qid", "pos" (a list of ids) and "neg" (such a list for each system)',
@@ -401,6 +441,35 @@ SCORED = Kind(
     columns={3: ("qid", "pid", "score")},
     fields='"qid", "pid" and "score"',
     layout="qid TAB pid TAB score",
+)
+FOUND_DOCUMENT = Kind(
+    name="hit",
+    record=_found,
+    key=lambda hit: f"{hit.query_id}\t{hit.doc_id}",
+    repeated=lambda hit: f"query {hit.query_id!r} already has document {hit.doc_id!r}",
+    differs="another score",
+    names=frozenset(),
+    columns={6: FOUND},
+    fields=", ".join(FOUND),
+    layout="the six fields of a TREC run (query Q0 document rank score tag)",
+    rest="words",
+    spaces=True,
+)
+TYPED_QUERY = Kind(
+    name="query",
+    record=lambda row: Query(row["id"], row["text"].strip()),
+    names=frozenset(),
+    columns={},
+    fields="a query",
+    layout="a query a line",
+)
+TYPED_ID = Kind(
+    name="id",
+    record=lambda row: _identifier(row, ("text",)),
+    names=frozenset(),
+    columns={},
+    fields="an id",
+    layout="an id a line",
 )
 
 
@@ -429,8 +498,13 @@ def json_row(number: int, raw: bytes) -> Row | None:
 
 def text_row(number: int, raw: bytes) -> Row | None:
     """A line that is a text; its number is its id."""
-    line = decode(number, raw)
-    return {"id": str(number), "text": line} if line.strip() else None
+    row = typed_row(number, raw)
+    return row if row["text"].strip() else None
+
+
+def typed_row(number: int, raw: bytes) -> Row:
+    """A line that is a text, or blank; its number is its id."""
+    return {"id": str(number), "text": decode(number, raw)}
 
 
 class TableRow:
@@ -442,25 +516,46 @@ class TableRow:
     """
 
     def __init__(self, kind: Kind[Any]) -> None:
-        self.columns, self.names, self.rest = kind.columns, kind.names, kind.rest
+        self.kind, self.columns, self.rest = kind, kind.columns, kind.rest
         self.separator = None if kind.spaces else "\t"
+        self._begun = False  # whether there was a line that is neither blank nor a comment
 
     def __call__(self, number: int, raw: bytes) -> Row | None:
         line = decode(number, raw)
         if not line.strip(" "):
             return None
         fields = line.split(self.separator)
-        names = tuple(field.lower() for field in fields) if number == 1 else ()
-        if len(set(names)) == len(fields) > 1 and self.names.issuperset(names):
-            self.columns, self.rest = {len(fields): names}, None
-            self.separator = "\t" if "\t" in line else self.separator
+        if self.kind.spaces and line.startswith("#") and self._is_comment(fields):
             return None
+        begun, self._begun = self._begun, True
+        return None if not begun and self._is_header(line, fields) else self._row(fields)
+
+    def _is_header(self, line: str, fields: list[str]) -> bool:
+        """Whether a first line names the columns of the others."""
+        names = tuple(field.lower() for field in fields)
+        if not (len(set(names)) == len(fields) > 1 and self.kind.names.issuperset(names)):
+            return False
+        self.columns, self.rest = {len(fields): names}, None
+        self.separator = "\t" if "\t" in line else self.separator
+        return True
+
+    def _row(self, fields: list[str]) -> Row:
         widest = max(self.columns)
         if self.rest is not None and len(fields) > widest:
-            return dict(zip(self.columns[widest], fields, strict=False)) | {self.rest: fields[widest:]}
+            rest = fields[widest:]
+            first = dict(zip(self.columns[widest], fields, strict=False))
+            return first | {self.rest: rest if len(rest) > 1 else rest[0]}
         if len(fields) not in self.columns:
             raise MalformedError(f"{len(fields)} field{'s' if len(fields) != 1 else ''}")
         return dict(zip(self.columns[len(fields)], fields, strict=True))
+
+    def _is_comment(self, fields: list[str]) -> bool:
+        """Whether a line that begins with # is a comment: it is not if it can be read, since ids may begin with #."""
+        if fields[0] != "#":
+            with suppress(MalformedError):
+                self.kind.record(self._row(fields))
+                return False
+        return True
 
 
 def decode(number: int, raw: bytes) -> str:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import io
+import logging
 import os
+import re
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
@@ -25,24 +29,29 @@ from vocable.data.schemas import (
     MalformedError,
     Parser,
     Row,
+    TableRow,
     json_row,
 )
+from vocable.data.topics import TOPIC, topic_row, topics
 from vocable.errors import ArgumentError, DataError, require_extra
+
+logger = logging.getLogger(__name__)
 
 COMPRESSION = {".gz": "gzip", ".zst": "zstd"}
 BUFFER = 1 << 18  # bytes
 LINE = "VOCABLE_MAX_LINE"  # in the environment: how many MB a line may have, decompressed, in place of 64
 ROWS = 1024  # Parquet rows turned into Python objects at a time
+SAMPLE = 100  # lines that show what a text file is
 
 
-def _parquet_rows(path: Path, columns: Iterable[str]) -> Iterator[Row]:
-    """The rows of a Parquet file; of its columns only those named."""
+def _parquet_rows(path: Path, columns: Iterable[str] | None) -> Iterator[Row]:
+    """The rows of a Parquet file; of its columns only those named, or all."""
     with _opened(path) as stream, tempfile.TemporaryFile() if _packed(path) else nullcontext(stream) as file:
         if file is not stream:  # Parquet is read from its end: a compressed file is unpacked, on disk, first
             shutil.copyfileobj(stream, file, BUFFER)
             file.seek(0)
         with pq.ParquetFile(file) as table:
-            present = [name for name in table.schema_arrow.names if name in set(columns)]
+            present = [name for name in table.schema_arrow.names if columns is None or name in columns]
             for batch in table.iter_batches(batch_size=ROWS, columns=present):
                 yield from batch.to_pylist()
 
@@ -109,7 +118,8 @@ class Stream(NamedTuple):
     """Where records come from: `items` starts the stream of numbered raw items, of which `parse` makes rows.
 
     `name` is the short name given to examples. `judged_in` is the source of the judgments whose queries are the only
-    ones wanted, or None. `lines` is the file of which each line is a record by itself, where there is one.
+    ones wanted, or None. `lines` is the file of which each line is a record by itself, where there is one. A collection
+    that is `published` is read as it is, documents without text among the others.
     """
 
     source: str
@@ -119,19 +129,28 @@ class Stream(NamedTuple):
     expected: str
     judged_in: str | None = None
     lines: Path | None = None
+    published: bool = False
 
 
-def resolve(source: str, kind: Kind[Any], stdin: str = ".jsonl") -> Stream:
-    """The stream of a source's records of one kind; a `DataError` where there is nothing, or nothing of that kind.
-
-    `stdin` is the extension that a file of what standard input has would have.
-    """
+def resolve(source: str, kind: Kind[Any]) -> Stream:
+    """The stream of a source's records of one kind; a `DataError` where there is nothing, or nothing of that kind."""
     scheme, name, split = parse_source(source)
     if scheme is not None:
         return SCHEMES[scheme](name, split, kind)
     if source == "-":
-        return Stream("-", "stdin", numbered(lambda: bounded_lines(sys.stdin.buffer), "-"), *kind.parsers()[stdin])
+        return standard_input(*kind.parsers()[".jsonl"])
     return _file(Path(source), kind)
+
+
+def standard_input(parse: Parser, expected: str) -> Stream:
+    """The stream of the lines of standard input."""
+    return Stream("-", "stdin", numbered(lambda: bounded_lines(sys.stdin.buffer), "-"), parse, expected)
+
+
+def run_file(path: Path, kind: Kind[Any]) -> Stream:
+    """The stream of the lines of a TREC run, whatever the file's name."""
+    source = str(path)
+    return Stream(source, path.stem, numbered(lambda: file_lines(path), source), TableRow(kind), kind.layout)
 
 
 def parse_source(source: str) -> tuple[str | None, str, str | None]:
@@ -158,14 +177,38 @@ def _file(path: Path, kind: Kind[Any]) -> Stream:
     extension = (path.with_suffix("") if _packed(path) else path).suffix.lower()
     stem = path.name.partition(".")[0] or path.name
     if extension == ".parquet":
-        rows = numbered(lambda: _parquet_rows(path, kind.names), source)
+        rows = numbered(lambda: _parquet_rows(path, None if kind.further else kind.names), source)
         return Stream(source, stem, rows, _as_it_is, f"columns {kind.fields}")
-    parsers = kind.parsers()
-    if extension not in parsers:
+    parsers, lines = kind.parsers(), numbered(lambda: file_lines(path), source)
+    structured = extension in parsers and extension != ".txt"
+    sample = b"" if structured or not path.is_file() else b"".join(line for _, line in islice(lines(), SAMPLE))
+    if TOPIC.search(sample):
+        if kind is not QUERY:
+            raise DataError(f"TREC topics are queries: there is no {kind.name} in them", source=source)
+        return Stream(source, stem, topics(lines), topic_row, "<top> with <num> and <title>")
+    if re.match(rb"\s*<DOC[ >]", sample):
+        raise DataError("TREC documents (<DOC>) are not read: write them as JSON lines", source=source)
+    if extension not in parsers and not kind.spaces:
         known = ", ".join([*parsers, ".parquet"])
         raise DataError(f"{kind.name} files end in {known}, and may add .gz or .zst", source=source)
-    stream = Stream(source, stem, numbered(lambda: file_lines(path), source), *parsers[extension])
+    if not structured and (kind.spaces or _is_table(sample, kind)):
+        if not kind.spaces:
+            _warn_once(f"{source}: read as {kind.layout}, since its lines are such; call it .tsv, and this is not said")
+        return Stream(source, stem, lines, *parsers[".tsv"])
+    stream = Stream(source, stem, lines, *parsers[extension])
     return stream if stream.parse is not json_row or _packed(path) else stream._replace(lines=path)
+
+
+@cache
+def _warn_once(message: str) -> None:
+    logger.warning("%s", message)
+
+
+def _is_table(sample: bytes, kind: Kind[Any]) -> bool:
+    """Whether each line of a text file begins with an id of its own and a tab, and none has more or fewer tabs."""
+    rows = [line.split(b"\t") for line in sample.splitlines() if line.strip()]
+    ids = {row[0] for row in rows if len(row) in kind.columns and re.fullmatch(rb"\S+", row[0])}
+    return bool(rows) and len(ids) == len(rows) and len(set(map(len, rows))) == 1
 
 
 def _beir(name: str, split: str | None, kind: Kind[Any]) -> Stream:
@@ -180,7 +223,7 @@ def _beir(name: str, split: str | None, kind: Kind[Any]) -> Stream:
         raise DataError(f"no {stem}.jsonl, .tsv or .parquet (.gz, .zst)", source=f"beir:{folder}")
     stream = _file(found, kind)
     return (
-        stream._replace(name=folder.name)
+        stream._replace(name=folder.name, published=True)
         if kind is DOCUMENT
         else stream._replace(judged_in=judgments, lines=None if judgments else stream.lines)
     )
@@ -295,7 +338,7 @@ def _pairs(name: str, split: str | None, kind: Kind[Any]) -> Stream:
 
 def _rows(source: str, name: str, start: Callable[[], Iterable[Row]], kind: Kind[Any]) -> Stream:
     """The stream of items that are rows already."""
-    return Stream(source, name, numbered(start, source), _as_it_is, kind.fields)
+    return Stream(source, name, numbered(start, source), _as_it_is, kind.fields, published=True)
 
 
 def _as_it_is(number: int, row: Row) -> Row:

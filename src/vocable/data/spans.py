@@ -8,8 +8,9 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from vocable.data.bad_lines import BadLines
 from vocable.data.read import records
-from vocable.data.schemas import BadLines, Kind
+from vocable.data.schemas import Kind
 from vocable.data.sources import BUFFER, Stream, bounded_lines, numbered, parse_source, resolve
 from vocable.storage import MADE, StrPath, fingerprint
 
@@ -117,5 +118,5 @@ def read_span(source: str, kind: Kind[T], span: Span, bad: BadLines) -> Iterator
         return
     found = records(stream, kind, bad)
     next(islice(found, span.before, span.before), None)
-    bad.count, bad.first = 0, None
+    bad.clear()
     yield from islice(found, span.size)

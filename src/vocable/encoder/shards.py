@@ -17,7 +17,8 @@ from typing import Any, TypeAlias, TypeVar
 
 import torch
 
-from vocable.data.schemas import BadLines, Kind
+from vocable.data import BadLines
+from vocable.data.schemas import Kind
 from vocable.data.spans import Span, cut
 from vocable.errors import ArgumentError, require_extra
 from vocable.progress import without_progress

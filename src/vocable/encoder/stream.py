@@ -85,8 +85,8 @@ class EncodedCorpus(NamedTuple):
     """What `vocable.encode`, with an output, and `vocable.index` did.
 
     `truncated` texts were longer than `max_length` tokens (None: the model has no limit), `empty` ones have no active
-    term. Of `bad_lines` bad lines that were left out in this run, `first_bad` is the first. Texts that were read whole
-    were read in so many `windows`.
+    term. Of `bad_lines` bad lines that were left out in this run, `first_bad` is the first; `repeated` lines repeat an
+    earlier one and were passed over. Texts that were read whole were read in so many `windows`.
     """
 
     texts: int
@@ -98,12 +98,13 @@ class EncodedCorpus(NamedTuple):
     first_bad: str
     shards: int = 1
     windows: int = 0
+    repeated: int = 0
 
     @classmethod
     def of(cls, done: StreamProgress, encoder: TextEncoder, bad: BadLines) -> EncodedCorpus:
         """What `encode_stream` has counted."""
         counts = done.texts, done.seconds, done.truncated, done.empty
-        return cls(*counts, encoder.max_length, bad.count, bad.first or "", windows=done.windows)
+        return cls(*counts, encoder.max_length, bad.count, bad.first or "", windows=done.windows, repeated=bad.repeated)
 
     @property
     def texts_per_second(self) -> float:
@@ -112,8 +113,8 @@ class EncodedCorpus(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         names = ("texts", "seconds", "texts_per_second", "truncated", "empty", "bad_lines")
-        windows = {"windows": self.windows} if self.windows else {}
-        return {name: getattr(self, name) for name in names} | windows
+        some = {name: getattr(self, name) for name in ("windows", "repeated") if getattr(self, name)}
+        return {name: getattr(self, name) for name in names} | some
 
     def __str__(self) -> str:
         speed = f", {self.texts_per_second:,.0f} texts/s" if self.seconds else ""  # none, of vectors that were there
@@ -128,6 +129,8 @@ class EncodedCorpus(NamedTuple):
             lines.append(f"{counted(self.empty, 'text')} without an active term")
         if self.bad_lines:
             lines.append(f"{counted(self.bad_lines, 'bad line')} left out, the first: {self.first_bad}")
+        if self.repeated:
+            lines.append(f"{counted(self.repeated, 'repeated line')} passed over")
         return "\n".join(lines)
 
 
@@ -266,7 +269,7 @@ class _Sharded(NamedTuple):
     def encode_all(self, make: Make[EncodedCorpus], run: Run[EncodedCorpus]) -> EncodedCorpus:
         """Have all shards made, and add up what was done."""
         made = list(make_all(make, range(1, len(self.spans) + 1), run))
-        names = ("texts", "seconds", "truncated", "empty", "bad_lines", "windows")
+        names = ("texts", "seconds", "truncated", "empty", "bad_lines", "windows", "repeated")
         counts = {name: sum(getattr(one, name) for one in made) for name in names}
         first = next((one.first_bad for one in made if one.first_bad), "")
         return made[0]._replace(**counts, first_bad=first, shards=len(made))

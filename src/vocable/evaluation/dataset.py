@@ -11,7 +11,8 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
-from vocable.data import BadLines, Document, Qrel, Query, read_corpus, read_judgments, read_queries
+from vocable.data import Document, Qrel, Query, read_corpus, read_judgments, read_queries
+from vocable.data.read import read_collection
 from vocable.errors import ArgumentError, DataError
 from vocable.search.ranking import Ties
 from vocable.storage import StrPath
@@ -93,19 +94,34 @@ def count_identical(documents: Sequence[Document]) -> Identical:
     return Identical(int((counts > 1).sum()), int(counts[counts > 1].sum()))
 
 
-def load_dataset(
-    source: StrPath, *, documents: bool = True, bad: BadLines | None = None, convention: Convention | None = None
-) -> Dataset:
+def load_dataset(source: StrPath, *, documents: bool = True, convention: Convention | None = None) -> Dataset:
     """Read the judged part of a test collection: "beir:DIR", "beir:DIR#train", "ir_datasets:NAME", "pydocs:#test".
 
-    Without `documents` they are left unread, which is enough to evaluate a run; `bad` is as in `read_corpus`. The
-    convention is BEIR's for its collections, trec_eval's for all others, unless it is given.
+    Without `documents` they are left unread, which is enough to evaluate a run. The convention is BEIR's for its
+    collections, trec_eval's for all others, unless it is given.
     """
     name = os.fspath(source)
     if Path(name).exists():
         instead = f"write beir:{name}" if Path(name).is_dir() else "give beir:DIR, ir_datasets:NAME or pydocs:#test"
         raise DataError(f"a dataset is documents, queries and judgments together: {instead}", source=name)
-    corpus = list(read_corpus(name, bad=bad)) if documents else []
-    queries, judgments = list(read_queries(name, bad=bad)), list(read_judgments(name, bad=bad))
+    corpus = list(read_corpus(name)) if documents else []
+    queries, judgments = list(read_queries(name)), list(read_judgments(name))
     own = convention or ("beir" if BEIR.match(name) else "trec_eval")
     return Dataset(name, corpus, queries, judgments, convention=own).judged()
+
+
+def load_files(judgments: StrPath, queries: StrPath | None = None, corpus: StrPath | None = None) -> Dataset:
+    """Read a test collection from the sources of its parts; it has the name of its judgments.
+
+    Without `queries` those are asked that are judged, by their ids and without a text, which is enough to evaluate a
+    run. The convention is trec_eval's.
+    """
+    judged = list(read_judgments(judgments))
+    if not judged:
+        raise DataError("no judgment", source=os.fspath(judgments))
+    if queries is None:
+        asked = [Query(query, "") for query in dict.fromkeys(judgment.query_id for judgment in judged)]
+    else:
+        asked = list(read_queries(queries))
+    documents = [] if corpus is None else list(read_collection(corpus))
+    return Dataset(os.fspath(judgments), documents, asked, judged).judged()

@@ -359,7 +359,7 @@ def make_testset(
         answered = (*(one.query for one in selection.chosen), *selection.further)
         used, left = {selection.log.queries[row] for row in answered}, 0
         with replacing(rest) as file:
-            for example in read_examples(log, bad=BadLines(skip_bad)):
+            for example in read_examples(log, bad=bad):
                 if example.query not in used:
                     file.write(example.line)
                     left += 1

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from vocable.analysis.report import Drawing, Section, drawing, write_page
+from vocable.data.bad_lines import tolerant
 from vocable.errors import ArgumentError, DataError, require_extra
 from vocable.figures import ACROSS, MARKERS, empty_panels
 from vocable.progress import progress
@@ -132,6 +133,7 @@ class Reproduction(Tabled):
         axes.grid(alpha=0.3)
 
 
+@tolerant
 def reproduce(
     paper: str,
     output: str | Path | None = None,
@@ -141,6 +143,7 @@ def reproduce(
     toy: bool = False,
     overrides: Sequence[str] = (),
     tflops: float = TFLOPS,
+    skip_bad: int = 0,
 ) -> Plan | Reproduction:
     """Reproduce the tables and figures of a published study: train, measure, and put the cells beside the published.
 
@@ -154,6 +157,7 @@ def reproduce(
         toy: with small random models and few texts that are made here: shows that every stage of every row runs.
         overrides: `KEY=VALUE` texts that change keys of all the recipes, as "data_folder=DATA".
         tflops: operations per second of a GPU, in 10^12, for the hours of the plan.
+        skip_bad: bad lines in the data that are tolerated, and left out.
 
     Raises:
         ArgumentError: no such study or table, or no output.

@@ -18,6 +18,7 @@ from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
 from vocable.data import Document, read_corpus, read_queries
+from vocable.data.bad_lines import tolerant
 from vocable.encoder.encode import TextEncoder
 from vocable.encoder.load import load
 from vocable.errors import ArgumentError
@@ -86,6 +87,7 @@ class EngineCheck(Tabular):
         return Table(f"{self.engine} at {self.place}", ["", "value"], rows)
 
 
+@tolerant
 def check_engine(
     place: str | os.PathLike[str],
     *,
@@ -96,6 +98,7 @@ def check_engine(
     queries: int = 50,
     k: int = 10,
     device: str | None = None,
+    skip_bad: int = 0,
 ) -> EngineCheck:
     """Compare an engine with exact search on a sample, which is written to a place and removed from it.
 
@@ -108,6 +111,7 @@ def check_engine(
         queries: how many of them, the first ones.
         k: hits of a query.
         device: where models run, as cpu, cuda or cuda:1; by default the best there is.
+        skip_bad: bad lines in the corpus and the topics that are tolerated, and left out.
 
     Raises:
         ArgumentError: no engine is named, a number out of its range, or something is at the place already.

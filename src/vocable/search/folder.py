@@ -264,10 +264,11 @@ def open_folder(
         counts = f"{len(postings)} vectors, {len(texts)} texts and {done.texts} counted"
         raise VectorsError(f"{folder}: the index is damaged: its parts are not of the same documents ({counts})")
     length = postings.meta.max_length if postings.meta else 0
-    left_out = (0, "") if bad is None else (bad.count, bad.first or "")
+    left_out = (0, "", 0) if bad is None else (bad.count, bad.first or "", bad.repeated)
     collection = FolderCollection(folder, settings, postings, texts, bm25)
     collection.allow_changed_model, collection.device = allow_changed_model, device
-    collection.built = EncodedCorpus(done.texts, done.seconds, done.truncated, done.empty, length or None, *left_out)
+    counts = done.texts, done.seconds, done.truncated, done.empty, length or None
+    collection.built = EncodedCorpus(*counts, *left_out[:2], repeated=left_out[2])
     return collection
 
 

@@ -14,6 +14,7 @@ from sentence_transformers import SentenceTransformer, SparseEncoder
 
 from vocable.arrays import read_whole
 from vocable.data import BadLines, Document, read_corpus
+from vocable.data.bad_lines import tolerant
 from vocable.data.texts import as_ids
 from vocable.encoder.encode import DType, TextEncoder
 from vocable.encoder.load import load
@@ -145,7 +146,7 @@ def index(
         "limits": {**limits, "dtype": dtype, "max_length": max_length, **long_setting(long)},
     }
     made = _make(engine, address, output, settings, parts, loaded, dense_model, device)
-    made.built = made.counts(bad.count, bad.first or "")
+    made.built = made.counts(bad.count, bad.first or "")._replace(repeated=bad.repeated)
     return made
 
 
@@ -183,6 +184,7 @@ def holds_index(place: str | PathLike[str]) -> bool:
     return engine is not None or Path(address, STORE).is_file() or Path(address, "postings").is_dir()
 
 
+@tolerant
 def add(
     index: str | PathLike[str] | Collection,
     corpus: str | PathLike[str],
@@ -206,8 +208,7 @@ def add(
         DataError: the corpus cannot be read.
         VectorsError: there is no collection, it is damaged or in use, or its model has changed.
     """
-    documents = read_corpus(corpus, bad=BadLines(skip_bad))
-    return changeable(index, device).add_stream(documents)
+    return changeable(index, device).add_stream(read_corpus(corpus))
 
 
 def delete(index: str | PathLike[str] | Collection, ids: Sequence[str]) -> Changed:

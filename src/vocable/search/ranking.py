@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, TypeAlias
 
 import numpy as np
 from ir_measures import ScoredDoc
 
-from vocable.data.schemas import decimal, decode
-from vocable.data.sources import file_lines, numbered
+from vocable.data import read_run
 from vocable.errors import ArgumentError, DataError
 from vocable.storage import replacing
 
@@ -183,27 +180,10 @@ def _tie_order(rows: np.ndarray, ids: Sequence[str] | None) -> np.ndarray:
 def read_trec(path: str | os.PathLike[str]) -> list[ScoredDoc]:
     """Read a TREC run: one `query Q0 document rank score tag` a line, in any order.
 
-    Blank lines are passed over. Raises `DataError`, with the line's number, for a line of another shape, a score that
-    is not a finite number, and a document that a query already has; and for a file without any line.
+    Blank lines, lines that begin with # and words after the tag are passed over. Raises `DataError`, with the line's
+    number, for a line of another shape, a score that is not a finite number, and a document that a query already has
+    with another score; and for a file without any line.
     """
-    run: dict[tuple[str, str], ScoredDoc] = {}
-    for number, line in numbered(lambda: file_lines(Path(path)), str(path))():
-        try:
-            fields = decode(number, line).split()
-            if not fields:
-                continue
-            if len(fields) != 6:
-                raise ValueError(f"expected six fields (query Q0 document rank score tag), found {len(fields)}")
-            query, _, document, _, text, _ = fields
-            if (query, document) in run:
-                raise ValueError(f"query {query!r} already has document {document!r}")
-            with suppress(ValueError):
-                if np.isfinite(score := decimal(text)):
-                    run[query, document] = ScoredDoc(query, document, score)
-                    continue
-            raise ValueError(f"the score {text!r} is not a finite number")
-        except ValueError as error:
-            raise DataError(str(error), source=str(path), line=number) from error
-    if not run:
+    if not (run := list(read_run(path))):
         raise DataError("an empty run: no query has a result", source=str(path))
-    return list(run.values())
+    return run

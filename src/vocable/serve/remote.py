@@ -31,7 +31,8 @@ def search_service(url: str, queries: Iterable[Query], **settings: Any) -> Itera
     asked = {name: settings[name] for name in ASKED if settings.get(name) is not None}
     with Client(url, token=os.environ.get(TOKEN)) as client:
         for query in queries:
-            yield Answer(query, tuple(_hit(one) for one in client.search(query.text, **asked)))
+            found = client.search(query.text, **asked) if query.text else ()  # none for a blank line of stdin
+            yield Answer(query, tuple(map(_hit, found)))
 
 
 def _hit(found: schemas.Hit) -> Hit:

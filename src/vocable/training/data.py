@@ -225,7 +225,7 @@ def read_hard_negatives(source: HardNegatives, chooser: Chooser, cache: Path) ->
     Raises:
         DataError: scores of a query that do not stand together, or a system that no query has.
     """
-    corpus = _store(cache, "corpus", source.corpus, lambda place: ((one.id, one.full) for one in read_corpus(place)))
+    corpus = _store(cache, "corpus", source.corpus, _documents)
     queries = _store(cache, "queries", source.queries, read_queries)
     scores = None if source.scores is None else _store(cache, "scores", source.scores, _scores)
     name, unseen = Path(source.file).name.partition(".")[0], set(source.systems or ())
@@ -262,6 +262,11 @@ def _store(cache: Path, kind: str, place: str, read: Callable[[str], Iterable[tu
     """The texts of a place by id, shared by the sources that name it."""
     digest = blake2b(place.encode(), digest_size=4).hexdigest()
     return text_store(cache / f"{kind}-{digest}", lambda: track(read(place), kind))
+
+
+def _documents(place: str) -> Iterator[tuple[str, str]]:
+    """The ids and texts of a corpus, but for documents without text."""
+    return ((document.id, document.full) for document in read_corpus(place) if document.full)
 
 
 def _scores(place: str) -> Iterator[tuple[str, str]]:

@@ -24,6 +24,7 @@ import numpy as np
 from sentence_transformers import SparseEncoder
 
 from vocable.data import Document, Example, read_corpus, read_examples
+from vocable.data.bad_lines import tolerant
 from vocable.data.docstore import IdSet
 from vocable.encoder.encode import TextEncoder
 from vocable.encoder.stream import checksum, describe, stream_settings
@@ -162,6 +163,7 @@ class NegativeRule:
         return min(bounds)
 
 
+@tolerant
 def mine(
     model: SparseEncoder,
     examples: str | Path,
@@ -175,6 +177,7 @@ def mine(
     margin: float | None = None,
     relative_margin: float | None = None,
     with_scores: bool = False,
+    skip_bad: int = 0,
 ) -> Rewritten:
     """Write the examples with the hardest negatives that the model finds, as JSON lines.
 
@@ -193,6 +196,7 @@ def mine(
         margin: a negative must score below the positive's score less this.
         relative_margin: a negative must score below (1 - this) of the positive's score.
         with_scores: also write the model's scores, of the positive and of each negative.
+        skip_bad: bad lines in the examples and the corpus that are tolerated, and left out.
 
     Raises:
         ArgumentError: an argument out of its range, both a corpus and an index, examples from standard
@@ -276,6 +280,7 @@ def _answer(query: str, text: str) -> int:
     return hash((query, " ".join(text.split())))
 
 
+@tolerant
 def teacher_scores(
     model: Model | str | Path,
     examples: str | Path,
@@ -283,6 +288,7 @@ def teacher_scores(
     *,
     kind: Literal["cross", "dense", "sparse"] | None = None,
     device: str | None = None,
+    skip_bad: int = 0,
 ) -> Rewritten:
     """Write the examples with the model's scores of the positive and of each negative, as JSON lines.
 
@@ -295,6 +301,7 @@ def teacher_scores(
         output: the file; there only when it is whole. The same call goes on with work that was killed.
         kind: what the model is, if its files do not say so.
         device: where models run, as cpu, cuda or cuda:1; by default the best there is.
+        skip_bad: bad lines in the examples that are tolerated, and left out.
 
     Raises:
         ArgumentError: something else is at the output, or the work in progress is another model's.

@@ -361,6 +361,7 @@ class DataSettings(Settings):
         default=1.0, ge=0, le=1, description="a source of n examples is drawn in proportion to n to this power"
     )
     topical: bool = Field(default=False, description="batches of examples that the teacher finds near each other")
+    skip_bad: int = Field(default=0, ge=0, description="bad lines in all that a run reads that are left out")
 
     @model_validator(mode="after")
     def _choice_of_negatives(self) -> DataSettings:

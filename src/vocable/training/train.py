@@ -22,6 +22,7 @@ from sentence_transformers.sparse_encoder.model_card import SparseEncoderModelCa
 from transformers.trainer_callback import PrinterCallback, TrainerState
 
 from vocable.adapt.statistics import RULES
+from vocable.data import tolerating
 from vocable.encoder.encode import TextEncoder, positions
 from vocable.encoder.exported import refuse_exported
 from vocable.encoder.few_shapes import use_few_shapes
@@ -148,6 +149,7 @@ def _carry_out(recipe: Recipe, output: Path, resume: bool) -> SparseEncoder:
         raise RecipeError("training.micro_batch and queries that learn apart from documents need a single process")
     with ExitStack() as stack:
         stack.enter_context(trusting(trust))
+        stack.enter_context(tolerating(recipe.data.skip_bad))
         with processes.first_alone():
             work = stack.enter_context(resumable(output, **kept, anew=not resume))
             refuse_stopped(work)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sentence_transformers import SparseEncoder
 
+from vocable.data import tolerating
 from vocable.encoder.load import load
 from vocable.errors import ArgumentError, RecipeError, require_extra
 from vocable.figures import Panel, Point, draw_panels
@@ -216,8 +217,9 @@ def run_name(variant: str | None, key: str, value: Any) -> str:
 def _measured(model: SparseEncoder, recipe: Recipe) -> dict[str, float]:
     """The measures of the recipe and FLOPS on each of its datasets."""
     figures: dict[str, float] = {}
-    for prefix, evaluation in evaluations(model, recipe):
-        figures |= {f"{prefix}{measure}": value for measure, value in evaluation.values.items()}
-        if evaluation.cost is not None and evaluation.cost.flops is not None:
-            figures[f"{prefix}{FLOPS}"] = evaluation.cost.flops
+    with tolerating(recipe.data.skip_bad):
+        for prefix, evaluation in evaluations(model, recipe):
+            figures |= {f"{prefix}{measure}": value for measure, value in evaluation.values.items()}
+            if evaluation.cost is not None and evaluation.cost.flops is not None:
+                figures[f"{prefix}{FLOPS}"] = evaluation.cost.flops
     return figures

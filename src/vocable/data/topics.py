@@ -1,0 +1,57 @@
+"""TREC topics: queries in SGML, `<top>` with `<num>` and `<title>`, or in XML, `<topic number="1">`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from html import unescape
+
+from vocable.data.schemas import MalformedError, Row, decode
+
+TOPIC = re.compile(rb"^[ \t]*<top(?:ic)?(?=[\s>])", re.MULTILINE | re.IGNORECASE)
+NUMBER = re.compile(
+    r"<num>\s*(?:Number\s*:)?\s*([^\s<]+)|<top(?:ic)?\s[^>]*?\b(?:number|id)\s*=\s*[\"']([^\"']+)", re.I
+)
+PREFIX = re.compile(r"\s*(?:Topic|Description)\s*:", re.IGNORECASE)
+ITEMS = ("title", "query", "desc", "description")  # of which the first one with words is the query
+
+Lines = Callable[[], Iterator[tuple[int, bytes]]]
+
+
+def topics(lines: Lines) -> Lines:
+    """Return what starts the topics of a file, each as its text, with the number of the line where it begins."""
+
+    def items() -> Iterator[tuple[int, bytes]]:
+        content = b"".join(line for _, line in lines())
+        starts = [found.start() for found in TOPIC.finditer(content)]
+        for start, end in zip(starts, [*starts[1:], len(content)], strict=True):
+            yield content.count(b"\n", 0, start) + 1, content[start:end]
+
+    return items
+
+
+def topic_row(number: int, raw: bytes) -> Row:
+    """A topic as a row: its number without zeros in front, as judgments have it, and its title.
+
+    A topic without a title asks with its query or its description; one without any of them, with all of its text.
+
+    >>> topic_row(1, b"<top><num> Number: 051 <title> Topic: Airbus Subsidies <desc> Description: ...</top>")
+    {'id': '51', 'text': 'Airbus Subsidies'}
+    """
+    topic = decode(number, raw)
+    found = NUMBER.search(topic)
+    if found is None:
+        raise MalformedError("a topic without a number")
+    name = found[1] or found[2].strip()
+    text = next(filter(None, (_item(topic, item) for item in ITEMS)), "") or _plain(re.sub(r"<num>.*", "", topic))
+    return {"id": str(int(name)) if name.isdecimal() else name, "text": text}
+
+
+def _item(topic: str, name: str) -> str:
+    found = re.search(rf"<{name}>([^<]*)", topic, re.IGNORECASE)
+    return "" if found is None else _plain(PREFIX.sub("", found[1], count=1))
+
+
+def _plain(text: str) -> str:
+    """A text without tags and entities, on one line."""
+    return " ".join(unescape(re.sub(r"<[^>]*>", " ", text)).split())
