@@ -193,7 +193,7 @@ def _file(path: Path, kind: Kind[Any]) -> Stream:
         raise DataError(f"{kind.name} files end in {known}, and may add .gz or .zst", source=source)
     if not structured and (kind.spaces or _is_table(sample, kind)):
         if not kind.spaces:
-            _warn_once(f"{source}: read as {kind.layout}, since its lines are such; call it .tsv, and this is not said")
+            _warn_once(f"{source}: read as {kind.layout}, as its first lines are; a file named .tsv always is")
         return Stream(source, stem, lines, *parsers[".tsv"])
     stream = Stream(source, stem, lines, *parsers[extension])
     return stream if stream.parse is not json_row or _packed(path) else stream._replace(lines=path)

@@ -8,7 +8,7 @@ from html import unescape
 
 from vocable.data.schemas import MalformedError, Row, decode
 
-TOPIC = re.compile(rb"^[ \t]*<top(?:ic)?(?=[\s>])", re.MULTILINE | re.IGNORECASE)
+TOPIC = re.compile(rb"^(?:\xef\xbb\xbf)?[ \t]*<top(?:ic)?(?=[\s>])", re.MULTILINE | re.IGNORECASE)
 NUMBER = re.compile(
     r"<num>\s*(?:Number\s*:)?\s*([^\s<]+)|<top(?:ic)?\s[^>]*?\b(?:number|id)\s*=\s*[\"']([^\"']+)", re.I
 )
@@ -42,9 +42,9 @@ def topic_row(number: int, raw: bytes) -> Row:
     found = NUMBER.search(topic)
     if found is None:
         raise MalformedError("a topic without a number")
-    name = found[1] or found[2].strip()
+    name = (found[1] or found[2]).strip()
     text = next(filter(None, (_item(topic, item) for item in ITEMS)), "") or _plain(re.sub(r"<num>.*", "", topic))
-    return {"id": str(int(name)) if name.isdecimal() else name, "text": text}
+    return {"id": name.lstrip("0") or "0" if name.isdecimal() else name, "text": text}
 
 
 def _item(topic: str, name: str) -> str:
