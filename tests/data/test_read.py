@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import datetime
 import gzip
 import io
 import itertools
@@ -7,6 +8,7 @@ import json
 import sys
 from collections import namedtuple
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -86,6 +88,34 @@ class TestFormats:
         pq.write_table(pa.table(columns), buffer)
         expected = [one._replace(fields={"other": number}) for number, one in enumerate(DOCUMENTS, start=1)]
         assert list(read_corpus(write(tmp_path / f"c.parquet{packed}", buffer.getvalue()))) == expected
+
+    def test_parquet_fields(self, tmp_path: Path) -> None:
+        day, moment = datetime.date(2024, 3, 1), datetime.datetime(2024, 3, 1, 12, 30)
+        columns = {
+            "_id": ["d1", "d2"],
+            "text": ["one", "two"],
+            "lang": ["de", None],
+            "year": [2024, 2025],
+            "share": [0.5, float("nan")],
+            "day": [day, None],
+            "moment": [moment, None],
+            "tags": [["a", "b"], []],
+            "from": [{"city": "Rome"}, {"city": None}],
+            "price": [Decimal("1.50"), None],
+            "seen": [True, False],
+            "json": ['["a", 1]', "[sic]"],
+        }
+        pq.write_table(pa.table(columns), tmp_path / "c.parquet")
+        first = {"lang": "de", "year": 2024, "share": 0.5, "day": "2024-03-01", "moment": "2024-03-01 12:30:00"}
+        first |= {"tags": ["a", "b"], "from": {"city": "Rome"}, "price": "1.50", "seen": True, "json": ["a", 1]}
+        assert list(read_corpus(tmp_path / "c.parquet")) == [
+            Document("d1", "one", "", first),
+            Document("d2", "two", "", {"year": 2025, "from": {"city": None}, "seen": False, "json": "[sic]"}),
+        ]
+
+    def test_columns_that_no_record_has_are_not_read(self, tmp_path: Path) -> None:
+        pq.write_table(pa.table({"id": ["1"], "text": ["a"], "other": [b"\xff"]}), tmp_path / "q.parquet")
+        assert list(read_queries(tmp_path / "q.parquet")) == [Query("1", "a")]
 
     def test_parquet_negatives(self, tmp_path: Path) -> None:
         pq.write_table(
@@ -405,6 +435,90 @@ class TestBadLines:
             BadLines(-1)
 
 
+class TestListsAsText:
+    """What a column holds where a table has no lists: JSON is read, what Python prints is refused."""
+
+    @pytest.mark.parametrize("negatives", ["['x', 'y']", "['x' 'y']", "[1, None]", "{'a': 1}", "[\"it's\", 'y']"])
+    @pytest.mark.parametrize("form", ["e.jsonl", "e.tsv", "header.tsv", "e.parquet"])
+    def test_lists_that_python_printed(self, tmp_path: Path, negatives: str, form: str) -> None:
+        path = tmp_path / form
+        if form == "e.parquet":
+            pq.write_table(pa.table({"query": ["q"], "positive": ["p"], "negatives": [negatives]}), path)
+        elif form == "e.jsonl":
+            write(path, json.dumps({"query": "q", "positive": "p", "negatives": negatives}))
+        else:
+            write(path, ("query\tpositive\tnegatives\n" if "header" in form else "") + f"q\tp\t{negatives}\n")
+        line = 2 if "header" in form else 1
+        with pytest.raises(DataError, match=rf'{form}:{line}: "negatives" is the text of a Python (list|dict)'):
+            list(read_examples(path))
+
+    @pytest.mark.parametrize("form", ["e.jsonl", "e.tsv", "header.tsv", "e.parquet"])
+    def test_lists_in_json(self, tmp_path: Path, form: str) -> None:
+        path, row = tmp_path / form, {"query": "q", "positive": "p", "negatives": '["x", "y"]', "scores": "[1, 2.5, 0]"}
+        if form == "e.parquet":
+            pq.write_table(pa.table({name: [value] for name, value in row.items()}), path)
+        elif form == "e.jsonl":
+            write(path, json.dumps(row))
+        elif form == "e.tsv":
+            write(path, "q\tp\t" + row["negatives"])
+        else:
+            write(path, "\t".join(row) + "\n" + "\t".join(row.values()))
+        scores = () if form == "e.tsv" else (1.0, 2.5, 0.0)
+        assert list(read_examples(path)) == [Example("q", "p", ("x", "y"), path.name.partition(".")[0], scores)]
+
+    @pytest.mark.parametrize("negative", ["[sic] is no list", "[1] and [2]", "a, b", "{curly}", "[a b]"])
+    def test_texts_that_are_none(self, tmp_path: Path, negative: str) -> None:
+        path = write(tmp_path / "e.jsonl", json.dumps({"query": "q", "positive": "p", "negatives": negative}))
+        assert next(read_examples(path)).negatives == (negative,)
+        path = write(tmp_path / "e.jsonl", json.dumps({"query": "q", "positive": "p", "negative": "['x', 'y']"}))
+        assert next(read_examples(path)).negatives == ("['x', 'y']",)  # of one that is called one
+
+    def test_fields(self, tmp_path: Path) -> None:
+        row = {"_id": "1", "text": "[1, 2]", "title": "{'a'}", "tags": '["a"]', "more": '{"n": {"m": 1}}', "no": "[x]"}
+        fields = {"tags": ["a"], "more": {"n": {"m": 1}}, "no": "[x]"}
+        assert list(read_corpus(write(tmp_path / "c.jsonl", json.dumps(row)))) == [
+            Document("1", "[1, 2]", "{'a'}", fields)
+        ]
+        told = {"_id": "1", "text": "a", "fields": '{"lang": "de"}'}
+        assert next(read_corpus(write(tmp_path / "c.jsonl", json.dumps(told)))).fields == {"lang": "de"}
+        for name, value in (("tags", "['a']"), ("metadata", "{'lang': 'de', 'n': None}"), ("fields", "{'a': 1}")):
+            path = write(tmp_path / "c.jsonl", json.dumps({"_id": "1", "text": "a", name: value}))
+            with pytest.raises(
+                DataError, match=rf'c\.jsonl:1: "{name}" is the text of a Python (list|dict): write it as'
+            ):
+                list(read_corpus(path))
+        kept = {"_id": "1", "text": "a", "fields": {"tags": '["a"]'}}  # that vocable wrote
+        assert next(read_corpus(write(tmp_path / "c.jsonl", json.dumps(kept)))).fields == {"tags": '["a"]'}
+
+
+ODD = {
+    "a field 101 deep": '{"_id": "1", "text": "a", "f": %s1%s}' % ("[" * 101, "]" * 101),
+    "a field 900 deep": '{"_id": "1", "text": "a", "f": %s1%s}' % ('{"a":' * 900, "}" * 900),
+    "a field 100,000 deep": '{"_id": "1", "text": "a", "f": %s' % ("[" * 100_000),
+    "a field of 5,000 digits": '{"_id": "1", "text": "a", "f": %s}' % ("9" * 5000),
+    "half a pair in a field": '{"_id": "1", "text": "a", "f": {"\\ud800": 1}}',
+    "half a pair in a query": '{"_id": "1", "query": "a\\udfff", "positive": "b", "text": "x\\udfff"}',
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_json_is_a_bad_line(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path / "c.jsonl", ODD[name] + '\n{"_id": "2", "text": "b", "f": [NaN, Infinity, 1e999, -0.0]}\n')
+    with pytest.raises(DataError, match=r"c\.jsonl:1: ") as caught:
+        list(read_corpus(path))
+    assert len(str(caught.value).splitlines()) == 1
+    [other] = read_corpus(path, bad=BadLines(1))
+    assert other == Document("2", "b", "", {"f": ["nan", "inf", "inf", 0.0]})  # what JSON has not, as text
+
+
+def test_a_field_100_deep_is_kept(tmp_path: Path) -> None:
+    path = write(tmp_path / "c.jsonl", '{"_id": "1", "text": "a", "f": %s1%s}' % ("[" * 99, "]" * 99))
+    value = next(read_corpus(path)).fields["f"]
+    for _ in range(99):
+        [value] = value
+    assert value == 1
+
+
 class TestPlaces:
     def test_missing_and_unknown(self, tmp_path: Path) -> None:
         with pytest.raises(
@@ -473,9 +587,9 @@ class TestPlaces:
         monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
         write(tmp_path / "one/train.jsonl", JSONL.splitlines()[0])
         assert list(read_corpus(f"hf:{tmp_path / 'one'}")) == DOCUMENTS[:1]
-        write(tmp_path / "one/test.jsonl", b'{"_id": "d2", "title": 3, "text": ""}')
+        write(tmp_path / "one/test.jsonl", b'{"_id": "", "title": "", "text": ""}')
         assert list(read_corpus(f"hf:{tmp_path / 'one'}#train")) == DOCUMENTS[:1]
-        with pytest.raises(DataError, match=r'hf:.*one:1: "title" is a int; expected'):
+        with pytest.raises(DataError, match=r"hf:.*one:1: an empty id; expected"):
             list(read_corpus(f"hf:{tmp_path / 'one'}#test"))
         with pytest.raises(DataError, match=r"choose a split: hf:.*one#train, hf:.*one#test$"):
             list(read_corpus(f"hf:{tmp_path / 'one'}"))

@@ -263,7 +263,7 @@ def structured(name: str, value: Any) -> Any:
 
 def _json_value(value: Any, deepest: int = DEEPEST) -> Any:
     """A field's value as JSON has it: of what it has not, such as a date, the text."""
-    if not deepest:
+    if not deepest and isinstance(value, Mapping | list | tuple):
         raise MalformedError(f"a field is nested more than {DEEPEST} deep")
     if isinstance(value, Mapping):
         return {str(name): _json_value(one, deepest - 1) for name, one in value.items()}
