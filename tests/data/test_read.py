@@ -491,9 +491,13 @@ class TestListsAsText:
         assert next(read_corpus(write(tmp_path / "c.jsonl", json.dumps(kept)))).fields == {"tags": '["a"]'}
 
 
+def nested(begin: str, end: str, depth: int) -> str:
+    return '{"_id": "1", "text": "a", "f": ' + begin * depth + "1" + end * depth + "}"
+
+
 ODD = {
-    "a field 101 deep": '{"_id": "1", "text": "a", "f": %s1%s}' % ("[" * 101, "]" * 101),
-    "a field 900 deep": '{"_id": "1", "text": "a", "f": %s1%s}' % ('{"a":' * 900, "}" * 900),
+    "a field 101 deep": nested("[", "]", 101),
+    "a field 900 deep": nested('{"a":', "}", 900),
     "a field 100,000 deep": '{"_id": "1", "text": "a", "f": %s' % ("[" * 100_000),
     "a field of 5,000 digits": '{"_id": "1", "text": "a", "f": %s}' % ("9" * 5000),
     "half a pair in a field": '{"_id": "1", "text": "a", "f": {"\\ud800": 1}}',
@@ -512,9 +516,8 @@ def test_odd_json_is_a_bad_line(tmp_path: Path, name: str) -> None:
 
 
 def test_a_field_100_deep_is_kept(tmp_path: Path) -> None:
-    path = write(tmp_path / "c.jsonl", '{"_id": "1", "text": "a", "f": %s1%s}' % ("[" * 99, "]" * 99))
-    value = next(read_corpus(path)).fields["f"]
-    for _ in range(99):
+    value = next(read_corpus(write(tmp_path / "c.jsonl", nested("[", "]", 100)))).fields["f"]
+    for _ in range(100):
         [value] = value
     assert value == 1
 
