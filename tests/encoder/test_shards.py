@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -131,6 +132,38 @@ def test_shards_are_indexed_and_pruned(toy_model: SparseEncoder, corpus: Path, t
     assert vo.prune(tmp_path / "out", top_k=3, output=tmp_path / "small").postings == 66
 
 
+def test_a_shard_of_another_corpus_is_noticed(toy_model: SparseEncoder, corpus: Path, tmp_path: Path) -> None:
+    """The ids and the model are the same, and so are all files but the shard."""
+    vo.encode(toy_model, corpus, output=tmp_path / "out", shards=3)
+    other = tmp_path / "other.jsonl"
+    other.write_text(corpus.read_text(encoding="utf-8").replace("the", "no"), encoding="utf-8")
+    vo.encode(toy_model, other, output=tmp_path / "other", shards=3)
+    shutil.rmtree(tmp_path / "out" / "shard-00002")
+    shutil.copytree(tmp_path / "other" / "shard-00002", tmp_path / "out" / "shard-00002")
+    with pytest.raises(VectorsError, match=r"shard-00002: not the shard that .* differs in inputs, source$"):
+        read_vectors(tmp_path / "out")
+    with pytest.raises(VectorsError, match=r"shard-00002: not the shard"):
+        vo.index(tmp_path / "out", corpus, f"exact:{tmp_path / 'index'}")
+    shutil.rmtree(tmp_path / "out" / "shard-00002")
+    shutil.copytree(tmp_path / "out" / "shard-00001", tmp_path / "out" / "shard-00002")
+    with pytest.raises(VectorsError, match=r"shard-00002: not the shard that .* differs in inputs, shard$"):
+        read_vectors(tmp_path / "out")
+    assert len(read_vectors(tmp_path / "other").ids) == 22
+
+
+def test_no_text_has_two_vectors(toy_model: SparseEncoder, corpus: Path, tmp_path: Path) -> None:
+    vo.encode(toy_model, corpus, output=tmp_path / "out", shards=3)
+    first, second = (tmp_path / "out" / f"shard-0000{number}" for number in (1, 2))
+    for named in ([first, first], [tmp_path / "out", second], [first, tmp_path / "out" / "x" / ".." / "shard-00001"]):
+        with pytest.raises(VectorsError, match="the same vectors are named twice"):
+            vo.postings(named)
+    copy = shutil.copytree(first, tmp_path / "copy")
+    for read in (read_vectors, vo.postings):
+        with pytest.raises(VectorsError, match=r"part-00000\.parquet: there are two vectors of 'd0'"):
+            read([first, second, copy])
+    assert len(read_vectors([second, copy]).ids) == 16
+
+
 def test_other_inputs_are_noticed(toy_model: SparseEncoder, corpus: Path, tmp_path: Path) -> None:
     encode = partial(vo.encode, toy_model, corpus, output=tmp_path / "out", shards=3)
     encode(shard=1)
@@ -254,6 +287,7 @@ def test_processes_make_the_same_shards(backbones: dict[str, Path], corpus: Path
         ({"workers": 2}, "say with `shards` how many there are"),
         ({"shards": 2, "shard": 3}, "shard is one of 2, counted from 1, not 3"),
         ({"shards": 0}, "shards must be at least 1 and at most 10000, not 0"),
+        ({"shards": 10**9}, "shards must be at least 1 and at most 10000, not 1000000000"),
         ({"shards": 2, "shard": 1, "workers": 2}, "one of the three"),
         ({"shards": 2, "on": "host:8786"}, "on is a scheduler's address, as dask://host:8786, not 'host:8786'"),
     ],
