@@ -54,6 +54,9 @@ LINES: dict[str, tuple[bytes, tuple[str, ...], int | None]] = {
     "an id with a line end": (b'{"_id": "a\\nb", "text": "x"}', (":3", "id"), None),
     "an id of an integer": (b'{"_id": 7, "text": "x"}', (), 3),
     "an id twice": (b'{"_id": "d1", "text": "x"}', (":3", "d1"), None),
+    "a line twice": (GOOD[0], (), 2),
+    "a field 900 deep": (b'{"_id": "d3", "text": "x", "f": ' + b"[" * 900 + b"]" * 900 + b"}", (":3", "deep"), None),
+    "a list that Python printed": (b'{"_id": "d3", "text": "x", "f": "[\'a\', None]"}', (":3", "Python list"), None),
     "a text that is a number": (b'{"_id": "d3", "text": 3}', (":3", "text"), None),
     "a text that is a list": (b'{"_id": "d3", "text": ["x"]}', (":3", "text"), None),
     "no text": (b'{"_id": "d3"}', (":3", "text"), None),
@@ -146,6 +149,7 @@ EXAMPLES: dict[str, tuple[bytes, tuple[str, ...]]] = {
     "an empty query": (b'{"query": "", "positive": "x"}', (":2", "query")),
     "negatives that are a number": (b'{"query": "x", "positive": "y", "negatives": 3}', (":2", "negatives")),
     "a negative that is a number": (b'{"query": "x", "positive": "y", "negatives": [3]}', (":2", "negative")),
+    "negatives that Python printed": (b'{"query": "x", "positive": "y", "negatives": "[\'z\']"}', (":2", "negatives")),
     "an empty negative": (b'{"query": "x", "positive": "y", "negatives": [""]}', (":2", "negative")),
     "too few scores": (b'{"query": "x", "positive": "y", "negatives": ["z"], "scores": [1]}', (":2", "scores")),
     "a score of text": (b'{"query": "x", "positive": "y", "scores": ["1"]}', (":2", "score")),
@@ -165,6 +169,8 @@ JUDGMENTS: dict[str, tuple[bytes, tuple[str, ...], bool]] = {
     "beyond int32": (b"q0\td0\t4294967297", (":2", "relevance"), False),
     "underscores": (b"q0\td0\t1_0", (":2", "relevance"), False),
     "twice": (b"q0\td0\t1\nq0\td0\t0", (":3", "d0"), False),
+    "twice the same": (b"q0\td0\t1\nq0\td0\t1", (), True),
+    "a comment": (b"# by hand\nq0\td0\t1", (), True),
     "an empty query": (b"\td0\t1", (":2",), False),
     "queries that are not there": (b"q99\td0\t1", (), False),
     "none": (b"", (), False),
@@ -173,7 +179,10 @@ JUDGMENTS: dict[str, tuple[bytes, tuple[str, ...], bool]] = {
 RUNS: dict[str, tuple[bytes, tuple[str, ...], bool]] = {
     "good": (b"q0 Q0 d0 1 2.5 x", (), True),
     "five fields": (b"q0 Q0 d0 1 2.5", (":1",), False),
-    "seven fields": (b"q0 Q0 d0 1 2.5 x y", (":1",), False),
+    "words after the tag": (b"q0 Q0 d0 1 2.5 x y", (), True),
+    "an id with a blank": (b"q0 Q0 d 0 1 2.5 x", (":1",), False),
+    "a comment": (b"# by hand\nq0 Q0 d0 1 2.5 x", (), True),
+    "a hit twice": (b"q0 Q0 d0 1 2.5 x\nq0 Q0 d0 1 2.5 x", (), True),
     "no number": (b"q0 Q0 d0 1 high x", (":1", "score"), False),
     "NaN": (b"q0 Q0 d0 1 nan x", (":1", "score"), False),
     "infinite": (b"q0 Q0 d0 1 inf x", (":1", "score"), False),
@@ -304,7 +313,7 @@ def input_cases(toys: Any) -> Iterator[Row]:
         command = ("expand", toys.model, "--words", "FILE", "-o", "OUT")
         yield f"words: {name}", written("w.txt", content, *command), says, None
     for name, (line, says, texts) in LINES.items():
-        if texts is None and b"title" not in line:
+        if texts is None and b"title" not in line and b'"f"' not in line:  # a query has no title and no fields
             command = ("search", toys.folder / "index", "--queries", "FILE", "--json")
             yield f"queries: {name}", written("q.jsonl", lines(line), *command), says, None
     for name, (text, says) in RECIPES.items():

@@ -377,3 +377,28 @@ def test_help_says_which_numbers_an_option_takes(capsys: pytest.CaptureFixture[s
     assert "share of the vector's total weight. [> 0, ≤ 1]" in helps["prune"]
     assert "that are dropped. [≥ 0, < 1]" in helps["pretrain"]
     assert "Share of the terms to be active. [> 0, < 1]" in helps["calibrate"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["train", "x.yaml", "-o", "out"],
+        ["reproduce", "x.yaml", "-o", "out"],
+        ["compare", "x.json"],
+        ["expand", "MODEL", "--words", "x.txt", "-o", "out"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_device_is_no_file(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    model: str,
+    command: list[str],
+) -> None:
+    """Of one, such as /dev/zero, there is no end."""
+    monkeypatch.chdir(tmp_path)
+    name = next(word for word in command if word.startswith("x."))
+    (tmp_path / name).symlink_to("/dev/null")
+    assert main([model if word == "MODEL" else word for word in command]) == 2
+    assert error_line(capsys) == f"vocable: {name}: not a regular file"
