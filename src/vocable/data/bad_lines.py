@@ -14,7 +14,8 @@ from vocable.tables import counted
 
 logger = logging.getLogger(__name__)
 
-P, T = ParamSpec("P"), TypeVar("T")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class BadLines:

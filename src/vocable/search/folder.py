@@ -264,11 +264,13 @@ def open_folder(
         counts = f"{len(postings)} vectors, {len(texts)} texts and {done.texts} counted"
         raise VectorsError(f"{folder}: the index is damaged: its parts are not of the same documents ({counts})")
     length = postings.meta.max_length if postings.meta else 0
-    left_out = (0, "", 0) if bad is None else (bad.count, bad.first or "", bad.repeated)
+    bad = bad or BadLines()
     collection = FolderCollection(folder, settings, postings, texts, bm25)
     collection.allow_changed_model, collection.device = allow_changed_model, device
-    counts = done.texts, done.seconds, done.truncated, done.empty, length or None
-    collection.built = EncodedCorpus(*counts, *left_out[:2], repeated=left_out[2])
+    made = EncodedCorpus(
+        done.texts, done.seconds, done.truncated, done.empty, length or None, bad.count, bad.first or ""
+    )
+    collection.built = made._replace(repeated=bad.repeated)
     return collection
 
 
