@@ -498,6 +498,7 @@ def nested(begin: str, end: str, depth: int) -> str:
 ODD = {
     "a field 101 deep": nested("[", "]", 101),
     "a field 900 deep": nested('{"a":', "}", 900),
+    "a pair of surrogates 990 deep": nested("[", "]", 990).replace("1]", '"\\ud83d\\ude00"]'),
     "a field 100,000 deep": '{"_id": "1", "text": "a", "f": %s' % ("[" * 100_000),
     "a field of 5,000 digits": '{"_id": "1", "text": "a", "f": %s}' % ("9" * 5000),
     "half a pair in a field": '{"_id": "1", "text": "a", "f": {"\\ud800": 1}}',

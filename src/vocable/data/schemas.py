@@ -108,9 +108,9 @@ class Kind(Generic[T]):
     `differs` in what they differ. `columns` has the column names for each possible number of fields of a table's line;
     with `rest`, further fields go to that column, as a list if there are several. `names` are those that make a first
     line a header. Tabs separate fields; with `spaces` any blanks, unless there is a header with tabs, and a line that
-    begins with # is a comment. `lines`: a .txt file has one text a line. `tables` are the further extensions of tables.
-    `further`: columns without a name of these are kept, too. `fields` and `layout` say what is expected of a row and of
-    a table's line, for messages.
+    begins with # is a comment: such a table may have any name. `lines`: a .txt file has one text a line. `further`:
+    columns without a name of these are kept, too. `fields` and `layout` say what is expected of a row and of a table's
+    line, for messages.
     """
 
     name: str
@@ -125,7 +125,6 @@ class Kind(Generic[T]):
     differs: str = "another text"
     further: bool = False
     lines: bool = False
-    tables: tuple[str, ...] = ()
     rest: str | None = None
     spaces: bool = False
 
@@ -134,7 +133,7 @@ class Kind(Generic[T]):
         json: tuple[Parser, str] = (json_row, f"a JSON object with {self.fields}")
         table: tuple[Parser, str] = (TableRow(self), self.layout)
         text: tuple[Parser, str] = (text_row, f"one {self.name} a line")
-        texts = {".txt": text} if self.lines else dict.fromkeys(self.tables, table)
+        texts = {".txt": text} if self.lines else {}
         return {".jsonl": json, ".ndjson": json, ".json": json, ".tsv": table, **texts}
 
 
@@ -402,7 +401,6 @@ JUDGMENT = Kind(
     columns={3: ("query-id", "corpus-id", "score"), 4: ("query-id", "iteration", "corpus-id", "score")},
     fields='"query-id", "corpus-id" and "score"',
     layout="query, document and relevance (BEIR), or query, 0, document and relevance (TREC)",
-    tables=(".txt", ".qrels", ".trec"),
     spaces=True,
 )
 EXAMPLE = Kind(
@@ -485,14 +483,15 @@ def json_row(number: int, raw: bytes) -> Row | None:
         return None
     try:
         row = json.loads(line)
+        # Perhaps there is half of a surrogate pair, which no tokenizer or Parquet file takes.
+        written = json.dumps(row, ensure_ascii=False) if "\\ud" in line or "\\uD" in line else ""
     except json.JSONDecodeError as error:
         raise MalformedError(f"not JSON ({error.msg} at character {error.pos + 1})") from error
     except (ValueError, RecursionError) as error:
         raise MalformedError(f"not JSON that can be read ({error})") from error
     if not isinstance(row, dict):
         raise MalformedError(f"a JSON {type(row).__name__}")
-    if "\\ud" in line or "\\uD" in line:  # perhaps half of a surrogate pair, which no tokenizer or Parquet file takes
-        check_characters(json.dumps(row, ensure_ascii=False))
+    check_characters(written)
     return row
 
 

@@ -180,23 +180,26 @@ def _file(path: Path, kind: Kind[Any]) -> Stream:
         rows = numbered(lambda: _parquet_rows(path, None if kind.further else kind.names), source)
         return Stream(source, stem, rows, _as_it_is, f"columns {kind.fields}")
     parsers, lines = kind.parsers(), numbered(lambda: file_lines(path), source)
-    structured = extension in parsers and extension != ".txt"
-    sample = b"" if structured or not path.is_file() else b"".join(line for _, line in islice(lines(), SAMPLE))
+    if extension in parsers and extension != ".txt":
+        stream = Stream(source, stem, lines, *parsers[extension])
+        return stream if stream.parse is not json_row or _packed(path) else stream._replace(lines=path)
+    if kind.spaces:  # a table, whatever its name
+        return Stream(source, stem, lines, *parsers[".tsv"])
+    sampled = path.is_file() and (extension in parsers or kind is QUERY)
+    sample = b"".join(line for _, line in islice(lines(), SAMPLE)) if sampled else b""
     if TOPIC.search(sample):
         if kind is not QUERY:
             raise DataError(f"TREC topics are queries: there is no {kind.name} in them", source=source)
         return Stream(source, stem, topics(lines), topic_row, "<top> with <num> and <title>")
-    if re.match(rb"\s*<DOC[ >]", sample):
-        raise DataError("TREC documents (<DOC>) are not read: write them as JSON lines", source=source)
-    if extension not in parsers and not kind.spaces:
+    if extension not in parsers:
         known = ", ".join([*parsers, ".parquet"])
         raise DataError(f"{kind.name} files end in {known}, and may add .gz or .zst", source=source)
-    if not structured and (kind.spaces or _is_table(sample, kind)):
-        if not kind.spaces:
-            _warn_once(f"{source}: read as {kind.layout}, as its first lines are; a file named .tsv always is")
+    if re.match(rb"\s*<DOC[ >]", sample):
+        raise DataError("TREC documents (<DOC>) are not read: write them as JSON lines", source=source)
+    if _is_table(sample, kind):
+        _warn_once(f"{source}: read as {kind.layout}, as its first lines are; a file named .tsv always is")
         return Stream(source, stem, lines, *parsers[".tsv"])
-    stream = Stream(source, stem, lines, *parsers[extension])
-    return stream if stream.parse is not json_row or _packed(path) else stream._replace(lines=path)
+    return Stream(source, stem, lines, *parsers[extension])
 
 
 @cache
