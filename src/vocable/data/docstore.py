@@ -37,8 +37,12 @@ class IdSet:
     def add(self, identifier: Hashable) -> bool:
         """Add `identifier`; return False when it was there before."""
         key = hash(identifier)
-        if key in self._recent or any(_contains(run, key) for run in self._runs):
+        if key in self._recent:
             return False
+        for run in self._runs:
+            position = bisect_left(run, key)
+            if position < len(run) and run[position] == key:
+                return False
         self._recent.add(key)
         if len(self._recent) >= RECENT:  # to the arrays, joining those that have become too alike in length
             self._runs.append(array("q", self._recent))
@@ -48,11 +52,6 @@ class IdSet:
                 self._runs[-1].extend(last)
             np.frombuffer(self._runs[-1], dtype=np.int64).sort()  # in place: no second copy of the largest array
         return True
-
-
-def _contains(run: array[int], key: int) -> bool:
-    position = bisect_left(run, key)
-    return position < len(run) and run[position] == key
 
 
 class TextStore:

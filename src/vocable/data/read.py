@@ -171,7 +171,7 @@ class Seen:
     def add(self, key: str, record: Iterable[object]) -> Literal["same", "other"] | None:
         """Add a record, a named tuple; say whether an earlier one with its key, if any, is the same or another one."""
         is_new = self._keys.add(key)
-        if self._records.add(tuple(value if isinstance(value, str) else repr(value) for value in record)):
+        if self._records.add(tuple(map(str, record))):  # as text, since -1 and -2 have one hash, and a mapping none
             return None if is_new else "other"
         return "same"
 

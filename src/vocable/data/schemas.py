@@ -350,9 +350,10 @@ def _found(row: Row) -> ScoredDoc:
     """A hit of a run. Words may follow the tag, unless they look like the end of an id with white space in it."""
     if "words" in row and not (row["rank"].isdecimal() and not _is_number(row["tag"])):
         raise MalformedError("more than six fields, which are not those of a hit and a tag of several words")
-    if not _is_number(row["score"]):
-        raise MalformedError(f"the score {row['score']!r} is not a finite number")
-    return ScoredDoc(_identifier(row, ("query",)), _identifier(row, ("document",)), decimal(row["score"]))
+    with suppress(ValueError):
+        if math.isfinite(score := decimal(row["score"])):
+            return ScoredDoc(row["query"], row["document"], score)
+    raise MalformedError(f"the score {row['score']!r} is not a finite number")
 
 
 def _is_number(text: str) -> bool:
