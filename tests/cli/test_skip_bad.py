@@ -125,3 +125,27 @@ def test_a_blank_line_of_stdin_has_an_empty_answer(
         ("4", "posting lists", True),
     ]
     assert found[1] == {"id": "2", "query": "", "hits": []}
+
+
+def test_a_service_is_not_asked_a_blank_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    class Service:
+        def __init__(self, *_: object, **__: object) -> None: ...
+
+        def __enter__(self) -> Service:
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def search(self, query: str, **_: object) -> list[Any]:
+            asked.append(query)
+            return []
+
+    monkeypatch.setattr("vocable.serve.remote.Client", Service)
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(b"old fox\n\nnew fox\n")))
+    lines = done(capsys, "search", "http://localhost:1", "-", "--json").splitlines()
+    assert [json.loads(line)["query"] for line in lines] == ["old fox", "", "new fox"]
+    assert asked == ["old fox", "new fox"]
