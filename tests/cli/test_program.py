@@ -386,6 +386,7 @@ def test_help_says_which_numbers_an_option_takes(capsys: pytest.CaptureFixture[s
         ["reproduce", "x.yaml", "-o", "out"],
         ["compare", "x.json"],
         ["expand", "MODEL", "--words", "x.txt", "-o", "out"],
+        ["explain", "MODEL", "@x.txt"],
     ],
     ids=lambda command: command[0],
 )
@@ -398,7 +399,7 @@ def test_a_device_is_no_file(
 ) -> None:
     """Of one, such as /dev/zero, there is no end."""
     monkeypatch.chdir(tmp_path)
-    name = next(word for word in command if word.startswith("x."))
+    name = next(word.lstrip("@") for word in command if "x." in word)
     (tmp_path / name).symlink_to("/dev/null")
     assert main([model if word == "MODEL" else word for word in command]) == 2
     assert error_line(capsys) == f"vocable: {name}: not a regular file"

@@ -288,6 +288,8 @@ def read_text(text: str) -> str:
     """
     if not text.startswith("@"):
         return text
+    if Path(text[1:]).is_char_device():  # a pipe will do
+        raise ArgumentError(f"{text[1:]}: not a regular file")
     try:
         return Path(text[1:]).read_text(encoding="utf-8-sig")
     except FileNotFoundError as error:
