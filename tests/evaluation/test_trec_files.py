@@ -80,7 +80,8 @@ def check(run: Path) -> int:
         if not set(options) <= set("aqc"):
             continue
         expected = printed(out)
-        [found] = vo.evaluate(run, judgments=run.with_name(f"qrels.{name}"), measures=list(expected))
+        judgments = run.with_name(f"qrels.{name}")
+        [found] = vo.evaluate(run, judgments=judgments, measures=list(expected), ties="trec_eval")
         for ours, values in expected.items():
             per_query = found.per_query[ours]
             # By default trec_eval looks at the queries that the run answers alone.
@@ -101,6 +102,7 @@ def test_published_figures(run: Path) -> None:
 
 QRELS = "301 0 a 1\n301 0 b 0\n301 0 c 2\n302 0 d 1\n303 0 e 1\n"
 RUN = "301 Q0 b 1 3.0 tag\n301 Q0 a 2 2.0 tag\n301 Q0 x 3 1.0 tag\n302 Q0 d 1 1.5 tag\n"
+TIED = RUN.replace("301 Q0 a 2 2.0", "301 Q0 a 2 3.0")  # which trec_eval orders by descending id
 # By hand. 301: the one relevant document of two that is found comes second, after the one that was judged and is not.
 # nDCG@5 of 301 is (1 / log2 3) / (2 + 1 / log2 3). 302 is right; 303 has no answer.
 OUT = """runid all tag
@@ -127,7 +129,7 @@ recip_rank all 0.5000
 
 
 def test_figures_by_hand_in_the_layout_of_trec_eval(tmp_path: Path) -> None:
-    for name, content in {"qrels": QRELS, "results": RUN, "out": OUT}.items():
+    for name, content in {"qrels": QRELS, "results": TIED, "out": OUT}.items():
         (tmp_path / f"{name}.made").write_text(content, encoding="utf-8")
     (tmp_path / "out.made.aqc").write_text(ALL_JUDGED, encoding="utf-8")
     (tmp_path / "out.made.aqcM").write_text("map all 0.1\n", encoding="utf-8")  # of fewer hits, which is not compared
