@@ -208,7 +208,8 @@ def add(
         DataError: the corpus cannot be read.
         VectorsError: there is no collection, it is damaged or in use, or its model has changed.
     """
-    return changeable(index, device).add_stream(read_corpus(corpus))
+    documents = read_corpus(corpus)
+    return changeable(index, device).add_stream(documents)
 
 
 def delete(index: str | PathLike[str] | Collection, ids: Sequence[str]) -> Changed:
