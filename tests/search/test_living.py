@@ -24,8 +24,8 @@ from tests.cli.command_line import done, refused
 from vocable.data import Document
 from vocable.encoder.load import load
 from vocable.encoder.stream import encode
-from vocable.errors import ArgumentError, DataError, InUseError, ModelError, VectorsError
-from vocable.search import indexing
+from vocable.errors import ArgumentError, DataError, InUseError, ModelError, NoSpaceError, VectorsError
+from vocable.search import indexing, living
 from vocable.search.answers import search
 from vocable.search.engines import edge, edge_shard
 from vocable.search.engines.bm25 import BM25Index
@@ -303,6 +303,34 @@ def test_a_damaged_word_list_is_counted_anew(
     assert again.lexicon is not None
     assert not again.lexicon.recover
     again.close()
+
+
+def test_an_error_says_how_many_documents_are_written(
+    make: Make, documents: list[Document], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    collection = make(documents[:10])
+    source = corpus(tmp_path / "more.jsonl", documents)
+    source.write_text(source.read_text() + "{}\n")
+    monkeypatch.setattr(living, "PART", 20)
+    with pytest.raises(DataError, match=rf"more.jsonl:{N + 1}: .*; {N - 10} documents before this are written"):
+        add(collection, source)
+    assert len(collection) == N
+
+
+def test_a_disk_that_is_full_after_a_change_does_not_undo_it(
+    make: Make, documents: list[Document], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collection = make(documents[:10])
+
+    def full(*_: object) -> None:
+        raise NoSpaceError("no space left on the disk")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(collection.store, "optimize", full)
+        assert collection.add(documents[:12]) == Changed(2, 0, 10, 0, 12)
+        assert collection.delete([documents[0].id]) == Changed(0, 0, 0, 1, 11)
+    collection.close()
+    assert len(open_index(collection.place)) == 11
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import islice
@@ -25,7 +25,7 @@ from vocable.data.texts import check_documents
 from vocable.encoder.encode import DType, TextEncoder
 from vocable.encoder.stream import EncodedCorpus, StreamProgress, checksum, in_parts
 from vocable.encoder.windows import LongDocuments
-from vocable.errors import ArgumentError, ModelError, VectorsError
+from vocable.errors import ArgumentError, ModelError, NoSpaceError, VectorsError, VocableError
 from vocable.progress import progress
 from vocable.search.collection import Collection
 from vocable.search.filters import Filter
@@ -265,29 +265,42 @@ class LivingCollection(Collection):
         return self.add_stream(check_documents(documents))
 
     def add_stream(self, documents: Iterable[Document]) -> Changed:
-        """Add documents as `add` does, a part at a time, and check none: they come from a reader."""
+        """Add documents as `add` does, a part at a time, and check none: they come from a reader.
+
+        An error says how many documents are written by then.
+        """
         added = replaced = unchanged = 0
-        with progress("add") as advance:
-            for some in in_parts(documents, PART, self.long):
-                part = list({document.id: document for document in some}.values())
-                there = self.documents([document.id for document in part])
-                pairs = [(new, old) for new, old in zip(part, there, strict=True) if new != old]
-                gone = [old for _, old in pairs if old is not None]
-                changed = [new for new, _ in pairs]
-                if changed:
-                    self._put(changed, gone)
-                added, replaced = added + len(changed) - len(gone), replaced + len(gone)
-                unchanged += len(part) - len(changed)
-                advance(len(some))
-        self._settle(DRIFT)
+        try:
+            with progress("add") as advance:
+                for some in in_parts(documents, PART, self.long):
+                    part = list({document.id: document for document in some}.values())
+                    there = self.documents([document.id for document in part])
+                    pairs = [(new, old) for new, old in zip(part, there, strict=True) if new != old]
+                    gone = [old for _, old in pairs if old is not None]
+                    changed = [new for new, _ in pairs]
+                    if changed:
+                        self._put(changed, gone)
+                    added, replaced = added + len(changed) - len(gone), replaced + len(gone)
+                    unchanged += len(part) - len(changed)
+                    advance(len(some))
+        except VocableError as error:
+            if written := added + replaced:
+                error.args = (f"{error}; {counted(written, 'document')} before this are written: add the same again",)
+            raise
+        self._settle_written()
         return Changed(added, replaced, unchanged, 0, len(self))
 
     def delete(self, ids: Sequence[str]) -> Changed:
         """Delete documents; an id that is not there is passed over."""
         there = [document for document in self.documents(list(dict.fromkeys(ids))) if document is not None]
         self._remove(there)
-        self._settle(DRIFT)
+        self._settle_written()
         return Changed(0, 0, 0, len(there), len(self))
+
+    def _settle_written(self) -> None:
+        """Settle after a change that has succeeded; on a full disk that waits for the next opening."""
+        with suppress(NoSpaceError):
+            self._settle(DRIFT)
 
     def close(self) -> None:
         """Close the store and the files beside it."""
