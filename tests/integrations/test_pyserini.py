@@ -41,7 +41,10 @@ def test_scores_are_those_of_the_rounded_vectors(
     )
     encode(toy_model, str(source), output=tmp_path / "documents", name="toy", dtype="float32")
     export(tmp_path / "documents", tmp_path / "exported")
-    rows = [json.loads(line)["vector"] for line in (tmp_path / "exported" / "vectors.jsonl").read_text().splitlines()]
+    rows = [
+        json.loads(line)["vector"]
+        for line in (tmp_path / "exported" / "collection" / "vectors.jsonl").read_text().splitlines()
+    ]
     query = QueryEncoder(toy_model, dtype="float32").encode(TEXTS[0])
     scores = [sum(weight * row.get(term, 0) for term, weight in query.items()) for row in rows]
     dense = [encode(toy_model, toy_texts[:9], dtype="float32"), encode(toy_model, TEXTS[:1], "query", dtype="float32")]
@@ -49,6 +52,13 @@ def test_scores_are_those_of_the_rounded_vectors(
     assert scores == (documents @ vector).tolist()
     assert max(scores) > 0
     assert all(type(weight) is int for weight in query.values())
+
+
+def test_a_models_idf_that_is_not_applied_is_said(toy_model: SparseEncoder, caplog: pytest.LogCaptureFixture) -> None:
+    QueryEncoder(toy_model)
+    assert not caplog.records
+    QueryEncoder(toy_model, query_idf=0.5)
+    assert "query_idf 0.5" in caplog.text
 
 
 def test_limits_and_what_cannot_be(toy_model: SparseEncoder) -> None:

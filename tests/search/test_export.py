@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
+from sentence_transformers import SparseEncoder
 
 from tests.cli.command_line import done
-from vocable.errors import ArgumentError
+from vocable.encoder.load import load
+from vocable.encoder.stream import encode
+from vocable.errors import ArgumentError, VocableError
+from vocable.integrations.pyserini import QueryEncoder
 from vocable.search.export import Exported, export
 from vocable.vectors import VectorsMeta, write_vectors
 
@@ -31,8 +36,10 @@ def stored(folder: Path, role: str = "document") -> Path:
 
 def test_documents_for_anserini(tmp_path: Path) -> None:
     found = export(stored(tmp_path / "in"), tmp_path / "out")
-    assert found == Exported(vectors=4, weights=5, lost=1, heaviest=400, scale=100)
-    rows = [json.loads(line) for line in (tmp_path / "out" / "vectors.jsonl").read_text("utf-8").splitlines()]
+    assert found == Exported(vectors=4, weights=5, lost=1, heaviest=400, scale=100, role="document")
+    rows = [
+        json.loads(line) for line in (tmp_path / "out" / "collection" / "vectors.jsonl").read_text("utf-8").splitlines()
+    ]
     assert [row["id"] for row in rows] == IDS
     read = np.zeros((4, 4), dtype=int)
     for number, row in enumerate(rows):
@@ -40,6 +47,7 @@ def test_documents_for_anserini(tmp_path: Path) -> None:
             read[number, int(term)] = weight
     np.testing.assert_array_equal(read, WHOLE)
     assert export(tmp_path / "in", tmp_path / "out") == found
+    assert [path.name for path in (tmp_path / "out" / "collection").iterdir()] == ["vectors.jsonl"]
     with pytest.raises(ArgumentError):
         export(tmp_path / "in", tmp_path / "out", scale=10)
 
@@ -53,6 +61,41 @@ def test_queries_are_topics(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="queries"):
         export(tmp_path / "in", tmp_path / "other", format="ciff")
     assert not (tmp_path / "other").exists()
+
+
+def test_topics_weighed_by_the_idf_of_the_documents(tmp_path: Path) -> None:
+    queries, documents = stored(tmp_path / "queries", "query"), stored(tmp_path / "documents")
+    found = export(queries, tmp_path / "out", documents=documents, query_idf=0.5)
+    assert found.query_idf == 0.5
+    assert found.model_idf is None  # there is no such model
+    counts = (WEIGHTS.toarray() > 0).sum(axis=0)
+    wanted = np.rint(WEIGHTS.toarray() * np.log(1 + (4 - counts + 0.5) / (counts + 0.5)) ** 0.5 * 100)
+    read = np.zeros((4, 4))
+    for row, line in enumerate((tmp_path / "out" / "topics.tsv").read_text("utf-8").splitlines()):
+        for term in line.partition("\t")[2].split():
+            read[row, int(term)] += 1
+    np.testing.assert_array_equal(read, wanted)
+    assert export(queries, tmp_path / "out", documents=documents, query_idf=0.5) == found
+    for others in ({"query_idf": 1.0}, {"query_idf": 0.5, "scale": 10}):
+        with pytest.raises(ArgumentError, match="other settings"):
+            export(queries, tmp_path / "out", documents=documents, **others)
+
+
+def test_the_idf_needs_documents_of_the_same_vocabulary_and_a_power(tmp_path: Path) -> None:
+    queries, documents = stored(tmp_path / "queries", "query"), stored(tmp_path / "documents")
+    write_vectors(tmp_path / "other.parquet", IDS, WEIGHTS, VectorsMeta("w", "another", "max", "document", 8, 4))
+    for message, wrong in {
+        "a model cannot be opened.*query_idf": {"documents": documents},
+        "query_idf goes with": {"query_idf": 0.5},
+        "query vectors": {"documents": queries, "query_idf": 0.5},
+        "of another": {"documents": tmp_path / "other.parquet", "query_idf": 0.5},
+        "query_idf must be": {"documents": documents, "query_idf": -1.0},
+    }.items():
+        with pytest.raises(VocableError, match=message):
+            export(queries, tmp_path / "out", **wrong)
+    with pytest.raises(ArgumentError, match="goes with vectors of queries"):
+        export(documents, tmp_path / "out", documents=documents, query_idf=0.5)
+    assert not (tmp_path / "out").exists()
 
 
 def messages() -> dict[str, Any]:
@@ -126,3 +169,24 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path, quiet_l
     text = done(capsys, "export", stored(tmp_path / "in"), "-o", tmp_path / "out", "--format", "ciff")
     assert "5 weights" in text
     assert "1 rounded to 0" in text
+    assert "query_idf" in text
+
+
+def test_the_command_says_whether_the_models_idf_is_in_the_topics(
+    capsys: pytest.CaptureFixture[str], toy_model: SparseEncoder, tmp_path: Path, quiet_libraries: None
+) -> None:
+    toy_model[0].auto_model.config.query_idf = 0.5
+    toy_model.save_pretrained(str(tmp_path / "model"))
+    source = tmp_path / "texts.jsonl"
+    source.write_text('{"_id": "1", "text": "the old fox reads"}\n{"_id": "2", "text": "the library"}\n')
+    for role in ("query", "document"):
+        encode(load(str(tmp_path / "model")), str(source), role, output=tmp_path / role, name=str(tmp_path / "model"))
+    text = done(capsys, "export", tmp_path / "query", "-o", tmp_path / "plain")
+    assert "query_idf 0.5" in text
+    assert "--documents" in text
+    text = done(capsys, "export", tmp_path / "query", "-o", tmp_path / "weighed", "--documents", tmp_path / "document")
+    assert "to the power 0.5" in text
+    plain, weighed = ((tmp_path / name / "topics.tsv").read_text() for name in ("plain", "weighed"))
+    assert plain != weighed
+    encoder = QueryEncoder(toy_model, documents=tmp_path / "document")
+    assert encoder.encode("the old fox reads") == Counter(weighed.splitlines()[0].split("\t")[1].split())

@@ -374,13 +374,26 @@ class Export(Command):
     """Write stored vectors for other engines.
 
     For Anserini and Pyserini, or in the Common Index File Format. Weights are
-    multiplied and rounded; terms are named by their columns.
+    multiplied and rounded; terms are named by their columns. No other engine
+    knows query_idf: with --documents the weights of queries contain it.
 
-    Example: vocable export vectors -o for-anserini --scale 100
+    Example: vocable export query-vectors -o topics --documents vectors
     """
 
+    next_step: ClassVar[str] = (
+        "python -m pyserini.index.lucene --collection JsonVectorCollection --input {output}/collection --index DIR "
+        "--generator DefaultLuceneDocumentGenerator --impact --pretokenized"
+    )
     vectors: Annotated[list[str], typer.Argument(help="What vocable encode wrote; several shards.")]
     output: Output
+    documents: Annotated[
+        list[str] | None,
+        typer.Option(metavar="VECTORS", help="Vectors of the documents, for queries: apply the IDF of their terms."),
+    ]
+
+    def following(self) -> str:
+        """The index of Lucene, for documents."""
+        return self.next_step if (self.output / "collection").is_dir() else ""
 
 
 class ExportModel(Reading, Loading):
