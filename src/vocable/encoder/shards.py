@@ -21,7 +21,7 @@ from vocable.data import BadLines
 from vocable.data.schemas import Kind
 from vocable.data.spans import Span, cut
 from vocable.errors import ArgumentError, require_extra
-from vocable.progress import without_progress
+from vocable.progress import track, without_progress
 from vocable.storage import finished, read_record, replacing_folder, write_record
 from vocable.vectors import SHARDS
 
@@ -89,7 +89,7 @@ def in_processes(make: Make[T], numbers: list[int], *, workers: int) -> Iterator
     pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=torch.set_num_threads, initargs=(threads,))
     try:
         futures = {pool.submit(_without_bar, make, number): number for number in numbers}
-        for future in as_completed(futures):
+        for future in track(as_completed(futures), "shards", len(futures)):
             yield futures[future], future.result()
     except BaseException:
         for process in active_children():
@@ -119,7 +119,7 @@ def on_dask(make: Make[T], numbers: list[int], *, address: str) -> Iterator[tupl
         futures = client.map(make, numbers, pure=False)
         by_key = {future.key: number for future, number in zip(futures, numbers, strict=True)}
         try:
-            for future in dask.as_completed(futures):
+            for future in track(dask.as_completed(futures), "shards", len(futures)):
                 yield by_key[future.key], future.result()
         except dask.KilledWorker as error:
             raise BrokenExecutor(str(error)) from error
