@@ -130,3 +130,11 @@ def test_a_measure_may_not_look_deeper_than_the_search() -> None:
         check_depth(parse_grid(["rescore=5,20"]), ["R@10"], 100)
     with pytest.raises(ArgumentError, match="a measure looks at 1000 results, where a search gives 100"):
         search_grid("toy", ENCODED, [Setting()], ["R@1000"], k=100)
+
+
+def test_candidates_have_a_bound_and_more_than_there_are_documents_are_all() -> None:
+    with pytest.raises(ArgumentError, match="rescore must be at most 100,000 candidates, not 1,000,000,000"):
+        parse_grid(["rescore=1000000000"])
+    assert parse_grid(["rescore=100000"])
+    most, some = search_grid("toy", ENCODED, parse_grid(["query_top_k=2 rescore=100000,1000"]))
+    assert most.evaluation.values == some.evaluation.values

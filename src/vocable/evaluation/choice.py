@@ -15,7 +15,7 @@ from vocable.evaluation.compare import compare, mean_interval, paired_t_test
 from vocable.evaluation.cost import Cost, cost_columns
 from vocable.evaluation.grid import COLUMNS, GridPoint, Setting, grid_notes, swept
 from vocable.evaluation.retrieval import SHOWN
-from vocable.tables import NONE, WIDTH, Table, Tabled, p_value, short
+from vocable.tables import NONE, Table, Tabled, p_value, short, text_width
 
 TIMES = {"us": 0.001, "ms": 1.0, "s": 1000.0}
 SIZES = {"": 1.0, "b": 1.0, "kb": 1e3, "mb": 1e6, "kib": 1024.0, "mib": 1024.0**2}
@@ -164,7 +164,7 @@ class Choice(Tabled):
         if not self.budget.limits():
             return [*tables, timed]
         commands = [f"    {line}" for line in self.commands(self.recommended() or self.closest())]
-        return [*tables, timed, "", fill(self.sentence(), WIDTH), *commands]
+        return [*tables, timed, "", fill(self.sentence(), text_width()), *commands]
 
     def markdown(self) -> str:
         """The same in markdown."""

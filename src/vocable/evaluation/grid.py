@@ -24,6 +24,7 @@ from vocable.search.ranking import Ranking
 from vocable.tables import NONE, Table, Tabular
 from vocable.vectors import prune
 
+CANDIDATES = 100_000  # of a query, at most
 MEASURES = ("RR@10", "R@10")  # those of the paper
 COLUMNS = {
     "query_top_k": "qk",
@@ -59,6 +60,8 @@ class Setting:
             top_k, min_weight, mass = self.limits(role)
             check_numbers(top_k=top_k, min_weight=min_weight, mass=mass)
         check_numbers(minimum_match=self.minimum_match)
+        if self.rescore > CANDIDATES:
+            raise ArgumentError(f"rescore must be at most {CANDIDATES:,} candidates, not {self.rescore:,}")
 
     def limits(self, role: str) -> tuple[int | None, float, float | None]:
         """Return top_k, min_weight and mass for `vocable.prune` of the role's vectors."""
@@ -119,7 +122,9 @@ def search_grid(
             index = ExactIndex(documents, encoded.document_ids)
             for setting in (one for one in settings if one.limits("document") == limits):
                 queries = prune(encoded.queries, *setting.limits("query"))
-                ranking = index.search(queries, setting.rescore or k, minimum_match=setting.minimum_match)
+                ranking = index.search(
+                    queries, min(setting.rescore, len(index)) or k, minimum_match=setting.minimum_match
+                )
                 if setting.rescore:
                     ranking = rescore(ranking, encoded.queries, encoded.documents, k)
                 matches = index.matched(queries, minimum_match=setting.minimum_match)

@@ -15,9 +15,8 @@ from pydantic import BeforeValidator, Field, ValidationError, field_validator, m
 
 from vocable.errors import ArgumentError, RecipeError
 from vocable.objectives import Settings
-from vocable.storage import regular
 from vocable.training.recipe import first_mistake
-from vocable.training.recipe_yaml import load_yaml
+from vocable.training.recipe_yaml import read_yaml
 
 Names = Annotated[list[str], BeforeValidator(lambda given: given.split() if isinstance(given, str) else given)]
 
@@ -146,10 +145,7 @@ def read_study(name: str) -> Study:
         if name not in studies():
             raise ArgumentError(f"paper: no study {name!r}: choose from {', '.join(studies())}")
         path = _folder() / f"{name}.yaml"
-    try:
-        values = load_yaml(regular(path).read_text(encoding="utf-8"), str(path))
-    except OSError as error:
-        raise RecipeError(f"{path}: {error.strerror}") from error
+    values = read_yaml(path)
     try:
         return Study.model_validate(values)
     except ValidationError as error:

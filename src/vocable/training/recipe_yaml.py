@@ -16,12 +16,12 @@ import yaml
 
 from vocable.errors import RecipeError
 from vocable.storage import regular
+from vocable.tables import text_width
 
 # libyaml, where PyYAML was built with it, is ten times as fast.
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 OWN_KEYS = ("about", "needs", "variants")  # what is said of one recipe, not of those that stand on it
 NODES = 100_000  # of a recipe, keys aside
-WIDTH = 80  # of a terminal
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,11 @@ class RecipeList(dict[str, ShippedRecipe]):
     def __str__(self) -> str:
         lines = []
         for name, recipe in self.items():
-            lines.append(fill(f"{name}{' *' if recipe.needs else ''}: {recipe.about}", WIDTH, subsequent_indent="  "))
+            lines.append(
+                fill(f"{name}{' *' if recipe.needs else ''}: {recipe.about}", text_width(), subsequent_indent="  ")
+            )
             if names := ", ".join(recipe.variants):
-                lines.append(indent(fill(names, WIDTH - 4, break_on_hyphens=False), "    "))
+                lines.append(indent(fill(names, text_width() - 4, break_on_hyphens=False), "    "))
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
@@ -100,12 +102,7 @@ def read_values(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
     """
     if path in above:
         raise RecipeError(f"{path}: base: a recipe cannot stand on itself")
-    try:
-        values = load_yaml(regular(path).read_text(encoding="utf-8"), str(path))
-    except OSError as error:
-        raise RecipeError(f"{path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise RecipeError(f"{path}: not YAML: {error}") from error
+    values = read_yaml(path)
     if not isinstance(values, dict):
         raise RecipeError(f"{path}: a recipe is a mapping of keys, this is {type(values).__name__}")
     base = values.pop("base", None)
@@ -115,6 +112,17 @@ def read_values(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
         raise RecipeError(f"{path}: base: the name of a file, not {base!r}")
     below = read_values(path.parent / base, (*above, path))
     return _laid_over({key: value for key, value in below.items() if key not in OWN_KEYS}, values)
+
+
+def read_yaml(path: Path) -> Any:
+    """Return the values of a YAML file; `RecipeError` for one that cannot be read, such as a device."""
+    try:
+        text = regular(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise RecipeError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise RecipeError(f"{path}: not YAML: {error}") from error
+    return load_yaml(text, str(path))
 
 
 def load_yaml(text: str, where: str) -> Any:
