@@ -96,7 +96,7 @@ def main() -> int:
     arguments.add_argument("--slow", action="store_true", help="run slow blocks, too")
     arguments.add_argument("--link", nargs="+", default=[], metavar="PATH", help="outputs that are there already")
     given = arguments.parse_args()
-    os.environ.update(COLUMNS="100", NO_COLOR="1")
+    os.environ.update(COLUMNS="80", NO_COLOR="1")
     links = [Path(one).resolve() for one in given.link]
     pages = [Path(one).resolve() if Path(one).exists() else ROOT / one for one in given.pages]
     stale = 0

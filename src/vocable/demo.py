@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
-from textwrap import shorten
 from time import perf_counter
 
 from rich.console import Console
@@ -28,6 +27,7 @@ from vocable.search.collection import Collection
 from vocable.search.explain_texts import expansion_of_text
 from vocable.search.fusion import weighted
 from vocable.search.indexing import index, open_index
+from vocable.tables import line_width, shortened
 from vocable.training.recipe import read_recipe
 from vocable.training.train import train
 
@@ -42,7 +42,6 @@ EVERY = 3  # of the known items one in three is asked: enough to tell systems ap
 MEASURE = "nDCG@10"
 DEFAULT = "vocable-demo"
 DEPTH = 100
-WIDTH = 79  # columns
 
 
 def demo(output: str | Path = DEFAULT, *, serve: bool = False) -> None:
@@ -52,7 +51,7 @@ def demo(output: str | Path = DEFAULT, *, serve: bool = False) -> None:
         output: the folder.
         serve: show the index on a page in the browser, until Ctrl-C, in place of the other steps.
     """
-    folder, console = Path(output), Console()
+    folder, console = Path(output), Console(width=line_width())
     if serve:
         _serve(folder, console)
         return
@@ -145,8 +144,8 @@ def _ask(console: Console, model: SparseEncoder, collection: Collection) -> None
         added = [term.term for term in heaviest if not term.in_text and term.term not in special]
         console.print(f"   the model added: {escape(', '.join(added[:8]))}")
         for hit in hits:
-            room = max(20, WIDTH - len("   1. ") - len(hit.document.id) - 2)
-            beginning = shorten(hit.document.text, room, placeholder="…")
+            room = max(20, line_width() - len("   1. ") - len(hit.document.id) - 3)
+            beginning = shortened(hit.document.text, room)
             console.print(f"   {hit.rank}. [cyan]{escape(hit.document.id)}[/cyan]  {escape(beginning)}")
             if hit.rank == 1 and hit.explanation is not None:
                 matches = hit.explanation.matches[:4]

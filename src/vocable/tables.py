@@ -1,8 +1,14 @@
-"""Tables as text for a terminal, markdown and HTML, and how their numbers are written."""
+"""Tables as text for a terminal, markdown and HTML, and how their numbers are written.
+
+A terminal gets lines of its width, or of that in COLUMNS; whatever else stdout is, such as a pipe, gets everything.
+"""
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from html import escape
 from io import StringIO
@@ -15,7 +21,20 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 NONE = "–"
-WIDTH = 80  # columns of a terminal
+WIDTH = 80  # columns of running text, at most
+NAME, NARROW = 40, 8  # columns after which a name may break, and must have
+UNLIMITED = 1 << 20  # columns of what is no terminal
+
+
+def line_width() -> int:
+    """Return the columns of a line on stdout."""
+    asked = os.environ.get("COLUMNS", "").isdecimal()
+    return shutil.get_terminal_size().columns if asked or sys.stdout.isatty() else UNLIMITED
+
+
+def text_width() -> int:
+    """Return the columns of running text on stdout."""
+    return min(line_width(), WIDTH)
 
 
 class Table(NamedTuple):
@@ -45,7 +64,7 @@ class Table(NamedTuple):
         return "\n\n".join([table, *self.notes])
 
     def __rich__(self) -> RichTable:
-        """What rich prints: narrow enough for a terminal of 80 columns with two measures and all costs."""
+        """Return what rich prints: narrow enough for 80 columns with two measures and all costs."""
         # Cells are plain text: a term such as `[unused1]` would otherwise be read as a style.
         table = RichTable(title=Text(self.title), box=SIMPLE_HEAD, padding=0, pad_edge=False, show_edge=False)
         first, *others = self.header
@@ -56,8 +75,10 @@ class Table(NamedTuple):
             table.add_row(*(Text(visible(cell)) for cell in row))
         return table
 
-    def text(self, width: int = WIDTH) -> str:
-        """The table for `width` columns, in parts where it is wider.
+    def text(self, width: int | None = None) -> str:
+        """Return the table for `width` columns, by default those of stdout, in parts where it is wider.
+
+        No cell is cut: names break, and where the numbers alone need more columns, the table has them.
 
         >>> table = Table("toy", ["system", "R@10", "R@100"], [["a", "0.5", "0.75"]])
         >>> print(table)
@@ -75,10 +96,13 @@ class Table(NamedTuple):
         ────────────
         a       0.75
         """
-        console = Console(file=StringIO(), width=width, force_terminal=False, highlight=False)
+        width = line_width() if width is None else width
         shown = []
         for part in self._parts(width):
             table = part.__rich__()
+            console = Console(
+                file=StringIO(), width=max(width, part._width(NARROW)), force_terminal=False, highlight=False
+            )
             with console.capture() as printed:
                 if len(part.title) > console.measure(table).maximum:  # it would be cut into the width of the table
                     table.title = None
@@ -115,7 +139,12 @@ class Table(NamedTuple):
         yield self._columns(title, start, stop)
 
     def _fits(self, width: int) -> bool:
-        return Console(file=StringIO(), width=100 * WIDTH).measure(self.__rich__()).maximum <= width
+        return self._width(NAME) <= width
+
+    def _width(self, name: int) -> int:
+        """Return the columns of the table where its names break after `name` characters."""
+        rows = [[visible(row[0])[:name], *row[1:]] for row in self.rows]
+        return Console(file=StringIO(), width=UNLIMITED).measure(Table("", self.header, rows).__rich__()).maximum
 
     def _columns(self, title: str, start: int, stop: int) -> Table:
         header, *rows = ([row[0], *row[start:stop]] for row in [self.header, *self.rows])
@@ -151,7 +180,7 @@ class Tabular(Tabled):
 
 
 def shortened(text: str, width: int) -> str:
-    """The text on one line of at most `width` characters.
+    """Return the text on one line of at most `width` characters.
 
     >>> shortened("one two\\n three", 9)
     'one two …'

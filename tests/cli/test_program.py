@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -377,6 +378,11 @@ def test_help_says_which_numbers_an_option_takes(capsys: pytest.CaptureFixture[s
     assert "share of the vector's total weight. [> 0, ≤ 1]" in helps["prune"]
     assert "that are dropped. [≥ 0, < 1]" in helps["pretrain"]
     assert "Share of the terms to be active. [> 0, < 1]" in helps["calibrate"]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_names_no_python_type(capsys: pytest.CaptureFixture[str], verb: str) -> None:
+    assert not re.findall(r"<(?:str|int|float|list|Path|None)\b[^>]*>", done(capsys, verb, "--help"))
 
 
 @pytest.mark.parametrize(

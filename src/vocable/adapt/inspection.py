@@ -31,7 +31,7 @@ from vocable.encoder.open_model import load_tokenizer
 from vocable.encoder.output_vocabulary import output_layer
 from vocable.encoder.provenance import provenance
 from vocable.errors import ArgumentError, ModelError
-from vocable.tables import WIDTH, short
+from vocable.tables import line_width, short, text_width
 
 BUILT_IN = "pydocs:"  # at hand everywhere; English about programming, no substitute for the texts to be searched
 TARGET = "bert-base-uncased"  # that of Geng and Yang 2026
@@ -155,13 +155,13 @@ class Inspection:
 
     @property
     def verdict(self) -> str:
-        """The findings as lines of at most 80 columns; their commands, which are to be copied, are never broken."""
+        """The findings as lines of running text; their commands, which are to be copied, are never broken."""
         if not self.findings:
             return "Nothing to repair: ready to be trained."
         lines = []
         for number, finding in enumerate(self.findings, start=1):
-            lines += wrap(f"{number}. {finding.text}", WIDTH, subsequent_indent="   ")
-            lines += wrap(f"({finding.source})", WIDTH, initial_indent="   ", subsequent_indent="   ")
+            lines += wrap(f"{number}. {finding.text}", text_width(), subsequent_indent="   ")
+            lines += wrap(f"({finding.source})", text_width(), initial_indent="   ", subsequent_indent="   ")
             if finding.command is not None:
                 lines.append(f"   {finding.command}")
         return "\n".join(lines)
@@ -171,7 +171,7 @@ class Inspection:
         table = Table(title=title, title_justify="left", box=None, show_header=False, padding=(0, 1, 0, 0))
         for label, value in _lines(self):
             table.add_row(Text(label), Text(value))
-        console = Console(file=StringIO(), width=WIDTH)
+        console = Console(file=StringIO(), width=line_width())
         with console.capture() as rendered:
             console.print(table)
         lines = (line.rstrip() for line in rendered.get().splitlines())

@@ -30,7 +30,7 @@ from typer.main import get_command
 
 from vocable import __version__
 from vocable.cli import adapt, analyze, search, serve, train
-from vocable.cli.declare import Groups, command, command_name
+from vocable.cli.declare import Groups, PlainHelp, command, command_name
 from vocable.errors import ArgumentError, VocableError
 from vocable.tables import visible
 
@@ -58,13 +58,14 @@ def program(verb: str | None = None) -> typer.Typer:
         help="Learned sparse retrieval: train, encode, search, measure and explain. Begin with: vocable demo",
         add_completion=False,
         rich_markup_mode=None,
-        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     )
     app.callback()(_options)
     for title, group in GROUPS.items():
         for declared in group.COMMANDS:
             name = command_name(declared)
-            app.command(name, rich_help_panel=title.capitalize())(command(declared, whole=verb in (None, name)))
+            taken = command(declared, whole=verb in (None, name))
+            app.command(name, cls=PlainHelp, rich_help_panel=title.capitalize())(taken)
     return app
 
 

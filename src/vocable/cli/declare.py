@@ -15,12 +15,13 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
+from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_origin, get_type_hints
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperArgument, TyperCommand, TyperGroup
 from typer.models import ArgumentInfo
 
 from vocable import HOMES, imported
@@ -246,6 +247,16 @@ def _in_options(text: str, parameters: dict[str, inspect.Parameter]) -> str:
     return re.sub(r"^[a-z]\w*(?=[: ])|(?<=[a-z] )[a-z]+(_[a-z]+)+(?![^\s),:;])|`\w+`", said, text)
 
 
+class PlainHelp(TyperCommand):
+    """A command whose help does not name the Python types of its arguments."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for parameter in self.params:
+            if isinstance(parameter, TyperArgument):
+                parameter.display_type_rich = lambda ctx: None  # type: ignore[method-assign]
+
+
 class Groups(TyperGroup):
     """A help page that lists the commands by group (`rich_help_panel`)."""
 
@@ -275,8 +286,12 @@ def show(result: Any) -> None:
 
 
 def print_json(values: Any, *, indent: int | None = 2) -> None:
-    """Print JSON values; `indent=None` puts them on one line, for output that is a stream of objects."""
-    text = json.dumps(values, indent=indent, ensure_ascii=False)
+    """Print JSON values, null for what is no finite number.
+
+    `indent=None` puts them on one line, for output that is a stream of objects.
+    """
+    finite = import_module("pydantic_core").to_jsonable_python(values, inf_nan_mode="null")
+    text = json.dumps(finite, indent=indent, ensure_ascii=False, allow_nan=False)
     print(re.sub(r"[^\n -~]", lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1], text))
 
 
@@ -284,7 +299,7 @@ def read_text(text: str) -> str:
     """The text itself, or with an @ in front the content of a file.
 
     Raises:
-        ArgumentError: the file is not there, or not UTF-8.
+        ArgumentError: the file is not there, a device, or not UTF-8.
     """
     if not text.startswith("@"):
         return text

@@ -27,7 +27,7 @@ from vocable.cli.declare import (
 )
 from vocable.cli.signature import REQUIRED
 from vocable.errors import ArgumentError
-from vocable.tables import WIDTH, shortened
+from vocable.tables import line_width, shortened
 
 PLACES = "A folder, exact:FOLDER for an index that cannot change, or an engine's address (docs/search.md)."
 BATCH = 256  # queries that are encoded together
@@ -193,7 +193,7 @@ class Search(Reading):
             if self.as_json:
                 print_json(answer.to_json(), indent=None)
             elif self.run is None:
-                question = "" if alone else f"{shortened(answer.query.text, WIDTH)}\n"
+                question = "" if alone else f"{shortened(answer.query.text, line_width())}\n"
                 show(("" if count == 1 else "\n") + question + str(answer))
             sys.stdout.flush()
         if self.run is not None:

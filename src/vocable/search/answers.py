@@ -28,7 +28,7 @@ from vocable.search.index import Space
 from vocable.search.indexing import open_index
 from vocable.search.passages import passage
 from vocable.search.ranking import Ranking
-from vocable.tables import WIDTH, counted, shortened
+from vocable.tables import counted, line_width, shortened
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +78,7 @@ class Answers(Sequence[Answer]):
     def __str__(self) -> str:
         if len(self) == 1:
             return str(self[0])
-        return "\n\n".join(f"{shortened(answer.query.text, WIDTH)}\n{answer}" for answer in self)
+        return "\n\n".join(f"{shortened(answer.query.text, line_width())}\n{answer}" for answer in self)
 
     def _repr_html_(self) -> str:
         return "".join(answer._repr_html_() for answer in self)

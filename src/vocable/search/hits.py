@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vocable.data import Document, Query
 from vocable.search.explain import Explanation, marked_html
-from vocable.tables import WIDTH, shortened
+from vocable.tables import line_width, shortened, visible
 
 if TYPE_CHECKING:
     from vocable.encoder.terms import Word
 
 INDENT = 14  # columns of rank and score
+NARROW = 20  # columns of the other lines, at least
 SNIPPET = 300  # characters of a text in a notebook
 
 
@@ -58,9 +59,12 @@ class Hit(NamedTuple):
         return f"Hit({self.rank}, {self.score:.4g}, {self.document.id!r})"
 
     def __str__(self) -> str:
-        width, indent = WIDTH - INDENT, " " * INDENT
-        names = " ".join(dict.fromkeys([self.document.id, self.document.title]))  # an id that is the title, once
-        lines = [f"{self.rank:>3} {self.score:8.4g}  {shortened(names, width)}"]
+        width, indent = max(NARROW, line_width() - INDENT), " " * INDENT
+        head, title = visible(self.document.id), self.document.title
+        room = width - len(head) - 1
+        if title and title != self.document.id and room > 0:
+            head += f" {shortened(title, room)}"
+        lines = [f"{self.rank:>3} {self.score:8.4g}  {head}"]
         lines.append(indent + shortened((self.passage or self.document).text, width))
         if self.document.fields:
             lines.append(indent + shortened(", ".join(f"{n}: {v}" for n, v in self.document.fields.items()), width))
