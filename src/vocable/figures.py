@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vocable.errors import ArgumentError, require_extra
 from vocable.storage import check_file, replacing
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 FORMATS = (".png", ".svg")
 ACROSS = 3  # panels beside each other
 PANEL = (5.0, 4.0)  # inches
+MARGIN = 0.1  # inches beside a legend
+COLUMNS = 4  # of a legend, at most
 MARKERS = "osD^vPX*"
 
 
@@ -66,8 +68,20 @@ def draw_panels(panels: Sequence[Panel], labels: str) -> Figure:
     for axes, panel in zip(figure.axes, panels, strict=True):
         _draw(axes, panel)
     handles, names = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, names, title=f"labels: {labels}", loc="outside lower center", ncols=4, frameon=False)
+    add_legend(figure, handles, names, title=f"labels: {labels}")
     return figure
+
+
+def add_legend(figure: Figure, handles: Sequence[Any], names: Sequence[str], **how: Any) -> None:
+    """Put a legend below the panels, in as many columns as fit; a figure that is too narrow for one becomes wider."""
+    for columns in range(min(COLUMNS, len(names)), 0, -1):
+        legend = figure.legend(handles, names, loc="outside lower center", ncols=columns, frameon=False, **how)
+        width = legend.get_window_extent().width + 2 * MARGIN * figure.dpi
+        if width <= figure.bbox.width:
+            return
+        if columns > 1:
+            legend.remove()
+    figure.set_figwidth(width / figure.dpi)
 
 
 def _draw(axes: Axes, panel: Panel) -> None:

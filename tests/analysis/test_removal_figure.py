@@ -10,7 +10,7 @@ from vocable.analysis.ablation import Outcome
 from vocable.analysis.removal import Point, Removal
 from vocable.analysis.report import WACKY, removal_figure
 from vocable.errors import ArgumentError
-from vocable.figures import save_figure
+from vocable.figures import ACROSS, add_legend, empty_panels, save_figure
 
 
 def outcome(value: float) -> Outcome:
@@ -49,3 +49,17 @@ def test_the_file_is_the_same_every_time(tmp_path: Path) -> None:
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
     with pytest.raises(ArgumentError, match="nothing to draw"):
         removal_figure([])
+
+
+@pytest.mark.parametrize(
+    "names", [["nothing removed", "95 % of random removals"] * 2, ["a long name of a system " * 5] * 3]
+)
+def test_a_legend_fits_a_single_panel(names: list[str]) -> None:
+    figure = empty_panels(1, ACROSS)
+    lines = [figure.axes[0].plot([0, 1], label=name)[0] for name in names]
+    add_legend(figure, lines, names, title="labels: qk/dk")
+    figure.draw_without_rendering()
+    [legend] = figure.legends
+    box = legend.get_window_extent()
+    assert 0 <= box.x0 < box.x1 <= figure.bbox.width
+    assert [text.get_text() for text in legend.get_texts()] == names

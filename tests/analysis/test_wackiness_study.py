@@ -161,10 +161,10 @@ def test_tables_put_models_side_by_side() -> None:
         ["other word", "", "fox"],
     ]
     rows = areas_table([found.to_json() for found in (none, one, two)]).rows
-    assert [row[0] for row in rows] == ["two", "one", "none"]
-    assert rows[0][1] == f"{two.w_auc:.3f}"
+    assert [row[0] for row in rows] == ["none", "one", "two"]
+    assert rows[2][1] == f"{two.w_auc:.3f}"
     assert rows[1][1:] == [f"{one.w_auc:.3f} ± 0.012", "4 of 6", "6.0", "6.0"]
-    assert rows[2][1:3] == ["–", "0 of 6"]
+    assert rows[0][1:3] == ["–", "0 of 6"]
     judged = [replace(one, sensitivity=(("k = 1", 0.25),)), replace(none, sensitivity=(("k = 1", float("nan")),))]
     assert sensitivity_table(judged).rows == [["as chosen", f"{one.w_auc:.3f}", "–"], ["k = 1", "0.250", "–"]]
 
@@ -175,12 +175,12 @@ def shaped(name: str, heights: list[float]) -> Finding:
     return replace(by_hand(name, [1.0] * 6), curve=values, w_auc=area(values))
 
 
-def test_curves_are_drawn_from_the_least_wacky_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_curves_are_drawn_in_the_order_of_the_findings(monkeypatch: pytest.MonkeyPatch) -> None:
     curves = {"high": [1.0, 1.0, 0.8], "low": [1.0, 0.2, 0.0], "none": [np.nan] * 3}
     drawn = [shaped(name, heights) for name, heights in curves.items()]
     [axes] = wackiness_curves(drawn).axes
-    assert [line.get_label() for line in axes.get_lines()] == ["low (0.350)", "high (0.950)"]
-    for line, name in zip(axes.get_lines(), ("low", "high"), strict=True):
+    assert [line.get_label() for line in axes.get_lines()] == ["high (0.950)", "low (0.350)"]
+    for line, name in zip(axes.get_lines(), ("high", "low"), strict=True):
         np.testing.assert_allclose(line.get_xydata(), np.column_stack([[0, 50, 100], curves[name]]))
     [point] = wackiness_curves([shaped("one", [0.5])]).axes[0].get_lines()
     assert point.get_xydata().tolist() == [[50, 0.5]]
@@ -207,5 +207,7 @@ def test_the_files_of_a_report(tmp_path: Path) -> None:
     assert [entry["term"] for entry in first["wackiest"]] == ["Mira", "б", "the", "1985"]
     assert all(a >= b for a, b in pairwise(first["curve"]))
     page = (tmp_path / "index.html").read_text()
+    assert "<title>Wackiness of one, a/two:b on &lt;c&gt;</title>" in page
+    assert "prefers-color-scheme: dark" in page
     for shown in ("Mira", "non-Latin", "&lt;c&gt;", "data:image/svg+xml", f"{findings[0].w_auc:.3f}"):
         assert shown in page

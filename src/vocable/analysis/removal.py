@@ -201,7 +201,9 @@ class RemovalReport(Tabled):
             file.write("\n\n".join(tables).encode() + b"\n")
         sections = [Section("What the wackiest expansion terms are worth", [figure, EXPLANATION])]
         sections += [Section(one.dataset, one.tables()) for one in self.datasets]
-        write_page(folder, "Removal of expansion terms", [*sections, settings_section(self.settings)])
+        datasets = ", ".join(Path(one.dataset).name for one in self.datasets)
+        title = f"Removal of expansion terms of {Path(self.settings['model']).name} on {datasets}"
+        write_page(folder, title, [*sections, settings_section(self.settings)])
 
 
 @tolerant

@@ -18,7 +18,7 @@ import numpy as np
 from vocable.errors import ArgumentError, require_extra
 from vocable.evaluation.choice import cost_of
 from vocable.evaluation.grid import COLUMNS, GridPoint, Setting, swept
-from vocable.figures import ACROSS, MARKERS, Panel, Point, draw_panels, empty_panels, save_figure
+from vocable.figures import ACROSS, MARKERS, Panel, Point, add_legend, draw_panels, empty_panels, save_figure
 from vocable.storage import replacing
 from vocable.tables import NONE, Table
 
@@ -32,14 +32,17 @@ if TYPE_CHECKING:
 
 RESULTS, PAGE = "results.json", "index.html"
 STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
+:root { color-scheme: light dark; --text: #222; --quiet: #555; --line: #ddd; --page: #fff; }
+@media (prefers-color-scheme: dark) { :root { --text: #ddd; --quiet: #aaa; --line: #444; --page: #181818; } }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; }
+body { color: var(--text); background: var(--page); }
 table { border-collapse: collapse; margin: 0.5rem 0 1.5rem; }
-caption { text-align: left; padding-bottom: 0.25rem; color: #555; }
-th, td { padding: 0.15rem 0.75rem; border-bottom: 1px solid #ddd; text-align: right; vertical-align: top; }
+caption { text-align: left; padding-bottom: 0.25rem; color: var(--quiet); }
+th, td { padding: 0.15rem 0.75rem; border-bottom: 1px solid var(--line); text-align: right; vertical-align: top; }
 th:first-child, td:first-child, .words th, .words td { text-align: left; }
 .words td { white-space: pre-wrap; }
 .wide { overflow-x: auto; }
-img { max-width: 100%; }
+img { max-width: 100%; background: #fff; }
 """
 VARIANTS = ("minimum_match", "rescore")  # settings that are no pruning
 SIZE = (7.0, 4.5)  # inches
@@ -164,7 +167,7 @@ def _curve(system: str, setting: Setting | None) -> str:
 
 
 def wackiness_curves(findings: Sequence[Finding]) -> Figure:
-    """Draw the curve of each expander, the least wacky first in the legend (Polyakov et al. 2026, figure 4).
+    """Draw the curve of each expander, in the order of the findings (Polyakov et al. 2026, figure 4).
 
     One that expands nothing has no place. Raises `ArgumentError` if there is nothing to draw.
     """
@@ -176,7 +179,7 @@ def wackiness_curves(findings: Sequence[Finding]) -> Figure:
         raise ArgumentError("nothing to draw: no term is an expansion")
     figure = Figure(figsize=SIZE, layout="constrained")
     axes = figure.add_subplot()
-    for number, one in enumerate(sorted(shown, key=lambda one: one.w_auc)):
+    for number, one in enumerate(shown):
         places = np.linspace(0, 100, len(one.curve)) if len(one.curve) > 1 else np.array([50.0])
         style, marker = STYLES[number // 10 % len(STYLES)], "" if len(one.curve) > 1 else "o"
         axes.plot(places, one.curve, style, marker=marker, color=f"C{number}", label=f"{one.name} ({one.w_auc:.3f})")
@@ -225,7 +228,7 @@ def removal_figure(removals: Sequence[Removal]) -> Figure:
         axes.set_title(Path(removal.dataset).name, parse_math=False)
         axes.grid(alpha=0.3)
     handles, names = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=2, frameon=False)
+    add_legend(figure, handles, names)
     return figure
 
 
@@ -242,9 +245,7 @@ def frontier_figure(choice: Choice) -> Figure:
         axes.set_ylabel(choice.measure)
     drawn = {name: one for axes in figure.axes for one, name in zip(*axes.get_legend_handles_labels(), strict=True)}
     labels = ", ".join(f"{COLUMNS[name]}: {name}" for name in swept(choice.points))
-    figure.legend(
-        drawn.values(), drawn.keys(), title=f"labels: {labels}", loc="outside lower center", ncols=3, frameon=False
-    )
+    add_legend(figure, list(drawn.values()), list(drawn), title=f"labels: {labels}")
     figure.suptitle(f"{Path(choice.source).name}, {choice.points[0].evaluation.queries} queries", parse_math=False)
     figure.draw_without_rendering()  # the labels are placed on what is there
     for axes, cost in zip(figure.axes, PRICES, strict=True):

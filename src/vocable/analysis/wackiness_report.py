@@ -10,7 +10,6 @@ Letters: m inputs, n documents of the collection.
 from __future__ import annotations
 
 import logging
-import math
 import os
 import re
 import shutil
@@ -310,17 +309,18 @@ def write_report(folder: Path, findings: Sequence[Finding], choices: Choices, se
     if findings[0].sensitivity:
         note = "W-AUC with one choice another than in the settings below."
         sections.append(Section("Sensitivity", [sensitivity_table(findings), note]))
-    write_page(folder, "Wackiness", [*sections, settings_section(settings)])
+    title = f"Wackiness of {', '.join(one.name for one in findings)} on {_short(settings['corpus'])}"
+    write_page(folder, title, [*sections, settings_section(settings)])
 
 
 def areas_table(models: Sequence[Mapping[str, Any]]) -> Table:
-    """Return W-AUC of each expander, the least wacky first (table 2 of the paper), and how much it expands.
+    """Return W-AUC of each expander (table 2 of the paper), and how much it expands.
 
     `models` are findings as JSON values.
     """
     rows = []
     compared = next((one["difference"]["to"] for one in models if one.get("difference")), "")
-    for one in sorted(models, key=lambda one: math.inf if one["w_auc"] is None else one["w_auc"]):
+    for one in models:
         w_auc = _number(one["w_auc"]) + ("" if one["std"] is None else f" ± {_number(one['std'])}")
         scored = f"{one['scored_terms']:,} of {one['terms']:,}"
         rows.append([one["name"], w_auc, scored, f"{one['active_terms']:,.1f}", f"{one['expansions']:,.1f}"])

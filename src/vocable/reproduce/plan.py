@@ -56,7 +56,7 @@ class Plan(Tabled):
     def table(self) -> list[Table | str]:
         """The exhibits, the runs with their costs, and what is missing."""
         shown = [
-            [name, one.about, str(len(self.rows[name])), str(len(runs_of(self.rows[name])))]
+            [f"{name}: {one.about}", str(len(self.rows[name])), str(len(runs_of(self.rows[name])))]
             for name, one in self.exhibits.items()
         ]
         costs = self.costs()
@@ -69,7 +69,7 @@ class Plan(Tabled):
             f"hours: of one GPU that sustains {self.tflops:g} x 10^12 operations per second, an assumption (--tflops). "
             f"Vectors of the largest collection: {largest * VECTOR / 1e9:,.0f} GB on disk, twice that in memory."
         )
-        found: list[Table | str] = [Table(self.study.about, ["", "shows", "rows", "runs"], shown)]
+        found: list[Table | str] = [Table(self.study.about, ["exhibit", "rows", "runs"], shown)]
         found += [Table("", header, rows), note]
         found += [f"{name} is not made here: {why}" for name, why in self.study.not_here.items()]
         found += [f"needed: {one}" for one in dict.fromkeys(chain(*(run.needed for run in self.runs.values())))]

@@ -20,7 +20,7 @@ import torch
 from vocable.analysis.report import Drawing, Section, drawing, write_page
 from vocable.data.bad_lines import tolerant
 from vocable.errors import ArgumentError, DataError, require_extra
-from vocable.figures import ACROSS, MARKERS, empty_panels
+from vocable.figures import ACROSS, MARKERS, add_legend, empty_panels
 from vocable.progress import progress
 from vocable.reproduce.cost import TFLOPS
 from vocable.reproduce.measurements import Values
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 RESULTS = "results.json"
 MARKED = 20  # points of a curve that have a marker each
-LEGEND: dict[str, Any] = {"loc": "outside lower center", "ncols": 3, "frameon": False, "fontsize": "x-small"}
 
 
 @dataclass(frozen=True)
@@ -116,7 +115,7 @@ class Reproduction(Tabled):
             self._draw(axes, name, figure.curves, panel)
             if figure.log_x:
                 axes.set_xscale("log")
-        drawn.legend(*drawn.axes[0].get_legend_handles_labels(), **LEGEND)
+        add_legend(drawn, *drawn.axes[0].get_legend_handles_labels(), fontsize="x-small")
         return [drawing(drawn, self.output, name, self.study.exhibits[name].about)]
 
     def _draw(self, axes: Axes, name: str, curves: str | None, pairs: Sequence[tuple[str, str, str | None]]) -> None:
