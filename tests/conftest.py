@@ -86,12 +86,14 @@ def _sentences(count: int) -> list[str]:
 @pytest.fixture(autouse=True, scope="session")
 def _as_on_every_machine() -> Iterator[None]:
     """One thread, as for toy matrices more only cost, and `dtype="auto"` means float32: numbers are compared here to
-    more digits than bfloat16 has. The host's template of a model card is compiled once, not at every checkpoint."""
+    more digits than bfloat16 has. The host's template of a model card is compiled once, not at every checkpoint. What is
+    printed has the width of a terminal of 80 columns."""
     import torch
 
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("vocable.encoder.encode.native_bfloat16", lambda device: False)
+        patched.setenv("COLUMNS", "80")
         patched.setattr(jinja2, "Template", lru_cache(jinja2.Template))
         yield
 

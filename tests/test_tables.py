@@ -26,7 +26,8 @@ MEASURES = [f"a-measure-{number}" for number in range(20)]
 TABLE = Table("", ["system", *MEASURES], [[ID, *("0.1234",) * 20]])
 
 
-def test_a_pipe_gets_everything() -> None:
+def test_a_pipe_gets_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS")
     text = str(Answer(Query("1", "question"), (HIT,)))
     assert "…" not in text
     assert f"{ID} a title of its own\n" in text

@@ -27,12 +27,6 @@ from vocable.vectors import prune, read_vectors
 NARROW = 80  # columns
 
 
-@pytest.fixture
-def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A terminal of 80 columns; without it all of a line is printed."""
-    monkeypatch.setenv("COLUMNS", str(NARROW))
-
-
 @pytest.fixture(scope="module")
 def index(model: str, dataset: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     output = tmp_path_factory.mktemp("indexes") / "toy"
@@ -142,7 +136,6 @@ def test_search(capsys: pytest.CaptureFixture[str], index: str, model: str, beir
     assert lines[1].strip() == best["text"]
 
 
-@pytest.mark.usefixtures("narrow")
 def test_search_explains(capsys: pytest.CaptureFixture[str], index: str) -> None:
     text = done(capsys, "search", index, "the old fox reads", "-k", 2, "--explain")
     assert max(map(len, text.splitlines())) <= NARROW
@@ -206,7 +199,6 @@ def test_a_run_is_evaluated_as_its_model(
     )
 
 
-@pytest.mark.usefixtures("narrow")
 def test_explain(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path) -> None:
     (tmp_path / "document.txt").write_text("a librarian reads books", encoding="utf-8")
     arguments = ["explain", model, "old books", f"@{tmp_path}/document.txt"]
@@ -230,7 +222,6 @@ def test_explain_of_texts_that_share_nothing(
     assert done(capsys, "explain", model, "old books", "a fox") == "score 0: no shared term\n"
 
 
-@pytest.mark.usefixtures("narrow")
 def test_evaluate_side_by_side(
     capsys: pytest.CaptureFixture[str], model: str, backbones: dict[str, Path], dataset: str, tmp_path: Path
 ) -> None:
@@ -264,7 +255,6 @@ def test_evaluate_side_by_side(
         assert shown in text
 
 
-@pytest.mark.usefixtures("narrow")
 def test_compare_models_under_a_budget(
     capsys: pytest.CaptureFixture[str], model: str, backbones: dict[str, Path], dataset: str, tmp_path: Path
 ) -> None:
@@ -301,7 +291,6 @@ def test_evaluate_expanders(capsys: pytest.CaptureFixture[str], model: str, data
     assert line == "vocable: /no/such/folder: no such model folder"
 
 
-@pytest.mark.usefixtures("narrow")
 def test_a_table_too_wide_is_printed_in_parts(capsys: pytest.CaptureFixture[str], model: str, dataset: str) -> None:
     measures = ["nDCG@10", "R@1000", "RR@10", "P@5", "AP@100"]
     arguments = [word for measure in measures for word in ("-m", measure)]

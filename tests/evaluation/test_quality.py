@@ -274,3 +274,13 @@ def test_a_table_with_answers_has_their_medians() -> None:
     result = evaluate_run("a", RUN, DATASET, ["RR@10"], cost=cost)
     assert result.table().header[2:] == ["query terms", "p50 ms", "answer p50 ms"]
     assert result.to_json()["cost"]["answer_p95_ms"] == 9.5
+
+
+def test_judgments_of_queries_that_are_not_there_are_said(caplog: pytest.LogCaptureFixture) -> None:
+    qrels = [Qrel("q1", "d1", 1), Qrel("q3", "d1", 1), Qrel("q2", "d1", 1)]
+    left = Dataset("toy", [], [Query("q1", "lists")], qrels).judged()
+    assert [judgment.query_id for judgment in left.judgments] == ["q1"]
+    assert caplog.messages == ["toy: 2 queries with judgments, as 'q2': not among the queries, left out"]
+    caplog.clear()
+    left.judged()
+    assert caplog.messages == []

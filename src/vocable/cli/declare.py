@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
-from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_origin, get_type_hints
@@ -286,13 +286,20 @@ def show(result: Any) -> None:
 
 
 def print_json(values: Any, *, indent: int | None = 2) -> None:
-    """Print JSON values, null for what is no finite number.
+    """Print JSON values; `indent=None` puts them on one line, for output that is a stream of objects.
 
-    `indent=None` puts them on one line, for output that is a stream of objects.
+    NaN and infinite numbers, which JSON does not have, are printed as null.
     """
-    finite = import_module("pydantic_core").to_jsonable_python(values, inf_nan_mode="null")
-    text = json.dumps(finite, indent=indent, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(_finite(values), indent=indent, ensure_ascii=False, allow_nan=False)
     print(re.sub(r"[^\n -~]", lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1], text))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def read_text(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Sequence
@@ -16,8 +17,10 @@ from vocable.data.read import read_collection
 from vocable.errors import ArgumentError, DataError
 from vocable.search.ranking import Ties
 from vocable.storage import StrPath
+from vocable.tables import counted
 
 Convention: TypeAlias = Literal["trec_eval", "beir"]
+logger = logging.getLogger(__name__)
 BEIR = re.compile(r"(ir_datasets:)?beir[:/]")  # how the sources of its collections begin
 
 
@@ -73,6 +76,9 @@ class Dataset:
         (['q1'], 1, 1)
         """
         with_judgment = {judgment.query_id for judgment in self.judgments}
+        if unknown := with_judgment - {query.id for query in self.queries}:
+            which = f"{counted(len(unknown), 'query', 'queries')} with judgments, as {min(unknown)!r}"
+            logger.warning("%s: %s: not among the queries, left out", self.name, which)
         queries = [query for query in self.queries if query.id in with_judgment]
         if not queries:
             raise DataError(f"none of the {len(self.queries)} queries has a judgment", source=self.name)
