@@ -86,8 +86,8 @@ def _sentences(count: int) -> list[str]:
 @pytest.fixture(autouse=True, scope="session")
 def _as_on_every_machine() -> Iterator[None]:
     """One thread, as for toy matrices more only cost, and `dtype="auto"` means float32: numbers are compared here to
-    more digits than bfloat16 has. The host's template of a model card is compiled once, not at every checkpoint. What is
-    printed has the width of a terminal of 80 columns."""
+    more digits than bfloat16 has. The host's template of a model card is compiled once, not at every checkpoint. What
+    is printed has the width of a terminal of 80 columns."""
     import torch
 
     torch.set_num_threads(1)
