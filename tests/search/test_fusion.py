@@ -102,8 +102,8 @@ def test_what_cannot_be_fused_is_refused() -> None:
             weighted([one, Ranking(one.rows, one.scores, ids)], [1, 1])
     with pytest.raises(ArgumentError, match="1 weights for 2 rankings"):
         weighted([one, one], [1.0])
-    for weight in (-1.0, float("nan"), float("inf")):
-        with pytest.raises(ArgumentError, match="weights must be finite"):
+    for weight in (-1.0, float("nan"), float("inf"), 1e308, 1e-300):
+        with pytest.raises(ArgumentError, match="weights must be 0, or between"):
             weighted([one, one], [1.0, weight])
     with pytest.raises(ArgumentError, match="2 weights for 1 rankings"):
         reciprocal_rank([one], weights=[1, 1])
@@ -121,8 +121,11 @@ def test_what_cannot_be_fused_is_refused() -> None:
         ("words=1", "there is no space 'words': the index has learned, bm25"),
         ("learned", "learned= is not a number: write learned=0.5"),
         ("learned=1,learned=2", "learned has two"),
-        ("learned=-1", "must be finite and not negative"),
-        ("learned=nan", "must be finite and not negative"),
+        ("learned=-1", "must be 0, or between 1e-06 and 1,000,000"),
+        ("learned=nan", "must be 0, or between"),
+        ("learned=inf", "must be 0, or between"),
+        ("learned=1e308,bm25=1e308", "must be 0, or between"),
+        ("learned=1,bm25=1e-300", "must be 0, or between"),
         ("learned=0", "at least one must be above 0"),
     ],
 )

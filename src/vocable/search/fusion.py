@@ -14,6 +14,7 @@ import numpy as np
 from vocable.errors import ArgumentError, whole
 from vocable.search.ranking import Ranking, best
 
+LARGEST = 1_000_000  # weight; the smallest above 0 is its reciprocal
 Fusion: TypeAlias = Literal["weighted", "reciprocal-rank"]
 
 # Hits that each ranking gives to a fusion at least. Scores are scaled over them, so that searching and evaluating need
@@ -123,11 +124,14 @@ def weighted(rankings: Sequence[Ranking], weights: Sequence[float], depth: int |
 
 
 def check_weights(weights: Sequence[float], count: int) -> Sequence[float]:
-    """The weights of so many rankings; `ArgumentError` if there are more or less, or one cannot be a weight."""
+    """Return the weights of `count` rankings; raise `ArgumentError` for another number, or for what is no weight.
+
+    A weight is 0, or so large and so small that sums of weighted scores are finite and keep their order in float32.
+    """
     if len(weights) != count:
         raise ArgumentError(f"{len(weights)} weights for {count} rankings")
-    if not all(0 <= weight < np.inf for weight in weights):
-        raise ArgumentError(f"weights must be finite and not negative, not {list(weights)}")
+    if not all(weight == 0 or 1 / LARGEST <= weight <= LARGEST for weight in weights):
+        raise ArgumentError(f"weights must be 0, or between {1 / LARGEST:g} and {LARGEST:,}, not {list(weights)}")
     return weights
 
 
