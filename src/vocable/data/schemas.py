@@ -38,6 +38,18 @@ class Document(NamedTuple):
         return f"{self.title} {self.text}".strip()
 
 
+def same_document(one: Document, other: Document | None) -> bool:
+    """Return whether two documents are the same, their fields compared as JSON, in which 1 is neither true nor 1.0.
+
+    >>> same_document(Document("d1", "A list.", fields={"n": 1}), Document("d1", "A list.", fields={"n": True}))
+    False
+    """
+    if other is None or one != other:
+        return False
+    first, second = (json.dumps(dict(document.fields), sort_keys=True) for document in (one, other))
+    return first == second
+
+
 class Query(NamedTuple):
     """A text to search with."""
 

@@ -21,6 +21,7 @@ from scipy.sparse import csr_array
 from sentence_transformers import SentenceTransformer
 
 from vocable.data import Document
+from vocable.data.schemas import same_document
 from vocable.data.texts import check_documents
 from vocable.encoder.encode import DType, TextEncoder
 from vocable.encoder.stream import EncodedCorpus, StreamProgress, checksum, in_parts
@@ -275,7 +276,7 @@ class LivingCollection(Collection):
                 for some in in_parts(documents, PART, self.long):
                     part = list({document.id: document for document in some}.values())
                     there = self.documents([document.id for document in part])
-                    pairs = [(new, old) for new, old in zip(part, there, strict=True) if new != old]
+                    pairs = [(new, old) for new, old in zip(part, there, strict=True) if not same_document(new, old)]
                     gone = [old for _, old in pairs if old is not None]
                     changed = [new for new, _ in pairs]
                     if changed:
