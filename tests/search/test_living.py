@@ -174,7 +174,7 @@ def test_minimum_match_is_that_of_the_exact_index(make: Make, documents: list[Do
         collection.rank(vectors, 3, minimum_match=1.5)
 
 
-@pytest.mark.parametrize("text", ["lang=de", "year>=2030 and not lang in (de, fr)", "share>=3 or year<2005", "none=1"])
+@pytest.mark.parametrize("text", ["lang=de", "year>=2030 and not lang in (de, fr)", "share>=3 or year<2005", "year=1"])
 def test_a_filter_lets_through_what_matches(make: Make, documents: list[Document], text: str) -> None:
     collection = make(documents)
     vectors = collection.query_encoder().encode(QUERIES)
@@ -501,3 +501,61 @@ def test_what_was_replaced_takes_no_room_for_ever(tmp_path: Path) -> None:
     assert 10_000_000 < held < 130_000_000  # of 160 million that were written
     assert store.documents(["long", "3-3"])[1] is None
     store.drop()
+
+
+def test_a_value_of_another_type_is_a_change(make: Make, documents: list[Document]) -> None:
+    values: list[Any] = [1, True, 0, False, [1], [True], {"a": 1}, {"a": True}, {"a": [0, {"b": 1}]}, 1.0]
+    collection = make([documents[0]._replace(fields={"v": values[0]})])
+    for value in values[1:]:
+        new = documents[0]._replace(fields={"v": value})
+        assert collection.add([new]).replaced == 1
+        assert repr(collection.documents([new.id])) == repr([new])
+        assert collection.add([new]).unchanged == 1
+    same_keys = documents[0]._replace(fields={"x": 1, "v": {"b": 1, "a": 2}})
+    collection.add([same_keys])
+    assert collection.add([same_keys._replace(fields={"v": {"a": 2, "b": 1}, "x": 1})]).unchanged == 1
+
+
+def test_a_filter_on_a_field_that_no_document_has_is_refused(
+    make: Make, documents: list[Document], capsys: pytest.CaptureFixture[str], quiet_libraries: None
+) -> None:
+    collection = make(documents)
+    with pytest.raises(ArgumentError, match="no document has the field 'laang': did you mean lang"):
+        search(collection, QUERIES, filter="not laang=de")
+    collection.add([documents[0]._replace(fields={"deep": {"laang": None}}), documents[1]._replace(fields={"a.b": 1})])
+    assert search(collection, QUERIES, filter="deep.laang=de")[0].hits == ()
+    with pytest.raises(ArgumentError, match="no document has the field 'a'"):
+        search(collection, QUERIES, filter="a.b=1 and a=1")  # some document has a.b, though no filter can meet it
+    collection.delete([documents[0].id])  # its names stay known: to be sure that they are gone takes reading all
+    place = Path(collection.place)
+    collection.close()
+    assert search(place, QUERIES, filter="deep=1 or deep.laang=1", device="cpu")[0].hits == ()
+    line = refused(capsys, "search", place, "the old fox", "--filter", "yaer>2000")
+    assert line == "vocable: --filter: no document has the field 'yaer': did you mean year?"
+
+
+def test_of_more_fields_than_are_kept_none_is_refused(
+    make: Make, documents: list[Document], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vocable.search.living.MOST_FIELDS", 5)
+    collection = make(documents[:3])
+    collection.add([documents[0]._replace(fields={f"f{i}": i for i in range(3)})])
+    assert search(collection, QUERIES, filter="laang=de")[0].hits == ()
+    collection.add([documents[0]._replace(fields={})])
+    assert search(collection, QUERIES, filter="laang=de")[0].hits == ()
+
+
+def test_a_filter_of_an_exact_index_is_not_taken_for_another(
+    backbones: dict[str, Path], documents: list[Document], tmp_path: Path
+) -> None:
+    kinds: list[Any] = [1, True, 1.0, 0, False, 0.0, "1", None]
+    those = [one._replace(fields={"v": kind}) for one, kind in zip(documents, kinds, strict=False)]
+    source = corpus(tmp_path / "kinds.jsonl", those)
+    collection = index(str(backbones["bert"]), source, f"exact:{tmp_path / 'exact'}", device="cpu")
+    everything = {hit.document.id for hit in search(collection, [QUERIES[0]])[0].hits}
+    for text in ("v=true", "v=1", "v=1.0", "v='1'", "v=false", "v=0", "v in (0, true)", "v in (false, 1)") * 2:
+        found = {hit.document.id for hit in search(collection, [QUERIES[0]], filter=text)[0].hits}
+        assert found == everything & {one.id for one in those if matches(parse_filter(text), one.fields)}
+        assert found, text
+    with pytest.raises(ArgumentError, match="no document has the field 'w': they have v"):
+        search(collection, QUERIES, filter="w=1")

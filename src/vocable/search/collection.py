@@ -23,7 +23,7 @@ from vocable.encoder.load import load
 from vocable.encoder.stream import EncodedCorpus, checksum, describe
 from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, VectorsError, whole
-from vocable.search.filters import Filter, parse_filter
+from vocable.search.filters import Filter, check_fields, parse_filter
 from vocable.search.fusion import Fusion, aligned, fused, fusion_depth, parse_weights
 from vocable.search.index import Space
 from vocable.search.ranking import Ranking
@@ -58,6 +58,16 @@ class Collection(ABC):
     @abstractmethod
     def vectors(self, ids: Sequence[str]) -> csr_array:
         """The stored learned vectors [m, v] of documents."""
+
+    @property
+    @abstractmethod
+    def known_fields(self) -> frozenset[str] | None:
+        """The names by which filters can ask for fields: those of all documents, perhaps more; None if not known."""
+
+    def check_filter(self, filter: Filter) -> None:
+        """Raise `ArgumentError` if a filter asks for a field that no document has."""
+        if (known := self.known_fields) is not None:
+            check_fields(filter, known)
 
     @abstractmethod
     def rank(

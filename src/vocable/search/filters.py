@@ -9,19 +9,25 @@ Numbers are ordered by value, and dates in ISO 8601 (in quotes) by time; other t
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from operator import ge, gt, le, lt
 from typing import Any, Literal, TypeAlias, get_args
 
 from vocable.errors import ArgumentError
+from vocable.tables import shortened
 
 Operator: TypeAlias = Literal["=", "<", "<=", ">", ">="]
 Value: TypeAlias = str | int | float | bool
 ORDERS: dict[str, Callable[[Any, Any], bool]] = {"<": lt, "<=": le, ">": gt, ">=": ge}
 MOST_PARTS = 256  # comparisons and brackets: what an engine is asked is bounded
+LONGEST_NUMBER = 400  # characters
+LONGEST_SHOWN = 80  # characters of a filter in a message
 TOKEN = re.compile(
     r"""\s*(?:(?P<quoted>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|(?P<sign>!=|<=|>=|[=<>(),])|(?P<word>[^\s'"!=<>(),]+))"""
 )
@@ -30,11 +36,15 @@ NUMBER = re.compile(r"[+-]?\d+(?P<fraction>\.\d+)?(?P<exponent>[eE][+-]?\d+)?")
 
 @dataclass(frozen=True)
 class Comparison:
-    """One field compared with a value."""
+    """One field compared with a value; two are equal only if their values have one type, as 1 and true differ."""
 
     field: str
     operator: Operator
     value: Value
+    kind: type = dataclasses.field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kind", type(self.value))
 
 
 @dataclass(frozen=True)
@@ -62,16 +72,54 @@ Filter: TypeAlias = Comparison | Every | Some | Not
 
 
 def parse_filter(text: str) -> Filter:
-    """Return the filter that a text says; raises `ArgumentError`, which says where the text is wrong.
+    """Return the filter that a text says; raise `ArgumentError`, which says where the text is wrong.
 
     >>> parse_filter("not year>=2020")
     Not(part=Comparison(field='year', operator='>=', value=2020))
     """
-    return _Parser(text).whole()
+    try:
+        return _Parser(text).whole()
+    except RecursionError as error:
+        raise ArgumentError(f"filter {shown(text)!r}: too many brackets within each other") from error
+
+
+def shown(text: str) -> str:
+    """Return a filter, or a part of one, as a message shows it: a long one is shortened."""
+    return shortened(text, LONGEST_SHOWN)
+
+
+def field_names(fields: Mapping[str, Any]) -> Iterator[str]:
+    """Iterate over the names of a document's fields; a field of a field is named with a dot.
+
+    >>> list(field_names({"lang": "de", "made": {"by": "x"}}))
+    ['lang', 'made', 'made.by']
+    """
+    for name, value in fields.items():
+        yield name
+        if isinstance(value, Mapping):
+            yield from (f"{name}.{inner}" for inner in field_names(value))
+
+
+def check_fields(filter: Filter, known: Collection[str]) -> None:
+    """Raise `ArgumentError`, with the nearest of the `known` names, for a field that no document has."""
+    for name in _fields_of(filter):
+        if name not in known:
+            folded = {one.casefold(): one for one in known}
+            near = [folded[one] for one in get_close_matches(name.casefold(), folded, n=1)]
+            hint = f"did you mean {near[0]}?" if near else f"they have {', '.join(sorted(known)) or 'no fields'}"
+            raise ArgumentError(f"filter: no document has the field {shown(name)!r}: {shown(hint)}")
+
+
+def _fields_of(filter: Filter) -> Iterator[str]:
+    if isinstance(filter, Comparison):
+        yield filter.field
+    else:
+        for part in (filter.part,) if isinstance(filter, Not) else filter.parts:
+            yield from _fields_of(part)
 
 
 def matches(filter: Filter, fields: Mapping[str, Any]) -> bool:
-    """Whether a document with these fields passes.
+    """Return whether a document with these fields passes.
 
     >>> matches(parse_filter("tags=news and not year<2020"), {"tags": ["news", "sport"], "year": 2024})
     True
@@ -145,9 +193,7 @@ class _Parser:
         return parts[0] if len(parts) == 1 else Every(tuple(parts))
 
     def _one(self) -> Filter:
-        self.parts += 1
-        if self.parts > MOST_PARTS:
-            raise self._wrong(f"more than {MOST_PARTS} parts")
+        self._count()
         if self._next("not"):
             return Not(self._one())
         if self._next("("):
@@ -163,9 +209,9 @@ class _Parser:
             self._expect("(")
             values = [self._value()]
             while self._next(","):
+                self._count()
                 values.append(self._value())
             self._expect(")")
-            self.parts += len(values)
             some = Some(tuple(Comparison(field, "=", value) for value in values))
             return Not(some) if negated else some
         operator = self.tokens.pop(0)[1] if self.tokens[0][0] == "sign" else ""
@@ -189,7 +235,15 @@ class _Parser:
         number = NUMBER.fullmatch(text)
         if number is None or not text.isascii():
             return text
+        if len(text) > LONGEST_NUMBER or not math.isfinite(float(text)):
+            raise self._wrong(f"{shown(text)} is too large a number")
         return float(text) if number["fraction"] or number["exponent"] else int(text)
+
+    def _count(self) -> None:
+        """Count one more part."""
+        self.parts += 1
+        if self.parts > MOST_PARTS:
+            raise self._wrong(f"more than {MOST_PARTS} parts")
 
     def _next(self, word: str) -> bool:
         """Take the token if it is this word or sign."""
@@ -207,4 +261,6 @@ class _Parser:
         place = self.tokens[0][2] if self.tokens and self.tokens[-1][0] == "end" else self.position
         rest = self.text[place:].strip()
         where = f"at {rest[:20]!r}" if rest else "at its end"
-        return ArgumentError(f"filter {self.text!r}: {message or 'cannot be read'} {where} (character {place + 1})")
+        return ArgumentError(
+            f"filter {shown(self.text)!r}: {message or 'cannot be read'} {where} (character {place + 1})"
+        )

@@ -47,7 +47,7 @@ from vocable.errors import ArgumentError, VectorsError
 from vocable.progress import track
 from vocable.search.collection import Collection
 from vocable.search.engines.bm25 import BM25Index
-from vocable.search.filters import Filter, matches
+from vocable.search.filters import Filter, field_names, matches
 from vocable.search.index import Index, Space, load_index, vector_engine
 from vocable.search.ranking import Ranking
 from vocable.storage import (
@@ -113,6 +113,8 @@ class FolderCollection(Collection):
         index = self.bm25 if space == "bm25" else self.postings if space == "learned" else None
         if index is None or isinstance(queries, np.ndarray):
             raise ArgumentError(f"{self.place}: it was made without {space} vectors")
+        if filter is not None:
+            self.check_filter(filter)
         allowed = None if filter is None else self._passing(filter)
         return index.search(queries, k, minimum_match=minimum_match, allowed=allowed)
 
@@ -136,10 +138,19 @@ class FolderCollection(Collection):
         assert isinstance(self.postings.ids, Ids)
         return self.postings.ids
 
+    @cached_property
+    def known_fields(self) -> frozenset[str]:
+        """As `Collection.known_fields`, read from all documents when the first filter is given."""
+        return frozenset(name for fields in self._fields() for name in field_names(fields))
+
     def _rows_that_pass(self, filter: Filter) -> np.ndarray:
-        """Which documents pass, bool [n]."""
-        fields = self.texts.column("fields").to_pylist()
-        return np.fromiter((matches(filter, json.loads(one) if one else {}) for one in fields), bool, len(fields))
+        """Return whether each document passes, bool [n]."""
+        return np.fromiter((matches(filter, fields) for fields in self._fields()), bool, len(self))
+
+    def _fields(self) -> Iterator[dict[str, Any]]:
+        """Iterate over the documents' fields, by row."""
+        for part in self.texts.column("fields").chunks:
+            yield from (json.loads(one) if one else {} for one in part.to_pylist())
 
 
 def build_collection(

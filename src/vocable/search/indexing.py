@@ -259,6 +259,7 @@ def _make(
 
     def fill(address: str, begun: bool) -> LivingCollection:
         fresh = settings | {"progress": asdict(StreamProgress()), "whole": False}
+        fresh |= {"fields": []} if engine.about.in_folder else {}  # their names, which one process at a time can know
         store = engine.open(address) if begun else engine.create(address, spaces, fresh)
         collection = _collection(fspath(output), store, device=device)
         loaded = {"loaded_model": model, "dense_model": dense_model}

@@ -29,7 +29,7 @@ from vocable.encoder.windows import LongDocuments
 from vocable.errors import ArgumentError, ModelError, NoSpaceError, VectorsError, VocableError
 from vocable.progress import progress
 from vocable.search.collection import Collection
-from vocable.search.filters import Filter
+from vocable.search.filters import Filter, field_names
 from vocable.search.index import Space, Store
 from vocable.search.lexicon import DRIFT, Lexicon
 from vocable.search.ranking import Ranking, ranking_of
@@ -37,6 +37,7 @@ from vocable.storage import ANOTHER
 from vocable.tables import counted, masked
 from vocable.vectors import VectorsMeta
 
+MOST_FIELDS = 1000  # whose names are kept
 PART = 512  # documents that are encoded and written at once: what a kill makes to be done again
 
 
@@ -155,6 +156,8 @@ class LivingCollection(Collection):
             raise ArgumentError(f"minimum_match is a share between 0 and 1, not {minimum_match}")
         if filter is not None and not self.store.about.filters:
             raise ArgumentError(f"the {self.store.about.engine} engine has no filters")
+        if filter is not None:
+            self.check_filter(filter)
         matching = minimum_match > 0 and not isinstance(queries, np.ndarray)
         if not matching and self.long != "passages":
             return self.store.search(queries, k, space=space, filter=filter)
@@ -222,6 +225,12 @@ class LivingCollection(Collection):
         ids = self._searched()
         while some := list(islice(ids, PART)):
             yield self.vectors(some)
+
+    @property
+    def known_fields(self) -> frozenset[str] | None:
+        """As `Collection.known_fields`, with those of deleted documents; None of a server, which others change, too."""
+        names = self.store.settings.get("fields")
+        return None if names is None else frozenset(names)
 
     def fill(self, parts: Iterable[tuple[Sequence[Document], csr_array | None]]) -> None:
         """Add the documents of a corpus to a store that is being made, going on where a killed call stopped.
@@ -337,6 +346,7 @@ class LivingCollection(Collection):
         replaced: Sequence[Document],
     ) -> None:
         """Write documents with all their vectors, in place of those `replaced`, which have their ids or are deleted."""
+        self._know_fields(documents)
         texts = [document.full for document in documents]
         if self.dense is not None and documents:
             vectors["dense"] = _normalized(self.dense_model.encode_document(texts, show_progress_bar=False))
@@ -347,6 +357,13 @@ class LivingCollection(Collection):
                 self.store.upsert(documents, vectors if weights is None else {**vectors, "bm25": weights})
             if gone:
                 self.store.delete(sorted(gone))
+
+    def _know_fields(self, documents: Sequence[Document]) -> None:
+        """Add to the known fields those of documents that are about to be written."""
+        known = self.known_fields
+        if known is not None and (new := {name for one in documents for name in field_names(one.fields)} - known):
+            names = sorted(known | new)
+            self.store.configure(self.store.settings | {"fields": names if len(names) <= MOST_FIELDS else None})
 
     def _settle(self, drift: float) -> None:
         """Weigh all documents anew if their mean length has drifted further, and let the engine tidy up."""

@@ -21,7 +21,7 @@ from scipy.sparse import csr_array
 
 from vocable.data import Document
 from vocable.errors import ArgumentError, DataError, VectorsError
-from vocable.search.filters import Comparison, Every, Filter, Not, time_of
+from vocable.search.filters import Comparison, Every, Filter, Not, shown, time_of
 from vocable.search.index import About, Space, Store
 from vocable.tables import masked
 from vocable.vectors import as_vectors
@@ -78,9 +78,8 @@ def bound_of(comparison: Comparison) -> float:
     number, value = _number(comparison.value), comparison.value
     exact = number is not None and (isinstance(value, str) or abs(value) < EXACT)
     if number is None or not exact:
-        raise ArgumentError(
-            f"filter: {comparison.field} {comparison.operator} {value}: numbers are ordered below 2**53"
-        )
+        said = shown(f"{comparison.field} {comparison.operator} {value}")
+        raise ArgumentError(f"filter: {said}: numbers are ordered below 2**53")
     return number
 
 

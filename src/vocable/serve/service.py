@@ -133,13 +133,10 @@ class Service:
         return list(hits)
 
     def filter(self, text: str | None) -> Filter | None:
-        """The filter that a text says; `ArgumentError` if it is wrong or too deep."""
+        """Return the filter that a text says; raise `ArgumentError` if it is wrong or too deep."""
         if text is None:
             return None
-        try:
-            parsed = parse_filter(text)
-        except RecursionError as error:
-            raise ArgumentError("filter: too many brackets within each other") from error
+        parsed = parse_filter(text)
         if _depth(parsed) > self.limits.max_filter_depth:
             raise ArgumentError(f"filter: and, or and not stand more than {self.limits.max_filter_depth} deep")
         return parsed
