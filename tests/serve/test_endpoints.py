@@ -17,6 +17,7 @@ from vocable.data import Document
 from vocable.encoder.stream import encode
 from vocable.search.answers import search
 from vocable.search.collection import Collection
+from vocable.search.indexing import index
 
 Serve = Callable[..., Client]
 TEXTS = ["the old fox reads", "posting lists at night", "a naïve vocabulary"]
@@ -161,6 +162,62 @@ def test_documents_come_and_go(served: Serve, store: Path, documents: list[Docum
     deleted = client("DELETE", "/documents", params={"id": ["a/b c", "d0", "no such"]}).json()
     assert (deleted["deleted"], deleted["documents"]) == (2, 39)
     assert client("GET", "/info").json()["documents"] == 39
+
+
+BAD = {
+    "an empty id": ({"id": "", "text": "x"}, "an empty id"),
+    "blanks": ({"id": " \u00a0", "text": "x"}, "an empty id"),
+    "a tab": ({"id": "a\tb", "text": "x"}, "has a tab or a line end"),
+    "a line feed": ({"id": "a\n", "text": "x"}, "has a tab or a line end"),
+    "a carriage return": ({"id": "\ra", "text": "x"}, "has a tab or a line end"),
+    "no text": ({"id": "a", "text": ""}, "'a' has neither text nor title"),
+    "blanks alone": ({"id": "a", "text": " \n\t", "title": "\u2003"}, "'a' has neither text nor title"),
+    "an id twice": ({"id": "good", "text": "y"}, "the id 'good' is there already"),
+}
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+@pytest.mark.parametrize("what", BAD)
+def test_what_readers_refuse_is_refused_with_all_that_comes_with_it(
+    served: Serve, store: Path, method: str, what: str
+) -> None:
+    client, (bad, said) = served(store), BAD[what]
+    before = client("GET", "/info").json()["documents"]
+    answer = client(method, "/documents", json={"documents": [{"id": "good", "text": "x"}, bad]})
+    assert (answer.status_code, answer.json()["error_type"]) == (422, "Validation")
+    assert answer.json()["error"].startswith("documents[1]: ")
+    assert said in answer.json()["error"]
+    assert client("GET", "/documents", params={"id": "good"}).json() == [None]
+    assert client("GET", "/info").json()["documents"] == before
+    titled = client(method, "/documents", json={"documents": [{"id": "good", "text": "", "title": "A title"}]})
+    assert titled.json()["added"] == 1
+
+
+@pytest.mark.parametrize("kind", ["exact", "store"])
+def test_filters_at_one_time_are_not_mixed_up(
+    served: Serve, backbones: dict[str, Path], tmp_path: Path, kind: str
+) -> None:
+    values: list[Any] = [1, True, 0, False, "1", 1.5]
+    rows = [{"_id": f"{i}", "text": f"the old fox {i}", "flag": values[i % len(values)]} for i in range(24)]
+    (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    place = f"{'exact:' if kind == 'exact' else ''}{tmp_path / kind}"
+    index(str(backbones["bert"]), tmp_path / "corpus.jsonl", place, device="cpu").close()
+    client = served(tmp_path / kind)
+    texts = ["flag=1", "flag=true", "flag=0", "flag=false", "flag='1'", "flag=1.5"]
+    body = {"query": "the old fox", "k": 24}
+    answers = client.together([("POST", "/search", {"json": body | {"filter": text}}) for text in texts * 10])
+    for number, answer in enumerate(answers):
+        found = [hit["fields"]["flag"] for hit in answer.json()["hits"]]
+        assert [repr(one) for one in found] == [repr(values[number % len(values)])] * 4
+
+
+def test_a_value_of_another_type_is_written(served: Serve, store: Path) -> None:
+    client = served(store)
+    for value in (1, True, 0, False, [1], [True], {"a": 1}, {"a": True}):
+        one = {"id": "new", "text": "zebras", "title": "", "fields": {"flag": value}}
+        changed = client("PUT", "/documents", json={"documents": [one]}).json()
+        assert (changed["added"] + changed["replaced"], changed["unchanged"]) == (1, 0)
+        assert repr(client("GET", "/documents", params={"id": "new"}).json()) == repr([one])
 
 
 def test_a_search_sees_all_of_a_change_or_nothing(served: Serve, store: Path) -> None:

@@ -120,7 +120,16 @@ def _results(work: Work, items: list[Any], shared: Sequence[Any]) -> list[Any]:
     """The results or errors of the items; an error of several together is that of those which have it alone."""
     try:
         return work(items, *shared)
-    except Exception as error:
+    except BaseException as error:
         if len(items) == 1:
-            return [error]
+            return [as_exception(error)]
         return [result for item in items for result in _results(work, [item], shared)]
+
+
+def as_exception(error: BaseException) -> Exception:
+    """Return an error that ends no thread: a panic of a library in Rust is a BaseException alone."""
+    if isinstance(error, Exception):
+        return error
+    found = RuntimeError(f"{type(error).__name__}: {error}")
+    found.__cause__ = error
+    return found

@@ -104,8 +104,8 @@ class Explanation(BaseModel):
 class Document(Request):
     """A text to be found, with what else is known of it."""
 
-    id: str = Field(min_length=1, max_length=LONGEST_ID)
-    text: str
+    id: str = Field(max_length=LONGEST_ID, description="With a visible character, without tab and line end.")
+    text: str = Field(description="Where it has no visible character, the title has one.")
     title: str = ""
     fields: dict[str, JsonValue] = {}
 

@@ -15,6 +15,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from vocable.data import Document, Query
+from vocable.data.texts import check_documents
 from vocable.encoder.encode import TextEncoder
 from vocable.encoder.roles import route, static_embedding
 from vocable.errors import ArgumentError
@@ -29,7 +30,7 @@ from vocable.search.index import Space
 from vocable.search.indexing import changeable
 from vocable.search.living import Changed, LivingCollection
 from vocable.search.stores import rows_of
-from vocable.serve.batching import Batcher, Work
+from vocable.serve.batching import Batcher, Work, as_exception
 from vocable.serve.limits import Limits
 from vocable.serve.metrics import Metrics
 from vocable.serve.view import Wanted, term_postings, view
@@ -172,9 +173,9 @@ class Service:
         return await self._run(self.collection.documents, ids)
 
     async def add(self, documents: Sequence[Document], *, replace: bool) -> Changed:
-        """Add documents; one that is there is replaced, or an error."""
+        """Add documents, all or none; one that is there is replaced, or an error."""
         changeable(self.collection)
-        self._check([document.full for document in documents])
+        self._check([document.full for document in check_documents(documents)])
         return await self._change(self._upsert if replace else self._add, documents)
 
     async def delete(self, ids: Sequence[str]) -> Changed:
@@ -313,11 +314,11 @@ class Service:
 
 
 def _tried(change: Callable[[Any], Changed], given: Any) -> Changed | Exception:
-    """What a change gives, or its error: none is tried twice."""
+    """Return what a change gives, or its error: no change is tried twice."""
     try:
         return change(given)
-    except Exception as error:
-        return error
+    except BaseException as error:
+        return as_exception(error)
 
 
 def _depth(filter: Filter) -> int:
