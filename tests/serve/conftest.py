@@ -61,13 +61,13 @@ def served() -> Iterator[Callable[..., Client]]:
         place: Path,
         *,
         token: str | None = None,
-        local: bool = False,
+        hosts: frozenset[str] = frozenset({"test"}),
         log_queries: bool = False,
         beside: Path | None = None,
         **limits: Any,
     ) -> Client:
         second = None if beside is None else str(beside)
-        settings = Settings(str(place), None, False, "cpu", checked_limits(limits), token, local, log_queries, second)
+        settings = Settings(str(place), None, False, "cpu", checked_limits(limits), token, hosts, log_queries, second)
         clients.append(Client(application(settings)))
         return clients[-1]
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.serve.conftest import Client
-from vocable.errors import ArgumentError
+from vocable.errors import ArgumentError, VectorsError
 from vocable.serve.limits import checked_limits
 
 Serve = Callable[..., Client]
@@ -21,6 +21,11 @@ DEEP = "not " * 17 + "a=1"
 @pytest.fixture(scope="module")
 def limited(served: Serve, exact: Path) -> Client:
     return served(exact, max_body=2000, max_characters=200, max_inputs=4, max_k=20)
+
+
+@pytest.fixture(scope="module")
+def client(served: Serve, exact: Path) -> Client:
+    return served(exact)
 
 
 @pytest.mark.parametrize(
@@ -38,11 +43,21 @@ def limited(served: Serve, exact: Path) -> Client:
         (422, "/search", {"query": "a", "k": 0}, "k: Input should be greater than or equal to 1"),
         (422, "/search", {"query": "a", "filter": DEEP}, "filter: and, or and not stand more than 16 deep"),
         (422, "/search", {"query": "a", "filter": "a>b"}, "filter 'a>b'"),
+        (422, "/search", {"query": "a", "filter": f"n={'9' * 1000}"}, "filter 'n=999"),
+        (422, "/search", {"query": "a", "filter": f"n in ({'1,' * 300}1)"}, "filter 'n in (1,1,"),
+        (
+            422,
+            "/search",
+            {"query": "a", "filter": "laang=de"},
+            "filter: no document has the field 'laang': did you mean",
+        ),
+        (422, "/view", {"query": "a", "filter": "not laang=de"}, "filter: no document has the field 'laang'"),
         (422, "/search", {"k": 3}, "query is missing"),
         (422, "/search", {"vector": [{"index": 1, "value": 1}], "hybrid": True}, "query is missing"),
         (422, "/search", {"vector": [{"index": 1, "value": 1}], "weights": {"bm25": 1}}, "query is missing"),
         (422, "/search", {"query": "a", "weights": {"bm52": 1}}, "weights: there is no space 'bm52'"),
         (422, "/search", {"query": "a", "weights": {"bm25": -1}}, "weights must be 0, or between 1e-06 and 1,000,000"),
+        (422, "/search", {"query": "a", "weights": {"learned": 1e308, "bm25": 1e308}}, "weights must be 0, or between"),
         (422, "/search", {"query": "a", "weights": {}}, "weights: at least one must be above 0"),
         (422, "/search", {"query": "a", "fusion": "max"}, "fusion: Input should be 'weighted' or 'reciprocal-rank'"),
         (422, "/search", {"vector": [{"index": 10**6, "value": 1}]}, "vector: the index has "),
@@ -75,8 +90,61 @@ def test_what_is_not_json_is_refused(limited: Client, body: bytes) -> None:
     answer = limited("POST", "/search", content=body, headers={"content-type": "application/json"})
     assert answer.status_code in (400, 422)
     assert answer.json()["error_type"] == "Validation"
-    plain = limited("POST", "/search", content=b'{"query": "a fox"}', headers={"content-type": "text/plain"})
-    assert plain.status_code == 422  # what another site's page could send
+
+
+KINDS = (  # without the first, what a form or a script of another site's page can send unasked
+    *(
+        "text/plain",
+        "text/plain; charset=utf-8",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data; boundary=x",
+    ),
+    *("", None, "application/x-json", "text/json", "application/json-patch+json", "application/octet-stream"),
+)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_body_that_is_not_said_to_be_json_is_refused(served: Serve, store: Path, kind: str | None) -> None:
+    client = served(store)
+    documents = client("GET", "/info").json()["documents"]
+    headers = {} if kind is None else {"content-type": kind}
+    bodies = {"/documents": b'{"documents": [{"id": "new", "text": "a fox"}]}'}
+    for path in ("/search", "/view", "/explain", "/embed_sparse", "/documents"):
+        for method in ("POST", "PUT") if path == "/documents" else ("POST",):
+            answer = client(method, path, content=bodies.get(path, b'{"query": "a fox"}'), headers=headers)
+            assert (answer.status_code, answer.json()["error_type"]) == (415, "Validation")
+            assert "send the header Content-Type: application/json" in answer.json()["error"]
+    assert client("GET", "/info").json()["documents"] == documents
+    body = {"content": b'{"query": "a fox"}', "headers": {"content-type": "Application/JSON; charset=utf-8"}}
+    assert client("POST", "/search", **body).status_code == 200
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
+@pytest.mark.parametrize(
+    ("headers", "taken"),
+    [
+        ({}, True),
+        ({"origin": "http://test"}, True),
+        ({"origin": "https://test", "host": "test"}, True),  # behind a proxy that ends TLS
+        ({"origin": "http://test:3000"}, False),
+        ({"origin": "http://evil.example"}, False),
+        ({"origin": "null"}, False),
+        ({"sec-fetch-site": "same-origin", "origin": "https://public.example"}, True),  # a proxy has changed the host
+        ({"sec-fetch-site": "none"}, True),
+        ({"sec-fetch-site": "same-site", "origin": "http://test"}, False),
+        ({"sec-fetch-site": "cross-site"}, False),
+    ],
+)
+def test_a_page_of_another_site_changes_nothing(
+    served: Serve, exact: Path, method: str, headers: dict[str, str], taken: bool
+) -> None:
+    client = served(exact, token="s3cret")
+    headers = headers | {"authorization": "Bearer s3cret"}
+    body = {"params": {"id": "d1"}} if method == "DELETE" else {"json": {"documents": [{"id": "new", "text": "a fox"}]}}
+    answer = client(method, "/documents", headers=headers, **body)
+    assert answer.status_code == (405 if taken else 403)  # 405: this index cannot change
+    assert taken or "a page of another site" in answer.json()["error"]
+    assert client("GET", "/documents", params={"id": "d1"}, headers=headers).status_code == 200
 
 
 def test_a_body_without_a_length_is_counted(limited: Client) -> None:
@@ -147,20 +215,98 @@ def test_an_internal_error_is_logged_and_told_to_nobody(
 
 def test_a_token_is_needed_but_to_see_whether_it_lives(served: Serve, exact: Path) -> None:
     client, body = served(exact, token="s3cret"), {"json": {"query": "a fox"}}
-    for headers in ({}, {"authorization": "Bearer s3cre"}, {"authorization": "s3cret"}, {"authorization": "Bearer é"}):
+    for headers in (
+        {},
+        {"authorization": "Bearer s3cre"},
+        {"authorization": "s3cret"},
+        {"authorization": "Basic s3cret"},
+        {"authorization": "Bearer é"},
+    ):
         refused = client("POST", "/search", headers={k: v.encode() for k, v in headers.items()}, **body)
         assert (refused.status_code, refused.headers["www-authenticate"]) == (401, "Bearer")
         assert "s3cret" not in refused.text
-    assert client("POST", "/search", headers={"authorization": "Bearer s3cret"}, **body).status_code == 200
+    for scheme in ("Bearer", "bearer", "BEARER"):
+        assert client("POST", "/search", headers={"authorization": f"{scheme} s3cret"}, **body).status_code == 200
     assert client("GET", "/metrics").status_code == client("GET", "/openapi.json").status_code == 401
     assert client("GET", "/health").status_code == client("GET", "/ready").status_code == 200
 
 
-def test_a_local_service_is_asked_as_localhost(served: Serve, exact: Path) -> None:
-    client = served(exact, local=True)
-    for host, status in (("localhost:8000", 200), ("127.0.0.1", 200), ("[::1]", 200), ("evil.example:8000", 403)):
-        assert client("GET", "/info", headers={"host": host}).status_code == status
+def test_without_a_token_other_names_are_refused(served: Serve, exact: Path) -> None:
+    client = served(exact, hosts=frozenset({"search.intern"}))
+    known = ("localhost:8000", "LOCALHOST", "127.0.0.1", "[::1]", "[fe80::1]:80", "192.168.1.7:8000", "Search.Intern:1")
+    others = (
+        "evil.example:8000",
+        "127.0.0.1.evil.example",
+        "localhost.evil.example",
+        "",
+        "search",
+        "0x7f.1",
+        "[",
+        ":80",
+    )
+    for host in (*known, *others):
+        for method, path in (("GET", "/info"), ("GET", "/"), ("POST", "/search"), ("DELETE", "/documents")):
+            answer = client(method, path, headers={"host": host}, **({"json": {}} if method == "POST" else {}))
+            assert (answer.status_code == 403) is (host in others), host
+    assert "--allow-host NAME adds a name" in client("GET", "/info", headers={"host": "evil.example"}).json()["error"]
     assert client("GET", "/health", headers={"host": "evil.example"}).status_code == 200
+    with_token = served(exact, token="s3cret", hosts=frozenset())
+    headers = {"host": "any.example", "authorization": "Bearer s3cret"}
+    assert with_token("GET", "/info", headers=headers).status_code == 200
+
+
+def test_every_answer_forbids_to_guess_its_type(client: Client) -> None:
+    asked = [
+        ("GET", path, {}) for path in ("/", "/main.js", "/info", "/health", "/metrics", "/openapi.json", "/nowhere")
+    ]
+    asked += [("POST", "/search", {"json": body}) for body in ({"query": "a fox"}, {"query": 1}, {"k": 0})]
+    asked += [("POST", "/search", {"content": b"x"}), ("GET", "/info", {"headers": {"host": "evil.example"}})]
+    for answer in client.together(asked):
+        assert answer.headers.get_list("x-content-type-options") == ["nosniff"]
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), VectorsError("the store is full")])
+@pytest.mark.parametrize("method", ["PUT", "POST", "DELETE"])
+def test_a_full_disk_is_said(
+    served: Serve, store: Path, monkeypatch: pytest.MonkeyPatch, method: str, error: Exception
+) -> None:
+    client = served(store)
+    if isinstance(error, VectorsError):
+        error.__cause__ = OSError(122, "Disk quota exceeded")
+
+    def fail(given: Any) -> Any:
+        raise error
+
+    for name in ("add", "delete"):
+        monkeypatch.setattr(client.service.collection, name, fail)
+    body = {"params": {"id": "d1"}} if method == "DELETE" else {"json": {"documents": [{"id": "n", "text": "a fox"}]}}
+    answer = client(method, "/documents", **body)
+    assert (answer.status_code, answer.json()["error_type"]) == (507, "Backend")
+    assert "no space is left" in answer.json()["error"] or answer.json()["error"] == "the store is full"
+    monkeypatch.undo()
+    assert client("POST", "/search", json={"query": "a fox"}).status_code == 200
+
+
+class Panic(BaseException):
+    """An error as those of libraries in Rust."""
+
+
+def test_a_panic_ends_no_thread(served: Serve, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = served(store)
+    body = {"json": {"documents": [{"id": "n", "text": "a fox"}]}}
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise Panic("slice index")
+
+    for name in ("search", "add", "documents"):
+        with monkeypatch.context() as patched:
+            patched.setattr(client.service.collection, name, fail)
+            asked = [("POST", "/search", {"json": {"query": "a fox"}}), ("PUT", "/documents", body)]
+            answers = client.together([*asked, ("GET", "/documents", {"params": {"id": "d1"}})] * 2)
+        statuses = [answer.status_code for answer in answers]
+        assert 500 in statuses
+        assert client("GET", "/ready").status_code == 200
+    assert client("POST", "/search", json={"query": "a fox"}).status_code == 200
 
 
 def test_queries_are_logged_only_if_asked(served: Serve, exact: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
@@ -37,20 +38,22 @@ ERRORS: dict[type[Exception], int] = {
 ABOUT = {
     400: "not JSON",
     401: "no token",
-    403: "another host than this machine",
+    403: "a name that is not the service's, or a page of another site",
     404: "no such document",
     405: "the index cannot change",
     408: "the request did not come in time",
     409: "a document is there already",
     413: "too large: the request, a text, or their number",
+    415: "the header Content-Type: application/json is missing",
     422: "not what is expected",
     424: "the index or its model",
     429: "too much at once; Retry-After says when to come again",
     503: "the service is stopping",
     504: "not done in time",
+    507: "no space is left on the disk",
 }
 UNCHANGING = "this index cannot change: index again to a plain folder, or to a server"
-ALWAYS = (400, 401, 403, 408, 413, 422, 424, 429, 504)
+ALWAYS = (400, 401, 403, 408, 413, 415, 422, 424, 429, 504, 507)
 
 
 def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -99,6 +102,7 @@ def _application(lifespan: Any = None) -> FastAPI:
     )
     for kind, status in ERRORS.items():
         app.add_exception_handler(kind, _answer_with(status))
+    app.add_exception_handler(OSError, _unwritten)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(Exception, _failed)
@@ -252,9 +256,25 @@ def _json(document: Document) -> dict[str, Any]:
 
 def _answer_with(status: int) -> Any:
     async def answer(request: HTTPRequest, error: Exception) -> Response:
-        return refusal(status, " ".join(str(error).split()))
+        return refusal(507 if _is_of_full_disk(error) else status, " ".join(str(error).split()))
 
     return answer
+
+
+async def _unwritten(request: HTTPRequest, error: Exception) -> Response:
+    """Answer that the disk is full; any other error of the system is one of ours."""
+    if not _is_of_full_disk(error):
+        raise error
+    return refusal(507, "no space is left on the disk of the index: free some, and send the change again")
+
+
+def _is_of_full_disk(error: BaseException | None) -> bool:
+    """Return whether an error, or what it was raised from, says that no space is left."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return True
+        error = error.__cause__
+    return False
 
 
 async def _invalid(request: HTTPRequest, error: Exception) -> Response:

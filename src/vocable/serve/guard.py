@@ -1,4 +1,4 @@
-"""What stands before the endpoints: token, size of the body, requests at a time, time limit, metrics and the log."""
+"""Check each request before its endpoint: host, origin, token, type and size of the body; time limit, metrics, log."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import json
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from datetime import UTC, datetime
+from ipaddress import ip_address
 from typing import Any
 
 from fastapi.responses import JSONResponse
@@ -26,17 +27,19 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 logger = logging.getLogger("vocable.serve.log")
 
 OPEN = ("/health", "/ready")  # for whoever watches the process: without a token, and when it is busy
-HERE = re.compile(rb"(localhost|127\.[0-9.]+|\[::1\])(:[0-9]+)?")
+READING = ("GET", "HEAD", "OPTIONS")  # methods that change nothing
+PORT = re.compile(r":[0-9]*$")
+NOSNIFF = (b"x-content-type-options", b"nosniff")  # of every answer, so that no browser takes JSON for a page
 RETRY_AFTER = {"Retry-After": "1"}  # seconds
 KINDS = {  # the names that text-embeddings-inference has for what went wrong
-    **dict.fromkeys((424, 500), "Backend"),
+    **dict.fromkeys((424, 500, 507), "Backend"),
     **dict.fromkeys((429, 504), "Overloaded"),
     503: "Unhealthy",
 }
 
 
 def refusal(status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
-    """An answer that says in one line what is wrong, in the form of text-embeddings-inference."""
+    """Return an answer that says in one line what is wrong, in the form of text-embeddings-inference."""
     kind = KINDS.get(status, "Validation")
     if status in (429, 503):
         headers = RETRY_AFTER | (headers or {})
@@ -53,16 +56,16 @@ class Guard:
         metrics: Metrics,
         *,
         token: str | None = None,
-        local: bool = False,
+        hosts: frozenset[str] = frozenset(),
         log_queries: bool = False,
     ) -> None:
-        """Guard `app`; a `local` one is asked by the names of this machine only.
+        """Guard `app`; without a token, requests have to name an IP address, localhost or one of `hosts`.
 
-        Else a page of another site, whose name has been made to lead here, could ask in a browser.
+        Otherwise a page of another site, whose name is made to lead here (DNS rebinding), could ask in a browser.
         """
         self.app, self._limits, self._metrics, self._log_queries = app, limits, metrics, log_queries
-        self._expected = None if token is None else f"Bearer {token}".encode()
-        self._local, self._in_progress = local, 0
+        self._token = None if token is None else token.encode()
+        self._hosts, self._in_progress = hosts, 0
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer one request, or pass on what is none."""
@@ -75,6 +78,7 @@ class Guard:
             nonlocal status, sent
             if message["type"] == "http.response.start":
                 status = message["status"]
+                message = {**message, "headers": [*message["headers"], NOSNIFF]}
             sent += len(message.get("body", b""))
             await send(message)
 
@@ -94,21 +98,36 @@ class Guard:
             self._record(scope, status, sent, time.perf_counter() - started, error)
 
     def _refused(self, scope: Message) -> JSONResponse | None:
-        """Why a request is not looked at, None if it is."""
+        """Return the refusal of a request by its head, None if it is to be answered."""
         if scope["path"] in OPEN:
             return None
         headers = dict(scope["headers"])
-        if self._local and not HERE.fullmatch(headers.get(b"host", b"")):
-            return refusal(403, "without a token this service is for this machine: ask it as localhost")
-        known = self._expected is None or scope["path"] in FILES
-        if not known and not hmac.compare_digest(headers.get(b"authorization", b""), self._expected):
-            return refusal(401, "a bearer token is needed", {"WWW-Authenticate": "Bearer"})
+        if self._token is None and not self._is_known(headers.get(b"host", b"").decode("latin-1")):
+            name = "by its IP address or as localhost; --allow-host NAME adds a name"
+            return refusal(403, f"without a token this service is asked {name}")
+        if scope["method"] not in READING and _is_of_another_site(headers):
+            return refusal(403, "a page of another site sent this: only programs and the service's own page may")
+        if self._token is not None and scope["path"] not in FILES:
+            scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
+            if scheme.lower() != b"bearer" or not hmac.compare_digest(token.strip(), self._token):
+                return refusal(401, "a bearer token is needed", {"WWW-Authenticate": "Bearer"})
         if self._in_progress > self._limits.max_requests:
             return refusal(429, f"more than {self._limits.max_requests:,} requests at a time")
+        kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        if scope["method"] in ("POST", "PUT") and kind != b"application/json":
+            return refusal(415, "the body must be JSON: send the header Content-Type: application/json")
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length) > self._limits.max_body:
             return self._too_large()
         return None
+
+    def _is_known(self, host: str) -> bool:
+        """Return whether a Host header has an IP address, which no other site's name can be, or one of the names."""
+        name = PORT.sub("", host).lower().removesuffix(".")
+        try:
+            return name == "localhost" or name in self._hosts or bool(ip_address(name.strip("[]")))
+        except ValueError:
+            return False
 
     async def _body(self, receive: Receive) -> bytes | JSONResponse:
         """The body of a request, read before anything is done for it."""
@@ -153,6 +172,14 @@ class Guard:
         if error is not None:
             line["error"] = f"{type(error).__name__}: {error}"
         logger.log(logging.ERROR if status >= 500 else logging.INFO, "request", extra={"line": line}, exc_info=error)
+
+
+def _is_of_another_site(headers: Mapping[bytes, bytes]) -> bool:
+    """Return whether a browser sent a request for a page of another site, or of another port, as its headers say."""
+    site, origin = headers.get(b"sec-fetch-site"), headers.get(b"origin")
+    if site is not None:  # of HTTPS and this machine; else there is the origin alone
+        return site not in (b"same-origin", b"none")
+    return origin is not None and origin.partition(b"//")[2] != headers.get(b"host")
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
