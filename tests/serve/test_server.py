@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import signal
 import socket
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
+from urllib.request import urlopen
 
 import httpx
 import pytest
@@ -107,6 +111,36 @@ def test_workers_share_one_index_and_one_page_of_metrics(exact: Path) -> None:
         assert process.stop() == 0
 
 
+HEAD = b"GET /info HTTP/1.1\r\nHost: localhost\r\n"
+ENDLESS = {
+    "one header": (HEAD + b"X: ", b"a" * 65_536),
+    "many headers": (HEAD, b"X: aaaaaaaaaaaaaaaaaaaaaaaaa\r\n" * 2000),
+    "a path": (b"GET /", b"a" * 65_536),
+    "what is no HTTP": (b"", b"a" * 65_536),
+}
+
+
+def test_headers_without_end_are_refused_and_take_no_memory(exact: Path) -> None:
+    with serving(exact) as process:
+        address, before = httpx.URL(process.url), resident(process.process.pid)
+        for begin, more in ENDLESS.values():
+            with socket.create_connection((address.host, address.port), timeout=60) as connection:
+                connection.sendall(begin)
+                with suppress(ConnectionError):
+                    for _ in range(1600):  # 100 MB
+                        connection.sendall(more)
+                    pytest.fail("the service takes headers without end")
+        longest = urlencode([("id", "é" * 512)] * 64)  # that the limits allow
+        with urlopen(f"{process.url}/documents?{longest}", timeout=60) as answer:
+            assert json.load(answer) == [None] * 64
+        assert resident(process.process.pid) - before < 50
+
+
+def resident(process: int) -> float:
+    """Return the memory of a process in MB."""
+    return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
 def test_a_store_has_one_worker(store: Path, capsys: pytest.CaptureFixture[str], quiet_libraries: None) -> None:
     line = refused(capsys, "serve", store, "--workers", 2, "--port", 0)
     assert line == (
@@ -122,7 +156,17 @@ def test_a_store_has_one_worker(store: Path, capsys: pytest.CaptureFixture[str],
         (["--host", "no.such.host.invalid"], "--host no.such.host.invalid, port 8000: "),
         (["--max-k", "0"], "--max-k must be at least 1, not 0"),
         (["--batch-wait", "2000"], "--batch-wait: Input should be less than or equal to 1000, not 2000.0"),
+        (["--host", "a" * 300], f"--host {'a' * 79}… is no name of a host: "),
         (["--token-file", "no-such-file"], "no-such-file: No such file or directory"),
+        (["--token-file", "/dev/zero"], "--token-file /dev/zero: a token is one word of printable ASCII"),
+        (
+            ["--allow-host", "http://search.intern"],
+            "--allow-host is a name alone, without scheme and port, not http://",
+        ),
+        (
+            ["--allow-host", "search.intern:80"],
+            "--allow-host is a name alone, without scheme and port, not search.intern:80",
+        ),
     ],
 )
 def test_a_mistake_is_one_line(
@@ -137,9 +181,10 @@ def test_a_port_that_is_taken_and_a_token_that_is_none_are_said(
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert "Address already in use" in refused(capsys, "serve", exact, "--port", port)
-    (tmp_path / "token").write_text("two words")
-    line = refused(capsys, "serve", exact, "--token-file", tmp_path / "token")
-    assert line.endswith("a token is one word of printable ASCII")
+    for wrong in (b"two words", b"", b"caf\xe9", b"\xff\xfe", "café".encode(), b"\xef\xbb\xbfs3cret", b"a\nb"):
+        (tmp_path / "token").write_bytes(wrong)
+        line = refused(capsys, "serve", exact, "--token-file", tmp_path / "token")
+        assert line.endswith("a token is one word of printable ASCII")
 
 
 def test_a_wide_open_service_is_warned_of(

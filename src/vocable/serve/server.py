@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import webbrowser
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,7 +16,6 @@ from inspect import Parameter, Signature, signature
 from ipaddress import ip_address
 from multiprocessing import parent_process
 from multiprocessing.connection import wait
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
 from typing import Any, NamedTuple
@@ -29,12 +29,15 @@ from vocable.search.indexing import open_index
 from vocable.serve import TOKEN
 from vocable.serve.limits import Limits, checked_limits
 from vocable.serve.metrics import Metrics
-from vocable.tables import counted
+from vocable.tables import counted, shortened
 
 logger = logging.getLogger(__name__)
 logger.setLevel(logging.INFO)  # where it listens is for everybody
 
 PATIENCE = 60  # seconds after which a worker that does not answer is replaced
+LONGEST_HEAD = 2**18  # bytes of a request line and headers: 64 ids of 1,024 characters are less
+LONGEST_TOKEN = 8192  # characters
+LONGEST_NAME = 80  # characters of a host in a message
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class Settings:
     device: str | None
     limits: Limits
     token: str | None = field(repr=False)
-    local: bool  # whether no other machine can reach it, and it has no token
+    hosts: frozenset[str]  # names by which it is asked where it has no token
     log_queries: bool
     beside: str | None = None
     wacky: str | None = None
@@ -81,6 +84,7 @@ def serve(
     workers: int = 1,
     token_file: str | os.PathLike[str] | None = None,
     *,
+    allow_host: Sequence[str] = (),
     beside: str | os.PathLike[str] | None = None,
     wacky: str | os.PathLike[str] | None = None,
     wacky_share: float | None = None,
@@ -99,6 +103,7 @@ def serve(
         port: 0 for one that is free.
         workers: processes that answer; more than one for an index that cannot change.
         token_file: a file with the bearer token that requests must have; or it stands in VOCABLE_TOKEN.
+        allow_host: a name by which a service without a token may be asked. Addresses, localhost and `host` always may.
         beside: the place of a second index, whose hits the page can show beside those of the first.
         wacky: a file of scores that `vocable.wackiness` wrote: terms whose expansions are marked.
         wacky_share: share of the scored terms that is wacky, 0.1 by default.
@@ -122,8 +127,10 @@ def serve(
     how = os.fspath(index), model, allow_changed_model, device
     checked, token = checked_limits(limits), _token(token_file)
     second, scores = (None if one is None else os.fspath(one) for one in (beside, wacky))
-    local = token is None and _is_local(host)
-    settings = Settings(*how, checked, token, local, log_queries, second, scores, wacky_share)
+    if wrong := next((name for name in allow_host if ":" in name or "/" in name), None):
+        raise ArgumentError(f"allow_host is a name alone, without scheme and port, not {wrong}")
+    hosts = frozenset(name.lower() for name in (host, *allow_host))
+    settings = Settings(*how, checked, token, hosts, log_queries, second, scores, wacky_share)
     with without_progress(), TemporaryDirectory(prefix="vocable-") as folder, _listening(host, port) as listening:
         opened = _opened(settings)
         place = f"{opened.collection.place} ({counted(len(opened.collection), 'document')})"
@@ -138,7 +145,7 @@ def serve(
             _ = [one.loaded_model for one in opened.collections]  # what is wrong with it is said here, once
         del opened
         url = "http://{}:{}".format(f"[{host}]" if ":" in host else host, listening.getsockname()[1])
-        if token is None and not settings.local:
+        if token is None and not _is_local(host):
             logger.warning("%s: whoever reaches it may read all of the index: set a token (--token-file)", url)
         logger.info("serving %s at %s", place, url)
         if browser and _has_screen():
@@ -168,7 +175,7 @@ def application(settings: Settings, opened: Opened | None = None) -> Any:
         settings.limits,
         metrics,
         token=settings.token,
-        local=settings.local,
+        hosts=settings.hosts,
         log_queries=settings.log_queries,
     )
 
@@ -189,6 +196,8 @@ def _run(app: Any, listening: socket.socket, workers: int, patience: int) -> Non
         log_config=None,
         access_log=False,
         server_header=False,
+        http="h11",  # httptools takes headers without end
+        h11_max_incomplete_event_size=LONGEST_HEAD,
         timeout_graceful_shutdown=patience,
         timeout_worker_healthcheck=PATIENCE,
     )
@@ -216,8 +225,12 @@ def _opened(settings: Settings) -> Opened:
 
 
 def _token(file: str | os.PathLike[str] | None) -> str | None:
-    """The token of a file or of the environment; it is never part of a message."""
-    token = os.environ.get(TOKEN) if file is None else Path(file).read_text(encoding="utf-8").strip()
+    """Return the token of a file or of the environment; it is never part of a message."""
+    if file is None:
+        token = os.environ.get(TOKEN)
+    else:
+        with open(file, encoding="latin-1") as opened:  # in which everything can be read, and ASCII is the same
+            token = opened.read(LONGEST_TOKEN).strip()
     if token is None:
         return None
     if not token.isascii() or not token.isprintable() or not token or " " in token:
@@ -227,12 +240,14 @@ def _token(file: str | os.PathLike[str] | None) -> str | None:
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """A socket that listens."""
+    """Return a socket that listens."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return socket.create_server(address[:2], family=family, backlog=2048)
     except OSError as error:
         raise ArgumentError(f"host {host}, port {port}: {error.strerror or error}") from error
+    except UnicodeError as error:  # of a label that DNS cannot have
+        raise ArgumentError(f"host {shortened(host, LONGEST_NAME)} is no name of a host: {error}") from error
 
 
 def _has_screen() -> bool:
