@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from vocable import __version__
 from vocable.data import Document
 from vocable.encoder.encode import BATCH_TOKENS
-from vocable.errors import ArgumentError, DataError, VocableError
+from vocable.errors import ArgumentError, DataError, NoSpaceError, VocableError
 from vocable.serve import schemas
 from vocable.serve.batching import OverloadedError
 from vocable.serve.guard import refusal
@@ -30,6 +30,7 @@ ERRORS: dict[type[Exception], int] = {
     ArgumentError: 422,
     DataError: 422,
     VocableError: 424,  # the index or its model
+    NoSpaceError: 507,
     TooLargeError: 413,
     ThereAlreadyError: 409,
     NotFoundError: 404,
@@ -50,7 +51,7 @@ ABOUT = {
     429: "too much at once; Retry-After says when to come again",
     503: "the service is stopping",
     504: "not done in time",
-    507: "no space is left on the disk",
+    507: "no space left on the disk",
 }
 UNCHANGING = "this index cannot change: index again to a plain folder, or to a server"
 ALWAYS = (400, 401, 403, 408, 413, 415, 422, 424, 429, 504, 507)
@@ -256,25 +257,16 @@ def _json(document: Document) -> dict[str, Any]:
 
 def _answer_with(status: int) -> Any:
     async def answer(request: HTTPRequest, error: Exception) -> Response:
-        return refusal(507 if _is_of_full_disk(error) else status, " ".join(str(error).split()))
+        return refusal(status, " ".join(str(error).split()))
 
     return answer
 
 
 async def _unwritten(request: HTTPRequest, error: Exception) -> Response:
     """Answer that the disk is full; any other error of the system is one of ours."""
-    if not _is_of_full_disk(error):
+    if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
         raise error
-    return refusal(507, "no space is left on the disk of the index: free some, and send the change again")
-
-
-def _is_of_full_disk(error: BaseException | None) -> bool:
-    """Return whether an error, or what it was raised from, says that no space is left."""
-    while error is not None:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return True
-        error = error.__cause__
-    return False
+    return refusal(507, "no space left on the disk of the index: free some, and send the change again")
 
 
 async def _invalid(request: HTTPRequest, error: Exception) -> Response:
