@@ -271,6 +271,7 @@ def test_a_full_disk_is_said(
     served: Serve, store: Path, monkeypatch: pytest.MonkeyPatch, method: str, error: Exception
 ) -> None:
     client = served(store)
+
     def fail(given: Any) -> Any:
         raise error
 

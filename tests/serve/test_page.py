@@ -20,6 +20,39 @@ axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-p
 
 QUERY = "the old fox"
 HOSTILE = "fox <script>document.title='run'</script><img src=x onerror=\"document.title='run'\"> night"
+MARKDOWN = """# Night watch of the `tall` giraffe
+
+The **tall *giraffe*** sees [the
+lazy dog](https://example.org/dog_(animal) "Dogs"), and `reads __init__` in snake_case by 2*3*4. <!-- secret -->
+
+```python
+tall = giraffe ** 2  # **kept**
+```
+
+| name | what |
+|:-----|-----:|
+| `giraffe` | ~~small~~ tall |
+"""
+PLAIN = """Night watch of the tall giraffe
+
+The tall giraffe sees the
+lazy dog, and reads __init__ in snake_case by 2*3*4.
+
+tall = giraffe ** 2  # **kept**
+
+name · what
+
+giraffe · small tall"""
+URLS = {
+    "https://example.org/a?b=c#d": "https://example.org/a?b=c#d",
+    "HTTP://Example.org": "http://example.org/",
+    "javascript:document.title='run'": None,
+    " JavaScript:document.title='run'": None,
+    "data:text/html,<script>1</script>": None,
+    "//example.org/x": None,
+    "vbscript:x": None,
+    "ftp://example.org/x": None,
+}
 TOKEN = {"VOCABLE_TOKEN": "secret"}
 Open = Callable[..., Any]
 
@@ -30,6 +63,8 @@ def place(backbones: dict[str, Path], documents: list[Any], tmp_path_factory: py
     folder = tmp_path_factory.mktemp("page")
     rows = [{"_id": one.id, "title": one.title, "text": one.text, **one.fields} for one in documents]
     rows.append({"_id": "<b>x</b>", "title": HOSTILE, "text": HOSTILE * 20, "lang": '<i>"', "n": 1})
+    rows.append({"_id": "markdown", "title": "**Zebra** `crossing`", "text": MARKDOWN, "lang": "md"})
+    rows += [{"_id": f"u{i}", "text": f"giraffe {i}", "url": url, "kind": "web"} for i, url in enumerate(URLS)]
     (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     index(str(backbones["bert"]), folder / "corpus.jsonl", f"exact:{folder / 'index'}", bm25=True, device="cpu")
     return folder / "index"
@@ -76,7 +111,8 @@ def open_page(browser: Any, address: str) -> Iterator[Open]:
 
 
 def view(address: str, **body: Any) -> dict[str, Any]:
-    answer: dict[str, Any] = httpx.post(f"{address}/view", json={"query": QUERY} | body, timeout=60).json()
+    asked = {"query": QUERY, "show": ["hybrid"]} | body
+    answer: dict[str, Any] = httpx.post(f"{address}/view", json=asked, timeout=60).json()
     return answer
 
 
@@ -86,7 +122,7 @@ def ids(page: Any) -> list[str]:
     return found
 
 
-def expected(answer: dict[str, Any], by: str = "learned") -> list[str]:
+def expected(answer: dict[str, Any], by: str = "hybrid") -> list[str]:
     those = [one for one in answer["documents"] if one["ranks"].get(by, 99) <= 10]
     return [one["id"] for one in sorted(those, key=lambda one: one["ranks"][by])]
 
@@ -141,15 +177,17 @@ def test_an_answer_that_comes_late_is_thrown_away(open_page: Open, address: str)
 
 
 def test_a_slider_shows_what_pruning_does(open_page: Open, address: str) -> None:
-    page, answer = open_page(f"?q={QUERY}"), view(address, top_k=4)
-    wait_for(page, expected(view(address)))  # until then it does not know how many terms there are
+    page, answer = open_page(f"?q={QUERY}&by=learned"), view(address, top_k=4, show=["learned"])
+    wait_for(
+        page, expected(view(address, show=["learned"]), "learned")
+    )  # until then it does not know how many terms there are
     page.locator("#top").press("Home")
     for _ in range(3):
         page.locator("#top").press("ArrowRight")
-    wait_for(page, expected(answer))
+    wait_for(page, expected(answer, "learned"))
     assert page.locator("#top-value").inner_text() == f"4 of {answer['active']}"
     assert page.locator(".chip[data-kept=true]").count() == 4
-    now, before = expected(answer), expected(answer, "unpruned")
+    now, before = expected(answer, "learned"), expected(answer, "unpruned")
     same = sum(one == other for one, other in zip(now, before, strict=True))
     lost = len(set(before) - set(now))
     assert page.locator("#effect").inner_text() == (
@@ -169,9 +207,13 @@ def test_a_filter_limits_and_says_where_it_is_wrong(open_page: Open, address: st
     wait_for(page, expected(view(address)))
     page.locator("#filter").fill("lang=de and n>>3")
     error = page.locator("#filter-error")
-    sync_api.expect(error).to_contain_text("expected a value")
+    sync_api.expect(error).to_contain_text("Expected a value")
     assert page.locator("#filter").get_attribute("aria-invalid") == "true"
     assert violations(page) == []
+    page.locator("#filter").fill("laang='de'")
+    sync_api.expect(error).to_have_text(
+        "No document has the field 'laang': did you mean lang? The documents are those of before."
+    )
     page.locator("#filter").fill("lang=de")
     wait_for(page, expected(view(address, filter="lang=de")))
     assert error.inner_text() == ""
@@ -183,7 +225,7 @@ def test_a_filter_limits_and_says_where_it_is_wrong(open_page: Open, address: st
 
 
 def test_a_link_shows_the_same_and_back_goes_back(open_page: Open, address: str) -> None:
-    answer = view(address, show=["hybrid"], top_k=5, filter="n>5")
+    answer = view(address, top_k=5, filter="n>5")
     there = (httpx.get(f"{address}/postings", params={"term": one["term"]}).json() for one in answer["terms"])
     postings = next(one for one in there if one["documents"])
     page = open_page(f"?q={QUERY}&by=hybrid&beside=bm25&top=5&filter=n>5&term={quote(postings['term'])}")
@@ -196,12 +238,13 @@ def test_a_link_shows_the_same_and_back_goes_back(open_page: Open, address: str)
     assert page.locator("#term rect").count() == len(postings["counts"])
     page.get_by_role("button", name="Close").click()
     page.locator("#by label", has_text="learned").click()
-    wait_for(page, expected(view(address, top_k=5, filter="n>5")))
+    asked = {"show": ["learned"], "top_k": 5, "filter": "n>5"}
+    wait_for(page, expected(view(address, **asked), "learned"))
     page.locator("#query").press("End")
     page.locator("#query").press_sequentially(" owl", delay=20)
-    wait_for(page, expected(view(address, query=f"{QUERY} owl", top_k=5, filter="n>5")))
+    wait_for(page, expected(view(address, query=f"{QUERY} owl", **asked), "learned"))
     page.go_back()  # all of the typing is one step
-    wait_for(page, expected(view(address, top_k=5, filter="n>5")))
+    wait_for(page, expected(view(address, **asked), "learned"))
     assert page.locator("#query").input_value() == QUERY
     page.go_back()
     wait_for(page, expected(answer, "hybrid"))
@@ -269,7 +312,60 @@ def test_a_second_index_stands_beside_the_first(open_page: Open, address: str) -
     page = open_page(f"?q={QUERY}&beside=second")
     wait_for(page, expected(view(address)))
     second = httpx.post(f"{address}/beside/view", json={"query": QUERY}, timeout=60).json()
-    sync_api.expect(page.locator(".column").nth(1).locator(".hit .id")).to_have_text(expected(second))
+    sync_api.expect(page.locator(".column").nth(1).locator(".hit .id")).to_have_text(expected(second, "learned"))
+
+
+def test_markdown_is_shown_as_text(open_page: Open) -> None:
+    page = open_page("?q=tall+giraffe&filter=lang%3Dmd")
+    hit = page.locator(".hit")
+    sync_api.expect(hit.locator("h4")).to_have_text("Zebra crossing")
+    assert hit.get_attribute("aria-label") == "1: Zebra crossing"
+    if hit.locator(".whole").count():
+        hit.locator(".whole").click()
+    lines = [line.strip() for line in hit.locator(".text").text_content().splitlines()]
+    assert "\n".join(lines).strip() == PLAIN
+    assert hit.locator("mark").count() > 0
+
+
+def test_a_url_is_a_link_if_it_is_of_the_web(open_page: Open) -> None:
+    page = open_page("?q=giraffe&filter=kind%3Dweb")
+    sync_api.expect(page.locator(".hit")).to_have_count(len(URLS))
+    for i, (url, link) in enumerate(URLS.items()):
+        hit = page.locator(".hit", has_text=f"giraffe {i}")
+        assert [one.get_attribute("href") for one in hit.locator("a").all()] == ([] if link is None else [link])
+        facts = hit.locator(".fact").all_text_contents()
+        assert [" ".join(one.split()) for one in facts if one.startswith("url")] == (
+            [] if link is not None else [f"url {url}".replace("  ", " ")]
+        )
+    page.locator(".hit", has_text="giraffe 3").locator(".fact", has_text="url").click()
+    sync_api.expect(page.locator(".hit")).to_have_count(1)
+    assert page.title() != "run"
+
+
+@pytest.mark.parametrize("name", ["constructor", "toString", "__proto__", "dense", "nonsense"])
+def test_what_a_link_gets_wrong_is_as_if_it_were_not_there(open_page: Open, address: str, name: str) -> None:
+    page = open_page(f"?q={QUERY}&beside={name}")
+    wait_for(page, expected(view(address)))
+    assert page.locator(".column").count() == 1
+    assert page.locator("#by-hybrid").is_checked()
+    assert page.locator("#beside").input_value() == ""
+    page.goto(f"{address}/?q={QUERY}&by={name}&beside=bm25")
+    wait_for(page, expected(view(address, show=["learned"]), "learned"))
+    assert page.locator("#error").inner_text() == ""
+
+
+def test_on_a_small_screen_documents_come_first(open_page: Open, address: str) -> None:
+    page = open_page(f"?q={QUERY}")
+    wait_for(page, expected(view(address)))
+    orders = {1280: ["terms", "documents"], 390: ["documents", "terms"]}
+    for width in (1280, 390, 1280):
+        page.set_viewport_size({"width": width, "height": 844})
+        sync_api.expect(page.locator("#view > :first-child")).to_have_attribute("id", orders[width][0])
+        assert page.evaluate("[...document.querySelectorAll('#view > section')].map((one) => one.id)") == orders[width]
+        tops = [page.locator(f"#{one}").bounding_box() for one in orders[width]]
+        place = "x" if width == 1280 else "y"
+        assert tops[0][place] < tops[1][place]
+        assert page.evaluate("document.documentElement.scrollWidth") == width
 
 
 def test_a_token_is_asked_for_and_kept_out_of_links(open_page: Open, place: Path) -> None:

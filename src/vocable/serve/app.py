@@ -152,7 +152,7 @@ def _add_reading(app: FastAPI, service: Service) -> None:
         explained = await service.explain(request.query, request.document, request.id, request.k)
         return JSONResponse(explained.to_json())
 
-    @app.post("/v1/embeddings", responses={424: {"model": schemas.OpenAIError, "description": "always"}})
+    @app.post("/v1/embeddings", responses=responses() | {424: {"model": schemas.OpenAIError, "description": "always"}})
     async def embeddings() -> JSONResponse:
         """Refuse: the vectors are sparse, and OpenAI's interface has dense ones only."""
         message = "the vectors of this model are sparse, which this interface cannot say: POST /embed_sparse"

@@ -1,11 +1,13 @@
 // What is seen, made of elements; texts of documents are only ever text nodes.
 
+import { plain } from "./markdown.js";
+
 export const count = new Intl.NumberFormat("en");
 const share = new Intl.NumberFormat("en", { style: "percent" });
 const EXCERPT = 300, BEFORE = 60; // characters
 export const KINDS = { text: "from the text", expansion: "added by the model", wacky: "added, and wacky" };
 const SIGNS = { text: "", expansion: "+", wacky: "~" };
-export const RANKINGS = { learned: "learned", bm25: "BM25", dense: "dense", hybrid: "hybrid" };
+export const RANKINGS = { __proto__: null, learned: "learned", bm25: "BM25", dense: "dense", hybrid: "hybrid" };
 
 /** An element with attributes, listeners (functions) and children (elements or text). */
 export function element(name, attributes = {}, ...children) {
@@ -81,7 +83,18 @@ export function columnOf({ title, documents, by, k, pruned, others, pick }) {
   return column;
 }
 
-function hitOf(one, { by, k, most, pruned, others, pick }) {
+/** The address that a field is, if it is one of the web. */
+export function linkOf(name, value) {
+  try {
+    const { protocol, href } = new URL(name === "url" ? value : "");
+    return ["http:", "https:"].includes(protocol) ? href : "";
+  } catch {
+    return "";
+  }
+}
+
+function hitOf(found, { by, k, most, pruned, others, pick }) {
+  const one = { ...found, title: plain(found.title), text: plain(found.text) };
   const text = element("p", { class: "text", dir: "auto" });
   const parts = excerptOf(one);
   const cut = parts.length !== one.text.length || parts.some((part, i) => part.text !== one.text[i].text);
@@ -94,8 +107,11 @@ function hitOf(one, { by, k, most, pruned, others, pick }) {
     text.classList.toggle("open", open);
     text.replaceChildren(...marked(open ? one.text : parts), open && one.cut ? " … (only this part is shown)" : "");
   }
-  const title = element("h4", { dir: "auto" }, ...(one.title.length ? marked(one.title) : [one.id]));
-  const fields = Object.entries(one.fields).filter(([, value]) => typeof value !== "object").map(([name, value]) =>
+  const link = linkOf("url", one.fields.url);
+  const name = one.title.length ? marked(one.title) : [one.id];
+  const title = element("h4", { dir: "auto" }, ...(link ? [element("a", { href: link, title: link }, ...name)] : name));
+  const shown = Object.entries(one.fields).filter(([name, value]) => typeof value !== "object" && !linkOf(name, value));
+  const fields = shown.map(([name, value]) =>
     element("button", { type: "button", class: "fact", title: "Filter by this", click: () => pick(name, value) },
       element("span", { class: "key" }, name), ` ${value}`));
   const ranks = others.filter(([name]) => name !== by).map(([name, label, rank]) => {
@@ -111,7 +127,7 @@ function hitOf(one, { by, k, most, pruned, others, pick }) {
     fields.length || ranks.length ? element("div", { class: "facts" }, ...fields, element("ul", { class: "ranks", "aria-label": "rank elsewhere" }, ...ranks)) : null));
 }
 
-const nameOf = (one) => one.title.map((part) => part.text).join("") || one.id;
+export const nameOf = (one) => plain(one.title).map((part) => part.text).join("") || one.id;
 
 /** How a document's place differs from the one that it has with all terms. */
 function movedOf(one, k) {
@@ -183,7 +199,7 @@ export function postingsOf(postings, close) {
   const { term, documents, of, more, weighed, largest, counts, heaviest } = postings;
   const of_all = `${more ? "at least " : ""}${count.format(documents)} of ${count.format(of)} documents have it` +
     (of ? ` (${share.format(documents / of)})` : "");
-  const items = heaviest.map((one) => element("li", {}, element("span", { class: "name", dir: "auto" }, one.title || one.id),
+  const items = heaviest.map((one) => element("li", {}, element("span", { class: "name", dir: "auto" }, nameOf({ ...one, title: [{ text: one.title }] })),
     element("span", { class: "number" }, one.weight.toFixed(2))));
   return [
     element("div", { class: "head" }, element("h2", { id: "term-title" }, term),

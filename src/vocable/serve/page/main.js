@@ -1,8 +1,8 @@
 // The page: what is typed, chosen and dragged becomes the state, the state a request, the answer what is seen.
 
 import { keepToken, Refused, request } from "./client.js";
-import { columnOf, costsOf, count, effectOf, element, groupsOf, postingsOf, RANKINGS } from "./draw.js";
-import { change, state, whenGone } from "./state.js";
+import { columnOf, costsOf, count, effectOf, element, groupsOf, linkOf, nameOf, postingsOf, RANKINGS } from "./draw.js";
+import { change, setUsual, state, whenGone } from "./state.js";
 
 const WAIT = 150; // milliseconds without a key, before a query is sent
 const SECOND = "second"; // the other model, in the list of what may stand beside
@@ -24,7 +24,7 @@ async function start() {
   }
   $("about").textContent = `${count.format(info.documents)} documents, ${short(info.model_id)}`;
   const rankings = info.spaces.length > 1 ? [...info.spaces, "hybrid"] : info.spaces;
-  if (!rankings.includes(state.by)) state.by = "learned";
+  setUsual(info.spaces.includes("bm25") ? "hybrid" : "learned");
   $("by").replaceChildren($("by").firstElementChild, ...rankings.flatMap((name) => [
     element("input", { type: "radio", name: "by", id: `by-${name}`, value: name }),
     element("label", { for: `by-${name}` }, RANKINGS[name]),
@@ -41,13 +41,15 @@ async function start() {
 
 const short = (name) => name.split("/").filter(Boolean).slice(-2).join("/").replace(/^.*\/(?=[^/]*$)/, name.startsWith("/") ? "" : "$&");
 
-/** Put the state into the controls, and ask. */
+/** Put the state into the controls, what a link got wrong aside, and ask. */
 function show() {
+  const isThere = (name, value) => [...document.querySelectorAll(name)].some((one) => one.value === value);
+  if (info && !isThere("#by input", state.by)) state.by = "learned";
+  if (info && !isThere("#beside option", state.beside)) state.beside = "";
   $("query").value = state.q;
   $("filter").value = state.filter;
   $("beside").value = state.beside;
-  const by = $(`by-${state.by}`);
-  if (by) by.checked = true;
+  if (info) $(`by-${state.by}`).checked = true;
   ask();
   openTerm();
 }
@@ -93,8 +95,10 @@ async function ask() {
 function failed(error) {
   if (error.status === 401) return askForToken();
   if (!(error instanceof Refused)) throw error;
-  const wrong = error.message.replace(/^filter(:| '.*?':) /, "");
-  if (error.status === 422 && wrong !== error.message) said("", `Not a filter: ${wrong}.${seen ? " The documents are those of before." : ""}`);
+  const wrong = error.message.replace(/^filter(:| (['"]).*?\2:) /, "");
+  if (error.status === 422 && wrong !== error.message) {
+    said("", `${wrong[0].toUpperCase()}${wrong.slice(1)}${wrong.endsWith("?") ? "" : "."}${seen ? " The documents are those of before." : ""}`);
+  }
   else said(error.status === 429 ? `The service is busy (${error.message}). Type on in a moment.` : error.message, "");
 }
 
@@ -129,10 +133,11 @@ function draw(view, other) {
   $("columns").classList.toggle("two", columns.length > 1);
   const found = view.documents.filter((one) => one.ranks[state.by] <= state.k);
   $("more").hidden = found.length < state.k || state.k >= MOST;
-  const [field] = Object.entries(view.documents.find((one) => Object.keys(one.fields).length)?.fields ?? {});
+  const fields = view.documents.flatMap((one) => Object.entries(one.fields));
+  const field = fields.find(([name, value]) => typeof value !== "object" && !linkOf(name, value));
   $("filter").placeholder = field ? `such as ${comparison(...field)}` : "";
   const best = found.find((one) => one.ranks[state.by] === 1);
-  $("status").textContent = best ? `${found.length} documents. The first: ${best.title.map((part) => part.text).join("") || best.id}.` : "No document.";
+  $("status").textContent = best ? `${found.length} documents. The first: ${nameOf(best)}.` : "No document.";
 }
 
 function drawTerms() {
@@ -154,7 +159,13 @@ function drawTerms() {
   $("costs").replaceChildren(...costsOf(seen.costs));
   const comparable = "unpruned" in seen.costs && state.by === "learned";
   $("effect").textContent = comparable ? effectOf(seen.documents, state.k)
-    : "unpruned" in seen.costs ? "" : "Nothing is pruned: move a slider, and see which documents move.";
+    : "unpruned" in seen.costs ? "Rank by learned to see which documents move." : "Nothing is pruned: move a slider, and see which documents move.";
+}
+
+/** Put the terms before the documents where they stand beside each other, else after them. */
+function arrange() {
+  $("view")[wide.matches ? "prepend" : "append"]($("terms"));
+  if (seen) drawTerms();
 }
 
 function set(slider, max, value) {
@@ -260,7 +271,8 @@ $("token").querySelector("form").addEventListener("submit", async (event) => {
     failed(error);
   }
 });
-wide.addEventListener("change", () => seen && drawTerms());
+wide.addEventListener("change", arrange);
 document.addEventListener("keydown", walk);
 whenGone(show);
+arrange();
 start();

@@ -1,6 +1,6 @@
 // What is looked at, as the query string of the address: a link shows the same, and back goes back.
 
-const START = { q: "", filter: "", by: "learned", beside: "", k: 10, top: 0, min: 0, term: "" }; // top 0: all terms
+const START = { q: "", filter: "", by: "", beside: "", k: 10, top: 0, min: 0, term: "" }; // top 0: all terms
 
 export const state = read();
 
@@ -16,6 +16,12 @@ function read() {
   values.k = Math.min(Math.max(Math.round(values.k), 1), 50);
   values.top = Math.round(values.top);
   return values;
+}
+
+/** Rank by this where the address does not say by what. */
+export function setUsual(by) {
+  START.by = by;
+  state.by ||= by;
 }
 
 /** The address of what is looked at. */
