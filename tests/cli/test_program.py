@@ -296,6 +296,13 @@ def test_an_interrupt_within_an_exec_is_not_the_status(tmp_path: Path) -> None:
     assert subprocess.run([sys.executable, "-m", "program"], env=environment, check=False).returncode == 143
 
 
+def test_numbers_that_json_has_not_are_null(capsys: pytest.CaptureFixture[str]) -> None:
+    inf, nan = float("inf"), float("nan")
+    print_json({"a": [inf, -inf, (nan, 1.5)], "b": {"c": nan}, "d": True})
+    found = json.loads(capsys.readouterr().out, parse_constant=lambda name: pytest.fail(name))
+    assert found == {"a": [None, None, [None, 1.5]], "b": {"c": None}, "d": True}
+
+
 def test_what_a_terminal_would_obey_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     show(["a\x1b[31m\nb\u202e\x9b"])
     print_json({"a": "\x1b\x9b\u202e\U000e0001é"})
