@@ -10,7 +10,7 @@ A mark stands on the line before a fenced block:
     <!-- run -->            a `console` block: each line that begins with "$ " is run, what follows it is its output;
                             a `python` block: it is run, its output is the `text` block that follows, if there is one
     <!-- run: slow -->      left alone without --slow
-    <!-- file: NAME -->     the block is what the file holds
+    <!-- file: NAME -->     the block is what the file holds: one of the repository, or else it is written for the page
     <!-- setup: COMMAND -->      run, and shown nowhere
     <!-- generated: NAME -->     up to <!-- end -->: what the function NAME of this file returns
 
@@ -42,6 +42,7 @@ PAGES = (
     "docs/guides/ask-why-it-works.md",
     "README.md",
     "docs/search.md",
+    "docs/serve.md",
     "docs/train.md",
     "docs/recipe-keys.md",
     "docs/adapt.md",
@@ -125,6 +126,9 @@ def renewed(text: str, *, slow: bool) -> str:
         block, parts = match[0], match.groupdict()
         if parts["setup"]:
             run(parts["setup"])
+        elif parts["file"] and (ROOT / parts["file"]).is_file():
+            head = block[: len(block) - len(parts["content"]) - 4]
+            return f"{head}{(ROOT / parts['file']).read_text()}```\n"
         elif parts["file"]:
             Path(parts["file"]).write_text(parts["content"])
         elif parts["name"]:

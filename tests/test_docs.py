@@ -125,6 +125,15 @@ def test_no_paper_is_cited_by_number() -> None:
         assert not re.search(r"paper 00\d", page.read_text()), page
 
 
+@each_page
+def test_a_file_of_the_repository_is_shown_as_it_is(page: Path) -> None:
+    shown = re.findall(r"^<!-- file: (\S+) -->\n```\w*\n(.*?)^```\n", page.read_text(), re.DOTALL | re.MULTILINE)
+    for name, content in shown:
+        if (ROOT / name).is_file():
+            assert content == (ROOT / name).read_text(), "python docs/renew.py"
+    assert page.name != "serve.md" or {name for name, _ in shown} == {"deploy/vocable.service", "deploy/Dockerfile"}
+
+
 def test_tables_that_are_generated_are_as_they_would_be_now() -> None:
     spec = importlib.util.spec_from_file_location("renew", ROOT / "docs" / "renew.py")
     assert spec is not None
