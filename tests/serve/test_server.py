@@ -149,6 +149,22 @@ def test_a_store_has_one_worker(store: Path, capsys: pytest.CaptureFixture[str],
     )
 
 
+@pytest.mark.parametrize("command", [["serve", "--port", 0], ["search", "the old fox"], ["delete", "d1"]])
+def test_a_store_that_is_served_is_noticed_before_a_model_is_loaded(
+    store: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    quiet_libraries: None,
+    command: list[object],
+) -> None:
+    with serving(store) as process:
+        monkeypatch.setattr("vocable.search.engines.edge_shard.PATIENCE", 0.1)
+        monkeypatch.setattr("vocable.search.collection.load", lambda *_, **__: pytest.fail("a model is loaded"))
+        line = refused(capsys, command[0], store, *command[1:])
+        assert f"{store} is in use by process {process.process.pid} since" in line
+        assert "http://HOST:PORT" in line
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
