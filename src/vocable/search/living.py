@@ -89,6 +89,7 @@ class CollectionSettings:
     vectors: str = ""  # and of the vectors that it was made of
     documents: int | None = None  # of a collection in passages; None while they change
     words: int | None = None  # the identity of its lexicon
+    fields: list[str] | None = None  # the names of its documents' fields; None where they are too many, or of a server
 
 
 def check_settings(settings: dict[str, Any], place: str) -> CollectionSettings:
