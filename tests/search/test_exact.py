@@ -499,3 +499,12 @@ def test_strings_that_do_not_fit_are_refused() -> None:
     arrays["s_offsets"] = np.array([0, 2, 4])
     with pytest.raises(VectorsError, match=r"s_offsets\.npy: does not fit"):
         strings_from_arrays("s", arrays)
+
+
+def test_where_nothing_can_be_kept_it_is_compiled_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    def successor(number: int) -> int:
+        return number + 1
+
+    assert kernels.compiled(successor)(1) == 2
+    monkeypatch.setattr("numba.core.caching.CacheImpl._locator_classes", [])  # as without a folder to write to
+    assert kernels.compiled(successor)(2) == 3

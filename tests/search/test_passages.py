@@ -101,6 +101,8 @@ def test_documents_rank_by_their_best_passages(make: Make, documents: list[Docum
     assert (collection.counts().windows, collection.counts().truncated) == (len(parts), 0)
     check(collection, documents)
     assert sum(map(len, (vectors.indptr[1:] for vectors in collection.stored()))) == len(parts)
+    with pytest.raises(ArgumentError, match=r"no document has the field 'kind': they have even$"):
+        search(collection, QUERIES, N, filter="kind=1")
     found = search(collection, QUERIES, N, filter="even=true")
     assert {int(hit.document.id[1:]) % 2 for answer in found for hit in answer.hits} == {0}
     assert [hit.document for hit in found[0].hits] == collection.documents([hit.document.id for hit in found[0].hits])

@@ -28,8 +28,9 @@ ORDERS: dict[str, Callable[[Any, Any], bool]] = {"<": lt, "<=": le, ">": gt, ">=
 MOST_PARTS = 256  # comparisons and brackets: what an engine is asked is bounded
 LONGEST_NUMBER = 400  # characters
 LONGEST_SHOWN = 80  # characters of a filter in a message
+WORD = re.compile(r"""[^\s'"!=<>(),]+""")  # such as the name of a field
 TOKEN = re.compile(
-    r"""\s*(?:(?P<quoted>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|(?P<sign>!=|<=|>=|[=<>(),])|(?P<word>[^\s'"!=<>(),]+))"""
+    rf"""\s*(?:(?P<quoted>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|(?P<sign>!=|<=|>=|[=<>(),])|(?P<word>{WORD.pattern}))"""
 )
 NUMBER = re.compile(r"[+-]?\d+(?P<fraction>\.\d+)?(?P<exponent>[eE][+-]?\d+)?")
 
@@ -104,9 +105,9 @@ def check_fields(filter: Filter, known: Collection[str]) -> None:
     """Raise `ArgumentError`, with the nearest of the `known` names, for a field that no document has."""
     for name in _fields_of(filter):
         if name not in known:
-            folded = {one.casefold(): one for one in known}
+            folded = {one.casefold(): one for one in sorted(known) if WORD.fullmatch(one)}
             near = [folded[one] for one in get_close_matches(name.casefold(), folded, n=1)]
-            hint = f"did you mean {near[0]}?" if near else f"they have {', '.join(sorted(known)) or 'no fields'}"
+            hint = f"did you mean {near[0]}?" if near else f"they have {', '.join(folded.values()) or 'no fields'}"
             raise ArgumentError(f"filter: no document has the field {shown(name)!r}: {shown(hint)}")
 
 

@@ -26,8 +26,11 @@ Sparse = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def compiled(function: Function) -> Function:
-    """Compile at the first call and keep the machine code on disk for the next process."""
-    return cast(Function, numba.njit(nogil=True, cache=True)(function))
+    """Compile at the first call and keep the machine code for the next process, where this user can write it."""
+    try:
+        return cast(Function, numba.njit(nogil=True, cache=True)(function))
+    except RuntimeError:  # neither beside the source nor in a home
+        return cast(Function, numba.njit(nogil=True)(function))
 
 
 @compiled
