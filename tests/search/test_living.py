@@ -537,8 +537,15 @@ def test_a_filter_on_a_field_that_no_document_has_is_refused(
 def test_of_more_fields_than_are_kept_none_is_refused(
     make: Make, documents: list[Document], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vocable.search.living.MOST_FIELDS", 5)
+    deep: dict[str, Any] = {"a": 1}
+    for _ in range(250):
+        deep = {"a": deep}
     collection = make(documents[:3])
+    collection.add([documents[1]._replace(fields=deep)])
+    with pytest.raises(ArgumentError, match="'laang': did you mean lang"):
+        search(collection, QUERIES, filter="laang=de")
+    assert search(collection, QUERIES, filter=f"{'a.' * 250}a=1 or a.a=1")[0].hits != ()
+    monkeypatch.setattr("vocable.search.filters.MOST_NAMES", 5)
     collection.add([documents[0]._replace(fields={f"f{i}": i for i in range(3)})])
     assert search(collection, QUERIES, filter="laang=de")[0].hits == ()
     collection.add([documents[0]._replace(fields={})])

@@ -12,10 +12,11 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from difflib import get_close_matches
+from itertools import chain
 from operator import ge, gt, le, lt
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -26,6 +27,7 @@ Operator: TypeAlias = Literal["=", "<", "<=", ">", ">="]
 Value: TypeAlias = str | int | float | bool
 ORDERS: dict[str, Callable[[Any, Any], bool]] = {"<": lt, "<=": le, ">": gt, ">=": ge}
 MOST_PARTS = 256  # comparisons and brackets: what an engine is asked is bounded
+MOST_NAMES = 100_000  # characters of the names of fields
 LONGEST_NUMBER = 400  # characters
 LONGEST_SHOWN = 80  # characters of a filter in a message
 WORD = re.compile(r"""[^\s'"!=<>(),]+""")  # such as the name of a field
@@ -95,10 +97,25 @@ def field_names(fields: Mapping[str, Any]) -> Iterator[str]:
     >>> list(field_names({"lang": "de", "made": {"by": "x"}}))
     ['lang', 'made', 'made.by']
     """
-    for name, value in fields.items():
-        yield name
-        if isinstance(value, Mapping):
-            yield from (f"{name}.{inner}" for inner in field_names(value))
+    left = [("", fields)]
+    while left:  # no recursion: fields may be hundreds deep
+        before, some = left.pop()
+        for name, value in some.items():
+            yield f"{before}{name}"
+            if isinstance(value, Mapping):
+                left.append((f"{before}{name}.", value))
+
+
+def names_of(documents: Iterable[Mapping[str, Any]], known: Collection[str] = ()) -> frozenset[str] | None:
+    """Return the names of all documents' fields, and those `known` before; None if they are too long to be kept."""
+    names, size = set(known), sum(map(len, known))
+    for name in chain.from_iterable(map(field_names, documents)):
+        if name not in names:
+            names.add(name)
+            size += len(name)
+            if size > MOST_NAMES:
+                return None
+    return frozenset(names)
 
 
 def check_fields(filter: Filter, known: Collection[str]) -> None:

@@ -47,7 +47,7 @@ from vocable.errors import ArgumentError, VectorsError
 from vocable.progress import track
 from vocable.search.collection import Collection
 from vocable.search.engines.bm25 import BM25Index
-from vocable.search.filters import Filter, field_names, matches
+from vocable.search.filters import Filter, matches, names_of
 from vocable.search.index import Index, Space, load_index, vector_engine
 from vocable.search.ranking import Ranking
 from vocable.storage import (
@@ -139,9 +139,9 @@ class FolderCollection(Collection):
         return self.postings.ids
 
     @cached_property
-    def known_fields(self) -> frozenset[str]:
+    def known_fields(self) -> frozenset[str] | None:
         """As `Collection.known_fields`, read from all documents when the first filter is given."""
-        return frozenset(name for fields in self._fields() for name in field_names(fields))
+        return names_of(self._fields())
 
     def _rows_that_pass(self, filter: Filter) -> np.ndarray:
         """Return whether each document passes, bool [n]."""

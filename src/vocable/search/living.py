@@ -29,7 +29,7 @@ from vocable.encoder.windows import LongDocuments
 from vocable.errors import ArgumentError, ModelError, NoSpaceError, VectorsError, VocableError
 from vocable.progress import progress
 from vocable.search.collection import Collection
-from vocable.search.filters import Filter, field_names
+from vocable.search.filters import Filter, names_of
 from vocable.search.index import Space, Store
 from vocable.search.lexicon import DRIFT, Lexicon
 from vocable.search.ranking import Ranking, ranking_of
@@ -37,7 +37,6 @@ from vocable.storage import ANOTHER
 from vocable.tables import counted, masked
 from vocable.vectors import VectorsMeta
 
-MOST_FIELDS = 1000  # whose names are kept
 PART = 512  # documents that are encoded and written at once: what a kill makes to be done again
 
 
@@ -89,7 +88,7 @@ class CollectionSettings:
     vectors: str = ""  # and of the vectors that it was made of
     documents: int | None = None  # of a collection in passages; None while they change
     words: int | None = None  # the identity of its lexicon
-    fields: list[str] | None = None  # the names of its documents' fields; None where they are too many, or of a server
+    fields: list[str] | None = None  # the names of its documents' fields; None where these are too long, or of a server
 
 
 def check_settings(settings: dict[str, Any], place: str) -> CollectionSettings:
@@ -362,9 +361,9 @@ class LivingCollection(Collection):
     def _know_fields(self, documents: Sequence[Document]) -> None:
         """Add to the known fields those of documents that are about to be written."""
         known = self.known_fields
-        if known is not None and (new := {name for one in documents for name in field_names(one.fields)} - known):
-            names = sorted(known | new)
-            self.store.configure(self.store.settings | {"fields": names if len(names) <= MOST_FIELDS else None})
+        if known is not None and (found := names_of((document.fields for document in documents), known)) != known:
+            names = None if found is None else sorted(found)
+            self.store.configure(self.store.settings | {"fields": names})
 
     def _settle(self, drift: float) -> None:
         """Weigh all documents anew if their mean length has drifted further, and let the engine tidy up."""
