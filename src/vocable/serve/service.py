@@ -15,7 +15,6 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from vocable.data import Document, Query
-from vocable.data.texts import check_documents
 from vocable.encoder.encode import TextEncoder
 from vocable.encoder.roles import route, static_embedding
 from vocable.errors import ArgumentError
@@ -173,9 +172,9 @@ class Service:
         return await self._run(self.collection.documents, ids)
 
     async def add(self, documents: Sequence[Document], *, replace: bool) -> Changed:
-        """Add documents, all or none; one that is there is replaced, or an error."""
+        """Add documents, all or none, as the collection checks them; one that is there is replaced, or an error."""
         changeable(self.collection)
-        self._check([document.full for document in check_documents(documents)])
+        self._check([document.full for document in documents])
         return await self._change(self._upsert if replace else self._add, documents)
 
     async def delete(self, ids: Sequence[str]) -> Changed:
