@@ -15,3 +15,6 @@ FRAMEWORKS = {
 collect_ignore += [
     f"src/vocable/integrations/{ours}.py" for ours, theirs in FRAMEWORKS.items() if not find_spec(theirs)
 ]
+
+# Scripts: their tests run them as processes.
+collect_ignore_glob = ["tests/torture/[!t]*.py"]

@@ -34,7 +34,6 @@ from itertools import combinations_with_replacement, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 from preloaded import preload
 
 preload()
@@ -92,8 +91,8 @@ def make(folder: Path) -> None:
     texts = [row["text"] for documents in corpora.values() for row in documents]
     write_toy_model(folder / "model", texts)
     model = vo.load(str(folder / "model"), device="cpu")
-    vectors = vo.encode(model, texts, role="document", dtype="float32").toarray()
-    np.save(folder / "vectors.npy", vectors)
+    vectors: Any = vo.encode(model, texts, role="document", dtype="float32")
+    np.save(folder / "vectors.npy", vectors.toarray())
     vo.index(model, folder / "base.jsonl", folder / "index", bm25=True, dtype="float32").close()
 
 

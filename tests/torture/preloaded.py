@@ -26,6 +26,7 @@ from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from typing import NamedTuple, Self
 
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))  # the toy model, and the description of the machine
 os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 from vocable.cli import main, silence

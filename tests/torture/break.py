@@ -1,9 +1,9 @@
 """What vocable does when things go wrong: kills, power loss, damage, malformed input, full disks, neighbours.
 
-    python benchmarks/break.py                             # all groups
-    python benchmarks/break.py --quick                     # a part of each group
-    python benchmarks/break.py --group kills --kills 1000  # so many kills, over all verbs that write
-    python benchmarks/break.py --group input --only gz -v
+    python tests/torture/break.py                             # all groups
+    python tests/torture/break.py --quick                     # a part of each group
+    python tests/torture/break.py --group kills --kills 1000  # so many kills, over all verbs that write
+    python tests/torture/break.py --group input --only gz -v
 
 Every case is a command in a process of its own, on a toy model: a fork of one that has imported everything
 (`preloaded.py`), but for the group "fresh". Its outcome is one of

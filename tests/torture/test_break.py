@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-BENCHMARK = Path(__file__).parent.parent / "benchmarks" / "break.py"
+BENCHMARK = Path(__file__).with_name("break.py")
 
 
 def test_a_part_of_what_can_go_wrong() -> None:

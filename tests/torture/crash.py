@@ -1,6 +1,6 @@
 """What a collection keeps when its process is killed: SIGKILL at random moments while it adds, replaces and deletes.
 
-    python benchmarks/crash.py --kills 1000
+    python tests/torture/crash.py --kills 1000
 
 A process (a fork, `preloaded.py`) adds, replaces and deletes random batches of documents in an index made with
 --bm25. It writes to a log what it begins, and that it is done when the call has returned. It is killed: three times of
