@@ -137,11 +137,10 @@ def _change(what: str, before: Evaluation, after: Evaluation) -> str:
 
 
 def _ask(console: Console, model: SparseEncoder, collection: Collection) -> None:
-    special = set(model.tokenizer.all_special_tokens)
     for question, hits in search(collection, QUESTIONS, 3, explain=True):
         console.print(f"\n   [bold]{escape(question.text)}[/bold]")
         heaviest = expansion_of_text(model, question.text, "query", k=40).terms
-        added = [term.term for term in heaviest if not term.in_text and term.term not in special]
+        added = [term.term for term in heaviest if not term.in_text]
         console.print(f"   the model added: {escape(', '.join(added[:8]))}")
         for hit in hits:
             room = max(20, line_width() - len("   1. ") - len(hit.document.id) - 3)

@@ -24,6 +24,7 @@ from vocable.encoder.head import max_logits
 from vocable.encoder.output_vocabulary import output_layer
 from vocable.encoder.poolings import rows_to_pool
 from vocable.encoder.provenance import record
+from vocable.encoder.special_terms import has_bias
 from vocable.errors import ArgumentError, ModelError, check_numbers, check_whole
 
 Level = Literal["pooled", "token"]
@@ -80,7 +81,7 @@ def calibrate(
     calibrated = copy_with(model)
     mlm, tokenizer, pooling, _ = parts(calibrated)
     layer = output_layer(mlm)
-    if layer.bias is None:
+    if not has_bias(layer):
         raise ModelError(f"{type(mlm).__name__} has no output bias to shift")
     logits = _probe_logits(mlm, tokenizer, probe, level, max_length, pooling)
     if activation_rate is not None:
@@ -150,7 +151,7 @@ def _probe_logits(
     max_length: int,
     pooling: str,
 ) -> Logits:
-    """The logits of every term on `texts`, of special tokens, too; of each token they are never held together."""
+    """The logits of every term on `texts`; of each token they are never held together."""
     rows = []
     with without_logits(mlm) as decoder:
         for start in range(0, len(texts), BATCH):

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from scipy.sparse import csr_array, vstack
 from sentence_transformers import SparseEncoder
+from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from vocable.adapt.alignment import align, cut_words
@@ -29,6 +30,7 @@ from vocable.encoder.fuse import copy_with, parts
 from vocable.encoder.open_model import Target, load_target
 from vocable.encoder.output_vocabulary import OutputVocabulary, json_string
 from vocable.encoder.provenance import record
+from vocable.encoder.special_terms import special_tokens
 from vocable.encoder.terms import Splitter, normal_form
 from vocable.encoder.terms import splitter as splitter_of
 from vocable.errors import ArgumentError, DataError, ModelError, check_whole
@@ -183,7 +185,7 @@ def expand(
         raise (DataError(str(error), source=str(words)) if isinstance(words, Path) else error) from None
     if init == "random":
         rows = random_rows(old.decoder, len(listed), torch.Generator().manual_seed(seed))
-        bias = None if old.bias is None else old.bias.float().mean().to(old.bias).expand(len(listed))
+        bias = None if old.bias is None else _mean_bias(old.bias, tokenizer).expand(len(listed))
     else:
         weights = subtoken_weights(pieces, len(old.decoder))
         if init == "semantic":
@@ -193,6 +195,12 @@ def expand(
     made = copy_with(model, with_output_vocabulary(mlm, OutputVocabulary(listed, rows, bias)))
     record(made, "expand", words=len(listed), init=init, splitter=splitter, **figures)
     return made
+
+
+def _mean_bias(bias: Tensor, tokenizer: PreTrainedTokenizerBase) -> Tensor:
+    """The mean of the output bias [v] of tokens that stand for a text, a scalar."""
+    ordinary = np.setdiff1d(np.arange(len(bias)), special_tokens(tokenizer, len(bias)))
+    return bias[torch.from_numpy(ordinary).to(bias.device)].float().mean().to(bias)
 
 
 def _semantic(

@@ -30,6 +30,7 @@ from vocable.encoder.load import load
 from vocable.encoder.open_model import load_tokenizer
 from vocable.encoder.output_vocabulary import output_layer
 from vocable.encoder.provenance import provenance
+from vocable.encoder.special_terms import has_bias
 from vocable.errors import ArgumentError, ModelError
 from vocable.tables import line_width, short, text_width
 
@@ -259,7 +260,7 @@ def head_of(mlm: PreTrainedModel) -> Head:
         norm_std=float(norms.std(correction=0)),
         anisotropy=anisotropy(layer.weight),
         tied=layer.weight is mlm.get_input_embeddings().weight,
-        biased=layer.bias is not None,
+        biased=has_bias(layer),
         own_terms=layer is not decoder,
     )
 

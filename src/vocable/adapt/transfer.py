@@ -39,6 +39,7 @@ from vocable.encoder.fuse import copy_with, parts, plain_decoder
 from vocable.encoder.open_model import Target, load_target
 from vocable.encoder.output_vocabulary import OutputVocabulary, give_output_vocabulary, output_vocabulary
 from vocable.encoder.provenance import record
+from vocable.encoder.special_terms import has_bias, special_tokens
 from vocable.errors import ArgumentError, ModelError
 from vocable.vectors import token_names
 
@@ -68,7 +69,7 @@ def vocabulary_of(mlm: PreTrainedModel) -> Vocabulary:
     decoder = plain_decoder(mlm)
     if output_vocabulary(mlm) is not None:
         raise ModelError("the model has an output vocabulary of its own: take the one that it was made from")
-    bias = None if decoder.bias is None else decoder.bias.detach()
+    bias = decoder.bias.detach() if has_bias(decoder) else None
     return Vocabulary(mlm.get_input_embeddings().weight.detach(), decoder.weight.detach(), bias)
 
 
@@ -292,11 +293,12 @@ def _moved_bias(
     alignment: Alignment,
     texts: Iterable[str] | None,
 ) -> Tensor:
-    """The new output bias [v'] in place of `old` [v]; rows that pad a head beyond its tokenizer do not count."""
+    """The new output bias [v'] in place of `old` [v]; special tokens, and rows without a token, do not count."""
     every = old.double().cpu().numpy()
-    own = every[np.unique([*source.get_vocab().values()])]
-    tokens = np.unique([*target.tokenizer.get_vocab().values()])
-    moved = np.full(len(alignment.source_of), own.mean())
+    own = np.delete(every, special_tokens(source, len(every)))
+    size = len(alignment.source_of)
+    tokens = np.setdiff1d(np.arange(size), special_tokens(target.tokenizer, size))
+    moved = np.full(size, own.mean())
     if bias == "keep":
         moved[alignment.shared] = every[alignment.source_of[alignment.shared]]
     else:

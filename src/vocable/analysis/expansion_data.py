@@ -26,7 +26,7 @@ from vocable.encoder.fuse import splade_modules
 from vocable.encoder.load import load
 from vocable.encoder.output_vocabulary import output_layer, output_vocabulary
 from vocable.encoder.stream import encode, model_name
-from vocable.encoder.terms import Words, input_terms, special_columns, terms
+from vocable.encoder.terms import Words, input_terms, special_terms, terms
 from vocable.errors import ArgumentError, VectorsError, whole
 from vocable.evaluation.wackiness import without_itself
 from vocable.search.engines.bm25 import count_words
@@ -88,7 +88,7 @@ def expansion_data(
             inputs = encode(expander, texts, role="query", dtype=dtype) if query_vectors is None else query_vectors
             own = input_terms(expander, texts, words=splitter)
         index, asked = vector_index(collection, ids), inputs
-        columns = model_surfaces(expander), terms(expander), special_columns(expander)
+        columns = model_surfaces(expander), terms(expander), special_terms(expander)
     else:
         inputs, index = expander.expand(texts), expander.index
         own, counts = (count_words(expander.index.words(part), expander.vocabulary) for part in (texts, documents))

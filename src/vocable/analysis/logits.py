@@ -24,6 +24,7 @@ from vocable.analysis.stored_vectors import ALL, Moments
 from vocable.data.texts import as_texts, iter_texts
 from vocable.encoder.fuse import pack, parts, without_logits
 from vocable.encoder.head import max_logits
+from vocable.encoder.special_terms import special_columns
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.testsets import LEXICAL, cluster, text_embeddings
 from vocable.progress import track
@@ -137,14 +138,16 @@ def logit_statistics(
     """Measure the logits of a masked language model over its output terms, on texts that are not masked.
 
     `mlm` is in evaluation mode. A text's logits are n x v numbers, so a block of tokens is computed at a time and only
-    sums are kept. All standard deviations are those of a population. Special tokens are tokens like others, since
-    SPLADE pools over them, too. The paper leaves all of this open, as well as how tokens are averaged. Texts without a
+    sums are kept. All standard deviations are those of a population. Logits of the tokens around
+    a text count, since SPLADE pools over them, too; output terms that stand for no text, such as [CLS], do not, since
+    they are never active. The paper leaves all of this open, as well as how tokens are averaged. Texts without a
     word are passed over.
     """
     given = iter_texts(texts)
     total = len(texts) if isinstance(texts, Sized) else None
     with torch.inference_mode(), without_logits(mlm) as layer:
-        v, largest = layer.weight.shape[0], max(top_k, default=1)
+        weight, bias = _ordinary(layer, mlm, tokenizer)
+        v, largest = len(weight), max(top_k, default=1)
         if min(top_k, default=1) < 1 or largest > v:
             raise ArgumentError(
                 f"top_k: a number of largest logits lies between 1 and {v}, the terms, not {list(top_k)}"
@@ -154,7 +157,7 @@ def logit_statistics(
         for hidden, offsets in token_states(mlm, tokenizer, track(given, "logits", total), max_length):
             of_tokens = []
             for some in hidden.split(max(1, VALUES // v)):
-                block = nn.functional.linear(some, layer.weight, layer.bias).float()
+                block = nn.functional.linear(some, weight, bias).float()
                 variance, mean = torch.var_mean(block, dim=0, correction=0)
                 terms.add(len(block), mean.cpu().numpy(), variance.double().cpu().numpy() * len(block))
                 numbers = (block >= 0).sum(dim=1).tolist()
@@ -178,6 +181,15 @@ def logit_statistics(
         non_neg_terms_avg=total / tokens,
         non_neg_terms_std=float(np.sqrt((tokens * squares - total**2) / tokens**2)),
     )
+
+
+def _ordinary(
+    layer: nn.Linear, mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> tuple[Tensor, Tensor | None]:
+    """The weight [v, d] and bias [v] of an output layer's terms, without those that stand for no text."""
+    ordinary = np.setdiff1d(np.arange(len(layer.weight)), special_columns(mlm, tokenizer))
+    rows = torch.from_numpy(ordinary).to(layer.weight.device)
+    return layer.weight[rows], None if layer.bias is None else layer.bias[rows]
 
 
 def token_states(
@@ -223,8 +235,9 @@ def recoverability(
     true = cluster(text_embeddings(usable, embedding, str(mlm.device)), clusters)
     pooled = []
     with torch.inference_mode(), without_logits(mlm) as layer:
+        weight, bias = _ordinary(layer, mlm, tokenizer)
         for hidden, offsets in token_states(mlm, tokenizer, track(usable, "clusters"), max_length):
-            pooled.append(max_logits(hidden, layer.weight, layer.bias, offsets).cpu().numpy())
+            pooled.append(max_logits(hidden, weight, bias, offsets).cpu().numpy())
     return compare_clusters(np.concatenate(pooled), true)
 
 

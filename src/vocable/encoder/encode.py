@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
@@ -21,12 +22,16 @@ from transformers.tokenization_utils_base import LARGE_INTEGER
 from vocable.data.texts import Texts, as_texts
 from vocable.encoder.exported import exported
 from vocable.encoder.few_shapes import use_few_shapes
-from vocable.encoder.fuse import splade_modules
+from vocable.encoder.fuse import fused, splade_modules
 from vocable.encoder.output_vocabulary import output_layer
 from vocable.encoder.roles import PROMPTS, Role, idf, own_prompt, route, static_embedding, static_lookup
+from vocable.encoder.special_terms import keeps_special_terms
+from vocable.encoder.terms import special_terms
 from vocable.encoder.windows import Long, Span, maximum, windows
 from vocable.errors import ArgumentError, check_numbers, whole
-from vocable.vectors import heaviest, prune
+from vocable.vectors import heaviest, prune, selected
+
+logger = logging.getLogger(__name__)
 
 DType = Literal["auto", "float32", "bfloat16"]
 
@@ -53,14 +58,23 @@ def in_bfloat16(dtype: DType, device: torch.device) -> bool:
     return dtype == "bfloat16" or (dtype == "auto" and native_bfloat16(device))
 
 
+def warn_of_unknown(unknown: int, texts: int, kind: str = "texts", share: float = 0.5) -> None:
+    """Warn in one line where more than a `share` of `texts` is mostly unknown to the vocabulary."""
+    if unknown > share * texts:
+        message = "the model's vocabulary does not know most tokens of %d of %d %s: it was made for other languages"
+        logger.warning(message, unknown, texts, kind)
+
+
 class TextEncoder:
     """A model made ready for encoding one role: its number type, route, prompt and length are settled once.
 
     With `long` "max" a text is read in windows, whose vectors' maximum is the text's. Limits that are asked for hold of
     the text; the model's own number of terms is that of one window, and a text of w windows may have sqrt(w) times as
     many: the number of different words of a text grows about so with its length (Heaps' law). `truncated` counts the
-    texts, or windows, that were longer than `max_length` tokens and lost their end, `windows_read` the windows. Once it
-    knows the collection, the weights of queries are multiplied by the terms' IDF to the power `query_idf`.
+    texts, or windows, that were longer than `max_length` tokens and lost their end, `windows_read` the windows, and
+    `unknown` those of which the vocabulary does not know more than half of the tokens. A text of which it knows none,
+    as an empty one, has no terms. Once it knows the collection, the weights of queries are multiplied by the terms' IDF
+    to the power `query_idf`.
     """
 
     def __init__(
@@ -100,7 +114,11 @@ class TextEncoder:
         self.max_length = length_read(model, role, max_length)
         poolings = [module.pooling_strategy for module in route(model, role) if isinstance(module, SpladePooling)]
         self.pooling: str = poolings[0] if poolings else "static"
-        self.truncated = self.windows_read = 0
+        self.truncated = self.windows_read = self.unknown = 0
+        self._keeps_special = keeps_special_terms(config)
+        # What the stock head lets through, and no other.
+        stock = self._static is None and not self._keeps_special and not (fused(model) or exported(model))
+        self._silenced = torch.from_numpy(special_terms(model)) if stock else None
         self._batch_tokens = BATCH_TOKENS.get(model.device.type, BATCH_TOKENS["cuda"])
 
     def encode(
@@ -188,7 +206,7 @@ class TextEncoder:
             return csr_array((0, output_layer(transformer.auto_model).out_features), dtype=np.float32)
         if self._static is not None:
             return self._look_up(texts, advance)
-        lengths = self.lengths(texts)
+        lengths, known = self._lengths_and_known(texts)
         if self.max_length is not None:
             self.truncated += int((lengths > self.max_length).sum())
             lengths = np.minimum(lengths, self.max_length)
@@ -199,10 +217,10 @@ class TextEncoder:
             batches.append(order[start : start + size])
             start += size
         rows, ends = [], np.cumsum([len(batch) for batch in batches])
-        if (known := begun(order)) is not None and known.shape[0] in ends:  # else it was made in other batches
-            rows.append(known)
-            batches = batches[int(np.searchsorted(ends, known.shape[0])) + 1 :]
-            advance(known.shape[0])
+        if (earlier := begun(order)) is not None and earlier.shape[0] in ends:  # else it was made in other batches
+            rows.append(earlier)
+            batches = batches[int(np.searchsorted(ends, earlier.shape[0])) + 1 :]
+            advance(earlier.shape[0])
         for batch, vectors in zip(
             batches, self._encoded([[texts[i] for i in batch] for batch in batches]), strict=True
         ):
@@ -210,16 +228,33 @@ class TextEncoder:
             advance(len(batch))
             keep(rows)
         stacked = csr_array(vstack(rows, format="csr"))
-        return stacked[np.argsort(order)]
+        return _with_rows(stacked[np.argsort(order)], known)
 
     def lengths(self, texts: Sequence[str]) -> np.ndarray:
         """How many tokens each text has, the prompt's and special ones among them, int64 [b]; nothing is cut.
 
         Of a model that has no tokens, characters.
         """
+        return self._lengths_and_known(texts)[0]
+
+    def _lengths_and_known(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """The lengths of texts, and whether the vocabulary knows any of their tokens, bool [b]."""
         if self._static is None and not isinstance(route(self.model, self.role)[0], Transformer):
-            return np.array([len(text) for text in texts])
-        return np.array([len(ids) for ids in self._tokens(texts, special=self._static is None)])
+            return np.array([len(text) for text in texts]), np.ones(len(texts), dtype=bool)
+        ids = self._tokens(texts, special=self._static is None)
+        return np.array(list(map(len, ids))), self._known(ids)
+
+    def _known(self, ids: Sequence[Sequence[int]]) -> np.ndarray:
+        """Whether each text has a token that is not special, the prompt's apart, bool [b]; counts the unknown texts."""
+        tokenizer: Any = route(self.model, self.role)[0].tokenizer
+        special, missing = {*tokenizer.all_special_ids}, tokenizer.unk_token_id
+        prompt = self._tokens([""], special=False)[0]
+        known, unknown = (
+            np.array([sum(map(counts, text)) for text in ids]) - sum(map(counts, prompt))
+            for counts in (lambda token: token not in special, lambda token: token == missing)
+        )
+        self.unknown += int((unknown > known).sum())
+        return (known > 0) | self._keeps_special
 
     def _encoded(self, batches: list[list[str]]) -> Iterator[csr_array]:
         """The vectors of each batch, on a processor several at once: a thread for each, and in it no further threads.
@@ -261,6 +296,7 @@ class TextEncoder:
             batch = self._tokens(texts[start : start + LOOKED_UP], special=False)
             if self.max_length is not None:
                 self.truncated += sum(len(ids) > self.max_length for ids in batch)
+            self._known(batch)
             rows.append(static_lookup(self._static, [ids[: self.max_length] for ids in batch]))
             advance(len(batch))
         return self._pruned(csr_array(vstack(rows, format="csr")))
@@ -276,6 +312,8 @@ class TextEncoder:
     @torch.inference_mode()
     def _encode_batch(self, texts: list[str]) -> csr_array:
         pooled = self.model(self.features(texts), task=self.role)["sentence_embedding"]
+        if self._silenced is not None:
+            pooled = pooled.index_fill(1, self._silenced.to(pooled.device), 0)
         return self._pruned(_to_csr(pooled))
 
     def _pruned(self, vectors: csr_array) -> csr_array:
@@ -339,6 +377,11 @@ def positions(transformer: Transformer) -> int:
             most = table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1)
     longest: int = transformer.tokenizer.model_max_length
     return min(longest, most)
+
+
+def _with_rows(vectors: csr_array, kept: np.ndarray) -> csr_array:
+    """Vectors [b, v] of which only the rows `kept`, bool [b], have entries."""
+    return vectors if kept.all() else selected(vectors, np.repeat(kept, np.diff(vectors.indptr)))
 
 
 def _to_csr(pooled: Tensor) -> csr_array:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from sentence_transformers import SparseEncoder
 from sentence_transformers.base.modules import Router, Transformer
-from sentence_transformers.sparse_encoder.modules import SpladePooling
+from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -26,6 +26,7 @@ from vocable.encoder.exported import refuse_exported
 from vocable.encoder.head import Activation, sparse_head
 from vocable.encoder.output_vocabulary import OutputVocabularyTransformer, output_layer, output_vocabulary, pass_on
 from vocable.encoder.poolings import POOLINGS, rows_to_pool
+from vocable.encoder.special_terms import keeps_special_terms, silence, special_columns, special_tokens
 from vocable.errors import ModelError
 
 
@@ -87,17 +88,30 @@ def copy_with(
 def fuse(model: SparseEncoder) -> SparseEncoder:
     """Replace the head of `model`, in place, by the one that never builds the logits; returns the model.
 
-    Outputs, always float32, and gradients stay those of the stock model, up to the order of additions.
+    Outputs, always float32, and gradients stay those of the stock model, up to the order of additions. Special and
+    unused tokens are no terms: their output bias, and their weight in a table of queries, is set so that they are never
+    active, also where the model is saved and read by the stock library.
 
     Raises:
         ModelError: the model has no fill-mask Transformer followed by SpladePooling, or its decoder cannot be bypassed.
     """
     for transformer, pooling in _some_pairs(model):
-        decoder = plain_decoder(transformer.auto_model)
+        mlm = transformer.auto_model
+        decoder, layer, kept = plain_decoder(mlm), output_layer(mlm), keeps_special_terms(mlm.config)
+        if not kept:
+            silence(layer, special_columns(mlm, transformer.tokenizer))
         # Instance attributes: they hide the class's methods, and deleting them undoes it.
-        pooling.__dict__["forward"] = partial(_pool, pooling, output_layer(transformer.auto_model))
+        pooling.__dict__["forward"] = partial(_pool, pooling, layer)
         decoder.__dict__["forward"] = _hand_through
+    for table in model.modules():
+        if isinstance(table, SparseStaticEmbedding) and not kept:
+            table.weight.data[special_tokens(table.tokenizer, len(table.weight))] = 0
     return model
+
+
+def fused(model: SparseEncoder) -> bool:
+    """Whether the head of `model` is the one that never builds the logits."""
+    return any("forward" in pooling.__dict__ for _, pooling in splade_modules(model))
 
 
 def unfuse(model: SparseEncoder) -> SparseEncoder:

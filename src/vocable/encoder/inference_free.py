@@ -23,7 +23,6 @@ from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding
 from vocable.data.texts import iter_texts
 from vocable.encoder.encode import TextEncoder
 from vocable.encoder.exported import refuse_exported
-from vocable.encoder.fuse import splade_modules
 from vocable.encoder.output_vocabulary import output_layer
 from vocable.encoder.provenance import record
 from vocable.encoder.roles import (
@@ -35,7 +34,8 @@ from vocable.encoder.roles import (
     route,
     routed,
 )
-from vocable.encoder.terms import input_terms
+from vocable.encoder.special_terms import special_tokens
+from vocable.encoder.terms import input_terms, special_terms
 from vocable.errors import ArgumentError, ModelError
 
 
@@ -106,7 +106,7 @@ def by_lookup(model: SparseEncoder, values: NDArray[np.float32], *, trainable: b
         raise ModelError(f"the {size:,} tokens of the tokenizer are not {first}: queries cannot be looked up")
     if columns > size:
         mlm.resize_token_embeddings(size)
-    values[tokenizer.all_special_ids] = 0
+    values[special_tokens(tokenizer, size)] = 0
     table = SparseStaticEmbedding(tokenizer, torch.from_numpy(values), frozen=not trainable)
     limits = getattr(mlm.config, "active_terms", None) or {}
     mlm.config.active_terms = {role: k for role, k in limits.items() if role != "query"}
@@ -132,7 +132,7 @@ def mean_weights(model: SparseEncoder, queries: list[str]) -> NDArray[np.float32
     """
     vectors, own = TextEncoder(model, "query").encode(queries), input_terms(model, queries).sign()
     counts = own.sum(axis=0)
-    counts[splade_modules(model)[0][0].tokenizer.all_special_ids] = 0  # what is unknown is nothing rare
+    counts[special_terms(model)] = 0  # what is unknown is nothing rare
     if not counts.any():
         raise ArgumentError("mean weights need queries that have tokens")
     rarest = counts == counts[counts > 0].min()

@@ -41,6 +41,7 @@ from vocable.encoder.open_model import (
 from vocable.encoder.output_vocabulary import TERMS, OutputVocabularyTransformer, output_vocabulary
 from vocable.encoder.poolings import pooling_of
 from vocable.encoder.provenance import read_old_files
+from vocable.encoder.special_terms import KEPT
 from vocable.errors import ArgumentError, ModelError
 from vocable.storage import replacing_folder
 
@@ -55,6 +56,7 @@ def load(
     pooling: str | None = None,
     activation: Activation | None = None,
     new_head: bool = False,
+    special_terms: bool = False,
     device: str | None = None,
     trust_remote_code: bool = False,
 ) -> SparseEncoder:
@@ -70,6 +72,8 @@ def load(
         activation: in place of the model's own: relu is log(1 + ReLU(x)), log1p_relu the logarithm of 1 + that.
         new_head: give an encoder a new masked-language-model head, in place of one that it may have. Its transform is
             the identity, its decoder tied to the input embeddings, its bias zero.
+        special_terms: let special and unused tokens, such as [CLS] and [UNK], be terms. A model that was saved without
+            them does not get them back.
         device: where models run, as cpu, cuda or cuda:1; by default the best there is.
         trust_remote_code: run code that comes with the model; never without being asked.
 
@@ -85,7 +89,8 @@ def load(
         raise ArgumentError(f"activation must be one of {', '.join(get_args(Activation))}, not {activation!r}")
 
     if name == BY_LOOKUP:
-        return _by_lookup(load(pooling=pooling, activation=activation, new_head=new_head, device=device))
+        given: dict[str, Any] = {"pooling": pooling, "activation": activation, "new_head": new_head}
+        return _by_lookup(load(**given, special_terms=special_terms, device=device))
 
     def open_encoder(place: str, device: str | None, trust_remote_code: bool) -> SparseEncoder:
         if not new_head:
@@ -102,6 +107,8 @@ def load(
             raise ArgumentError(f"{name}: pooling and activation are inside of an exported model, and stay as they are")
         return model.eval()
     for transformer, module in splade_modules(model):
+        if special_terms:
+            setattr(transformer.auto_model.config, KEPT, True)
         module.pooling_strategy = pooling or module.pooling_strategy
         module.activation_function = activation or module.activation_function
         layer = output_vocabulary(transformer.auto_model)

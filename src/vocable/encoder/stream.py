@@ -32,7 +32,7 @@ from vocable.data import BadLines, Document, Query, read_corpus, read_queries
 from vocable.data.schemas import DOCUMENT, QUERY, Kind
 from vocable.data.spans import Span, absolute, has_changed, read_span
 from vocable.data.texts import Texts
-from vocable.encoder.encode import DType, TextEncoder
+from vocable.encoder.encode import DType, TextEncoder, warn_of_unknown
 from vocable.encoder.fuse import splade_modules
 from vocable.encoder.load import load
 from vocable.encoder.open_model import BUILT_IN, BY_LOOKUP
@@ -75,6 +75,7 @@ class StreamProgress:
     texts: int = 0
     truncated: int = 0  # texts that were longer than the length and lost their end
     empty: int = 0  # texts without a single active term
+    unknown: int = 0  # texts, or windows, of which the vocabulary does not know most tokens
     windows: int = 0  # in which texts were read, if they were
     seconds: float = 0.0  # spent on encoding and writing
     last_id: str = ""
@@ -85,8 +86,9 @@ class EncodedCorpus(NamedTuple):
     """What `vocable.encode`, with an output, and `vocable.index` did.
 
     `truncated` texts were longer than `max_length` tokens (None: the model has no limit), `empty` ones have no active
-    term. Of `bad_lines` bad lines that were left out in this run, `first_bad` is the first; `repeated` lines repeat an
-    earlier one and were passed over. Texts that were read whole were read in so many `windows`.
+    term, and of `unknown` ones the vocabulary does not know most tokens. Of `bad_lines` bad lines that were left out in
+    this run, `first_bad` is the first; `repeated` lines repeat an earlier one and were passed over. `windows` is the
+    number of windows in which texts were read whole.
     """
 
     texts: int
@@ -99,12 +101,14 @@ class EncodedCorpus(NamedTuple):
     shards: int = 1
     windows: int = 0
     repeated: int = 0
+    unknown: int = 0
 
     @classmethod
     def of(cls, done: StreamProgress, encoder: TextEncoder, bad: BadLines) -> EncodedCorpus:
         """What `encode_stream` has counted."""
         counts = done.texts, done.seconds, done.truncated, done.empty
-        return cls(*counts, encoder.max_length, bad.count, bad.first or "", windows=done.windows, repeated=bad.repeated)
+        seen = {"windows": done.windows, "repeated": bad.repeated, "unknown": done.unknown}
+        return cls(*counts, encoder.max_length, bad.count, bad.first or "", **seen)
 
     @property
     def texts_per_second(self) -> float:
@@ -113,7 +117,7 @@ class EncodedCorpus(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         names = ("texts", "seconds", "texts_per_second", "truncated", "empty", "bad_lines")
-        some = {name: getattr(self, name) for name in ("windows", "repeated") if getattr(self, name)}
+        some = {name: getattr(self, name) for name in ("windows", "repeated", "unknown") if getattr(self, name)}
         return {name: getattr(self, name) for name in names} | some
 
     def __str__(self) -> str:
@@ -127,6 +131,8 @@ class EncodedCorpus(NamedTuple):
             lines.append(f"{counted(self.truncated, 'text')} cut at {self.max_length} tokens")
         if self.empty:
             lines.append(f"{counted(self.empty, 'text')} without an active term")
+        if self.unknown:
+            lines.append(f"{counted(self.unknown, 'text')} mostly unknown to the vocabulary")
         if self.bad_lines:
             lines.append(f"{counted(self.bad_lines, 'bad line')} left out, the first: {self.first_bad}")
         if self.repeated:
@@ -157,8 +163,8 @@ def encode(
 
     Args:
         model: from `vocable.load` (a stock SparseEncoder works, slower); it is not changed.
-        texts: b texts, of which one without a word gives what the model makes of its special tokens; with `output`, the
-            source of the documents, or of queries where that is the role (`vocable.data` lists the sources).
+        texts: b texts, of which one without a word that the vocabulary knows has no terms; with `output`, the source of
+            the documents, or of queries where that is the role (`vocable.data` lists the sources).
         role: "query" or "document": chooses the model's prompt, `Router` route and length.
         output: the folder for the vectors; there only when it is whole. One that the same call has made is left as it
             is.
@@ -195,6 +201,7 @@ def encode(
         if encoder.truncated:
             cut = encoder.truncated, vectors.shape[0], encoder.max_length
             logger.warning("%d of %d texts were cut at %d tokens", *cut)
+        warn_of_unknown(encoder.unknown, encoder.windows_read or vectors.shape[0])
         return vectors
     if not isinstance(texts, str | Path):
         raise ArgumentError("with output, texts is the source of the texts, such as a file")
@@ -269,7 +276,7 @@ class _Sharded(NamedTuple):
     def encode_all(self, make: Make[EncodedCorpus], run: Run[EncodedCorpus]) -> EncodedCorpus:
         """Have all shards made, and add up what was done."""
         made = list(make_all(make, range(1, len(self.spans) + 1), run))
-        names = ("texts", "seconds", "truncated", "empty", "bad_lines", "windows", "repeated")
+        names = ("texts", "seconds", "truncated", "empty", "bad_lines", "windows", "repeated", "unknown")
         counts = {name: sum(getattr(one, name) for one in made) for name in names}
         first = next((one.first_bad for one in made if one.first_bad), "")
         return made[0]._replace(**counts, first_bad=first, shards=len(made))
@@ -354,7 +361,7 @@ def encode_stream(
         # Without documents there is still one part, an empty one: a shard of a small corpus is readable, too.
         parts = in_parts(stream, PART_SIZE, encoder.long)
         while (part := next(parts, [])) or not done.parts:
-            started, truncated, windows = time.perf_counter(), encoder.truncated, encoder.windows_read
+            started, before = time.perf_counter(), (encoder.truncated, encoder.windows_read, encoder.unknown)
             name = f"part-{done.parts:05d}"
             state = _PartBegun(work / f"{name}.begun", [document.id for document in part], meta)
             texts = [document.full for document in part]
@@ -370,14 +377,16 @@ def encode_stream(
                     done.texts_crc32 = file_checksum(work / f"{name}.arrow", done.texts_crc32 or 0)
             done.parts += 1
             done.texts += len(part)
-            done.truncated += encoder.truncated - truncated
-            done.windows += encoder.windows_read - windows
+            done.truncated += encoder.truncated - before[0]
+            done.windows += encoder.windows_read - before[1]
+            done.unknown += encoder.unknown - before[2]
             done.empty += int((np.diff(vectors.indptr) == 0).sum())
             done.seconds += time.perf_counter() - started
             done.last_id = part[-1].id if part else ""
             state.path.unlink(missing_ok=True)
             write_record(work / PROGRESS, done)
         finish(work, folder, work)
+    warn_of_unknown(done.unknown, done.windows or done.texts)
     return done
 
 

@@ -25,6 +25,7 @@ from transformers import PreTrainedTokenizerBase
 from vocable.data.texts import as_texts
 from vocable.encoder.fuse import splade_modules
 from vocable.encoder.output_vocabulary import OutputVocabulary, output_layer, output_vocabulary
+from vocable.encoder.special_terms import special_columns, special_tokens
 from vocable.errors import ArgumentError, ModelError, VectorsError
 from vocable.vectors import as_vectors, selected, token_names
 
@@ -152,16 +153,14 @@ def term_places(model: SparseEncoder, text: str) -> list[Word]:
     return [word for word in moved if word.start < word.end and word.text not in special]
 
 
-def special_columns(model: SparseEncoder) -> np.ndarray:
-    """The columns of the special tokens, [CLS] and its like, int64 [s]; an output vocabulary of its own has none."""
+def special_terms(model: SparseEncoder) -> np.ndarray:
+    """The columns of the terms that stand for no text, [CLS] and its like, ascending, int64."""
     [(transformer, _), *_] = splade_modules(model)
-    if output_vocabulary(transformer.auto_model) is not None:
-        return np.empty(0, dtype=np.int64)
-    return np.sort(np.array(transformer.tokenizer.all_special_ids, dtype=np.int64))
+    return special_columns(transformer.auto_model, transformer.tokenizer)
 
 
 def _own_tokens(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> Iterator[list[int]]:
-    around = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
+    around = {*special_tokens(tokenizer).tolist()} - {tokenizer.unk_token_id}
     return ([token for token in ids if token not in around] for ids in token_ids(tokenizer, texts))
 
 

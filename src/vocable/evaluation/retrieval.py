@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
 from vocable.data import Document
-from vocable.encoder.encode import DType, TextEncoder
+from vocable.encoder.encode import DType, TextEncoder, warn_of_unknown
 from vocable.encoder.load import load
 from vocable.encoder.roles import Role
 from vocable.encoder.stream import describe, encode_stream, model_name
@@ -162,6 +162,8 @@ def encode_dataset(
             if encoder.truncated:
                 counts = encoder.truncated, len(documents), encoder.role, encoder.max_length
                 logger.warning("%d of %d %s texts were cut at %d tokens", *counts)
+            if keep is None:
+                warn_of_unknown(encoder.unknown, len(documents), f"{role} texts")
     queries, vectors = _with_idf(encoders[0], *matrices)
     rate = len(judged.documents) / seconds if seconds else 0.0
     return Encoded(judged, queries, vectors, rate, encoders[0])

@@ -16,6 +16,7 @@ from scipy.sparse import csr_array
 
 from vocable.data import Query
 from vocable.data.texts import Texts, as_queries
+from vocable.encoder.encode import warn_of_unknown
 from vocable.encoder.terms import Word, term_places
 from vocable.errors import check_numbers, whole
 from vocable.progress import progress
@@ -148,7 +149,9 @@ def search(
     def encoded() -> csr_array:
         encoder = collection.query_encoder(**limits)
         with progress("search", total=len(texts)) as advance:
-            return encoder.encode(texts, advance)
+            found = encoder.encode(texts, advance)
+        warn_of_unknown(encoder.unknown, len(texts), "queries", share=0)
+        return found
 
     # A search without the learned space needs no model: it is loaded when an explanation or a passage asks for it.
     vectors = encoded() if "learned" in collection.weighting(hybrid, weights) else None

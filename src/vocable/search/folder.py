@@ -281,7 +281,7 @@ def open_folder(
     made = EncodedCorpus(
         done.texts, done.seconds, done.truncated, done.empty, length or None, bad.count, bad.first or ""
     )
-    collection.built = made._replace(repeated=bad.repeated)
+    collection.built = made._replace(windows=done.windows, repeated=bad.repeated, unknown=done.unknown)
     return collection
 
 

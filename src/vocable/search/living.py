@@ -23,7 +23,7 @@ from sentence_transformers import SentenceTransformer
 from vocable.data import Document
 from vocable.data.schemas import same_document
 from vocable.data.texts import check_documents
-from vocable.encoder.encode import DType, TextEncoder
+from vocable.encoder.encode import DType, TextEncoder, warn_of_unknown
 from vocable.encoder.stream import EncodedCorpus, StreamProgress, checksum, in_parts
 from vocable.encoder.windows import LongDocuments
 from vocable.errors import ArgumentError, ModelError, NoSpaceError, VectorsError, VocableError
@@ -252,20 +252,21 @@ class LivingCollection(Collection):
                 advance(len(part))
                 done.parts, done.texts, done.last_id = done.parts + 1, done.texts + len(part), part[-1].id
                 done.truncated, done.windows = done.truncated + counts.truncated, done.windows + counts.windows
-                done.empty += counts.empty
+                done.empty, done.unknown = done.empty + counts.empty, done.unknown + counts.unknown
                 done.seconds += time.perf_counter() - started
                 self.store.configure(self.store.settings | {"progress": asdict(done)})
         if not done.texts:
             raise ArgumentError(f"{self.source or 'the corpus'} has no documents")
         self._settle(0)
         self.store.configure(self.store.settings | {"whole": True})
+        warn_of_unknown(done.unknown, done.windows or done.texts)
 
     def counts(self, bad_lines: int = 0, first_bad: str = "") -> EncodedCorpus:
         """What the making of the collection counted."""
         done = StreamProgress(**self.store.settings["progress"])
         length = self.meta.max_length if self.meta else None
         counts = done.texts, done.seconds, done.truncated, done.empty, length or None
-        return EncodedCorpus(*counts, bad_lines, first_bad, windows=done.windows)
+        return EncodedCorpus(*counts, bad_lines, first_bad, windows=done.windows, unknown=done.unknown)
 
     def add(self, documents: Iterable[Document]) -> Changed:
         """Add documents; one whose id is there is replaced, one that is there unchanged is left as it is.
@@ -328,9 +329,10 @@ class LivingCollection(Collection):
         counts = StreamProgress()
         if learned is None:
             encoder = self.document_encoder
-            before = encoder.truncated, encoder.windows_read
+            before = encoder.truncated, encoder.windows_read, encoder.unknown
             learned = encoder.encode([document.full for document in documents])
             counts.truncated, counts.windows = encoder.truncated - before[0], encoder.windows_read - before[1]
+            counts.unknown = encoder.unknown - before[2]
         counts.empty = int((np.diff(learned.indptr) == 0).sum())
         self._write(documents, {"learned": learned}, replaced)
         return counts

@@ -24,6 +24,7 @@ from vocable.adapt.statistics import RATE, REPAIRS, RULES, Start, measure_start,
 from vocable.encoder.fuse import parts, splade_modules
 from vocable.encoder.output_vocabulary import output_layer
 from vocable.encoder.poolings import POOLINGS
+from vocable.encoder.special_terms import has_bias
 from vocable.errors import CollapseError, DataError, ModelError
 from vocable.storage import read_record, write_record
 from vocable.tables import short
@@ -123,7 +124,7 @@ def _tried(recipe: Recipe, model: SparseEncoder, texts: Sequence[str]) -> Iterat
     if factor > 1:
         repairs.append((_after(_rescaling(recipe, factor), starts[factor]), starts[factor].stable))  # chosen alive
     layer = output_layer(mlm)
-    if layer.bias is not None:
+    if has_bias(layer):
         documents = SparseEncoder(modules=[transformer, pooling], device=str(model.device))
         calibrated = parts(calibrate(documents, probe, activation_rate=RATE)).mlm
         start = measure_start(calibrated, tokenizer, probe, **way)

@@ -24,6 +24,7 @@ from torch.utils.data import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vocable.encoder.encode import DType, in_bfloat16
+from vocable.encoder.special_terms import special_tokens
 from vocable.training.micro_batches import by_length, in_parts, in_threads, part_size, threads_pay
 from vocable.training.settings import PretrainSettings
 from vocable.training.windows import IGNORED, Masked, Part, Windows, mask_tokens, overlap_aware, whole_words
@@ -155,8 +156,8 @@ class Masker(Guessing):
     ) -> None:
         self._settings, self._new = settings, new
         self._common: Any = {"mask_id": tokenizer.mask_token_id, "size": size}
-        self._special = np.zeros(max([size, *(one + 1 for one in tokenizer.all_special_ids)]), dtype=np.bool_)
-        self._special[tokenizer.all_special_ids] = True
+        self._special = np.zeros(max(size, 1 + max(tokenizer.get_vocab().values())), dtype=np.bool_)
+        self._special[special_tokens(tokenizer, len(self._special))] = True
 
     def __call__(
         self,

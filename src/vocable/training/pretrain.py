@@ -38,6 +38,7 @@ from vocable.encoder.few_shapes import use_few_shapes
 from vocable.encoder.fuse import copy_with, parts, splade_modules, without_logits
 from vocable.encoder.output_vocabulary import output_layer, output_vocabulary
 from vocable.encoder.provenance import new_tokens, record, splitter_name
+from vocable.encoder.special_terms import has_bias
 from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, DataError, ModelError
 from vocable.training import processes
@@ -260,7 +261,7 @@ def _learning(mlm: PreTrainedModel, settings: PretrainSettings) -> Iterator[None
     decoder = output_layer(mlm)
     learning = {mlm.get_input_embeddings().weight, decoder.weight}
     if settings.train_bias:
-        if decoder.bias is None:
+        if not has_bias(decoder):
             raise ModelError(f"{type(mlm).__name__} has no output bias to train")
         learning.add(decoder.bias)
     frozen = [parameter for parameter in mlm.parameters() if parameter.requires_grad and parameter not in learning]

@@ -36,6 +36,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from vocable.encoder.open_model import check_finite
 from vocable.encoder.roles import Role, trainable_tables
+from vocable.encoder.special_terms import special_tokens
 from vocable.errors import CollapseError, ModelError
 from vocable.evaluation.quality import Evaluation
 from vocable.evaluation.retrieval import evaluate_system
@@ -274,7 +275,7 @@ class ValidWeights(TrainerCallback):
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         for table in trainable_tables(kwargs["model"]):
             table.weight.clamp_(min=0)
-            table.weight[table.tokenizer.all_special_ids] = 0
+            table.weight[special_tokens(table.tokenizer, len(table.weight))] = 0
 
 
 def set_dropout(model: nn.Module, rate: float) -> None:
