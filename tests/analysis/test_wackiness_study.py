@@ -25,7 +25,7 @@ from vocable.analysis.wackiness import (
 )
 from vocable.analysis.wackiness_report import areas_table, sensitivity_table, wackiest_table, write_report
 from vocable.encoder.stream import encode
-from vocable.encoder.terms import input_terms, special_columns, terms
+from vocable.encoder.terms import input_terms, special_terms, terms
 from vocable.errors import ArgumentError, MissingExtraError
 from vocable.evaluation.wackiness import lexical_importance, wackiness
 from vocable.search.engines.exact import ExactIndex
@@ -57,7 +57,7 @@ def test_a_model_is_measured_by_its_own_ranking(toy_model: SparseEncoder, toy_te
     assert (found.own != input_terms(toy_model, queries)).nnz == 0
     assert (found.counts != input_terms(toy_model, documents)).nnz == 0
     assert list(found.terms) == terms(toy_model)
-    np.testing.assert_array_equal(found.special, special_columns(toy_model))
+    np.testing.assert_array_equal(found.special, special_terms(toy_model))
     with pytest.raises(ArgumentError, match="k must be at least 1, not 0"):
         expansion_data(toy_model, queries, documents, k=0)
 

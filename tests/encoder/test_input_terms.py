@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 
 from vocable.encoder.fuse import fuse
 from vocable.encoder.output_vocabulary import OutputVocabulary, give_output_vocabulary
-from vocable.encoder.terms import input_terms, special_columns, term_places, terms, without_accents
+from vocable.encoder.terms import input_terms, special_terms, term_places, terms, without_accents
 from vocable.errors import ArgumentError
 
 WORDS = ["the", "The", "naive", "u.s.", ".", "Ġowl", "fox", "言葉", "##ing", "night"]
@@ -82,7 +82,7 @@ def test_special_tokens_never_count_and_unknown_ones_do(
     assert tokenizer.tokenize("[CLS] fox [SEP] 言 fox 葉") == ["[CLS]", "fox", "[SEP]", "[UNK]", "fox", "[UNK]"]
     assert named(toy_model, "[CLS] fox [SEP] 言 fox 葉") == {"fox": 2, "[UNK]": 2}
     names = terms(toy_model)
-    assert [names[column] for column in special_columns(toy_model)] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    assert [names[column] for column in special_terms(toy_model)] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
 def test_columns_that_no_token_has_are_no_terms_of_a_text(backbones: dict[str, Path]) -> None:
@@ -98,7 +98,7 @@ def test_words_are_counted_in_any_spelling(backbones: dict[str, Path]) -> None:
     # The full stops are the two of U.S. and that after FOX; "The" is both "the" and "The".
     assert named(model, text) == {"the": 2, "The": 1, "naive": 1, "u.s.": 1, ".": 3, "Ġowl": 1, "fox": 2, "言葉": 1}
     assert input_terms(model, ["", "no one"]).nnz == 0
-    assert len(special_columns(model)) == 0
+    assert len(special_terms(model)) == 0
 
 
 def test_words_are_counted_as_a_splitter_finds_them(backbones: dict[str, Path]) -> None:

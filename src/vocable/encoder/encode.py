@@ -242,19 +242,24 @@ class TextEncoder:
         if self._static is None and not isinstance(route(self.model, self.role)[0], Transformer):
             return np.array([len(text) for text in texts]), np.ones(len(texts), dtype=bool)
         ids = self._tokens(texts, special=self._static is None)
-        return np.array(list(map(len, ids))), self._known(ids)
+        return np.array(list(map(len, ids))), self._known(texts, ids)
 
-    def _known(self, ids: Sequence[Sequence[int]]) -> np.ndarray:
-        """Whether each text has a token that is not special, the prompt's apart, bool [b]; counts the unknown texts."""
+    def _known(self, texts: Sequence[str], ids: Sequence[Sequence[int]]) -> np.ndarray:
+        """Whether the vocabulary knows a token of each text that is read, bool [b]; counts the unknown texts.
+
+        `ids` are the tokens of the texts behind the prompt, not cut. Of a text of blanks it knows none.
+        """
         tokenizer: Any = route(self.model, self.role)[0].tokenizer
-        special, missing = {*tokenizer.all_special_ids}, tokenizer.unk_token_id
-        prompt = self._tokens([""], special=False)[0]
-        known, unknown = (
-            np.array([sum(map(counts, text)) for text in ids]) - sum(map(counts, prompt))
-            for counts in (lambda token: token not in special, lambda token: token == missing)
-        )
-        self.unknown += int((unknown > known).sum())
-        return (known > 0) | self._keeps_special
+        missing = tokenizer.unk_token_id
+        around = {*tokenizer.all_special_ids} - {missing}
+        prompt = len(self._tokens([""], special=False)[0])
+        added = tokenizer.num_special_tokens_to_add() if self._static is None else 0
+        read = None if self.max_length is None else self.max_length - added
+        own = [[token for token in some if token not in around] for some in ids]
+        self.unknown += sum(2 * some[prompt:].count(missing) > len(some) - prompt for some in own)
+        known = [any(token != missing for token in some[prompt:read]) for some in own]
+        blank = [not text.strip() for text in texts]
+        return (np.array(known) & ~np.array(blank)) | self._keeps_special
 
     def _encoded(self, batches: list[list[str]]) -> Iterator[csr_array]:
         """The vectors of each batch, on a processor several at once: a thread for each, and in it no further threads.
@@ -296,8 +301,8 @@ class TextEncoder:
             batch = self._tokens(texts[start : start + LOOKED_UP], special=False)
             if self.max_length is not None:
                 self.truncated += sum(len(ids) > self.max_length for ids in batch)
-            self._known(batch)
-            rows.append(static_lookup(self._static, [ids[: self.max_length] for ids in batch]))
+            found = static_lookup(self._static, [ids[: self.max_length] for ids in batch])
+            rows.append(_with_rows(found, self._known(texts[start : start + LOOKED_UP], batch)))
             advance(len(batch))
         return self._pruned(csr_array(vstack(rows, format="csr")))
 

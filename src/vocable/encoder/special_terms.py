@@ -20,7 +20,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from vocable.encoder.output_vocabulary import output_layer, output_vocabulary
 
 KEPT = "special_terms"  # in a model's configuration
-NEVER = -1e4  # a bias below all logits; float16 has it, too
+NEVER = -8192.0  # a bias below all logits, the same number in float32, float16 and bfloat16
 UNUSED = re.compile(r"[\[<]unused[ _-]?\d+[\]>]|madeupword\d+", re.IGNORECASE)
 # As the usual tokenizers spell special tokens; in an output vocabulary, whose tokenizer is not at hand.
 SPECIAL = re.compile(r"[\[<](cls|sep|pad|unk|mask|bos|eos|/?s|\d+)[\]>]|<\|.*\|>", re.IGNORECASE)
@@ -69,7 +69,8 @@ def silence(layer: nn.Linear, columns: NDArray[np.int64]) -> None:
         if layer.bias is None:
             del layer.bias
         layer.register_buffer("bias", layer.weight.new_zeros(len(layer.weight)), persistent=False)
-    layer.bias[torch.from_numpy(columns).to(layer.bias.device)] = NEVER
+    rows = torch.from_numpy(columns).to(layer.bias.device)
+    layer.bias[rows] = layer.bias[rows].clamp(max=NEVER)
 
 
 def has_bias(layer: nn.Linear) -> bool:
