@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,10 +12,11 @@ from sentence_transformers.base.modules import Router, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling
 from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerFast
+from transformers.utils import logging
 
 from vocable.encoder.fuse import splade_modules
 from vocable.encoder.load import load
-from vocable.encoder.open_model import check_length, locate
+from vocable.encoder.open_model import check_length, load_target, locate
 from vocable.encoder.poolings import POOLINGS
 from vocable.errors import ArgumentError, ModelError
 
@@ -173,8 +175,72 @@ def test_a_package_that_is_not_installed_is_named() -> None:
         locate("package:no_such_package/folder")
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["package:os/..", "package:../x", "package:", "package:vocable/../../x", "package:vocable//etc", "package:a b/c"],
+)
+def test_a_package_s_folder_lies_within_it(name: str) -> None:
+    with pytest.raises(ModelError, match="is not package:NAME/FOLDER"):
+        locate(name)
+
+
+@pytest.mark.parametrize("name", ["package:os.path/x", "package:vocable.errors/x", "package:vocable/no-such-folder"])
+def test_a_module_has_no_folders(name: str) -> None:
+    with pytest.raises(ModelError, match="is not installed|has no no-such-folder"):
+        locate(name)
+
+
 def test_a_package_s_folder_is_found_without_a_copy() -> None:
     assert Path(locate("package:vocable/encoder")).joinpath("head.py").is_file()
+
+
+CONFIG, TOKENIZER, HOST = "config.json", "tokenizer_config.json", "sentence_bert_config.json"
+
+
+@pytest.mark.parametrize(
+    ("file", "key", "value"),
+    [
+        *((CONFIG, "query_idf", value) for value in ("0.5", -1, [1], True, float("inf"))),
+        *((CONFIG, "active_terms", value) for value in ({"query": "x"}, {"query": 0}, {"other": 3}, [3], 5)),
+        (CONFIG, "special_terms", "no"),
+        (TOKENIZER, "model_max_length", -1),
+        (HOST, "query_length", -3),
+        (HOST, "document_length", 2.5),
+        (HOST, "transformer_task", "text-generation"),
+    ],
+)
+def test_a_setting_that_nothing_can_be_encoded_with_is_named(
+    toy_model: SparseEncoder, tmp_path: Path, file: str, key: str, value: object
+) -> None:
+    toy_model.save_pretrained(str(tmp_path / "model"))
+    path = tmp_path / "model" / file
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    with pytest.raises(ModelError, match=f"model: {key} in {file} must be ") as caught:
+        load(tmp_path / "model")
+    assert "\n" not in str(caught.value)
+
+
+def test_no_bar_is_shown_for_weights_and_others_stay(
+    backbones: dict[str, Path], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging, "_tqdm_active", True)  # as in a plain script
+    seen = list[str]()
+
+    def hook(make: Any, given: Any, options: Any) -> Any:
+        seen.append(options.get("desc"))
+        return make(*given, **options)
+
+    before = logging.set_tqdm_hook(hook)
+    try:
+        load(backbones["bert"])
+        load_target(backbones["bert"])
+        assert capfd.readouterr().err == ""
+        assert list(logging.tqdm([1], desc="Others")) == [1]
+        assert "Others" in capfd.readouterr().err
+        assert seen == ["Others"]
+        assert logging.set_tqdm_hook(hook) is hook  # as it was
+    finally:
+        logging.set_tqdm_hook(before)
 
 
 def test_a_length_beyond_the_positions_is_known_before_a_model_is_opened(backbones: dict[str, Path]) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from huggingface_hub import constants
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
@@ -170,6 +171,55 @@ def test_files_that_do_not_fit_are_refused(
         with pytest.raises(ModelError, match=f"broken.*({fault})") as caught:
             loader(tmp_path / "broken")
         assert "\n" not in str(caught.value)
+
+
+def test_missing_weights_are_named_and_no_other_file(
+    backbones: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a folder, and of a model in the Hub's cache without a network."""
+    snapshot = tmp_path / "hub" / "models--acme--toy" / "snapshots" / "abc"
+    shutil.copytree(backbones["bert"], snapshot)
+    (snapshot / WEIGHTS).unlink()
+    (snapshot.parents[1] / "refs").mkdir()
+    (snapshot.parents[1] / "refs" / "main").write_text("abc")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    for name in (str(snapshot), "acme/toy"):
+        with pytest.raises(ModelError, match=rf"{name}: its weights are missing \(no {WEIGHTS}\)") as caught:
+            load(name)
+        assert "pytorch_model" not in str(caught.value)
+
+
+def sharded(folder: Path, shards: dict[str, str]) -> None:
+    """Put the weights of a model into files, all of them into each, and write an index of where each is."""
+    names = load_file(folder / WEIGHTS)
+    (folder / WEIGHTS).rename(folder / "part.safetensors")
+    index = {"metadata": {}, "weight_map": {name: shards.get(name, "part.safetensors") for name in names}}
+    (folder / f"{WEIGHTS}.index.json").write_text(json.dumps(index))
+
+
+@pytest.mark.parametrize("elsewhere", ["../other/part.safetensors", "a/../../other/part.safetensors", "{}/other/x"])
+def test_weights_outside_the_folder_are_refused(backbones: dict[str, Path], tmp_path: Path, elsewhere: str) -> None:
+    folder = tmp_path / "broken"
+    shutil.copytree(backbones["bert"], folder)
+    shutil.copytree(backbones["bert"], tmp_path / "other")
+    sharded(tmp_path / "other", {})
+    sharded(folder, {DENSE: elsewhere.format(tmp_path)})
+    for loader in LOADERS.values():
+        with pytest.raises(ModelError, match="the index names weights outside the model's folder: "):
+            loader(folder)
+
+
+def test_a_shard_that_is_missing_is_named(backbones: dict[str, Path], tmp_path: Path) -> None:
+    folder = tmp_path / "broken"
+    shutil.copytree(backbones["bert"], folder)
+    sharded(folder, {})
+    load(folder)
+    (folder / f"{WEIGHTS}.index.json").write_text('{"weight_map": {"x": "second.safetensors"}}')
+    with pytest.raises(ModelError, match=r"broken: weights are missing, second\.safetensors"):
+        load(folder)
+    (folder / f"{WEIGHTS}.index.json").write_text('{"weight_map": 3}')
+    with pytest.raises(ModelError, match="the index of the weights is damaged"):
+        load(folder)
 
 
 def test_heads_that_are_not_used_are_left_alone(backbones: dict[str, Path], tmp_path: Path) -> None:

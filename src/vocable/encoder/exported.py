@@ -35,6 +35,7 @@ from vocable.encoder.output_vocabulary import (
     read_terms,
 )
 from vocable.errors import ModelError, require_extra
+from vocable.storage import regular
 
 # Where the graph of a format lies, plain and with 8-bit weights, as Transformers.js and Optimum name it.
 GRAPHS = {
@@ -57,7 +58,7 @@ class Graph(nn.Module):
         self.path, self.config, self.name_or_path = path, config, config.name_or_path
         digest = blake2b(digest_size=8)
         for file in sorted(path.parent.iterdir()):
-            with file.open("rb") as content:
+            with regular(file).open("rb") as content:
                 digest.update(file_digest(content, blake2b).digest())
         self.digest = nn.Parameter(torch.tensor(list(digest.digest()), dtype=torch.float32), requires_grad=False)
         inputs, size, _ = self._session

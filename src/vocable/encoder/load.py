@@ -33,6 +33,7 @@ from vocable.encoder.open_model import (
     NEW_HEAD,
     TRUSTING,
     check_finite,
+    check_settings,
     check_sizes,
     locate,
     open_model,
@@ -101,6 +102,8 @@ def load(
 
     with trusting(trust_remote_code), every_pooling_allowed():
         model = open_model(name, open_encoder, device)
+    for transformer, _ in splade_modules(model):
+        check_settings(name, transformer)
     if exported(model):
         own = [(module.pooling_strategy, module.activation_function) for _, module in splade_modules(model)]
         if any((pooling or inside, activation or then) != (inside, then) for inside, then in own):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from importlib.resources import files
@@ -18,10 +18,11 @@ from pathlib import Path
 from threading import RLock
 from typing import Any, NamedTuple, TypeVar
 
-from huggingface_hub import HfApi, metadata_load, try_to_load_from_cache
+from huggingface_hub import HfApi, file_exists, metadata_load, try_to_load_from_cache
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
 from safetensors import SafetensorError
 from sentence_transformers import SparseEncoder
+from sentence_transformers.base.modules import Transformer
 from sentence_transformers.util import load_file_path
 from torch import accelerator, nn
 from transformers import (
@@ -32,6 +33,7 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+from transformers.utils.logging import EmptyTqdm, set_tqdm_hook
 from yaml import YAMLError
 
 from vocable.arrays import read_whole
@@ -56,7 +58,11 @@ CODE = (
     "it comes with code of its own, which runs if you say so: vocable --trust-remote-code, load(..., "
     "trust_remote_code=True), or trust_remote_code: true in a recipe"
 )
-REMEDIES = {"use_safetensors": PICKLED, "trust_remote_code": CODE}  # by a word of the host libraries' messages
+# Words by which the host libraries' messages are known.
+WEIGHTS_SIGN, CODE_SIGN = "model.safetensors", "trust_remote_code"
+WEIGHTS, WEIGHTS_INDEX, PICKLES = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
+WHOLE = "save, copy or download the model again, with all of its files"
+GRAPH_FOLDERS = ("onnx", "openvino")  # of which every file is part of the model
 NEW_HEAD = "load(..., new_head=True), --new-head, or head: new in a recipe gives it a new one"
 # How the host libraries begin to say, at length, that there is no tokenizer.
 NO_TOKENIZER = ("Unrecognized processing class", "Couldn't instantiate the backend tokenizer")
@@ -84,23 +90,71 @@ def locate(name: str | Path) -> str:
     text = str(name)
     if text.startswith("package:"):
         package, _, folder = text.removeprefix("package:").partition("/")
-        if find_spec(package) is None:
-            raise ModelError(f"{text}: the package {package} is not installed: pip install {package}")
-        return str(files(package).joinpath(folder))
+        if not all(part.isidentifier() for part in package.split(".")) or not _inside(folder):
+            raise ModelError(f"{text}: the name is not package:NAME/FOLDER, a folder within an installed package")
+        found = None
+        with suppress(ImportError):  # of a part of a module
+            found = find_spec(package)
+        if found is None or not found.submodule_search_locations:
+            raise ModelError(f"{text}: the package {package} is not installed: pip install {package.partition('.')[0]}")
+        if not (place := Path(str(files(package)), folder)).exists():
+            raise ModelError(f"{text}: the package has no {folder}")
+        return str(place)
     if not text or not Path(text).exists():
         _check_hub(text)
     return text
 
 
+def _inside(path: str) -> bool:
+    """Whether a relative path stays within its folder, as it is spelled: links are followed."""
+    return not Path(path).is_absolute() and ".." not in Path(path).parts
+
+
 def _readable(name: str | Path) -> str:
-    """Return the place of a name; `ModelError` for a folder with pickled weights alone, or with a pipe for a file."""
+    """Return the place of a name; `ModelError` for a folder with files that cannot or must not be read.
+
+    These are pickled weights alone, pipes and the like, and an index of weights that names files elsewhere.
+    """
     place = Path(locate(name))
-    for path in place.rglob("*.*") if place.is_dir() else ():
-        if path.suffix in READ and not path.is_file():
+    for path in place.rglob("*") if place.is_dir() else ():
+        graph = path.parent.name in GRAPH_FOLDERS and not path.is_dir()
+        if (path.suffix in READ or graph) and not path.is_file():
             raise ModelError(f"{path}: not a regular file")
+        if path.name == WEIGHTS_INDEX:
+            _check_index(name, path)
     if any(place.glob("pytorch_model*.bin")) and not any(place.glob("*.safetensors")):
         raise ModelError(f"{name}: {PICKLED}")
     return locate(name)
+
+
+def _check_index(name: str | Path, index: Path) -> None:
+    """Raise `ModelError` if an index of weights names files that are missing or outside the model's folder."""
+    try:
+        shards = set(json.loads(index.read_bytes())["weight_map"].values())
+        outside = [shard for shard in shards if not _inside(shard)]
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ModelError(f"{index}: the index of the weights is damaged ({_first_line(error)})") from error
+    if outside:
+        raise ModelError(f"{index}: the index names weights outside the model's folder: {min(outside)}")
+    if missing := [shard for shard in shards if not (index.parent / shard).is_file()]:
+        raise ModelError(f"{name}: weights are missing, {min(missing)}: {WHOLE}")
+
+
+@contextmanager
+def without_bars() -> Iterator[None]:
+    """Within the context transformers shows no bar for the weights that it reads; other bars stay."""
+    with _OPENING:
+
+        def show(make: Callable[..., Any], given: tuple[Any, ...], options: dict[str, Any]) -> Any:
+            if options.get("desc") == "Loading weights":
+                return EmptyTqdm(*given, **options)
+            return make(*given, **options) if before is None else before(make, given, options)
+
+        before = set_tqdm_hook(show)
+        try:
+            yield
+        finally:
+            set_tqdm_hook(before)
 
 
 def open_model(name: str | Path, open_place: Callable[..., M], device: str | None = None) -> M:
@@ -116,7 +170,7 @@ def open_model(name: str | Path, open_place: Callable[..., M], device: str | Non
         _readable(name)
         if Path(place).is_dir() and not any((Path(place) / file).exists() for file in ("config.json", "modules.json")):
             raise ModelError(f"{name}: no model in this folder (neither config.json nor modules.json)")
-        with _reading(name), _weights_whole(name):
+        with _reading(name), _weights_whole(name), without_bars():
             return open_place(place, device=device, trust_remote_code=TRUSTING.get())
 
     model = read_whole(open_whole, place)
@@ -189,13 +243,15 @@ def load_target(target: str | Path | SparseEncoder | PreTrainedTokenizerBase) ->
     settings: dict[str, Any] = {"dtype": "float32", "output_loading_info": True, **STRICT, **trust}
     try:
         config = check_sizes(target, AutoConfig.from_pretrained(place, **trust))
-        model, loading = AutoModelForMaskedLM.from_pretrained(place, config=config, **settings)
-        if loading["missing_keys"] and _is_headless(model, loading["missing_keys"]):  # a random head has been made up
-            model, loading = AutoModel.from_pretrained(place, **settings)
+        with without_bars():
+            model, loading = AutoModelForMaskedLM.from_pretrained(place, config=config, **settings)
+            if loading["missing_keys"] and _is_headless(model, loading["missing_keys"]):  # a random head was made up
+                model, loading = AutoModel.from_pretrained(place, **settings)
     except SafetensorError as error:
         raise ModelError(f"{target}: its weights are damaged ({error})") from error
     except (OSError, ValueError, HFValidationError) as error:  # no configuration, or no weights
-        if remedy := _remedy(error):
+        remedy = _remedy(target, error)
+        if remedy in (CODE, PICKLED):
             raise ModelError(f"{target}: {remedy}") from error
         return Target(tokenizer, None)
     _check_weights(target, model, **loading)
@@ -218,6 +274,40 @@ def check_sizes(name: str | Path, config: Any) -> Any:
         if isinstance(size, int) and not 0 < size <= most:
             raise ModelError(f"{name}: {key} {size} in config.json, which no model has")
     return config
+
+
+def check_settings(name: str | Path, transformer: Transformer) -> None:
+    """Raise `ModelError` for a setting in a sparse encoder's files with which no text can be encoded."""
+    config, tokenizer = transformer.auto_model.config, transformer.tokenizer
+    limits, power, kept = (getattr(config, key, None) for key in ("active_terms", "query_idf", "special_terms"))
+    by_role = limits is None or (isinstance(limits, Mapping) and {*limits} <= {"query", "document"})
+    tokens = "a number of tokens"
+    checks = [
+        ("sentence_bert_config.json", "transformer_task", "fill-mask", transformer.transformer_task == "fill-mask"),
+        ("sentence_bert_config.json", "query_length", tokens, _is_count(transformer.query_length or 1)),
+        ("sentence_bert_config.json", "document_length", tokens, _is_count(transformer.document_length or 1)),
+        ("tokenizer_config.json", "model_max_length", tokens, _is_number(tokenizer.model_max_length, least=1)),
+        ("config.json", "query_idf", "a number, 0 or more", power is None or _is_number(power)),
+        ("config.json", "special_terms", "true or false", isinstance(kept, bool | None)),
+        (
+            "config.json",
+            "active_terms",
+            "a number of terms for query, document or both",
+            by_role and all(map(_is_count, (limits or {}).values())),
+        ),
+    ]
+    for file, key, wanted, right in checks:
+        if not right:
+            owner = next(one for one in (config, tokenizer, transformer) if hasattr(one, key))
+            raise ModelError(f"{name}: {key} in {file} must be {wanted}, not {getattr(owner, key)!r}")
+
+
+def _is_number(given: object, least: float = 0) -> bool:
+    return isinstance(given, int | float) and not isinstance(given, bool) and least <= given < math.inf
+
+
+def _is_count(given: object) -> bool:
+    return isinstance(given, int) and _is_number(given, least=1)
 
 
 def _check_tokenizer(name: str | Path, tokenizer: Any, model: Any = None) -> None:
@@ -280,7 +370,7 @@ def _reading(name: str | Path, what: str = "{}") -> Iterator[None]:
     except (OSError, ValueError, HFValidationError, SafetensorError) as error:
         if str(error).startswith(NO_TOKENIZER):
             raise ModelError(f"{name}: its tokenizer is {_state(name)}") from error
-        said = _remedy(error) or _first_line(error)
+        said = _remedy(name, error) or _first_line(error)
         raise ModelError(f"{name}: {what.format(said)}") from error
     except Exception as error:  # of files that do not fit each other, the host libraries raise whatever it comes to
         said = " ".join([f"{type(error).__name__}:", *str(error).split()])
@@ -322,9 +412,22 @@ def _check_hub(name: str) -> None:
         raise ModelError(f"{missing}, and the Hub cannot be asked: no network? ({_first_line(error)})") from error
 
 
-def _remedy(error: BaseException) -> str | None:
-    """What to do about weights or code that are only read when asked for."""
-    return next((said for sign, said in REMEDIES.items() if sign in str(error)), None)
+def _remedy(name: str | Path, error: BaseException) -> str | None:
+    """What to do about weights that are missing, and about weights or code that are only read when asked for."""
+    if CODE_SIGN in str(error):
+        return CODE
+    if WEIGHTS_SIGN in str(error):
+        return PICKLED if _has_pickles(locate(name)) else f"its weights are missing (no {WEIGHTS}): {WHOLE}"
+    return None
+
+
+def _has_pickles(place: str) -> bool:
+    """Whether a folder, the cache or the Hub has pickled weights of a model."""
+    if Path(place).is_dir():
+        return any(Path(place).rglob(PICKLES))
+    with suppress(HfHubHTTPError, OSError):  # as where there is no network
+        return isinstance(try_to_load_from_cache(place, PICKLES), str) or file_exists(place, PICKLES)
+    return False
 
 
 def _first_line(error: BaseException) -> str:

@@ -24,6 +24,7 @@ from vocable.data import Document
 from vocable.data.schemas import same_document
 from vocable.data.texts import check_documents
 from vocable.encoder.encode import DType, TextEncoder, warn_of_unknown
+from vocable.encoder.open_model import without_bars
 from vocable.encoder.stream import EncodedCorpus, StreamProgress, checksum, in_parts
 from vocable.encoder.windows import LongDocuments
 from vocable.errors import ArgumentError, ModelError, NoSpaceError, VectorsError, VocableError
@@ -396,7 +397,8 @@ class LivingCollection(Collection):
 def load_dense(name: str, device: str | None = None) -> SentenceTransformer:
     """Load a model of dense vectors; raises `ModelError` if there is none."""
     try:
-        return SentenceTransformer(name, device=device)
+        with without_bars():
+            return SentenceTransformer(name, device=device)
     except Exception as error:  # the library raises whatever is under it
         raise ModelError(f"{name}: cannot be loaded as a model of dense vectors: {error}") from error
 

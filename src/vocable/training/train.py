@@ -28,7 +28,7 @@ from vocable.encoder.exported import refuse_exported
 from vocable.encoder.few_shapes import use_few_shapes
 from vocable.encoder.fuse import every_pooling_allowed, splade_modules
 from vocable.encoder.load import load
-from vocable.encoder.open_model import trusting
+from vocable.encoder.open_model import trusting, without_bars
 from vocable.encoder.roles import Role, static_embedding
 from vocable.errors import ArgumentError, DataError, RecipeError
 from vocable.figures import check_figure, save_figure
@@ -249,6 +249,10 @@ class _Card(SparseEncoderModelCardCallback):
 
 class _Trainer(SparseEncoderTrainer):
     model_card_callback_class = _Card
+
+    def _load_from_checkpoint(self, checkpoint_path: str) -> None:
+        with without_bars():
+            super()._load_from_checkpoint(checkpoint_path)
 
 
 def _found(model: SparseEncoder, examples: dict[str, list[str]]) -> float:
