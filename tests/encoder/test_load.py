@@ -186,7 +186,7 @@ def test_a_package_s_folder_lies_within_it(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["package:os.path/x", "package:vocable.errors/x", "package:vocable/no-such-folder"])
 def test_a_module_has_no_folders(name: str) -> None:
-    with pytest.raises(ModelError, match="is not installed|has no no-such-folder"):
+    with pytest.raises(ModelError, match=r"is not installed|has no no-such-folder"):
         locate(name)
 
 

@@ -56,7 +56,8 @@ def test_no_special_token_is_a_term_of_any_text(lively: Path, toy_texts: list[st
     model.train()
     features = model.preprocess(texts)
     pooled = model(features)["sentence_embedding"]
-    assert pooled.requires_grad and not pooled[:, columns].any()
+    assert pooled.requires_grad
+    assert not pooled[:, columns].any()
     model.eval().save_pretrained(str(tmp_path / "saved"))
     again = SparseEncoder(str(tmp_path / "saved"), device="cpu").encode(texts).to_dense().numpy()
     np.testing.assert_allclose(again, vectors, rtol=1e-4, atol=1e-5)
@@ -104,7 +105,8 @@ def test_a_head_without_a_bias_is_silenced_as_well(backbones: dict[str, Path], t
     stock = SparseEncoder(str(folder), device="cpu").encode(texts).to_dense().numpy()
     assert stock[:, columns].any()
     vectors = encode(model, texts, dtype="float32").toarray()
-    assert not vectors[:, columns].any() and vectors.any()
+    assert not vectors[:, columns].any()
+    assert vectors.any()
     stock[:, columns] = 0
     np.testing.assert_allclose(vectors, stock, rtol=1e-4, atol=1e-5)
     assert not any(name.endswith("decoder.bias") for name in model.state_dict())
@@ -164,7 +166,8 @@ def test_a_text_of_unknown_tokens_has_no_terms(toy_model: SparseEncoder, long: A
     vectors = encoder.encode([*UNREADABLE, "the 言 fox", "言 葉 fox", "fox"])
     assert [bool(count) for count in np.diff(vectors.indptr)] == [False] * len(UNREADABLE) + [True] * 3
     assert encoder.unknown == 3  # 言葉, 葉 言, 言 葉 fox; what is empty is not unknown
-    assert encoder.encode(["fox"]).nnz and encoder.unknown == 3
+    assert encoder.encode(["fox"]).nnz
+    assert encoder.unknown == 3
 
 
 def test_a_prompt_does_not_make_a_text_known(backbones: dict[str, Path]) -> None:
@@ -199,12 +202,15 @@ def test_a_corpus_in_another_language_is_one_warning(
     rows = [{"_id": str(number), "text": text} for number, text in enumerate(["言葉", "葉", "fox"])]
     corpus.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     done = encode(toy_model, corpus, output=tmp_path / "vectors")
-    assert isinstance(done, EncodedCorpus) and (done.empty, done.unknown) == (2, 2)
-    assert "2 texts mostly unknown to the vocabulary" in str(done) and done.to_json()["unknown"] == 2
+    assert isinstance(done, EncodedCorpus)
+    assert (done.empty, done.unknown) == (2, 2)
+    assert "2 texts mostly unknown to the vocabulary" in str(done)
+    assert done.to_json()["unknown"] == 2
     assert len(messages(caplog)) == 2
     for number, place in enumerate(["exact:", ""], start=3):
         made = index(toy_model, corpus, f"{place}{tmp_path / f'index{number}'}")
-        assert made.built is not None and (made.built.empty, made.built.unknown) == (2, 2)
+        assert made.built is not None
+        assert (made.built.empty, made.built.unknown) == (2, 2)
         assert len(messages(caplog)) == number
 
 

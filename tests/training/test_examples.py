@@ -35,9 +35,36 @@ def places(tmp_path):
 
 
 def load(sources, tmp_path, *, draws=120, batch_size=4, seed=0, scored=False, **data):
-    settings = DataSettings(examples=sources, **data)
+    settings = DataSettings(examples=sources, **{"held_out": 0} | data)
     options = {"draws": draws, "batch_size": batch_size, "seed": seed, "cache": tmp_path / "cache", "scored": scored}
-    return load_examples(sources, settings, **options)
+    return load_examples(sources, settings, **options).drawn
+
+
+@pytest.mark.parametrize("sampling", ["first", "random"])
+def test_examples_are_held_out_of_every_source_and_their_queries_are_not_learned(places, tmp_path, sampling):
+    sources = [places("large", 80, 3), places("small", 20, 3)]
+    settings = DataSettings(examples=sources, negatives=2, sampling=sampling, held_out=9)
+    options = {"draws": 300, "batch_size": 4, "seed": 0}
+    drawn, held_out = load_examples(sources, settings, cache=tmp_path / "cache", **options)
+    queries = set(held_out["query"])
+    assert held_out.column_names == ["query", "positive"]
+    assert len(queries) == len(held_out) == 8 + 2  # in proportion, rounded up
+    learned = {query for examples in drawn.values() for query in examples["query"]}
+    assert not learned & queries
+    assert len(learned | queries) == 100
+    again = load_examples(sources, settings, cache=tmp_path / "cache", **options)
+    assert again.held_out["query"][:] == held_out["query"][:]
+
+
+def test_a_query_that_is_there_often_is_held_out_whole_or_not_at_all(tmp_path):
+    rows = [{"query": f"asks {i % 15}", "positive": f"answers {i}"} for i in range(60)]
+    path = tmp_path / "pairs.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    settings = DataSettings(examples=[str(path)])
+    options = {"draws": 300, "batch_size": 4, "seed": 0}
+    drawn, held_out = load_examples([str(path)], settings, cache=tmp_path / "cache", **options)
+    [query] = held_out["query"]  # of four rows; a tenth are six
+    assert query not in {one for examples in drawn.values() for one in examples["query"]}
 
 
 def test_a_batch_beyond_the_examples_is_refused(places, tmp_path):

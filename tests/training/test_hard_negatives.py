@@ -35,9 +35,9 @@ def source(tmp_path: Path) -> dict[str, str]:
 
 
 def load(source: dict[str, Any], tmp_path: Path, *, draws: int = 16, seed: int = 0, scored: bool = False, **data: Any):
-    settings = DataSettings(examples=[HardNegatives(**source)], **data)
+    settings = DataSettings(examples=[HardNegatives(**source)], held_out=0, **data)
     options = {"draws": draws, "batch_size": 4, "seed": seed, "cache": tmp_path / "cache", "scored": scored}
-    [examples] = load_examples(settings.examples, settings, **options).values()
+    [examples] = load_examples(settings.examples, settings, **options).drawn.values()
     return examples
 
 

@@ -12,6 +12,8 @@ import pytest
 import torch
 from sentence_transformers import SparseEncoder
 
+from vocable.encoder.encode import TextEncoder
+from vocable.encoder.inference_free import inference_free
 from vocable.encoder.load import load
 from vocable.encoder.stream import encode
 from vocable.errors import ArgumentError, CollapseError, DataError, RecipeError
@@ -74,9 +76,12 @@ def test_the_card_quotes_no_texts_and_names_no_folders(
     assert not [text for text in [*texts, str(tmp_path), str(backbones["bert"])] if text in card]
 
 
-def test_how_well_it_went_is_said(
-    backbones: dict[str, Path], examples: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_how_well_it_went_is_said_of_pairs_that_were_not_learned(
+    backbones: dict[str, Path], toy_texts: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    rows = [{"query": text, "positive": f"chapter {i} {text}"} for i, text in enumerate(sorted(set(toy_texts))[:96])]
+    examples = str(tmp_path / "pairs.jsonl")
+    Path(examples).write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     for rate, level in ((1e-6, "INFO"), (1.0, "WARNING")):
         caplog.clear()
         settings = {"learning_rate": rate, "guard": "off", "document_length": 65 if level == "WARNING" else 64}
@@ -85,7 +90,7 @@ def test_how_well_it_went_is_said(
         beyond = "training.document_length: the model has 64 positions, where texts are cut, not 65"
         assert [record.getMessage() for record in cut] == [beyond] * (level == "WARNING")
         assert said.levelname == level
-        assert re.match(r"\d+% of a probe of training queries find their own document first, \d+% before", said.message)
+        assert re.match(r"\d+% of 9 held-out queries find their own document first, \d+% before", said.message)
         assert said.message.endswith("lower learning_rate from 1 to 0.1") == (level == "WARNING")
 
 
@@ -118,6 +123,35 @@ def test_the_result_carries_how_many_terms_are_kept(backbones: dict[str, Path], 
         np.testing.assert_allclose(np.sort(kept)[:, -k:], np.sort(everything)[:, -k:], atol=1e-5)
         assert ((kept > 0).sum(axis=1) == k).all()
         np.testing.assert_allclose(encode(model, texts, role, top_k=10_000).toarray(), everything, atol=1e-5)
+
+
+def test_of_few_examples_nothing_is_measured(
+    backbones: dict[str, Path], examples: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    train(recipe(backbones["bert"], examples), tmp_path / "model")
+    assert caplog.records[-1].getMessage() == "the result was not measured: 4 examples are held out, and 8 are needed"
+
+
+@pytest.mark.parametrize("lookup", [False, True])
+def test_a_model_keeps_the_lengths_and_limits_that_it_had(
+    backbones: dict[str, Path], examples: str, tmp_path: Path, lookup: bool
+) -> None:
+    start = load(backbones["bert"], device="cpu")
+    start[0].query_length, start[0].document_length = 20, 50
+    start[0].auto_model.config.active_terms = {"query": 4, "document": 7}
+    start[0].auto_model.config.query_idf = 0.5
+    if lookup:
+        start = inference_free(start, weights="ones", trainable=True)
+        next(iter(start[0].sub_modules["query"])).tokenizer.model_max_length = 20
+    start.save_pretrained(str(tmp_path / "start"))
+    lengths = {"query_length": 10, "document_length": 12}  # of the training alone
+    given = {"saved": {"document_terms": 6}, "training": lengths}
+    model = train(recipe(tmp_path / "start", examples, **given), tmp_path / "model")
+    query, document = TextEncoder(model, "query"), TextEncoder(model)
+    assert (query.max_length, document.max_length) == (20, 50)
+    assert (query.top_k, document.top_k, query.query_idf) == (None if lookup else 4, 6, 0.5)
+    model = train(recipe(tmp_path / "start", examples, saved=lengths, training={"steps": 1}), tmp_path / "shorter")
+    assert (TextEncoder(model, "query").max_length, TextEncoder(model).max_length) == (10, 12)
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "albert"])

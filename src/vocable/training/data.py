@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from itertools import groupby
@@ -41,6 +41,13 @@ from vocable.training.teachers import Teacher, load_sparse_teacher, load_teacher
 logger = logging.getLogger(__name__)
 
 
+class Examples(NamedTuple):
+    """The examples of a run by source, and pairs of query and positive that it does not learn from."""
+
+    drawn: DatasetDict
+    held_out: Dataset
+
+
 def load_examples(
     sources: Sequence[str | HardNegatives],
     settings: DataSettings,
@@ -50,8 +57,10 @@ def load_examples(
     seed: int,
     cache: Path,
     scored: bool = False,
-) -> DatasetDict:
+) -> Examples:
     """Load the examples of a run, one data set per source, so that a batch can be drawn from one source.
+
+    Some are kept apart, from every source in proportion, and none of their queries is learned from.
 
     Args:
         settings: `negatives` of an example become the columns negative_1, negative_2, ..., the first ones or, with
@@ -68,23 +77,45 @@ def load_examples(
     """
     names = [f"{i}-{Path(one if isinstance(one, str) else one.file).name}" for i, one in enumerate(sources)]
     first = [_on_disk(source, settings, scored, seed, 0, cache) for source in sources]
-    sizes = np.array([len(examples) for examples in first])
+    whole = sum(map(len, first))
+    parts = [_held_out(one, -(-settings.held_out * len(one) // whole), seed) for one in first]
+    sizes = np.array([len(learned) for learned, _ in parts])
     if batch_size > sizes.max() and not settings.topical:  # of which no text is twice
         most = f"and the largest source of data.examples has {sizes.max():,}"
         raise RecipeError(f"training.batch_size: a batch takes {batch_size:,} different examples, {most}")
     shares = sizes**settings.size_exponent / (sizes**settings.size_exponent).sum()
     rng = np.random.default_rng(seed)
     drawn = {}
-    for name, source, examples, share in zip(names, sources, first, shares, strict=True):
+    for name, source, read, (learned, _), share in zip(names, sources, first, parts, shares, strict=True):
+        examples = read.select(learned)
         count = max(1, round(draws * share / batch_size)) * batch_size
         passes = -(-count // len(examples))
         rows = np.concatenate([rng.permutation(len(examples)) for _ in range(passes)])[:count]
         if settings.sampling == "random":
-            others = [_on_disk(source, settings, scored, seed, number, cache) for number in range(1, passes)]
+            others = [
+                _on_disk(source, settings, scored, seed, number, cache).select(learned) for number in range(1, passes)
+            ]
             rows += np.arange(count) // len(examples) * len(examples)
             examples = concatenate_datasets([examples, *others])
         drawn[name] = examples.select(rows)
-    return DatasetDict(drawn)
+    held_out = [one.select(rows) for one, (_, rows) in zip(first, parts, strict=True)]
+    return Examples(DatasetDict(drawn), concatenate_datasets(held_out).select_columns(["query", "positive"]))
+
+
+def _held_out(examples: Dataset, count: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The rows to learn from, and `count` others of different queries, none of which those to learn from have.
+
+    At most a tenth of the examples are taken from the training.
+    """
+    queries, held = list(examples["query"]), dict[str, int]()
+    times, room = Counter(queries), len(queries) // 10
+    for row in np.random.default_rng((seed, len(queries))).permutation(len(queries)).tolist():
+        if len(held) == count or not room:
+            break
+        if queries[row] not in held and times[queries[row]] <= room:
+            held[queries[row]], room = row, room - times[queries[row]]
+    learned = np.array([row for row, query in enumerate(queries) if query not in held], dtype=np.int64)
+    return learned, np.array(sorted(held.values()), dtype=np.int64)
 
 
 def _on_disk(
@@ -318,6 +349,7 @@ class TrainingData(NamedTuple):
     sparse_teacher: Teacher | None = None
     idf: Tensor | None = None  # [v]
     sources: NDArray[np.int64] = np.empty(0, np.int64)  # [m], the number of each example's source, by its label
+    held_out: Dataset = Dataset.from_dict({"query": [], "positive": []})  # not learned from
 
 
 def load_training_data(recipe: Recipe, model: SparseEncoder, folder: Path) -> TrainingData:
@@ -326,7 +358,7 @@ def load_training_data(recipe: Recipe, model: SparseEncoder, folder: Path) -> Tr
     The folder keeps what was made; what a killed run left there is used.
     """
     settings = recipe.training
-    examples = load_examples(
+    examples, held_out = load_examples(
         [located(source, recipe.place) for source in recipe.data.examples],
         recipe.data,
         draws=settings.steps * settings.batch_size * settings.gradient_accumulation,
@@ -359,7 +391,7 @@ def load_training_data(recipe: Recipe, model: SparseEncoder, folder: Path) -> Tr
             settings.sparse_teacher, model, texts, folder / "sparse-teacher", settings.dtype
         )
     weights = _idf(model, texts, folder) if settings.regularizers.needing("idf") else None
-    return TrainingData(examples, teacher, sparse_teacher, weights, sources)
+    return TrainingData(examples, teacher, sparse_teacher, weights, sources, held_out)
 
 
 def _numbered(examples: DatasetDict) -> DatasetDict:

@@ -360,6 +360,9 @@ class DataSettings(Settings):
     size_exponent: float = Field(
         default=1.0, ge=0, le=1, description="a source of n examples is drawn in proportion to n to this power"
     )
+    held_out: int = Field(
+        default=64, ge=0, description="examples kept apart for the report at the end, at most a tenth of each source"
+    )
     topical: bool = Field(default=False, description="batches of examples that the teacher finds near each other")
     skip_bad: int = Field(default=0, ge=0, description="bad lines in all that a run reads that are left out")
 
@@ -404,14 +407,20 @@ class EvaluationSettings(Settings):
 
 
 class SavedSettings(Settings):
-    """What the finished model carries."""
+    """What the finished model carries; by default what the model that the training started from did."""
 
-    query_length: PositiveInt = 64
-    document_length: PositiveInt = 256
-    query_terms: PositiveInt | None = Field(default=None, description="the heaviest terms of a query, all by default")
-    document_terms: PositiveInt | None = Field(default=None, description="the heaviest terms of a document")
+    query_length: PositiveInt | None = Field(
+        default=None, description="tokens of a query that the model reads; null for as many as its start"
+    )
+    document_length: PositiveInt | None = Field(default=None, description="tokens of a document, in the same way")
+    query_terms: PositiveInt | None = Field(
+        default=None, description="the heaviest terms of a query that are kept; null for as many as its start keeps"
+    )
+    document_terms: PositiveInt | None = Field(default=None, description="those of a document, in the same way")
     query_idf: float | None = Field(
-        default=None, ge=0, description="a search multiplies a query's weights by the collection's IDF to this power"
+        default=None,
+        ge=0,
+        description="a search multiplies a query's weights by the collection's IDF to this power; null for its start's",
     )
     start_share: float = Field(
         default=0.0,

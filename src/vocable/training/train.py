@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from datasets import Dataset
 from sentence_transformers import SparseEncoder
 from sentence_transformers.base.sampler import BatchSamplers
 from sentence_transformers.sparse_encoder import SparseEncoderTrainer, SparseEncoderTrainingArguments
@@ -68,7 +69,7 @@ from vocable.training.variants import TrainingResults, effectiveness_against_flo
 logger = logging.getLogger(__name__)
 logger.setLevel(logging.INFO)  # how it ended is for everybody
 
-PROBE = 64  # examples whose queries are asked before and after
+PROBE = 8  # held-out pairs that say something of a model
 LOG = "log.jsonl"  # beside the model, as is the recipe
 
 
@@ -177,6 +178,7 @@ def _fine_tune(start: str, recipe: Recipe, work: Path) -> None:
     set_dropout(model, settings.dropout)
     for transformer, _ in splade_modules(model):
         use_few_shapes(transformer.auto_model)
+    own = _lengths(model)
     _set_lengths(model, settings.query_length, settings.document_length)
     most = min(positions(transformer) for transformer, _ in splade_modules(model))
     for key in {"query_length", "document_length"} & settings.model_fields_set if processes.is_first() else ():
@@ -187,8 +189,8 @@ def _fine_tune(start: str, recipe: Recipe, work: Path) -> None:
     monitor = Monitor(settings.yardstick)
     objective = make_objective(model, settings, data, monitor)
     columns = [column for column in next(iter(data.examples.values())).column_names if column != "label"]
-    probe = next(iter(data.examples.values()))[:PROBE_TEXTS]
-    before = _found(model, probe) if processes.is_first() else 0.0
+    texts = next(iter(data.examples.values()))[:PROBE_TEXTS]["positive"]
+    before = _found(model, data.held_out) if processes.is_first() else 0.0
     trainer = _Trainer(
         model,
         _arguments(model, recipe, columns, work / "train"),
@@ -199,7 +201,7 @@ def _fine_tune(start: str, recipe: Recipe, work: Path) -> None:
     trainer.remove_callback(PrinterCallback)
     if measured := settings.regularizers.needing("wackiness"):
         trainer.add_callback(MeasureWackiness(objective.penalties, measured, data.examples, recipe.seed))
-    trainer.add_callback(guard := Guard(recipe, model, probe["positive"], monitor, work))
+    trainer.add_callback(guard := Guard(recipe, model, texts, monitor, work))
     measuring = None
     if recipe.evaluation is not None and recipe.evaluation.every is not None:
         measuring = EvaluateDuringTraining(recipe, recipe.evaluation, trainer, work)
@@ -223,13 +225,8 @@ def _fine_tune(start: str, recipe: Recipe, work: Path) -> None:
         if recipe.saved.start_share:
             _average_with(load(start, device=str(model.device)), model, recipe.saved.start_share)
         refuse_wrecked("training", model, settings.learning_rate)
-        after = _found(model.eval(), probe)
-        found = f"{after:.0%} of a probe of training queries find their own document first, {before:.0%} before"
-        if RULES["lost_accuracy"].beyond(before - after):
-            logger.warning("%s: a worse model, %s", found, lower_rate(settings.learning_rate))
-        else:
-            logger.info(found)
-        _save(model, recipe.saved, work / "model")
+        _report(before, _found(model.eval(), data.held_out), len(data.held_out), settings.learning_rate)
+        _save(model, recipe.saved, own, work / "model")
 
 
 class _Card(SparseEncoderModelCardCallback):
@@ -255,12 +252,26 @@ class _Trainer(SparseEncoderTrainer):
             super()._load_from_checkpoint(checkpoint_path)
 
 
-def _found(model: SparseEncoder, examples: dict[str, list[str]]) -> float:
-    """The share of queries that score highest with their own positive among those of all examples."""
+def _found(model: SparseEncoder, pairs: Dataset) -> float:
+    """The share of queries that score highest with their own positive among those of all pairs."""
+    if len(pairs) < PROBE:
+        return 0.0
     sides: tuple[tuple[Role, str], ...] = ("query", "query"), ("document", "positive")
-    queries, documents = (TextEncoder(model, role).encode(examples[column][:PROBE]) for role, column in sides)
+    queries, documents = (TextEncoder(model, role).encode(list(pairs[column])) for role, column in sides)
     scores = (queries @ documents.T).toarray()
     return float((scores.argmax(axis=1) == range(len(scores))).mean())
+
+
+def _report(before: float, after: float, pairs: int, rate: float) -> None:
+    """Say how many of the held-out `pairs` were found before and after a training at this rate, if there are enough."""
+    if pairs < PROBE:
+        logger.info("the result was not measured: %d examples are held out, and %d are needed", pairs, PROBE)
+        return
+    found = f"{after:.0%} of {pairs} held-out queries find their own document first, {before:.0%} before"
+    if RULES["lost_accuracy"].beyond(before - after):
+        logger.warning("%s: a worse model, %s", found, lower_rate(rate))
+    else:
+        logger.info(found)
 
 
 @torch.no_grad()
@@ -275,12 +286,15 @@ def _average_with(start: SparseEncoder, model: SparseEncoder, share: float) -> N
         weight.lerp_(before[name].to(weight), share)
 
 
-def _save(model: SparseEncoder, saved: SavedSettings, folder: Path) -> None:
-    _set_lengths(model, saved.query_length, saved.document_length)
+def _save(model: SparseEncoder, saved: SavedSettings, own: _Lengths, folder: Path) -> None:
+    """Write a model with its `own` lengths and limits, or those that the recipe gives it."""
+    _set_lengths(model, saved.query_length or own.query, saved.document_length or own.document)
     limits = {"query": saved.query_terms, "document": saved.document_terms}
+    given = {role: k for role, k in limits.items() if k is not None}
     for transformer, _ in splade_modules(model):
-        if any(limits.values()):
-            transformer.auto_model.config.active_terms = {role: k for role, k in limits.items() if k is not None}
+        if given:
+            kept = getattr(transformer.auto_model.config, "active_terms", None) or {}
+            transformer.auto_model.config.active_terms = {**kept, **given}
         if saved.query_idf is not None:
             transformer.auto_model.config.query_idf = saved.query_idf
         transformer.to(getattr(torch, saved.dtype))  # a table of weights is small, and stays exact
@@ -313,7 +327,21 @@ def _arguments(
     return arguments
 
 
-def _set_lengths(model: SparseEncoder, query: int, document: int) -> None:
+class _Lengths(NamedTuple):
+    """Tokens of a query and of a document that a model reads; None for as many as it can."""
+
+    query: int | None
+    document: int | None
+
+
+def _lengths(model: SparseEncoder) -> _Lengths:
+    (queries, _), (documents, _) = splade_modules(model)[0], splade_modules(model)[-1]
+    table = static_embedding(model, "query")
+    query = queries.query_length if table is None else table.tokenizer.model_max_length
+    return _Lengths(query, documents.document_length)
+
+
+def _set_lengths(model: SparseEncoder, query: int | None, document: int | None) -> None:
     for transformer, _ in splade_modules(model):
         transformer.query_length, transformer.document_length = query, document
     table = static_embedding(model, "query")
