@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import copy
+import json
+import os
 import pickle
 import shutil
 import sys
@@ -15,6 +17,7 @@ import torch
 from datasets import Dataset
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
+from tokenizers import Tokenizer
 
 from vocable.adapt.calibrate import calibrate
 from vocable.adapt.expand import expand
@@ -37,7 +40,7 @@ from vocable.training.train import train
 
 onnx = pytest.importorskip("onnx", reason="pip install 'vocable[onnx]'")
 pytest.importorskip("onnxscript", reason="pip install 'vocable[onnx]'")
-pytest.importorskip("onnxruntime", reason="pip install 'vocable[onnx]'")
+onnxruntime = pytest.importorskip("onnxruntime", reason="pip install 'vocable[onnx]'")
 
 Export = Callable[..., tuple[Path, ExportedModel]]
 
@@ -79,16 +82,110 @@ def test_every_pooling_is_that_of_the_head_and_padding_never_wins(
     backbones: dict[str, Path], pooling: str, activation: Any, side: str, texts: list[str]
 ) -> None:
     model = load(backbones["bert"], pooling=pooling, activation=activation, device="cpu")
+    wanted = torch.from_numpy(dense(model, texts))
     model.tokenizer.padding_side = side
     features = model.preprocess(texts)
     assert not features["attention_mask"].all()
     mlm = model[0].auto_model
-    with torch.no_grad():
-        wanted = model(dict(features))["sentence_embedding"]
-        with without_logits(mlm) as layer:
-            found = PooledTerms(mlm, layer, pooling, activation)(features["input_ids"], features["attention_mask"])
+    known = torch.ones(len(model.tokenizer), dtype=torch.int64)
+    known[model.tokenizer.all_special_ids] = 0
+    with torch.no_grad(), without_logits(mlm) as layer:
+        graph = PooledTerms(mlm, layer, pooling, activation, known, {"query": 2, "document": None})
+        found, queries, documents = graph(features["input_ids"], features["attention_mask"])
     assert (wanted > 0).any()
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+    assert torch.equal(documents, found)
+    assert torch.equal(queries.sort(dim=1).values[:, -2:], found.sort(dim=1).values[:, -2:])
+    assert ((queries > 0).sum(dim=1) <= 2).all()
+
+
+ROLES: tuple[Any, ...] = ("query", "document")
+
+
+def run_graph(folder: Path, texts: list[str], output: str, length: int, side: str = "right") -> np.ndarray:
+    """What a program without vocable and PyTorch makes of the texts."""
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.enable_truncation(length)
+    padding = json.loads((folder / "config.json").read_text())["pad_token_id"]
+    tokenizer.enable_padding(direction=side, pad_id=padding)
+    read = tokenizer.encode_batch(texts)
+    session = onnxruntime.InferenceSession(folder / "onnx" / "model.onnx")
+    given = {
+        "input_ids": np.array([one.ids for one in read]),
+        "attention_mask": np.array([one.attention_mask for one in read]),
+        "token_type_ids": np.array([one.type_ids for one in read]),
+    }
+    [weights] = session.run([output], {one.name: given[one.name] for one in session.get_inputs()})
+    return weights
+
+
+def test_a_graph_has_the_limits_of_each_role(backbones: dict[str, Path], toy_texts: list[str], tmp_path: Path) -> None:
+    model = load(backbones["bert"], device="cpu")
+    model[0].auto_model.config.active_terms = {"query": 4, "document": 9}
+    model[0].query_length, model[0].document_length = 12, 60
+    words = " ".join(toy_texts).split()
+    texts = [" ".join(words[start : start + count]) for start, count in enumerate((10, 20, 50, 100, 300, 600))]
+    export_model(model, tmp_path / "graph", texts=texts)
+    card = (tmp_path / "graph" / "README.md").read_text(encoding="utf-8")
+    for role, length, k in (("query", 12, 4), ("document", 60, 9)):
+        wanted = dense(model, texts, role)
+        assert (np.count_nonzero(wanted, axis=1) == k).all()
+        found = run_graph(tmp_path / "graph", texts, f"{role}_weights", length)
+        np.testing.assert_allclose(found, wanted, atol=1e-4)
+        np.testing.assert_allclose(dense(load(tmp_path / "graph"), texts, role), wanted, atol=1e-4)
+        everything = encode(model, texts, role, top_k=10**6)
+        assert isinstance(everything, csr_array)
+        found = run_graph(tmp_path / "graph", texts, "weights", length)
+        np.testing.assert_allclose(found, everything.toarray(), atol=1e-4)
+        assert f"| {role} | `{role}_weights` | {length} | {k} |" in card
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "deberta", "modernbert"])
+def test_padding_at_the_beginning_moves_no_position(name: str, export: Export, texts: list[str]) -> None:
+    folder, _ = export(name)
+    right, left = (run_graph(folder, texts, "weights", 64, side) for side in ("right", "left"))
+    np.testing.assert_allclose(left, right, atol=1e-5)
+
+
+def test_a_row_without_a_token_that_is_known_is_zero(export: Export) -> None:
+    folder, _ = export()
+    texts = ["the old fox", "", "言葉", "[CLS]", "the 言"]
+    found = run_graph(folder, texts, "weights", 64)
+    assert [bool(row.any()) for row in found] == [True, False, False, False, True]
+    session = onnxruntime.InferenceSession(folder / "onnx" / "model.onnx")
+    ids = np.array([[2, 9, 10, 3], [2, 9, 10, 3]])
+    for outputs in (["weights"], None):
+        for weights in session.run(outputs, {"input_ids": ids, "attention_mask": np.array([[1] * 4, [0] * 4])}):
+            assert weights[0].any()
+            assert not weights[1].any()
+
+
+def test_each_graph_of_two_encoders_has_the_outputs_of_its_role(
+    toy_model: SparseEncoder, texts: list[str], tmp_path: Path
+) -> None:
+    model = inference_free(toy_model, weights="ones")
+    export_model(model, tmp_path / "out", texts=texts)
+    [path] = (tmp_path / "out").rglob("model.onnx")
+    names = [one.name for one in onnxruntime.InferenceSession(path).get_outputs()]
+    assert names == ["weights", "document_weights"]
+
+
+def test_a_model_that_pads_in_front_is_read_with_padding_at_the_end(
+    toy_model: SparseEncoder, texts: list[str], tmp_path: Path
+) -> None:
+    wanted = dense(toy_model, texts)
+    toy_model.tokenizer.padding_side = "left"
+    toy_model.save_pretrained(str(tmp_path / "left"))
+    model = load(tmp_path / "left", device="cpu")
+    np.testing.assert_allclose(dense(model, texts), wanted, atol=1e-5)
+    assert np.abs(np.vstack([dense(model, [text]) for text in texts]) - wanted).max() < 1e-5
+
+
+def test_a_pipe_beside_a_graph_is_refused(export: Export, tmp_path: Path) -> None:
+    shutil.copytree(export()[0], tmp_path / "piped")
+    os.mkfifo(tmp_path / "piped" / "onnx" / "x")
+    with pytest.raises(ModelError, match="onnx/x: not a regular file"):
+        load(tmp_path / "piped")
 
 
 def test_a_graph_gives_what_the_model_gives(backbone: Path, export: Export, texts: list[str]) -> None:

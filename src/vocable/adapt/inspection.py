@@ -290,4 +290,5 @@ def _lines(found: Inspection) -> Iterator[tuple[str, str]]:
     any_score = f"{short(start.score_mean)} ± {short(start.score_std)}"
     yield "scores", f"own document {short(start.positive_mean)}, any {any_score}"
     yield "", f"largest {short(start.score_max)}; own document first {start.accuracy:.0%}"
-    yield "loss", f"{start.loss:,.2f}, that of guessing {start.chance:.2f}"
+    stable, guessing = RULES["unstable"].threshold, f"that of guessing, {start.chance:.2f}"
+    yield "loss", f"{start.loss:,.2f} at the start; stable up to {stable:g} times {guessing}"

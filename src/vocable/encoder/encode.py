@@ -17,6 +17,7 @@ from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sparse_encoder.modules import SpladePooling
 from sentence_transformers.util import batch_to_device
 from torch import Tensor, nn
+from transformers import PreTrainedConfig
 from transformers.tokenization_utils_base import LARGE_INTEGER
 
 from vocable.data.texts import Texts, as_texts
@@ -99,11 +100,7 @@ class TextEncoder:
         top_k, max_length = whole("top_k", top_k), whole("max_length", max_length)
         check_numbers(min_weight=min_weight, mass=mass, query_idf=query_idf)
         self.role, self.min_weight, self.mass, self.long = role, min_weight, mass, long
-        first: Any = route(model, role)[0]
-        if not isinstance(first, Transformer):  # a table has no configuration: the document encoder's says it
-            [(first, _), *_] = splade_modules(model)
-        config = first.auto_model.config
-        own: int | None = (getattr(config, "active_terms", None) or {}).get(role, model.max_active_dims)
+        config, own = _config(model, role), terms_kept(model, role)
         self.top_k, self._grows = top_k or own, long == "max" and top_k is None and own is not None
         own_idf = getattr(config, "query_idf", None) or 0.0
         self.query_idf: float = 0.0 if role == "document" else own_idf if query_idf is None else query_idf
@@ -342,6 +339,21 @@ class TextEncoder:
         with TOKENIZING:
             ids: list[list[int]] = tokenizer(prompted, add_special_tokens=special, **options)["input_ids"]
         return ids
+
+
+def _config(model: SparseEncoder, role: Role) -> PreTrainedConfig:
+    """The configuration of the encoder of a role, or of the document encoder where a table encodes."""
+    first = route(model, role)[0]
+    if not isinstance(first, Transformer):
+        [(first, _), *_] = splade_modules(model)
+    config: PreTrainedConfig = first.auto_model.config
+    return config
+
+
+def terms_kept(model: SparseEncoder, role: Role) -> int | None:
+    """Return how many terms of a text of the role a model keeps by itself, the heaviest; None for all."""
+    limits: dict[str, int] = getattr(_config(model, role), "active_terms", None) or {}
+    return limits.get(role, model.max_active_dims)
 
 
 def _in_dtype(model: SparseEncoder, dtype: DType) -> SparseEncoder:

@@ -1,9 +1,11 @@
 """Write a model as a graph of ONNX or OpenVINO, pooling included, and compare the two on texts before it is there.
 
-The graph is made of standard operations. Padding cannot win: in max pooling its states are replaced by those of the
-text's first token, which change no maximum; in sum pooling they count nothing.
+The graph is made of standard operations. It has three outputs: all `weights` of a text, and the `query_weights` and
+`document_weights` that the model gives a text of that role, which are its heaviest terms. Padding cannot win: in max
+pooling its states are replaced by those of the text's first token, which change no maximum; in sum pooling they count
+nothing. Padding at the beginning is moved to the end, so that every token has the position that it has alone.
 
-Letters: b texts, s tokens, d size of the decoder's input, v output terms.
+Letters: b texts, s tokens, d size of the decoder's input, v output terms, k heaviest terms.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -28,13 +30,16 @@ from sentence_transformers import SparseEncoder
 from sentence_transformers.base.modules import Router, Transformer
 from torch import Tensor, nn
 from torch.nn.functional import linear
+from transformers import PreTrainedModel
 
 from vocable.data import read_texts
 from vocable.data.texts import iter_texts
-from vocable.encoder.encode import TextEncoder
+from vocable.encoder.encode import TextEncoder, terms_kept
+from vocable.encoder.export_card import card
 from vocable.encoder.exported import (
     GRAPHS,
     INPUTS,
+    OUTPUT,
     ExportedPooling,
     ExportedTransformer,
     Graph,
@@ -44,9 +49,11 @@ from vocable.encoder.exported import (
 from vocable.encoder.fuse import splade_modules, without_logits
 from vocable.encoder.head import Activation, activate
 from vocable.encoder.load import load
+from vocable.encoder.open_model import CARD
 from vocable.encoder.output_vocabulary import output_vocabulary
 from vocable.encoder.provenance import record
-from vocable.encoder.roles import Role, static_embedding
+from vocable.encoder.roles import Role, route, static_embedding
+from vocable.encoder.special_terms import keeps_special_terms
 from vocable.encoder.stream import checksum, model_name
 from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, ModelError, check_numbers, require_extra
@@ -151,9 +158,11 @@ def export_model(
         with TemporaryDirectory(dir=part) as work:
             made = _with_graphs(model, Path(work), format, int8)
             record(made, "export-model", format=format, int8=int8)
-            made.save_pretrained(str(part), create_model_card=isinstance(made[0], Router))
+            made.save_pretrained(str(part), create_model_card=False)
+        made = load(part)
+        (part / CARD).write_text(card(made, model, format), encoding="utf-8")
         advance(1)
-        result = _compared(model, load(part), part, sample, format, int8)
+        result = _compared(model, made, part, sample, format, int8)
         advance(2)
         _check(result, min_overlap)
         write_record(part / RECORD, result)
@@ -168,7 +177,7 @@ def _with_graphs(model: SparseEncoder, work: Path, format: GraphFormat, int8: bo
         path = work / str(number) / GRAPHS[format][int8]
         path.parent.mkdir(parents=True)
         plain = work / f"{number}.onnx" if format == "openvino" or int8 else path
-        _write_onnx(transformer, pooling.pooling_strategy, pooling.activation_function, plain)
+        _write_onnx(transformer, pooling.pooling_strategy, pooling.activation_function, _limits(model, number), plain)
         if format == "openvino":
             _onnx_to_openvino(plain, path, int8)
         elif int8:
@@ -184,23 +193,55 @@ def _with_graphs(model: SparseEncoder, work: Path, format: GraphFormat, int8: bo
     return made
 
 
-class PooledTerms(nn.Module):
-    """Token ids [b, s] -> term weights [b, v], in operations that ONNX has; `mlm` is without its logits."""
+Limits = dict[Role, int | None]  # how many of a text's terms are kept, None for all
 
-    def __init__(self, mlm: nn.Module, layer: nn.Linear, pooling: str, activation: Activation) -> None:
+
+def _limits(model: SparseEncoder, number: int) -> Limits:
+    """The roles that the encoder of this number serves, with their limits."""
+    encoder, _ = splade_modules(model)[number]
+    roles: tuple[Role, ...] = get_args(Role)
+    return {role: terms_kept(model, role) for role in roles if route(model, role)[0] is encoder}
+
+
+class PooledTerms(nn.Module):
+    """Token ids [b, s] -> term weights [b, v], in operations that ONNX has; `mlm` is without its logits.
+
+    `known` [tokens], 1 or 0, says which tokens stand for a text: one without any has no terms.
+    """
+
+    known: Tensor
+
+    def __init__(
+        self, mlm: nn.Module, layer: nn.Linear, pooling: str, activation: Activation, known: Tensor, limits: Limits
+    ) -> None:
         super().__init__()
         self.mlm, self.layer, self.pooling, self.activation = mlm, layer, pooling, activation
+        self.limits = limits
+        self.register_buffer("known", known)
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
-        """Return the weights [b, v] of texts [b, s]."""
-        types = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
+        """Return the weights [b, v] of texts [b, s], and for each role those of its heaviest terms."""
+        tokens = torch.ones_like(input_ids).sum(1, keepdim=True)  # s, as a tensor: a number has no remainder in ONNX
+        first = attention_mask.argmax(1, keepdim=True)
+        places = (torch.arange(input_ids.shape[1]) + first) % tokens  # with padding at the end
+        ids, mask = input_ids.gather(1, places), attention_mask.gather(1, places)
+        types = {} if token_type_ids is None else {"token_type_ids": token_type_ids.gather(1, places)}
+        weights = self.pooled(ids, mask, types)
+        readable = (self.known[ids] * mask).amax(1, keepdim=True) > 0
+        weights = torch.where(readable, weights, torch.zeros_like(weights))
+        return weights, *(_heaviest(weights, limit) for limit in self.limits.values())
+
+    def pooled(self, input_ids: Tensor, attention_mask: Tensor, types: dict[str, Tensor]) -> Tensor:
+        """The weights [b, v] of texts [b, s] that are padded at their ends; of one without a token, some numbers."""
         hidden = self.mlm(input_ids=input_ids, attention_mask=attention_mask, **types).logits  # [b, s, d]
         (texts, tokens, _), weight, bias = hidden.shape, self.layer.weight, self.layer.bias
         mask = attention_mask.unsqueeze(-1).to(hidden.dtype)  # [b, s, 1]
         if self.pooling == "sum":
             weights = activate(linear(hidden, weight, bias), self.activation)
             return (mask.transpose(1, 2) @ weights).squeeze(1)
-        first = hidden[torch.arange(texts), attention_mask.argmax(1)]  # [b, d]; texts may be padded at their beginning
+        first = hidden[:, 0]  # [b, d]
         if self.pooling == "mean-before-head":
             logits = linear((hidden * mask).sum(1) / mask.sum(1), weight)
         elif self.pooling == "cls":
@@ -212,7 +253,23 @@ class PooledTerms(nn.Module):
         return activate(logits if bias is None else logits + bias, self.activation)
 
 
-def _write_onnx(transformer: Transformer, pooling: str, activation: Activation, path: Path) -> None:
+def _heaviest(weights: Tensor, limit: int | None) -> Tensor:
+    """The `limit` heaviest terms of each row of `weights` [b, v], and zeros."""
+    if limit is None or limit >= weights.shape[1]:
+        return weights.clone()
+    best = weights.topk(limit, dim=1)
+    return torch.zeros_like(weights).scatter(1, best.indices, best.values)
+
+
+def _known_tokens(transformer: Transformer, mlm: PreTrainedModel) -> Tensor:
+    """Which token ids stand for a text, int64 [tokens], 1 or 0; all where special tokens can be terms."""
+    known = torch.ones(mlm.get_input_embeddings().num_embeddings, dtype=torch.int64)
+    if not keeps_special_terms(mlm.config):
+        known[[i for i in transformer.tokenizer.all_special_ids if i < len(known)]] = 0
+    return known
+
+
+def _write_onnx(transformer: Transformer, pooling: str, activation: Activation, limits: Limits, path: Path) -> None:
     """Write a model with its pooling; the two dimensions of its inputs are free."""
     if pooling not in ("max", "sum", "cls", "mean-before-head"):
         raise ModelError(f"{pooling} pooling has no form in a graph: export a model with max or sum pooling")
@@ -226,10 +283,10 @@ def _write_onnx(transformer: Transformer, pooling: str, activation: Activation, 
     with without_logits(mlm) as layer, torch.no_grad(), _silently():
         try:
             program: Any = torch.onnx.export(
-                PooledTerms(mlm, layer, pooling, activation),
+                PooledTerms(mlm, layer, pooling, activation, _known_tokens(transformer, mlm), limits),
                 kwargs={name: features[name].cpu() for name in names},
                 input_names=names,
-                output_names=["weights"],
+                output_names=[OUTPUT, *(f"{role}_{OUTPUT}" for role in limits)],
                 dynamic_shapes={name: {0: "batch", 1: "length"} for name in names},
                 opset_version=OPSET,
                 dynamo=True,

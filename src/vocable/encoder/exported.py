@@ -43,6 +43,7 @@ GRAPHS = {
     "openvino": ("openvino/openvino_model.xml", "openvino/openvino_model_int8.xml"),
 }
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+OUTPUT = "weights"  # of all terms; others are of one role
 
 Run = Callable[[dict[str, NDArray[np.int64]]], NDArray[np.float32]]
 
@@ -153,8 +154,11 @@ def _onnx(path: Path) -> tuple[list[str], Any, Run]:
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.log_severity_level = 3
     session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    [output] = session.get_outputs()
-    return [one.name for one in session.get_inputs()], output.shape[-1], lambda given: session.run(None, given)[0]
+    sizes = [output.shape[-1] for output in session.get_outputs() if output.name == OUTPUT]
+    alone = ort.RunOptions()
+    alone.only_execute_path_to_fetches = True
+    names = [one.name for one in session.get_inputs()]
+    return names, sizes[0] if sizes else None, lambda given: session.run([OUTPUT], given, alone)[0]
 
 
 def import_openvino() -> ModuleType:
@@ -167,7 +171,11 @@ def _openvino(path: Path) -> tuple[list[str], Any, Run]:
     openvino = import_openvino()
     # Where a processor has bfloat16, it would be taken by default: another result than was checked.
     settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": torch.get_num_threads()}
-    compiled = openvino.Core().compile_model(path, "CPU", {"PERFORMANCE_HINT": "LATENCY", **settings})
+    core = openvino.Core()
+    graph = core.read_model(path)
+    found = [result for result in graph.get_results() if OUTPUT in result.output(0).get_names()]
+    alone = openvino.Model(found, graph.get_parameters(), OUTPUT)
+    compiled = core.compile_model(alone, "CPU", {"PERFORMANCE_HINT": "LATENCY", **settings})
     size = compiled.output(0).partial_shape[1]
 
     def run(given: dict[str, NDArray[np.int64]]) -> NDArray[np.float32]:

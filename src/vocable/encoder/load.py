@@ -104,6 +104,7 @@ def load(
         model = open_model(name, open_encoder, device)
     for transformer, _ in splade_modules(model):
         check_settings(name, transformer)
+        transformer.tokenizer.padding_side = "right"  # padding in front would move the positions of a text's tokens
     if exported(model):
         own = [(module.pooling_strategy, module.activation_function) for _, module in splade_modules(model)]
         if any((pooling or inside, activation or then) != (inside, then) for inside, then in own):
