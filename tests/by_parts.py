@@ -25,7 +25,7 @@ from vocable.training.mlm import Guesses
 from vocable.training.settings import PretrainSettings
 from vocable.training.windows import WordCounts
 
-ANY = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"[UNK]": 0}, "[UNK]")), unk_token="[UNK]")
+ANY = None  # a tokenizer that nothing is read with
 
 
 def stock(mlm: PreTrainedModel) -> PreTrainedModel:
@@ -41,9 +41,17 @@ def encoder_of(mlm: PreTrainedModel, tokenizer: Any = ANY, pooling: str = "max")
     """Within the context the model as a sparse encoder; behind it, it is as it was."""
     training = mlm.training
     try:
-        yield sparse_encoder(mlm, tokenizer, pooling, device="cpu")
+        yield sparse_encoder(mlm, tokenizer or any_tokenizer(mlm), pooling, device="cpu")
     finally:
         stock(mlm).train(training)
+
+
+def any_tokenizer(mlm: PreTrainedModel) -> PreTrainedTokenizerFast:
+    """A tokenizer with a token for each row of the output layer, none of them special."""
+    layer = mlm.get_output_embeddings()
+    size = mlm.config.vocab_size if layer is None else len(layer.weight)
+    words = models.WordLevel({f"word{number}": number for number in range(size)}, "word0")
+    return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(words))
 
 
 def load_checkpoint(name: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:

@@ -9,6 +9,7 @@ from transformers import AutoModel, AutoTokenizer, CLIPTextConfig, CLIPTextModel
 
 from vocable.encoder.fuse import parts
 from vocable.encoder.load import load
+from vocable.encoder.special_terms import NEVER
 from vocable.errors import ModelError
 
 
@@ -39,7 +40,8 @@ def test_the_decoder_is_tied_and_its_bias_zero(encoder_folder: Path) -> None:
     mlm = with_new_head(encoder_folder)
     decoder = mlm.get_output_embeddings()
     assert decoder.weight is mlm.get_input_embeddings().weight
-    assert not decoder.bias.any()
+    assert set(decoder.bias.tolist()) == {0, NEVER}  # that of special tokens
+    assert (decoder.bias == 0).sum() == len(AutoTokenizer.from_pretrained(encoder_folder)) - 5
 
 
 def test_the_transform_starts_at_the_identity(encoder_folder: Path) -> None:

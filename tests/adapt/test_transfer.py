@@ -26,6 +26,7 @@ from vocable.encoder.fuse import parts, without_logits
 from vocable.encoder.load import load
 from vocable.encoder.open_model import load_target
 from vocable.encoder.output_vocabulary import output_layer
+from vocable.encoder.special_terms import NEVER, special_tokens
 from vocable.errors import ArgumentError, ModelError
 
 FAMILY_MODELS = {"wordpiece": "bert", "byte-level": "roberta", "unigram": "albert"}
@@ -144,10 +145,12 @@ def test_the_prior_has_the_sources_mean_and_deviation_and_the_targets_order(back
     with torch.no_grad():
         mlm.decoder.bias[len(tokenizer) :] = 1000.0  # no token's
     moved = transfer(mlm, tokenizer, target, target_model=target_model, init="mean").mlm.get_output_embeddings().bias
-    own = mlm.get_output_embeddings().bias.detach().double().numpy()[: len(tokenizer)]
-    theirs = target_model.get_output_embeddings().bias.detach().double().numpy()
+    own = mlm.get_output_embeddings().bias.detach().double().numpy()
+    own = np.delete(own, special_tokens(tokenizer, len(own)))
+    theirs = np.delete(target_model.get_output_embeddings().bias.detach().double().numpy(), special_tokens(target))
     expected = own.mean() + own.std() * (theirs - theirs.mean()) / theirs.std()
-    found = moved.detach().double().numpy()
+    assert (moved[special_tokens(target)] == NEVER).all()
+    found = np.delete(moved.detach().double().numpy(), special_tokens(target))
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
     assert found.mean() == pytest.approx(own.mean(), abs=1e-5)
     assert found.std() == pytest.approx(own.std(), abs=1e-5)
@@ -158,20 +161,23 @@ def test_the_prior_from_texts_and_the_kept_bias(
 ) -> None:
     mlm, tokenizer = load_checkpoint(backbones["roberta"])
     target = tokenizers["wordpiece"]
-    own = mlm.get_output_embeddings().bias.detach().double().numpy()
+    every = mlm.get_output_embeddings().bias.detach().double().numpy()
+    own, special = np.delete(every, special_tokens(tokenizer)), special_tokens(target)
     counts = np.zeros(len(target))
     for text in toy_texts:
         for i in target(text, add_special_tokens=False)["input_ids"]:
             counts[i] += 1
-    prior = np.log(counts + 1)
+    prior = np.delete(np.log(counts + 1), special)
     moved = transfer(mlm, tokenizer, target, init="mean", texts=iter(toy_texts))
     expected = own.mean() + own.std() * (prior - prior.mean()) / prior.std()
-    np.testing.assert_allclose(moved.mlm.get_output_embeddings().bias.detach(), expected, rtol=1e-5, atol=1e-5)
+    found = np.delete(moved.mlm.get_output_embeddings().bias.detach().numpy(), special)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
     kept = transfer(mlm, tokenizer, target, init="mean", bias="keep")
     found = kept.mlm.get_output_embeddings().bias.detach().numpy()
-    np.testing.assert_array_equal(found[kept.alignment.shared], own[kept.alignment.source_of[kept.alignment.shared]])
-    np.testing.assert_allclose(found[kept.alignment.new], own.mean(), rtol=1e-6)
+    np.testing.assert_array_equal(found[kept.alignment.shared], every[kept.alignment.source_of[kept.alignment.shared]])
+    new = np.setdiff1d(kept.alignment.new, special)
+    np.testing.assert_allclose(found[new], own.mean(), rtol=1e-6)
 
 
 def test_neighbours_are_the_heaviest_source_tokens(backbones: dict[str, Path]) -> None:
@@ -341,7 +347,8 @@ def test_matched_norms_are_those_of_the_target_on_shared_tokens(
     factor = means[0] / means[2]
     assert vo.provenance(matched)[-1]["factor"] == pytest.approx(factor, rel=1e-5)
     np.testing.assert_allclose(weights[1], weights[0] / factor, rtol=1e-5)
-    biases = [layer.bias.detach().numpy() for layer in layers]
+    ordinary = np.setdiff1d(np.arange(len(weights[1])), special_tokens(parts(target).tokenizer, len(weights[1])))
+    biases = [layer.bias.detach().numpy()[ordinary] for layer in layers]
     np.testing.assert_allclose(biases[1], biases[0] / factor, rtol=1e-5)
     if not head_only:
         assert layers[1].weight is parts(matched).mlm.get_input_embeddings().weight

@@ -19,7 +19,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vocable.data.texts import iter_texts
-from vocable.encoder.fuse import copy_with, pack, parts, without_logits
+from vocable.encoder.fuse import copy_with, fuse, pack, parts, without_logits
 from vocable.encoder.head import max_logits
 from vocable.encoder.output_vocabulary import output_layer
 from vocable.encoder.poolings import rows_to_pool
@@ -89,6 +89,7 @@ def calibrate(
     assert shift is not None
     with torch.no_grad():
         layer.bias.sub_(shift)
+    fuse(calibrated)  # special tokens stay where no shift makes them active
     before, after = logits.active(0.0), logits.active(shift)
     record(calibrated, "calibrate", shift=shift, level=level, pooling=pooling, before=before, after=after)
     return calibrated

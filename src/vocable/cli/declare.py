@@ -347,7 +347,7 @@ Measures = Annotated[
 class Loading(Command):
     """A command whose `model` is loaded, and whose `texts` are read, before the verb is called."""
 
-    loading: ClassVar[tuple[str, ...]] = ("new_head", "pooling", "activation", "device")
+    loading: ClassVar[tuple[str, ...]] = ("new_head", "special_terms", "pooling", "activation", "device")
     model: Model
 
     def arguments(self) -> dict[str, Any]:
