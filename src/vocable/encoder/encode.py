@@ -254,9 +254,9 @@ class TextEncoder:
         read = None if self.max_length is None else self.max_length - added
         own = [[token for token in some if token not in around] for some in ids]
         self.unknown += sum(2 * some[prompt:].count(missing) > len(some) - prompt for some in own)
-        known = [any(token != missing for token in some[prompt:read]) for some in own]
-        blank = [not text.strip() for text in texts]
-        return (np.array(known) & ~np.array(blank)) | self._keeps_special
+        pairs = zip(texts, own, strict=True)
+        known = [bool(text.strip()) and any(one != missing for one in some[prompt:read]) for text, some in pairs]
+        return np.array(known) | np.bool_(self._keeps_special)
 
     def _encoded(self, batches: list[list[str]]) -> Iterator[csr_array]:
         """The vectors of each batch, on a processor several at once: a thread for each, and in it no further threads.
@@ -353,7 +353,8 @@ def _config(model: SparseEncoder, role: Role) -> PreTrainedConfig:
 def terms_kept(model: SparseEncoder, role: Role) -> int | None:
     """Return how many terms of a text of the role a model keeps by itself, the heaviest; None for all."""
     limits: dict[str, int] = getattr(_config(model, role), "active_terms", None) or {}
-    return limits.get(role, model.max_active_dims)
+    own: int | None = model.max_active_dims
+    return limits.get(role, own)
 
 
 def _in_dtype(model: SparseEncoder, dtype: DType) -> SparseEncoder:

@@ -66,7 +66,7 @@ def silence(layer: nn.Linear, columns: NDArray[np.int64]) -> None:
     if not len(columns):
         return
     if not has_bias(layer):
-        if layer.bias is None:
+        if "bias" in layer._parameters:  # as None
             del layer.bias
         layer.register_buffer("bias", layer.weight.new_zeros(len(layer.weight)), persistent=False)
     rows = torch.from_numpy(columns).to(layer.bias.device)
