@@ -14,22 +14,27 @@ from vocable.analysis import logits
 from vocable.analysis.logits import logit_statistics
 from vocable.analysis.stored_vectors import Moments
 from vocable.encoder.output_vocabulary import OutputVocabulary, give_output_vocabulary
+from vocable.encoder.special_terms import special_columns, special_tokens
 from vocable.errors import ArgumentError, DataError
 
 SHIFT = 0.0123  # the backbones are calibrated so that some logit is 0 but for rounding, which would decide a count
 
 
 def direct(folder: Path, texts: list[str], top: list[int], layer: OutputVocabulary | None = None) -> dict[str, object]:
-    """The definitions, in float64, on all logits at once, with the stock model, one text at a time."""
+    """The definitions, in float64, on all logits at once, with the stock model, one text at a time.
+
+    Terms that stand for no text are left out.
+    """
     mlm, tokenizer = AutoModelForMaskedLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     mlm.get_output_embeddings().bias.data += SHIFT
     if layer is not None:
         give_output_vocabulary(mlm, layer)
+    special = special_columns(mlm, tokenizer)
     of_texts = []
     with torch.inference_mode():
         for text in texts:
             inputs = tokenizer(text, truncation=True, max_length=64, return_tensors="pt")
-            of_texts.append(mlm.eval()(**inputs).logits[0].double().numpy())
+            of_texts.append(np.delete(mlm.eval()(**inputs).logits[0].double().numpy(), special, axis=1))
     every = np.concatenate(of_texts)
     ranked = [np.sort(rows, axis=1)[:, ::-1] for rows in of_texts]
     sizes = {**{str(k): k for k in top}, "all": every.shape[1]}
@@ -55,7 +60,8 @@ def test_the_stream_is_the_direct_computation(
     mlm.get_output_embeddings().bias.data += SHIFT
     found = logit_statistics(mlm, tokenizer, iter(["", *texts, " "]), top_k=[3, 10], max_length=64)
     expected = direct(backbones[architecture], texts, [3, 10])
-    assert (found.texts, found.terms) == (36, mlm.get_output_embeddings().out_features)
+    size = mlm.get_output_embeddings().out_features
+    assert (found.texts, found.terms) == (36, size - len(special_tokens(tokenizer, size)))
     for name, value in expected.items():
         assert getattr(found, name) == pytest.approx(value, rel=1e-5, abs=1e-5), name
     assert "forward" not in mlm.get_output_embeddings().__dict__  # the model is as it was

@@ -77,7 +77,7 @@ class DamageError(Exception):
 class WordVectors:
     """In place of a model: a text's vector has a term for each word, by a checksum, that weighs the same everywhere."""
 
-    truncated = windows_read = 0
+    truncated = windows_read = unknown = 0
 
     def encode(self, texts: Sequence[str]) -> csr_array:
         """The vectors [m, v] of m texts."""

@@ -114,7 +114,7 @@ def test_a_recipe_with_a_teacher_draws_the_student_to_it(dense, backbones, toy_t
     (tmp_path / "pairs.jsonl").write_text("\n".join(rows), encoding="utf-8")
     values = {
         "model": str(backbones["bert"]),
-        "data": {"examples": [str(tmp_path / "pairs.jsonl")], "topical": topical},
+        "data": {"examples": [str(tmp_path / "pairs.jsonl")], "topical": topical, "held_out": 0},
         "training": {
             "steps": 30,
             "batch_size": 8,
