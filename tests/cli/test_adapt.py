@@ -211,7 +211,7 @@ def test_frequent_words_of_the_command_are_those_of_the_function(
 ) -> None:
     done(capsys, "expand", backbones["albert"], "--texts", corpus, "--size", 20, "-o", tmp_path / "out")
     tokenizer = vo.load(backbones["albert"]).tokenizer
-    expected = frequent_words(dict.fromkeys(toy_texts), tokenizer, size=20).words
+    expected = frequent_words(list(dict.fromkeys(toy_texts)), tokenizer, size=20).words
     assert read_terms(tmp_path / "out" / "output_vocabulary.jsonl") == expected
 
 
