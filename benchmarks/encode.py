@@ -47,7 +47,7 @@ Encode = Callable[[int], Any]  # batch size -> vectors
 def ours(model: SparseEncoder, texts: list[str], dtype: Any) -> Encode:
     def run(batch: int) -> csr_array:
         BATCH_TOKENS[model.device.type] = batch
-        return encode(model, texts, dtype=dtype, top_k=len(terms(model)))  # all terms, as the peer gives them
+        return encode(model, texts, dtype=dtype, max_terms=len(terms(model)))  # all terms, as the peer gives them
 
     return run
 

@@ -94,8 +94,11 @@ def of_words(dataset: Dataset, least: int, most: int) -> Dataset:
 def limited(model: str, dataset: Dataset, max_length: int | None) -> Iterator[list[str]]:
     """A row for each rule of how many terms a document keeps; p is of nDCG@10 against the first."""
     loaded = load(model)
-    encoder, asking = TextEncoder(loaded, top_k=len(terms(loaded)), max_length=max_length), TextEncoder(loaded, "query")
-    own, texts = TextEncoder(loaded).top_k, [document.full for document in dataset.documents]
+    encoder, asking = (
+        TextEncoder(loaded, max_terms=len(terms(loaded)), max_length=max_length),
+        TextEncoder(loaded, "query"),
+    )
+    own, texts = TextEncoder(loaded).max_terms, [document.full for document in dataset.documents]
     assert own is not None
     spans = [encoder.windows(text) for text in texts]
     parts = [text[start:end] for text, some in zip(texts, spans, strict=True) for start, end in some]

@@ -213,11 +213,11 @@ WHOLE: dict[str, Callable[[SparseEncoder, Any], object]] = {
     "Collection.search": lambda model, number: Collection.search(UNUSED, [TEXT], k=number),
     "BM25Index.search": lambda model, number: _bm25().search([TEXT], k=number),
     "ExactIndex.search": lambda model, number: ExactIndex(csr_array((1, 2))).search(csr_array((1, 2)), k=number),
-    "index": lambda model, number: index(model, "pydocs:", "never", top_k=number),
-    "encode, top_k": lambda model, number: encode(model, [TEXT], top_k=number),
+    "index": lambda model, number: index(model, "pydocs:", "never", max_terms=number),
+    "encode, max_terms": lambda model, number: encode(model, [TEXT], max_terms=number),
     "encode, max_length": lambda model, number: encode(model, [TEXT], max_length=number),
     "encode, shards": lambda model, number: encode(model, "pydocs:", output="never", shards=number),
-    "prune": lambda model, number: prune(csr_array((1, 2)), top_k=number),
+    "prune": lambda model, number: prune(csr_array((1, 2)), max_terms=number),
     "expansion": lambda model, number: expansion(csr_array((1, 1)), ["a"], [], k=number),
     "calibrate": lambda model, number: calibrate(model, [TEXT], shift=1.0, count=number),
     "Searcher": lambda model, number: Searcher(UNUSED, k=number),
@@ -237,8 +237,8 @@ def test_numbers_that_are_not_whole_are_refused(name: str, toy_model: SparseEnco
 def test_whole_numbers_of_numpy_are_taken(toy_model: SparseEncoder) -> None:
     two = np.int64(2)
     assert type(whole("k", two)) is int
-    vectors = encode(toy_model, [TEXT], top_k=two, max_length=np.int32(16))
-    assert (vectors != encode(toy_model, [TEXT], top_k=2, max_length=16)).nnz == 0
+    vectors = encode(toy_model, [TEXT], max_terms=two, max_length=np.int32(16))
+    assert (vectors != encode(toy_model, [TEXT], max_terms=2, max_length=16)).nnz == 0
     assert ExactIndex(vectors).search(vectors, k=two).rows.tolist() == [[0, -1]]
     with pytest.raises(ArgumentError, match=r"^min_weight must be a number, not '1'$"):
         prune(vectors, min_weight="1")  # type: ignore[call-overload]

@@ -397,12 +397,12 @@ class Pruned(NamedTuple):
 
 @overload
 def prune(
-    vectors: csr_array, top_k: int | None = None, min_weight: float = 0.0, mass: float | None = None
+    vectors: csr_array, max_terms: int | None = None, min_weight: float = 0.0, mass: float | None = None
 ) -> csr_array: ...
 @overload
 def prune(
     vectors: Sources,
-    top_k: int | None = None,
+    max_terms: int | None = None,
     min_weight: float = 0.0,
     mass: float | None = None,
     *,
@@ -411,7 +411,7 @@ def prune(
 ) -> Pruned: ...
 def prune(
     vectors: csr_array | Sources,
-    top_k: int | None = None,
+    max_terms: int | None = None,
     min_weight: float = 0.0,
     mass: float | None = None,
     *,
@@ -425,7 +425,7 @@ def prune(
 
     Args:
         vectors: a matrix of sparse vectors; with `output`, what `read_shards` reads, one shard after the other.
-        top_k: keep so many terms.
+        max_terms: keep so many terms.
         min_weight: keep terms that weigh at least this.
         mass: keep the fewest terms that together have this share of the vector's total weight.
         output: the folder for pruned shards; there only when it is whole.
@@ -435,7 +435,7 @@ def prune(
         the matrix; with `output`, the counts of postings.
 
     >>> vectors = csr_array(np.array([[0.5, 2.0, 0.5, 1.0]], dtype=np.float32))
-    >>> prune(vectors, top_k=3).toarray().tolist()
+    >>> prune(vectors, max_terms=3).toarray().tolist()
     [[0.5, 2.0, 0.0, 1.0]]
     >>> prune(vectors, mass=0.75).toarray().tolist()
     [[0.0, 2.0, 0.0, 1.0]]
@@ -444,50 +444,50 @@ def prune(
         ArgumentError: a limit out of its range, or something is at `output` already.
         VectorsError: not sparse vectors, or stored ones that cannot be read.
     """
-    top_k = whole("top_k", top_k)
+    max_terms = whole("max_terms", max_terms)
     check_numbers(min_weight=min_weight, mass=mass)
     if output is None:
         matrix = as_vectors(vectors)
         keep = matrix.data >= np.float32(min_weight)
-        if top_k is not None or mass is not None:
-            keep &= _heaviest(matrix, top_k, mass)
+        if max_terms is not None or mass is not None:
+            keep &= _heaviest(matrix, max_terms, mass)
         return matrix if keep.all() else selected(matrix, keep)
     places = places_of(cast(Sources, vectors))
     made_from: dict[str, Any] = {"vectors": list(map(str, places)), "inputs": fingerprint(*places)}
-    made_from |= {"top_k": top_k, "min_weight": min_weight, "mass": mass} | (then.made_from if then else {})
+    made_from |= {"max_terms": max_terms, "min_weight": min_weight, "mass": mass} | (then.made_from if then else {})
     if finished(output, made_from):
         return Pruned(*(sum(shard.matrix.nnz for shard in read_shards(some)) for some in (places, [output])))
     before, after = 0, 0
     with replacing_folder(output, made_from) as work:
         for number, shard in enumerate(track(read_shards(cast(Sources, vectors)), "prune")):
-            kept = prune(shard.matrix, top_k, min_weight, mass)
+            kept = prune(shard.matrix, max_terms, min_weight, mass)
             kept = kept if then is None else then(shard.ids, kept)
             write_vectors(work / f"part-{number:05d}.parquet", shard.ids, kept, shard.meta)
             before, after = before + shard.matrix.nnz, after + kept.nnz
     return Pruned(before, after)
 
 
-def heaviest(vectors: csr_array, top_k: np.ndarray) -> csr_array:
-    """Return the vectors [n, v] with the heaviest terms of each, `top_k` [n] says how many.
+def heaviest(vectors: csr_array, max_terms: np.ndarray) -> csr_array:
+    """Return the vectors [n, v] with the heaviest terms of each, `max_terms` [n] says how many.
 
     >>> vectors = csr_array(np.array([[0.5, 2.0, 0.5, 1.0], [3.0, 1.0, 2.0, 0.0]], dtype=np.float32))
     >>> heaviest(vectors, np.array([1, 2])).toarray().tolist()
     [[0.0, 2.0, 0.0, 0.0], [3.0, 0.0, 2.0, 0.0]]
     """
     matrix = as_vectors(vectors)
-    return selected(matrix, _heaviest(matrix, top_k, None))
+    return selected(matrix, _heaviest(matrix, max_terms, None))
 
 
-def _heaviest(matrix: csr_array, top_k: int | np.ndarray | None, mass: float | None) -> np.ndarray:
-    """One bool an entry: whether it is among the `top_k` heaviest of its row and among the fewest with the `mass`."""
+def _heaviest(matrix: csr_array, max_terms: int | np.ndarray | None, mass: float | None) -> np.ndarray:
+    """Return one bool an entry: whether it is among the `max_terms` heaviest of its row, and those with the `mass`."""
     starts = matrix.indptr[:-1]
     rows = np.repeat(np.arange(len(starts)), np.diff(matrix.indptr))
     # Positive floats order as their bits do: one integer sorts by row and, within it, from heavy to light.
     keys = (rows.astype(np.uint64) << np.uint64(32)) | ~matrix.data.view(np.uint32)
     order = np.argsort(keys, kind="stable")
     among = np.ones(len(rows), dtype=bool)
-    if top_k is not None:
-        among &= np.arange(len(rows)) - starts[rows] < np.broadcast_to(top_k, len(starts))[rows]
+    if max_terms is not None:
+        among &= np.arange(len(rows)) - starts[rows] < np.broadcast_to(max_terms, len(starts))[rows]
     if mass is not None:
         totals, heavier = _running_sums(matrix, matrix.data[order].astype(np.float64))
         # Rounding alone must not bring in a term more: 0.3 of ten equal weights is three of them.

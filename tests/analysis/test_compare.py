@@ -19,7 +19,7 @@ from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.retrieval import encode_dataset
 
 MEASURES = ["nDCG@10", "R@3"]
-GRID = ["document_top_k=0,4 query_top_k=0,2"]
+GRID = ["document_max_terms=0,4 query_max_terms=0,2"]
 
 
 def measured(systems: Any, dataset: Dataset, **more: Any) -> Choice:
@@ -34,17 +34,17 @@ def test_each_model_is_measured_whole_and_pruned(toy_model: SparseEncoder, datas
     assert [(one.system, str(one.setting)) for one in found.points] == [
         (name, setting)
         for name in ("toy", "free")
-        for setting in ("", "query_top_k=2", "document_top_k=4", "query_top_k=2 document_top_k=4")
+        for setting in ("", "query_max_terms=2", "document_max_terms=4", "query_max_terms=2 document_max_terms=4")
     ]
-    grid = ["query_top_k=0", *GRID]
+    grid = ["query_max_terms=0", *GRID]
     compared = vo.evaluate(toy_model, dataset, MEASURES, grid=grid, dtype="float32", max_length=16)
     expected = {str(one.setting): one.evaluation.values for one in compared.points}  # type: ignore[union-attr]
     assert {str(one.setting): one.evaluation.values for one in found.points[:4]} == expected
     encoded = encode_dataset(toy_model, dataset, dtype="float32", max_length=16)
     for point in found.points[:4]:
-        cost, top_k = point.evaluation.cost, point.setting.document_top_k if point.setting else 0
+        cost, max_terms = point.evaluation.cost, point.setting.document_max_terms if point.setting else 0
         assert cost is not None
-        index = vo.ExactIndex(vo.prune(encoded.documents, top_k=top_k or None), encoded.document_ids)
+        index = vo.ExactIndex(vo.prune(encoded.documents, max_terms=max_terms or None), encoded.document_ids)
         assert cost.bytes_per_document == index.nbytes / len(dataset.documents)
         times: list[Any] = [cost.search_p50_ms, cost.search_p95_ms, cost.answer_p50_ms, cost.answer_p95_ms]
         assert 0 < times[0] <= times[1]
@@ -99,7 +99,7 @@ def test_a_killed_call_goes_on_and_another_budget_measures_nothing(
     }
     assert (output / "frontier.svg").read_text(encoding="utf-8") != drawn
     with pytest.raises(ArgumentError, match=r"other settings \(grid\)"):
-        measured(model, dataset, output=output, grid=["document_top_k=3"])
+        measured(model, dataset, output=output, grid=["document_max_terms=3"])
 
 
 def _only_read(encoder: TextEncoder, documents: object, folder: Path, **_: object) -> Any:

@@ -34,7 +34,7 @@ def mean_difference(lengths: np.ndarray) -> float:
 @given(dense_matrices, st.integers(0, 9), st.none() | st.integers(1, 4))
 def test_figures_are_those_of_the_whole_matrix(dense: np.ndarray, cut: int, k: int | None) -> None:
     whole, cut = csr_array(dense), min(cut, len(dense))
-    [found] = postings([whole[:cut], whole[cut:]], top_k=[k], longest=2)
+    [found] = postings([whole[:cut], whole[cut:]], max_terms=[k], longest=2)
     active = prune(whole, k).toarray() > 0
     lists, sizes = active.sum(axis=0), active.sum(axis=1)
     for spread, lengths in ((found.all_terms, lists), (found.used_terms, lists[lists > 0])):
@@ -42,7 +42,7 @@ def test_figures_are_those_of_the_whole_matrix(dense: np.ndarray, cut: int, k: i
         if len(lengths):
             expected = lengths.mean(), lengths.var(), lengths.std(), mean_difference(lengths)
             assert spread[1:] == pytest.approx(expected, abs=1e-9)
-    assert (found.texts, found.postings, found.top_k) == (len(dense), active.sum(), k)
+    assert (found.texts, found.postings, found.max_terms) == (len(dense), active.sum(), k)
     assert found.bytes == 6 * active.sum() + 8 * (dense.shape[1] + 1)
     assert (found.l0["mean"], found.l0["std"]) == pytest.approx((sizes.mean(), sizes.std()), abs=1e-9)
     for share in (50, 90, 99, 100):
@@ -72,16 +72,16 @@ def test_an_index_has_the_figures_of_its_vectors(tmp_path: Path) -> None:
     write_vectors(shards / "part-00001.parquet", ["c"], matrix[2:], META)
     write_vectors(single, ["b", "a", "c"], matrix, META)
     ExactIndex(matrix, ["b", "a", "c"], META).save(tmp_path / "index")
-    expected = postings([matrix], top_k=[None, 1])
+    expected = postings([matrix], max_terms=[None, 1])
     for place in (shards, single, tmp_path / "index"):
         assert stored_parts(place)[1] == META
-        assert list(postings(place, top_k=[None, 1])) == list(expected)
+        assert list(postings(place, max_terms=[None, 1])) == list(expected)
     assert expected[0].longest == ((5, 3), (0, 1), (1, 1), (2, 1))
     assert [one.postings for one in expected] == [6, 3]
 
 
 def test_a_notebook_shows_all_tables_and_what_stands_below() -> None:
-    found = postings(csr_array(np.array([[1, 2], [0, 3]], dtype=np.float32)), top_k=[None, 1])
+    found = postings(csr_array(np.array([[1, 2], [0, 3]], dtype=np.float32)), max_terms=[None, 1])
     html = found._repr_html_()
     assert html.count("<caption>") == html.count("<table>") == 2
     assert html.count("<tr>") == (1 + 4) + (1 + 2)

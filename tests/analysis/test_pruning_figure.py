@@ -23,10 +23,10 @@ def point(system: str, setting: Setting | None, flops: float, value: float) -> G
 def test_each_measure_is_drawn_against_flops_with_a_curve_a_system() -> None:
     points = [
         point("a", Setting(), 2.0, 0.5),
-        point("a", Setting(query_top_k=5, document_top_k=20), 0.5, 0.4),
+        point("a", Setting(query_max_terms=5, document_max_terms=20), 0.5, 0.4),
         point("b", Setting(), 3.0, 0.6),
-        point("b", Setting(query_top_k=5, document_top_k=20), 0.0, 0.0),  # has no place on a logarithmic axis
-        point("b", Setting(query_top_k=5, document_top_k=20, rescore=100), 0.5, 0.7),
+        point("b", Setting(query_max_terms=5, document_max_terms=20), 0.0, 0.0),  # has no place on a logarithmic axis
+        point("b", Setting(query_max_terms=5, document_max_terms=20, rescore=100), 0.5, 0.7),
         point("BM25", None, 1.0, 0.3),
     ]
     figure = pruning_against_flops(points)

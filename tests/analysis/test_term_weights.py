@@ -17,7 +17,7 @@ TEXTS = csr_array(random_array((90, 25), density=0.3, rng=np.random.default_rng(
 def test_parts_are_measured_as_the_whole(cuts: list[int]) -> None:
     edges = [0, *cuts, 90]
     parts = (TEXTS[low:high] for low, high in pairwise(edges))
-    found = term_weights([*parts], min_count=[1, 25, 1000], top_k=[None, 3])
+    found = term_weights([*parts], min_count=[1, 25, 1000], max_terms=[None, 3])
     expected = []
     for k in (None, 3):
         dense = prune(TEXTS, k).toarray().astype(np.float64)
@@ -30,8 +30,8 @@ def test_parts_are_measured_as_the_whole(cuts: list[int]) -> None:
 def test_what_cannot_be_measured_is_refused() -> None:
     with pytest.raises(ArgumentError, match="min_count is a number of texts, 1 or more, not 0"):
         term_weights(TEXTS, min_count=[0])
-    with pytest.raises(ArgumentError, match="top_k must be at least 1"):
-        term_weights(TEXTS, top_k=[0])
+    with pytest.raises(ArgumentError, match="max_terms must be at least 1"):
+        term_weights(TEXTS, max_terms=[0])
     with pytest.raises(VectorsError, match="no vectors"):
         term_weights([])
     with pytest.raises(VectorsError, match="of 25 terms and of 3"):

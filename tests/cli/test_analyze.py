@@ -40,15 +40,15 @@ def test_logits_of_a_model(capsys: pytest.CaptureFixture[str], model: str, corpu
 
 
 def test_weights_of_vectors(capsys: pytest.CaptureFixture[str], vectors: Path) -> None:
-    options = [vectors, "--min-count", "2,10", "--top-k", "all,4"]
-    expected = term_weights(read_vectors(vectors).matrix, min_count=[2, 10], top_k=[None, 4]).to_json()
+    options = [vectors, "--min-count", "2,10", "--max-terms", "all,4"]
+    expected = term_weights(read_vectors(vectors).matrix, min_count=[2, 10], max_terms=[None, 4]).to_json()
     assert json.loads(done(capsys, "term-weights", *options, "--json")) == [pytest.approx(one) for one in expected]
     assert "logit-cnt" in done(capsys, "term-weights", *options)
 
 
 def test_postings_of_vectors(capsys: pytest.CaptureFixture[str], model: str, vectors: Path, tmp_path: Path) -> None:
-    expected = postings(read_vectors(vectors).matrix, top_k=[None, 4], model=model)
-    printed = json.loads(done(capsys, "postings", vectors, "--top-k", "all,4", "--json"))
+    expected = postings(read_vectors(vectors).matrix, max_terms=[None, 4], model=model)
+    printed = json.loads(done(capsys, "postings", vectors, "--max-terms", "all,4", "--json"))
     assert printed == json.loads(json.dumps(expected.to_json()))
     table = done(capsys, "postings", vectors, "--longest", 1)
     longest, length = expected[0].longest[0]

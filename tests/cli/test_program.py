@@ -115,7 +115,7 @@ def test_a_device_that_is_not_here_ends_every_verb_before_its_work(
         (["encode", "--fast"], "vocable: No such option: --fast"),
         (["encode"], "vocable: Missing argument"),
         (["encode", "m", "c", "-o", "o", "--role", "author"], "'author' is not one of 'query', 'document'."),
-        (["encode", "m", "c", "-o", "o", "--top-k", "many"], "vocable: Invalid value for '--top-k': "),
+        (["encode", "m", "c", "-o", "o", "--max-terms", "many"], "vocable: Invalid value for '--max-terms': "),
         (
             ["encode", "vocable-mini", "pydocs:", "-o", "o", "--shard", "3"],
             "vocable: --shard, --workers and --on are about shards: say with --shards how many there are",

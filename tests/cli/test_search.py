@@ -37,14 +37,14 @@ def index(model: str, dataset: str, tmp_path_factory: pytest.TempPathFactory) ->
 
 def test_encode(capsys: pytest.CaptureFixture[str], model: str, beir: Path, tmp_path: Path) -> None:
     place, output = beir / "corpus.jsonl", tmp_path / "vectors"
-    options = ["--dtype", "float32", "--top-k", 7, "--max-length", 6]
+    options = ["--dtype", "float32", "--max-terms", 7, "--max-length", 6]
     text = done(capsys, "encode", model, place, "-o", output, *options)
     assert text.startswith("30 texts, ")
     assert "\n30 texts cut at 6 tokens\n" in text
     rows = [json.loads(line) for line in place.read_text(encoding="utf-8").splitlines()]
     texts = [f"{row['title']} {row['text']}" for row in rows]
     found = read_vectors(output)
-    expected = encode(load(model), texts, top_k=7, max_length=6, dtype="float32")
+    expected = encode(load(model), texts, max_terms=7, max_length=6, dtype="float32")
     np.testing.assert_allclose(found.matrix.toarray(), expected.toarray(), atol=1e-5)
     assert list(found.ids) == [row["_id"] for row in rows]
     assert (found.meta.model, found.meta.role) == (model, "document")
@@ -259,14 +259,14 @@ def test_compare_models_under_a_budget(
     capsys: pytest.CaptureFixture[str], model: str, backbones: dict[str, Path], dataset: str, tmp_path: Path
 ) -> None:
     output, name = tmp_path / "chosen", Path(model).name
-    command = ["compare", model, backbones["distilbert"], "--dataset", dataset, "--grid", "document_top_k=0,5"]
+    command = ["compare", model, backbones["distilbert"], "--dataset", dataset, "--grid", "document_max_terms=0,5"]
     command += ["-m", "nDCG@10", "--dtype", "float32", "-o", output]
     values = json.loads(done(capsys, *command, "--json"))
     assert [one["system"] for one in values["settings"]] == [name, name, *[Path(command[2]).name] * 2]
     assert not any(one["recommended"] for one in values["settings"])
     smallest = min(one["cost"]["bytes_per_document"] for one in values["settings"])
     text = done(capsys, *command, "--max-bytes-per-document", f"{smallest + 0.5}")
-    assert f" {dataset} --top-k 5 --dtype float32 -o exact:my-index\n" in text
+    assert f" {dataset} --max-terms 5 --dtype float32 -o exact:my-index\n" in text
     assert text.endswith(f"already there, made with the same settings: {output}\n")
     assert max(len(line) for line in text.splitlines() if str(tmp_path.parent) not in line) <= NARROW
     [said] = [line.strip() for line in text.splitlines() if line.startswith("    vocable index")]
@@ -286,7 +286,7 @@ def test_evaluate_expanders(capsys: pytest.CaptureFixture[str], model: str, data
     only = json.loads(done(capsys, "evaluate", "bm25+rm3", *options, "--json"))
     assert only["systems"][0]["values"] == values["systems"][1]["values"]
     message = "vocable: --grid goes with models, and without --hybrid and --per-query"
-    assert refused(capsys, "evaluate", "bm25+rm3", *options, "--grid", "query_top_k=5") == message
+    assert refused(capsys, "evaluate", "bm25+rm3", *options, "--grid", "query_max_terms=5") == message
     line = refused(capsys, "evaluate", "query2doc:/no/such/folder", *options)
     assert line == "vocable: /no/such/folder: no such model folder"
 
@@ -318,14 +318,14 @@ def test_encode_and_search_take_a_share_of_the_weight(
     done(capsys, "encode", model, dataset, "-o", tmp_path / "encoded", "--mass", 0.4, "--dtype", "float32")
     assert json.loads(done(capsys, "postings", tmp_path / "encoded", "--json"))[0] == measured
     whole = json.loads(done(capsys, "search", index, "the old fox", "-k", 30, "--json"))
-    one = json.loads(done(capsys, "search", index, "the old fox", "-k", 30, "--top-k", 1, "--explain", "--json"))
+    one = json.loads(done(capsys, "search", index, "the old fox", "-k", 30, "--max-terms", 1, "--explain", "--json"))
     assert len(one["hits"]) <= len(whole["hits"])
     assert all(len(hit["explanation"]["matches"]) == 1 for hit in one["hits"])
 
 
 def test_prune_writes_smaller_vectors(capsys: pytest.CaptureFixture[str], vectors: Path, tmp_path: Path) -> None:
     out, whole = tmp_path / "small", read_vectors(vectors)
-    said = done(capsys, "prune", vectors, "-o", out, "--top-k", 5, "--mass", 0.5)
+    said = done(capsys, "prune", vectors, "-o", out, "--max-terms", 5, "--mass", 0.5)
     small = read_vectors(out)
     assert abs(small.matrix - prune(whole.matrix, 5, mass=0.5)).max() == 0
     assert (small.ids, small.meta) == (whole.ids, whole.meta)
@@ -335,11 +335,11 @@ def test_prune_writes_smaller_vectors(capsys: pytest.CaptureFixture[str], vector
 def test_a_grid_searches_one_encoding_in_many_ways(
     capsys: pytest.CaptureFixture[str], model: str, dataset: str, tmp_path: Path
 ) -> None:
-    grid = ["--grid", "query_top_k=0,3 document_top_k=0,5", "--grid", "minimum_match=0.5", "--dtype", "float32"]
+    grid = ["--grid", "query_max_terms=0,3 document_max_terms=0,5", "--grid", "minimum_match=0.5", "--dtype", "float32"]
     figure, output = tmp_path / "figure.svg", tmp_path / "grid.json"
     options = ["evaluate", model, "--dataset", dataset, *grid, "--bm25"]
     points = json.loads(done(capsys, *options, "--figure", figure, "-o", output, "--json"))
-    assert [point["setting"] and point["setting"]["query_top_k"] for point in points] == [0, 0, 3, 3, 0, None]
+    assert [point["setting"] and point["setting"]["query_max_terms"] for point in points] == [0, 0, 3, 3, 0, None]
     assert points[2]["cost"]["query_terms"] == 3
     assert points[1]["cost"]["flops"] < points[0]["cost"]["flops"] == points[4]["cost"]["flops"]
     plain = json.loads(done(capsys, *options[:4], "--dtype", "float32", "-m", "RR@10", "-m", "R@10", "--json"))
@@ -347,7 +347,7 @@ def test_a_grid_searches_one_encoding_in_many_ways(
     assert all(
         text in figure.read_text(encoding="utf-8") for text in ("FLOPS", "RR@10", "labels: qk/dk", "minimum_match=0.5")
     )
-    assert "query_top_k=3" in done(capsys, "compare", output, "--markdown")
+    assert "query_max_terms=3" in done(capsys, "compare", output, "--markdown")
     table = done(capsys, *options)
     assert max(map(len, table.splitlines())) <= 80
     assert "matched" in table
@@ -356,11 +356,14 @@ def test_a_grid_searches_one_encoding_in_many_ways(
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["term-weights", "v", "--top-k", "x"], "Invalid value for '--top-k': numbers with commas between, as 10,100"),
-        (["postings", "none"], "none: no such file"),
-        (["prune", "v", "-o", "o"], "give --top-k, --min-weight, --mass or --wacky"),
         (
-            ["prune", "v", "-o", "o", "--top-k", "3", "--wackiest", "3"],
+            ["term-weights", "v", "--max-terms", "x"],
+            "Invalid value for '--max-terms': numbers with commas between, as 10,100",
+        ),
+        (["postings", "none"], "none: no such file"),
+        (["prune", "v", "-o", "o"], "give --max-terms, --min-weight, --mass or --wacky"),
+        (
+            ["prune", "v", "-o", "o", "--max-terms", "3", "--wackiest", "3"],
             "--wackiest, --texts and --model go with --wacky",
         ),
         (["prune", "v", "-o", "o", "--wacky", "s"], "--wacky needs --wackiest N and --texts SOURCE"),

@@ -28,7 +28,7 @@ def test_a_command_without_a_model_imports_none_of_the_large_libraries(
 ) -> None:
     (tmp_path / "one.json").write_text(json.dumps(EVALUATION), encoding="utf-8")
     files = {"compare": [tmp_path / "one.json"], "postings": [vectors], "term-weights": [vectors]}
-    files["prune"] = [vectors, "--top-k", 3, "-o", tmp_path / "small"]
+    files["prune"] = [vectors, "--max-terms", 3, "-o", tmp_path / "small"]
     files["search"] = ["http://127.0.0.1:9", "a query"]  # of a service; there is none
     arguments = [command, *map(str, files.get(command, []))]
     done = subprocess.run([sys.executable, "-c", SCRIPT, *arguments], capture_output=True, text=True, timeout=120)

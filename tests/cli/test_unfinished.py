@@ -43,7 +43,7 @@ def commands(backbones: dict[str, Path], tmp_path: Path) -> dict[str, list[objec
         "expand": ["expand", bert, "--words", words],
         "vocabulary": ["vocabulary", texts, "--size", "60"],
         "inference-free": ["inference-free", bert, "--weights", "ones"],
-        "prune": ["prune", tmp_path / "vectors", "--top-k", "2"],
+        "prune": ["prune", tmp_path / "vectors", "--max-terms", "2"],
         "make-testset": ["make-testset", examples, "--queries", "2"],
         "index": ["index", bert, corpus],
         "encode": ["encode", bert, corpus],

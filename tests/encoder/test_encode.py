@@ -122,13 +122,13 @@ def test_a_batch_that_fails_ends_the_encoding(
     assert torch.get_num_threads() == 2
 
 
-@given(texts=st.lists(st.text(max_size=30), max_size=6), top_k=st.none() | st.integers(1, 20))
-def test_any_text_has_its_row(toy_model: SparseEncoder, texts: list[str], top_k: int | None) -> None:
-    vectors = encode(toy_model, texts, top_k=top_k, dtype="float32")
+@given(texts=st.lists(st.text(max_size=30), max_size=6), max_terms=st.none() | st.integers(1, 20))
+def test_any_text_has_its_row(toy_model: SparseEncoder, texts: list[str], max_terms: int | None) -> None:
+    vectors = encode(toy_model, texts, max_terms=max_terms, dtype="float32")
     assert_sound(vectors)
     assert vectors.shape[0] == len(texts)
     for row, text in enumerate(texts):
-        alone = encode(toy_model, [text], top_k=top_k, dtype="float32")
+        alone = encode(toy_model, [text], max_terms=max_terms, dtype="float32")
         np.testing.assert_allclose(vectors.toarray()[row], alone.toarray()[0], rtol=1e-4, atol=1e-5)
 
 
@@ -144,26 +144,28 @@ def test_progress_counts_every_text_once(toy_model: SparseEncoder, texts: list[s
     assert sum(done) == len(texts)
 
 
-def kept(row: Floats, top_k: int | None, min_weight: float) -> Floats:
+def kept(row: Floats, max_terms: int | None, min_weight: float) -> Floats:
     """Brute force: the heaviest terms above the threshold; of equal weights the lower column."""
-    order = sorted(range(len(row)), key=lambda column: (-row[column], column))[:top_k]
+    order = sorted(range(len(row)), key=lambda column: (-row[column], column))[:max_terms]
     return np.array([w if c in order and w > min_weight else 0 for c, w in enumerate(row)], dtype=np.float32)
 
 
-@pytest.mark.parametrize(("top_k", "min_weight"), [(1, 0.0), (5, 0.0), (None, 0.2), (6, 0.3), (10_000, 0.0), (3, 9.0)])
-def test_top_k_and_min_weight_are_those_of_brute_force(
-    toy_model: SparseEncoder, texts: list[str], top_k: int | None, min_weight: float
+@pytest.mark.parametrize(
+    ("max_terms", "min_weight"), [(1, 0.0), (5, 0.0), (None, 0.2), (6, 0.3), (10_000, 0.0), (3, 9.0)]
+)
+def test_max_terms_and_min_weight_are_those_of_brute_force(
+    toy_model: SparseEncoder, texts: list[str], max_terms: int | None, min_weight: float
 ) -> None:
     everything = encode(toy_model, texts, dtype="float32").toarray()
-    vectors = encode(toy_model, texts, top_k=top_k, min_weight=min_weight, dtype="float32")
+    vectors = encode(toy_model, texts, max_terms=max_terms, min_weight=min_weight, dtype="float32")
     assert_sound(vectors)
-    expected = np.stack([kept(row, top_k, min_weight) for row in everything])
+    expected = np.stack([kept(row, max_terms, min_weight) for row in everything])
     assert np.array_equal(vectors.toarray(), expected)
 
 
 def test_of_equal_weights_the_lower_columns_are_kept() -> None:
     pooled = torch.tensor([[0.5, 1.0, 0.5, 0.5, 0.0], [0.0, 0.0, 0.0, 0.0, 2.0]])
-    vectors = prune(encoding._to_csr(pooled), top_k=2)
+    vectors = prune(encoding._to_csr(pooled), max_terms=2)
     assert_sound(vectors)
     assert vectors.toarray().tolist() == [[0.5, 1.0, 0, 0, 0], [0, 0, 0, 0, 2.0]]
 
@@ -175,7 +177,7 @@ def test_the_model_s_own_number_of_terms_is_honoured(toy_model: SparseEncoder, t
     assert np.diff(vectors.indptr).max() == 4
     expected = toy_model.encode_document(texts).to_dense().numpy()
     np.testing.assert_allclose(vectors.toarray(), without_blank(expected, texts), rtol=1e-4, atol=1e-5)
-    assert np.diff(encode(toy_model, texts, top_k=6).indptr).max() == 6
+    assert np.diff(encode(toy_model, texts, max_terms=6).indptr).max() == 6
 
 
 @pytest.mark.parametrize("role", ["query", "document"])
@@ -255,7 +257,7 @@ def test_static_queries_are_cut_where_the_stock_model_cuts_them(router: SparseEn
 def test_static_queries_keep_prompts_limits_and_positive_weights(router: SparseEncoder, texts: list[str]) -> None:
     texts = [text for text in texts if text.strip()]
     stock = router.encode_query(texts).to_dense().numpy()
-    vectors = encode(router, texts, role="query", top_k=2, min_weight=1.0).toarray()
+    vectors = encode(router, texts, role="query", max_terms=2, min_weight=1.0).toarray()
     for row, full in zip(vectors, stock, strict=True):
         heaviest = np.sort(full)[-2:]
         np.testing.assert_array_equal(np.sort(row)[-2:], np.where(heaviest >= 1.0, heaviest, 0))
@@ -281,8 +283,8 @@ def test_each_route_s_limit_is_its_own(backbones: dict[str, Path], texts: list[s
     for (transformer, _), limits in zip(routes, ({"query": 3}, {"query": 2, "document": 5}), strict=True):
         transformer.auto_model.config.active_terms = limits
     model = SparseEncoder(modules=[Router.for_query_document(*routes)], device="cpu")
-    assert TextEncoder(model, "query").top_k == 3
-    assert TextEncoder(model, "document").top_k == 5
+    assert TextEncoder(model, "query").max_terms == 3
+    assert TextEncoder(model, "document").max_terms == 5
 
 
 def test_max_length_cuts_and_counts(
@@ -363,7 +365,7 @@ def test_auto_computes_in_bfloat16_only_where_it_is_native(
     [
         ({"role": "passage"}, "role must be query or document, not 'passage'"),
         ({"dtype": "float16"}, "dtype must be one of auto, float32, bfloat16, not 'float16'"),
-        ({"top_k": 0}, "top_k must be at least 1, not 0"),
+        ({"max_terms": 0}, "max_terms must be at least 1, not 0"),
         ({"min_weight": -0.1}, "min_weight must be at least 0, not -0.1"),
         ({"min_weight": float("nan")}, "min_weight must be a finite number, not nan"),
         ({"max_length": 0}, "max_length must be at least 1"),

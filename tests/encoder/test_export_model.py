@@ -133,7 +133,7 @@ def test_a_graph_has_the_limits_of_each_role(backbones: dict[str, Path], toy_tex
         found = run_graph(tmp_path / "graph", texts, f"{role}_weights", length)
         np.testing.assert_allclose(found, wanted, atol=1e-4)
         np.testing.assert_allclose(dense(load(tmp_path / "graph"), texts, role), wanted, atol=1e-4)
-        everything = encode(model, texts, role, top_k=10**6)
+        everything = encode(model, texts, role, max_terms=10**6)
         assert isinstance(everything, csr_array)
         found = run_graph(tmp_path / "graph", texts, "weights", length)
         np.testing.assert_allclose(found, everything.toarray(), atol=1e-4)

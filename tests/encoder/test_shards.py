@@ -129,7 +129,7 @@ def test_shards_are_indexed_and_pruned(toy_model: SparseEncoder, corpus: Path, t
     index = vo.index(tmp_path / "out", corpus, f"exact:{tmp_path / 'index'}")
     np.testing.assert_array_equal(index.vectors(ids).toarray(), read_vectors(tmp_path / "out").matrix.toarray())
     assert index.weights == stream.checksum(toy_model)
-    assert vo.prune(tmp_path / "out", top_k=3, output=tmp_path / "small").postings == 66
+    assert vo.prune(tmp_path / "out", max_terms=3, output=tmp_path / "small").postings == 66
 
 
 def test_a_shard_of_another_corpus_is_noticed(toy_model: SparseEncoder, corpus: Path, tmp_path: Path) -> None:
@@ -169,8 +169,8 @@ def test_other_inputs_are_noticed(toy_model: SparseEncoder, corpus: Path, tmp_pa
     encode(shard=1)
     with pytest.raises(ArgumentError, match=r"out was made with other settings \(shards\)"):
         vo.encode(toy_model, corpus, output=tmp_path / "out", shards=2, shard=1)
-    with pytest.raises(ArgumentError, match=r"other settings \(top_k\)"):
-        encode(shard=2, top_k=3)
+    with pytest.raises(ArgumentError, match=r"other settings \(max_terms\)"):
+        encode(shard=2, max_terms=3)
     before = corpus.read_bytes()
     corpus.write_bytes(before + b'\n{"_id": "more", "text": "one more"}')
     for shard in (1, 2):

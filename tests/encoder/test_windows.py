@@ -86,10 +86,10 @@ def test_max_is_the_maximum_of_windows_one_by_one(
 ) -> None:
     model = load(backbones[name], pooling=pooling, device="cpu")
     texts = [toy_texts[0], " ".join(toy_texts[:9]), "", " ".join(toy_texts[9:13]), "fox" * 30]
-    limits: dict[str, Any] = {"top_k": 12, "min_weight": 0.01}
+    limits: dict[str, Any] = {"max_terms": 12, "min_weight": 0.01}
     encoder = TextEncoder(model, dtype="float32", max_length=max_length, long="max", **limits)
     found = encoder.encode(texts)
-    cut, expected, count = TextEncoder(model, dtype="float32", max_length=max_length, top_k=10**6), [], 0
+    cut, expected, count = TextEncoder(model, dtype="float32", max_length=max_length, max_terms=10**6), [], 0
     for text in texts:
         parts = [text[start:end] for start, end in encoder.windows(text)]
         expected.append(np.max([cut.encode([part]).toarray()[0] for part in parts], axis=0))
@@ -111,11 +111,11 @@ def test_the_models_own_number_of_terms_grows_with_the_windows(
     texts = [toy_texts[0], " ".join(toy_texts[:9]), "fox", " ".join(toy_texts[9:40])]
     encoder = TextEncoder(model, long="max", **how)  # type: ignore[arg-type]
     parts = [[text[start:end] for start, end in encoder.windows(text)] for text in texts]
-    whole = TextEncoder(model, top_k=10**6, **how)  # type: ignore[arg-type]
+    whole = TextEncoder(model, max_terms=10**6, **how)  # type: ignore[arg-type]
     vectors = [csr_array(whole.encode(some).toarray().max(axis=0)[None]) for some in parts]
     own = [math.ceil(5 * math.sqrt(len(some))) for some in parts]
     assert own[2] == 5 < own[1] < own[3]
-    for options, limits in (({}, own), ({"top_k": 7}, [7] * 4), ({"min_weight": 0.3}, own)):
+    for options, limits in (({}, own), ({"max_terms": 7}, [7] * 4), ({"min_weight": 0.3}, own)):
         found = TextEncoder(model, long="max", **how, **options).encode(texts)  # type: ignore[arg-type]
         for row, (vector, limit) in enumerate(zip(vectors, limits, strict=True)):
             expected = prune(vector, limit, options.get("min_weight", 0.0))

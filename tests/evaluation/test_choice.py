@@ -34,9 +34,11 @@ def point(model: str, size: float, p95: float, *values: float, **setting: Any) -
 
 
 WHOLE_A = point("a", 1000, 12.0, 0.6, 0.7, 0.2)
-SMALL_A = point("a", 400, 11.0, 0.5, 0.6, 0.3, document_top_k=32, document_min_weight=0.5)
+SMALL_A = point("a", 400, 11.0, 0.5, 0.6, 0.3, document_max_terms=32, document_min_weight=0.5)
 WHOLE_B = point("b", 900, 2.0, 0.3, 0.4, 0.1)
-SMALL_B = point("b", 300, 1.5, 0.2, 0.4, 0.0, document_top_k=32, query_top_k=5, query_mass=0.75, minimum_match=0.25)
+SMALL_B = point(
+    "b", 300, 1.5, 0.2, 0.4, 0.0, document_max_terms=32, query_max_terms=5, query_mass=0.75, minimum_match=0.25
+)
 POINTS = [WHOLE_A, SMALL_A, WHOLE_B, SMALL_B]
 
 
@@ -47,7 +49,9 @@ def choice(size: float | None = None, p95: float | None = None, points: list[Gri
 @st.composite
 def some_points(draw: st.DrawFn) -> list[GridPoint]:
     few = st.integers(1, 5)
-    return [point("a", draw(few), draw(few), draw(few) / 5, query_top_k=row) for row in range(draw(st.integers(1, 8)))]
+    return [
+        point("a", draw(few), draw(few), draw(few) / 5, query_max_terms=row) for row in range(draw(st.integers(1, 8)))
+    ]
 
 
 @given(some_points(), st.integers(1, 5), st.integers(1, 5))
@@ -78,8 +82,8 @@ def test_times_that_differ_by_noise_are_equal() -> None:
 
 def test_of_equal_quality_the_smaller_and_then_the_plainer_is_taken() -> None:
     same = [
-        point("a", 500, 1.0, 0.5, document_top_k=500, query_top_k=9),
-        point("a", 500, 2.0, 0.5, document_top_k=500),
+        point("a", 500, 1.0, 0.5, document_max_terms=500, query_max_terms=9),
+        point("a", 500, 2.0, 0.5, document_max_terms=500),
         point("a", 501, 0.5, 0.5),
     ]
     assert choice(1000, None, same).recommended() is same[1]
@@ -97,13 +101,15 @@ def test_what_is_said_has_the_numbers_and_the_commands() -> None:
     p = paired_t_test(WHOLE_A.evaluation.per_query["nDCG@10"], SMALL_A.evaluation.per_query["nDCG@10"])
     assert small.recommended() is SMALL_A
     assert small.sentence().endswith(f"; the best of all 4 settings has 0.5000, p = {p:.3f}:")
-    assert small.commands(SMALL_A) == ["vocable index models/a beir:toy --top-k 32 --min-weight 0.5 -o exact:my-index"]
+    assert small.commands(SMALL_A) == [
+        "vocable index models/a beir:toy --max-terms 32 --min-weight 0.5 -o exact:my-index"
+    ]
     none = choice(200, 1.0)
     assert none.recommended() is None
     assert "None of the 4 settings is within 200 bytes a document and 1 ms at p95; the closest is b" in none.sentence()
     assert none.commands(none.closest()) == [
-        "vocable index 'my b' beir:toy --top-k 32 -o exact:my-index",
-        "vocable search my-index 'your question' --top-k 5 --mass 0.75 --minimum-match 0.25",
+        "vocable index 'my b' beir:toy --max-terms 32 -o exact:my-index",
+        "vocable search my-index 'your question' --max-terms 5 --mass 0.75 --minimum-match 0.25",
     ]
     assert none.commands(SMALL_B)[0] in str(none)
     free = choice()
@@ -149,7 +155,7 @@ def test_json_has_every_setting() -> None:
         ["answer_p95_ms"],
         ["bytes_per_document", "answer_p95_ms"],
     ]
-    assert rows[1]["setting"]["document_top_k"] == 32
+    assert rows[1]["setting"]["document_max_terms"] == 32
     assert rows[1]["intervals"]["nDCG@10"] == list(mean_interval(SMALL_A.evaluation.per_query["nDCG@10"]))
 
 

@@ -157,7 +157,7 @@ def test_what_the_convention_leaves_out_is_said_and_stored(
 
 
 def test_models_are_chosen_by_the_convention_that_is_asked_for(toy_model: SparseEncoder, arguments: Path) -> None:
-    options: dict[str, Any] = {"grid": ["document_top_k=0,4"], "dtype": "float32"}
+    options: dict[str, Any] = {"grid": ["document_max_terms=0,4"], "dtype": "float32"}
     for convention, dropped in ((None, 8), ("trec_eval", 0)):
         found = vo.compare(toy_model, f"beir:{arguments}", ["P@1", "RR"], convention=convention, **options)
         grid = vo.evaluate(toy_model, f"beir:{arguments}", ["P@1", "RR"], convention=convention, **options)

@@ -24,22 +24,22 @@ DATASET = Dataset(
 ENCODED = Encoded(DATASET, csr_array(QUERIES), csr_array(DOCUMENTS), 1.0)
 
 
-def heaviest(dense: np.ndarray, top_k: int, mass: float, least: float) -> np.ndarray:
+def heaviest(dense: np.ndarray, max_terms: int, mass: float, least: float) -> np.ndarray:
     """Pruning by its definition, a row at a time."""
     kept = np.zeros_like(dense)
     for row, weights in enumerate(dense):
         order = sorted(np.flatnonzero(weights), key=lambda term: (-weights[term], term))
         sums = np.cumsum([float(weights[term]) for term in order])
         enough = int((sums < mass * sums[-1] - 1e-9).sum()) + 1 if order else 0
-        for term in order[: top_k or None][:enough]:
+        for term in order[: max_terms or None][:enough]:
             kept[row, term] = weights[term] if weights[term] >= least else 0
     return kept
 
 
 def expected(setting: Setting) -> tuple[list[float], list[float]]:
     """Terms, FLOPS and matched documents, then RR@10 and R@10, from dense matrices."""
-    queries = heaviest(QUERIES, setting.query_top_k, setting.query_mass, setting.query_min_weight)
-    documents = heaviest(DOCUMENTS, setting.document_top_k, setting.document_mass, setting.document_min_weight)
+    queries = heaviest(QUERIES, setting.query_max_terms, setting.query_mass, setting.query_min_weight)
+    documents = heaviest(DOCUMENTS, setting.document_max_terms, setting.document_mass, setting.document_min_weight)
     shared = (queries > 0).astype(int) @ (documents > 0).T.astype(int)
     allowed = (shared > 0) & (shared >= setting.minimum_match * (queries > 0).sum(axis=1, keepdims=True) - 1e-9)
     scores = np.where(allowed, queries.astype(np.float64) @ documents.T, -1)
@@ -60,11 +60,11 @@ def expected(setting: Setting) -> tuple[list[float], list[float]]:
 
 
 GRID = [
-    "query_top_k=0,3 document_top_k=0,4",
+    "query_max_terms=0,3 document_max_terms=0,4",
     "query_mass=0.5 document_mass=0.75,1",
     "query_min_weight=0.4 document_min_weight=0.2",
     "minimum_match=0.3,0.6",
-    "query_top_k=2 document_top_k=3 rescore=10,20",
+    "query_max_terms=2 document_max_terms=3 rescore=10,20",
 ]
 
 
@@ -87,33 +87,33 @@ def test_every_point_is_that_of_brute_force() -> None:
 
 
 def test_the_table_has_the_columns_of_the_paper() -> None:
-    points = search_grid("toy", ENCODED, parse_grid(["query_top_k=0", "query_top_k=5 document_top_k=20"]))
+    points = search_grid("toy", ENCODED, parse_grid(["query_max_terms=0", "query_max_terms=5 document_max_terms=20"]))
     table = SearchGrid(points).table()
     assert table.header == ["qk", "dk", "L0_q", "L0_d", "FLOPS", "matched", "RR@10", "R@10"]
     assert [row[:2] for row in table.rows] == [["0", "0"], ["5", "20"]]
     assert table.title == "toy, 7 queries"
-    assert points[1].evaluation.name == "toy query_top_k=5 document_top_k=20"
-    assert points[1].to_json()["setting"]["document_top_k"] == 20
+    assert points[1].evaluation.name == "toy query_max_terms=5 document_max_terms=20"
+    assert points[1].to_json()["setting"]["document_max_terms"] == 20
     two = SearchGrid([*points, points[0]._replace(system="BM25", setting=None)]).table()
     assert two.header[0] == "system"
     assert two.rows[2][:3] == ["BM25", "–", "–"]
 
 
 def test_settings_are_combinations_and_none_comes_twice() -> None:
-    found = parse_grid(["query_top_k=5,7 document_top_k=20,10", "query_top_k=7 document_top_k=10"])
-    assert [(one.query_top_k, one.document_top_k) for one in found] == [(5, 20), (5, 10), (7, 20), (7, 10)]
+    found = parse_grid(["query_max_terms=5,7 document_max_terms=20,10", "query_max_terms=7 document_max_terms=10"])
+    assert [(one.query_max_terms, one.document_max_terms) for one in found] == [(5, 20), (5, 10), (7, 20), (7, 10)]
     assert parse_grid([""]) == [Setting()]
     assert all(parse_grid([str(one)]) == [one] for one in parse_grid(GRID))
-    assert swept([]) == ["query_top_k", "document_top_k"]
+    assert swept([]) == ["query_max_terms", "document_max_terms"]
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("top_k=5", "--grid: unknown name in 'top_k=5': it is one of query_top_k, query_mass"),
-        ("query_top_k", "--grid: 'query_top_k' has no value: write name=value, as in query_top_k=5,10"),
-        ("query_top_k=1.5", "--grid: query_top_k=1.5: '1.5' is not a whole number"),
-        ("query_top_k=-1", "--grid: query_top_k=-1: -1 is below 0"),
+        ("max_terms=5", "--grid: unknown name in 'max_terms=5': it is one of query_max_terms, query_mass"),
+        ("query_max_terms", "--grid: 'query_max_terms' has no value: write name=value, as in query_max_terms=5,10"),
+        ("query_max_terms=1.5", "--grid: query_max_terms=1.5: '1.5' is not a whole number"),
+        ("query_max_terms=-1", "--grid: query_max_terms=-1: -1 is below 0"),
         ("minimum_match=x", "--grid: minimum_match=x: 'x' is not a number"),
         ("minimum_match=2", "minimum_match must be at least 0 and at most 1, not 2"),
         ("document_mass=0", "mass must be above 0 and at most 1"),
@@ -136,5 +136,5 @@ def test_candidates_have_a_bound_and_more_than_there_are_documents_are_all() -> 
     with pytest.raises(ArgumentError, match="rescore must be at most 100,000 candidates, not 1,000,000,000"):
         parse_grid(["rescore=1000000000"])
     assert parse_grid(["rescore=100000"])
-    most, some = search_grid("toy", ENCODED, parse_grid(["query_top_k=2 rescore=100000,1000"]))
+    most, some = search_grid("toy", ENCODED, parse_grid(["query_max_terms=2 rescore=100000,1000"]))
     assert most.evaluation.values == some.evaluation.values

@@ -136,7 +136,7 @@ def test_what_an_index_is_not_evaluated_with(toy_model: SparseEncoder, dataset: 
         ({"folds": 3, "hybrid": True}, "folds must be at most the 2 judged queries, not 3"),
         ({"weights": "dense=1"}, "there is no space 'dense': the index has learned, bm25"),
         ({"max_length": 9}, "an index is searched as it was made"),
-        ({"grid": ["query_top_k=3"]}, "an index is searched as it was made"),
+        ({"grid": ["query_max_terms=3"]}, "an index is searched as it was made"),
     ):
         with pytest.raises(ArgumentError, match=message):
             vo.evaluate(collection, dataset, **wrong)

@@ -74,8 +74,10 @@ def test_stored_vectors_are_a_system(backbones: dict[str, Path], dataset: Datase
 
 
 def test_a_grid_is_searched(toy_model: SparseEncoder, dataset: Dataset, tmp_path: Path) -> None:
-    found = vo.evaluate(toy_model, dataset, ["R@3"], grid=["query_top_k=0,3"], bm25=True, output=tmp_path / "grid.json")
-    assert [point.setting and point.setting.query_top_k for point in found.points] == [0, 3, None]
+    found = vo.evaluate(
+        toy_model, dataset, ["R@3"], grid=["query_max_terms=0,3"], bm25=True, output=tmp_path / "grid.json"
+    )
+    assert [point.setting and point.setting.query_max_terms for point in found.points] == [0, 3, None]
     assert len(vo.compare([tmp_path / "grid.json"])) == 3
 
 
@@ -83,7 +85,7 @@ def test_arguments_that_exclude_each_other(toy_model: SparseEncoder, dataset: Da
     with pytest.raises(ArgumentError, match="--figure goes with --grid"):
         vo.evaluate(toy_model, dataset, figure="x.png")
     with pytest.raises(ArgumentError, match="--grid goes with models"):
-        vo.evaluate(toy_model, dataset, grid=["query_top_k=3"], hybrid=True)
+        vo.evaluate(toy_model, dataset, grid=["query_max_terms=3"], hybrid=True)
     with pytest.raises(ArgumentError, match="no system"):
         vo.evaluate([], dataset)
 

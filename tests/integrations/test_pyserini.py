@@ -62,7 +62,7 @@ def test_a_models_idf_that_is_not_applied_is_said(toy_model: SparseEncoder, capl
 
 
 def test_limits_and_what_cannot_be(toy_model: SparseEncoder) -> None:
-    whole, cut = QueryEncoder(toy_model), QueryEncoder(toy_model, top_k=3)
+    whole, cut = QueryEncoder(toy_model), QueryEncoder(toy_model, max_terms=3)
     heaviest = sorted(whole.encode(TEXTS[0]).values(), reverse=True)[:3]
     assert sorted(cut.encode(TEXTS[0]).values(), reverse=True) == heaviest
     with pytest.raises(ArgumentError, match="scale must be a positive number"):

@@ -197,20 +197,20 @@ def test_stored_vectors_make_the_same_index(
 ) -> None:
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text("".join(json.dumps({"_id": d.id, "text": d.text, "title": d.title}) + "\n" for d in documents))
-    encoded = index(model, corpus, f"{engine}{tmp_path / 'encoded'}", bm25=True, dtype="float32", top_k=7)
+    encoded = index(model, corpus, f"{engine}{tmp_path / 'encoded'}", bm25=True, dtype="float32", max_terms=7)
     assert encoded.to_json()["texts"] == len(encoded) == len(documents)
     stored = f"{engine}{tmp_path / 'stored'}"
     folders = [tmp_path / f"shard{i}" for i in range(shards)]
     for i, place in enumerate(folders):
         encoder = TextEncoder(model, dtype="float32")
         stream.encode_stream(encoder, documents[i::shards], place, model="toy")
-    found = index(folders, corpus, stored, bm25=True, top_k=7)
+    found = index(folders, corpus, stored, bm25=True, max_terms=7)
     ids = [document.id for document in documents]
     assert found.documents(ids) == encoded.documents(ids) == documents
     np.testing.assert_allclose(found.vectors(ids).toarray(), encoded.vectors(ids).toarray(), rtol=1e-5, atol=1e-6)
-    assert index(folders, corpus, stored, bm25=True, top_k=7).model == "toy"
+    assert index(folders, corpus, stored, bm25=True, max_terms=7).model == "toy"
     with pytest.raises(ArgumentError, match="other settings"):
-        index(folders, corpus, stored, top_k=7)
+        index(folders, corpus, stored, max_terms=7)
     if shards > 1:
         with pytest.raises(VectorsError, match="has no vector"):
             index(folders[:1], corpus, f"{engine}{tmp_path / 'some'}")
@@ -402,5 +402,5 @@ def test_a_search_without_the_learned_space_loads_no_model(folder: Path, monkeyp
     for options in ({}, {"hybrid": True}, {"weights": "bm25=1", "explain": True}):
         with pytest.raises(AssertionError, match="was loaded"):
             str(search(folder, QUERIES, 3, **options))
-    with pytest.raises(ArgumentError, match="top_k must be at least 1"):
-        search(folder, QUERIES, 3, weights="bm25=1", top_k=0)
+    with pytest.raises(ArgumentError, match="max_terms must be at least 1"):
+        search(folder, QUERIES, 3, weights="bm25=1", max_terms=0)

@@ -315,7 +315,7 @@ def test_two_steps_with_enough_candidates_are_one() -> None:
     documents, queries = csr_array(random_vectors(300, 80, 0.3, 9)), csr_array(random_vectors(12, 80, 0.3, 10))
     ids = [f"d{row}" for row in np.random.default_rng(1).permutation(300)]
     exact = ExactIndex(documents, ids).search(queries, 10)
-    first = ExactIndex(prune(documents, top_k=12), ids).search(prune(queries, top_k=12), 300)
+    first = ExactIndex(prune(documents, max_terms=12), ids).search(prune(queries, max_terms=12), 300)
     second = rescore(first, queries, documents, 10, threads=3)
     assert_same(second, (exact.rows, exact.scores))
     assert second.ids == ids

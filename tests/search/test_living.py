@@ -166,7 +166,7 @@ def test_the_mean_length_follows_when_it_has_drifted(make: Make, documents: list
 @pytest.mark.parametrize("share", [0.2, 0.5, 1.0])
 def test_minimum_match_is_that_of_the_exact_index(make: Make, documents: list[Document], share: float) -> None:
     collection = make(documents, bm25=False)
-    vectors = collection.query_encoder(top_k=4).encode(QUERIES)
+    vectors = collection.query_encoder(max_terms=4).encode(QUERIES)
     expected = exact_of(collection, documents).search(vectors, 3, minimum_match=share)
     found = collection.rank(vectors, 3, minimum_match=share)
     np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-4)
@@ -338,8 +338,8 @@ def test_a_disk_that_is_full_after_a_change_does_not_undo_it(
     [
         ({"limits": None}, "limits"),
         ({"limits": []}, "limits"),
-        ({"limits": {"top_k": "x"}}, "limits.top_k"),
-        ({"limits": {"top_k": 0}}, "limits.top_k"),
+        ({"limits": {"max_terms": "x"}}, "limits.max_terms"),
+        ({"limits": {"max_terms": 0}}, "limits.max_terms"),
         ({"limits": {"unknown": 1}}, "limits.unknown"),
         ({"limits": {"long": "passages"}}, "limits.long"),
         ({"unknown": 1}, "unknown"),

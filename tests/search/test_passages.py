@@ -201,7 +201,7 @@ def test_minimum_match_is_of_a_passage(make: Make, documents: list[Document]) ->
     collection = make(documents)
     parts = passages(collection, documents)
     vectors = encode(collection.loaded_model, [part.full for part in parts], dtype="float32")
-    queries = encode(collection.loaded_model, QUERIES, role="query", dtype="float32", top_k=8)
+    queries = encode(collection.loaded_model, QUERIES, role="query", dtype="float32", max_terms=8)
     shared = ((queries > 0).astype(int) @ (vectors > 0).astype(int).T).toarray()
     scores = np.where(shared >= 4, (queries @ vectors.T).toarray(), 0)
     same(collection.rank(queries, 6, minimum_match=0.5), best_of(scores, parts, 6))

@@ -113,7 +113,7 @@ def test_a_vector_searches_as_its_text_does(client: Client) -> None:
     assert client("POST", "/search", json={"vector": vector[::-1], "k": 7}).json() == by_text
     both = client("POST", "/search", json={"query": TEXTS[1], "vector": vector, "k": 7, "hybrid": True}).json()
     assert both != client("POST", "/search", json={"query": TEXTS[0], "k": 7, "hybrid": True}).json()
-    few = client("POST", "/search", json={"query": TEXTS[0], "k": 7, "top_k": 2}).json()
+    few = client("POST", "/search", json={"query": TEXTS[0], "k": 7, "max_terms": 2}).json()
     heaviest = sorted(vector, key=lambda term: -term["value"])[:2]
     assert few == client("POST", "/search", json={"vector": heaviest, "k": 7}).json()
 

@@ -177,7 +177,7 @@ def test_an_answer_that_comes_late_is_thrown_away(open_page: Open, address: str)
 
 
 def test_a_slider_shows_what_pruning_does(open_page: Open, address: str) -> None:
-    page, answer = open_page(f"?q={QUERY}&by=learned"), view(address, top_k=4, show=["learned"])
+    page, answer = open_page(f"?q={QUERY}&by=learned"), view(address, max_terms=4, show=["learned"])
     wait_for(
         page, expected(view(address, show=["learned"]), "learned")
     )  # until then it does not know how many terms there are
@@ -225,7 +225,7 @@ def test_a_filter_limits_and_says_where_it_is_wrong(open_page: Open, address: st
 
 
 def test_a_link_shows_the_same_and_back_goes_back(open_page: Open, address: str) -> None:
-    answer = view(address, top_k=5, filter="n>5")
+    answer = view(address, max_terms=5, filter="n>5")
     there = (httpx.get(f"{address}/postings", params={"term": one["term"]}).json() for one in answer["terms"])
     postings = next(one for one in there if one["documents"])
     page = open_page(f"?q={QUERY}&by=hybrid&beside=bm25&top=5&filter=n>5&term={quote(postings['term'])}")
@@ -238,7 +238,7 @@ def test_a_link_shows_the_same_and_back_goes_back(open_page: Open, address: str)
     assert page.locator("#term rect").count() == len(postings["counts"])
     page.get_by_role("button", name="Close").click()
     page.locator("#by label", has_text="learned").click()
-    asked = {"show": ["learned"], "top_k": 5, "filter": "n>5"}
+    asked = {"show": ["learned"], "max_terms": 5, "filter": "n>5"}
     wait_for(page, expected(view(address, **asked), "learned"))
     page.locator("#query").press("End")
     page.locator("#query").press_sequentially(" owl", delay=20)
@@ -288,7 +288,7 @@ def test_it_works_by_keyboard(open_page: Open, address: str) -> None:
 def test_axe_finds_nothing(open_page: Open, address: str, scheme: str, width: int) -> None:
     page = open_page(f"?q={QUERY}&top=4&beside=second", color_scheme=scheme, reduced_motion="reduce")
     page.set_viewport_size({"width": width, "height": 740})
-    wait_for(page, expected(view(address, top_k=4)))
+    wait_for(page, expected(view(address, max_terms=4)))
     assert violations(page) == []
     assert page.evaluate("document.documentElement.scrollWidth") == width
     dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(22, 23, 26)"

@@ -88,7 +88,7 @@ def test_the_text_is_whole_and_its_marks_are_terms(client: Client, collection: C
 
 
 def test_pruning_shows_both_rankings(client: Client, collection: Collection) -> None:
-    answer = viewed(client, top_k=3)
+    answer = viewed(client, max_terms=3)
     query = encode(collection.loaded_model, [TEXT], "query")
     kept, counts = prune(query, 3), np.diff(collection.postings.get().tocsc().indptr)  # type: ignore[attr-defined]
     assert {term["term"] for term in answer["terms"] if term["kept"]} == {collection.terms[i] for i in kept.indices}
@@ -97,14 +97,14 @@ def test_pruning_shows_both_rankings(client: Client, collection: Collection) -> 
         assert answer["costs"][by]["terms"] == vector.nnz
         assert answer["costs"][by]["postings"] == counts[vector.indices].sum()
         assert answer["costs"][by]["milliseconds"] > 0
-    assert "unpruned" not in viewed(client, top_k=10_000)["costs"]
+    assert "unpruned" not in viewed(client, max_terms=10_000)["costs"]
     nothing = viewed(client, min_weight=1e6)
     assert nothing["kept"] == 0
     assert ranked(nothing, "learned") == []
 
 
 def test_a_filter_is_of_every_ranking(client: Client) -> None:
-    answer = viewed(client, filter="lang=de", show=["learned", "bm25", "hybrid"], top_k=4)
+    answer = viewed(client, filter="lang=de", show=["learned", "bm25", "hybrid"], max_terms=4)
     assert {one["fields"]["lang"] for one in answer["documents"]} == {"de"}
     refused = client("POST", "/view", json={"query": TEXT, "filter": "lang>>3"})
     assert (refused.status_code, refused.json()["error"][:16]) == (422, "filter 'lang>>3'")
@@ -112,7 +112,7 @@ def test_a_filter_is_of_every_ranking(client: Client) -> None:
 
 @pytest.mark.parametrize(
     ("body", "said"),
-    [({"k": 51}, "k: "), ({"show": ["dense"]}, "show: there is no ranking 'dense'"), ({"top_k": 0}, "top_k: ")],
+    [({"k": 51}, "k: "), ({"show": ["dense"]}, "show: there is no ranking 'dense'"), ({"max_terms": 0}, "max_terms: ")],
 )
 def test_what_cannot_be_seen_is_refused(client: Client, body: dict[str, Any], said: str) -> None:
     refused = client("POST", "/view", json={"query": TEXT} | body)

@@ -120,7 +120,7 @@ class Toys:
         """A command of each verb that writes, without its output."""
         return {
             **self.stored,
-            "prune": ["prune", self.folder / "vectors", "--top-k", 3],
+            "prune": ["prune", self.folder / "vectors", "--max-terms", 3],
             "mine": ["mine", self.model, self.pairs, "--corpus", self.corpus, "--with-scores", "--negatives", 2],
             "teacher-scores": ["teacher-scores", self.model, self.pairs],
             "make-testset": ["make-testset", self.pairs, "--queries", 9, "--clusters", 3, "--kind", "plain"],

@@ -59,7 +59,7 @@ def texts(toy_texts: list[str]) -> list[str]:
     return sorted(set(toy_texts))[:12]
 
 
-@pytest.mark.parametrize("settings", [{}, {"micro_batch": 1}, {"top_k": {"query": 30, "document": 30}}])
+@pytest.mark.parametrize("settings", [{}, {"micro_batch": 1}, {"max_terms": {"query": 30, "document": 30}}])
 def test_the_loss_is_over_a_queue_of_a_following_copy_s_documents(
     toy_model: SparseEncoder, texts: list[str], settings: dict[str, Any]
 ) -> None:
@@ -80,7 +80,7 @@ def test_the_loss_is_over_a_queue_of_a_following_copy_s_documents(
         left_out = np.array([[text == positive for text, _ in queue] for positive in drawn[B : 2 * B]]).reshape(B, -1)
         expected = 0.0
         masked = (heaviest(seen["queries"], 30), heaviest(seen["documents"], 30))
-        for queries, documents in [tuple(seen.values()), *([masked] if "top_k" in settings else [])]:
+        for queries, documents in [tuple(seen.values()), *([masked] if "max_terms" in settings else [])]:
             scores = queries @ documents.T
             if queue:
                 further = queries @ np.stack([vector for _, vector in queue]).T

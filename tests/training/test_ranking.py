@@ -8,7 +8,7 @@ from scipy.special import log_softmax
 from tests.objectives.test_packed import heaviest
 from vocable.objectives.losses import KL, InfoNCE, MarginMSE, SparseAlignment
 from vocable.training.objective import WeightedLosses
-from vocable.training.settings import TopKSettings
+from vocable.training.settings import MaxTermsSettings
 
 B, C, V = 4, 2, 9
 ROWS = np.array([7, 0, 3, 5])
@@ -73,9 +73,9 @@ def test_the_heaviest_terms_count_alone_or_beside_all(vectors, settings, full):
     masked = heaviest(queries, settings.get("query", V)), heaviest(documents, 3)
     views = [masked, vectors] if full else [masked]
     expected = sum(-log_softmax(q @ d.T, axis=1).diagonal().mean() for q, d in views)
-    assert value(WeightedLosses([InfoNCE()], top_k=TopKSettings(**settings)), vectors)["info_nce"] == pytest.approx(
-        expected
-    )
+    assert value(WeightedLosses([InfoNCE()], max_terms=MaxTermsSettings(**settings)), vectors)[
+        "info_nce"
+    ] == pytest.approx(expected)
 
 
 def test_vectors_are_aligned_with_those_of_queries_and_documents(vectors):

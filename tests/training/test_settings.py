@@ -44,7 +44,7 @@ def test_yaml_reads_off_as_false():
 
 def test_what_was_written_down_is_read_again():
     losses = [{"name": "alignment", "kind": "kl"}, {"name": "margin_mse", "weight": 2}]
-    values = {"losses": losses, "sparse_teacher": "s", "regularizers": {"joint": 5}, "top_k": {"query": 3}}
+    values = {"losses": losses, "sparse_teacher": "s", "regularizers": {"joint": 5}, "max_terms": {"query": 3}}
     data = {"examples": ["a"], "negatives": 1}
     recipe = make_recipe({"model": "m", "data": data, "training": {"steps": 10, **values}})
     assert Recipe.model_validate_json(recipe.model_dump_json(exclude_none=True)) == recipe
@@ -65,7 +65,7 @@ def test_what_was_written_down_is_read_again():
         ({"sparse_teacher": "s"}, "training: sparse_teacher teaches nothing without alignment"),
         ({"teacher": {"models": []}}, "training.teacher: a teacher is at least one of models, or lexical"),
         ({"teacher": {"lexical": True}}, "training.teacher teaches nothing: add kl or margin_mse"),
-        ({"top_k": {}}, "training.top_k: top_k masks nothing"),
+        ({"max_terms": {}}, "training.max_terms: max_terms masks nothing"),
         (
             {"regularizers": {"query": {"name": "l1", "threshold": 3}}},
             "training.regularizers.query: threshold is for",

@@ -122,7 +122,7 @@ def test_the_result_carries_how_many_terms_are_kept(backbones: dict[str, Path], 
         assert ((everything > 0).sum(axis=1) > k).all()
         np.testing.assert_allclose(np.sort(kept)[:, -k:], np.sort(everything)[:, -k:], atol=1e-5)
         assert ((kept > 0).sum(axis=1) == k).all()
-        np.testing.assert_allclose(encode(model, texts, role, top_k=10_000).toarray(), everything, atol=1e-5)
+        np.testing.assert_allclose(encode(model, texts, role, max_terms=10_000).toarray(), everything, atol=1e-5)
 
 
 def test_of_few_examples_nothing_is_measured(
@@ -149,7 +149,7 @@ def test_a_model_keeps_the_lengths_and_limits_that_it_had(
     model = train(recipe(tmp_path / "start", examples, **given), tmp_path / "model")
     query, document = TextEncoder(model, "query"), TextEncoder(model)
     assert (query.max_length, document.max_length) == (20, 50)
-    assert (query.top_k, document.top_k, query.query_idf) == (None if lookup else 4, 6, 0.5)
+    assert (query.max_terms, document.max_terms, query.query_idf) == (None if lookup else 4, 6, 0.5)
     model = train(recipe(tmp_path / "start", examples, saved=lengths, training={"steps": 1}), tmp_path / "shorter")
     assert (TextEncoder(model, "query").max_length, TextEncoder(model).max_length) == (10, 12)
 

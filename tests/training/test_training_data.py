@@ -82,7 +82,7 @@ def test_all_at_once_is_trained(backbones, places, tmp_path):
         losses=losses,
         sparse_teacher=str(backbones["distilbert"]),
         regularizers=regularizers,
-        top_k={"query": 8, "document": 16},
+        max_terms={"query": 8, "document": 16},
         micro_batch=2,
         log_every=1,
     )

@@ -22,7 +22,7 @@ MATRIX = csr_array(np.array([[4, 1, 3, 2], [0, 0, 0, 0], [1, 1, 1, 1]], dtype=np
 META = VectorsMeta(vocabulary="abc", model="toy", pooling="max", role="document", max_length=9, size=4)
 
 
-def brute_force(dense: np.ndarray, top_k: int | None, min_weight: float, mass: float | None) -> np.ndarray:
+def brute_force(dense: np.ndarray, max_terms: int | None, min_weight: float, mass: float | None) -> np.ndarray:
     expected = np.zeros_like(dense)
     for row, weights in enumerate(dense):
         order = sorted(np.flatnonzero(weights), key=lambda term: (-weights[term], term))
@@ -30,7 +30,7 @@ def brute_force(dense: np.ndarray, top_k: int | None, min_weight: float, mass: f
         if mass is not None:
             total = float(weights.sum())
             enough = next(n for n in range(len(order) + 1) if sum(map(float, weights[order[:n]])) >= mass * total)
-        for term in order[:top_k][:enough]:
+        for term in order[:max_terms][:enough]:
             expected[row, term] = weights[term] if weights[term] >= min_weight else 0
     return expected
 
@@ -42,10 +42,10 @@ def brute_force(dense: np.ndarray, top_k: int | None, min_weight: float, mass: f
     st.none() | st.sampled_from([0.01, 0.25, 0.5, 0.75, 0.875, 1.0]),
 )
 def test_what_stays_is_that_of_brute_force(
-    dense: np.ndarray, top_k: int | None, min_weight: float, mass: float | None
+    dense: np.ndarray, max_terms: int | None, min_weight: float, mass: float | None
 ) -> None:
-    expected = brute_force(dense, top_k, min_weight, mass)
-    result = prune(csr_array(dense), top_k, min_weight, mass)
+    expected = brute_force(dense, max_terms, min_weight, mass)
+    result = prune(csr_array(dense), max_terms, min_weight, mass)
     np.testing.assert_array_equal(result.toarray(), expected)
     assert result.nnz == np.count_nonzero(expected)
     assert result.has_canonical_format
@@ -53,7 +53,7 @@ def test_what_stays_is_that_of_brute_force(
 
 def test_weights_of_any_size_are_ordered() -> None:
     weights = np.random.default_rng(0).lognormal(0, 8, (20, 50)).astype(np.float32)
-    result = prune(csr_array(weights), top_k=7)
+    result = prune(csr_array(weights), max_terms=7)
     for row in range(20):
         np.testing.assert_array_equal(np.sort(result[[row]].data), np.sort(weights[row])[-7:])
 
@@ -78,8 +78,8 @@ def test_rounding_brings_in_no_term_more() -> None:
 
 
 def test_limits_out_of_their_range_are_refused() -> None:
-    with pytest.raises(ArgumentError, match="top_k must be at least 1, not 0"):
-        prune(MATRIX, top_k=0)
+    with pytest.raises(ArgumentError, match="max_terms must be at least 1, not 0"):
+        prune(MATRIX, max_terms=0)
     with pytest.raises(ArgumentError, match="min_weight must be at least 0"):
         prune(MATRIX, min_weight=-0.1)
     for mass in (0.0, 1.1, float("nan")):
@@ -97,8 +97,8 @@ def test_stored_vectors_are_pruned_shard_by_shard(tmp_path: Path) -> None:
     assert (list(stored.ids), stored.meta) == (["a", "b", "c"], META)
     assert stored.matrix.toarray().tolist() == [[4, 0, 3, 0], [0] * 4, [1, 1, 0, 0]]
     assert prune(source, output=output, mass=0.5) == (8, 4)
-    with pytest.raises(ArgumentError, match=r"was made with other settings \(mass, top_k\)"):
-        prune(source, output=output, top_k=1)
+    with pytest.raises(ArgumentError, match=r"was made with other settings \(mass, max_terms\)"):
+        prune(source, output=output, max_terms=1)
 
 
 def test_what_the_limits_leave_can_lose_more(tmp_path: Path) -> None:
@@ -127,5 +127,5 @@ def test_nothing_is_left_of_a_pruning_that_fails(tmp_path: Path) -> None:
     write_vectors(source / "part-00000.parquet", ["a"], MATRIX[:1], META)
     (source / "part-00001.parquet").write_bytes(b"cut short")
     with pytest.raises(VectorsError, match="part-00001"):
-        prune(source, output=tmp_path / "pruned", top_k=1)
+        prune(source, output=tmp_path / "pruned", max_terms=1)
     assert [path.name for path in tmp_path.iterdir()] == ["whole"]

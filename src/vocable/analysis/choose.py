@@ -33,7 +33,7 @@ from vocable.evaluation.retrieval import encode_dataset
 from vocable.storage import fingerprint, finish, finished, read_record, resumable, write_record
 
 MEASURES = ("nDCG@10", "R@100")
-GRID = ("document_top_k=0,128,64,32,16 document_min_weight=0,0.5,1 query_top_k=0,20",)
+GRID = ("document_max_terms=0,128,64,32,16 document_min_weight=0,0.5,1 query_max_terms=0,20",)
 FIGURE = "frontier"
 
 

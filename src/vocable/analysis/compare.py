@@ -48,8 +48,8 @@ def compare(
             or their names, or several by the names to call them.
         dataset: measure models on this: a source such as "beir:DIR", or a `Dataset`.
         measures: names of ir_measures, the first of which is the quality to choose by; by default nDCG@10 and R@100.
-        grid: ways to search, as "document_top_k=0,64 document_min_weight=0,0.5" (`vocable.evaluation.grid`); by default
-            30 of them.
+        grid: ways to search, as "document_max_terms=0,64 document_min_weight=0,0.5" (`vocable.evaluation.grid`); by
+            default 30 of them.
         max_p95: the longest that an answer may take at the 95th percentile, as 20ms or 0.5s. In Python a number is of
             milliseconds.
         max_bytes_per_document: the most that the exact index may take, as 600 or 1.5kB.

@@ -88,7 +88,7 @@ def evaluate(
             that of `vocable.search` for as many results as the measure looks at.
         weights: of an index, also evaluate the fusion with these weights. As in `vocable.search`.
         folds: with `hybrid`, also tune the weights of an index by cross-validation, on so many parts of the queries.
-        grid: ways to search with one encoding, as "query_top_k=5,10 rescore=100" (`vocable.evaluation.grid`).
+        grid: ways to search with one encoding, as "query_max_terms=5,10 rescore=100" (`vocable.evaluation.grid`).
         figure: with `grid`, a file for quality against FLOPS, .png or .svg.
         per_query: a file for every query's values, tab-separated.
         output: a JSON file for `vocable.compare`.

@@ -305,7 +305,7 @@ def _label_points(axes: Axes, choice: Choice, cost: str) -> None:
 def _pruning(setting: Setting | None) -> str:
     """How vectors are pruned, in the words of a table's columns.
 
-    >>> _pruning(Setting(document_top_k=64, query_min_weight=0.5)), _pruning(Setting())
+    >>> _pruning(Setting(document_max_terms=64, query_min_weight=0.5)), _pruning(Setting())
     ('q min 0.5, dk 64', 'whole')
     """
     changed = {} if setting is None else setting.changed()

@@ -123,10 +123,10 @@ class Measurements(Tabled, UserList[R]):
 @dataclass(frozen=True)
 class TermWeights:
     """`logit_score_std`: the standard deviation of a term's weights, averaged over the `logit_cnt` terms that at least
-    `min_count` texts have, when `top_k` terms of each text are kept (None: all). None where there is no such term.
+    `min_count` texts have, when `max_terms` terms of each text are kept (None: all). None where there is no such term.
     """
 
-    top_k: int | None
+    max_terms: int | None
     min_count: int
     logit_cnt: int
     logit_score_std: float | None
@@ -137,7 +137,7 @@ class TermWeights:
 
 
 def term_weights(
-    vectors: Vectors, *, min_count: Sequence[int] = (1,), top_k: Sequence[int | None] = (None,)
+    vectors: Vectors, *, min_count: Sequence[int] = (1,), max_terms: Sequence[int | None] = (None,)
 ) -> Measurements[TermWeights]:
     """Measure how much the weights of a term differ between the texts that have it (Kim et al. 2026, appendix G).
 
@@ -146,13 +146,13 @@ def term_weights(
     Args:
         vectors: what `vocable encode` or `vocable index` wrote, a folder or several shards; or csr_array [n, v].
         min_count: numbers of texts that a term must be in, each measured apart.
-        top_k: numbers of terms to keep of a text, each measured apart; None for all.
+        max_terms: numbers of terms to keep of a text, each measured apart; None for all.
 
     Returns:
-        for each `top_k` in turn, its figures at each `min_count`.
+        for each `max_terms` in turn, its figures at each `min_count`.
 
     Raises:
-        ArgumentError: a min_count below 1, or a top_k.
+        ArgumentError: a min_count below 1, or a max_terms.
         VectorsError: there is nothing to measure, or it is of different vocabularies, or damaged.
 
     >>> texts = csr_array(np.array([[1.0, 5.0], [3.0, 0.0]], dtype=np.float32))
@@ -162,7 +162,7 @@ def term_weights(
     if min(min_count, default=1) < 1:
         raise ArgumentError(f"min_count is a number of texts, 1 or more, not {min(min_count)}")
     records = []
-    for moments, k in zip(_gather(stored_parts(vectors)[0], Moments, top_k), top_k, strict=True):
+    for moments, k in zip(_gather(stored_parts(vectors)[0], Moments, max_terms), max_terms, strict=True):
         for least in min_count:
             often = moments.counts >= least
             count = int(often.sum())
@@ -194,14 +194,14 @@ class Lengths(NamedTuple):
 
 @dataclass(frozen=True)
 class Postings:
-    """What the vectors of n texts make as an index, when `top_k` terms of each are kept (None: all).
+    """What the vectors of n texts make as an index, when `max_terms` terms of each are kept (None: all).
 
     `all_terms` is over the v terms, `used_terms` over those that some text has. `l0` is of the number of terms of a
     text: "mean", "std" and percentiles ("p50", ...). `bytes` counts 6 for a posting and 8 for a list. `longest` are
     the longest lists with their terms, or their columns where the terms are not known.
     """
 
-    top_k: int | None
+    max_terms: int | None
     texts: int
     postings: int
     bytes: int
@@ -220,7 +220,7 @@ class Postings:
 def postings(
     vectors: Vectors,
     *,
-    top_k: Sequence[int | None] = (None,),
+    max_terms: Sequence[int | None] = (None,),
     longest: int = LONGEST,
     model: str | SparseEncoder | None = None,
 ) -> Measurements[Postings]:
@@ -228,12 +228,12 @@ def postings(
 
     Args:
         vectors: what `vocable encode` or `vocable index` wrote, a folder or several shards; or csr_array [n, v].
-        top_k: numbers of terms to keep of a text, each measured apart; None for all.
+        max_terms: numbers of terms to keep of a text, each measured apart; None for all.
         longest: how many of the longest lists to name. Of lists of one length those of the lower terms.
         model: the model that made the vectors, if it has moved.
 
     Raises:
-        ArgumentError: a top_k below 1, `longest` below 0, or vectors of another vocabulary than the model's.
+        ArgumentError: a max_terms below 1, `longest` below 0, or vectors of another vocabulary than the model's.
         ModelError: the given model cannot be loaded.
         VectorsError: there is nothing to measure, or it is of different vocabularies, or damaged.
 
@@ -245,15 +245,15 @@ def postings(
     check_whole(longest=longest)
     shards, meta = stored_parts(vectors)
     names = _names(meta, model)
-    gathered = zip(_gather(shards, _Counts, top_k), top_k, strict=True)
+    gathered = zip(_gather(shards, _Counts, max_terms), max_terms, strict=True)
     records = [one.figures(k, longest, names) for one, k in gathered]
     lengths, sizes = [], []
     for one in records:
         for which, spread in (("all", one.all_terms), ("used", one.used_terms)):
             figures = [f"{value:,.2f}" for value in (spread.mean, spread.variance, spread.std)]
-            lengths.append([_kept(one.top_k), which, f"{spread.terms:,}", *figures, f"{spread.gini:.3f}"])
+            lengths.append([_kept(one.max_terms), which, f"{spread.terms:,}", *figures, f"{spread.gini:.3f}"])
         l0 = [f"{value:,.{0 if name.startswith('p') else 2}f}" for name, value in one.l0.items()]
-        sizes.append([_kept(one.top_k), *l0, f"{one.postings:,}", f"{one.bytes / 1e6:,.2f}"])
+        sizes.append([_kept(one.max_terms), *l0, f"{one.postings:,}", f"{one.bytes / 1e6:,.2f}"])
     header = ["kept", "L0 mean", "L0 std", *(f"p{share}" for share in PERCENTILES), "postings", "index MB"]
     named = [f"{f'<{term}>' if isinstance(term, int) else term} {length:,}" for term, length in records[0].longest]
     tables = [
@@ -263,21 +263,21 @@ def postings(
     return Measurements(records, [*tables, f"longest lists: {', '.join(named) or 'none'}"])
 
 
-def _gather(parts: Iterable[csr_array], kind: Callable[[int], M], top_k: Sequence[int | None]) -> list[M]:
-    """For each `top_k`, what a `kind` has gathered over all parts."""
+def _gather(parts: Iterable[csr_array], kind: Callable[[int], M], max_terms: Sequence[int | None]) -> list[M]:
+    """For each `max_terms`, what a `kind` has gathered over all parts."""
     gathered: list[M] = []
     for part in track(parts, "shards"):
         v = part.shape[1]
-        gathered = gathered or [kind(v) for _ in top_k]
+        gathered = gathered or [kind(v) for _ in max_terms]
         if (known := len(gathered[0].counts)) != v:
             raise VectorsError(f"vectors of {known} terms and of {v}: of different vocabularies")
-        for one, k in zip(gathered, top_k, strict=True):
+        for one, k in zip(gathered, max_terms, strict=True):
             one.add_vectors(prune(part, k))
     return gathered
 
 
-def _kept(top_k: int | None) -> str:
-    return ALL if top_k is None else str(top_k)
+def _kept(max_terms: int | None) -> str:
+    return ALL if max_terms is None else str(max_terms)
 
 
 def _names(meta: VectorsMeta | None, model: str | SparseEncoder | None) -> list[str] | None:
@@ -321,13 +321,13 @@ class _Counts:
         texts[: len(self._texts)] += self._texts
         self._texts = texts
 
-    def figures(self, top_k: int | None, longest: int, names: Sequence[str] | None) -> Postings:
+    def figures(self, max_terms: int | None, longest: int, names: Sequence[str] | None) -> Postings:
         order = np.argsort(-self.counts, kind="stable")[:longest].tolist()
         lists = [(term if names is None else names[term], int(self.counts[term])) for term in order]
         total, texts = int(self.counts.sum()), int(self._texts.sum())
         starts = len(self.counts) * max(1, -(-texts // WINDOW)) + 1
         return Postings(
-            top_k=top_k,
+            max_terms=max_terms,
             texts=texts,
             postings=total,
             bytes=POSTING * total + OFFSET * starts,

@@ -20,7 +20,10 @@ def _kept(words: list[str]) -> list[int | None]:
 Kept = Annotated[
     list[str],
     typer.Option(
-        "--top-k", metavar="K,K...", callback=_kept, help="Terms kept per text, or all; each number is measured apart."
+        "--max-terms",
+        metavar="K,K...",
+        callback=_kept,
+        help="Terms kept per text, or all; each number is measured apart.",
     ),
 ]
 
@@ -47,7 +50,7 @@ class TermWeights(Command):
 
     vectors: Stored
     min_count: Numbers
-    top_k: Kept = ["all"]
+    max_terms: Kept = ["all"]
 
 
 class Postings(Command):
@@ -56,11 +59,11 @@ class Postings(Command):
     Their lengths, over all terms and over those that are used, the longest ones,
     and how many terms a text has.
 
-    Example: vocable postings vectors --top-k all,20,10
+    Example: vocable postings vectors --max-terms all,20,10
     """
 
     vectors: Stored
-    top_k: Kept = ["all"]
+    max_terms: Kept = ["all"]
 
 
 class Wackiness(Command):

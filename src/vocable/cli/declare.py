@@ -225,14 +225,14 @@ def _parameter(name: str, argument: Argument, declared: type[Command], hint: Any
 def option(name: str) -> str:
     """The option of an argument.
 
-    >>> option("top_k"), option("as_json")
-    ('--top-k', '--json')
+    >>> option("max_terms"), option("as_json")
+    ('--max-terms', '--json')
     """
     return "--" + name.removeprefix("as_").replace("_", "-")
 
 
 def _in_options(text: str, parameters: dict[str, inspect.Parameter]) -> str:
-    """A message or help text of a verb in the words of the command line: "top_k must be at least 1" is about --top-k.
+    """A message or help text of a verb in the words of the command line: "max_terms must be 1" is about --max-terms.
 
     An argument is known by its first place in the text, the _ in its name, or backquotes; others are words like any.
     """

@@ -273,7 +273,7 @@ class Evaluate(Command):
     corpus: Annotated[str | None, typer.Option(metavar="SOURCE", help="With both: the documents.")] = None
     grid: Annotated[
         list[str] | None,
-        typer.Option(metavar="SETTINGS", help='Ways to search, as "query_top_k=5,10 rescore=100".'),
+        typer.Option(metavar="SETTINGS", help='Ways to search, as "query_max_terms=5,10 rescore=100".'),
     ]
     output: Annotated[Path | None, typer.Option("-o", "--output", help="JSON file for vocable compare.")]
     max_length: MaxLength
@@ -302,7 +302,7 @@ class Compare(Command):
     measures: Measures
     grid: Annotated[
         list[str] | None,
-        typer.Option(metavar="SETTINGS", help='Ways to search, as "document_top_k=0,64"; 30 of them by default.'),
+        typer.Option(metavar="SETTINGS", help='Ways to search, as "document_max_terms=0,64"; 30 of them by default.'),
     ]
     max_p95: Annotated[str | None, typer.Option(metavar="TIME")]
     max_bytes_per_document: Annotated[str | None, typer.Option(metavar="BYTES")]
@@ -337,7 +337,7 @@ class Prune(Reading):
     Of queries or of documents. A term stays if it meets every limit, and with
     --wacky if it is none of the wackiest or stands in the text itself.
 
-    Example: vocable prune vectors -o small --top-k 20
+    Example: vocable prune vectors -o small --max-terms 20
     """
 
     python_only: ClassVar[tuple[str, ...]] = ("then",)
@@ -361,8 +361,8 @@ class Prune(Reading):
                 raise ArgumentError("--wacky needs --wackiest N and --texts SOURCE")
         elif any(value is not None for value in (self.wackiest, self.texts, self.model)):
             raise ArgumentError("--wackiest, --texts and --model go with --wacky")
-        elif self.top_k is None and self.mass is None and not self.min_weight:
-            raise ArgumentError("give --top-k, --min-weight, --mass or --wacky")
+        elif self.max_terms is None and self.mass is None and not self.min_weight:
+            raise ArgumentError("give --max-terms, --min-weight, --mass or --wacky")
         given = super().arguments()
         wacky = {name: given.pop(name) for name in ("wackiest", "texts", "model")}
         if (scores := given.pop("wacky")) is not None:

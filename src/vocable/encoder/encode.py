@@ -83,7 +83,7 @@ class TextEncoder:
         model: SparseEncoder,
         role: Role = "document",
         *,
-        top_k: int | None = None,
+        max_terms: int | None = None,
         min_weight: float = 0.0,
         mass: float | None = None,
         dtype: DType = "auto",
@@ -97,11 +97,11 @@ class TextEncoder:
             raise ArgumentError(f"dtype must be one of {', '.join(get_args(DType))}, not {dtype!r}")
         if long not in get_args(Long):
             raise ArgumentError(f"long must be {' or '.join(get_args(Long))}, not {long!r}")
-        top_k, max_length = whole("top_k", top_k), whole("max_length", max_length)
+        max_terms, max_length = whole("max_terms", max_terms), whole("max_length", max_length)
         check_numbers(min_weight=min_weight, mass=mass, query_idf=query_idf)
         self.role, self.min_weight, self.mass, self.long = role, min_weight, mass, long
         config, own = _config(model, role), terms_kept(model, role)
-        self.top_k, self._grows = top_k or own, long == "max" and top_k is None and own is not None
+        self.max_terms, self._grows = max_terms or own, long == "max" and max_terms is None and own is not None
         own_idf = getattr(config, "query_idf", None) or 0.0
         self.query_idf: float = 0.0 if role == "document" else own_idf if query_idf is None else query_idf
         self._factors: np.ndarray | None = None
@@ -320,15 +320,15 @@ class TextEncoder:
 
     def _pruned(self, vectors: csr_array) -> csr_array:
         """Return the vectors without the terms beyond the limits, which hold of a whole text, not of its windows."""
-        return vectors if self.long == "max" else prune(vectors, self.top_k, self.min_weight, self.mass)
+        return vectors if self.long == "max" else prune(vectors, self.max_terms, self.min_weight, self.mass)
 
     def _limited(self, vectors: csr_array, windows: np.ndarray) -> csr_array:
         """Return the vectors [b, v] of texts of so many windows [b] without the terms beyond the limits."""
         if not self._grows:
-            return prune(vectors, self.top_k, self.min_weight, self.mass)
-        assert self.top_k is not None
+            return prune(vectors, self.max_terms, self.min_weight, self.mass)
+        assert self.max_terms is not None
         return prune(
-            heaviest(vectors, np.ceil(self.top_k * np.sqrt(windows))), min_weight=self.min_weight, mass=self.mass
+            heaviest(vectors, np.ceil(self.max_terms * np.sqrt(windows))), min_weight=self.min_weight, mass=self.mass
         )
 
     def _tokens(self, texts: Sequence[str], *, special: bool) -> list[list[int]]:

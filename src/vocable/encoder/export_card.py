@@ -46,7 +46,9 @@ def _parts(made: SparseEncoder, source: SparseEncoder, format: str) -> Iterator[
     roles: tuple[Role, ...] = get_args(Role)
     encoders = [TextEncoder(made, role) for role in roles if static_embedding(made, role) is None]
     rows = ["| role | output | tokens of a text | terms kept |", "|:--|:--|--:|--:|"]
-    rows += [f"| {one.role} | `{one.role}_{OUTPUT}` | {one.max_length} | {one.top_k or 'all'} |" for one in encoders]
+    rows += [
+        f"| {one.role} | `{one.role}_{OUTPUT}` | {one.max_length} | {one.max_terms or 'all'} |" for one in encoders
+    ]
     yield "\n".join(rows)
     yield LIMITS.format(output=OUTPUT)
     if isinstance(made[0], Router):

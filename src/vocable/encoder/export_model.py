@@ -359,7 +359,7 @@ def _encoded(model: SparseEncoder, texts: Sequence[str]) -> tuple[csr_array, flo
     roles: list[Role] = ["query", "document"] if isinstance(model[0], Router) else ["document"]
     rows = []
     for role in (one for one in roles if static_embedding(model, one) is None):
-        encoder = TextEncoder(model, role, top_k=len(terms(model)), dtype="float32")
+        encoder = TextEncoder(model, role, max_terms=len(terms(model)), dtype="float32")
         encoder.encode(texts[:1])  # not timed: what is made once
         started = time.perf_counter()
         rows.append(encoder.encode(texts))

@@ -150,7 +150,7 @@ def encode(
     shard: int | None = None,
     workers: int = 1,
     on: str | None = None,
-    top_k: int | None = None,
+    max_terms: int | None = None,
     min_weight: float = 0.0,
     mass: float | None = None,
     dtype: DType = "auto",
@@ -173,8 +173,8 @@ def encode(
         shard: make only this shard, counted from 1.
         workers: processes on this machine that make shards; each loads the model by its name.
         on: address of a Dask scheduler whose workers make the shards, as dask://host:8786.
-        top_k: keep only so many terms of a text, the heaviest. By default what the model's configuration has for the
-            role under `active_terms`, or its `max_active_dims`, if it has either.
+        max_terms: keep only so many terms of a text, the heaviest. By default what the model's configuration has for
+            the role under `active_terms`, or its `max_active_dims`, if it has either.
         min_weight: drop terms lighter than this.
         mass: keep the fewest terms that have this share of a text's weight.
         dtype: "auto" computes in bfloat16 where the device has it natively, in float32 elsewhere.
@@ -193,7 +193,7 @@ def encode(
         VectorsError: the work in progress was made from other texts, or is damaged.
     """
     check_shards(texts, shards, shard, workers, on)
-    limits: dict[str, Any] = {"top_k": top_k, "min_weight": min_weight, "mass": mass}
+    limits: dict[str, Any] = {"max_terms": max_terms, "min_weight": min_weight, "mass": mass}
     limits |= {"max_length": max_length, "long": long}
     encoder = TextEncoder(model, role, dtype=dtype, **limits)
     if output is None:
@@ -448,7 +448,7 @@ def stream_settings(
         "source": source,
         "inputs": fingerprint(source) if inputs is None else inputs,
         "shard": list(shard),
-        "top_k": encoder.top_k,
+        "max_terms": encoder.max_terms,
         "min_weight": encoder.min_weight,
         "mass": encoder.mass,
         "dtype": str(encoder.model.dtype),

@@ -246,7 +246,7 @@ def cost_of(point: GridPoint, name: str) -> float:
 
 def _limits(setting: Setting, role: str) -> list[str]:
     """The options that prune the vectors of a role."""
-    return _flags(dict(zip(("top_k", "min_weight", "mass"), setting.limits(role), strict=True)))
+    return _flags(dict(zip(("max_terms", "min_weight", "mass"), setting.limits(role), strict=True)))
 
 
 def _flags(options: Mapping[str, Any]) -> list[str]:

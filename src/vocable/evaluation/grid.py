@@ -27,10 +27,10 @@ from vocable.vectors import prune
 CANDIDATES = 100_000  # of a query, at most
 MEASURES = ("RR@10", "R@10")  # those of the paper
 COLUMNS = {
-    "query_top_k": "qk",
+    "query_max_terms": "qk",
     "query_mass": "q mass",
     "query_min_weight": "q min",
-    "document_top_k": "dk",
+    "document_max_terms": "dk",
     "document_mass": "d mass",
     "document_min_weight": "d min",
     "minimum_match": "match",
@@ -40,16 +40,16 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class Setting:
-    """How to search. Limits are those of `vocable.prune`, with 0 for no top_k and 1 for all of the mass.
+    """How to search. Limits are those of `vocable.prune`, with 0 for no max_terms and 1 for all of the mass.
 
     `minimum_match` is the share of a query's terms that a document must have to be scored. With `rescore` a search is
     two steps: so many candidates are found with the pruned vectors, and ordered by the whole ones.
     """
 
-    query_top_k: int = 0
+    query_max_terms: int = 0
     query_mass: float = 1.0
     query_min_weight: float = 0.0
-    document_top_k: int = 0
+    document_max_terms: int = 0
     document_mass: float = 1.0
     document_min_weight: float = 0.0
     minimum_match: float = 0.0
@@ -57,16 +57,16 @@ class Setting:
 
     def __post_init__(self) -> None:
         for role in ("query", "document"):
-            top_k, min_weight, mass = self.limits(role)
-            check_numbers(top_k=top_k, min_weight=min_weight, mass=mass)
+            max_terms, min_weight, mass = self.limits(role)
+            check_numbers(max_terms=max_terms, min_weight=min_weight, mass=mass)
         check_numbers(minimum_match=self.minimum_match)
         if self.rescore > CANDIDATES:
             raise ArgumentError(f"rescore must be at most {CANDIDATES:,} candidates, not {self.rescore:,}")
 
     def limits(self, role: str) -> tuple[int | None, float, float | None]:
-        """Return top_k, min_weight and mass for `vocable.prune` of the role's vectors."""
-        top_k, mass = getattr(self, f"{role}_top_k"), getattr(self, f"{role}_mass")
-        return top_k or None, getattr(self, f"{role}_min_weight"), None if mass == 1 else mass
+        """Return max_terms, min_weight and mass for `vocable.prune` of the role's vectors."""
+        max_terms, mass = getattr(self, f"{role}_max_terms"), getattr(self, f"{role}_mass")
+        return max_terms or None, getattr(self, f"{role}_min_weight"), None if mass == 1 else mass
 
     def changed(self) -> dict[str, float]:
         """Return the values that differ from those of a plain search."""
@@ -75,8 +75,8 @@ class Setting:
     def __str__(self) -> str:
         """Return what differs from a plain search, as `parse_grid` reads it.
 
-        >>> str(Setting(query_top_k=5, document_mass=0.5))
-        'query_top_k=5 document_mass=0.5'
+        >>> str(Setting(query_max_terms=5, document_mass=0.5))
+        'query_max_terms=5 document_mass=0.5'
         """
         return " ".join(f"{name}={value}" for name, value in self.changed().items())
 
@@ -96,9 +96,10 @@ class GridPoint(NamedTuple):
 
 
 def parse_grid(texts: Sequence[str]) -> list[Setting]:
-    """The settings that texts such as "query_top_k=5,10 document_top_k=20" name: all combinations of each text.
+    """The settings that texts such as "query_max_terms=5,10 document_max_terms=20" name: all combinations of each text.
 
-    >>> [setting.query_top_k for setting in parse_grid(["query_top_k=0", "query_top_k=5,7 document_top_k=20"])]
+    >>> found = parse_grid(["query_max_terms=0", "query_max_terms=5,7 document_max_terms=20"])
+    >>> [setting.query_max_terms for setting in found]
     [0, 5, 7]
     """
     chosen = (dict(pairs) for text in as_texts(texts) for pairs in product(*map(_choices, text.split())))
@@ -197,9 +198,9 @@ def grid_notes(points: Sequence[GridPoint]) -> list[str]:
 
 
 def swept(points: Sequence[GridPoint]) -> list[str]:
-    """The names of what any of the settings has another value for than a plain search; top_k if there is none."""
+    """The names of what any of the settings has another value for than a plain search; max_terms if there is none."""
     changed = set[str]().union(*(point.setting.changed() for point in points if point.setting is not None))
-    return [name for name in COLUMNS if name in changed] or ["query_top_k", "document_top_k"]
+    return [name for name in COLUMNS if name in changed] or ["query_max_terms", "document_max_terms"]
 
 
 def _choices(word: str) -> Iterator[tuple[str, Any]]:
@@ -207,7 +208,7 @@ def _choices(word: str) -> Iterator[tuple[str, Any]]:
     kinds = {name: type(value) for name, value in vars(Setting()).items()}
     name, equals, values = word.partition("=")
     if not equals:
-        raise ArgumentError(f"--grid: {word!r} has no value: write name=value, as in query_top_k=5,10")
+        raise ArgumentError(f"--grid: {word!r} has no value: write name=value, as in query_max_terms=5,10")
     if name not in kinds:
         raise ArgumentError(f"--grid: unknown name in {word!r}: it is one of {', '.join(kinds)}")
     for value in values.split(","):

@@ -28,8 +28,8 @@ class QueryEncoder:
 
     `scale` is that of the export. `documents` are the vectors that were exported: a model's `query_idf` is applied with
     the IDF of the terms there; without them it is not, which a line of the log says. `limits` are those of
-    `vocable.encode`: `top_k`, `min_weight`, `mass`, `dtype`, `max_length`; and `query_idf`. Pyserini needs no more of
-    an encoder than `encode`, so that this module does without Pyserini. Raises what `vocable.export` raises of
+    `vocable.encode`: `max_terms`, `min_weight`, `mass`, `dtype`, `max_length`; and `query_idf`. Pyserini needs no more
+    of an encoder than `encode`, so that this module does without Pyserini. Raises what `vocable.export` raises of
     `documents`.
     """
 

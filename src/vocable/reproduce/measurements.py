@@ -118,7 +118,7 @@ def fragmentation(run: Measured, on: OnDataset, values: Sequence[str]) -> Values
 
 
 def quality(
-    run: Measured, on: OnDataset, values: Sequence[str], *, query_top_k: int = 0, document_top_k: int = 0
+    run: Measured, on: OnDataset, values: Sequence[str], *, query_max_terms: int = 0, document_max_terms: int = 0
 ) -> Values:
     """Measures of ir_measures, mean numbers of terms (L0_q, L0_d) and FLOPS, of pruned vectors where asked."""
     costs = ("L0_q", "L0_d", "FLOPS")
@@ -127,7 +127,7 @@ def quality(
         retrieval = retrieve_lexically(on.dataset, k=DEPTH, make=lexical_search(run.model))
         evaluation = evaluate_run(run.name, retrieval, on.dataset, measures)
     else:
-        setting = Setting(query_top_k=query_top_k, document_top_k=document_top_k)
+        setting = Setting(query_max_terms=query_max_terms, document_max_terms=document_max_terms)
         evaluation = search_grid(run.name, on.encoded, [setting], measures, k=DEPTH)[0].evaluation
     cost = evaluation.cost
     assert cost is not None
@@ -135,17 +135,17 @@ def quality(
     return {name: value for name, value in found.items() if name in values and value is not None}
 
 
-def postings(run: Measured, on: OnDataset, values: Sequence[str], *, top_k: int | None = None) -> Values:
+def postings(run: Measured, on: OnDataset, values: Sequence[str], *, max_terms: int | None = None) -> Values:
     """The lengths of the postings lists over all terms: mean, std, ... (Kim et al. 2026, tables 3 and 9)."""
-    [found] = postings_of(on.encoded.documents, top_k=[top_k], longest=0)
+    [found] = postings_of(on.encoded.documents, max_terms=[max_terms], longest=0)
     return {name: float(getattr(found.all_terms, name)) for name in values}
 
 
 def term_weights(
-    run: Measured, on: OnDataset, values: Sequence[str], *, top_k: int | None = None, min_count: int = 1
+    run: Measured, on: OnDataset, values: Sequence[str], *, max_terms: int | None = None, min_count: int = 1
 ) -> Values:
     """How much a term's weights differ between documents (Kim et al. 2026, table 8)."""
-    [found] = term_weights_of(on.encoded.documents, top_k=[top_k], min_count=[min_count])
+    [found] = term_weights_of(on.encoded.documents, max_terms=[max_terms], min_count=[min_count])
     return {name: float("nan") if (value := getattr(found, name)) is None else float(value) for name in values}
 
 

@@ -141,8 +141,8 @@ class Toys:
             training["sparse_teacher"] = self.model(training["sparse_teacher"])
         if training["teacher"]:
             training["teacher"]["models"] = [self.model(name) for name in training["teacher"]["models"]]
-        if training["top_k"]:
-            training["top_k"] |= {role: 20 for role in ("query", "document") if training["top_k"][role]}
+        if training["max_terms"]:
+            training["max_terms"] |= {role: 20 for role in ("query", "document") if training["max_terms"][role]}
         if learning:
             schedule = None if learning["schedule_steps"] is None else 4
             learning["teacher"] = learning["teacher"] and self.model(learning["teacher"])

@@ -101,7 +101,7 @@ def search(
     wacky: Container[str] | None = None,
     filter: str | None = None,
     minimum_match: float = 0.0,
-    top_k: int | None = None,
+    max_terms: int | None = None,
     min_weight: float = 0.0,
     mass: float | None = None,
     query_idf: float | None = None,
@@ -122,7 +122,7 @@ def search(
         wacky: the terms whose expansions are marked in an explanation.
         filter: which documents may be hits, by their fields, as "lang=de and year>=2020" (docs/search.md).
         minimum_match: share of a query's terms that a hit must have.
-        top_k: keep only so many terms of a query, the heaviest. As in `vocable.prune`.
+        max_terms: keep only so many terms of a query, the heaviest. As in `vocable.prune`.
         min_weight: drop terms lighter than this.
         mass: keep the fewest terms that have this share of a query's weight.
         query_idf: multiply a query's weights by the IDF of its terms in the index to this power, in place of the
@@ -142,7 +142,7 @@ def search(
     if changed := {name: value for name, value in asked.items() if value and value != getattr(collection, name)}:
         collection = collection.with_model(**changed)
     texts = [query.text for query in records]
-    limits: dict[str, Any] = {"top_k": top_k, "min_weight": min_weight, "mass": mass, "query_idf": query_idf}
+    limits: dict[str, Any] = {"max_terms": max_terms, "min_weight": min_weight, "mass": mass, "query_idf": query_idf}
     check_numbers(**limits)
 
     @cache

@@ -151,7 +151,7 @@ class Collection(ABC):
         self,
         model: SparseEncoder | None = None,
         *,
-        top_k: int | None = None,
+        max_terms: int | None = None,
         min_weight: float = 0.0,
         mass: float | None = None,
         query_idf: float | None = None,
@@ -161,7 +161,7 @@ class Collection(ABC):
         Their weights are multiplied by the terms' IDF in the collection to the power `query_idf`, by default the
         model's. Raises `VectorsError` if it has another vocabulary than the index.
         """
-        limits: dict[str, Any] = {"top_k": top_k, "min_weight": min_weight, "mass": mass}
+        limits: dict[str, Any] = {"max_terms": max_terms, "min_weight": min_weight, "mass": mass}
         limits |= {"query_idf": query_idf, "dtype": self.dtype}
         encoder = TextEncoder(model or self.loaded_model, "query", **limits)
         if self.meta is not None and self.meta.vocabulary != describe(encoder, self.model).vocabulary:

@@ -43,7 +43,7 @@ def index(
     *,
     bm25: bool = False,
     dense: str | None = None,
-    top_k: int | None = None,
+    max_terms: int | None = None,
     min_weight: float = 0.0,
     mass: float | None = None,
     dtype: DType = "auto",
@@ -64,7 +64,7 @@ def index(
             opened.
         bm25: also index the words of the documents, for hybrid search.
         dense: also encode with this model of sentence-transformers, for hybrid search.
-        top_k: keep only so many terms of a text, the heaviest. As in `vocable.prune`.
+        max_terms: keep only so many terms of a text, the heaviest. As in `vocable.prune`.
         min_weight: drop terms lighter than this.
         mass: keep the fewest terms that have this share of a text's weight.
         dtype: "auto" computes in bfloat16 where the device has it natively; queries are encoded in the same type.
@@ -87,8 +87,8 @@ def index(
     engine = engine or EdgeStore
     bad, source = BadLines(skip_bad), fspath(corpus)
     documents = read_corpus(source, bad=bad)
-    top_k, max_length = whole("top_k", top_k), whole("max_length", max_length)
-    limits: dict[str, Any] = {"top_k": top_k, "min_weight": min_weight, "mass": mass}
+    max_terms, max_length = whole("max_terms", max_terms), whole("max_length", max_length)
+    limits: dict[str, Any] = {"max_terms": max_terms, "min_weight": min_weight, "mass": mass}
     spaces = {"learned": True, "bm25": bm25, "dense": dense is not None}
     kind = engine.about.engine
     if long not in get_args(LongDocuments):

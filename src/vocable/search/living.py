@@ -63,7 +63,7 @@ class Changed(NamedTuple):
 class Limits:
     """The options by which documents of a collection are encoded, as they are stored."""
 
-    top_k: Annotated[int, Field(ge=1)] | None
+    max_terms: Annotated[int, Field(ge=1)] | None
     min_weight: Annotated[float, Field(ge=0)]
     mass: Annotated[float, Field(gt=0, le=1)] | None
     dtype: DType

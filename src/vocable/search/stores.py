@@ -245,7 +245,9 @@ def checked(
                 raise ArgumentError(f"{space}: weights must be finite")
         elif about.max_nonzeros is not None and (lengths := np.diff(matrix.indptr)).max(initial=0) > about.max_nonzeros:
             row = int(lengths.argmax())
-            limit = f"{lengths[row]:,} terms, {about.engine} stores {about.max_nonzeros:,}: encode with a lower top_k"
+            limit = (
+                f"{lengths[row]:,} terms, {about.engine} stores {about.max_nonzeros:,}: encode with a lower max_terms"
+            )
             raise ArgumentError(f"document {documents[row].id!r}: {limit}")
         kept[space] = matrix if len(last) == len(documents) else matrix[last]
     return [documents[row] for row in last], kept
@@ -287,7 +289,7 @@ def checked_queries(
     if not isinstance(queries, np.ndarray) and about.max_terms is not None:
         lengths = np.diff(queries.indptr)
         if lengths.max(initial=0) > about.max_terms:
-            limit = f"{lengths.max():,} terms, {about.engine} takes {about.max_terms:,}: search with a lower top_k"
+            limit = f"{lengths.max():,} terms, {about.engine} takes {about.max_terms:,}: search with a lower max_terms"
             raise ArgumentError(f"query {int(lengths.argmax()) + 1}: {limit}")
     return queries
 

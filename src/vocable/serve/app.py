@@ -139,7 +139,7 @@ def _add_reading(app: FastAPI, service: Service) -> None:
             fusion=request.fusion,
             filter=service.filter(request.filter),
             explain=request.explain,
-            top_k=request.top_k,
+            max_terms=request.max_terms,
             min_weight=request.min_weight,
         )
         hits = await service.search(request.query, row, asked)
@@ -165,7 +165,7 @@ def _add_views(app: FastAPI, service: Service) -> None:
     async def see(request: schemas.ViewRequest, http: HTTPRequest) -> Any:
         """Show a query as the page does: its terms, and the best documents with their ranks in every ranking."""
         http.state.query = request.query
-        how = request.k, tuple(request.show), service.filter(request.filter), request.top_k, request.min_weight
+        how = request.k, tuple(request.show), service.filter(request.filter), request.max_terms, request.min_weight
         return JSONResponse(await service.view(request.query, Wanted(*how)))
 
     @app.get("/postings", responses=responses(404), response_model=schemas.Postings)

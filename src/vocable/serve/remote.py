@@ -15,7 +15,7 @@ from vocable.serve import TOKEN, schemas
 from vocable.serve.client import Client
 
 SPACES = ("learned", "bm25", "dense")
-ASKED = ("k", "hybrid", "weights", "fusion", "explain", "filter", "top_k", "min_weight")  # of `vocable.search`
+ASKED = ("k", "hybrid", "weights", "fusion", "explain", "filter", "max_terms", "min_weight")  # of `vocable.search`
 
 
 def search_service(url: str, queries: Iterable[Query], **settings: Any) -> Iterator[Answer]:

@@ -77,7 +77,7 @@ class SearchRequest(Request):
     weights: dict[str, float] | None = Field(default=None, description="Fuse these, as learned, bm25 and dense, so.")
     fusion: Fusion = Field(default="weighted", description="Add up scores scaled to 0 to 1, or reciprocals of ranks.")
     explain: bool = Field(default=False, description="Say of each hit which terms made its score.")
-    top_k: int | None = Field(default=None, ge=1, lt=2**31, description="Keep only so many terms of the query.")
+    max_terms: int | None = Field(default=None, ge=1, lt=2**31, description="Keep only so many terms of the query.")
     min_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False, description="Drop terms lighter than this.")
 
 
@@ -169,7 +169,7 @@ class ViewRequest(Request):
         description="Rankings: learned, bm25, dense, hybrid, as there are.",
     )
     filter: str | None = Field(default=None, max_length=MOST_FILTER, description="As of a search.")
-    top_k: int | None = Field(default=None, ge=1, lt=2**31, description="Keep only so many terms of the query.")
+    max_terms: int | None = Field(default=None, ge=1, lt=2**31, description="Keep only so many terms of the query.")
     min_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False, description="Drop terms lighter than this.")
 
 

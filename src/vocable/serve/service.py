@@ -68,7 +68,7 @@ class Asked(NamedTuple):
     fusion: Fusion
     filter: Filter | None
     explain: bool
-    top_k: int | None
+    max_terms: int | None
     min_weight: float
 
 
@@ -253,7 +253,7 @@ class Service:
 
     def _search(self, items: list[tuple[str, Row]], asked: Asked) -> list[tuple[Hit, ...]]:
         texts, rows = zip(*items, strict=True)
-        vectors = prune(self._matrix(rows), asked.top_k, asked.min_weight)
+        vectors = prune(self._matrix(rows), asked.max_terms, asked.min_weight)
         weights = None if asked.weights is None else dict(asked.weights)
         how: dict[str, Any] = {"hybrid": asked.hybrid, "weights": weights, "fusion": asked.fusion}
         ranking = self.collection.search(texts, asked.k, vectors=vectors, filter=asked.filter, **how)

@@ -39,7 +39,7 @@ class Wanted(NamedTuple):
     k: int
     show: tuple[str, ...]
     filter: Filter | None
-    top_k: int | None
+    max_terms: int | None
     min_weight: float
 
 
@@ -50,7 +50,7 @@ def view(
 
     Where the limits cut the vector, there is the ranking of the whole one, too. `wacky` is as in `explain`.
     """
-    kept = prune(vector, wanted.top_k, wanted.min_weight)
+    kept = prune(vector, wanted.max_terms, wanted.min_weight)
     vectors = {"learned": kept} | ({UNPRUNED: vector} if kept.nnz < vector.nnz else {})
     rankings, costs = _rankings(collection, query, vectors, wanted)
     if unknown := set(wanted.show) - rankings.keys():

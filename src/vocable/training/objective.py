@@ -30,7 +30,7 @@ from vocable.training.data import TrainingData
 from vocable.training.micro_batches import embedded
 from vocable.training.momentum import Momentum
 from vocable.training.processes import gathered
-from vocable.training.settings import TopKSettings, TrainingSettings
+from vocable.training.settings import MaxTermsSettings, TrainingSettings
 from vocable.training.teachers import Teacher
 
 REFRESH = 100  # steps between two estimates (arXiv 2505.15070)
@@ -193,12 +193,12 @@ class Penalties(nn.Module):
 class WeightedLosses(NamedTuple):
     """The losses of a recipe on the vectors of a batch, each times its weight.
 
-    With `top_k` they are taken on the heaviest terms and, if it says so, on all, and the two are added (arXiv
+    With `max_terms` they are taken on the heaviest terms and, if it says so, on all, and the two are added (arXiv
     2112.09628). The teachers give the scores and the vectors that losses need.
     """
 
     losses: Sequence[AnyLoss]
-    top_k: TopKSettings | None = None
+    max_terms: MaxTermsSettings | None = None
     teacher: Teacher | None = None
     sparse_teacher: Teacher | None = None
 
@@ -224,7 +224,7 @@ class WeightedLosses(NamedTuple):
             for what, teacher in (("teacher_scores", self.teacher), ("teacher_vectors", self.sparse_teacher))
         )
         views = [(queries, documents)]
-        if (k := self.top_k) is not None:
+        if (k := self.max_terms) is not None:
             masked = (
                 queries if k.query is None else top_k_mask(queries, k.query),
                 documents if k.document is None else top_k_mask(documents, k.document),
@@ -261,7 +261,7 @@ class Objective(nn.Module):
             self.momentum = Momentum(model, settings.queue, settings.micro_batch or settings.batch_size)
         self.step = 0
         self._queue: Queue | None = None
-        self._losses = WeightedLosses(settings.losses, settings.top_k, data.teacher, data.sparse_teacher)
+        self._losses = WeightedLosses(settings.losses, settings.max_terms, data.teacher, data.sparse_teacher)
         self._settings, self._monitor = settings, monitor
 
     def forward(self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None) -> dict[str, Tensor]:

@@ -153,7 +153,7 @@ class TeacherSettings(Settings):
         return self
 
 
-class TopKSettings(Settings):
+class MaxTermsSettings(Settings):
     """The losses see the heaviest terms alone."""
 
     query: PositiveInt | None = Field(default=None, description="q_K, terms of a query; null for all")
@@ -161,9 +161,9 @@ class TopKSettings(Settings):
     full: bool = Field(default=True, description="the losses of the full vectors are added")
 
     @model_validator(mode="after")
-    def _something_is_masked(self) -> TopKSettings:
+    def _something_is_masked(self) -> MaxTermsSettings:
         if self.query is None and self.document is None:
-            raise ValueError("top_k masks nothing: give query, document, or both")
+            raise ValueError("max_terms masks nothing: give query, document, or both")
         return self
 
 
@@ -221,7 +221,7 @@ class TrainingSettings(OptimizerSettings):
         gt=0,
         description="losses see queries as a search of their source weighs them, by its terms' IDF to this power",
     )
-    top_k: TopKSettings | None = None
+    max_terms: MaxTermsSettings | None = None
     regularizers: Regularizers = Regularizers()
     # YAML reads a bare `off` as false.
     guard: Annotated[

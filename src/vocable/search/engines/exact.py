@@ -256,7 +256,7 @@ def rescore(
 
     This is the second of two steps (Lassance et al. 2024); the first searches pruned vectors, or another index:
 
-        first = ExactIndex(prune(documents, top_k=50)).search(prune(queries, top_k=5), k=100)
+        first = ExactIndex(prune(documents, max_terms=50)).search(prune(queries, max_terms=5), k=100)
         ranking = rescore(first, queries, documents, k=10)
 
     Scores are those that a search over `documents` gives, to the last bit. Candidates that share no term drop out.

@@ -75,7 +75,7 @@ async function ask() {
   $("ask").setAttribute("aria-busy", "true");
   const body = { query: state.q, k: state.k, show: [...new Set([state.by, ...(state.beside in RANKINGS ? [state.beside] : [])])] };
   if (state.filter.trim()) body.filter = state.filter;
-  if (state.top) body.top_k = state.top;
+  if (state.top) body.max_terms = state.top;
   if (state.min) body.min_weight = state.min;
   const second = state.beside === SECOND && info.beside
     ? request("beside/view", { body: { ...body, show: ["learned"] }, signal }).catch((error) => error) : null;
