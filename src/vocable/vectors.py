@@ -253,7 +253,7 @@ def read_shards(path: Sources) -> Iterator[StoredVectors]:
             raise VectorsError(f"{place}: {len(found)} parts (part-*.parquet), but {record.name} counts {parts}")
         files += found
     for file in files:
-        shard = _read_file(file)
+        shard = read_file(file)
         meta = meta or shard.meta
         if shard.meta != meta:
             raise VectorsError(f"{file}: made by {shard.meta}, but {files[0].name} by {meta}")
@@ -271,7 +271,7 @@ def _refuse_repeated(files: Sequence[Path], hashes: Sequence[np.ndarray]) -> Non
     repeated = ordered[1:][ordered[1:] == ordered[:-1]]
     if len(repeated):
         file = files[next(number for number, some in enumerate(hashes) if np.isin(some, repeated).any())]
-        name = next(one for one in _read_file(file).ids if hash(one) in set(repeated.tolist()))
+        name = next(one for one in read_file(file).ids if hash(one) in set(repeated.tolist()))
         raise VectorsError(f"{file}: there are two vectors of {name!r}: the same texts were encoded or named twice")
 
 
@@ -304,7 +304,8 @@ def read_table(
     return table, values
 
 
-def _read_file(path: Path) -> StoredVectors:
+def read_file(path: Path) -> StoredVectors:
+    """Read one Parquet file of vectors, whose ids may be there twice, as those of a text's windows are."""
     table, values = read_table(path, SCHEMA, METADATA_KEY, "vectors")
     meta, expected = VectorsMeta.from_dict(values, str(path)), values.pop("crc32", None)  # an older file has none
     names, indices, weights = (column.combine_chunks() for column in table.columns)

@@ -54,7 +54,7 @@ from vocable.storage import (
     write_record,
 )
 from vocable.tables import counted
-from vocable.vectors import PROGRESS, VectorsMeta, read_vectors, shard_folder, vocabulary_fingerprint, write_vectors
+from vocable.vectors import PROGRESS, VectorsMeta, read_file, shard_folder, vocabulary_fingerprint, write_vectors
 
 logger = logging.getLogger(__name__)
 
@@ -415,7 +415,7 @@ class _PartBegun:
         self._ids = [self._ids[row] for row in order]
         if not self.path.exists():
             return None
-        kept = read_vectors(self.path)
+        kept = read_file(self.path)
         return kept.matrix if list(kept.ids) == self._ids[: len(kept.ids)] else None
 
     def keep(self, rows: list[csr_array]) -> None:
