@@ -213,6 +213,15 @@ class TestFormats:
         assert list(read_corpus(path)) == [Document("1", "one\tfield"), Document("3", "three")]
         assert list(read_queries(path)) == [Query("1", "one\tfield"), Query("3", "three")]
 
+    def test_json_lines_in_a_text_file_are_read_as_such(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        path = write(tmp_path / "c.txt", JSONL.decode())
+        assert list(read_corpus(path)) == list(read_corpus(write(tmp_path / "c.jsonl", JSONL)))
+        assert [record.getMessage() for record in caplog.records if "name it .jsonl" in record.getMessage()]
+        braces = write(tmp_path / "b.txt", '{"_id": "d1", "text": "one"}\n{not JSON}\n')
+        assert [one.text for one in read_corpus(braces)] == ['{"_id": "d1", "text": "one"}', "{not JSON}"]
+
     def test_marks_and_line_ends_are_passed_over(self, tmp_path: Path) -> None:
         content = b"\xef\xbb\xbfd1\tone\r\n\r\nd2\t\xe2\x80\xa8two\x85".replace(b"\x85", "\x85".encode())
         assert list(read_corpus(write(tmp_path / "c.tsv", content))) == [

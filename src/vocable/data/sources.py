@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
 import os
 import re
@@ -196,6 +197,9 @@ def _file(path: Path, kind: Kind[Any]) -> Stream:
         raise DataError(f"{kind.name} files end in {known}, and may add .gz or .zst", source=source)
     if re.match(rb"\s*<DOC[ >]", sample):
         raise DataError("TREC documents (<DOC>) are not read: write them as JSON lines", source=source)
+    if _is_json(sample):
+        _warn_once(f"{source}: read as JSON lines, as its first lines are; name it .jsonl")
+        return Stream(source, stem, lines, *parsers[".jsonl"])
     if _is_table(sample, kind):
         _warn_once(f"{source}: read as {kind.layout}, as its first lines are; a file named .tsv always is")
         return Stream(source, stem, lines, *parsers[".tsv"])
@@ -205,6 +209,15 @@ def _file(path: Path, kind: Kind[Any]) -> Stream:
 @cache
 def _warn_once(message: str) -> None:
     logger.warning("%s", message)
+
+
+def _is_json(sample: bytes) -> bool:
+    """Return whether each line of a text file is a JSON object."""
+    rows = [line for line in sample.splitlines() if line.strip()]
+    try:
+        return bool(rows) and all(isinstance(json.loads(row), dict) for row in rows)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _is_table(sample: bytes, kind: Kind[Any]) -> bool:
