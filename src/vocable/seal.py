@@ -84,8 +84,9 @@ def check_seal(folder: Path, inner: str) -> Seal | None:
 
 
 def _names(folder: Path) -> list[str]:
-    """Return the paths of all files in a folder, sorted."""
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir())
+    """Return the paths of all files in a folder, sorted; hidden ones are left by writes that a kill cut short."""
+    paths = (path.relative_to(folder) for path in folder.rglob("*") if not path.is_dir())
+    return sorted(path.as_posix() for path in paths if not any(part[0] == "." for part in path.parts))
 
 
 def _state(path: Path, known: SealedFile | None) -> SealedFile:

@@ -213,9 +213,7 @@ class TestFormats:
         assert list(read_corpus(path)) == [Document("1", "one\tfield"), Document("3", "three")]
         assert list(read_queries(path)) == [Query("1", "one\tfield"), Query("3", "three")]
 
-    def test_json_lines_in_a_text_file_are_read_as_such(
-        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_json_lines_in_a_text_file_are_read_as_such(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         path = write(tmp_path / "c.txt", JSONL.decode())
         assert list(read_corpus(path)) == list(read_corpus(write(tmp_path / "c.jsonl", JSONL)))
         assert [record.getMessage() for record in caplog.records if "name it .jsonl" in record.getMessage()]

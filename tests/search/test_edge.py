@@ -181,6 +181,12 @@ def test_a_copy_with_other_times_is_whole(store: Path) -> None:
     assert opened_count(store) == N
 
 
+def test_what_a_killed_write_of_the_engine_leaves_is_no_damage(store: Path) -> None:
+    (store / "shard" / ".atomicwriteK52Th").mkdir()
+    (store / "shard" / ".atomicwriteK52Th" / "tmpfile.tmp").write_text("{")
+    assert opened_count(store) == N
+
+
 def test_a_newer_format_is_refused(store: Path) -> None:
     record = json.loads((store / "store.json").read_text())
     (store / "store.json").write_text(json.dumps(record | {"format": 2}))
