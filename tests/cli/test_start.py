@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
-EVALUATION = {"name": "a", "dataset": "toy", "values": {"nDCG@10": 0.5}, "per_query": {"nDCG@10": {"q": 0.5}}}
+EVALUATION = {
+    "name": "a",
+    "dataset": "toy",
+    "values": {"nDCG@10": 0.5},
+    "per_query": {"nDCG@10": {"q": 0.5}},
+    "convention": "trec_eval",
+    "ties": "search",
+}
 SCRIPT = """
 import json, sys
 from vocable.cli import main

@@ -17,11 +17,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property, partial
 from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, vstack
 from sentence_transformers import SparseEncoder
 
 from vocable.data import Document
@@ -261,11 +262,12 @@ class _OnDataset:
 
 
 def _rows(folders: Sequence[str], ids: Sequence[str]) -> csr_array:
-    """The vectors of these ids, each from the first folder that has it."""
-    stored = read_vectors(list(folders))
+    """Return the vectors of these ids, each from the first folder that has it."""
+    stored = [read_vectors(folder) for folder in folders]
     rows = dict[str, int]()
-    for row, identifier in enumerate(stored.ids):
+    for row, identifier in enumerate(chain.from_iterable(one.ids for one in stored)):
         rows.setdefault(identifier, row)
     order = np.array([rows[identifier] for identifier in ids])
-    in_place = len(order) == len(stored.ids) and bool((order == np.arange(len(order))).all())
-    return stored.matrix if in_place else stored.matrix[order]
+    matrix = stored[0].matrix if len(stored) == 1 else vstack([one.matrix for one in stored], format="csr")
+    in_place = len(order) == matrix.shape[0] and bool((order == np.arange(len(order))).all())
+    return csr_array(matrix) if in_place else csr_array(matrix[order])
