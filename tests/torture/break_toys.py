@@ -94,6 +94,8 @@ class Toys:
         self.recipe.write_text(json.dumps(recipe))
         for name, arguments in self.stored.items():
             self._made(to(arguments, folder / name))
+        self.store = folder / "store"  # an index that can change
+        self._made(["index", self.model, self.corpus, "--bm25", "-o", self.store])
 
     def _made(self, command: Command) -> None:
         """Run a command that has to succeed, in a fork: no thread may be started here."""
