@@ -404,6 +404,15 @@ def test_dense_vectors_rank_by_cosine(make: Make, documents: list[Document], den
     assert collection.with_model(allow_changed_model=True).dense_queries(QUERIES).shape[0] == len(QUERIES)
 
 
+def test_a_document_without_text_is_never_a_hit(make: Make, documents: list[Document], dense: str) -> None:
+    collection = make(documents[:9], dense=dense)
+    assert collection.add_stream([Document("empty", "", " ")]).documents == 10
+    for weights in ("learned=1", "bm25=1", "dense=1", "learned=1,bm25=1,dense=1"):
+        ranking = collection.search(QUERIES, 10, weights=weights)
+        assert all("empty" not in dict(ranking.hits(query)) for query in range(len(QUERIES)))
+    assert collection.documents(["empty"]) == [Document("empty", "", " ")]
+
+
 def test_no_such_dense_model(make: Make, documents: list[Document], tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="no-such"):
         make(documents[:3], dense=str(tmp_path / "no-such"))

@@ -352,7 +352,9 @@ class LivingCollection(Collection):
         self._know_fields(documents)
         texts = [document.full for document in documents]
         if self.dense is not None and documents:
-            vectors["dense"] = _normalized(self.dense_model.encode_document(texts, show_progress_bar=False))
+            dense = _normalized(self.dense_model.encode_document(texts, show_progress_bar=False))
+            dense[[not text.strip() for text in texts]] = 0  # without text it is never a hit, as scores are above 0
+            vectors["dense"] = dense
         gone = {document.id for document in replaced} - {document.id for document in documents}
         old = [document.full for document in replaced]
         with nullcontext() if self.lexicon is None else self.lexicon.changing(texts, old) as weights:
