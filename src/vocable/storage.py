@@ -40,6 +40,13 @@ Upgrade: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
 ANOTHER = "name another output, or remove it"
 
 
+def path_name(value: object, name: str) -> str:
+    """Return an argument that names a place or a source as a str; raise `ArgumentError` for what is neither."""
+    if not isinstance(value, str | os.PathLike):
+        raise ArgumentError(f"{name} must be a name or a path, not {type(value).__name__}")
+    return os.fspath(value)
+
+
 def check_file(path: StrPath) -> Path:
     """Return the path of a file to write, of a link its target; called before the work that fills it.
 

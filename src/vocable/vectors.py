@@ -256,7 +256,12 @@ def read_shards(path: Sources) -> Iterator[StoredVectors]:
         shard = read_file(file)
         meta = meta or shard.meta
         if shard.meta != meta:
-            raise VectorsError(f"{file}: made by {shard.meta}, but {files[0].name} by {meta}")
+            differing = ", ".join(
+                f"{name} is {value!r} and not {asdict(meta)[name]!r}"
+                for name, value in asdict(shard.meta).items()
+                if value != asdict(meta)[name]
+            )
+            raise VectorsError(f"{file}: other vectors than those of {files[0]}: {differing}")
         hashes.append(np.fromiter(map(hash, shard.ids), np.int64, len(shard.ids)))
         yield shard
     _refuse_repeated(files, hashes)

@@ -35,6 +35,7 @@ from vocable.data import (
     read_queries,
     read_scores,
 )
+from vocable.data.schemas import visible
 from vocable.errors import ArgumentError, DataError, MissingExtraError
 
 PACK: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.compress}
@@ -241,8 +242,8 @@ class TestFormats:
         assert list(read_corpus(path)) == DOCUMENTS
 
 
-TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40).filter(str.strip)
-FIELD = TEXT.map(lambda text: text.replace("\t", " ").replace("\n", " ").replace("\r", " ")).filter(str.strip)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40).filter(visible)
+FIELD = TEXT.map(lambda text: text.replace("\t", " ").replace("\n", " ").replace("\r", " ")).filter(visible)
 SCORES = st.floats(allow_nan=False, allow_infinity=False)
 
 
@@ -312,8 +313,8 @@ class TestBadLines:
             ("c.jsonl", b'{"_id": " ", "text": "x"}', "an empty id" + WANTED),
             ("c.jsonl", b'{"_id": "a\\tb", "text": "x"}', "the id 'a\\tb' has a tab or a line end" + WANTED),
             ("c.jsonl", b'{"_id": "a\\n", "text": "x"}', "the id 'a\\n' has a tab or a line end" + WANTED),
-            ("c.jsonl", b'{"_id": 1.5, "text": "x"}', "the id is a float" + WANTED),
-            ("c.jsonl", b'{"_id": true, "text": "x"}', "the id is a bool" + WANTED),
+            ("c.jsonl", b'{"_id": 1.5, "text": "x"}', "the id must be a text, not float" + WANTED),
+            ("c.jsonl", b'{"_id": true, "text": "x"}', "the id must be a text, not bool" + WANTED),
             ("c.jsonl", b'{"_id": "x", "text": ["x"]}', '"text" is a list' + WANTED),
             (
                 "c.jsonl",
@@ -405,7 +406,12 @@ class TestBadLines:
             (read_scores, "s.tsv", "q\td", "2 fields; expected qid TAB pid TAB score"),
             (read_mined_negatives, "n.jsonl", '{"qid": 1, "pos": [2]}', 'no "neg", the ids of each system; expected'),
             (read_mined_negatives, "n.jsonl", '{"qid": 1, "pos": 2, "neg": {}}', "ids are a list, not a int; "),
-            (read_mined_negatives, "n.jsonl", '{"qid": 1, "pos": [2.5], "neg": {}}', "the id is a float; "),
+            (
+                read_mined_negatives,
+                "n.jsonl",
+                '{"qid": 1, "pos": [2.5], "neg": {}}',
+                "the id must be a text, not float; ",
+            ),
             (read_mined_negatives, "n.tsv", "1\t2\t3", 'no "neg", the ids of each system; expected JSON lines or'),
         ],
     )

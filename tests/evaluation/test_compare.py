@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -114,3 +115,11 @@ def test_evaluations_that_do_not_match_are_refused() -> None:
         assert f"b: convention {pair[1].convention}; equal scores by" in str(compare(pair, mixed_conventions=True))
     with pytest.raises(ArgumentError, match="2 queries are in only one"):
         compare([evaluation("a", 1.0, 0.5, 0.5), evaluation("b", 1.0)])
+
+
+def test_stored_evaluations_of_one_name_are_named_with_their_files(tmp_path: Path) -> None:
+    one = evaluation("system", 0.1, 0.2, 0.5)
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.json").write_text(json.dumps([one.to_json()]))
+    found = compare([tmp_path / "a.json", tmp_path / "b.json"])
+    assert [one.name for one in found.evaluations] == ["system (a)", "system (b)"]

@@ -15,7 +15,7 @@ from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.compare import compare
 from vocable.evaluation.cost import Cost, active_terms, flops
 from vocable.evaluation.dataset import Dataset, load_dataset
-from vocable.evaluation.quality import evaluate_run, parse_measures, side_by_side
+from vocable.evaluation.quality import evaluate_run, notes, parse_measures, side_by_side
 from vocable.evaluation.retrieval import encode_dataset, evaluate_system, retrieve
 from vocable.search.engines.bm25 import BM25Index
 from vocable.search.fusion import reciprocal_rank
@@ -253,6 +253,7 @@ def test_tables_show_quality_and_cost() -> None:
     assert result.markdown() == (
         "| system | RR@10 | query terms | p50 ms |\n|:--|--:|--:|--:|\n| a\\|b [unused1] | 0.5000 | 3.50 | 0.13 |\n\n"
         "convention trec_eval; equal scores by id; relevant: judged 1 or more\n\n1 query without a judgment left out"
+        "\n\n1 judged query without a hit, as 0"
     )
     shown = str(result.table())
     assert "toy, 3 queries" in shown
@@ -284,3 +285,12 @@ def test_judgments_of_queries_that_are_not_there_are_said(caplog: pytest.LogCapt
     caplog.clear()
     left.judged()
     assert caplog.messages == []
+
+
+def test_a_run_with_judgments_alone_says_what_was_left_out() -> None:
+    judgments = [Qrel("q1", "d1", 1), Qrel("q2", "d2", 1), Qrel("q3", "d3", 1)]
+    dataset = Dataset("toy", [], [Query(name, name) for name in ("q1", "q2", "q3")], judgments)
+    found = evaluate_run("run", [ScoredDoc("q1", "d1", 2.0), ScoredDoc("q9", "d1", 1.0)], dataset, ["RR@10"])
+    assert (found.unanswered, found.unjudged, found.values["RR@10"]) == (2, 1, pytest.approx(1 / 3))
+    assert [line for line in notes([found]) if "2 judged queries without a hit" in line]
+    assert [line for line in notes([found]) if "1 query without a judgment" in line]

@@ -107,7 +107,7 @@ def test_add_refuses_what_readers_refuse_and_writes_all_or_none(make: Make, docu
         "has neither text nor title": Document("bad", "  "),
         "an empty id": Document(" ", "a text"),
         "has a tab or a line end": Document("bad\n", "a text"),
-        "the id is a int": Document(5, "a text"),  # type: ignore[arg-type]
+        "the id must be a text, not int": Document(5, "a text"),  # type: ignore[arg-type]
         "keys are str": Document("bad", "a text", fields={1: 2}),  # type: ignore[dict-item]
         "half of a surrogate pair": Document("bad", "a \ud83d text"),
         "'new0' is there already": new[0],
@@ -317,6 +317,20 @@ def test_an_error_says_how_many_documents_are_written(
     assert len(collection) == N
 
 
+def test_an_addition_says_what_was_lost_of_its_texts(
+    make: Make, documents: list[Document], caplog: pytest.LogCaptureFixture
+) -> None:
+    collection = make(documents[:5])
+    long = Document("long", " ".join(documents[0].text for _ in range(200)))
+    collection.add([long, Document("odd", "\u0e41\u0e21\u0e27"), *documents[:5]])
+    said = [record.getMessage() for record in caplog.records if record.name == "vocable.search.living"]
+    assert [line.split(": ", 1)[1] for line in said] == [
+        f"1 text cut at {collection.document_encoder.max_length} tokens",
+        "1 text without an active term",
+        "1 text mostly unknown to the vocabulary",
+    ]
+
+
 def test_a_disk_that_is_full_after_a_change_does_not_undo_it(
     make: Make, documents: list[Document], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -463,7 +477,7 @@ def test_commands(
     assert done(capsys, "delete", place, documents[0].id, "no such").strip() == "1 deleted; now 11 documents"
     given = "".join(f"{one.id}\n" for one in documents[1:3])
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given.encode())))
-    assert json.loads(done(capsys, "delete", place, "-", "--json"))["deleted"] == 2
+    assert json.loads(done(capsys, "delete", place, "no such", "-", "--json"))["deleted"] == 2
     assert "nothing: there is no index here" in refused(capsys, "add", tmp_path / "nothing", more)
     assert "no-such.jsonl" in refused(capsys, "add", place, tmp_path / "no-such.jsonl")
     (tmp_path / "bad.jsonl").write_text('{"_id": "x", "text": "y"}\n{"_id": 3\n')

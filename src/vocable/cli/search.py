@@ -126,8 +126,9 @@ class Delete(Command):
     def arguments(self) -> dict[str, Any]:
         """The values, ids from standard input among them."""
         given = super().arguments()
-        if self.ids == ["-"]:
-            given["ids"] = list(imported("vocable.data.read:typed_ids")())
+        if "-" in self.ids:
+            typed = list(imported("vocable.data.read:typed_ids")())
+            given["ids"] = [*(one for one in self.ids if one != "-"), *typed]
         return given
 
 

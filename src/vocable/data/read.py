@@ -34,7 +34,7 @@ from vocable.data.schemas import (
 )
 from vocable.data.sources import Stream, parse_source, resolve, run_file, standard_input
 from vocable.errors import DataError
-from vocable.storage import StrPath
+from vocable.storage import StrPath, path_name
 
 T = TypeVar("T")
 PICKLES = (".pkl", ".pickle")
@@ -64,7 +64,7 @@ def read_queries(source: StrPath, *, bad: BadLines | None = None) -> Iterator[Qu
 
 def read_collection(source: StrPath) -> Iterator[Document]:
     """Return the documents of a source as of a published collection; errors are those of `read_corpus`."""
-    return records(resolve(os.fspath(source), DOCUMENT)._replace(published=True), DOCUMENT, tolerance())
+    return records(resolve(path_name(source, "a source"), DOCUMENT)._replace(published=True), DOCUMENT, tolerance())
 
 
 def typed_queries() -> Iterator[Query]:
@@ -127,7 +127,7 @@ def read_scores(source: StrPath, *, bad: BadLines | None = None) -> Iterator[Sco
 
 
 def _read(source: StrPath, kind: Kind[T], bad: BadLines | None) -> Iterator[T]:
-    return records(resolve(os.fspath(source), kind), kind, bad or tolerance())
+    return records(resolve(path_name(source, "a source"), kind), kind, bad or tolerance())
 
 
 def records(stream: Stream, kind: Kind[T], bad: BadLines) -> Iterator[T]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
+from unicodedata import category
 
 from ir_measures import Qrel, ScoredDoc
 
@@ -206,13 +207,22 @@ def check_document(document: Document, *, may_be_empty: bool = False) -> Documen
     for name in ("title", "text"):
         value = getattr(document, name)
         if not isinstance(value, str):
-            raise MalformedError(f'"{name}" is a {type(value).__name__}')
+            raise MalformedError(f'"{name}" must be a text, not {type(value).__name__}')
         check_characters(value)
-    if not (document.full or may_be_empty):
+    if not (visible(document.full) or may_be_empty):
         raise MalformedError(f"document {document.id!r} has neither text nor title")
     if document.fields:
         _check_fields(document.fields)
     return document
+
+
+def visible(text: str) -> bool:
+    """Return whether a text has a character that can be seen: neither a blank nor a mark of format, as U+200B is.
+
+    >>> visible("a"), visible(" \\u200b\\t")
+    (True, False)
+    """
+    return any(not character.isspace() and category(character) != "Cf" for character in text)
 
 
 def check_characters(text: str) -> None:
@@ -226,8 +236,8 @@ def check_characters(text: str) -> None:
 def check_id(value: object) -> str:
     """Return an id; raise `MalformedError` for one that no table and no run can hold."""
     if not isinstance(value, str):
-        raise MalformedError(f"the id is a {type(value).__name__}")
-    if not value.strip():
+        raise MalformedError(f"the id must be a text, not {type(value).__name__}")
+    if not visible(value):
         raise MalformedError("an empty id")
     if "\t" in value or "\n" in value or "\r" in value:
         raise MalformedError(f"the id {value!r} has a tab or a line end")

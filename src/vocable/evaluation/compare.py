@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -63,9 +64,7 @@ def compare(results: Sequence[Evaluation | StrPath], *, mixed_conventions: bool 
         ArgumentError: there are none, or they differ in their dataset, measures, queries or conventions.
         DataError: a file is not one of evaluations.
     """
-    evaluations: list[Evaluation] = []
-    for result in results:
-        evaluations += [result] if isinstance(result, Evaluation) else _read(Path(result))
+    evaluations = _told_apart(results)
     if not evaluations:
         raise ArgumentError("there are no evaluations to compare")
     baseline, *others = evaluations
@@ -84,6 +83,17 @@ def compare(results: Sequence[Evaluation | StrPath], *, mixed_conventions: bool 
         for other in others
     ]
     return Comparison(tuple(evaluations), tuple(p_values))
+
+
+def _told_apart(results: Sequence[Evaluation | StrPath]) -> list[Evaluation]:
+    """Return the evaluations; those of several files that have one name are named with their file."""
+    read = [
+        (one, "" if isinstance(result, Evaluation) else Path(result).stem)
+        for result in results
+        for one in ([result] if isinstance(result, Evaluation) else _read(Path(result)))
+    ]
+    counts = Counter(one.name for one, _ in read)
+    return [replace(one, name=f"{one.name} ({file})") if file and counts[one.name] > 1 else one for one, file in read]
 
 
 def _read(path: Path) -> list[Evaluation]:

@@ -76,12 +76,12 @@ class Dataset:
         (['q1'], 1, 1)
         """
         with_judgment = {judgment.query_id for judgment in self.judgments}
-        if unknown := with_judgment - {query.id for query in self.queries}:
-            which = f"{counted(len(unknown), 'query', 'queries')} with judgments, as {min(unknown)!r}"
-            logger.warning("%s: %s: not among the queries, left out", self.name, which)
         queries = [query for query in self.queries if query.id in with_judgment]
         if not queries:
             raise DataError(f"none of the {len(self.queries)} queries has a judgment", source=self.name)
+        if unknown := with_judgment - {query.id for query in self.queries}:
+            which = f"{counted(len(unknown), 'query', 'queries')} with judgments, as {min(unknown)!r}"
+            logger.warning("%s: %s: not among the queries, left out", self.name, which)
         known = {query.id for query in queries}
         judgments = [judgment for judgment in self.judgments if judgment.query_id in known]
         unjudged = self.unjudged + len(self.queries) - len(queries)

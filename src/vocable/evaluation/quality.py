@@ -154,8 +154,9 @@ class Evaluation(Tabular):
     `values` are means over all judged queries, one that was not answered counting as its measure's default (0);
     `per_query` is {measure: {query id: value}}. How it was measured: the `convention` and the order of `ties` of the
     `Dataset`, and by measure the least judgment that counts as relevant (`relevant_from`; graded measures have none).
-    What was left out: `dropped` hits with the id of their query, and `unjudged` queries. `query_idf` is the power of
-    the IDF by which the weights of queries were multiplied, None for a system without such weights.
+    What was left out: `dropped` hits with the id of their query, and `unjudged` queries; where there are judgments
+    alone, those that the run answers. `unanswered` are judged queries without a hit, which count as 0. `query_idf` is
+    the power of the IDF by which the weights of queries were multiplied, None for a system without such weights.
     """
 
     name: str
@@ -170,6 +171,7 @@ class Evaluation(Tabular):
     dropped: int = field(kw_only=True, default=0)
     identical: Identical | None = field(kw_only=True, default=None)
     query_idf: float | None = field(kw_only=True, default=None)
+    unanswered: int = field(kw_only=True, default=0)
 
     @property
     def queries(self) -> int:
@@ -203,7 +205,7 @@ def evaluate_run(
     if isinstance(run, Retrieval):
         cost, query_idf = run.cost, run.query_idf
     judged = (dataset if isinstance(dataset, Dataset) else load_dataset(dataset, documents=False)).judged()
-    answers = _answers(name, run, judged)
+    answers, unjudged = _answers(name, run, judged)
     judged_measures = JudgedMeasures(parsed, judged)
     per_query = judged_measures.per_query(answers)
     return Evaluation(
@@ -212,13 +214,14 @@ def evaluate_run(
         judged_measures.aggregated(per_query),
         per_query,
         cost,
-        judged.unjudged,
+        judged.unjudged or unjudged,
         convention=judged.convention,
         ties=judged.ties,
         relevant_from={name: level for name, one in parsed.items() if (level := _level(one))},
         dropped=sum(query in hits for query, hits in answers.items()) if judged.convention == "beir" else 0,
         identical=judged.identical,
         query_idf=query_idf,
+        unanswered=sum(not hits for hits in answers.values()),
     )
 
 
@@ -257,7 +260,7 @@ def notes(evaluations: Sequence[Evaluation]) -> list[str]:
     weighed = [one for one in evaluations if one.query_idf is not None]
     if any(one.query_idf for one in weighed):
         lines += _agreed(weighed, lambda one: f"query weights times IDF to the power {one.query_idf:g}")
-    return lines + _agreed(evaluations, _unjudged) + _agreed(evaluations, _identical)
+    return [*lines, *(line for say in (_unjudged, _unanswered, _identical) for line in _agreed(evaluations, say))]
 
 
 def _agreed(evaluations: Sequence[Evaluation], say: Callable[[Evaluation], str]) -> list[str]:
@@ -282,6 +285,10 @@ def _unjudged(one: Evaluation) -> str:
     return f"{counted(one.unjudged, 'query', 'queries')} without a judgment left out" if one.unjudged else ""
 
 
+def _unanswered(one: Evaluation) -> str:
+    return f"{counted(one.unanswered, 'judged query', 'judged queries')} without a hit, as 0" if one.unanswered else ""
+
+
 def _identical(one: Evaluation) -> str:
     if one.identical is None or not one.identical.groups:
         return ""
@@ -296,8 +303,8 @@ def _shown(cost: Cost | None) -> Cost | None:
     return replace(cost, search_p95_ms=None, answer_p95_ms=None)
 
 
-def _answers(name: str, run: Run, judged: Dataset) -> dict[str, dict[str, float]]:
-    """{query id: {document id: score}} of the judged queries."""
+def _answers(name: str, run: Run, judged: Dataset) -> tuple[dict[str, dict[str, float]], int]:
+    """Return {query id: {document id: score}} of the judged queries, and the number of others that a run answers."""
     if isinstance(run, Retrieval):
         run = run.to_run()
     answers: dict[str, dict[str, float]] = {query.id: {} for query in judged.queries}
@@ -312,4 +319,4 @@ def _answers(name: str, run: Run, judged: Dataset) -> dict[str, dict[str, float]
         answers[query][document] = float(score)
     if hits and not any(answers.values()):
         raise DataError(f"{name}: the run has none of the {len(answers)} judged queries", source=judged.name)
-    return answers
+    return answers, len({hit.query_id for hit in hits} - answers.keys())

@@ -238,7 +238,7 @@ class _Parser:
         comparison = Comparison(field, "=" if operator == "!=" else operator, self._value())  # type: ignore[arg-type]
         ordered = not isinstance(comparison.value, str | bool) or time_of(comparison.value) is not None
         if comparison.operator != "=" and (isinstance(comparison.value, bool) or not ordered):
-            raise self._wrong(f"{comparison.value!r} has no order: a number or an ISO date in quotes has")
+            raise self._wrong(f"{comparison.value!r} has no order, as numbers and ISO dates in quotes have,")
         return Not(comparison) if operator == "!=" else comparison
 
     def _value(self) -> Value:

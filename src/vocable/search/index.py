@@ -27,6 +27,7 @@ from vocable.errors import ArgumentError, VectorsError
 from vocable.search import engines as package
 from vocable.search.filters import Filter
 from vocable.search.ranking import Ranking
+from vocable.storage import path_name
 from vocable.vectors import VectorsMeta
 
 PLACE = re.compile(r"(?P<name>[a-z][a-z0-9_]+)(?P<server>\+https?://|://|:)")
@@ -172,7 +173,7 @@ def engine_of(place: str | os.PathLike[str]) -> tuple[Any, str]:
     Raises:
         ArgumentError: there is no such engine.
     """
-    text = os.fspath(place)
+    text = path_name(place, "a place")
     found = PLACE.match(text)
     choices = {name: engine for name, engine in engines() if not engine.about.of_texts} if found else {}
     if found is None or (found["name"] not in choices and found["server"] == ":"):

@@ -30,7 +30,7 @@ from vocable.search.folder import build_collection, index_stored, open_folder, s
 from vocable.search.index import Space, Store, engine_of
 from vocable.search.living import PART, Changed, LivingCollection, load_dense
 from vocable.search.passages import PassageCollection
-from vocable.storage import ANOTHER, fingerprint, finish, finished, resumable
+from vocable.storage import ANOTHER, fingerprint, finish, finished, path_name, resumable
 from vocable.vectors import Sources, VectorsMeta, holds_vectors, places_of, prune, read_vectors
 
 Parts: TypeAlias = Iterator[tuple[list[Document], csr_array | None]]  # of a corpus, with vectors that there are
@@ -85,7 +85,7 @@ def index(
     """
     engine, address = engine_of(output)
     engine = engine or EdgeStore
-    bad, source = BadLines(skip_bad), fspath(corpus)
+    bad, source = BadLines(skip_bad), path_name(corpus, "corpus")
     documents = read_corpus(source, bad=bad)
     max_terms, max_length = whole("max_terms", max_terms), whole("max_length", max_length)
     limits: dict[str, Any] = {"max_terms": max_terms, "min_weight": min_weight, "mass": mass}

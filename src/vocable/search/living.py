@@ -5,6 +5,7 @@ Letters: m documents, q queries, v output vocabulary, d dimensions of dense vect
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -37,6 +38,8 @@ from vocable.search.ranking import Ranking, ranking_of
 from vocable.storage import ANOTHER
 from vocable.tables import counted, masked
 from vocable.vectors import VectorsMeta
+
+logger = logging.getLogger(__name__)
 
 PART = 512  # documents that are encoded and written at once: what a kill makes to be done again
 
@@ -282,6 +285,7 @@ class LivingCollection(Collection):
         An error says how many documents are written by then.
         """
         added = replaced = unchanged = 0
+        done = StreamProgress()
         try:
             with progress("add") as advance:
                 for some in in_parts(documents, PART, self.long):
@@ -291,7 +295,9 @@ class LivingCollection(Collection):
                     gone = [old for _, old in pairs if old is not None]
                     changed = [new for new, _ in pairs]
                     if changed:
-                        self._put(changed, gone)
+                        counts = self._put(changed, gone)
+                        done.truncated, done.empty = done.truncated + counts.truncated, done.empty + counts.empty
+                        done.unknown += counts.unknown
                     added, replaced = added + len(changed) - len(gone), replaced + len(gone)
                     unchanged += len(part) - len(changed)
                     advance(len(some))
@@ -300,7 +306,23 @@ class LivingCollection(Collection):
                 error.args = (f"{error}; {counted(written, 'document')} before this are written: add the same again",)
             raise
         self._settle_written()
+        self._warn(done)
         return Changed(added, replaced, unchanged, 0, len(self))
+
+    def _warn(self, done: StreamProgress) -> None:
+        """Log what was lost of the texts that were added."""
+        lost = (
+            {
+                f"cut at {self.document_encoder.max_length} tokens": done.truncated,
+                "without an active term": done.empty,
+                "mostly unknown to the vocabulary": done.unknown,
+            }
+            if done.truncated or done.empty or done.unknown
+            else {}
+        )
+        for what, count in lost.items():
+            if count:
+                logger.warning("%s: %s %s", self.place, counted(count, "text"), what)
 
     def delete(self, ids: Sequence[str]) -> Changed:
         """Delete documents; an id that is not there is passed over."""
