@@ -128,3 +128,5 @@ def test_a_place_names_its_engine() -> None:
     for place in ("nobody://host:1234/name", "nobody+http://host:1234/name", "bm25+https://host"):
         with pytest.raises(ArgumentError, match=r"the engines are .*exact"):
             engine_of(place)
+    with pytest.raises(ArgumentError, match=r"^http://localhost:8000: a service is searched by its address"):
+        engine_of("http://localhost:8000")

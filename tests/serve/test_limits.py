@@ -90,6 +90,8 @@ def test_what_is_not_json_is_refused(limited: Client, body: bytes) -> None:
     answer = limited("POST", "/search", content=body, headers={"content-type": "application/json"})
     assert answer.status_code in (400, 422)
     assert answer.json()["error_type"] == "Validation"
+    if body == b"{":
+        assert answer.json()["error"].startswith("not JSON at character 1: ")
 
 
 KINDS = (  # without the first, what a form or a script of another site's page can send unasked

@@ -273,6 +273,8 @@ async def _invalid(request: HTTPRequest, error: Exception) -> Response:
     """What a body or a parameter of a wrong shape is answered with."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
+    if first["type"] == "json_invalid":
+        return refusal(422, f"not JSON at character {first['loc'][-1]}: {first.get('ctx', {}).get('error', '')}")
     where = ".".join(map(str, first["loc"][1:])) or str(first["loc"][0])
     return refusal(422, f"{where}: {first['msg']}"[:500])
 
