@@ -317,6 +317,15 @@ def test_an_error_says_how_many_documents_are_written(
     assert len(collection) == N
 
 
+def test_an_index_is_closed_at_the_end_of_a_block(make: Make, documents: list[Document]) -> None:
+    with make(documents[:5]) as collection:
+        assert len(collection) == 5
+    with pytest.raises(VectorsError, match="the index is closed"):
+        len(collection)
+    with pytest.raises(VectorsError, match="is a store that can change: open it by its folder alone"):
+        open_index(f"exact:{collection.place}")
+
+
 def test_an_addition_says_what_was_lost_of_its_texts(
     make: Make, documents: list[Document], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -122,6 +122,12 @@ class Collection(ABC):
     def close(self) -> None:  # noqa: B027 - most hold nothing
         """Give back what the collection holds."""
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.place!r}, {len(self):,} documents, model={self.model!r})"
 

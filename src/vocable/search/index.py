@@ -179,7 +179,9 @@ def engine_of(place: str | os.PathLike[str]) -> tuple[Any, str]:
     if found is None or (found["name"] not in choices and found["server"] == ":"):
         return None, text
     if found["name"] in ("http", "https"):
-        raise ArgumentError(f"{text}: a service is searched by its address; its documents change by PUT and DELETE there")
+        raise ArgumentError(
+            f"{text}: a service is searched by its address; its documents change by PUT and DELETE there"
+        )
     if found["name"] not in choices:
         raise ArgumentError(f"{text.partition('//')[0]}: the engines are {', '.join(choices)}")
     return choices[found["name"]], text if found["server"] == "://" else text[found.end("name") + 1 :]

@@ -169,6 +169,8 @@ def open_index(
     how: dict[str, Any] = {"allow_changed_model": allow_changed_model, "device": device}
     if engine is None and Path(address, STORE).is_file():
         engine = EdgeStore
+    if engine not in (None, EdgeStore) and Path(address, STORE).is_file():
+        raise VectorsError(f"{source}: {address} is a store that can change: open it by its folder alone")
     if engine is None or hasattr(engine, "load"):
         return read_whole(lambda: open_folder(Path(address), bad, **how), address)
     store = engine.open(address)
