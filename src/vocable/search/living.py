@@ -311,15 +311,12 @@ class LivingCollection(Collection):
 
     def _warn(self, done: StreamProgress) -> None:
         """Log what was lost of the texts that were added."""
-        lost = (
-            {
-                f"cut at {self.document_encoder.max_length} tokens": done.truncated,
-                "without an active term": done.empty,
-                "mostly unknown to the vocabulary": done.unknown,
-            }
-            if done.truncated or done.empty or done.unknown
-            else {}
-        )
+        length = self.document_encoder.max_length if done.truncated else None  # which loads the model
+        lost = {
+            f"cut at {length} tokens": done.truncated,
+            "without an active term": done.empty,
+            "mostly unknown to the vocabulary": done.unknown,
+        }
         for what, count in lost.items():
             if count:
                 logger.warning("%s: %s %s", self.place, counted(count, "text"), what)
