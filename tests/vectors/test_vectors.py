@@ -131,7 +131,10 @@ def test_shards_of_two_models_are_refused(tmp_path: Path) -> None:
     shard(tmp_path / "part-00000.parquet", slice(0, 1))
     other = VectorsMeta("abc123", "another", "max", "document", 128, 6)
     shard(tmp_path / "part-00001.parquet", slice(1, 3), other)
-    with pytest.raises(VectorsError, match=r"part-00001\.parquet: other vectors than those of .*part-00000\.parquet: model is .another."):
+    with pytest.raises(
+        VectorsError,
+        match=r"part-00001\.parquet: other vectors than those of .*part-00000\.parquet: model is .another.",
+    ):
         read_vectors(tmp_path)
 
 
