@@ -553,7 +553,7 @@ class TableRow:
         return None if not begun and self._is_header(line, fields) else self._row(fields)
 
     def _is_header(self, line: str, fields: list[str]) -> bool:
-        """Whether a first line names the columns of the others."""
+        """Return whether a first line names the columns of the others."""
         names = tuple(field.lower() for field in fields)
         if not (len(set(names)) == len(fields) > 1 and self.kind.names.issuperset(names)):
             return False
@@ -572,7 +572,7 @@ class TableRow:
         return dict(zip(self.columns[len(fields)], fields, strict=True))
 
     def _is_comment(self, fields: list[str]) -> bool:
-        """Whether a line that begins with # is a comment: it is not if it can be read, since ids may begin with #."""
+        """Return whether a line that begins with # is a comment, not a record whose id begins with #."""
         if fields[0] != "#":
             with suppress(MalformedError):
                 self.kind.record(self._row(fields))

@@ -221,7 +221,7 @@ def _is_json(sample: bytes) -> bool:
 
 
 def _is_table(sample: bytes, kind: Kind[Any]) -> bool:
-    """Whether each line of a text file begins with an id of its own and a tab, and none has more or fewer tabs."""
+    """Return whether each line of a text file has an id of its own before a tab, and all have as many tabs."""
     rows = [line.split(b"\t") for line in sample.splitlines() if line.strip()]
     ids = {row[0] for row in rows if len(row) in kind.columns and re.fullmatch(rb"\S+", row[0])}
     return bool(rows) and len(ids) == len(rows) and len(set(map(len, rows))) == 1

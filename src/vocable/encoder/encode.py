@@ -242,7 +242,7 @@ class TextEncoder:
         return np.array(list(map(len, ids))), self._known(texts, ids)
 
     def _known(self, texts: Sequence[str], ids: Sequence[Sequence[int]]) -> np.ndarray:
-        """Whether the vocabulary knows a token of each text that is read, bool [b]; counts the unknown texts.
+        """Return whether the vocabulary knows a token of each text that is read, bool [b]; counts the unknown texts.
 
         `ids` are the tokens of the texts behind the prompt, not cut. Of a text of blanks it knows none.
         """

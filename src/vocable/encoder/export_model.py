@@ -262,7 +262,7 @@ def _heaviest(weights: Tensor, limit: int | None) -> Tensor:
 
 
 def _known_tokens(transformer: Transformer, mlm: PreTrainedModel) -> Tensor:
-    """Which token ids stand for a text, int64 [tokens], 1 or 0; all where special tokens can be terms."""
+    """Return 1 for each token id that stands for a text, else 0, int64 [tokens]; all 1 where special terms are kept."""
     known = torch.ones(mlm.get_input_embeddings().num_embeddings, dtype=torch.int64)
     if not keeps_special_terms(mlm.config):
         known[[i for i in transformer.tokenizer.all_special_ids if i < len(known)]] = 0

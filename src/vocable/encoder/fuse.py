@@ -110,7 +110,7 @@ def fuse(model: SparseEncoder) -> SparseEncoder:
 
 
 def fused(model: SparseEncoder) -> bool:
-    """Whether the head of `model` is the one that never builds the logits."""
+    """Return whether the head of `model` is the one that never builds the logits."""
     return any("forward" in pooling.__dict__ for _, pooling in splade_modules(model))
 
 

@@ -106,7 +106,7 @@ def locate(name: str | Path) -> str:
 
 
 def _inside(path: str) -> bool:
-    """Whether a relative path stays within its folder, as it is spelled: links are followed."""
+    """Return whether a relative path stays within its folder, as it is spelled: links are followed."""
     return not Path(path).is_absolute() and ".." not in Path(path).parts
 
 
@@ -413,7 +413,7 @@ def _check_hub(name: str) -> None:
 
 
 def _remedy(name: str | Path, error: BaseException) -> str | None:
-    """What to do about weights that are missing, and about weights or code that are only read when asked for."""
+    """Return what to do about missing weights, and about weights or code that are only read when asked for."""
     if CODE_SIGN in str(error):
         return CODE
     if WEIGHTS_SIGN in str(error):
@@ -422,7 +422,7 @@ def _remedy(name: str | Path, error: BaseException) -> str | None:
 
 
 def _has_pickles(place: str) -> bool:
-    """Whether a folder, the cache or the Hub has pickled weights of a model."""
+    """Return whether a folder, the cache or the Hub has pickled weights of a model."""
     if Path(place).is_dir():
         return any(Path(place).rglob(PICKLES))
     with suppress(HfHubHTTPError, OSError):  # as where there is no network

@@ -53,7 +53,7 @@ def special_columns(mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) ->
 
 
 def keeps_special_terms(config: PreTrainedConfig) -> bool:
-    """Whether a model's configuration lets special tokens be terms."""
+    """Return whether a model's configuration lets special tokens be terms."""
     return bool(getattr(config, KEPT, False))
 
 
@@ -74,5 +74,5 @@ def silence(layer: nn.Linear, columns: NDArray[np.int64]) -> None:
 
 
 def has_bias(layer: nn.Linear) -> bool:
-    """Whether an output layer has a bias of its own, which can be shifted and trained."""
+    """Return whether an output layer has a bias of its own, which can be shifted and trained."""
     return isinstance(layer.bias, nn.Parameter)
