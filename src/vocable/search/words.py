@@ -46,7 +46,7 @@ MARKS = (0x300, 0x1FFFF)  # the code points among which the combining marks are,
 
 
 class _Patterns(NamedTuple):
-    """Return the pattern that cuts a text beyond ASCII into words."""
+    """Patterns that cut a text beyond ASCII into words."""
 
     ignored: re.Pattern[str]  # variation selectors, and joiners after a mark: how a letter is drawn
     unspaced: re.Pattern[str]  # a character of a script without blanks: a letter and its marks
