@@ -103,6 +103,27 @@ def test_a_store_that_is_open_elsewhere_is_in_use(store: Path, monkeypatch: pyte
         assert opened_count(store) == N
 
 
+def test_a_forked_child_neither_seals_nor_closes_the_store(store: Path) -> None:
+    code = (
+        "import gc, os\nstore = EdgeStore.open(sys.argv[1])\nstore.delete(['d1'])\n"
+        "child = os.fork()\n"
+        "if not child:\n    store.close()\n    del store\n    gc.collect()\n    os._exit(0)\n"
+        "os.waitpid(child, 0)\n"
+        "from pathlib import Path\n"
+        "print(Path(sys.argv[1], 'seal.json').exists(), store.delete(['d2']), flush=True)\n"
+        "os._exit(1)"
+    )
+    command = [
+        sys.executable,
+        "-c",
+        f"import sys\nfrom vocable.search.engines.edge import EdgeStore\n{code}",
+        str(store),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "False 1\n", done.stderr
+    assert opened_count(store) == N - 2
+
+
 def test_a_closed_store_says_so(store: Path) -> None:
     opened = EdgeStore.open(str(store))
     opened.close()

@@ -194,7 +194,7 @@ class Lengths(NamedTuple):
 
 @dataclass(frozen=True)
 class Postings:
-    """What the vectors of n texts make as an index, when `max_terms` terms of each are kept (None: all).
+    """Postings of the vectors of n texts, when `max_terms` terms of each are kept (None: all).
 
     `all_terms` is over the v terms, `used_terms` over those that some text has. `l0` is of the number of terms of a
     text: "mean", "std" and percentiles ("p50", ...). `bytes` counts 6 for a posting and 8 for a list. `longest` are

@@ -40,7 +40,7 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class Setting:
-    """How to search. Limits are those of `vocable.prune`, with 0 for no max_terms and 1 for all of the mass.
+    """Settings of a search. Limits are those of `vocable.prune`, with 0 for no max_terms and 1 for all of the mass.
 
     `minimum_match` is the share of a query's terms that a document must have to be scored. With `rescore` a search is
     two steps: so many candidates are found with the pruned vectors, and ordered by the whole ones.

@@ -407,7 +407,7 @@ class EvaluationSettings(Settings):
 
 
 class SavedSettings(Settings):
-    """What the finished model carries; by default what the model that the training started from did."""
+    """Settings that are saved with the model; by default those of the model that the training started from."""
 
     query_length: PositiveInt | None = Field(
         default=None, description="tokens of a query that the model reads; null for as many as its start"

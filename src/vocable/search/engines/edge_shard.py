@@ -30,6 +30,9 @@ UNWRITABLE = (
 )
 
 
+_inherited: list[qdrant.EdgeShard] = []  # shards of the process that this one was forked from
+
+
 class OpenShard:
     """The shard in a folder, while this process has it open."""
 
@@ -38,6 +41,7 @@ class OpenShard:
         self._shard: qdrant.EdgeShard | None = shard
         self._before: Seal | None = None  # the files as they were sealed
         self._sealed = self._written = False
+        self._process = os.getpid()
 
     @classmethod
     def create(cls, folder: Path, config: qdrant.EdgeConfig, spaces: int) -> Self:
@@ -108,10 +112,14 @@ class OpenShard:
     def close(self) -> None:
         """Write everything to disk, seal the folder, and only then let other processes open it.
 
-        What cannot be written stays in the engine's log, and the folder without a seal.
+        What cannot be written stays in the engine's log, and the folder without a seal. A forked child leaves all to
+        the process that opened the shard.
         """
         shard, self._shard = self._shard, None
         if shard is None:
+            return
+        if os.getpid() != self._process:
+            _inherited.append(shard)  # the engine would write when it is destroyed
             return
         with suppress(VocableError), _failing(self.folder):
             documents = _count(shard)
