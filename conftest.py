@@ -3,7 +3,7 @@
 from importlib.util import find_spec
 
 # Modules that import Triton, which exists for Linux alone; `vocable` imports them for CUDA tensors only.
-collect_ignore = [] if find_spec("triton") else [f"src/vocable/encoder/head_triton{end}.py" for end in ("", "_kernels")]
+collect_ignore = [] if find_spec("triton") else [f"src/vocable/encoder/triton{end}.py" for end in ("", "_kernels")]
 
 # Modules whose classes are those of a framework.
 FRAMEWORKS = {

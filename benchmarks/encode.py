@@ -31,12 +31,12 @@ from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
 from vocable.data import read_texts
-from vocable.encoder.encode import BATCH_TOKENS, native_bfloat16
-from vocable.encoder.export_model import export_model
+from vocable.encoder.export import export_model
+from vocable.encoder.hub import locate
 from vocable.encoder.load import load
-from vocable.encoder.open_model import locate
 from vocable.encoder.stream import encode
 from vocable.encoder.terms import terms
+from vocable.encoder.text_encoder import BATCH_TOKENS, native_bfloat16
 
 OUR_BATCHES = {"cpu": (512, 1024, 2048, 4096), "cuda": (8192, 32768, 131072)}  # tokens
 THEIR_BATCHES = {"cpu": (4, 8, 16, 32), "cuda": (32, 128, 512)}  # texts

@@ -32,11 +32,11 @@ from machine import machine
 from scipy.sparse import csr_array, vstack
 
 from vocable.data import Document, read_corpus, read_queries
-from vocable.encoder.encode import TextEncoder
 from vocable.encoder.load import load
+from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import MissingExtraError
-from vocable.search.check import EngineCheck, compare_with_exact
-from vocable.search.index import engine_of
+from vocable.retrieval.check import EngineCheck, compare_with_exact
+from vocable.retrieval.protocols import engine_of
 from vocable.tables import NONE, Table
 from vocable.vectors import read_vectors
 

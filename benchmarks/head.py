@@ -26,8 +26,8 @@ from sentence_transformers.sparse_encoder.modules import SpladePooling
 from torch import Tensor, nn
 
 from vocable.encoder import head
-from vocable.encoder.encode import native_bfloat16
 from vocable.encoder.head import max_logits, sparse_head
+from vocable.encoder.text_encoder import native_bfloat16
 
 OURS, THEIRS = "vocable", "sentence-transformers"
 

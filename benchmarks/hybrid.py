@@ -4,7 +4,7 @@
 
 Each collection is indexed once, in the work folder, and evaluated as `vocable evaluate INDEX --hybrid` does it. Weights
 are the default, 1 each, and those that cross-validation chooses on the known-item test of the built-in corpus
-(`vocable.demo.known_items`); neither has seen the collections. The difference to the best space alone has a paired 95 %
+(`vocable.cli.demo.known_items`); neither has seen the collections. The difference to the best space alone has a paired 95 %
 interval (Student's t over the queries).
 """
 
@@ -21,11 +21,11 @@ from machine import machine
 from scipy.stats import t as student_t
 
 import vocable as vo
-from vocable.demo import known_items
-from vocable.evaluation.compare import Comparison
+from vocable.cli.demo import known_items
 from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.quality import Evaluation
-from vocable.search.collection import Collection
+from vocable.evaluation.significance import Comparison
+from vocable.retrieval.collection import Collection
 from vocable.tables import Table, p_value
 
 MEASURE = "nDCG@10"

@@ -30,16 +30,16 @@ from machine import machine
 from scipy.sparse import csr_array, vstack
 
 from vocable.data import Document, Qrel, Query, read_examples
-from vocable.encoder.encode import TextEncoder
 from vocable.encoder.load import load
 from vocable.encoder.terms import terms
+from vocable.encoder.text_encoder import TextEncoder
 from vocable.encoder.windows import maximum
-from vocable.evaluation.compare import paired_t_test
 from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.quality import Evaluation, evaluate_run
-from vocable.search.engines.exact import ExactIndex
-from vocable.search.indexing import index
-from vocable.search.living import LivingCollection
+from vocable.evaluation.significance import paired_t_test
+from vocable.retrieval.engines.exact import ExactIndex
+from vocable.retrieval.living import LivingCollection
+from vocable.retrieval.verbs import index
 from vocable.tables import Table, p_value
 from vocable.vectors import prune
 

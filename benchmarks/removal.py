@@ -20,12 +20,12 @@ from machine import machine, print_machine
 from scipy.sparse import csr_array
 from search import SIZE, random_vectors
 
-from vocable.analysis.ablation import MEASURES, Ablation
-from vocable.analysis.removal import DRAWS, remove_wackiest
 from vocable.data import Document, Qrel, Query
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.retrieval import Encoded
 from vocable.vectors import selected
+from vocable.wackiness.ablate import DRAWS, remove_wackiest
+from vocable.wackiness.ablation import MEASURES, Ablation
 
 THRESHOLDS = (10, 100, 1000, 3000, 10_000)
 OWN = 0.3  # share of a vector's entries that stand in the text itself

@@ -38,15 +38,15 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.trainer_callback import PrinterCallback
 
 from vocable.data import read_texts
-from vocable.encoder.encode import native_bfloat16
 from vocable.encoder.few_shapes import use_few_shapes
 from vocable.encoder.fuse import fuse
-from vocable.encoder.open_model import locate
+from vocable.encoder.hub import locate
+from vocable.encoder.text_encoder import native_bfloat16
 from vocable.training.batch_statistics import Monitor
+from vocable.training.callbacks import ObjectiveState, float32_attention, set_dropout
 from vocable.training.data import TrainingData
 from vocable.training.objective import make_objective
 from vocable.training.settings import TrainingSettings
-from vocable.training.trainer import ObjectiveState, float32_attention, set_dropout
 
 
 class Side(NamedTuple):

@@ -23,13 +23,13 @@ from machine import machine, print_machine
 from scipy.sparse import csr_array
 from search import SIZE, random_vectors
 
-from vocable.analysis.expansion_data import ExpansionData, word_surfaces
-from vocable.analysis.wackiness import Choices, find
 from vocable.encoder.load import load
 from vocable.encoder.terms import input_terms
-from vocable.evaluation.wackiness import lexical_importance, without_itself
-from vocable.search.engines.exact import ExactIndex
+from vocable.evaluation.expansion_data import ExpansionData, word_surfaces
+from vocable.retrieval.engines.exact import ExactIndex
 from vocable.vectors import selected
+from vocable.wackiness.measure import Choices, find
+from vocable.wackiness.score import lexical_importance, without_itself
 
 OWN = 0.3  # share of a vector's entries that stand in the text itself
 

@@ -17,17 +17,17 @@ import numpy as np
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
-from vocable.analysis.expansion_data import expansion_data
-from vocable.analysis.wackiness import Choices, find, read_wackiest
 from vocable.encoder.load import load
 from vocable.encoder.terms import input_terms, remove_expansions, terms
-from vocable.evaluation.compare import paired_t_test
 from vocable.evaluation.cost import active_terms, flops
 from vocable.evaluation.dataset import load_dataset
+from vocable.evaluation.expansion_data import expansion_data
 from vocable.evaluation.quality import JudgedMeasures, parse_measures
 from vocable.evaluation.retrieval import encode_dataset
-from vocable.search.engines.exact import ExactIndex
+from vocable.evaluation.significance import paired_t_test
+from vocable.retrieval.engines.exact import ExactIndex
 from vocable.vectors import selected
+from vocable.wackiness.measure import Choices, find, read_wackiest
 
 MEASURE, DEPTH = "nDCG@10", 100
 HEADER = ["pruned", "L0_q", "L0_d", "FLOPS", MEASURE, "p", "W-AUC"]
@@ -78,7 +78,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
     parser.add_argument("datasets", nargs="+")
-    parser.add_argument("--scores", required=True, help="what vocable wackiness wrote for this model")
+    parser.add_argument("--scores", required=True, help="what vocable measure-wackiness wrote for this model")
     parser.add_argument("--tops", type=int, nargs="+", default=[100, 1000, 1_000_000], help="how many terms to remove")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     options = parser.parse_args()

@@ -18,12 +18,12 @@ import vocable as vo
 from vocable.adapt import transfer as transfers
 from vocable.adapt.alignment import Alignment, align
 from vocable.encoder.fuse import parts
+from vocable.encoder.hub import Target
 from vocable.encoder.load import load, save_model, sparse_encoder
-from vocable.encoder.open_model import Target
 from vocable.encoder.output_vocabulary import pass_on
-from vocable.training.mlm import Guesses
+from vocable.training.pretraining.mlm import Guesses
+from vocable.training.pretraining.windows import WordCounts
 from vocable.training.settings import PretrainSettings
-from vocable.training.windows import WordCounts
 
 ANY = None  # a tokenizer that nothing is read with
 
@@ -133,7 +133,7 @@ def expand(mlm: PreTrainedModel, tokenizer: Any, words: Any, *, target: Any = No
     if isinstance(target, Target):
         onto = target.tokenizer if target.model is None else sparse_encoder(target.model, target.tokenizer)
     with encoder_of(mlm, tokenizer) as model:
-        return stock(parts(vo.expand(model, words, target=onto, **options)).mlm)
+        return stock(parts(vo.expand_vocabulary(model, words, target=onto, **options)).mlm)
 
 
 class Pretrained(NamedTuple):

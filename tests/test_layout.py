@@ -22,16 +22,16 @@ ROOT = Path(vocable.__file__).parent
 # A part imports from the levels below it and from its own.
 LEVELS = [
     {"errors", "tables", "figures", "progress", "storage", "seal", "arrays", "__init__"},
-    {"data", "vectors", "pydocs"},
+    {"data", "vectors"},
     {"encoder", "objectives"},
-    {"search"},
+    {"retrieval"},
     {"evaluation"},
     {"adapt"},
     {"training"},
-    {"analysis"},
+    {"analysis", "wackiness"},
     {"reproduce"},
-    {"serve", "integrations"},
-    {"demo", "cli", "__main__"},
+    {"service", "integrations"},
+    {"cli", "__main__"},
 ]
 LEVEL = {part: number for number, parts in enumerate(LEVELS) for part in parts}
 

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vocable import pydocs
-from vocable.data import Document, Example, read_corpus, read_examples, read_judgments, read_queries
+from vocable.data import Document, Example, pydocs, read_corpus, read_examples, read_judgments, read_queries
 from vocable.errors import DataError
 
 

@@ -14,39 +14,39 @@ from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
 from vocable.adapt.calibrate import calibrate
-from vocable.adapt.expand import expand, frequent_words
+from vocable.adapt.expand_vocabulary import expand_vocabulary, frequent_words
 from vocable.adapt.initialization import log_counts
-from vocable.adapt.inspection import inspect
+from vocable.adapt.inspect import inspect
 from vocable.adapt.rescale import choose_factor, rescale
 from vocable.adapt.statistics import measure_start, probe_texts
+from vocable.adapt.train_vocabulary import count_words, fragmentation, learn_vocabulary, train_vocabulary
 from vocable.adapt.transfer import neighbours, transfer
-from vocable.adapt.vocabulary import count_words, fragmentation, train_vocabulary, vocabulary
-from vocable.analysis.expanders import Query2Doc, open_expander
-from vocable.analysis.expansion_data import expansion_data, proper_names
-from vocable.analysis.logits import logit_statistics, logits, recoverability
+from vocable.analysis.logits import analyze_logits, logit_statistics, recoverability
 from vocable.data import Document, Example, Query
 from vocable.data.texts import as_queries
-from vocable.encoder.encode import TextEncoder
-from vocable.encoder.export_model import export_model
+from vocable.encoder.asymmetric import document_frequencies
+from vocable.encoder.export import export_model
 from vocable.encoder.fuse import splade_modules
-from vocable.encoder.inference_free import inference_free
-from vocable.encoder.roles import document_frequencies
+from vocable.encoder.inference_free import make_inference_free
 from vocable.encoder.stream import encode
 from vocable.encoder.terms import input_terms
+from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, whole
+from vocable.evaluation.expanders import Query2Doc, open_expander
+from vocable.evaluation.expansion_data import expansion_data, proper_names
 from vocable.evaluation.grid import parse_grid
 from vocable.evaluation.testsets import text_embeddings
 from vocable.integrations.searcher import Searcher
-from vocable.search.answers import search
-from vocable.search.collection import Collection
-from vocable.search.engines.bm25 import RM3, BM25Index
-from vocable.search.engines.exact import ExactIndex
-from vocable.search.explain import expansion
-from vocable.search.explain_texts import explain_texts
-from vocable.search.indexing import delete, index
-from vocable.search.living import LivingCollection
-from vocable.search.words import stemmed
-from vocable.training.pretrain import pretrain
+from vocable.retrieval.answers import search
+from vocable.retrieval.collection import Collection
+from vocable.retrieval.engines.bm25 import RM3, BM25Index
+from vocable.retrieval.engines.exact import ExactIndex
+from vocable.retrieval.explain import expansion
+from vocable.retrieval.explain_texts import explain_texts
+from vocable.retrieval.living import LivingCollection
+from vocable.retrieval.verbs import delete, index
+from vocable.retrieval.words import stemmed
+from vocable.training.pretraining.pretrain import pretrain
 from vocable.vectors import prune
 
 TEXT = "a text of more than eight words, which is one and not many"
@@ -68,7 +68,7 @@ CALLS: dict[str, Call] = {
     "encode": lambda model, texts: encode(model, texts),
     "TextEncoder.encode": lambda model, texts: TextEncoder(model).encode(texts),
     "input_terms": lambda model, texts: input_terms(model, texts),
-    "inference_free": lambda model, texts: inference_free(model, texts),
+    "inference_free": lambda model, texts: make_inference_free(model, texts),
     "document_frequencies": lambda model, texts: document_frequencies(texts, model.tokenizer),
     "calibrate": lambda model, texts: calibrate(model, texts, activation_rate=0.1),
     "rescale": lambda model, texts: rescale(model, "auto", texts=texts),
@@ -80,7 +80,7 @@ CALLS: dict[str, Call] = {
     "frequent_words": lambda model, texts: frequent_words(texts, model.tokenizer),
     "fragmentation": lambda model, texts: fragmentation(model.tokenizer, texts),
     "count_words": lambda model, texts: count_words(texts),
-    "train_vocabulary": lambda model, texts: train_vocabulary(texts, 100),
+    "train_vocabulary": lambda model, texts: learn_vocabulary(texts, 100),
     "logit_statistics": lambda model, texts: logit_statistics(_mlm(model), model.tokenizer, texts),
     "recoverability": lambda model, texts: recoverability(_mlm(model), model.tokenizer, texts, 2),
     "text_embeddings": lambda model, texts: text_embeddings(texts),
@@ -96,9 +96,9 @@ CALLS: dict[str, Call] = {
     "export_model": lambda model, texts: export_model(model, "never", texts=texts),
     "probe_texts": lambda model, texts: probe_texts(texts),
     "inspect": lambda model, texts: inspect(model, texts=texts),
-    "vocabulary": lambda model, texts: vocabulary(texts, 100),
+    "vocabulary": lambda model, texts: train_vocabulary(texts, 100),
     "Query2Doc.passages": lambda model, texts: Query2Doc(_bm25(), UNUSED).passages(texts),
-    "logits": lambda model, texts: logits("none", texts),
+    "logits": lambda model, texts: analyze_logits("none", texts),
 }
 NAMED: dict[str, tuple[str, Call]] = {
     "Collection.search": ("queries", lambda model, texts: Collection.search(UNUSED, texts)),
@@ -107,7 +107,7 @@ NAMED: dict[str, tuple[str, Call]] = {
     "neighbours": ("words", lambda model, texts: neighbours(model, model.tokenizer, texts, init="subtoken")),
     "delete": ("ids", lambda model, texts: delete(UNUSED, texts)),
     "add": ("documents", lambda model, texts: LivingCollection.add(Mock(), texts)),
-    "expand": ("words", lambda model, texts: expand(model, texts)),
+    "expand": ("words", lambda model, texts: expand_vocabulary(model, texts)),
     "expansion_data, documents": ("documents", lambda model, texts: expansion_data(model, [TEXT], texts)),
     "open_expander": ("documents", lambda model, texts: open_expander("bm25+rm3", texts, "query")),
 }

@@ -20,56 +20,56 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # each public name, once: type checkers read these lines, and so does this module
     from vocable.adapt.alignment import align as align
     from vocable.adapt.calibrate import calibrate as calibrate
-    from vocable.adapt.expand import expand as expand
-    from vocable.adapt.inspection import inspect as inspect
+    from vocable.adapt.expand_vocabulary import expand_vocabulary as expand_vocabulary
+    from vocable.adapt.inspect import inspect as inspect
     from vocable.adapt.rescale import rescale as rescale
+    from vocable.adapt.train_vocabulary import learn_vocabulary as learn_vocabulary
+    from vocable.adapt.train_vocabulary import train_vocabulary as train_vocabulary
     from vocable.adapt.transfer import transfer as transfer
-    from vocable.adapt.vocabulary import train_vocabulary as train_vocabulary
-    from vocable.adapt.vocabulary import vocabulary as vocabulary
-    from vocable.analysis.compare import compare as compare
-    from vocable.analysis.evaluate import evaluate as evaluate
-    from vocable.analysis.logits import logits as logits
-    from vocable.analysis.removal import removal as removal
-    from vocable.analysis.stored_vectors import postings as postings
-    from vocable.analysis.stored_vectors import term_weights as term_weights
-    from vocable.analysis.wackiness_report import wackiness as wackiness
+    from vocable.analysis.logits import analyze_logits as analyze_logits
+    from vocable.analysis.stored_vectors import analyze_postings as analyze_postings
+    from vocable.analysis.stored_vectors import analyze_weights as analyze_weights
+    from vocable.cli.demo import demo as demo
     from vocable.data import read_corpus as read_corpus
     from vocable.data import read_examples as read_examples
     from vocable.data import read_judgments as read_judgments
     from vocable.data import read_queries as read_queries
     from vocable.data import read_texts as read_texts
-    from vocable.demo import demo as demo
-    from vocable.encoder.export_model import export_model as export_model
+    from vocable.encoder.export import export_model as export_model
     from vocable.encoder.fuse import fuse as fuse
     from vocable.encoder.fuse import unfuse as unfuse
-    from vocable.encoder.inference_free import inference_free as inference_free
+    from vocable.encoder.inference_free import make_inference_free as make_inference_free
     from vocable.encoder.load import load as load
     from vocable.encoder.provenance import new_tokens as new_tokens
     from vocable.encoder.provenance import provenance as provenance
     from vocable.encoder.stream import encode as encode
     from vocable.encoder.terms import terms as terms
+    from vocable.evaluation.compare import compare as compare
+    from vocable.evaluation.evaluate import evaluate as evaluate
     from vocable.evaluation.testsets import make_testset as make_testset
     from vocable.reproduce.reproduce import reproduce as reproduce
-    from vocable.search.answers import search as search
-    from vocable.search.check import check_engine as check_engine
-    from vocable.search.engines.bm25 import BM25Index as BM25Index
-    from vocable.search.engines.exact import ExactIndex as ExactIndex
-    from vocable.search.explain_texts import explain_texts
-    from vocable.search.export import export as export
-    from vocable.search.fusion import reciprocal_rank as reciprocal_rank
-    from vocable.search.fusion import weighted as weighted
-    from vocable.search.indexing import add as add
-    from vocable.search.indexing import delete as delete
-    from vocable.search.indexing import index as index
-    from vocable.search.indexing import open_index as open_index
-    from vocable.serve.server import serve as serve
+    from vocable.retrieval.answers import search as search
+    from vocable.retrieval.check import check_engine as check_engine
+    from vocable.retrieval.engines.bm25 import BM25Index as BM25Index
+    from vocable.retrieval.engines.exact import ExactIndex as ExactIndex
+    from vocable.retrieval.explain_texts import explain_texts
+    from vocable.retrieval.export import export as export
+    from vocable.retrieval.fusion import reciprocal_rank as reciprocal_rank
+    from vocable.retrieval.fusion import weighted as weighted
+    from vocable.retrieval.verbs import add as add
+    from vocable.retrieval.verbs import delete as delete
+    from vocable.retrieval.verbs import index as index
+    from vocable.retrieval.verbs import open_index as open_index
+    from vocable.service.server import serve as serve
     from vocable.training.mine import mine as mine
     from vocable.training.mine import teacher_scores as teacher_scores
-    from vocable.training.pretrain import pretrain as pretrain
+    from vocable.training.pretraining.pretrain import pretrain as pretrain
     from vocable.training.recipe import read_recipe as read_recipe
-    from vocable.training.recipe_yaml import recipes as recipes
+    from vocable.training.recipe_files import recipes as recipes
     from vocable.training.train import train as train
     from vocable.vectors import prune as prune
+    from vocable.wackiness.ablate import ablate as ablate
+    from vocable.wackiness.report import measure_wackiness as measure_wackiness
 
     explain = explain_texts
 
@@ -124,7 +124,7 @@ def imported(home: str) -> Any:
 
 
 class _VerbModule(ModuleType):
-    """A module whose name is that of a verb, too: `vocable.search.index` is a module, `vocable.search(...)` a call."""
+    """A module whose name is that of a verb, too: `vocable.retrieval.protocols` is a module, `vocable.search(...)` a call."""
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         return imported(HOMES[self.__name__.rpartition(".")[2]])(*arguments, **named)

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from scipy.sparse import csr_array, issparse
 
 from vocable.arrays import Ids, numbers, place_state, read_whole
-from vocable.data.spans import Span
+from vocable.data.slices import Span
 from vocable.errors import ArgumentError, VectorsError, check_numbers, whole
 from vocable.progress import track
 from vocable.storage import (

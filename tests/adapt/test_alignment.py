@@ -10,8 +10,8 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from vocable import pydocs
 from vocable.adapt.alignment import Surface, align, role_id, token_surfaces
+from vocable.data import pydocs
 from vocable.errors import ModelError
 
 SIZE = 1200

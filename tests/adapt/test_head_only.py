@@ -262,7 +262,7 @@ def test_a_killed_training_goes_on_with_its_terms(
     recipe = recipe_of(folder, pairs)
     whole = vo.encode(vo.train(recipe, tmp_path / "whole"), toy_texts[:4])
 
-    from vocable.training.trainer import ProgressLog
+    from vocable.training.callbacks import ProgressLog
 
     def killed(self: Any, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.global_step == 3:

@@ -12,7 +12,7 @@ from transformers import AutoModel, AutoTokenizer
 import vocable as vo
 from tests.by_parts import load_checkpoint, rescale
 from vocable.adapt.alignment import align
-from vocable.adapt.inspection import Inspection, inspect
+from vocable.adapt.inspect import Inspection, inspect
 from vocable.adapt.rescale import choose_factor
 from vocable.adapt.statistics import measure_start
 from vocable.errors import ArgumentError, DataError, ModelError

@@ -29,10 +29,10 @@ VERBS: dict[str, Verb] = {
     "rescale": lambda model, texts, target: vo.rescale(model, 2),
     "transfer": lambda model, texts, target: vo.transfer(model, target),
     "head-only": lambda model, texts, target: vo.transfer(model, target, head_only=True),
-    "expand": lambda model, texts, target: vo.expand(model, texts=texts),
+    "expand": lambda model, texts, target: vo.expand_vocabulary(model, texts=texts),
     "pretrain": lambda model, texts, target: vo.pretrain(model, texts, steps=2, batch_size=4, max_length=16),
     "calibrate": lambda model, texts, target: vo.calibrate(model, texts, activation_rate=0.2),
-    "inference-free": lambda model, texts, target: vo.inference_free(model, texts),
+    "inference-free": lambda model, texts, target: vo.make_inference_free(model, texts),
 }
 
 
@@ -83,7 +83,7 @@ def test_steps_follow_each_other(backbones: dict[str, Path], toy_texts: list[str
     new = vo.new_tokens(model)
     model = vo.pretrain(model, toy_texts, steps=2, batch_size=4, max_length=16, masking="overlap-aware")
     model = vo.calibrate(model, toy_texts, activation_rate=0.2)
-    model = vo.expand(model, ["fox", "books"])
+    model = vo.expand_vocabulary(model, ["fox", "books"])
     assert [step["verb"] for step in vo.provenance(model)] == ["transfer", "pretrain", "calibrate", "expand"]
     assert vo.provenance(model)[2]["after"]["share"] == pytest.approx(0.2, abs=0.01)
     assert vo.terms(model) == ["fox", "books"]
@@ -96,7 +96,7 @@ def test_steps_follow_each_other(backbones: dict[str, Path], toy_texts: list[str
 
 
 def test_a_copy_of_a_fused_model_is_a_model_of_its_own(backbones: dict[str, Path], toy_texts: list[str]) -> None:
-    for model in (vo.load(backbones["bert"]), vo.expand(vo.load(backbones["bert"]), ["fox", "books"])):
+    for model in (vo.load(backbones["bert"]), vo.expand_vocabulary(vo.load(backbones["bert"]), ["fox", "books"])):
         twin, before = copy.deepcopy(model), vectors(model, toy_texts[:3])
         with torch.no_grad():
             for parameter in model.parameters():
@@ -105,7 +105,7 @@ def test_a_copy_of_a_fused_model_is_a_model_of_its_own(backbones: dict[str, Path
 
 
 def test_an_expanded_model_knows_how_it_is_saved(backbones: dict[str, Path]) -> None:
-    model = vo.expand(vo.load(backbones["bert"], device="cpu"), ["fox", "books"])
+    model = vo.expand_vocabulary(vo.load(backbones["bert"], device="cpu"), ["fox", "books"])
     assert isinstance(model[0], OutputVocabularyTransformer)
     decoded = model.decode(model.encode(["the fox"])[0])
     assert {term for term, _ in decoded} <= {"fox", "books"}
@@ -139,7 +139,7 @@ def test_a_model_of_parts_is_the_same_model(backbone: Path, toy_texts: list[str]
 
 
 def test_models_with_two_encoders_are_not_adapted(backbones: dict[str, Path]) -> None:
-    model = vo.inference_free(vo.load(backbones["bert"], device="cpu"), weights="ones")
+    model = vo.make_inference_free(vo.load(backbones["bert"], device="cpu"), weights="ones")
     with pytest.raises(ModelError, match="go different ways"):
         vo.rescale(model, 2)
 

@@ -7,7 +7,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from vocable.adapt.alignment import token_surfaces
-from vocable.adapt.vocabulary import ACCENTS, CASES, redundancy, tells_apart
+from vocable.adapt.train_vocabulary import ACCENTS, CASES, redundancy, tells_apart
 from vocable.encoder.terms import without_accents
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

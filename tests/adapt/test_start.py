@@ -17,7 +17,7 @@ from tests.by_parts import load_checkpoint
 from vocable.adapt.statistics import halves, measure_start
 from vocable.encoder.head import Activation
 from vocable.encoder.load import load
-from vocable.encoder.poolings import POOLINGS
+from vocable.encoder.pooling import POOLINGS
 from vocable.errors import ArgumentError, ModelError
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from vocable.adapt.inspection import Head, Inspection, Overlap, Vocabulary
+from vocable.adapt.inspect import Head, Inspection, Overlap, Vocabulary
 from vocable.adapt.statistics import Start
 from vocable.cli import program
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from vocable.adapt.expand import check_words, frequent_words, read_words
+from vocable.adapt.expand_vocabulary import check_words, frequent_words, read_words
 from vocable.encoder.terms import Splitter, Word, normal_form, splitter
 from vocable.errors import ArgumentError, DataError
 

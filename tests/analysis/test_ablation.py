@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from scipy.stats import ttest_rel
 
-from vocable.analysis.ablation import Ablation
 from vocable.data import Document, Qrel, Query
-from vocable.encoder.roles import Role
+from vocable.encoder.asymmetric import Role
 from vocable.encoder.terms import remove_expansions
 from vocable.errors import ArgumentError, VectorsError
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.retrieval import Encoded
+from vocable.wackiness.ablation import Ablation
 
 Q, N, V = 12, 30, 25
 MEASURES = ["nDCG@10", "R@5", "AP"]

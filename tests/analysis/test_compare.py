@@ -11,9 +11,9 @@ from sentence_transformers import SparseEncoder
 
 import vocable as vo
 from tests.evaluation.test_stored_encoding import dataset as dataset
-from vocable.analysis import choose as module
-from vocable.encoder.encode import TextEncoder
+from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError
+from vocable.evaluation import select as module
 from vocable.evaluation.choice import Choice
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.retrieval import encode_dataset
@@ -29,7 +29,7 @@ def measured(systems: Any, dataset: Dataset, **more: Any) -> Choice:
 
 
 def test_each_model_is_measured_whole_and_pruned(toy_model: SparseEncoder, dataset: Dataset) -> None:
-    looked_up = vo.inference_free(toy_model, weights="ones")
+    looked_up = vo.make_inference_free(toy_model, weights="ones")
     found = measured({"toy": toy_model, "free": looked_up}, dataset, max_length=16)
     assert [(one.system, str(one.setting)) for one in found.points] == [
         (name, setting)

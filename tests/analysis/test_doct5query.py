@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vocable.analysis.expanders import LONGEST, NEW_TOKENS, TOP_K, DocT5Query, generate, load_generator
 from vocable.errors import ArgumentError
-from vocable.search.engines.bm25 import BM25Index
+from vocable.evaluation.expanders import LONGEST, NEW_TOKENS, TOP_K, DocT5Query, generate, load_generator
+from vocable.retrieval.engines.bm25 import BM25Index
 
 DOCUMENTS = ["The old fox reads books .", "", "A librarian indexes posting lists", "The old fox reads books ."]
 

@@ -10,8 +10,13 @@ import numpy as np
 import pytest
 from transformers.utils import logging as transformers_logging
 
-from vocable.analysis.evaluate import evaluate
-from vocable.analysis.expanders import (
+from vocable.cli import main
+from vocable.data import Document, Qrel, Query
+from vocable.encoder.asymmetric import Role
+from vocable.errors import ArgumentError, ModelError
+from vocable.evaluation.dataset import Dataset
+from vocable.evaluation.evaluate import evaluate
+from vocable.evaluation.expanders import (
     DocT5Query,
     Expander,
     Query2Doc,
@@ -19,15 +24,10 @@ from vocable.analysis.expanders import (
     load_generator,
     open_expander,
 )
-from vocable.analysis.expansion_data import expansion_data
-from vocable.cli import main
-from vocable.data import Document, Qrel, Query
-from vocable.encoder.roles import Role
-from vocable.errors import ArgumentError, ModelError
-from vocable.evaluation.dataset import Dataset
+from vocable.evaluation.expansion_data import expansion_data
 from vocable.evaluation.retrieval import retrieve_lexically
-from vocable.evaluation.wackiness import wackiness
-from vocable.search.engines.bm25 import RM3, BM25Index
+from vocable.retrieval.engines.bm25 import RM3, BM25Index
+from vocable.wackiness.score import wackiness
 
 DOCUMENTS = [
     "cats sleep and purr",

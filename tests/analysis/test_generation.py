@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.analysis.conftest import POSITIONS
-from vocable.analysis.expanders import Generator, Task, generate, load_generator
 from vocable.errors import ArgumentError, ModelError
+from vocable.evaluation.expanders import Generator, Task, generate, load_generator
 
 PROMPTS = ["The old fox reads books", "A librarian", "Every compiler forgets twelve queries at night . See chapter 7"]
 

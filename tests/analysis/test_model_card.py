@@ -9,8 +9,8 @@ import pytest
 from huggingface_hub import ModelCard
 from sentence_transformers import SparseEncoder
 
-from vocable.analysis.wackiness_report import write_card
 from vocable.errors import ModelError
+from vocable.wackiness.report import write_card
 
 SETTINGS: dict[str, Any] = {
     "role": "query",

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.sparse import csr_array
 
-from vocable.analysis import expansion_data
-from vocable.analysis.stored_vectors import gini, postings, stored_parts
+from vocable.analysis.stored_vectors import analyze_postings, gini, stored_parts
 from vocable.encoder.load import load
 from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, ModelError, VectorsError
-from vocable.search.engines.exact import ExactIndex
+from vocable.evaluation import expansion_data
+from vocable.retrieval.engines.exact import ExactIndex
 from vocable.vectors import VectorsMeta, prune, vocabulary_fingerprint, write_vectors
 
 META = VectorsMeta(vocabulary="abc", model="toy", pooling="max", role="document", max_length=9, size=6)
@@ -34,7 +34,7 @@ def mean_difference(lengths: np.ndarray) -> float:
 @given(dense_matrices, st.integers(0, 9), st.none() | st.integers(1, 4))
 def test_figures_are_those_of_the_whole_matrix(dense: np.ndarray, cut: int, k: int | None) -> None:
     whole, cut = csr_array(dense), min(cut, len(dense))
-    [found] = postings([whole[:cut], whole[cut:]], max_terms=[k], longest=2)
+    [found] = analyze_postings([whole[:cut], whole[cut:]], max_terms=[k], longest=2)
     active = prune(whole, k).toarray() > 0
     lists, sizes = active.sum(axis=0), active.sum(axis=1)
     for spread, lengths in ((found.all_terms, lists), (found.used_terms, lists[lists > 0])):
@@ -54,7 +54,7 @@ def test_figures_are_those_of_the_whole_matrix(dense: np.ndarray, cut: int, k: i
 @pytest.mark.parametrize("n", [0, 1, 65_536, 65_537, 200_000])
 def test_bytes_are_those_of_the_exact_index(n: int) -> None:
     vectors = csr_array((np.ones(n, np.float32), np.arange(n) % 5, np.arange(n + 1)), shape=(n, 5))
-    [found] = postings([vectors])
+    [found] = analyze_postings([vectors])
     assert found.bytes == ExactIndex(vectors).nbytes
 
 
@@ -72,16 +72,16 @@ def test_an_index_has_the_figures_of_its_vectors(tmp_path: Path) -> None:
     write_vectors(shards / "part-00001.parquet", ["c"], matrix[2:], META)
     write_vectors(single, ["b", "a", "c"], matrix, META)
     ExactIndex(matrix, ["b", "a", "c"], META).save(tmp_path / "index")
-    expected = postings([matrix], max_terms=[None, 1])
+    expected = analyze_postings([matrix], max_terms=[None, 1])
     for place in (shards, single, tmp_path / "index"):
         assert stored_parts(place)[1] == META
-        assert list(postings(place, max_terms=[None, 1])) == list(expected)
+        assert list(analyze_postings(place, max_terms=[None, 1])) == list(expected)
     assert expected[0].longest == ((5, 3), (0, 1), (1, 1), (2, 1))
     assert [one.postings for one in expected] == [6, 3]
 
 
 def test_a_notebook_shows_all_tables_and_what_stands_below() -> None:
-    found = postings(csr_array(np.array([[1, 2], [0, 3]], dtype=np.float32)), max_terms=[None, 1])
+    found = analyze_postings(csr_array(np.array([[1, 2], [0, 3]], dtype=np.float32)), max_terms=[None, 1])
     html = found._repr_html_()
     assert html.count("<caption>") == html.count("<table>") == 2
     assert html.count("<tr>") == (1 + 4) + (1 + 2)
@@ -90,13 +90,13 @@ def test_a_notebook_shows_all_tables_and_what_stands_below() -> None:
 
 def test_what_cannot_be_measured_is_refused(tmp_path: Path) -> None:
     with pytest.raises(VectorsError, match="the folder holds no vectors"):
-        postings(tmp_path)
+        analyze_postings(tmp_path)
     with pytest.raises(VectorsError, match="no such file"):
-        postings(tmp_path / "none")
+        analyze_postings(tmp_path / "none")
     with pytest.raises(VectorsError, match="there are no vectors"):
-        postings([])
+        analyze_postings([])
     with pytest.raises(ArgumentError, match="longest must be at least 0"):
-        postings([], longest=-1)
+        analyze_postings([], longest=-1)
 
 
 def test_several_shards_are_measured_as_one(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_several_shards_are_measured_as_one(tmp_path: Path) -> None:
         folder = tmp_path / str(number)
         folder.mkdir()
         write_vectors(folder / "part-00000.parquet", [f"d{number}"], matrix[[number]], META)
-    assert list(postings([tmp_path / "0", tmp_path / "1"])) == list(postings(matrix))
+    assert list(analyze_postings([tmp_path / "0", tmp_path / "1"])) == list(analyze_postings(matrix))
 
 
 def test_terms_have_the_names_of_the_model_that_is_not_loaded(
@@ -122,7 +122,7 @@ def test_terms_have_the_names_of_the_model_that_is_not_loaded(
         (replace(meta, model="moved/away"), [0, 7, last]),  # there is no such model
     ):
         write_vectors(tmp_path / "one.parquet", ["a"], matrix, made_by)
-        [found] = postings(tmp_path / "one.parquet")
+        [found] = analyze_postings(tmp_path / "one.parquet")
         assert [term for term, _ in found.longest] == expected
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from tests.analysis.conftest import POSITIONS, UNHEARD_OF
-from vocable.analysis.expanders import Query2Doc, generate, load_generator, prompt
 from vocable.data.schemas import Example
 from vocable.errors import ArgumentError
-from vocable.search.engines.bm25 import BM25Index
+from vocable.evaluation.expanders import Query2Doc, generate, load_generator, prompt
+from vocable.retrieval.engines.bm25 import BM25Index
 
 QUERIES = ["old fox", "", "librarian reads zebra books", "old fox"]
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from tests.analysis.test_ablation import MEASURES, V, toy
-from vocable.analysis.ablation import STRATUM, Ablation, Outcome
-from vocable.analysis.removal import Point, Removal, difference_interval, remove_wackiest
 from vocable.errors import ArgumentError, VectorsError
 from vocable.storage import read_record, write_record
+from vocable.wackiness.ablate import Point, Removal, difference_interval, remove_wackiest
+from vocable.wackiness.ablation import STRATUM, Ablation, Outcome
 
 
 @pytest.fixture(scope="module")

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgba
 
-from vocable.analysis.ablation import Outcome
-from vocable.analysis.removal import Point, Removal
 from vocable.analysis.report import WACKY, removal_figure
 from vocable.errors import ArgumentError
 from vocable.figures import ACROSS, add_legend, empty_panels, save_figure
+from vocable.wackiness.ablate import Point, Removal
+from vocable.wackiness.ablation import Outcome
 
 
 def outcome(value: float) -> Outcome:

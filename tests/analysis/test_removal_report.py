@@ -3,8 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.analysis.test_removal_figure import removed
-from vocable.analysis.removal import RemovalReport
 from vocable.storage import read_record
+from vocable.wackiness.ablate import RemovalReport
 
 
 def test_a_table_says_what_each_removal_did() -> None:

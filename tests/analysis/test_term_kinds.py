@@ -8,9 +8,9 @@ import pytest
 from sentence_transformers import SparseEncoder
 
 from vocable.adapt.alignment import Surface
-from vocable.analysis.expansion_data import KINDS, model_surfaces, proper_names, term_kind, word_surfaces
 from vocable.encoder.fuse import fuse
 from vocable.encoder.terms import terms
+from vocable.evaluation.expansion_data import KINDS, model_surfaces, proper_names, term_kind, word_surfaces
 
 
 @pytest.mark.parametrize(

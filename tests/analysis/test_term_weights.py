@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array, random_array
 
-from vocable.analysis.stored_vectors import term_weights
+from vocable.analysis.stored_vectors import analyze_weights
 from vocable.errors import ArgumentError, VectorsError
 from vocable.vectors import prune
 
@@ -17,7 +17,7 @@ TEXTS = csr_array(random_array((90, 25), density=0.3, rng=np.random.default_rng(
 def test_parts_are_measured_as_the_whole(cuts: list[int]) -> None:
     edges = [0, *cuts, 90]
     parts = (TEXTS[low:high] for low, high in pairwise(edges))
-    found = term_weights([*parts], min_count=[1, 25, 1000], max_terms=[None, 3])
+    found = analyze_weights([*parts], min_count=[1, 25, 1000], max_terms=[None, 3])
     expected = []
     for k in (None, 3):
         dense = prune(TEXTS, k).toarray().astype(np.float64)
@@ -29,10 +29,10 @@ def test_parts_are_measured_as_the_whole(cuts: list[int]) -> None:
 
 def test_what_cannot_be_measured_is_refused() -> None:
     with pytest.raises(ArgumentError, match="min_count is a number of texts, 1 or more, not 0"):
-        term_weights(TEXTS, min_count=[0])
+        analyze_weights(TEXTS, min_count=[0])
     with pytest.raises(ArgumentError, match="max_terms must be at least 1"):
-        term_weights(TEXTS, max_terms=[0])
+        analyze_weights(TEXTS, max_terms=[0])
     with pytest.raises(VectorsError, match="no vectors"):
-        term_weights([])
+        analyze_weights([])
     with pytest.raises(VectorsError, match="of 25 terms and of 3"):
-        term_weights([TEXTS, csr_array((1, 3), dtype=np.float32)])
+        analyze_weights([TEXTS, csr_array((1, 3), dtype=np.float32)])

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.sparse import csr_array
 
-from vocable.analysis.wackiness import bootstrap
 from vocable.errors import ArgumentError
-from vocable.evaluation.wackiness import area, curve, scored
+from vocable.wackiness.measure import bootstrap
+from vocable.wackiness.score import area, curve, scored
 
 SCORES = arrays(np.float64, st.integers(1, 60), elements=st.one_of(st.floats(0, 1), st.just(np.nan)))
 

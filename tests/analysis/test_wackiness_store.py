@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from vocable.analysis.wackiness import METADATA_KEY, SCHEMA, Choices, Finding, ScoresMeta, read_scores, write_scores
 from vocable.errors import VectorsError
-from vocable.evaluation.wackiness import Wackiness, ranked
 from vocable.vectors import vocabulary_fingerprint
+from vocable.wackiness.measure import METADATA_KEY, SCHEMA, Choices, Finding, ScoresMeta, read_scores, write_scores
+from vocable.wackiness.score import Wackiness, ranked
 
 TERMS = ["the", "##ing", "fox\n", "б", "unused"]
 KINDS = ["stop word", "sub-word", "other word", "non-Latin", "other word"]

@@ -12,9 +12,14 @@ import pytest
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
-from vocable.analysis.expansion_data import ExpansionData, expansion_data, word_surfaces
 from vocable.analysis.report import wackiness_curves
-from vocable.analysis.wackiness import (
+from vocable.encoder.stream import encode
+from vocable.encoder.terms import input_terms, special_terms, terms
+from vocable.errors import ArgumentError, MissingExtraError
+from vocable.evaluation.expansion_data import ExpansionData, expansion_data, word_surfaces
+from vocable.retrieval.engines.exact import ExactIndex
+from vocable.vectors import vocabulary_fingerprint
+from vocable.wackiness.measure import (
     Choices,
     Finding,
     area,
@@ -23,13 +28,8 @@ from vocable.analysis.wackiness import (
     find,
     read_scores,
 )
-from vocable.analysis.wackiness_report import areas_table, sensitivity_table, wackiest_table, write_report
-from vocable.encoder.stream import encode
-from vocable.encoder.terms import input_terms, special_terms, terms
-from vocable.errors import ArgumentError, MissingExtraError
-from vocable.evaluation.wackiness import lexical_importance, wackiness
-from vocable.search.engines.exact import ExactIndex
-from vocable.vectors import vocabulary_fingerprint
+from vocable.wackiness.report import areas_table, sensitivity_table, wackiest_table, write_report
+from vocable.wackiness.score import lexical_importance, wackiness
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vocable.analysis.wackiness import Choices, Finding, read_wacky_terms, write_scores
-from vocable.analysis.wackiness_report import kinds_table
 from vocable.errors import ArgumentError, VectorsError
-from vocable.evaluation.wackiness import Wackiness
+from vocable.wackiness.measure import Choices, Finding, read_wacky_terms, write_scores
+from vocable.wackiness.report import kinds_table
+from vocable.wackiness.score import Wackiness
 
 NAMES = ["a", "b", "c", "d", "e"]
 

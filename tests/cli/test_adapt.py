@@ -15,13 +15,13 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 import vocable as vo
 from tests.by_parts import load_checkpoint, rescale, save_checkpoint
 from tests.cli.command_line import done, refused
-from vocable.adapt.expand import frequent_words
-from vocable.adapt.inspection import inspect
+from vocable.adapt.expand_vocabulary import frequent_words
+from vocable.adapt.inspect import inspect
 from vocable.adapt.rescale import choose_factor
 from vocable.adapt.statistics import probe_texts
 from vocable.cli import main
+from vocable.encoder.asymmetric import static_embedding
 from vocable.encoder.output_vocabulary import read_terms
-from vocable.encoder.roles import static_embedding
 from vocable.encoder.special_terms import NEVER
 
 
@@ -447,7 +447,7 @@ def test_mean_weights_of_the_queries_of_examples(
     options = ["--weights", "mean", "--texts", tmp_path / "pairs.jsonl"]
     found = json.loads(done(capsys, "inference-free", backbones["bert"], *options, "-o", tmp_path / "made", "--json"))
     assert (found["weights"], found["queries"], found["formula"]) == ("mean", 10, None)
-    expected = vo.inference_free(vo.load(backbones["bert"], device="cpu"), queries, weights="mean")
+    expected = vo.make_inference_free(vo.load(backbones["bert"], device="cpu"), queries, weights="mean")
     table, own = (static_embedding(model, "query") for model in (vo.load(tmp_path / "made", device="cpu"), expected))
     assert table is not None
     assert own is not None

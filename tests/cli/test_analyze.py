@@ -11,19 +11,19 @@ import pytest
 
 from tests.by_parts import load_checkpoint
 from tests.cli.command_line import done, refused
-from vocable.analysis.ablation import Ablation
 from vocable.analysis.logits import logit_statistics
-from vocable.analysis.removal import remove_wackiest
-from vocable.analysis.stored_vectors import postings, term_weights
-from vocable.analysis.wackiness import read_scores
+from vocable.analysis.stored_vectors import analyze_postings, analyze_weights
 from vocable.cli import main
+from vocable.encoder.asymmetric import Role
 from vocable.encoder.load import load
-from vocable.encoder.roles import Role
 from vocable.encoder.terms import input_terms, remove_expansions
 from vocable.evaluation.dataset import load_dataset
 from vocable.evaluation.retrieval import encode_dataset
-from vocable.evaluation.wackiness import ranked
 from vocable.vectors import prune, read_vectors
+from vocable.wackiness.ablate import remove_wackiest
+from vocable.wackiness.ablation import Ablation
+from vocable.wackiness.measure import read_scores
+from vocable.wackiness.score import ranked
 
 
 def test_logits_of_a_model(capsys: pytest.CaptureFixture[str], model: str, corpus: Path) -> None:
@@ -41,13 +41,13 @@ def test_logits_of_a_model(capsys: pytest.CaptureFixture[str], model: str, corpu
 
 def test_weights_of_vectors(capsys: pytest.CaptureFixture[str], vectors: Path) -> None:
     options = [vectors, "--min-count", "2,10", "--max-terms", "all,4"]
-    expected = term_weights(read_vectors(vectors).matrix, min_count=[2, 10], max_terms=[None, 4]).to_json()
+    expected = analyze_weights(read_vectors(vectors).matrix, min_count=[2, 10], max_terms=[None, 4]).to_json()
     assert json.loads(done(capsys, "term-weights", *options, "--json")) == [pytest.approx(one) for one in expected]
     assert "logit-cnt" in done(capsys, "term-weights", *options)
 
 
 def test_postings_of_vectors(capsys: pytest.CaptureFixture[str], model: str, vectors: Path, tmp_path: Path) -> None:
-    expected = postings(read_vectors(vectors).matrix, max_terms=[None, 4], model=model)
+    expected = analyze_postings(read_vectors(vectors).matrix, max_terms=[None, 4], model=model)
     printed = json.loads(done(capsys, "postings", vectors, "--max-terms", "all,4", "--json"))
     assert printed == json.loads(json.dumps(expected.to_json()))
     table = done(capsys, "postings", vectors, "--longest", 1)

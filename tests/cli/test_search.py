@@ -19,9 +19,9 @@ from vocable.encoder.load import load
 from vocable.encoder.stream import encode
 from vocable.evaluation.quality import evaluate_run
 from vocable.evaluation.retrieval import evaluate_system
-from vocable.search.explain import Explanation
-from vocable.search.explain_texts import explain_texts
-from vocable.search.indexing import open_index
+from vocable.retrieval.explain import Explanation
+from vocable.retrieval.explain_texts import explain_texts
+from vocable.retrieval.verbs import open_index
 from vocable.vectors import prune, read_vectors
 
 NARROW = 80  # columns
@@ -57,7 +57,9 @@ def test_values_that_cannot_be_written_are_shown(
     for output in (".", tmp_path, tmp_path / "no" / "values.json"):
         refused(capsys, *command, output)  # before the work: nothing is shown
     capsys.readouterr()
-    monkeypatch.setattr("vocable.analysis.evaluate.replacing", Mock(side_effect=OSError(28, "No space left", "values")))
+    monkeypatch.setattr(
+        "vocable.evaluation.evaluate.replacing", Mock(side_effect=OSError(28, "No space left", "values"))
+    )
     assert main([*command, str(tmp_path / "values.json")]) == 2
     shown, said = capsys.readouterr()
     assert "RR@10" in shown
@@ -218,7 +220,7 @@ def test_explain(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path)
 def test_explain_of_texts_that_share_nothing(
     capsys: pytest.CaptureFixture[str], model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vocable.search.explain_texts.explain_texts", lambda *texts, wacky: Explanation(0.0, ()))
+    monkeypatch.setattr("vocable.retrieval.explain_texts.explain_texts", lambda *texts, wacky: Explanation(0.0, ()))
     assert done(capsys, "explain", model, "old books", "a fox") == "score 0: no shared term\n"
 
 

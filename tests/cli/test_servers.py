@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command_line import done, refused
-from tests.search.lucene_server import serving
+from tests.retrieval.lucene_server import serving
 
 pytest.importorskip("opensearchpy")
 

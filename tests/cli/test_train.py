@@ -164,7 +164,7 @@ def test_demo_is_told_where_to_work(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     told: list[Path] = []
-    monkeypatch.setattr("vocable.demo.demo", lambda output, serve: told.append((output, serve)))
+    monkeypatch.setattr("vocable.cli.demo.demo", lambda output, serve: told.append((output, serve)))
     done(capsys, "demo", "-o", tmp_path)
     done(capsys, "demo", "--serve")
     assert told == [(tmp_path, False), (Path("vocable-demo"), True)]

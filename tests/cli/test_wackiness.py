@@ -12,14 +12,14 @@ import pytest
 from huggingface_hub import ModelCard
 
 from tests.cli.command_line import done, refused
-from vocable.analysis.expanders import open_expander
-from vocable.analysis.expansion_data import expansion_data
-from vocable.analysis.wackiness import Choices, find, read_scores
 from vocable.cli import main
 from vocable.encoder.load import load
 from vocable.encoder.terms import Words, input_terms, terms
-from vocable.evaluation.wackiness import ranked
+from vocable.evaluation.expanders import open_expander
+from vocable.evaluation.expansion_data import expansion_data
 from vocable.vectors import vocabulary_fingerprint
+from vocable.wackiness.measure import Choices, find, read_scores
+from vocable.wackiness.score import ranked
 
 QUERY, DOCUMENT = "the old fox", "a librarian reads books"
 CARD = ["documents", "weight", "examples", "nearest"]
@@ -174,14 +174,14 @@ def test_a_killed_call_goes_on_and_does_not_encode_again(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("vocable.analysis.wackiness_report.write_report", killed)
+        patch.setattr("vocable.wackiness.report.write_report", killed)
         capsys.readouterr()
         assert main([*map(str, ["wackiness", *arguments]), "--dtype", "float32"]) == 130
         assert "the same command goes on from here" in capsys.readouterr().err
     assert not (tmp_path / "report").exists()
     assert (tmp_path / "report.partial" / "00" / "document" / "part-00000.parquet").is_file()
     assert "was made with other settings (k)" in unmeasured(capsys, *arguments, "-k", 2)
-    monkeypatch.setattr("vocable.encoder.encode.TextEncoder.encode", killed)  # nothing is left to encode
+    monkeypatch.setattr("vocable.encoder.text_encoder.TextEncoder.encode", killed)  # nothing is left to encode
     found = json.loads(measured(capsys, *arguments, "--json"))
     assert found == json.loads(expected) | {"output": str(tmp_path / "report")}
     assert not (tmp_path / "report.partial").exists()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from vocable.data import read_corpus, read_examples, read_texts
 from vocable.data.cloze import cloze
-from vocable.data.spans import absolute
+from vocable.data.slices import absolute
 from vocable.errors import DataError
 from vocable.storage import fingerprint
 from vocable.training.recipe import make_recipe

@@ -9,14 +9,14 @@ import pytest
 import torch
 from sentence_transformers import SparseEncoder
 
-from vocable.encoder.inference_free import inference_free
+from vocable.encoder.asymmetric import asymmetric, static_embedding
+from vocable.encoder.inference_free import make_inference_free
 from vocable.encoder.load import load
 from vocable.encoder.output_vocabulary import OutputVocabulary, give_output_vocabulary
-from vocable.encoder.roles import asymmetric, static_embedding
 from vocable.encoder.stream import encode
 from vocable.encoder.terms import terms
 from vocable.errors import ModelError
-from vocable.search.explain_texts import explain_texts
+from vocable.retrieval.explain_texts import explain_texts
 
 # Pairs of architectures that share a toy tokenizer, and the width of the head.
 PAIRS = [("bert", "electra"), ("distilbert", "bert"), ("roberta", "mpnet"), ("albert", "deberta")]
@@ -65,10 +65,10 @@ def test_a_score_is_explained_by_both(backbones: dict[str, Path], toy_texts: lis
 
 def test_sides_can_be_exchanged_later(backbones: dict[str, Path], toy_texts: list[str]) -> None:
     bert, distilbert = (load(backbones[name], device="cpu") for name in ("bert", "distilbert"))
-    looked_up = inference_free(bert, weights="ones")
+    looked_up = make_inference_free(bert, weights="ones")
     mixed = asymmetric(looked_up, distilbert)
     assert static_embedding(mixed, "query") is not None
-    back = inference_free(mixed, toy_texts)
+    back = make_inference_free(mixed, toy_texts)
     texts = toy_texts[:4]
     for model in (mixed, back):
         found = encode(model, texts, dtype="float32").toarray()
@@ -90,7 +90,7 @@ def test_an_output_vocabulary_is_refused(backbones: dict[str, Path]) -> None:
     for refused in (
         lambda: asymmetric(words, bert),
         lambda: asymmetric(bert, words),
-        lambda: inference_free(words, weights="ones"),
+        lambda: make_inference_free(words, weights="ones"),
     ):
         with pytest.raises(ModelError, match="output vocabulary other than its tokenizer's"):
             refused()

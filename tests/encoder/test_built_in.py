@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from vocable.encoder.encode import TextEncoder
+from vocable.encoder.hub import locate
 from vocable.encoder.load import load
-from vocable.encoder.open_model import locate
 from vocable.encoder.stream import encode, model_name
 from vocable.encoder.terms import input_terms
-from vocable.search.answers import search
-from vocable.search.indexing import index
+from vocable.encoder.text_encoder import TextEncoder
+from vocable.retrieval.answers import search
+from vocable.retrieval.verbs import index
 
 TEXTS = ["Remove a directory and all that is in it.", "A list of random numbers without repetition, sorted."]
 

@@ -17,12 +17,12 @@ from sentence_transformers.base.modules import Router, Transformer
 from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling
 from transformers import PreTrainedTokenizerFast
 
-from vocable.encoder import encode as encoding
-from vocable.encoder import encode as precision
-from vocable.encoder.encode import TextEncoder
+from vocable.encoder import text_encoder as encoding
+from vocable.encoder import text_encoder as precision
 from vocable.encoder.fuse import fuse
 from vocable.encoder.load import load
 from vocable.encoder.stream import encode
+from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError
 from vocable.vectors import prune
 
@@ -307,7 +307,7 @@ def test_a_long_text_is_tokenized_no_further_than_it_is_read(
     long = [" ".join(toy_texts), "x" * 9_000, "a\u0301 " * 3_000, "  " * 5_000 + toy_texts[0], "\u4e2d!" * 4_000]
     cut, whole = TextEncoder(toy_model, max_length=5), TextEncoder(toy_model, max_length=5)
     vectors = cut.encode(long)
-    monkeypatch.setattr("vocable.encoder.encode.LONG", 10**9)
+    monkeypatch.setattr("vocable.encoder.text_encoder.LONG", 10**9)
     assert (vectors != whole.encode(long)).nnz == 0
     assert cut.truncated == whole.truncated
 

@@ -20,20 +20,20 @@ from sentence_transformers import SparseEncoder
 from tokenizers import Tokenizer
 
 from vocable.adapt.calibrate import calibrate
-from vocable.adapt.expand import expand
-from vocable.adapt.inspection import inspect
+from vocable.adapt.expand_vocabulary import expand_vocabulary
+from vocable.adapt.inspect import inspect
 from vocable.adapt.rescale import rescale
-from vocable.encoder import export_model as exporting
-from vocable.encoder.encode import TextEncoder
-from vocable.encoder.export_model import ExportedModel, PooledTerms, export_model
+from vocable.encoder import export as exporting
+from vocable.encoder.asymmetric import asymmetric
+from vocable.encoder.export import ExportedModel, PooledTerms, export_model
 from vocable.encoder.fuse import fuse, without_logits
-from vocable.encoder.inference_free import inference_free
+from vocable.encoder.inference_free import make_inference_free
 from vocable.encoder.load import load
-from vocable.encoder.poolings import POOLINGS
+from vocable.encoder.pooling import POOLINGS
 from vocable.encoder.provenance import provenance
-from vocable.encoder.roles import asymmetric
 from vocable.encoder.stream import checksum, encode
 from vocable.encoder.terms import terms
+from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, MissingExtraError, ModelError
 from vocable.training.teachers import load_sparse_teacher
 from vocable.training.train import train
@@ -163,7 +163,7 @@ def test_a_row_without_a_token_that_is_known_is_zero(export: Export) -> None:
 def test_each_graph_of_two_encoders_has_the_outputs_of_its_role(
     toy_model: SparseEncoder, texts: list[str], tmp_path: Path
 ) -> None:
-    model = inference_free(toy_model, weights="ones")
+    model = make_inference_free(toy_model, weights="ones")
     export_model(model, tmp_path / "out", texts=texts)
     [path] = (tmp_path / "out").rglob("model.onnx")
     names = [one.name for one in onnxruntime.InferenceSession(path).get_outputs()]
@@ -245,7 +245,7 @@ def test_8_bit_weights_are_those_of_the_embeddings_and_of_the_decoder(
 
 
 def test_terms_of_their_own_are_exported(toy_model: SparseEncoder, texts: list[str], tmp_path: Path) -> None:
-    model = expand(toy_model, ["librarian", "compiler", "fox", "search engine", "dog"])
+    model = expand_vocabulary(toy_model, ["librarian", "compiler", "fox", "search engine", "dog"])
     export_model(model, tmp_path / "words", texts=texts)
     made = load(tmp_path / "words")
     assert terms(made) == terms(model)
@@ -255,7 +255,7 @@ def test_terms_of_their_own_are_exported(toy_model: SparseEncoder, texts: list[s
 
 @pytest.mark.usefixtures("traced")
 def test_queries_that_are_looked_up_stay_a_table(toy_model: SparseEncoder, texts: list[str], tmp_path: Path) -> None:
-    model = inference_free(toy_model, texts)
+    model = make_inference_free(toy_model, texts)
     export_model(model, tmp_path / "free", texts=texts)
     made = load(tmp_path / "free")
     assert np.abs(dense(made, texts) - dense(model, texts)).max() < 1e-4
@@ -290,8 +290,8 @@ def test_what_is_there_is_left_as_it_is(backbones: dict[str, Path], export: Expo
 REFUSED: dict[str, Callable[[SparseEncoder], object]] = {
     "rescale": lambda model: rescale(model, 2.0),
     "calibrate": lambda model: calibrate(model, ["a fox"], shift=1.0),
-    "expand": lambda model: expand(model, ["fox"]),
-    "inference_free": lambda model: inference_free(model, weights="ones"),
+    "expand": lambda model: expand_vocabulary(model, ["fox"]),
+    "inference_free": lambda model: make_inference_free(model, weights="ones"),
     "asymmetric": lambda model: asymmetric(model, model),
     "inspect": lambda model: inspect(model),
     "fuse": fuse,

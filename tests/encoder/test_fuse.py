@@ -17,9 +17,9 @@ from transformers import AutoModel, AutoModelForMaskedLM, BertForMaskedLM
 from vocable.encoder import head
 from vocable.encoder.fuse import fuse, pack, plain_decoder, splade_modules, unfuse, without_logits
 from vocable.encoder.load import load
-from vocable.encoder.poolings import POOLINGS
+from vocable.encoder.pooling import POOLINGS
 from vocable.errors import ArgumentError, ModelError
-from vocable.training.trainer import set_dropout
+from vocable.training.callbacks import set_dropout
 
 Features = dict[str, Any]
 

@@ -22,12 +22,12 @@ from tests.encoder.test_head import dense, drawn, with_gradients
 
 pytest.importorskip("triton", reason="Triton is not installed: it exists for Linux alone")
 
-from vocable.encoder import fuse, head, head_triton, head_triton_kernels
+from vocable.encoder import fuse, head, triton, triton_kernels
 from vocable.encoder.head import max_logits, sparse_head
 from vocable.encoder.int8_screening import blocks
 from vocable.errors import ArgumentError
 
-DEVICE = "cpu" if head_triton_kernels.INTERPRETED.value else "cuda"
+DEVICE = "cpu" if triton_kernels.INTERPRETED.value else "cuda"
 GATHERED, MULTIPLIED = 2.0, -1.0  # no share of the logits is above the one, every share is above the other
 TOLERANCE = {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 1e-2}
 
@@ -36,9 +36,9 @@ TOLERANCE = {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 1e-2}
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Triton for all, and a few chunks and blocks of credit even in small cases."""
     monkeypatch.setattr(head, "_triton_serves", lambda *kind: True)
-    monkeypatch.setattr(head_triton, "CHUNK", 24)
-    monkeypatch.setattr(head_triton, "CREDIT", 1)
-    monkeypatch.setattr(head_triton, "blocks", lambda size, step: blocks(size, 13))
+    monkeypatch.setattr(triton, "CHUNK", 24)
+    monkeypatch.setattr(triton, "CREDIT", 1)
+    monkeypatch.setattr(triton, "blocks", lambda size, step: blocks(size, 13))
     monkeypatch.setattr(head, "BLOCK", 13)
 
 
@@ -72,7 +72,7 @@ def test_outputs_and_gradients_are_those_of_the_dense_head(
         dense, tuple(None if x is None else x.cpu().double() for x in inputs), offsets, pooling, activation
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(head_triton, "DENSE", share)
+        patch.setattr(triton, "DENSE", share)
         found = with_gradients(sparse_head, tuple(inputs), offsets, pooling, activation)
     assert found[0].dtype == torch.float32
     assert [gradient.dtype for gradient in found[1:]] == [dtype] * (2 + bias)
@@ -85,7 +85,7 @@ def test_the_first_of_equal_tokens_wins() -> None:
     hidden = torch.randint(-1, 2, (41, 3), generator=generator).float()
     weight = torch.randint(-1, 2, (19, 3), generator=generator).float()
     offsets = [0, 35, 36, 41]
-    largest, winners = head_triton.largest_logits(hidden.to(DEVICE), weight.to(DEVICE), None, offsets, winners=True)
+    largest, winners = triton.largest_logits(hidden.to(DEVICE), weight.to(DEVICE), None, offsets, winners=True)
     logits = (hidden @ weight.T).numpy()
     texts = [logits[start:end] for start, end in pairwise(offsets)]
     assert any((text == text.max(axis=0)).sum(axis=0).max() > 1 for text in texts)
@@ -115,7 +115,7 @@ def test_a_diverged_text_is_seen_and_leaves_the_others_alone(pooling: str, bad: 
     assert not output[1].isfinite().all()
     assert torch.equal(output[[0, 2]], clean[[0, 2]])
     if pooling == "max":
-        hidden, largest = inputs[0].cpu(), head_triton.largest_logits(*inputs, offsets, winners=True)
+        hidden, largest = inputs[0].cpu(), triton.largest_logits(*inputs, offsets, winners=True)
         broken = largest[0][1].isnan().cpu()
         assert broken.all() == np.isnan(bad)
         assert ((largest[1][1] >= 3) & (largest[1][1] < 7)).all()  # within the text: backward reads there
@@ -165,7 +165,7 @@ def test_nothing_active_gives_zeros_and_no_gradient() -> None:
 def test_gradients_of_frozen_inputs_are_not_computed(
     trained: int, share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(head_triton, "DENSE", share)
+    monkeypatch.setattr(triton, "DENSE", share)
     hidden, weight, bias, offsets = (x.float().to(DEVICE) if isinstance(x, Tensor) else x for x in drawn([2, 3], 4, 9))
     expected = [hidden.clone().requires_grad_(), weight.clone().requires_grad_()]
     dense(*expected, bias, offsets, "max", "relu").sum().backward()
@@ -180,12 +180,12 @@ def test_products_only_where_a_large_share_of_the_logits_won(monkeypatch: pytest
     taken: list[str] = []
 
     def notice(name: str) -> None:
-        original = getattr(head_triton, name)
-        monkeypatch.setattr(head_triton, name, lambda *args: taken.append(name) or original(*args))
+        original = getattr(triton, name)
+        monkeypatch.setattr(triton, name, lambda *args: taken.append(name) or original(*args))
 
     notice("_gathered")
     notice("_multiplied")
-    monkeypatch.setattr(head_triton, "DENSE", 0.1)  # one winner among five tokens is a fifth of the logits
+    monkeypatch.setattr(triton, "DENSE", 0.1)  # one winner among five tokens is a fifth of the logits
     hidden, weight, _, offsets = drawn([5], d=4, v=10)
     for bias in (torch.full((10,), 100.0), torch.full((10,), -100.0)):
         with_gradients(sparse_head, tuple(x.float().to(DEVICE) for x in (hidden, weight, bias)), offsets)
@@ -207,7 +207,7 @@ def test_autocast_computes_in_its_type_and_keeps_gradients_in_float32() -> None:
 @pytest.mark.parametrize("dense_from", [0.0, 1.0], ids=["multiplied", "gathered"])
 def test_training_follows_the_reference_for_twenty_steps(monkeypatch: pytest.MonkeyPatch, dense_from: float) -> None:
     """Two tiny encoders from one seed, in-batch negatives: one with this head, one with the dense reference."""
-    monkeypatch.setattr(head_triton, "DENSE", dense_from)
+    monkeypatch.setattr(triton, "DENSE", dense_from)
     generator = torch.Generator().manual_seed(0)
     batches = torch.randint(0, 30, (2, 2, 4, 3), generator=generator)  # batch, side, text, token
 
@@ -272,7 +272,7 @@ def test_cuda_with_triton_takes_it_and_all_else_says_why(serves: Any, monkeypatc
 
 def test_chunks_hold_whole_texts_and_enough_tokens() -> None:
     offsets = [0, 10, 30, 31, 32, 60, 61]
-    starts, chunks, longest = head_triton._texts(offsets, torch.device("cpu"))
+    starts, chunks, longest = triton._texts(offsets, torch.device("cpu"))
     assert starts.tolist() == offsets
     assert chunks.tolist() == [0, 2, 5, 6]  # 30, 30 and 1 tokens, where 24 are enough
     assert longest == 32
@@ -312,7 +312,7 @@ for capability, names in ((80, every[:1]), (90, every)):
 def test_the_kernels_compile_for_cuda(tmp_path: Path) -> None:
     """What the interpreter runs is not always what the compiler takes; no device is needed for that."""
     environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
-    command = [sys.executable, "-c", COMPILE, head_triton_kernels.__file__]
+    command = [sys.executable, "-c", COMPILE, triton_kernels.__file__]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     lines = [line.split() for line in done.stdout.splitlines()]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
 from vocable.encoder import terms as module
-from vocable.encoder.roles import document_frequencies, idf
+from vocable.encoder.asymmetric import document_frequencies, idf
 from vocable.errors import ArgumentError
 
 

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from sentence_transformers import SparseEncoder
 
+from vocable.encoder.asymmetric import static_embedding
 from vocable.encoder.fuse import splade_modules
-from vocable.encoder.inference_free import inference_free
+from vocable.encoder.inference_free import make_inference_free
 from vocable.encoder.load import load
-from vocable.encoder.roles import static_embedding
 from vocable.encoder.stream import encode
 from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, ModelError
-from vocable.search.explain_texts import explain_texts
+from vocable.retrieval.explain_texts import explain_texts
 
 
 def binary(model: SparseEncoder, queries: list[str]) -> np.ndarray:
@@ -41,7 +41,7 @@ def test_queries_are_their_tokens_and_documents_are_as_before(backbone: Path, to
     model = load(backbone, device="cpu")
     queries, texts = [*toy_texts[:6], "the fox the fox", "☃ fox", ""], toy_texts[:40]
     before = encode(model, texts[:6], dtype="float32").toarray()
-    ones, weighted = inference_free(model, weights="ones"), inference_free(model, iter(texts))
+    ones, weighted = make_inference_free(model, weights="ones"), make_inference_free(model, iter(texts))
     expected = binary(model, queries)
     assert expected.sum(axis=1).max() >= 4
     np.testing.assert_array_equal(encode(ones, queries, role="query").toarray(), expected)
@@ -58,7 +58,7 @@ def test_queries_are_their_tokens_and_documents_are_as_before(backbone: Path, to
 def test_stock_classes_load_the_folder_and_give_the_same_vectors(
     backbone: Path, tmp_path: Path, toy_texts: list[str]
 ) -> None:
-    made = inference_free(load(backbone, device="cpu"), toy_texts, trainable=True)
+    made = make_inference_free(load(backbone, device="cpu"), toy_texts, trainable=True)
     made.save_pretrained(str(tmp_path / "model"))
     queries, documents = toy_texts[:5], toy_texts[5:10]
     stock, again = SparseEncoder(str(tmp_path / "model"), device="cpu"), load(tmp_path / "model", device="cpu")
@@ -78,7 +78,7 @@ def test_what_belongs_to_encoded_queries_is_left_behind(
     toy_model.prompts |= {"query": "the rain ", "passage": "a librarian "}
     splade_modules(toy_model)[0][0].auto_model.config.active_terms = {"query": 1, "document": 3}
     documents = encode(toy_model, toy_texts[:5], dtype="float32").toarray()
-    inference_free(toy_model, weights="ones").save_pretrained(str(tmp_path / "model"), create_model_card=False)
+    make_inference_free(toy_model, weights="ones").save_pretrained(str(tmp_path / "model"), create_model_card=False)
     made = load(tmp_path / "model", device="cpu")
     np.testing.assert_array_equal(encode(made, toy_texts[:5], "query").toarray(), binary(made, toy_texts[:5]))
     found = encode(made, toy_texts[:5], dtype="float32").toarray()
@@ -87,7 +87,7 @@ def test_what_belongs_to_encoded_queries_is_left_behind(
 
 
 def test_a_score_is_explained_by_the_query_s_own_tokens(toy_model: SparseEncoder, toy_texts: list[str]) -> None:
-    made = inference_free(toy_model, toy_texts)
+    made = make_inference_free(toy_model, toy_texts)
     query, document = "the fox", toy_texts[3]
     found = explain_texts(made, query, document)
     weights = idf_of(made, toy_texts) * binary(made, [query])[0]
@@ -97,7 +97,7 @@ def test_a_score_is_explained_by_the_query_s_own_tokens(toy_model: SparseEncoder
 
 
 def test_the_plain_logarithm_if_asked_for(toy_model: SparseEncoder, toy_texts: list[str]) -> None:
-    made = inference_free(toy_model, toy_texts, formula="log")
+    made = make_inference_free(toy_model, toy_texts, formula="log")
     frequency = binary(made, toy_texts).sum(axis=0)
     weights = np.log(len(toy_texts) / np.maximum(frequency, 1)) * binary(made, ["the old fox"])[0]
     np.testing.assert_allclose(encode(made, ["the old fox"], "query").toarray()[0], weights, rtol=1e-6)
@@ -105,7 +105,7 @@ def test_the_plain_logarithm_if_asked_for(toy_model: SparseEncoder, toy_texts: l
 
 def test_mean_weights_are_those_of_the_query_encoder(backbone: Path, toy_texts: list[str]) -> None:
     model, queries = load(backbone, device="cpu"), sorted(set(toy_texts))[:25]
-    made = inference_free(model, iter(queries), weights="mean")
+    made = make_inference_free(model, iter(queries), weights="mean")
     own, vectors = binary(model, queries), encode(model, queries, "query", dtype="float32").toarray()
     seen = own.sum(axis=0)
     means = {token: vectors[own[:, token] > 0, token].mean() for token in np.flatnonzero(seen)}
@@ -120,17 +120,17 @@ def test_mean_weights_are_those_of_the_query_encoder(backbone: Path, toy_texts: 
 
 def test_mean_weights_need_queries(toy_model: SparseEncoder) -> None:
     with pytest.raises(ArgumentError, match="mean weights need queries that have tokens"):
-        inference_free(toy_model, [], weights="mean")
+        make_inference_free(toy_model, [], weights="mean")
     with pytest.raises(ArgumentError, match="give either `texts`, for weights idf or mean, or `weights` ones"):
-        inference_free(toy_model, weights="mean")
+        make_inference_free(toy_model, weights="mean")
 
 
 def test_tokens_without_a_column_are_refused(toy_model: SparseEncoder) -> None:
     toy_model.tokenizer.add_tokens(["entirely-new"])
     with pytest.raises(ModelError, match=r"the (\d+) tokens of the tokenizer are not the first \1 of the \d+ terms"):
-        inference_free(toy_model, weights="ones")
+        make_inference_free(toy_model, weights="ones")
 
 
 def test_no_text_is_no_corpus(toy_model: SparseEncoder) -> None:
     with pytest.raises(ArgumentError, match="there is no text to count document frequencies in"):
-        inference_free(toy_model, [])
+        make_inference_free(toy_model, [])

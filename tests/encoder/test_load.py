@@ -15,9 +15,9 @@ from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerFast
 from transformers.utils import logging
 
 from vocable.encoder.fuse import splade_modules
+from vocable.encoder.hub import check_length, load_target, locate
 from vocable.encoder.load import load
-from vocable.encoder.open_model import check_length, load_target, locate
-from vocable.encoder.poolings import POOLINGS
+from vocable.encoder.pooling import POOLINGS
 from vocable.errors import ArgumentError, ModelError
 
 

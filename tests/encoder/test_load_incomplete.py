@@ -19,9 +19,9 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel
 
 from tests.by_parts import load_checkpoint
-from vocable.encoder.inference_free import inference_free
+from vocable.encoder.hub import load_target
+from vocable.encoder.inference_free import make_inference_free
 from vocable.encoder.load import load, save_model
-from vocable.encoder.open_model import load_target
 from vocable.errors import ModelError
 from vocable.training.teachers import load_scoring_model
 
@@ -79,7 +79,7 @@ def test_a_model_does_not_lose_its_pooling_with_a_file(backbones: dict[str, Path
 
 
 def test_the_pooling_of_routed_documents_does_not_get_lost(backbones: dict[str, Path], tmp_path: Path) -> None:
-    model = inference_free(load(backbones["bert"], device="cpu"), ["A text.", "Another."])
+    model = make_inference_free(load(backbones["bert"], device="cpu"), ["A text.", "Another."])
     model.save_pretrained(str(tmp_path / "saved"))
     (tmp_path / "saved" / "document_1_SpladePooling" / "config.json").unlink()
     with pytest.raises(ModelError, match=r"saved: document_1_SpladePooling/config.json is missing"):

@@ -27,7 +27,7 @@ from vocable.encoder.output_vocabulary import (
 )
 from vocable.encoder.stream import encode
 from vocable.errors import ArgumentError, DataError, ModelError
-from vocable.search.explain_texts import explain_texts, text_terms
+from vocable.retrieval.explain_texts import explain_texts, text_terms
 
 # What breaks careless files: quotes, dots, line ends of every kind, control characters, other scripts, marks of JSON.
 WORDS = ['"', "u.s.", "a\nb", "\r", "\x00", "\x85", "\u2028", "naïve", "слово", "言葉", "e\u0301", "é", "\\n", "[1]"]

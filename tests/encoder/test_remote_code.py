@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.command_line import done, refused
 from vocable import load, train
-from vocable.encoder.open_model import load_target, trusting
+from vocable.encoder.hub import load_target, trusting
 from vocable.errors import ModelError
 from vocable.training.recipe import make_recipe
 

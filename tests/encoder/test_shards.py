@@ -23,10 +23,10 @@ from sentence_transformers import SparseEncoder
 import vocable as vo
 from vocable.data import BadLines
 from vocable.data.schemas import DOCUMENT
-from vocable.data.spans import cut, has_changed, read_span
+from vocable.data.slices import cut, has_changed, read_span
 from vocable.encoder import shards, stream
-from vocable.encoder.encode import TextEncoder
 from vocable.encoder.shards import in_turn, make_all
+from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, DataError, InUseError, MissingExtraError, VectorsError
 from vocable.storage import locked, partial_of
 from vocable.vectors import read_vectors
@@ -156,7 +156,7 @@ def test_no_text_has_two_vectors(toy_model: SparseEncoder, corpus: Path, tmp_pat
     first, second = (tmp_path / "out" / f"shard-0000{number}" for number in (1, 2))
     for named in ([first, first], [tmp_path / "out", second], [first, tmp_path / "out" / "x" / ".." / "shard-00001"]):
         with pytest.raises(VectorsError, match="the same vectors are named twice"):
-            vo.postings(named)
+            vo.analyze_postings(named)
     copy = shutil.copytree(first, tmp_path / "copy")
     for read in (read_vectors, vo.postings):
         with pytest.raises(VectorsError, match=r"part-00000\.parquet: there are two vectors of 'd0'"):

@@ -14,13 +14,13 @@ from sentence_transformers import SparseEncoder
 from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer, PreTrainedTokenizerFast
 
-from vocable import calibrate, encode, index, inference_free, inspect, load, search
-from vocable.adapt.expand import expand
-from vocable.encoder.encode import TextEncoder
+from vocable import calibrate, encode, index, inspect, load, make_inference_free, search
+from vocable.adapt.expand_vocabulary import expand_vocabulary
 from vocable.encoder.fuse import fuse
 from vocable.encoder.special_terms import special_tokens
 from vocable.encoder.stream import EncodedCorpus
 from vocable.encoder.terms import special_terms, terms
+from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ModelError
 
 UNREADABLE = ["", "  ", "言葉", "葉 言", "[CLS]", "[MASK] [PAD]"]  # by the toy WordPiece tokenizer
@@ -116,7 +116,7 @@ def test_a_head_without_a_bias_is_silenced_as_well(backbones: dict[str, Path], t
 
 
 def test_looked_up_queries_have_none(toy_model: SparseEncoder) -> None:
-    model = inference_free(toy_model, weights="ones")
+    model = make_inference_free(toy_model, weights="ones")
     [table] = [module for module in model.modules() if isinstance(module, SparseStaticEmbedding)]
     table.weight.data.fill_(2.0)  # as other toolkits write it
     vectors = encode(fuse(model), ["the 言 fox [SEP]", "言葉", ""], role="query")
@@ -125,7 +125,7 @@ def test_looked_up_queries_have_none(toy_model: SparseEncoder) -> None:
 
 
 def test_in_an_output_vocabulary_they_are_known_by_their_names(toy_model: SparseEncoder) -> None:
-    model = expand(toy_model, ["fox", "old", "dog"])
+    model = expand_vocabulary(toy_model, ["fox", "old", "dog"])
     layer = model[0].auto_model.output_vocabulary
     layer.terms = ("fox", "[CLS]", "[unused7]")
     layer.bias.data.fill_(50.0)

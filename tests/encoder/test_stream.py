@@ -16,9 +16,9 @@ from sentence_transformers import SparseEncoder
 
 from vocable.data import Document
 from vocable.encoder import stream
-from vocable.encoder.encode import TextEncoder
 from vocable.encoder.stream import StreamProgress, describe, encode_stream
 from vocable.encoder.terms import terms
+from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, VectorsError
 from vocable.vectors import StoredVectors, read_vectors, vocabulary_fingerprint
 

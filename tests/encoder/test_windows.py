@@ -16,9 +16,9 @@ from transformers import PreTrainedTokenizerFast
 
 from vocable.data import Document
 from vocable.encoder import stream
-from vocable.encoder.encode import TextEncoder
 from vocable.encoder.load import load
 from vocable.encoder.stream import StreamProgress, encode, encode_stream, in_parts
+from vocable.encoder.text_encoder import TextEncoder
 from vocable.encoder.windows import OVERLAP, windows
 from vocable.errors import ArgumentError
 from vocable.reproduce.toy_models import FAMILIES

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from vocable.errors import ArgumentError
 from vocable.evaluation.choice import Budget, Choice, Deployment, parse_budget
-from vocable.evaluation.compare import mean_interval, paired_t_test
 from vocable.evaluation.cost import Cost
 from vocable.evaluation.grid import GridPoint, Setting
 from vocable.evaluation.quality import Evaluation
+from vocable.evaluation.significance import mean_interval, paired_t_test
 
 NOTES = {
     "a": Deployment("models/a", False, "mit", 30522, 1000, 64, 256),

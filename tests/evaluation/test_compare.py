@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from scipy.stats import ttest_1samp, ttest_rel
 
 from vocable.errors import ArgumentError
-from vocable.evaluation.compare import compare, mean_interval, paired_t_test
 from vocable.evaluation.cost import Cost
 from vocable.evaluation.quality import Evaluation
+from vocable.evaluation.significance import compare, mean_interval, paired_t_test
 
 
 def evaluation(

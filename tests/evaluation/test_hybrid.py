@@ -11,14 +11,14 @@ from sentence_transformers import SparseEncoder
 import vocable as vo
 from tests.evaluation.test_stored_encoding import dataset as dataset
 from vocable.data import Document, Qrel, Query
-from vocable.encoder.encode import TextEncoder
+from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.hybrid import tuned
 from vocable.evaluation.quality import evaluate_run
 from vocable.evaluation.retrieval import evaluate_system, retrieve_lexically
-from vocable.search.folder import build_collection
-from vocable.search.ranking import Ranking
+from vocable.retrieval.folder import build_collection
+from vocable.retrieval.ranking import Ranking
 
 MEASURES = ["nDCG@10", "R@3"]
 Q, N = 13, 15

@@ -12,13 +12,13 @@ from sentence_transformers import SparseEncoder
 from vocable.data import Document, Qrel, Query
 from vocable.encoder.stream import encode
 from vocable.errors import ArgumentError, DataError
-from vocable.evaluation.compare import compare
 from vocable.evaluation.cost import Cost, active_terms, flops
 from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.quality import evaluate_run, notes, parse_measures, side_by_side
 from vocable.evaluation.retrieval import encode_dataset, evaluate_system, retrieve
-from vocable.search.engines.bm25 import BM25Index
-from vocable.search.fusion import reciprocal_rank
+from vocable.evaluation.significance import compare
+from vocable.retrieval.engines.bm25 import BM25Index
+from vocable.retrieval.fusion import reciprocal_rank
 
 DOCUMENTS = [
     Document("d1", "The old fox reads books."),

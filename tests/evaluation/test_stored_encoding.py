@@ -7,7 +7,7 @@ import pytest
 from sentence_transformers import SparseEncoder
 
 from vocable.data import Document, Qrel, Query
-from vocable.encoder.encode import TextEncoder
+from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.retrieval import encode_dataset

@@ -11,16 +11,16 @@ from sentence_transformers import SparseEncoder
 
 import vocable as vo
 from tests.evaluation.test_stored_encoding import dataset as dataset
-from vocable.analysis.expanders import lexical_search
 from vocable.data import Document, Qrel, Query
-from vocable.encoder.encode import TextEncoder
 from vocable.encoder.stream import encode_stream
+from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError
 from vocable.evaluation import retrieval
 from vocable.evaluation.dataset import Dataset
+from vocable.evaluation.expanders import lexical_search
 from vocable.evaluation.quality import evaluate_run
 from vocable.evaluation.retrieval import encode_dataset, evaluate_system, retrieve, retrieve_lexically, unexpanded
-from vocable.search.folder import build_collection
+from vocable.retrieval.folder import build_collection
 
 MEASURES = ["nDCG@10", "R@3"]
 
@@ -96,8 +96,8 @@ def test_bm25_is_a_system_that_asks_for_no_model(dataset: Dataset, monkeypatch: 
 
     for place in (
         "vocable.encoder.load.load",
-        "vocable.analysis.evaluate.load",
-        "vocable.analysis.evaluate.check_length",
+        "vocable.evaluation.evaluate.load",
+        "vocable.evaluation.evaluate.check_length",
     ):
         monkeypatch.setattr(place, loaded)
     found = vo.evaluate("bm25", dataset, MEASURES, bm25=True)
@@ -107,7 +107,7 @@ def test_bm25_is_a_system_that_asks_for_no_model(dataset: Dataset, monkeypatch: 
     with pytest.raises(ArgumentError, match="bm25 is no model"):
         vo.compare("bm25", dataset)
     with pytest.raises(ArgumentError, match="bm25 expands nothing"):
-        vo.wackiness("bm25", output="never", queries=["a"], corpus=["b"])
+        vo.measure_wackiness("bm25", output="never", queries=["a"], corpus=["b"])
 
 
 def test_answers_are_timed_as_often_as_asked(
@@ -137,7 +137,7 @@ def test_a_hybrid_is_the_search_for_as_many_results_as_a_measure_looks_at(
     toy_model: SparseEncoder, toy_texts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a model, a run and an index alike, whatever else is measured."""
-    monkeypatch.setattr("vocable.search.fusion.DEPTH", 5)
+    monkeypatch.setattr("vocable.retrieval.fusion.DEPTH", 5)
     documents = [Document(f"d{i}", text) for i, text in enumerate(sorted(set(toy_texts))[:40])]
     queries = [Query(f"q{i}", text) for i, text in enumerate(toy_texts[3:9])]
     judgments = [Qrel(query.id, f"d{7 * i + j}", 1) for i, query in enumerate(queries) for j in range(3)]

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from vocable.errors import ArgumentError, VectorsError
-from vocable.evaluation.wackiness import expansions, lexical_importance, ranked, scored, wackiness, without_itself
-from vocable.search.engines.exact import ExactIndex
+from vocable.retrieval.engines.exact import ExactIndex
+from vocable.wackiness.score import expansions, lexical_importance, ranked, scored, wackiness, without_itself
 
 
 class Case(NamedTuple):

@@ -9,8 +9,8 @@ os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "false"  # before the first import: n
 
 import pytest
 
-from vocable.search.collection import Collection
-from vocable.search.indexing import index
+from vocable.retrieval.collection import Collection
+from vocable.retrieval.verbs import index
 
 
 @pytest.fixture(scope="session")

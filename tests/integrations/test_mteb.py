@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from sentence_transformers import SparseEncoder
 
-from vocable.analysis.evaluate import evaluate
 from vocable.data import Document, Qrel, Query
 from vocable.encoder.stream import encode
 from vocable.errors import ArgumentError, MissingExtraError
 from vocable.evaluation.dataset import Dataset
+from vocable.evaluation.evaluate import evaluate
 from vocable.integrations.mteb import SparseSearch
 
 QUERIES = {"q1": "the old fox reads", "q2": "posting lists at night", "q3": "the search engine"}

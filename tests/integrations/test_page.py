@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from vocable.search.collection import Collection
+from vocable.retrieval.collection import Collection
 
 PAGE = Path(__file__).parents[2] / "docs" / "integrations.md"
 PACKAGES = {"langchain": "langchain_core", "llama_index": "llama_index.core"}

@@ -13,7 +13,7 @@ from sentence_transformers import SparseEncoder
 from vocable.encoder.stream import encode
 from vocable.errors import ArgumentError
 from vocable.integrations.pyserini import QueryEncoder
-from vocable.search.export import export
+from vocable.retrieval.export import export
 
 TEXTS = ["the old fox reads", "posting lists at night", "every compiler"]
 

@@ -16,9 +16,9 @@ import pytest
 from vocable.data import Document, Query
 from vocable.errors import ArgumentError, DataError, MissingExtraError, VectorsError
 from vocable.integrations.searcher import Searcher, content, metadata
-from vocable.search.answers import search
-from vocable.search.collection import Collection
-from vocable.search.indexing import index
+from vocable.retrieval.answers import search
+from vocable.retrieval.collection import Collection
+from vocable.retrieval.verbs import index
 
 QUERIES = ["the old fox reads", "posting lists at night"]
 WAYS: list[dict[str, Any]] = [

@@ -13,9 +13,9 @@ import yaml
 
 import vocable as vo
 from vocable.adapt.statistics import row_norms
-from vocable.encoder.encode import TextEncoder
+from vocable.encoder.asymmetric import Role
 from vocable.encoder.fuse import parts
-from vocable.encoder.roles import Role
+from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, RecipeError
 from vocable.evaluation.cost import flops
 from vocable.reproduce import measurements, runs

@@ -23,7 +23,7 @@ from preloaded import Command, end, run, start
 from scipy.sparse import csr_array
 
 import vocable as vo
-from vocable.search.folder import FolderCollection
+from vocable.retrieval.folder import FolderCollection
 from vocable.storage import read_record, write_record
 from vocable.vectors import read_vectors, write_vectors
 

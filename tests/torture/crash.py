@@ -49,14 +49,14 @@ from machine import machine, print_machine  # noqa: E402
 from scipy.sparse import csr_array  # noqa: E402
 
 from vocable.data import Document  # noqa: E402
-from vocable.search.engines.exact import ExactIndex  # noqa: E402
-from vocable.search.filters import matches, parse_filter  # noqa: E402
-from vocable.search.fusion import aligned, weighted  # noqa: E402
-from vocable.search.indexing import index, open_index  # noqa: E402
-from vocable.search.lexicon import DRIFT, K1, B  # noqa: E402
-from vocable.search.living import LivingCollection  # noqa: E402
-from vocable.search.ranking import Ranking, ranking_of  # noqa: E402
-from vocable.search.words import stemmed  # noqa: E402
+from vocable.retrieval.bm25_statistics import DRIFT, K1, B  # noqa: E402
+from vocable.retrieval.engines.exact import ExactIndex  # noqa: E402
+from vocable.retrieval.filters import matches, parse_filter  # noqa: E402
+from vocable.retrieval.fusion import aligned, weighted  # noqa: E402
+from vocable.retrieval.living import LivingCollection  # noqa: E402
+from vocable.retrieval.ranking import Ranking, ranking_of  # noqa: E402
+from vocable.retrieval.verbs import index, open_index  # noqa: E402
+from vocable.retrieval.words import stemmed  # noqa: E402
 from vocable.vectors import VectorsMeta, write_vectors  # noqa: E402
 
 WORDS = [f"{start}{middle}{end}" for start in "bdgklmnprt" for middle in ("a", "ei", "o", "u") for end in "dlmnrt"]
@@ -259,8 +259,8 @@ def operations(there: dict[str, Document], rng: random.Random) -> Iterator[list[
 def work(folder: Path, seed: int, then: bool = True) -> None:
     """Compare the index with the log, say so, and then change it until the end."""
     rng, log, parent = random.Random(seed), folder / "log", os.getppid()
-    vars(import_module("vocable.search.living"))["PART"] = rng.choice([7, 512])  # so that there are several
-    vars(import_module("vocable.search.engines.edge"))["PAGE"] = rng.choice([5, 512])
+    vars(import_module("vocable.retrieval.living"))["PART"] = rng.choice([7, 512])  # so that there are several
+    vars(import_module("vocable.retrieval.engines.edge"))["PAGE"] = rng.choice([5, 512])
     there, begun, _ = replayed(log)
     with closing(sqlite3.connect(folder / "index" / "words.sqlite")) as connection:
         [pending] = connection.execute("SELECT value FROM figures WHERE name = 'pending'").fetchone()

@@ -45,7 +45,7 @@ from random_model import write_toy_model  # noqa: E402
 import vocable as vo  # noqa: E402
 from vocable.data import Document  # noqa: E402
 from vocable.errors import VocableError  # noqa: E402
-from vocable.search.engines import edge  # noqa: E402
+from vocable.retrieval.engines import edge  # noqa: E402
 
 OPERATIONS = ("add", "delete", "search", "optimize", "serve")
 FIRST, MORE = 60, 90  # documents of the index, and of each process that adds some
@@ -147,7 +147,7 @@ def operation(name: str, number: str, place: Path, folder: Path) -> Any:
 def small_parts() -> None:
     """Write small parts, so that a change has several writes, in a process group of its own; called in a fork."""
     os.setpgrp()
-    vars(sys.modules["vocable.search.living"])["PART"] = PART
+    vars(sys.modules["vocable.retrieval.living"])["PART"] = PART
     vars(edge)["PAGE"] = PART
 
 

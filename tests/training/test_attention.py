@@ -8,7 +8,7 @@ import torch
 from sentence_transformers import SparseEncoder
 from torch import Tensor
 
-from vocable.training.trainer import float32_attention, set_dropout
+from vocable.training.callbacks import float32_attention, set_dropout
 
 
 def gradient(model: SparseEncoder, texts: list[str], *, half: bool) -> Tensor:

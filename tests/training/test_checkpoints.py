@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vocable.training.trainer import WHOLE, last_checkpoint
+from vocable.training.callbacks import WHOLE, last_checkpoint
 
 
 def checkpoint(folder: Path, step: int, *, marked: bool = True) -> Path:

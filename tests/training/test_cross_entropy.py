@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from vocable.training import mlm as cross_entropy
-from vocable.training.mlm import guess, mean_cross_entropy
+from vocable.training.pretraining import mlm as cross_entropy
+from vocable.training.pretraining.mlm import guess, mean_cross_entropy
 
 
 def inputs(m: int, d: int, v: int, *, bias: bool) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:

@@ -13,7 +13,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from transformers import PreTrainedTokenizerFast, RobertaConfig, RobertaModel
 
-from vocable.training.recipe_yaml import recipe_file
+from vocable.training.recipe_files import recipe_file
 
 GRANITE = runpy.run_path(str(recipe_file("vocable-mini-further").with_name("granite.py")))
 GROUP = 8

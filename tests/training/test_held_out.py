@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from transformers import AutoModelForMaskedLM, PreTrainedTokenizerFast
 
 from tests.by_parts import expand
-from vocable.adapt.expand import frequent_words
+from vocable.adapt.expand_vocabulary import frequent_words
 from vocable.encoder.fuse import without_logits
 from vocable.encoder.output_vocabulary import output_vocabulary
 from vocable.encoder.terms import splitter
 from vocable.training import micro_batches
-from vocable.training.mlm import MASKS, PARTS, HeldOut, Masker, split
+from vocable.training.pretraining.mlm import MASKS, PARTS, HeldOut, Masker, split
+from vocable.training.pretraining.windows import IGNORED, Part, WordAlignment, whole_words, write_windows
 from vocable.training.settings import PretrainSettings
-from vocable.training.windows import IGNORED, Part, WordAlignment, whole_words, write_windows
 
 
 @given(windows=st.integers(1, 500), asked=st.integers(0, 100), seed=st.integers(0, 5))

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from vocable.training.mlm import MaskedWindows, Masker, collate
+from vocable.training.pretraining.mlm import MaskedWindows, Masker, collate
+from vocable.training.pretraining.windows import IGNORED, Windows, write_windows
 from vocable.training.settings import PretrainSettings
-from vocable.training.windows import IGNORED, Windows, write_windows
 
 
 @pytest.fixture

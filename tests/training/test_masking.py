@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vocable.training.windows import (
+from vocable.training.pretraining.windows import (
     GOES_ON,
     IGNORED,
     NO_WORD,

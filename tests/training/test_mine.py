@@ -11,11 +11,11 @@ import pytest
 from sentence_transformers import SparseEncoder
 
 from vocable.data import Document, Example, read_examples
-from vocable.encoder.encode import TextEncoder
 from vocable.encoder.load import load
 from vocable.encoder.stream import encode
+from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, DataError, VectorsError
-from vocable.search.folder import build_collection
+from vocable.retrieval.folder import build_collection
 from vocable.training import mine as rewrite
 from vocable.training.mine import mine
 

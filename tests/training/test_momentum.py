@@ -20,13 +20,13 @@ from transformers import TrainingArguments
 
 from vocable.objectives.losses import QueueSettings
 from vocable.training.batch_statistics import Monitor
+from vocable.training.callbacks import QUEUE_FILE, MarkWhole, ObjectiveState, set_dropout
 from vocable.training.data import TrainingData
 from vocable.training.momentum import Momentum, fingerprints
 from vocable.training.objective import Objective, make_objective
 from vocable.training.recipe import make_recipe
 from vocable.training.settings import TrainingSettings
 from vocable.training.train import train
-from vocable.training.trainer import QUEUE_FILE, MarkWhole, ObjectiveState, set_dropout
 
 SIZE, MOMENTUM, B, STEPS = 10, 0.6, 4, 5
 

@@ -17,10 +17,10 @@ from transformers import TrainerControl, TrainerState
 
 from vocable.encoder.fuse import fuse
 from vocable.training.batch_statistics import Monitor
+from vocable.training.callbacks import ObjectiveState, set_dropout
 from vocable.training.data import TrainingData
 from vocable.training.objective import CachedObjective, Objective, make_objective
 from vocable.training.settings import TrainingSettings
-from vocable.training.trainer import ObjectiveState, set_dropout
 
 Gradients = dict[str, Tensor]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from vocable.errors import RecipeError
-from vocable.training.recipe_yaml import assign, override, read_values
+from vocable.training.recipe_files import assign, override, read_values
 
 
 def write(folder: Path, **texts: str) -> Path:

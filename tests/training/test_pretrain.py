@@ -13,16 +13,16 @@ from transformers import AutoModelForMaskedLM, PreTrainedModel, PreTrainedTokeni
 
 import vocable
 from tests.by_parts import expand, pretrain
-from vocable.adapt.expand import frequent_words
+from vocable.adapt.expand_vocabulary import frequent_words
 from vocable.cli import main
-from vocable.encoder.encode import positions
 from vocable.encoder.fuse import without_logits
 from vocable.encoder.output_vocabulary import output_vocabulary
+from vocable.encoder.text_encoder import positions
 from vocable.errors import ArgumentError, DataError, ModelError
-from vocable.training.mlm import MaskedWindows, Masker, collate
+from vocable.training.callbacks import set_dropout
+from vocable.training.pretraining.mlm import MaskedWindows, Masker, collate
+from vocable.training.pretraining.windows import write_windows
 from vocable.training.settings import PretrainSettings
-from vocable.training.trainer import set_dropout
-from vocable.training.windows import write_windows
 
 SETTINGS: dict[str, Any] = {"texts": ["-"], "batch_size": 4, "max_length": 24, "log_every": 1, "save_every": 2}
 

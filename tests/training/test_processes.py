@@ -21,14 +21,14 @@ from vocable.encoder.fuse import fuse
 from vocable.encoder.load import load
 from vocable.encoder.provenance import provenance
 from vocable.errors import RecipeError
-from vocable.training import processes
+from vocable.training import distributed
 from vocable.training.batch_statistics import Monitor
+from vocable.training.callbacks import set_dropout
 from vocable.training.data import TrainingData
 from vocable.training.objective import make_objective
 from vocable.training.recipe import read_recipe
 from vocable.training.settings import TrainingSettings
 from vocable.training.train import train
-from vocable.training.trainer import set_dropout
 
 REGULARIZERS = {
     "query": {"name": "l1", "weight": 0.01, "ramp": "constant"},
@@ -62,8 +62,8 @@ import torch
 
 gc.freeze()
 torch.set_num_threads(1)
-processes.join()
-rank = 0 if processes.is_first() else 1
+distributed.join()
+rank = 0 if distributed.is_first() else 1
 model, texts, folder = sys.argv[2], json.loads(sys.argv[3]), Path(sys.argv[4])
 for micro_batch in (None, 1):
     part = slice(0, 2) if rank == 0 else slice(2, 4)
@@ -337,15 +337,15 @@ import torch
 from vocable.errors import LostProcessError
 from vocable.training import processes
 
-processes.STEP = timedelta(seconds=2)
-processes.join()
-if not processes.is_first():
+distributed.STEP = timedelta(seconds=2)
+distributed.join()
+if not distributed.is_first():
     time.sleep({"hangs": 8, "ends": 0, "is late": 4}[sys.argv[1]])
     if sys.argv[1] != "is late":
         os._exit(0)
 try:
-    with processes.together():
-        processes.wait() if sys.argv[1] == "is late" else processes.of_all(torch.ones(()), 1)
+    with distributed.together():
+        distributed.wait() if sys.argv[1] == "is late" else distributed.of_all(torch.ones(()), 1)
     print("met")
 except LostProcessError as error:
     print(error)
@@ -366,7 +366,7 @@ def test_a_batch_that_cannot_be_shared_is_refused(
     backbones: dict[str, Path], toy_texts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = write_shared(tmp_path, backbones["bert"], toy_texts)
-    monkeypatch.setattr(processes, "count", lambda: 3)
+    monkeypatch.setattr(distributed, "count", lambda: 3)
     with pytest.raises(RecipeError, match="batch_size: 8 examples cannot be shared equally by 3 processes"):
         train(read_recipe(recipe), tmp_path / "out")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0.jsonl", "1.jsonl", "shared.yaml"]

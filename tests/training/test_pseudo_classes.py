@@ -16,11 +16,11 @@ from sklearn.metrics import adjusted_rand_score
 import vocable as vo
 from tests.cli.command_line import done, refused
 from vocable.encoder.fuse import without_logits
-from vocable.training.mlm import collate
-from vocable.training.pseudo_classes import PseudoClasses, sort_windows
+from vocable.training.pretraining.mlm import collate
+from vocable.training.pretraining.pseudo_classes import PseudoClasses, sort_windows
+from vocable.training.pretraining.windows import write_windows
 from vocable.training.settings import PretrainSettings
 from vocable.training.teachers import dense_teacher
-from vocable.training.windows import write_windows
 
 SETTINGS: dict[str, Any] = {
     "steps": 4, "batch_size": 8, "max_length": 24, "classes": 5, "log_every": 1, "save_every": 2, "learning_rate": 3e-3,

@@ -12,16 +12,16 @@ import torch
 from sentence_transformers import SparseEncoder
 from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding
 
+from vocable.encoder.asymmetric import asymmetric, static_embedding
 from vocable.encoder.fuse import splade_modules
-from vocable.encoder.inference_free import inference_free
+from vocable.encoder.inference_free import make_inference_free
 from vocable.encoder.load import load
-from vocable.encoder.roles import asymmetric, static_embedding
 from vocable.encoder.stream import encode
 from vocable.errors import ModelError, RecipeError
+from vocable.training.callbacks import WHOLE, ValidWeights
 from vocable.training.recipe import Recipe, make_recipe
 from vocable.training.stages import queries_learn_apart
 from vocable.training.train import train
-from vocable.training.trainer import WHOLE, ValidWeights
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_frozen_idf_stays_to_the_bit_while_documents_learn(
     made = recipe(backbones["distilbert"], examples, training={"micro_batch": 4}, **parts)
     model = train(made, tmp_path / "model")
     positives = [line["positive"] for line in read(examples)]
-    untrained = inference_free(load(backbones["distilbert"]), positives)
+    untrained = make_inference_free(load(backbones["distilbert"]), positives)
     assert torch.equal(table(model).weight, table(untrained).weight)
     assert table(model).frozen
     before, after = (encode(one, positives[:4], dtype="float32").toarray() for one in (untrained, model))
@@ -109,7 +109,7 @@ def test_documents_that_are_frozen_stay_as_they_are(
     start = (
         asymmetric(load(backbones["distilbert"]), load(backbones["bert"]))
         if own
-        else inference_free(load(backbones["bert"]), texts, weights="mean")
+        else make_inference_free(load(backbones["bert"]), texts, weights="mean")
     )
     learned, before = (encode(one, texts, "query", dtype="float32").toarray() for one in (model, start))
     assert not np.allclose(learned, before, atol=1e-3)
@@ -118,7 +118,7 @@ def test_documents_that_are_frozen_stay_as_they_are(
 
 
 def test_weights_stay_valid_after_any_step(backbones: dict[str, Path]) -> None:
-    model = inference_free(load(backbones["bert"]), weights="ones", trainable=True)
+    model = make_inference_free(load(backbones["bert"]), weights="ones", trainable=True)
     weights = table(model).weight
     with torch.no_grad():
         weights[:] = torch.linspace(-1, 1, len(weights))
@@ -131,8 +131,8 @@ def test_weights_stay_valid_after_any_step(backbones: dict[str, Path]) -> None:
 def test_what_learns_apart_from_the_documents(backbones: dict[str, Path]) -> None:
     bert, distilbert = load(backbones["bert"]), load(backbones["distilbert"])
     assert not queries_learn_apart(bert)
-    assert not queries_learn_apart(inference_free(bert, weights="ones"))
-    assert queries_learn_apart(inference_free(bert, weights="ones", trainable=True))
+    assert not queries_learn_apart(make_inference_free(bert, weights="ones"))
+    assert queries_learn_apart(make_inference_free(bert, weights="ones", trainable=True))
     assert queries_learn_apart(asymmetric(distilbert, bert))
 
 

@@ -13,15 +13,15 @@ from safetensors.numpy import load_file
 from scipy.special import logsumexp
 from sentence_transformers import SparseEncoder
 
-from vocable.encoder.roles import idf
+from vocable.encoder.asymmetric import idf
 from vocable.errors import RecipeError
 from vocable.training.batch_statistics import Monitor
+from vocable.training.callbacks import IDF_FILE, MarkWhole, set_dropout
 from vocable.training.data import TrainingData
 from vocable.training.objective import MEMORY, QueryIdf, make_objective
 from vocable.training.recipe import make_recipe
 from vocable.training.settings import TrainingSettings
 from vocable.training.train import train
-from vocable.training.trainer import IDF_FILE, MarkWhole, set_dropout
 
 SOURCES = np.array([0, 0, 0, 1, 1, 1])
 V = 7

@@ -7,7 +7,7 @@ import pytest
 
 from vocable.errors import RecipeError
 from vocable.training.recipe import make_recipe, read_recipe
-from vocable.training.recipe_yaml import recipes
+from vocable.training.recipe_files import recipes
 
 SMALLEST = """
 model: some/model
@@ -129,5 +129,5 @@ def test_recipes_that_run_here_are_listed_first():
 
 
 def test_recipes_are_listed_without_torch():
-    code = "import sys, vocable.training.recipe_yaml as y; print(len(y.recipes())); assert 'torch' not in sys.modules"
+    code = "import sys, vocable.training.recipe_files as y; print(len(y.recipes())); assert 'torch' not in sys.modules"
     assert int(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout) > 10

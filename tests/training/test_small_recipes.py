@@ -14,7 +14,7 @@ from vocable.data import Example
 from vocable.encoder.load import load
 from vocable.evaluation.retrieval import evaluate_system
 from vocable.training.recipe import Recipe, read_recipe
-from vocable.training.recipe_yaml import recipe_file, recipes
+from vocable.training.recipe_files import recipe_file, recipes
 from vocable.training.train import train
 from vocable.training.variants import plan_runs
 

@@ -13,7 +13,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from tests.by_parts import calibrate, expand, load_checkpoint, rescale, transfer
 from vocable.adapt.alignment import align
-from vocable.adapt.expand import frequent_words
+from vocable.adapt.expand_vocabulary import frequent_words
 from vocable.encoder.output_vocabulary import output_vocabulary
 from vocable.encoder.terms import splitter
 from vocable.errors import ModelError

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from vocable.errors import RecipeError
 from vocable.training.recipe import read_recipe
-from vocable.training.recipe_yaml import override
+from vocable.training.recipe_files import override
 from vocable.training.variants import label, read_sweep
 
 

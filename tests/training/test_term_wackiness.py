@@ -12,11 +12,11 @@ from datasets import Dataset, DatasetDict
 from sentence_transformers import SparseEncoder
 from transformers import TrainerControl, TrainerState
 
-from vocable.encoder.roles import Role
+from vocable.encoder.asymmetric import Role
 from vocable.encoder.stream import encode
 from vocable.objectives.regularizers import Regularizers
+from vocable.training.callbacks import MeasureWackiness
 from vocable.training.objective import Penalties, Sample
-from vocable.training.trainer import MeasureWackiness
 
 K = 3
 

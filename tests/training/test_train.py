@@ -12,10 +12,10 @@ import pytest
 import torch
 from sentence_transformers import SparseEncoder
 
-from vocable.encoder.encode import TextEncoder
-from vocable.encoder.inference_free import inference_free
+from vocable.encoder.inference_free import make_inference_free
 from vocable.encoder.load import load
 from vocable.encoder.stream import encode
+from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, CollapseError, DataError, RecipeError
 from vocable.evaluation.retrieval import evaluate_system
 from vocable.training.batch_statistics import Monitor
@@ -141,7 +141,7 @@ def test_a_model_keeps_the_lengths_and_limits_that_it_had(
     start[0].auto_model.config.active_terms = {"query": 4, "document": 7}
     start[0].auto_model.config.query_idf = 0.5
     if lookup:
-        start = inference_free(start, weights="ones", trainable=True)
+        start = make_inference_free(start, weights="ones", trainable=True)
         next(iter(start[0].sub_modules["query"])).tokenizer.model_max_length = 20
     start.save_pretrained(str(tmp_path / "start"))
     lengths = {"query_length": 10, "document_length": 12}  # of the training alone

@@ -125,7 +125,7 @@ def test_the_wackiness_of_a_variant_is_what_the_verb_measures(write: Write, tmp_
     measured = train(write(evaluation=evaluation), tmp_path / "out", variants=["plain"])["plain"].measured
     for name in ("one", "two"):
         place, model = f"beir:{tmp_path / name}", load(tmp_path / "out" / "plain")
-        report = vo.wackiness(model, place, tmp_path / name / "w", queries=place, bootstrap=0)
+        report = vo.measure_wackiness(model, place, tmp_path / name / "w", queries=place, bootstrap=0)
         assert measured[f"{name} W-AUC"] == pytest.approx(report.models[0]["w_auc"])
 
 

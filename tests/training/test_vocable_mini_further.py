@@ -13,7 +13,7 @@ from typer.main import get_command
 
 from vocable.cli import program
 from vocable.training.recipe import read_recipe
-from vocable.training.recipe_yaml import recipe_file
+from vocable.training.recipe_files import recipe_file
 
 SCRIPT = recipe_file("vocable-mini-further").with_suffix(".sh")
 

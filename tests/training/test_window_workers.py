@@ -16,9 +16,9 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from vocable.errors import LostProcessError
-from vocable.training import window_workers, windows
-from vocable.training.window_workers import cut_in_processes
-from vocable.training.windows import SpanAlignment, WordAlignment, cut, write_windows
+from vocable.training.pretraining import window_workers, windows
+from vocable.training.pretraining.window_workers import cut_in_processes
+from vocable.training.pretraining.windows import SpanAlignment, WordAlignment, cut, write_windows
 
 TERMS = ["fox", "foxes", "the", "books", "owl", "reads", "##s", "in", "a", "old"]
 Places = Callable[[PreTrainedTokenizerFast], WordAlignment | SpanAlignment | None]

@@ -8,7 +8,7 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from vocable.errors import DataError
-from vocable.training.windows import SHORTEST, Windows, write_windows
+from vocable.training.pretraining.windows import SHORTEST, Windows, write_windows
 
 LENGTH = 20
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from vocable.adapt.expand import frequent_words
+from vocable.adapt.expand_vocabulary import frequent_words
 from vocable.encoder.terms import Word, splitter
 from vocable.errors import DataError
-from vocable.training.windows import GOES_ON, NO_WORD, SpanAlignment, WordAlignment, write_windows
+from vocable.training.pretraining.windows import GOES_ON, NO_WORD, SpanAlignment, WordAlignment, write_windows
 
 FAMILIES = ["wordpiece", "byte-level", "unigram"]
 ODD = ["½ fox½", "don't read-books", "re\u0301sume\u0301 naïve हिन्दी। 中国", "fox  the\tfox", "ﬁne [SEP] fox"]

@@ -22,7 +22,7 @@ from vocable.data.texts import iter_texts
 from vocable.encoder.fuse import copy_with, fuse, pack, parts, without_logits
 from vocable.encoder.head import max_logits
 from vocable.encoder.output_vocabulary import output_layer
-from vocable.encoder.poolings import rows_to_pool
+from vocable.encoder.pooling import rows_to_pool
 from vocable.encoder.provenance import record
 from vocable.encoder.special_terms import has_bias
 from vocable.errors import ArgumentError, ModelError, check_numbers, check_whole

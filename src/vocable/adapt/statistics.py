@@ -25,7 +25,7 @@ from vocable.data import read_texts
 from vocable.data.texts import as_texts
 from vocable.encoder.fuse import pack, without_logits
 from vocable.encoder.head import BLOCK, Activation, activate
-from vocable.encoder.poolings import POOLINGS, pooling_of, rows_to_pool
+from vocable.encoder.pooling import POOLINGS, pooling_of, rows_to_pool
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.cost import spread
 

@@ -36,7 +36,7 @@ from vocable.adapt.initialization import (
 from vocable.adapt.statistics import row_norms
 from vocable.data.texts import as_texts, iter_texts
 from vocable.encoder.fuse import copy_with, parts, plain_decoder
-from vocable.encoder.open_model import Target, load_target
+from vocable.encoder.hub import Target, load_target
 from vocable.encoder.output_vocabulary import OutputVocabulary, give_output_vocabulary, output_vocabulary
 from vocable.encoder.provenance import record
 from vocable.encoder.special_terms import has_bias, special_tokens

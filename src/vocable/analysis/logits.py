@@ -19,13 +19,13 @@ from sentence_transformers import SparseEncoder
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from vocable.analysis.expansion_data import load_model
 from vocable.analysis.stored_vectors import ALL, Moments
 from vocable.data.texts import as_texts, iter_texts
 from vocable.encoder.fuse import pack, parts, without_logits
 from vocable.encoder.head import max_logits
 from vocable.encoder.special_terms import special_columns
 from vocable.errors import ArgumentError, DataError
+from vocable.evaluation.expansion_data import load_model
 from vocable.evaluation.testsets import LEXICAL, cluster, text_embeddings
 from vocable.progress import track
 from vocable.tables import Table, Tabled
@@ -90,7 +90,7 @@ class LogitStatistics(Tabled):
         return Table(title, ["statistic", "value"], rows)
 
 
-def logits(
+def analyze_logits(
     model: str | SparseEncoder,
     texts: Iterable[str],
     *,
@@ -229,7 +229,7 @@ def recoverability(
     embeddings, whose clusters are the truth. The vectors are held, m x v numbers of 4 bytes: a thousand texts of
     100,000 terms take 0.4 GB, twice.
 
-    Repeated texts and those without a word are left out. The other arguments and the errors are those of `logits`.
+    Repeated texts and those without a word are left out. The other arguments and the errors are those of `analyze_logits`.
     """
     usable = [text for text in dict.fromkeys(as_texts(texts)) if text.strip()]
     true = cluster(text_embeddings(usable, embedding, str(mlm.device)), clusters)
@@ -242,7 +242,7 @@ def recoverability(
 
 
 def compare_clusters(logits: NDArray[np.float32], true: NDArray[np.int64]) -> Recoverability:
-    """Return the measure of pooled `logits` [m, v], given the `true` cluster of each text [m]."""
+    """Return the measure of pooled `analyze_logits` [m, v], given the `true` cluster of each text [m]."""
     from sklearn.metrics import adjusted_rand_score
 
     count = len(np.unique(true))

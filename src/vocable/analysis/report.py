@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from vocable.analysis.removal import Removal
-    from vocable.analysis.wackiness import Finding
     from vocable.evaluation.choice import Choice
+    from vocable.wackiness.ablate import Removal
+    from vocable.wackiness.measure import Finding
 
 RESULTS, PAGE = "results.json", "index.html"
 STYLE = """

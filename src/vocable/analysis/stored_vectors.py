@@ -26,8 +26,8 @@ from vocable import imported
 from vocable.arrays import HEADER
 from vocable.errors import ArgumentError, ModelError, VectorsError, check_whole
 from vocable.progress import track
-from vocable.search.engines.edge import SETTINGS as STORE
-from vocable.search.index import load_index
+from vocable.retrieval.engines.edge import SETTINGS as STORE
+from vocable.retrieval.protocols import load_index
 from vocable.tables import NONE, Table, Tabled
 from vocable.vectors import VectorsMeta, prune, read_shards, token_names, vocabulary_fingerprint
 
@@ -57,7 +57,7 @@ def stored_parts(vectors: Vectors) -> tuple[Iterable[csr_array], VectorsMeta | N
         index = load_index(folder)
         return [index.get()], index.meta
     if (folder / "postings").is_dir() or (folder / STORE).is_file():
-        collection = imported("vocable.search.indexing:open_index")(folder)
+        collection = imported("vocable.retrieval.verbs:open_index")(folder)
         return collection.stored(), collection.meta
     shards = read_shards(given)
     first = next(shards)
@@ -136,7 +136,7 @@ class TermWeights:
         return asdict(self)
 
 
-def term_weights(
+def analyze_weights(
     vectors: Vectors, *, min_count: Sequence[int] = (1,), max_terms: Sequence[int | None] = (None,)
 ) -> Measurements[TermWeights]:
     """Measure how much the weights of a term differ between the texts that have it (Kim et al. 2026, appendix G).
@@ -156,7 +156,7 @@ def term_weights(
         VectorsError: there is nothing to measure, or it is of different vocabularies, or damaged.
 
     >>> texts = csr_array(np.array([[1.0, 5.0], [3.0, 0.0]], dtype=np.float32))
-    >>> [(found.logit_cnt, found.logit_score_std) for found in term_weights(texts, min_count=[1, 2])]
+    >>> [(found.logit_cnt, found.logit_score_std) for found in analyze_weights(texts, min_count=[1, 2])]
     [(2, 0.5), (1, 1.0)]
     """
     if min(min_count, default=1) < 1:
@@ -217,7 +217,7 @@ class Postings:
         return vars(self) | lengths | {"longest": longest}
 
 
-def postings(
+def analyze_postings(
     vectors: Vectors,
     *,
     max_terms: Sequence[int | None] = (None,),
@@ -238,7 +238,7 @@ def postings(
         VectorsError: there is nothing to measure, or it is of different vocabularies, or damaged.
 
     >>> texts = csr_array(np.array([[1.0, 5.0, 0.0], [3.0, 0.0, 0.0]], dtype=np.float32))
-    >>> [found] = postings(texts)
+    >>> [found] = analyze_postings(texts)
     >>> found.all_terms.mean, found.used_terms.mean, found.longest
     (1.0, 1.5, ((0, 2), (1, 1)))
     """
@@ -284,11 +284,14 @@ def _names(meta: VectorsMeta | None, model: str | SparseEncoder | None) -> list[
     """The words of the terms; None where the model that made the vectors is not at hand."""
     if meta is not None and model is None and (found := _names_of_tokens(meta)) is not None:
         return found
-    terms, load_model = imported("vocable.encoder.terms:terms"), imported("vocable.analysis.expansion_data:load_model")
+    terms, load_model = (
+        imported("vocable.encoder.terms:terms"),
+        imported("vocable.evaluation.expansion_data:load_model"),
+    )
     if meta is None:
         return None if model is None else list(terms(load_model(model)))
     try:
-        return list(terms(imported("vocable.analysis.expansion_data:model_of")(meta, model)))
+        return list(terms(imported("vocable.evaluation.expansion_data:model_of")(meta, model)))
     except (ArgumentError, ModelError):
         if model is not None:
             raise

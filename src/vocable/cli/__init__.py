@@ -86,7 +86,7 @@ def _options(
 ) -> None:
     """What comes before a command."""
     if trust_remote_code:
-        context.with_resource(import_module("vocable.encoder.open_model").trusting(True))
+        context.with_resource(import_module("vocable.encoder.hub").trusting(True))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

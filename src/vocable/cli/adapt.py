@@ -166,13 +166,13 @@ class Transfer(Adapting):
         return self.next_step
 
 
-class Expand(Adapting):
+class ExpandVocabulary(Adapting):
     """Give a model whole words as output terms.
 
     The tokenizer stays: what the model reads is cut as before, and what it
     gives are words, as many as you like.
 
-    Example: vocable expand vocable-mini --texts texts.txt --min-count 3 -o out
+    Example: vocable expand-vocabulary vocable-mini --texts texts.txt --min-count 3 -o out
     """
 
     next_step: ClassVar[str] = "vocable pretrain {output} TEXTS -o DIR --steps 500 --masking whole-word"
@@ -212,7 +212,7 @@ class Pretrain(Adapting):
     Repeated after a kill, it goes on where it stopped. It ends with how well
     tokens of texts held out are guessed, before and after; new tokens of a
     model that `vocable transfer` made are counted apart. A model that
-    `vocable expand` made takes --masking whole-word. With --teacher it learns
+    `vocable expand-vocabulary` made takes --masking whole-word. With --teacher it learns
     the logits of a sparse model instead of guessing; with --classes it learns
     which of so many clusters of a dense teacher's embeddings a text is in.
 
@@ -233,7 +233,7 @@ class Pretrain(Adapting):
             return self.figures(None, loading.load(self.output))
         keys = imported("vocable.training.settings:PretrainSettings").model_fields
         settings = {key: value for key, value in vars(self).items() if key in keys and key != "texts"}
-        imported("vocable.training.pretrain:check_settings")(settings)  # before the model is read
+        imported("vocable.training.pretraining.pretrain:check_settings")(settings)  # before the model is read
         given = self.arguments()
         del given["output"]
         with storage.resumable(self.output, made_from) as work:
@@ -243,7 +243,7 @@ class Pretrain(Adapting):
             except (CollapseError, DataError):  # to which the same command would come again: what it left is of no use
                 shutil.rmtree(run, ignore_errors=True)  # of several processes one is the first
                 raise
-            processes = import_module("vocable.training.processes")
+            processes = import_module("vocable.training.distributed")
             if processes.is_first():  # of those that torchrun started
                 shutil.rmtree(whole, ignore_errors=True)
                 loading.save_model(adapted, whole)
@@ -307,13 +307,13 @@ class Calibrate(Adapting):
         yield f"active terms of a {what}: {mean}, {p99}"
 
 
-class InferenceFree(Adapting):
+class MakeInferenceFree(Adapting):
     """Give a model queries that need no encoder.
 
     A query is its distinct tokens, each with a weight that is looked up, and
     documents are encoded as before. Train the result for good rankings.
 
-    Example: vocable inference-free vocable-mini --texts pydocs: -o out
+    Example: vocable make-inference-free vocable-mini --texts pydocs: -o out
     """
 
     next_step: ClassVar[str] = "vocable evaluate {output} --dataset SOURCE, or a recipe with model: {output}"
@@ -329,7 +329,7 @@ class InferenceFree(Adapting):
 
     def figures(self, model: Any, adapted: Any) -> dict[str, Any]:
         """The step, and how many tokens have a weight."""
-        table = imported("vocable.encoder.roles:static_embedding")(adapted, "query")
+        table = imported("vocable.encoder.asymmetric:static_embedding")(adapted, "query")
         tokens = 0 if table is None else int((table.weight > 0).sum())
         return {"formula": None, **super().figures(model, adapted), "texts": self.texts, "tokens": tokens}
 
@@ -338,14 +338,14 @@ class InferenceFree(Adapting):
         return f"{result['tokens']:,} tokens have a weight, and no encoder reads a query"
 
 
-class Vocabulary(Reading):
+class TrainVocabulary(Reading):
     """Train a normalized vocabulary on texts.
 
     Lower-case and without accents, for `vocable transfer` to move a model onto.
     With several sizes nothing is written: the table says how many tokens a word is
     cut into, and what share of the tokens the texts have too rarely to learn.
 
-    Example: vocable vocabulary texts.txt -o vocabulary --size 20000
+    Example: vocable train-vocabulary texts.txt -o vocabulary --size 20000
     """
 
     next_step: ClassVar[str] = "vocable transfer MODEL --target {output} --init subtoken -o DIR"
@@ -356,4 +356,13 @@ class Vocabulary(Reading):
     ] = None
 
 
-COMMANDS: list[type[Command]] = [Inspect, Rescale, Transfer, Expand, Vocabulary, Pretrain, Calibrate, InferenceFree]
+COMMANDS: list[type[Command]] = [
+    Inspect,
+    Rescale,
+    Transfer,
+    ExpandVocabulary,
+    TrainVocabulary,
+    Pretrain,
+    Calibrate,
+    MakeInferenceFree,
+]

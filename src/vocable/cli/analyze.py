@@ -28,13 +28,13 @@ Kept = Annotated[
 ]
 
 
-class Logits(Reading):
+class AnalyzeLogits(Reading):
     """Measure a masked language model's logits.
 
     How much a term's score varies over the tokens, how large a token's best
     ones are, how many are not negative.
 
-    Example: vocable logits bert-base-uncased texts.txt --clusters 50
+    Example: vocable analyze-logits bert-base-uncased texts.txt --clusters 50
     """
 
     model: Model
@@ -42,10 +42,10 @@ class Logits(Reading):
     top_k: Numbers
 
 
-class TermWeights(Command):
+class AnalyzeWeights(Command):
     """Measure how a term's weights differ between texts.
 
-    Example: vocable term-weights vectors --min-count 2,10
+    Example: vocable analyze-weights vectors --min-count 2,10
     """
 
     vectors: Stored
@@ -53,20 +53,20 @@ class TermWeights(Command):
     max_terms: Kept = ["all"]
 
 
-class Postings(Command):
+class AnalyzePostings(Command):
     """Measure the postings lists that vectors make.
 
     Their lengths, over all terms and over those that are used, the longest ones,
     and how many terms a text has.
 
-    Example: vocable postings vectors --max-terms all,20,10
+    Example: vocable analyze-postings vectors --max-terms all,20,10
     """
 
     vectors: Stored
     max_terms: Kept = ["all"]
 
 
-class Wackiness(Command):
+class MeasureWackiness(Command):
     """Measure how wacky the expansions of models are.
 
     Wacky terms stand neither in an input nor in the documents that it finds.
@@ -74,7 +74,7 @@ class Wackiness(Command):
     all terms (Parquet) and JSON. Repeated after a kill, it does not encode
     again what was encoded.
 
-    Example: vocable wackiness vocable-mini --queries q.tsv --corpus d.tsv -o w
+    Example: vocable measure-wackiness vocable-mini --queries q.tsv --corpus d.tsv -o w
     """
 
     resumable: ClassVar[bool] = True
@@ -86,13 +86,13 @@ class Wackiness(Command):
     k: Annotated[int, typer.Option("-k", "--k")]
 
 
-class Removal(Command):
+class Ablate(Command):
     """Remove the wackiest expansions, and measure what is lost.
 
     Beside it, as many random ones are removed, again and again. Writes tables, a
     figure and a page. Repeated after a kill, it goes on where it stopped.
 
-    Example: vocable removal vocable-mini beir:scifact -o removed
+    Example: vocable ablate vocable-mini beir:scifact -o removed
     """
 
     resumable: ClassVar[bool] = True
@@ -103,4 +103,4 @@ class Removal(Command):
     measures: Measures
 
 
-COMMANDS: list[type[Command]] = [Logits, TermWeights, Postings, Wackiness, Removal]
+COMMANDS: list[type[Command]] = [AnalyzeLogits, AnalyzeWeights, AnalyzePostings, MeasureWackiness, Ablate]

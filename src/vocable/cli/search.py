@@ -37,7 +37,8 @@ Corpus = Annotated[
 ]
 Place = Annotated[str, typer.Argument(help="A folder that vocable index made, or another place of an index.")]
 Wacky = Annotated[
-    Path | None, typer.Option(metavar="SCORES", help="Mark the wacky terms: scores that vocable wackiness wrote.")
+    Path | None,
+    typer.Option(metavar="SCORES", help="Mark the wacky terms: scores that vocable measure-wackiness wrote."),
 ]
 WackyShare = Annotated[float | None, typer.Option(help="Share of the scored terms that is wacky, 0.1 by default.")]
 Markdown = Annotated[bool, typer.Option(help="Print a markdown table.")]
@@ -67,7 +68,7 @@ class Encode(Command):
         stream.check_shards(self.texts, self.shards, self.shard, self.workers, self.on)
         read = "read_corpus" if self.role == "document" else "read_queries"
         imported(f"vocable.data:{read}")(self.texts)  # what is not there is known before the model is read
-        imported("vocable.encoder.open_model:check_length")(self.model, self.max_length)
+        imported("vocable.encoder.hub:check_length")(self.model, self.max_length)
         model = imported("vocable.encoder.load:load")(given.pop("model"), device=given.pop("device"))
         return {"model": model, "name": stream.model_name(self.model), **given}
 
@@ -170,10 +171,10 @@ class Search(Reading):
         for name in ("index", "query", "queries"):
             del settings[name]
         if self.index.startswith(("http://", "https://")):
-            yield from imported("vocable.serve.remote:search_service")(self.index, self._queries(), **settings)
+            yield from imported("vocable.service.remote:search_service")(self.index, self._queries(), **settings)
             return
         how = {name: settings.pop(name) for name in ("allow_changed_model", "device")}
-        opened = imported("vocable.search.indexing:open_index")(self.index, **how)
+        opened = imported("vocable.retrieval.verbs:open_index")(self.index, **how)
         del settings["wacky_share"]
         if self.wacky is not None or self.wacky_share is not None:
             settings["wacky"] = _wacky_terms(self.wacky, self.wacky_share, opened.loaded_model)
@@ -184,7 +185,7 @@ class Search(Reading):
             if some[0].text:
                 yield from imported(HOMES["search"])(opened, some, **settings)
             else:  # a blank line of stdin, which is alone
-                yield imported("vocable.search.hits:Answer")(some[0], ())
+                yield imported("vocable.retrieval.hits:Answer")(some[0], ())
 
     def show(self, result: Iterator[Any]) -> None:
         """Print each answer as it comes."""
@@ -241,7 +242,7 @@ def _wacky_terms(scores: Path | None, share: float | None, model: Any) -> Any:
             raise ArgumentError("--wacky-share is of the scores in --wacky FILE: give both")
         return None
     names = imported("vocable.encoder.terms:terms")(model)
-    return imported("vocable.analysis.wackiness:read_wacky_terms")(scores, names, **({"share": share} if share else {}))
+    return imported("vocable.wackiness.measure:read_wacky_terms")(scores, names, **({"share": share} if share else {}))
 
 
 class Evaluate(Command):
@@ -346,7 +347,9 @@ class Prune(Reading):
     output: Output = REQUIRED
     wacky: Annotated[
         Path | None,
-        typer.Option(metavar="SCORES", help="Remove the wackiest expansions, by scores that vocable wackiness wrote."),
+        typer.Option(
+            metavar="SCORES", help="Remove the wackiest expansions, by scores that vocable measure-wackiness wrote."
+        ),
     ] = None
     wackiest: Annotated[int | None, typer.Option(metavar="N", help="With --wacky: so many terms.")] = None
     texts: Annotated[
@@ -367,7 +370,7 @@ class Prune(Reading):
         given = super().arguments()
         wacky = {name: given.pop(name) for name in ("wackiest", "texts", "model")}
         if (scores := given.pop("wacky")) is not None:
-            given["then"] = imported("vocable.analysis.removal:WackyPruner")(self.vectors, scores, **wacky)
+            given["then"] = imported("vocable.wackiness.ablate:WackyPruner")(self.vectors, scores, **wacky)
         return given
 
 

@@ -21,7 +21,7 @@ class Serve(Command):
     Example: vocable serve my-index --port 8000
     """
 
-    settings: ClassVar[str] = "vocable.serve.limits:Limits"
+    settings: ClassVar[str] = "vocable.service.limits:Limits"
     has_json: ClassVar[bool] = False
     index: Place
     model: Annotated[str | None, typer.Option(help="The model of the index, if it has moved.")] = None

@@ -308,7 +308,7 @@ def _hf(name: str, split: str | None, kind: Kind[Any]) -> Stream:
 
 
 def _pydocs(name: str, split: str | None, kind: Kind[Any]) -> Stream:
-    from vocable import pydocs  # it makes the records that are defined here
+    from vocable.data import pydocs
 
     if name or split not in (None, *pydocs.SPLITS):
         sources = ", ".join(["pydocs:", *(f"pydocs:#{one}" for one in pydocs.SPLITS)])

@@ -8,11 +8,11 @@ from typing import get_args
 from sentence_transformers import SparseEncoder
 from sentence_transformers.base.modules import Router
 
-from vocable.encoder.encode import TextEncoder
-from vocable.encoder.exported import OUTPUT
-from vocable.encoder.open_model import licence
-from vocable.encoder.roles import Role, static_embedding
+from vocable.encoder.asymmetric import Role, static_embedding
+from vocable.encoder.graph import OUTPUT
+from vocable.encoder.hub import licence
 from vocable.encoder.stream import model_name
+from vocable.encoder.text_encoder import TextEncoder
 
 INPUTS = """\
 The graph reads `input_ids`, `attention_mask` and, where it has this input, `token_type_ids`: int64 [texts, tokens].

@@ -22,10 +22,10 @@ from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, 
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from vocable.encoder.exported import refuse_exported
+from vocable.encoder.graph import refuse_exported
 from vocable.encoder.head import Activation, sparse_head
 from vocable.encoder.output_vocabulary import OutputVocabularyTransformer, output_layer, output_vocabulary, pass_on
-from vocable.encoder.poolings import POOLINGS, rows_to_pool
+from vocable.encoder.pooling import POOLINGS, rows_to_pool
 from vocable.encoder.special_terms import keeps_special_terms, silence, special_columns, special_tokens
 from vocable.errors import ModelError
 

@@ -3,7 +3,7 @@
 SPLADE's cost is the b x s x v matrix of logits x = H W^T + c. Max pooling commutes with the monotone log(1 + ReLU(x)),
 so the pooling comes first, one block of the vocabulary at a time, and only [b, v] is ever held. The backward pass
 recomputes the few dot products of the winning tokens of *active* terms (sum pooling: a block of logits) instead of
-storing positions. On CUDA, Triton's kernels do the same (`head_triton.py`). Where a processor has fast 8-bit integers,
+storing positions. On CUDA, Triton's kernels do the same (`triton.py`). Where a processor has fast 8-bit integers,
 and that proves to be faster, they first find the few terms that can be active at all (`int8_screening.py`).
 
 Letters: b texts, n tokens of all texts together (packed, no padding), d size of the decoder's input, v output terms.
@@ -27,7 +27,7 @@ from torch.autograd.function import once_differentiable
 
 from vocable.encoder.few_shapes import filled, product
 from vocable.encoder.int8_screening import blocks, has_fast_int8, logits_where, reduce_texts, runs, upper_bounds
-from vocable.encoder.poolings import Reduction
+from vocable.encoder.pooling import Reduction
 from vocable.errors import ArgumentError
 
 logger = logging.getLogger(__name__)
@@ -71,9 +71,9 @@ def sparse_head(
         raise ArgumentError("a text without a token cannot be pooled")
     pools: tuple[Any, Any] = _MaxPool, _SumPool
     if _triton_serves(hidden.device, *_types(hidden, weight)):
-        from vocable.encoder import head_triton
+        from vocable.encoder import triton
 
-        pools, (hidden, weight) = (head_triton.MaxPool, head_triton.SumPool), _autocast(hidden, weight)
+        pools, (hidden, weight) = (triton.MaxPool, triton.SumPool), _autocast(hidden, weight)
     pooled: Tensor = pools[pooling == "sum"].apply(hidden, weight, bias, tuple(offsets), activation)
     return pooled
 
@@ -89,9 +89,9 @@ def max_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Seq
 
 def _largest(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Sequence[int]) -> Tensor:
     if _triton_serves(hidden.device, hidden.dtype, weight.dtype):
-        from vocable.encoder import head_triton
+        from vocable.encoder import triton
 
-        return head_triton.largest_logits(hidden, weight, bias, offsets, winners=False)[0]
+        return triton.largest_logits(hidden, weight, bias, offsets, winners=False)[0]
     best, texts, hidden = hidden.new_empty(len(offsets) - 1, len(weight)), runs(offsets), filled(hidden)
     for block in blocks(len(weight), BLOCK):
         reduce_texts(torch.amax, hidden @ weight[block].T, texts, best[:, block])

@@ -21,11 +21,7 @@ from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding
 
 from vocable.data.texts import iter_texts
-from vocable.encoder.encode import TextEncoder
-from vocable.encoder.exported import refuse_exported
-from vocable.encoder.output_vocabulary import output_layer
-from vocable.encoder.provenance import record
-from vocable.encoder.roles import (
+from vocable.encoder.asymmetric import (
     Formula,
     document_frequencies,
     idf,
@@ -34,12 +30,16 @@ from vocable.encoder.roles import (
     route,
     routed,
 )
+from vocable.encoder.graph import refuse_exported
+from vocable.encoder.output_vocabulary import output_layer
+from vocable.encoder.provenance import record
 from vocable.encoder.special_terms import special_tokens
 from vocable.encoder.terms import input_terms, special_terms
+from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, ModelError
 
 
-def inference_free(
+def make_inference_free(
     model: SparseEncoder,
     texts: Iterable[str] | None = None,
     *,

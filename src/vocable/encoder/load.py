@@ -1,4 +1,4 @@
-"""Load models as fused SparseEncoders, by the names that `vocable.encoder.open_model` knows, and save one."""
+"""Load models as fused SparseEncoders, by the names that `vocable.encoder.hub` knows, and save one."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from vocable.encoder.exported import EXPORTED, exported
 from vocable.encoder.fuse import every_pooling_allowed, fuse, splade_modules
+from vocable.encoder.graph import EXPORTED, exported
 from vocable.encoder.head import Activation
-from vocable.encoder.open_model import (
+from vocable.encoder.hub import (
     BUILT_IN,
     BY_LOOKUP,
     NEW_HEAD,
@@ -40,7 +40,7 @@ from vocable.encoder.open_model import (
     trusting,
 )
 from vocable.encoder.output_vocabulary import TERMS, OutputVocabularyTransformer, output_vocabulary
-from vocable.encoder.poolings import pooling_of
+from vocable.encoder.pooling import pooling_of
 from vocable.encoder.provenance import read_old_files
 from vocable.encoder.special_terms import KEPT
 from vocable.errors import ArgumentError, ModelError

@@ -19,7 +19,7 @@ import torch
 
 from vocable.data import BadLines
 from vocable.data.schemas import Kind
-from vocable.data.spans import Span, cut
+from vocable.data.slices import Span, cut
 from vocable.errors import ArgumentError, require_extra
 from vocable.progress import track, without_progress
 from vocable.storage import finished, read_record, replacing_folder, write_record

@@ -30,15 +30,15 @@ from torch import nn
 
 from vocable.data import BadLines, Document, Query, read_corpus, read_queries
 from vocable.data.schemas import DOCUMENT, QUERY, Kind
-from vocable.data.spans import Span, absolute, has_changed, read_span
+from vocable.data.slices import Span, absolute, has_changed, read_span
 from vocable.data.texts import Texts
-from vocable.encoder.encode import DType, TextEncoder, warn_of_unknown
+from vocable.encoder.asymmetric import Role
 from vocable.encoder.fuse import splade_modules
+from vocable.encoder.hub import BUILT_IN, BY_LOOKUP
 from vocable.encoder.load import load
-from vocable.encoder.open_model import BUILT_IN, BY_LOOKUP
-from vocable.encoder.roles import Role
 from vocable.encoder.shards import Make, Run, in_processes, in_turn, make_all, on_dask, planned
 from vocable.encoder.terms import terms
+from vocable.encoder.text_encoder import DType, TextEncoder, warn_of_unknown
 from vocable.encoder.windows import Long, LongDocuments
 from vocable.errors import ArgumentError, InUseError, VectorsError, check_whole
 from vocable.progress import progress

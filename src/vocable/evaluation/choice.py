@@ -11,10 +11,10 @@ from textwrap import fill
 from typing import Any, NamedTuple
 
 from vocable.errors import ArgumentError
-from vocable.evaluation.compare import compare, mean_interval, paired_t_test
 from vocable.evaluation.cost import Cost, cost_columns
 from vocable.evaluation.grid import COLUMNS, GridPoint, Setting, grid_notes, swept
 from vocable.evaluation.retrieval import SHOWN
+from vocable.evaluation.significance import compare, mean_interval, paired_t_test
 from vocable.tables import NONE, Table, Tabled, p_value, short, text_width
 
 TIMES = {"us": 0.001, "ms": 1.0, "s": 1000.0}

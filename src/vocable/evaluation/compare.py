@@ -1,142 +1,99 @@
-"""Evaluations side by side, with a paired test of each against the first."""
+"""The verb `compare`: stored evaluations side by side, or models measured alike on one dataset, for a choice."""
 
 from __future__ import annotations
 
-from collections import Counter
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from pydantic import BeforeValidator, TypeAdapter, ValidationError
-from scipy.special import stdtr, stdtrit  # Student's t, without the time that importing scipy.stats takes
+from vocable import imported
+from vocable.data.bad_lines import tolerant
+from vocable.errors import ArgumentError
+from vocable.evaluation.dataset import Convention, Dataset
+from vocable.evaluation.quality import Evaluation
+from vocable.evaluation.significance import Comparison
+from vocable.evaluation.significance import compare as compare_evaluations
 
-from vocable.errors import ArgumentError, DataError
-from vocable.evaluation.quality import Evaluation, side_by_side
-from vocable.storage import StrPath, regular
-from vocable.tables import Table, Tabular, counted
-
-# What `vocable evaluate` writes is a list, what `Evaluation.to_json` gives one.
-STORED = TypeAdapter(
-    Annotated[list[Evaluation], BeforeValidator(lambda values: values if isinstance(values, list) else [values])]
-)
-
-
-@dataclass(frozen=True)
-class Comparison(Tabular):
-    """Evaluations of the same queries; the first is the baseline.
-
-    `p_values` has, for each further evaluation, {measure: p} of the paired two-sided t-test against the baseline. They
-    are not corrected for how many there are.
-    """
-
-    evaluations: tuple[Evaluation, ...]
-    p_values: tuple[Mapping[str, float], ...]
-
-    def __len__(self) -> int:
-        return len(self.evaluations)
-
-    def __getitem__(self, number: int) -> Evaluation:
-        return self.evaluations[number]
-
-    def to_json(self) -> dict[str, Any]:
-        """The comparison as JSON values, without the single queries."""
-        systems = [evaluation.to_json() for evaluation in self.evaluations]
-        for system, p in zip(systems, [None, *self.p_values], strict=True):
-            del system["per_query"]
-            system["p"] = None if p is None else dict(p)
-        return {"dataset": self.evaluations[0].dataset, "baseline": self.evaluations[0].name, "systems": systems}
-
-    def table(self) -> Table:
-        """Quality, significance and cost."""
-        return side_by_side(self.evaluations, self.p_values)
+if TYPE_CHECKING:  # what measures models is imported where there are any: evaluations are set side by side at once
+    from vocable.encoder.text_encoder import DType
+    from vocable.evaluation.choice import Choice
+    from vocable.evaluation.evaluate import System
 
 
-def compare(results: Sequence[Evaluation | StrPath], *, mixed_conventions: bool = False) -> Comparison:
-    """Set evaluations side by side and test each against the first, measure by measure.
+@tolerant
+def compare(
+    systems: System | Evaluation | Sequence[System | Evaluation] | Mapping[str, System],
+    dataset: str | os.PathLike[str] | Dataset | None = None,
+    measures: Sequence[str] | None = None,
+    *,
+    grid: Sequence[str] | None = None,
+    max_p95: str | float | None = None,
+    max_bytes_per_document: str | float | None = None,
+    output: str | os.PathLike[str] | None = None,
+    dtype: DType = "auto",
+    max_length: int | None = None,
+    convention: Convention | None = None,
+    mixed_conventions: bool = False,
+    device: str | None = None,
+    skip_bad: int = 0,
+) -> Comparison | Choice:
+    """Set evaluations side by side, or measure models on a dataset and choose one and a pruning within a budget.
+
+    Evaluations are tested against the first (paired t-test). With a dataset each model encodes it once and is searched
+    in many ways: quality, active terms, bytes, texts encoded a second, and the time from a query's text to its hits.
 
     Args:
-        results: evaluations, and JSON files that `vocable evaluate` wrote.
-        mixed_conventions: allow evaluations whose conventions or orders of ties differ.
+        systems: evaluations, and JSON files that `vocable evaluate` wrote; with `dataset`, models from `vocable.load`
+            or their names, or several by the names to call them.
+        dataset: measure models on this: a source such as "beir:DIR", or a `Dataset`.
+        measures: names of ir_measures, the first of which is the quality to choose by; by default nDCG@10 and R@100.
+        grid: ways to search, as "document_max_terms=0,64 document_min_weight=0,0.5" (`vocable.evaluation.grid`); by
+            default 30 of them.
+        max_p95: the longest that an answer may take at the 95th percentile, as 20ms or 0.5s. In Python a number is of
+            milliseconds.
+        max_bytes_per_document: the most that the exact index may take, as 600 or 1.5kB.
+        output: folder for the figure, all settings and the vectors; there only when it is whole. A killed call goes on
+            when it is repeated, and with another budget nothing is measured again.
+        dtype: "auto" computes in bfloat16 where the device has it natively.
+        max_length: tokens per text, in place of a model's own length.
+        convention: with `dataset`, "trec_eval" counts every hit, "beir" none with the id of its query; by default
+            BEIR's for its collections.
+        mixed_conventions: set evaluations side by side although their conventions or orders of ties differ.
+        device: where models run, as cpu, cuda or cuda:1; by default the best there is.
+        skip_bad: bad lines in the dataset that are tolerated, and left out.
 
     Raises:
-        ArgumentError: there are none, or they differ in their dataset, measures, queries or conventions.
-        DataError: a file is not one of evaluations.
+        ArgumentError: arguments that exclude each other, a budget or measure that cannot be read, evaluations that
+            differ in their dataset, measures, queries or conventions, or something else at `output`.
+        DataError: the dataset or a file of evaluations cannot be read.
+        ModelError: no such model.
+        MissingExtraError: there is an output, and matplotlib is not installed.
     """
-    evaluations = _told_apart(results)
-    if not evaluations:
-        raise ArgumentError("there are no evaluations to compare")
-    baseline, *others = evaluations
-    for other in others:
-        if other.dataset != baseline.dataset:
-            both = f"{baseline.name} on {baseline.dataset}, {other.name} on {other.dataset}"
-            raise ArgumentError(f"evaluations of different datasets cannot be compared: {both}")
-        if set(other.values) != set(baseline.values):
-            both = f"{baseline.name} has {', '.join(baseline.values)}; {other.name} has {', '.join(other.values)}"
-            raise ArgumentError(f"evaluations with different measures cannot be compared: {both}")
-        if (other.convention, other.ties) != (baseline.convention, baseline.ties) and not mixed_conventions:
-            both = "; ".join(f"{one.name} by convention {one.convention}, ties {one.ties}" for one in (baseline, other))
-            raise ArgumentError(f"{both}: evaluate both alike, or say `mixed_conventions`")
-    p_values = [
-        {name: paired_t_test(baseline.per_query[name], other.per_query[name]) for name in baseline.values}
-        for other in others
-    ]
-    return Comparison(tuple(evaluations), tuple(p_values))
+    given: dict[str, Any] = {"measures": measures, "grid": grid, "output": output, "max_length": max_length}
+    given |= {"convention": convention, "device": device}
+    given |= {"max_p95": max_p95, "max_bytes_per_document": max_bytes_per_document}
+    if dataset is not None:
+        if mixed_conventions:
+            raise ArgumentError("mixed_conventions goes with stored evaluations, without `dataset`")
+        choice: Choice = imported("vocable.evaluation.select:choose")(systems, dataset, dtype=dtype, **given)
+        return choice
+    stored = _stored(systems)
+    if found := next((name for name, value in given.items() if value is not None), None):
+        raise ArgumentError(f"{found} goes with models and `dataset`")
+    return compare_evaluations(stored, mixed_conventions=mixed_conventions)
 
 
-def _told_apart(results: Sequence[Evaluation | StrPath]) -> list[Evaluation]:
-    """Return the evaluations; those of several files that have one name are named with their file."""
-    read = [
-        (one, "" if isinstance(result, Evaluation) else Path(result).stem)
-        for result in results
-        for one in ([result] if isinstance(result, Evaluation) else _read(Path(result)))
-    ]
-    counts = Counter(one.name for one, _ in read)
-    return [replace(one, name=f"{one.name} ({file})") if file and counts[one.name] > 1 else one for one, file in read]
+def _stored(systems: Any) -> list[Evaluation | str | os.PathLike[str]]:
+    """Evaluations and the names of files of them, none of which looks like a model."""
+    several = [systems] if isinstance(systems, Evaluation | str | os.PathLike) else list(systems)
+    if isinstance(systems, Mapping) or not all(isinstance(one, Evaluation | str | os.PathLike) for one in several):
+        raise ArgumentError("models are compared on a dataset: give `dataset`")
+    for one in several:
+        if not isinstance(one, Evaluation) and _is_model(Path(one)):
+            raise ArgumentError(f"{one}: no file of evaluations; models are compared on a dataset: give `dataset`")
+    return several
 
 
-def _read(path: Path) -> list[Evaluation]:
-    try:
-        return STORED.validate_json(regular(path).read_bytes())
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        what = "not JSON" if first["type"] == "json_invalid" else "not an evaluation as JSON"
-        field = "".join(f"{part}: " for part in first["loc"])
-        raise DataError(f"{what}: {field}{first['msg']}", source=str(path)) from error
-
-
-def mean_interval(values: Mapping[str, float]) -> tuple[float, float]:
-    """The 95 % confidence interval of the mean of {query id: value}, by Student's t; of one query the value itself.
-
-    >>> [round(limit, 3) for limit in mean_interval({"q1": 0.0, "q2": 0.5, "q3": 1.0})]
-    [-0.742, 1.742]
-    """
-    sample = np.array(list(values.values()), dtype=np.float64)
-    n, mean = len(sample), float(sample.mean())
-    half = float(stdtrit(n - 1, 0.975) * sample.std(ddof=1) / np.sqrt(n)) if n > 1 else 0.0
-    return mean - half, mean + half
-
-
-def paired_t_test(first: Mapping[str, float], second: Mapping[str, float]) -> float:
-    """The two-sided p-value of the paired t-test over the values {query id: value} of two systems.
-
-    Where the test is not defined, p is 1 if the systems do not differ or there is a single query, and 0 if they differ
-    by the same amount on every query.
-
-    >>> paired_t_test({"q1": 0.5, "q2": 1.0}, {"q1": 0.5, "q2": 1.0})
-    1.0
-    """
-    apart = sorted(first.keys() ^ second.keys())
-    if apart:
-        some = ", ".join(apart[:3]) + (", ..." if len(apart) > 3 else "")
-        count = counted(len(apart), "query is", "queries are")
-        raise ArgumentError(f"a paired test needs the same queries: {count} in only one of the two ({some})")
-    differences = np.array([first[query] - second[query] for query in first], dtype=np.float64)
-    n = len(differences)
-    if n < 2 or not differences.any():
-        return 1.0
-    error = differences.std(ddof=1) / np.sqrt(n)
-    if error == 0:
-        return 0.0
-    return float(2 * stdtr(n - 1, -abs(differences.mean()) / error))
+def _is_model(path: Path) -> bool:
+    return path.is_dir() or (not path.exists() and path.suffix != ".json")

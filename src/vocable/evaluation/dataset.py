@@ -15,7 +15,7 @@ import numpy as np
 from vocable.data import Document, Qrel, Query, read_corpus, read_judgments, read_queries
 from vocable.data.read import read_collection
 from vocable.errors import ArgumentError, DataError
-from vocable.search.ranking import Ties
+from vocable.retrieval.ranking import Ties
 from vocable.storage import StrPath
 from vocable.tables import counted
 
@@ -40,7 +40,7 @@ class Dataset:
 
     By the `convention` of BEIR a document with the id of its query is no hit: in ArguAna each query is a document of
     the collection, and would find itself first (Thakur et al. 2021). That of trec_eval counts whatever a run has.
-    `ties` is the order of hits with equal scores (`vocable.search.ranking.in_order`), `identical` counts the documents
+    `ties` is the order of hits with equal scores (`vocable.retrieval.ranking.in_order`), `identical` counts the documents
     that share their text, where there are documents.
     """
 

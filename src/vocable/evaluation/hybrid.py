@@ -24,10 +24,10 @@ from vocable.evaluation.quality import (
     parse_measures,
 )
 from vocable.progress import track
-from vocable.search.collection import Collection
-from vocable.search.fusion import fused, fusion_depth, parse_weights
-from vocable.search.index import Space
-from vocable.search.ranking import Ranking
+from vocable.retrieval.collection import Collection
+from vocable.retrieval.fusion import fused, fusion_depth, parse_weights
+from vocable.retrieval.protocols import Space
+from vocable.retrieval.ranking import Ranking
 
 STEPS = 10  # weights are tried in tenths
 

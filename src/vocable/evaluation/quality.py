@@ -18,7 +18,7 @@ from ir_measures.measures import registry
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.cost import Cost, cost_columns
 from vocable.evaluation.dataset import Convention, Dataset, Identical, load_dataset
-from vocable.search.ranking import Ranking, Ties, in_order, read_trec
+from vocable.retrieval.ranking import Ranking, Ties, in_order, read_trec
 from vocable.storage import StrPath
 from vocable.tables import NONE, Table, Tabular, counted, p_value
 

@@ -14,11 +14,11 @@ from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
 from vocable.data import Document
-from vocable.encoder.encode import DType, TextEncoder, warn_of_unknown
+from vocable.encoder.asymmetric import Role
 from vocable.encoder.load import load
-from vocable.encoder.roles import Role
 from vocable.encoder.stream import describe, encode_stream, model_name
 from vocable.encoder.terms import input_terms
+from vocable.encoder.text_encoder import DType, TextEncoder, warn_of_unknown
 from vocable.encoder.windows import Long
 from vocable.errors import ArgumentError, DataError, VectorsError
 from vocable.evaluation.cost import (
@@ -41,14 +41,14 @@ from vocable.evaluation.quality import (
     evaluate_run,
     parse_measures,
 )
-from vocable.evaluation.wackiness import area, curve
-from vocable.evaluation.wackiness import wackiness as wackiness_of
 from vocable.progress import progress
-from vocable.search.engines.bm25 import BM25Index
-from vocable.search.engines.exact import ExactIndex
-from vocable.search.ranking import Ranking
+from vocable.retrieval.engines.bm25 import BM25Index
+from vocable.retrieval.engines.exact import ExactIndex
+from vocable.retrieval.ranking import Ranking
 from vocable.storage import StrPath
 from vocable.vectors import Sources, read_vectors
+from vocable.wackiness.score import area, curve
+from vocable.wackiness.score import wackiness as wackiness_of
 
 logger = logging.getLogger(__name__)
 EXPANDED = 20  # answers timed at most where something is expanded, which may take seconds
@@ -274,7 +274,7 @@ def evaluate_system(
 def w_auc(model: SparseEncoder, encoded: Encoded, rows: np.ndarray) -> float | None:
     """The wackiness of the terms that a model adds to the q queries of a dataset, by the documents that each retrieves.
 
-    It is W-AUC of Polyakov et al. 2026, section 3.3, with the choices of `vocable.wackiness`; `rows` [q, k] are of the
+    It is W-AUC of Polyakov et al. 2026, section 3.3, with the choices of `vocable.measure_wackiness`; `rows` [q, k] are of the
     documents, -1 where there is no k-th. None where nothing is added.
     """
     own = input_terms(model, [query.text for query in encoded.dataset.queries])

@@ -3,7 +3,7 @@
 Queries are put into clusters of similar meaning, and a test collection takes its queries from all clusters alike. Where
 the paper is silent, we read: the overlap of a query and a document is the share of the query's words that are in the
 document; a query's overlap is the highest over its positives; low is below 1/3, high from 2/3 on. A text is cut into
-words as `vocable.search.words` cuts it, single letters included.
+words as `vocable.retrieval.words` cuts it, single letters included.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from scipy.sparse import csr_array, csr_matrix
 
 from vocable.data import BadLines, Example, read_examples
 from vocable.data.texts import as_texts
-from vocable.encoder.open_model import open_model
+from vocable.encoder.hub import open_model
 from vocable.errors import ArgumentError, DataError, check_numbers, check_whole
 from vocable.progress import track
-from vocable.search.words import words as in_order
+from vocable.retrieval.words import words as in_order
 from vocable.storage import check_file, fingerprint, finished, refuse_taken, replacing, replacing_folder
 
 LEXICAL = "lexical"

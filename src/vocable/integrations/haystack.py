@@ -15,7 +15,7 @@ from typing import Any, Unpack
 
 from vocable.errors import require_extra
 from vocable.integrations.searcher import Searcher, SearchOptions, content, metadata
-from vocable.search.collection import Collection
+from vocable.retrieval.collection import Collection
 
 haystack: Any = require_extra("haystack", "haystack")
 

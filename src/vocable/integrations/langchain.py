@@ -14,7 +14,7 @@ from typing import Any, Unpack
 
 from vocable.errors import require_extra
 from vocable.integrations.searcher import Searcher, SearchOptions, content, metadata
-from vocable.search.collection import Collection
+from vocable.retrieval.collection import Collection
 
 documents: Any = require_extra("langchain_core.documents", "langchain")
 retrievers: Any = require_extra("langchain_core.retrievers", "langchain")

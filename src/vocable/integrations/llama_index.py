@@ -14,7 +14,7 @@ from typing import Any, Unpack
 
 from vocable.errors import require_extra
 from vocable.integrations.searcher import Searcher, SearchOptions, content, metadata
-from vocable.search.collection import Collection
+from vocable.retrieval.collection import Collection
 
 retrievers: Any = require_extra("llama_index.core.retrievers", "llama-index")
 schema: Any = require_extra("llama_index.core.schema", "llama-index")

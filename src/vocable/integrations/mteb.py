@@ -16,11 +16,11 @@ import numpy as np
 from sentence_transformers import SparseEncoder
 
 from vocable.data import Document
-from vocable.encoder.encode import DType, TextEncoder
 from vocable.encoder.stream import checksum, encode, model_name
+from vocable.encoder.text_encoder import DType, TextEncoder
 from vocable.encoder.windows import Long
 from vocable.errors import ArgumentError, require_extra
-from vocable.search.engines.exact import ExactIndex
+from vocable.retrieval.engines.exact import ExactIndex
 
 
 class SparseSearch:

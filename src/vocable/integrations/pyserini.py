@@ -15,9 +15,9 @@ from typing import Any
 
 from sentence_transformers import SparseEncoder
 
-from vocable.encoder.encode import TextEncoder
 from vocable.encoder.stream import describe
-from vocable.search.export import term_counts
+from vocable.encoder.text_encoder import TextEncoder
+from vocable.retrieval.export import term_counts
 from vocable.vectors import Sources, quantize
 
 logger = logging.getLogger(__name__)

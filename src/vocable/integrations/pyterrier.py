@@ -12,7 +12,7 @@ from typing import Any, Unpack
 
 from vocable.errors import require_extra
 from vocable.integrations.searcher import Searcher, SearchOptions
-from vocable.search.collection import Collection
+from vocable.retrieval.collection import Collection
 
 pyterrier: Any = require_extra("pyterrier", "pyterrier")
 

@@ -9,13 +9,13 @@ from typing import Any, TypedDict, Unpack
 from weakref import WeakKeyDictionary
 
 from vocable.errors import ArgumentError, check_whole
-from vocable.search.answers import Answers, search
-from vocable.search.collection import Collection
-from vocable.search.fusion import Fusion
-from vocable.search.hits import Hit
-from vocable.search.index import Space
-from vocable.search.indexing import open_index
-from vocable.search.ranking import Ranking
+from vocable.retrieval.answers import Answers, search
+from vocable.retrieval.collection import Collection
+from vocable.retrieval.fusion import Fusion
+from vocable.retrieval.hits import Hit
+from vocable.retrieval.protocols import Space
+from vocable.retrieval.ranking import Ranking
+from vocable.retrieval.verbs import open_index
 
 LOCKS: WeakKeyDictionary[Collection, Lock] = WeakKeyDictionary()  # frameworks call from many threads
 

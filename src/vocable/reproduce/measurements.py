@@ -11,26 +11,26 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from vocable.adapt.inspection import head_of
-from vocable.adapt.vocabulary import fragmentation as fragmentation_of
-from vocable.analysis.ablation import Control
-from vocable.analysis.expanders import lexical_search
+from vocable.adapt.inspect import head_of
+from vocable.adapt.train_vocabulary import fragmentation as fragmentation_of
 from vocable.analysis.logits import logit_statistics
-from vocable.analysis.removal import THRESHOLDS
-from vocable.analysis.removal import removal as removal_of
-from vocable.analysis.stored_vectors import postings as postings_of
-from vocable.analysis.stored_vectors import term_weights as term_weights_of
-from vocable.analysis.wackiness_report import wackiness as wackiness_of
+from vocable.analysis.stored_vectors import analyze_postings as postings_of
+from vocable.analysis.stored_vectors import analyze_weights as term_weights_of
+from vocable.encoder.asymmetric import Role
 from vocable.encoder.fuse import parts
 from vocable.encoder.load import load
-from vocable.encoder.roles import Role
 from vocable.evaluation.dataset import Dataset
+from vocable.evaluation.expanders import lexical_search
 from vocable.evaluation.grid import Setting, search_grid
 from vocable.evaluation.quality import evaluate_run
 from vocable.evaluation.retrieval import Encoded, retrieve_lexically
-from vocable.training.pretrain import KEPT_LOG
+from vocable.training.pretraining.pretrain import KEPT_LOG
 from vocable.training.recipe import Recipe
 from vocable.training.train import LOG
+from vocable.wackiness.ablate import THRESHOLDS
+from vocable.wackiness.ablate import ablate as removal_of
+from vocable.wackiness.ablation import Control
+from vocable.wackiness.report import measure_wackiness as wackiness_of
 
 Values: TypeAlias = dict[str, "float | list[float]"]
 PROBE = 10_000  # documents whose words and tokens are counted
@@ -135,13 +135,13 @@ def quality(
     return {name: value for name, value in found.items() if name in values and value is not None}
 
 
-def postings(run: Measured, on: OnDataset, values: Sequence[str], *, max_terms: int | None = None) -> Values:
+def analyze_postings(run: Measured, on: OnDataset, values: Sequence[str], *, max_terms: int | None = None) -> Values:
     """The lengths of the postings lists over all terms: mean, std, ... (Kim et al. 2026, tables 3 and 9)."""
     [found] = postings_of(on.encoded.documents, max_terms=[max_terms], longest=0)
     return {name: float(getattr(found.all_terms, name)) for name in values}
 
 
-def term_weights(
+def analyze_weights(
     run: Measured, on: OnDataset, values: Sequence[str], *, max_terms: int | None = None, min_count: int = 1
 ) -> Values:
     """How much a term's weights differ between documents (Kim et al. 2026, table 8)."""
@@ -149,7 +149,9 @@ def term_weights(
     return {name: float("nan") if (value := getattr(found, name)) is None else float(value) for name in values}
 
 
-def wackiness(run: Measured, on: OnDataset, values: Sequence[str], *, role: Role = "query", limit: int) -> Values:
+def measure_wackiness(
+    run: Measured, on: OnDataset, values: Sequence[str], *, role: Role = "query", limit: int
+) -> Values:
     """W-AUC, its standard deviation and the curve over `places` from 0 to 1 (Polyakov et al. 2026, table 2)."""
     stored = None if run.model == BM25_RM3 else on.vectors[1]
     report = wackiness_of(
@@ -167,7 +169,7 @@ def wackiness(run: Measured, on: OnDataset, values: Sequence[str], *, role: Role
     return {name: {**found, "places": places}[name] for name in values}
 
 
-def removal(
+def ablate(
     run: Measured,
     on: OnDataset,
     values: Sequence[str],
@@ -220,8 +222,8 @@ MEASUREMENTS = {
     "pretraining-log": Measurement(pretraining_log, "adapted"),
     "training-log": Measurement(training_log, "model"),
     "quality": Measurement(quality, "model"),
-    "postings": Measurement(postings, "model"),
-    "term-weights": Measurement(term_weights, "model"),
-    "wackiness": Measurement(wackiness, "model"),
-    "removal": Measurement(removal, "model"),
+    "postings": Measurement(analyze_postings, "model"),
+    "term-weights": Measurement(analyze_weights, "model"),
+    "wackiness": Measurement(measure_wackiness, "model"),
+    "removal": Measurement(ablate, "model"),
 }

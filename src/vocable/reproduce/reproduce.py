@@ -30,7 +30,7 @@ from vocable.reproduce.study import Column, Figure, Study, read_study
 from vocable.reproduce.toys import Toys
 from vocable.storage import write_record
 from vocable.tables import NONE, Table, Tabled
-from vocable.training import processes
+from vocable.training import distributed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -176,8 +176,8 @@ def reproduce(
         raise ArgumentError("output: name a folder, or only plan with --dry-run")
     require_extra("matplotlib", "figures")
     root = Path(output)
-    processes.join()
-    with processes.first_alone():  # the others find the toys
+    distributed.join()
+    with distributed.first_alone():  # the others find the toys
         plan = make_plan(study, root, only, overrides, Toys(root / "toys") if toy else None, tflops)
     if plan.missing:
         place, how = next(iter(plan.missing.items()))
@@ -187,10 +187,10 @@ def reproduce(
         values = _carry_out(plan)
     cells = {name: {row.label: _cells(row, plan, name, values) for row in rows} for name, rows in plan.rows.items()}
     found = Reproduction(plan.study, cells, root, toy)
-    if processes.is_first():
+    if distributed.is_first():
         root.mkdir(parents=True, exist_ok=True)
         found.write()
-    processes.wait()
+    distributed.wait()
     return found
 
 

@@ -26,20 +26,20 @@ from scipy.sparse import csr_array, vstack
 from sentence_transformers import SparseEncoder
 
 from vocable.data import Document
-from vocable.encoder.encode import TextEncoder
+from vocable.encoder.asymmetric import Role
+from vocable.encoder.hub import trusting
 from vocable.encoder.load import load
-from vocable.encoder.open_model import trusting
-from vocable.encoder.roles import Role
 from vocable.encoder.stream import encode_stream
+from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import RecipeError
 from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.retrieval import Encoded
 from vocable.reproduce.measurements import MEASUREMENTS, Values
 from vocable.reproduce.study import Column
 from vocable.storage import finish, finished, read_record, resumable, write_record
-from vocable.training import processes
-from vocable.training.pretrain import KEPT_LOG
-from vocable.training.pretrain import LOG as PRETRAIN_LOG
+from vocable.training import distributed
+from vocable.training.pretraining.pretrain import KEPT_LOG
+from vocable.training.pretraining.pretrain import LOG as PRETRAIN_LOG
 from vocable.training.recipe import Recipe
 from vocable.training.stages import PRETRAIN, carry_out_stages
 from vocable.training.train import train
@@ -116,7 +116,7 @@ class Run:
     def carry_out(self, places: Mapping[str, Place]) -> dict[str, Values]:
         """Adapt and train what is not there yet, measure what has not been measured; the values by `Request.key`."""
         kept = self.root / "measured" / f"{self.name}.json"
-        values: dict[str, Values] = processes.by_first(lambda: self._read(kept))
+        values: dict[str, Values] = distributed.by_first(lambda: self._read(kept))
         left = {
             request: names
             for request, names in self.wanted.items()
@@ -132,7 +132,7 @@ class Run:
                     self._adapt()
                 if "model" in needs:
                     train(self._starting_recipe(), self.model)
-            return processes.by_first(lambda: self._measure(left, values, kept, places))
+            return distributed.by_first(lambda: self._measure(left, values, kept, places))
 
     def _read(self, kept: Path) -> dict[str, Values]:
         if not kept.exists():
@@ -148,17 +148,17 @@ class Run:
         assert self.recipe is not None
         part = self.recipe.model_copy(update={"calibrate": None, "queries": None})
         output, settings = Path(self.adapted), {"adapts": self.settings(BEFORE_TRAINING)}
-        if processes.by_first(partial(finished, output, settings)):
+        if distributed.by_first(partial(finished, output, settings)):
             return
         with ExitStack() as stack:
-            with processes.first_alone():
+            with distributed.first_alone():
                 work = stack.enter_context(resumable(output, settings))
             made = Path(carry_out_stages(part, work))
-            if processes.is_first():
+            if distributed.is_first():
                 if (log := work / PRETRAIN / PRETRAIN_LOG).exists():
                     shutil.copy(log, made / KEPT_LOG)
                 finish(work, output, made)
-            processes.wait()
+            distributed.wait()
 
     def _starting_recipe(self) -> Recipe:
         """The recipe, from the adapted model on where that was pre-trained: other stages are made again in no time."""

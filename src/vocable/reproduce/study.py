@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, Field, ValidationError, field_validator, m
 from vocable.errors import ArgumentError, RecipeError
 from vocable.objectives import Settings
 from vocable.training.recipe import first_mistake
-from vocable.training.recipe_yaml import read_yaml
+from vocable.training.recipe_files import read_yaml
 
 Names = Annotated[list[str], BeforeValidator(lambda given: given.split() if isinstance(given, str) else given)]
 
@@ -32,7 +32,7 @@ class Column(Settings):
 
 
 class Model(Settings):
-    """A model that is measured as it is: a name for `vocable.load`, or an expander of `vocable wackiness`."""
+    """A model that is measured as it is: a name for `vocable.load`, or an expander of `vocable measure-wackiness`."""
 
     model: str
     published: dict[str, float] = Field(default={})

@@ -13,8 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from vocable import pydocs
-from vocable.data import Document
+from vocable.data import Document, pydocs
 from vocable.reproduce.study import Study
 from vocable.reproduce.toy_models import make_backbone, make_tokenizer
 from vocable.storage import replacing, replacing_folder

@@ -23,15 +23,15 @@ from vocable.adapt.rescale import FACTORS, choose_factor
 from vocable.adapt.statistics import RATE, REPAIRS, RULES, Start, measure_start, probe_texts, repair_command, row_norms
 from vocable.encoder.fuse import parts, splade_modules
 from vocable.encoder.output_vocabulary import output_layer
-from vocable.encoder.poolings import POOLINGS
+from vocable.encoder.pooling import POOLINGS
 from vocable.encoder.special_terms import has_bias
 from vocable.errors import CollapseError, DataError, ModelError
 from vocable.storage import read_record, write_record
 from vocable.tables import short
-from vocable.training import processes
+from vocable.training import distributed
 from vocable.training.batch_statistics import Collapse, CollapseDetector, CollapseKind, Monitor
+from vocable.training.callbacks import last_checkpoint
 from vocable.training.recipe import Recipe
-from vocable.training.trainer import last_checkpoint
 
 Side = Literal["query", "document"]
 PLURAL: dict[Side, str] = {"query": "queries", "document": "documents"}
@@ -217,7 +217,7 @@ class Guard(TrainerCallback, ExportableState):
         batch = self._monitor.newest
         if self._detector is None or batch is None:
             return
-        batch = processes.from_first(replace(batch, finite=batch.finite and self._gradient_is_finite))
+        batch = distributed.from_first(replace(batch, finite=batch.finite and self._gradient_is_finite))
         collapse = self._detector.see(state.global_step, batch)
         if self._detector.uneasy:
             control.should_save = False
@@ -227,15 +227,15 @@ class Guard(TrainerCallback, ExportableState):
         if self._recipe.training.guard == "stop":
             self._collapse = collapse
             control.should_training_stop = True
-        elif processes.is_first():
+        elif distributed.is_first():
             logger.warning(self._message(collapse))
 
     def check(self) -> None:
         """After the training: raise `CollapseError` if it was stopped, and leave the reason in the run's folder."""
         if self._collapse is None:
             return
-        with processes.first_alone():
-            if processes.is_first():
+        with distributed.first_alone():
+            if distributed.is_first():
                 checkpoint = last_checkpoint(self._work / "train")
                 kept = "" if checkpoint is None else f"; the last good checkpoint is {checkpoint}"
                 reason = f"stopped at {self._message(self._collapse)}{kept}"

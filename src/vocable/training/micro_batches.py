@@ -20,7 +20,7 @@ from sentence_transformers.base.losses.merged_forward import embed_columns
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from vocable.training import processes
+from vocable.training import distributed
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ def embedded(model: Any, columns: Sequence[dict[str, Any]]) -> list[Tensor]:
 
 def in_parts(model: nn.Module) -> bool:
     """Whether a batch of the model goes through it in parts: on a processor, in one process."""
-    return processes.count() == 1 and next(model.parameters()).device.type == "cpu"
+    return distributed.count() == 1 and next(model.parameters()).device.type == "cpu"
 
 
 def threads_pay(model: nn.Module, parts: int, tokens: int) -> bool:

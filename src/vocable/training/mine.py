@@ -26,13 +26,13 @@ from sentence_transformers import SparseEncoder
 from vocable.data import Document, Example, read_corpus, read_examples
 from vocable.data.bad_lines import tolerant
 from vocable.data.docstore import IdSet
-from vocable.encoder.encode import TextEncoder
 from vocable.encoder.stream import checksum, describe, stream_settings
+from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, DataError, ModelError, VectorsError, check_numbers, check_whole
 from vocable.progress import progress, track
-from vocable.search.collection import Collection
-from vocable.search.folder import build_collection
-from vocable.search.indexing import open_index
+from vocable.retrieval.collection import Collection
+from vocable.retrieval.folder import build_collection
+from vocable.retrieval.verbs import open_index
 from vocable.storage import (
     ANOTHER,
     fingerprint,

@@ -21,10 +21,10 @@ from sentence_transformers import SparseEncoder
 from sentence_transformers.base.losses.gradcache import CachedLossMixin
 from torch import Tensor, nn
 
+from vocable.encoder.asymmetric import route
 from vocable.encoder.fuse import pack as without_padding
-from vocable.encoder.roles import route
 from vocable.objectives.losses import Packed, Queue, QueueSettings, join, last_rows, nothing, pack
-from vocable.training import processes
+from vocable.training import distributed
 
 
 class Documents(NamedTuple):
@@ -51,8 +51,8 @@ class Momentum(CachedLossMixin):
         texts, vectors = [], []
         for column in columns:
             parts = [part for part, _ in self.embed_minibatch_iter(column, with_grad=False, copy_random_state=False)]
-            texts.append(processes.gathered(fingerprints(column).to(self._queue.texts.device)))
-            vectors.append(pack(processes.gathered(torch.cat(parts)), self._settings.terms))
+            texts.append(distributed.gathered(fingerprints(column).to(self._queue.texts.device)))
+            vectors.append(pack(distributed.gathered(torch.cat(parts)), self._settings.terms))
         return Documents(torch.cat(texts), reduce(join, vectors))
 
     def negatives(self, positives: Tensor) -> Queue:

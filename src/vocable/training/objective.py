@@ -18,20 +18,20 @@ from sentence_transformers import SparseEncoder
 from sentence_transformers.base.losses.gradcache import CachedLossMixin
 from torch import Tensor, nn
 
-from vocable.encoder.encode import TextEncoder
-from vocable.encoder.roles import Role
+from vocable.encoder.asymmetric import Role
 from vocable.encoder.terms import input_terms, terms
-from vocable.evaluation.wackiness import wackiness, without_itself
+from vocable.encoder.text_encoder import TextEncoder
 from vocable.objectives.losses import AnyLoss, Batch, Queue, top_k_mask
 from vocable.objectives.regularizers import OneSide, Regularizers, Statistic
-from vocable.search.engines.exact import ExactIndex
+from vocable.retrieval.engines.exact import ExactIndex
 from vocable.training.batch_statistics import Monitor
 from vocable.training.data import TrainingData
+from vocable.training.distributed import gathered
 from vocable.training.micro_batches import embedded
 from vocable.training.momentum import Momentum
-from vocable.training.processes import gathered
 from vocable.training.settings import MaxTermsSettings, TrainingSettings
 from vocable.training.teachers import Teacher
+from vocable.wackiness.score import wackiness, without_itself
 
 REFRESH = 100  # steps between two estimates (arXiv 2505.15070)
 

@@ -13,11 +13,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, ValidationError, model_validator
 
-from vocable.encoder.poolings import PoolingName
+from vocable.encoder.pooling import PoolingName
 from vocable.errors import RecipeError
 from vocable.objectives import Settings
 from vocable.storage import MADE, RECIPE
-from vocable.training.recipe_yaml import assign, line_of, override, read_values, recipe_file
+from vocable.training.recipe_files import assign, line_of, override, read_values, recipe_file
 from vocable.training.settings import (
     CalibrateSettings,
     DataSettings,

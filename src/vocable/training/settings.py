@@ -19,7 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from vocable.encoder.encode import DType, in_bfloat16
+from vocable.encoder.text_encoder import DType, in_bfloat16
 from vocable.errors import ArgumentError
 from vocable.evaluation.quality import parse_measures
 from vocable.objectives import Settings

@@ -11,10 +11,10 @@ from sentence_transformers import SparseEncoder
 from sentence_transformers.base.modules import Router
 
 from vocable.adapt.calibrate import calibrate
-from vocable.adapt.expand import expand
+from vocable.adapt.expand_vocabulary import expand_vocabulary
 from vocable.adapt.rescale import rescale
+from vocable.adapt.train_vocabulary import lowercased
 from vocable.adapt.transfer import transfer
-from vocable.adapt.vocabulary import lowercased
 from vocable.data import (
     read_corpus,
     read_examples,
@@ -24,13 +24,13 @@ from vocable.data import (
     read_scores,
     read_texts,
 )
+from vocable.encoder.asymmetric import asymmetric, route
 from vocable.encoder.fuse import copy_with, parts
-from vocable.encoder.inference_free import inference_free
+from vocable.encoder.inference_free import make_inference_free
 from vocable.encoder.load import load, save_model
 from vocable.encoder.provenance import record
-from vocable.encoder.roles import asymmetric, route
-from vocable.training import processes
-from vocable.training.pretrain import pretrain
+from vocable.training import distributed
+from vocable.training.pretraining.pretrain import pretrain
 from vocable.training.recipe import Recipe
 from vocable.training.settings import HardNegatives, QuerySettings, Source, located
 
@@ -50,12 +50,12 @@ def carry_out_stages(recipe: Recipe, work: Path) -> str:
     stages = (recipe.lowercase, recipe.transfer, recipe.expand, recipe.rescale, recipe.pretrain, recipe.calibrate)
     if recipe.head == "new" or any(stages):
         name = str(work / ADAPTED)
-        if not processes.from_first(Path(name).exists()):
+        if not distributed.from_first(Path(name).exists()):
             _adapt(recipe, work, name)
     if recipe.queries is not None:
         documents, name = name, str(work / "with-queries")
-        with processes.first_alone():
-            if processes.is_first() and not Path(name).exists():
+        with distributed.first_alone():
+            if distributed.is_first() and not Path(name).exists():
                 save_model(_with_queries(recipe.queries, load(documents), recipe), name)
     return name
 
@@ -93,17 +93,17 @@ def check_sources(recipe: Recipe, work: Path) -> None:
 def _adapt(recipe: Recipe, work: Path, name: str) -> None:
     """Leave the adapted model in the folder `name`: all processes pre-train together, the rest the first does alone."""
     learning, start = recipe.pretrain, str(work / START)
-    with processes.first_alone():
-        if processes.is_first() and learning is None:
+    with distributed.first_alone():
+        if distributed.is_first() and learning is None:
             save_model(_calibrated(_before_pretraining(recipe), recipe), name)
-        elif processes.is_first() and not Path(start).exists():
+        elif distributed.is_first() and not Path(start).exists():
             save_model(_before_pretraining(recipe), start)
     if learning is not None:
         keys = learning.model_dump(exclude={"texts"})
         texts = _texts(recipe, learning.texts)
         model = pretrain(load(start), texts, work=work / PRETRAIN, seed=recipe.seed, **keys)
-        with processes.first_alone():
-            if processes.is_first():
+        with distributed.first_alone():
+            if distributed.is_first():
                 save_model(_calibrated(model, recipe), name)
 
 
@@ -125,9 +125,9 @@ def _before_pretraining(recipe: Recipe) -> SparseEncoder:
     if (words := recipe.expand) is not None:
         keys = words.model_dump(exclude={"texts", "words"})
         if words.words is not None:
-            model = expand(model, Path(recipe.place(words.words)), **keys, seed=recipe.seed)
+            model = expand_vocabulary(model, Path(recipe.place(words.words)), **keys, seed=recipe.seed)
         else:
-            model = expand(model, texts=_texts(recipe, words.texts), **keys, seed=recipe.seed)
+            model = expand_vocabulary(model, texts=_texts(recipe, words.texts), **keys, seed=recipe.seed)
     if (scale := recipe.rescale) is not None:
         model = rescale(model, scale.factor, texts=_probe(recipe, scale.texts))
     return model
@@ -147,7 +147,7 @@ def _with_queries(settings: QuerySettings, documents: SparseEncoder, recipe: Rec
     texts = None if settings.corpus is None else read_texts(recipe.place(settings.corpus))
     if settings.weights == "mean":
         texts = chain.from_iterable(map(partial(_queries, recipe), recipe.data.examples))
-    return inference_free(documents, texts, weights=settings.weights or "idf", trainable=settings.trainable)
+    return make_inference_free(documents, texts, weights=settings.weights or "idf", trainable=settings.trainable)
 
 
 def _queries(recipe: Recipe, source: Source) -> Iterator[str]:

@@ -29,17 +29,17 @@ from transformers import AutoConfig
 
 from vocable.arrays import load_arrays, save_arrays
 from vocable.data import Document
-from vocable.encoder.encode import DType, TextEncoder, in_bfloat16, length_read
-from vocable.encoder.exported import exported
+from vocable.encoder.asymmetric import Role, idf
+from vocable.encoder.graph import exported
+from vocable.encoder.hub import TRUSTING, locate, open_model
 from vocable.encoder.load import load
-from vocable.encoder.open_model import TRUSTING, locate, open_model
-from vocable.encoder.roles import Role, idf
 from vocable.encoder.stream import encode_stream
 from vocable.encoder.terms import terms
+from vocable.encoder.text_encoder import DType, TextEncoder, in_bfloat16, length_read
 from vocable.errors import ModelError
 from vocable.objectives.losses import ensemble
 from vocable.progress import progress
-from vocable.search.engines.bm25 import BM25Index
+from vocable.retrieval.engines.bm25 import BM25Index
 from vocable.training.settings import TeacherSettings
 from vocable.vectors import read_vectors, vocabulary_fingerprint
 

@@ -24,34 +24,19 @@ from transformers.trainer_callback import PrinterCallback, TrainerState
 
 from vocable.adapt.statistics import RULES
 from vocable.data import tolerating
-from vocable.encoder.encode import TextEncoder, positions
-from vocable.encoder.exported import refuse_exported
+from vocable.encoder.asymmetric import Role, static_embedding
 from vocable.encoder.few_shapes import use_few_shapes
 from vocable.encoder.fuse import every_pooling_allowed, splade_modules
+from vocable.encoder.graph import refuse_exported
+from vocable.encoder.hub import trusting, without_bars
 from vocable.encoder.load import load
-from vocable.encoder.open_model import trusting, without_bars
-from vocable.encoder.roles import Role, static_embedding
+from vocable.encoder.text_encoder import TextEncoder, positions
 from vocable.errors import ArgumentError, DataError, RecipeError
 from vocable.figures import check_figure, save_figure
 from vocable.storage import finish, finished, resumable
-from vocable.training import pretrain, processes
+from vocable.training import distributed
 from vocable.training.batch_statistics import Monitor
-from vocable.training.data import InOrder, load_training_data
-from vocable.training.guard import Guard, refuse_stopped
-from vocable.training.objective import make_objective
-from vocable.training.recipe import Recipe, read_recipe, work_settings
-from vocable.training.settings import SavedSettings
-from vocable.training.stages import (
-    EXAMPLES,
-    PARAMETERS,
-    PRETRAIN,
-    PROBE_TEXTS,
-    carry_out_stages,
-    check_sources,
-    freeze_documents,
-    queries_learn_apart,
-)
-from vocable.training.trainer import (
+from vocable.training.callbacks import (
     EvaluateDuringTraining,
     MarkWhole,
     MeasureWackiness,
@@ -63,6 +48,22 @@ from vocable.training.trainer import (
     lower_rate,
     refuse_wrecked,
     set_dropout,
+)
+from vocable.training.data import InOrder, load_training_data
+from vocable.training.guard import Guard, refuse_stopped
+from vocable.training.objective import make_objective
+from vocable.training.pretraining import pretrain
+from vocable.training.recipe import Recipe, read_recipe, work_settings
+from vocable.training.settings import SavedSettings
+from vocable.training.stages import (
+    EXAMPLES,
+    PARAMETERS,
+    PRETRAIN,
+    PROBE_TEXTS,
+    carry_out_stages,
+    check_sources,
+    freeze_documents,
+    queries_learn_apart,
 )
 from vocable.training.variants import TrainingResults, effectiveness_against_flops, plan_runs, train_planned
 
@@ -128,7 +129,7 @@ def train(
     results = train_planned(
         plan_runs(recipe, names, overrides, sweep), Path(output), partial(_carry_out, resume=resume)
     )
-    if figure is not None and processes.is_first():
+    if figure is not None and distributed.is_first():
         save_figure(effectiveness_against_flops(results), figure)
     return results
 
@@ -139,8 +140,8 @@ def _carry_out(recipe: Recipe, output: Path, resume: bool) -> SparseEncoder:
     kept, trust = work_settings(recipe), recipe.trust_remote_code
     if finished(output, **kept):
         return load(output, trust_remote_code=trust)
-    processes.join()
-    settings, shares = recipe.training, processes.count()
+    distributed.join()
+    settings, shares = recipe.training, distributed.count()
     for part, size in (("training", settings.batch_size), ("pretrain", recipe.pretrain and recipe.pretrain.batch_size)):
         if size and size % shares:
             raise RecipeError(f"{part}.batch_size: {size} examples cannot be shared equally by {shares} processes")
@@ -151,18 +152,18 @@ def _carry_out(recipe: Recipe, output: Path, resume: bool) -> SparseEncoder:
     with ExitStack() as stack:
         stack.enter_context(trusting(trust))
         stack.enter_context(tolerating(recipe.data.skip_bad))
-        with processes.first_alone():
+        with distributed.first_alone():
             work = stack.enter_context(resumable(output, **kept, anew=not resume))
             refuse_stopped(work)
         check_sources(recipe, work)
         start = carry_out_stages(recipe, work)
         _fine_tune(start, recipe, work)
-        if processes.is_first():
+        if distributed.is_first():
             shutil.copy(work / LOG, work / "model" / LOG)
             if (adapting := work / PRETRAIN / pretrain.LOG).exists():
                 shutil.copy(adapting, work / "model" / pretrain.KEPT_LOG)
             finish(work, output, work / "model", name=kept["name"])
-        processes.wait()
+        distributed.wait()
     return load(output, trust_remote_code=trust)
 
 
@@ -173,7 +174,7 @@ def _fine_tune(start: str, recipe: Recipe, work: Path) -> None:
     refuse_exported(model)
     if recipe.queries is not None and recipe.queries.freeze_documents:
         freeze_documents(model)
-    with processes.first_alone():
+    with distributed.first_alone():
         data = load_training_data(recipe, model, work / EXAMPLES)
     set_dropout(model, settings.dropout)
     for transformer, _ in splade_modules(model):
@@ -181,7 +182,7 @@ def _fine_tune(start: str, recipe: Recipe, work: Path) -> None:
     own = _lengths(model)
     _set_lengths(model, settings.query_length, settings.document_length)
     most = min(positions(transformer) for transformer, _ in splade_modules(model))
-    for key in {"query_length", "document_length"} & settings.model_fields_set if processes.is_first() else ():
+    for key in {"query_length", "document_length"} & settings.model_fields_set if distributed.is_first() else ():
         if (asked := getattr(settings, key)) > most:
             logger.warning("training.%s: the model has %d positions, where texts are cut, not %d", key, most, asked)
     card = model.model_card_data  # nothing is looked up, nor encoded anew at every checkpoint
@@ -190,7 +191,7 @@ def _fine_tune(start: str, recipe: Recipe, work: Path) -> None:
     objective = make_objective(model, settings, data, monitor)
     columns = [column for column in next(iter(data.examples.values())).column_names if column != "label"]
     texts = next(iter(data.examples.values()))[:PROBE_TEXTS]["positive"]
-    before = _found(model, data.held_out) if processes.is_first() else 0.0
+    before = _found(model, data.held_out) if distributed.is_first() else 0.0
     trainer = _Trainer(
         model,
         _arguments(model, recipe, columns, work / "train"),
@@ -206,12 +207,12 @@ def _fine_tune(start: str, recipe: Recipe, work: Path) -> None:
     if recipe.evaluation is not None and recipe.evaluation.every is not None:
         measuring = EvaluateDuringTraining(recipe, recipe.evaluation, trainer, work)
         trainer.add_callback(measuring)
-    if processes.is_first():
+    if distributed.is_first():
         trainer.add_callback(ProgressLog("train", work / LOG, monitor.figures))
     trainer.add_callback(MarkWhole())
     with ExitStack() as stack:
         stack.enter_context(every_pooling_allowed())  # the trainer opens its checkpoints with stock classes
-        stack.enter_context(processes.together())
+        stack.enter_context(distributed.together())
         for transformer, _ in splade_modules(model):
             stack.enter_context(float32_attention(transformer.auto_model))
         trainer.train(resume_from_checkpoint=last_checkpoint(work / "train"))
@@ -219,7 +220,7 @@ def _fine_tune(start: str, recipe: Recipe, work: Path) -> None:
     if trainer.state.global_step < settings.steps:
         batch = f"a batch of {settings.batch_size} examples"
         raise DataError(f"{batch} in which no text is there twice cannot be made of data.examples: lower batch_size")
-    if processes.is_first():
+    if distributed.is_first():
         if measuring is not None and (which := measuring.take_best(model)):
             logger.info(which)
         if recipe.saved.start_share:

@@ -24,10 +24,10 @@ from vocable.errors import ArgumentError, RecipeError, require_extra
 from vocable.figures import Panel, Point, draw_panels
 from vocable.storage import finished, read_record, write_record
 from vocable.tables import NONE, Table, Tabular, short
-from vocable.training import processes
+from vocable.training import distributed
+from vocable.training.callbacks import evaluations
 from vocable.training.recipe import Recipe, Variant, read_recipe, work_settings
-from vocable.training.recipe_yaml import load_yaml, recipe_file, scalar
-from vocable.training.trainer import evaluations
+from vocable.training.recipe_files import load_yaml, recipe_file, scalar
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -152,18 +152,18 @@ def train_planned(
     for name, (recipe, _) in plan.items():
         recipe.check_needs()
         finished(output / name, **work_settings(recipe))
-    processes.join()
+    distributed.join()
     path = output / RESULTS
     read = partial(read_record, path, dict[str, RunResult], error=RecipeError)
-    results: dict[str, RunResult] = processes.by_first(lambda: read() if path.exists() else {})
+    results: dict[str, RunResult] = distributed.by_first(lambda: read() if path.exists() else {})
     for name, (recipe, result) in plan.items():
         done = finished(output / name, **work_settings(recipe))
         model = None if done else carry_out(recipe, output / name)
         if not done or name not in results:
             model = model or load(output / name, trust_remote_code=recipe.trust_remote_code)
-            measured = processes.by_first(partial(_measured, model, recipe))
+            measured = distributed.by_first(partial(_measured, model, recipe))
             results[name] = replace(result, measured=measured)
-            if processes.is_first():
+            if distributed.is_first():
                 write_record(path, results)
     return TrainingResults({name: results[name] for name in plan})
 

@@ -1,0 +1,230 @@
+"""Whole words as output terms, beside the decoder: Expanded-SPLADE, as in appendix B.1 of the paper of that name.
+
+The model reads what it read before. The rows of the words are made of the decoder's; the words are the most frequent of
+a corpus, or a list of one's own, and each must be one that the tokenizer can spell.
+
+Letters: v tokens, u words, d size of the decoder's input.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+import torch
+from scipy.sparse import csr_array, vstack
+from sentence_transformers import SparseEncoder
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from vocable.adapt.alignment import align, cut_words
+from vocable.adapt.initialization import barycentres, mix, random_rows, subtoken_weights
+from vocable.adapt.transfer import TargetName, vocabulary_of, with_output_vocabulary
+from vocable.data.texts import as_texts, iter_texts
+from vocable.encoder.fuse import copy_with, parts
+from vocable.encoder.hub import Target, load_target
+from vocable.encoder.output_vocabulary import OutputVocabulary, json_string
+from vocable.encoder.provenance import record
+from vocable.encoder.special_terms import special_tokens
+from vocable.encoder.terms import Splitter, normal_form
+from vocable.encoder.terms import splitter as splitter_of
+from vocable.errors import ArgumentError, DataError, ModelError, check_whole
+from vocable.storage import regular
+
+logger = logging.getLogger(__name__)
+
+Init = Literal["mean", "semantic", "random"]
+
+BATCH = 10_000  # words cut at a time
+SHOWN = 3  # faults that a message names
+
+
+class FrequentWords(NamedTuple):
+    """The words chosen from a corpus, the most frequent first, and what they are of it."""
+
+    words: list[str]
+    covered: float  # share of the corpus' words, counted with repetition, that are among them
+    tokens_per_word: float  # mean over their occurrences in the corpus
+    passed_over: int  # different words, frequent enough, that the tokenizer cannot spell
+
+
+def frequent_words(
+    texts: Iterable[str],
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    size: int = 100_000,
+    min_count: int = 1,
+    split: Splitter | None = None,
+) -> FrequentWords:
+    """The `size` most frequent words of `texts`, normalized as `tokenizer` normalizes, or as many as there are.
+
+    Words that are equally frequent come in the order of their characters, so that the order of the texts does not
+    matter. Those that the tokenizer cannot spell are passed over.
+    """
+    check_whole(size=size, min_count=min_count)
+    split = split or splitter_of(tokenizer)
+    counts = Counter(word.text for text in iter_texts(texts) for word in split(text))
+    often = [(-count, word) for word, count in counts.items() if count >= min_count]
+    sorted_words, words, tokens, passed_over = [word for _, word in sorted(often)], list[str](), 0, 0
+    batches = (sorted_words[start : start + BATCH] for start in range(0, len(sorted_words), BATCH))
+    for word, pieces in chain.from_iterable(zip(batch, cut_words(tokenizer, batch), strict=True) for batch in batches):
+        if not pieces:
+            passed_over += 1
+            continue
+        words.append(word)
+        tokens += counts[word] * len(pieces)
+        if len(words) == size:
+            break
+    if not words:
+        raise DataError(f"the texts have no word that is seen {min_count} times and that the tokenizer can spell")
+    occurrences = sum(counts[word] for word in words)
+    return FrequentWords(words, occurrences / counts.total(), tokens / occurrences, passed_over)
+
+
+def read_words(path: str | Path) -> list[str]:
+    """The words in a file, one a line: as they stand, or in a .jsonl file as JSON strings, which can hold anything.
+
+    Nothing but the end of the line is taken off. What is no term is for `expand_vocabulary` to refuse.
+    """
+    place = str(path)
+    try:
+        text = regular(path).read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise DataError(error.strerror or str(error), source=place) from error
+    except UnicodeDecodeError as error:
+        raise DataError("not UTF-8", source=place, line=1 + error.object[: error.start].count(b"\n")) from error
+    # Not str.splitlines: it also cuts at characters that a word may have.
+    lines = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if text else []
+    if Path(path).suffix != ".jsonl":
+        return lines
+    return [json_string(line, place, number) for number, line in enumerate(lines, start=1)]
+
+
+def check_words(words: Sequence[str], pieces: Sequence[Sequence[int]], normalize: Callable[[str], str]) -> None:
+    """Refuse words that cannot be terms, of which `pieces` are the tokens that spell each.
+
+    Raises:
+        ArgumentError: no words, or a word that is empty, there twice, the same as another when it is normalized, or
+            cannot be spelled; with the numbers of the first few, counted from 1.
+    """
+    if not words:
+        raise ArgumentError("there are no words to expand to")
+    faults, first = list[str](), dict[str, int]()
+    for number, (word, ids) in enumerate(zip(words, pieces, strict=True), start=1):
+        if not word:
+            faults.append(f"line {number}: an empty string")
+        elif not ids:
+            faults.append(f"line {number}: {word!r} is nothing or unknown to the tokenizer")
+        elif (before := first.setdefault(normalize(word), number)) != number:
+            same = "" if words[before - 1] == word else f" to the tokenizer, as {words[before - 1]!r},"
+            faults.append(f"line {number}: {word!r} is there already{same} in line {before}")
+    if faults:
+        more = f"; and {len(faults) - SHOWN:,} more" if len(faults) > SHOWN else ""
+        raise ArgumentError(f"not every word can be a term: {'; '.join(faults[:SHOWN])}{more}")
+
+
+def expand_vocabulary(
+    model: SparseEncoder,
+    words: Sequence[str] | Path | None = None,
+    *,
+    texts: Iterable[str] | None = None,
+    size: int = 100_000,
+    min_count: int = 1,
+    splitter: str = "words",
+    init: Init = "mean",
+    target: TargetName | None = None,
+    seed: int = 0,
+) -> SparseEncoder:
+    """Give a model whole words as output terms.
+
+    Args:
+        model: from `vocable.load`; it is left as it is, and its tokenizer stays that of the result.
+        words: the u terms, as they are to be called, or the path of a file of them (`read_words`).
+        texts: instead: a corpus whose most frequent words are the terms. It is read once, by `frequent_words`.
+        size: with `texts`: how many words, if there are so many.
+        min_count: with `texts`: words seen less often are left out.
+        splitter: what a word of a text is: words are letters, digits, marks and _ in a row, whitespace is between them.
+            A name in `vocable.encoder.terms`; pre-training has to know it, too.
+        init: where the rows and biases of words start. "mean": the means of their sub-tokens'. "semantic": as in
+            `transfer`, the mean of the source's tokens that are near the word in the embeddings of `target`, for words
+            that are one token of the target and several of the source; "mean" for all others. "random": rows from a
+            normal with the spread of the decoder's entries, and the mean of its biases.
+        target: for "semantic": a model that has words as tokens. Loaded, or its name.
+        seed: decides the random rows.
+
+    Returns:
+        a new model. Its provenance has the number of words and, of texts, the share of their words that are covered,
+        the mean tokens per word, and how many words were passed over.
+
+    Raises:
+        ArgumentError: neither or both of words and texts, no such init, no words, or some that cannot be terms.
+        DataError: the same of a file of words; no text with a word.
+        ModelError: the model has other output terms already; "semantic" without a target's embeddings, or with one
+            that has none of the words.
+    """
+    if init not in get_args(Init):
+        raise ArgumentError(f"init must be one of {', '.join(get_args(Init))}, not {init!r}")
+    if (words is None) == (texts is None):
+        raise ArgumentError("expand takes either words, or texts to take the most frequent words of")
+    (mlm, tokenizer, *_), figures = parts(model), dict[str, Any]()
+    old, split = vocabulary_of(mlm), splitter_of(tokenizer, splitter)
+    if texts is not None:
+        found = frequent_words(texts, tokenizer, size=size, min_count=min_count, split=split)
+        figures = found._asdict()
+        words = figures.pop("words")
+    listed = read_words(words) if isinstance(words, Path) else as_texts(words, "words")
+    pieces = cut_words(tokenizer, listed)
+    try:
+        check_words(listed, pieces, normal_form(tokenizer))
+    except ArgumentError as error:
+        raise (DataError(str(error), source=str(words)) if isinstance(words, Path) else error) from None
+    if init == "random":
+        rows = random_rows(old.decoder, len(listed), torch.Generator().manual_seed(seed))
+        bias = None if old.bias is None else _mean_bias(old.bias, tokenizer).expand(len(listed))
+    else:
+        weights = subtoken_weights(pieces, len(old.decoder))
+        if init == "semantic":
+            weights = _semantic(weights, pieces, tokenizer, listed, None if target is None else load_target(target))
+        rows = mix(weights, old.decoder).to(old.decoder)
+        bias = None if old.bias is None else mix(weights, old.bias[:, None])[:, 0].to(old.bias)
+    made = copy_with(model, with_output_vocabulary(mlm, OutputVocabulary(listed, rows, bias)))
+    record(made, "expand", words=len(listed), init=init, splitter=splitter, **figures)
+    return made
+
+
+def _mean_bias(bias: Tensor, tokenizer: PreTrainedTokenizerBase) -> Tensor:
+    """The mean of the output bias [v] of tokens that stand for a text, a scalar."""
+    ordinary = np.setdiff1d(np.arange(len(bias)), special_tokens(tokenizer, len(bias)))
+    return bias[torch.from_numpy(ordinary).to(bias.device)].float().mean().to(bias)
+
+
+def _semantic(
+    weights: csr_array,
+    pieces: Sequence[Sequence[int]],
+    tokenizer: PreTrainedTokenizerBase,
+    words: Sequence[str],
+    target: Target | None,
+) -> csr_array:
+    """The weights [u, v] with barycentres for the words that are one token of the target and several of the source."""
+    if target is None or target.model is None:
+        raise ModelError("init='semantic' needs a target with embeddings that has words as tokens: use 'mean'")
+    known = cut_words(target.tokenizer, words)
+    placed = [i for i, ids in enumerate(known) if len(ids) == 1 < len(pieces[i])]
+    if not placed:
+        raise ModelError("no word of several tokens is one token of the target: nothing to compare, use init='mean'")
+    alignment = align(tokenizer, target.tokenizer)
+    if not len(alignment.anchors):
+        raise ModelError("the tokens of the model and of the target have not one in common")
+    embeddings = target.model.get_input_embeddings().weight.detach()
+    ids = np.array([known[i][0] for i in placed])
+    found = barycentres(embeddings, alignment, ids, weights.shape[1])
+    message = "%d words start near their meaning, the other %d at the mean of their tokens"
+    logger.info(message, len(placed), len(words) - len(placed))
+    row_of = np.arange(len(words))
+    row_of[placed] = len(words) + np.arange(len(placed))
+    return csr_array(vstack([weights, found], format="csr")[row_of])

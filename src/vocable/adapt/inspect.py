@@ -1,0 +1,294 @@
+"""Inspect a backbone before training: head (Jang et al. 2026), vocabulary (Geng and Yang 2026), start, and repairs.
+
+The rules that judge the figures are in `vocable.adapt.statistics`; the training's guard uses the same ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from io import StringIO
+from pathlib import Path
+from textwrap import wrap
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from sentence_transformers import SparseEncoder
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from vocable.adapt.alignment import Matched, align
+from vocable.adapt.rescale import best_factor
+from vocable.adapt.statistics import RULES, Start, anisotropy, measure_start, probe_texts, repair_command, row_norms
+from vocable.adapt.train_vocabulary import ACCENTS, CASES, fragmentation, redundancy, tells_apart
+from vocable.data.bad_lines import tolerant
+from vocable.encoder.fuse import plain_decoder, splade_modules
+from vocable.encoder.graph import refuse_exported
+from vocable.encoder.hub import load_tokenizer
+from vocable.encoder.load import load
+from vocable.encoder.output_vocabulary import output_layer
+from vocable.encoder.provenance import provenance
+from vocable.encoder.special_terms import has_bias
+from vocable.errors import ArgumentError, ModelError
+from vocable.tables import line_width, short, text_width
+
+BUILT_IN = "pydocs:"  # at hand everywhere; English about programming, no substitute for the texts to be searched
+TARGET = "bert-base-uncased"  # that of Geng and Yang 2026
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that stands in the way of a training."""
+
+    text: str
+    figure: float
+    threshold: float
+    source: str  # of the threshold
+    command: str | None  # the repair, if there is one
+
+
+@dataclass(frozen=True)
+class Head:
+    """The output matrix W [v, d]."""
+
+    terms: int  # v, with the columns that some models are padded by
+    dimensions: int  # d
+    norm_mean: float  # of the L2 norms of the rows
+    norm_max: float
+    norm_std: float
+    anisotropy: float  # mean cosine of two rows
+    tied: bool  # the same matrix as the input embeddings
+    biased: bool
+    own_terms: bool = False  # other ones than the tokenizer's tokens
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The tokenizer."""
+
+    size: int
+    cased: bool
+    accents: bool  # whether it keeps them
+    redundancy: float  # share of tokens that repeat another one's form
+    tokens_per_word: float  # on the probe texts
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """What of a target's vocabulary the model has, too."""
+
+    target: str
+    share: float
+    classes: dict[str, Matched]
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What `inspect` found; `str()` shows it as a table with the verdict below."""
+
+    name: str  # as the next command has to call the model
+    architecture: str
+    parameters: int
+    head: Head
+    vocabulary: Vocabulary
+    overlap: Overlap | None
+    start: Start
+    factor: int  # the best rescaling by `choose_factor`; 1, without a trial, where the start is stable
+    probe: str  # where the probe texts came from, as the next command has to call it
+    provenance: list[dict[str, Any]] = field(default_factory=list)  # as `vocable.provenance`
+
+    @cached_property
+    def findings(self) -> tuple[Finding, ...]:
+        """What stands in the way of a training, in the order of the repairs; nothing when the model is ready.
+
+        The vocabulary comes first, because a transfer makes the head anew. The start says whether something is wrong
+        with the scale; the norm of the head says which of the two repairs it is.
+        """
+        head, vocabulary, overlap = self.head, self.vocabulary, self.overlap
+        rate, found = self.start.pooled_rate, dict[str, float]()
+        if not head.own_terms:  # the tokenizer then only reads
+            if vocabulary.cased and RULES["redundant"].beyond(vocabulary.redundancy):
+                found["redundant"] = vocabulary.redundancy
+            if overlap is not None and overlap.share < RULES["overlap"].threshold:
+                found["overlap"] = overlap.share
+        if self.start.stable:
+            if RULES["dense"].beyond(rate):
+                found["dense"] = rate
+            if rate < RULES["too_sparse"].threshold:
+                found["too_sparse"] = rate
+        elif RULES["long_rows"].beyond(head.norm_mean) and self.factor > 1:
+            found["long_rows"] = head.norm_mean
+        else:  # the head is not too large, or cannot be made smaller: too many terms are active
+            found["unstable"] = self.start.loss
+        return tuple(self._finding(name, figure) for name, figure in found.items())
+
+    def _finding(self, name: str, figure: float) -> Finding:
+        """What a rule says of the inspection; the output of its command is named after the model, in this folder."""
+        rule = RULES[name]
+        threshold = rule.threshold * (self.start.chance if name == "unstable" else 1)
+        target = TARGET if self.overlap is None else self.overlap.target
+        records = [record for record in (self.head, self.vocabulary, self.start, self.overlap) if record is not None]
+        values = {name: value for record in records for name, value in vars(record).items()}
+        text = rule.message.format(**values | {"target": target, "threshold": rule.threshold, "limit": threshold})
+        repair, factor = rule.repair, str(self.factor)
+        if repair == "calibrate" and not self.head.biased:  # nothing to shift
+            repair, factor = "rescale", "auto"
+        if repair is None:
+            return Finding(text, figure, threshold, rule.source, None)
+        done = {"rescale": "rescaled", "calibrate": "calibrated", "transfer": "transferred"}[repair]
+        output = f"{Path(self.name).name}-{done}"
+        command = repair_command(repair, self.name, output, target=target, factor=factor, texts=self.probe)
+        return Finding(text, figure, threshold, rule.source, command)
+
+    @property
+    def next(self) -> str | None:
+        """The next command; None when the model is ready to be trained."""
+        return next((finding.command for finding in self.findings if finding.command), None)
+
+    def to_json(self) -> dict[str, Any]:
+        """The inspection as JSON values."""
+        values = asdict(self)
+        if self.overlap is not None:
+            values["overlap"]["classes"] = {kind: count._asdict() for kind, count in self.overlap.classes.items()}
+        return values | {"findings": [asdict(finding) for finding in self.findings], "next": self.next}
+
+    @property
+    def verdict(self) -> str:
+        """The findings as lines of running text; their commands, which are to be copied, are never broken."""
+        if not self.findings:
+            return "Nothing to repair: ready to be trained."
+        lines = []
+        for number, finding in enumerate(self.findings, start=1):
+            lines += wrap(f"{number}. {finding.text}", text_width(), subsequent_indent="   ")
+            lines += wrap(f"({finding.source})", text_width(), initial_indent="   ", subsequent_indent="   ")
+            if finding.command is not None:
+                lines.append(f"   {finding.command}")
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        title = Text(f"{self.name} ({self.architecture})")
+        table = Table(title=title, title_justify="left", box=None, show_header=False, padding=(0, 1, 0, 0))
+        for label, value in _lines(self):
+            table.add_row(Text(label), Text(value))
+        console = Console(file=StringIO(), width=line_width())
+        with console.capture() as rendered:
+            console.print(table)
+        lines = (line.rstrip() for line in rendered.get().splitlines())
+        return "\n".join([*lines, "", self.verdict])
+
+
+@tolerant
+def inspect(
+    model: str | Path | PreTrainedModel | SparseEncoder,
+    *,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    target: str | Path | PreTrainedTokenizerBase | None = None,
+    texts: str | Path | Sequence[str] = BUILT_IN,
+    device: str | None = None,
+    skip_bad: int = 0,
+) -> Inspection:
+    """Measure a model's head, vocabulary and start of training, and say which repair it needs.
+
+    Args:
+        model: a name (folder, Hub id, "vocable-mini", "package:NAME/FOLDER"), a masked language model with its
+            `tokenizer`, or a SPLADE `SparseEncoder`.
+        tokenizer: of a model that is given as an object; a name or a `SparseEncoder` brings its own.
+        target: a vocabulary to compare with: a folder or a Hub id. Or a tokenizer.
+        texts: probe texts, or their source; of many, 128 evenly taken ones of at least 8 words are
+            used. By default the built-in corpus.
+        device: where models run, as cpu, cuda or cuda:1; by default the best there is.
+        skip_bad: bad lines in the texts that are tolerated, and left out.
+
+    Raises:
+        ModelError: nothing is there, no masked-language-model head, or a tokenizer that cannot be read.
+        ArgumentError: a model without its tokenizer.
+        DataError: fewer than two usable probe texts, or a source that cannot be read.
+    """
+    name = str(model) if isinstance(model, str | Path) else None
+    if isinstance(model, str | Path):
+        model = load(model, device=device)
+    steps: list[dict[str, Any]] = []
+    if isinstance(model, SparseEncoder):
+        if not (pairs := splade_modules(model)):
+            raise ModelError("this SparseEncoder is no SPLADE model: it has no masked-language-model head to inspect")
+        refuse_exported(model)
+        mlm, own, steps = pairs[0][0].auto_model, pairs[0][0].tokenizer, provenance(model)
+        tokenizer = tokenizer or own
+    else:
+        mlm = model
+    if tokenizer is None:
+        raise ArgumentError("a model that is given as an object needs its tokenizer: inspect(mlm, tokenizer=...)")
+    overlap = None
+    if target is not None:
+        other = load_tokenizer(target) if isinstance(target, str | Path) else target
+        alignment = align(tokenizer, other)
+        called = str(target) if isinstance(target, str | Path) else other.name_or_path or "TARGET"
+        overlap = Overlap(called, alignment.overlap, alignment.classes)
+    probe = probe_texts(texts)
+    start = measure_start(mlm, tokenizer, probe)
+    return Inspection(
+        name=name or mlm.name_or_path or "MODEL",
+        architecture=type(mlm).__name__,
+        parameters=mlm.num_parameters(),
+        head=head_of(mlm),
+        vocabulary=Vocabulary(
+            size=len(tokenizer),
+            cased=tells_apart(tokenizer, CASES),
+            accents=tells_apart(tokenizer, ACCENTS),
+            redundancy=redundancy(tokenizer),
+            tokens_per_word=fragmentation(tokenizer, probe).tokens_per_word,
+        ),
+        overlap=overlap,
+        start=start,
+        factor=best_factor(mlm, tokenizer, probe, start),
+        probe=str(texts) if isinstance(texts, str | Path) else "TEXTS",
+        provenance=steps,
+    )
+
+
+def head_of(mlm: PreTrainedModel) -> Head:
+    decoder = plain_decoder(mlm)
+    layer = output_layer(mlm)
+    norms = row_norms(layer.weight)
+    return Head(
+        terms=layer.weight.shape[0],
+        dimensions=layer.weight.shape[1],
+        norm_mean=float(norms.mean()),
+        norm_max=float(norms.max()),
+        norm_std=float(norms.std(correction=0)),
+        anisotropy=anisotropy(layer.weight),
+        tied=layer.weight is mlm.get_input_embeddings().weight,
+        biased=has_bias(layer),
+        own_terms=layer is not decoder,
+    )
+
+
+def _lines(found: Inspection) -> Iterator[tuple[str, str]]:
+    """Label and value of each line of the table, without the verdict."""
+    head, vocabulary, start = found.head, found.vocabulary, found.start
+    ties = "terms of its own" if head.own_terms else "tied to the input embeddings" if head.tied else "not tied"
+    for i, step in enumerate(found.provenance):
+        figures = [f"{k} {value}" for k, value in step.items() if k != "verb" and isinstance(value, str | int | float)]
+        yield ("" if i else "provenance"), ", ".join([step["verb"], *figures])
+    yield "parameters", f"{found.parameters:,}"
+    yield "head", f"{head.terms:,} x {head.dimensions}, {ties}, {'with' if head.biased else 'without'} bias"
+    yield "row norms", f"mean {head.norm_mean:.3f}, max {head.norm_max:.3f}, std {head.norm_std:.3f}"
+    yield "anisotropy", f"{head.anisotropy:.3f}"
+    case, accents = "cased" if vocabulary.cased else "uncased", "kept" if vocabulary.accents else "stripped"
+    yield "vocabulary", f"{vocabulary.size:,} tokens, {case}, accents {accents}"
+    yield "", f"{vocabulary.redundancy:.1%} of them repeat another one's form"
+    yield "", f"{vocabulary.tokens_per_word:.2f} tokens per word on the probe texts"
+    if found.overlap is not None:
+        yield "overlap", f"{found.overlap.share:.1%} of {found.overlap.target}"
+        shares = [f"{kind} {c.matched / c.total:.0%}" for kind, c in found.overlap.classes.items() if c.total]
+        yield "", ", ".join(shares)
+    yield "probe", f"{start.pairs} pairs of half texts from {found.probe}, {start.batch} per batch"
+    yield "active", f"{start.pooled_rate:.2%} of the terms in a text, {start.token_rate:.2%} in a token"
+    yield "", f"{start.terms_mean:,.0f} terms per text, 99th percentile {start.terms_p99:,.0f}"
+    any_score = f"{short(start.score_mean)} ± {short(start.score_std)}"
+    yield "scores", f"own document {short(start.positive_mean)}, any {any_score}"
+    yield "", f"largest {short(start.score_max)}; own document first {start.accuracy:.0%}"
+    stable, guessing = RULES["unstable"].threshold, f"that of guessing, {start.chance:.2f}"
+    yield "loss", f"{start.loss:,.2f} at the start; stable up to {stable:g} times {guessing}"

@@ -1,0 +1,171 @@
+"""A demonstration on a real corpus in a few minutes: index, search, explain, compare, fine-tune, measure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+from time import perf_counter
+
+from rich.console import Console
+from rich.markup import escape
+from sentence_transformers import SparseEncoder
+
+from vocable.data import Document, pydocs
+from vocable.encoder.hub import BUILT_IN
+from vocable.encoder.load import load
+from vocable.encoder.terms import terms
+from vocable.evaluation.cost import ANSWERS
+from vocable.evaluation.dataset import Dataset
+from vocable.evaluation.quality import Evaluation, evaluate_run
+from vocable.evaluation.retrieval import encode_dataset, retrieve, retrieve_lexically
+from vocable.evaluation.significance import Comparison, compare
+from vocable.retrieval.answers import search
+from vocable.retrieval.collection import Collection
+from vocable.retrieval.explain_texts import expansion_of_text
+from vocable.retrieval.fusion import weighted
+from vocable.retrieval.verbs import index, open_index
+from vocable.tables import line_width, shortened
+from vocable.training.recipe import read_recipe
+from vocable.training.train import train
+
+QUESTIONS = (
+    "which elements occur most often",
+    "draw several random items without repetition",
+    "measure how long a small piece of code takes",
+    "compare two files and show the lines that differ",
+    "keep a list sorted while inserting",
+)
+EVERY = 3  # of the known items one in three is asked: enough to tell systems apart, and sooner done
+MEASURE = "nDCG@10"
+DEFAULT = "vocable-demo"
+DEPTH = 100
+
+
+def demo(output: str | Path = DEFAULT, *, serve: bool = False) -> None:
+    """Print what each step finds; the index and the fine-tuned model stay in `output`, for a second run as well.
+
+    Args:
+        output: the folder.
+        serve: show the index on a page in the browser, until Ctrl-C, in place of the other steps.
+    """
+    folder, console = Path(output), Console(width=line_width())
+    if serve:
+        _serve(folder, console)
+        return
+    with _step(console, f"1  Load the built-in model, {BUILT_IN}"):
+        model = load(BUILT_IN)
+        parameters = sum(parameter.numel() for parameter in model.parameters())
+        console.print(f"   {parameters / 1e6:.0f} million parameters, {len(terms(model)):,} output terms")
+    with _step(console, "2  Encode and index the documentation of this Python"):
+        collection = _indexed(folder)
+        console.print(f"   {len(collection):,} docstrings in {folder / 'index'}")
+    with _step(console, "3  Ask five questions"):
+        _ask(console, model, collection)
+    dataset = known_items()
+    with _step(console, f"4  Compare with BM25: find {len(dataset.documents):,} docstrings by their first sentence"):
+        lexical, learned, hybrid = _systems(model, dataset, "model")
+    with _step(console, "5  Fine-tune for a minute on other docstrings, and measure again"):
+        if (folder / "model").exists():
+            tuned_model = load(folder / "model")
+        else:
+            recipe = read_recipe(str(files("vocable") / "recipes" / "pydocs.yaml"))
+            tuned_model = train(recipe, folder / "model")
+        _, tuned, tuned_hybrid = _systems(tuned_model, dataset, "fine-tuned")
+    systems = compare([lexical, learned, tuned, hybrid, tuned_hybrid])
+    console.print(systems.table())
+    for line in verdict(systems):
+        console.print(f"   {line}")
+    console.print("\n[bold]Next[/bold]")
+    own = "" if folder == Path(DEFAULT) else f" -o {folder}"
+    for command, what in (
+        (f"vocable demo{own} --serve", "see it on a page, in a browser"),
+        (f'vocable search {folder / "index"} "your own question" --explain', "search this index"),
+        (f"vocable index {BUILT_IN} my-documents.jsonl -o my-index", "index your own documents"),
+        (f'vocable search {folder / "index"} "your own question" --hybrid', "together with BM25"),
+        ("vocable recipes pydocs", "the recipe of the fine-tuning"),
+    ):
+        console.print(f"   {command}\n      [dim]{what}[/dim]")
+
+
+def _indexed(folder: Path) -> Collection:
+    """The index in the folder, which is made if it is not there."""
+    if not (folder / "index").exists():
+        index(BUILT_IN, "pydocs:", folder / "index", bm25=True)
+    return open_index(folder / "index")
+
+
+def _serve(folder: Path, console: Console) -> None:
+    from vocable.service.server import serve
+
+    _indexed(folder).close()
+    console.print("The page opens in a browser, or else copy its address. Try a question:")
+    for question in QUESTIONS:
+        console.print(f"   {question}")
+    serve(folder / "index", port=0, browser=True)
+
+
+def known_items() -> Dataset:
+    """A third of the known-item test: first sentences as queries, the rest of their docstrings as documents.
+
+    Neither the queries nor the documents are in what `pydocs:#train` gives.
+    """
+    items = [item for item in pydocs.known_items() if item.split == "test"][::EVERY]
+    documents = [Document(item.id, item.rest) for item in items]
+    return Dataset("known items", documents, [*pydocs.queries("test")][::EVERY], [*pydocs.judgments("test")][::EVERY])
+
+
+def verdict(systems: Comparison) -> list[str]:
+    """In plain words what fine-tuning and the hybrids gained or lost."""
+    lexical, learned, tuned, hybrid, tuned_hybrid = systems.evaluations
+    return [
+        _change("fine-tuning", learned, tuned),
+        _change("the hybrid with BM25", learned, hybrid),
+        _change("the hybrid of BM25 and the fine-tuned model", tuned, tuned_hybrid),
+        _change("the fine-tuned hybrid", lexical, tuned_hybrid),
+    ]
+
+
+def _change(what: str, before: Evaluation, after: Evaluation) -> str:
+    difference = after.values[MEASURE] - before.values[MEASURE]
+    p = compare([before, after]).p_values[0][MEASURE]
+    word = "gained" if difference > 0 else "lost" if difference < 0 else "changed nothing:"
+    sure = "" if p < 0.05 else ", which may be chance"
+    return f"{what} {word} {abs(difference):.3f} {MEASURE} over {before.name} (p = {p:.2g}{sure})"
+
+
+def _ask(console: Console, model: SparseEncoder, collection: Collection) -> None:
+    for question, hits in search(collection, QUESTIONS, 3, explain=True):
+        console.print(f"\n   [bold]{escape(question.text)}[/bold]")
+        heaviest = expansion_of_text(model, question.text, "query", k=40).terms
+        added = [term.term for term in heaviest if not term.in_text]
+        console.print(f"   the model added: {escape(', '.join(added[:8]))}")
+        for hit in hits:
+            room = max(20, line_width() - len("   1. ") - len(hit.document.id) - 3)
+            beginning = shortened(hit.document.text, room)
+            console.print(f"   {hit.rank}. [cyan]{escape(hit.document.id)}[/cyan]  {escape(beginning)}")
+            if hit.rank == 1 and hit.explanation is not None:
+                matches = hit.explanation.matches[:4]
+                shares = (f"{match.term} {match.share:.0%}{'' if match.in_query else ' (added)'}" for match in matches)
+                console.print(f"      because of {escape(', '.join(shares))}", style="dim")
+
+
+def _systems(model: SparseEncoder, dataset: Dataset, name: str) -> tuple[Evaluation, Evaluation, Evaluation]:
+    """BM25, the model, and both together."""
+    lexical = retrieve_lexically(dataset, k=DEPTH, time_queries=ANSWERS)
+    learned = retrieve(encode_dataset(model, dataset), k=DEPTH, time_queries=ANSWERS)
+    both = weighted([learned.ranking, lexical.ranking], [1, 1])
+    return (
+        evaluate_run("BM25", lexical, dataset, [MEASURE]),
+        evaluate_run(name, learned, dataset, [MEASURE]),
+        evaluate_run(f"BM25 + {name}", both.to_run(lexical.query_ids), dataset, [MEASURE]),
+    )
+
+
+@contextmanager
+def _step(console: Console, title: str) -> Iterator[None]:
+    start = perf_counter()
+    console.print(f"\n[bold]{title}[/bold]")
+    yield
+    console.print(f"   [dim]{perf_counter() - start:.0f} s[/dim]")

@@ -1,0 +1,382 @@
+"""Expanders around BM25, measured as learned sparse models are: RM3, Query2Doc and docT5query (Polyakov et al.
+2026, section 4.2), and the generative models that two of them write with.
+
+Terms are BM25's stemmed words. The ranking is BM25's with the expanded inputs; what stands in a document is counted in
+the document as it was before anything expanded it. To add an expander, write one class and `register` it.
+
+Letters: b prompts, r samples of each, m inputs, n documents of the collection, v stemmed words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar
+
+import torch
+from scipy.sparse import csr_array
+from sentence_transformers.util import get_device_name
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from vocable.data.schemas import Example
+from vocable.data.texts import as_texts
+from vocable.encoder.asymmetric import Role
+from vocable.encoder.hub import open_model
+from vocable.errors import ArgumentError, ModelError
+from vocable.evaluation.retrieval import Weigh, unexpanded
+from vocable.progress import track
+from vocable.retrieval.engines.bm25 import RM3, BM25Index, count_words
+
+Task = Literal["causal", "seq2seq"]
+LOADERS = {"causal": AutoModelForCausalLM, "seq2seq": AutoModelForSeq2SeqLM}
+BATCH = 64  # texts written at a time
+
+
+class Expander(Protocol):
+    """What adds words to texts before BM25 sees them."""
+
+    prefix: ClassVar[str]  # its name; of one that ends in ":", a model's name follows
+    roles: ClassVar[tuple[Role, ...]]  # of the texts that it expands
+
+    @classmethod
+    def open(cls, model: str, documents: Sequence[str], device: str | None, ids: Sequence[str] | None) -> Self:
+        """Return the expander with its index of the n documents under their `ids`, by default their numbers.
+
+        `model` is what follows the prefix.
+        """
+
+    @property
+    def index(self) -> BM25Index:
+        """The n documents."""
+
+    @property
+    def vocabulary(self) -> Mapping[str, int]:
+        """The column of each of the v words: those of the index first, in its order."""
+
+    def expand(self, texts: Sequence[str]) -> csr_array:
+        """Return the weights of the words of m expanded texts, csr_array [m, v]; `vocabulary` may grow by new words."""
+
+
+BM25 = "bm25"  # the name of the search without an expander
+EXPANDERS: dict[str, type[Expander]] = {}
+E = TypeVar("E", bound=type[Expander])
+
+
+def register(expander: E) -> E:
+    """Make an expander known under its prefix."""
+    EXPANDERS[expander.prefix] = expander
+    return expander
+
+
+def _named(name: str) -> tuple[type[Expander] | None, str]:
+    """The expander that a name means, if it means one, and the name of its model."""
+    prefix, colon, model = name.partition(":")
+    return EXPANDERS.get(prefix + colon), model
+
+
+def _expanders() -> str:
+    """Return the names of all expanders as a list in words."""
+    names = [prefix + "MODEL" * prefix.endswith(":") for prefix in EXPANDERS]
+    return f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+def is_lexical(name: str) -> bool:
+    """Return whether a name means BM25, alone or with an expander: a system that searches words.
+
+    >>> is_lexical("bm25"), is_lexical("bm25+rm3"), is_lexical("vocable-mini")
+    (True, True, False)
+    """
+    return name == BM25 or _named(name)[0] is not None
+
+
+def expander_class(name: str, role: Role = "query") -> type[Expander] | None:
+    """Return the expander that a name such as "query2doc:gpt2" means, None for a name that is a model's.
+
+    Raises:
+        ArgumentError: the name is "bm25", or the expander does not expand texts of this role.
+
+    >>> expander_class("query2doc:gpt2").__name__, expander_class("vocable-mini")
+    ('Query2Doc', None)
+    """
+    if name == BM25:
+        raise ArgumentError(f"bm25 expands nothing: choose {_expanders()}")
+    expander, _ = _named(name)
+    if expander is not None and role not in expander.roles:
+        message = f"{name} expands documents, not queries: measure it with --role document"
+        raise ArgumentError(message if role == "query" else f"{name} does not expand texts of the role {role}")
+    return expander
+
+
+def open_expander(name: str, documents: Sequence[str], role: Role = "query", device: str | None = None) -> Expander:
+    """Return the expander of a name, with its index of the n documents.
+
+    The name is "bm25+rm3", "query2doc:MODEL" or "doct5query:MODEL"; MODEL is a folder or a Hub id of a causal language
+    model, or of one from sequence to sequence. `role` is what is to be expanded: queries, or documents of the n.
+    MODEL goes to the `device`, by default a GPU if there is one.
+
+    Raises:
+        ArgumentError: no such expander, or one that does not expand texts of this role.
+        ModelError: the model cannot be loaded.
+    """
+    documents, expander = as_texts(documents, "documents"), expander_class(name, role)
+    if expander is None:
+        raise ArgumentError(f"{name!r} is not an expander: choose {_expanders()}")
+    return expander.open(_named(name)[1], documents, device, None)
+
+
+def lexical_search(name: str, device: str | None = None) -> Callable[..., tuple[BM25Index, Weigh]]:
+    """Return the function that `retrieve_lexically` makes an index with, for "bm25" or the name of an expander."""
+    if name == BM25:
+        return unexpanded
+    expanding, model = _named(name)
+    if expanding is None:
+        raise ArgumentError(f"{name!r} is not an expander")
+
+    def make(documents: Sequence[str], ids: Sequence[str]) -> tuple[BM25Index, Weigh]:
+        expander = expanding.open(model, documents, device, ids)
+        index = expander.index
+        if "query" not in expander.roles:
+            return index, index.query_vectors
+        return index, lambda texts: expander.expand(texts)[:, : len(index.vocabulary)]  # no document has the others
+
+    return make
+
+
+@register
+class Feedback(RM3):
+    """BM25 whose queries are expanded by the words of the documents that it finds first (`engines.bm25`)."""
+
+    prefix: ClassVar[str] = "bm25+rm3"
+    roles: ClassVar[tuple[Role, ...]] = ("query", "document")
+
+    @classmethod
+    def open(cls, model: str, documents: Sequence[str], device: str | None, ids: Sequence[str] | None) -> Self:
+        """Index the documents."""
+        return cls(BM25Index(documents, ids), documents)
+
+
+INSTRUCTION = "Write a passage that answers the given query:"
+
+
+@register
+class Query2Doc:
+    """BM25 whose queries are expanded with the passage that a causal language model writes for them (Wang et al. 2023).
+
+    The query stands `repeats` times before the passage, so that BM25 does not drown it in the passage's many words.
+    `examples`, queries with their passages, are shown in the prompt; the paper shows four of the training data. A
+    passage has `new_tokens` at most. `index` searches what `expand` gives. `vocabulary` is that of the index, {word:
+    column}, and grows by the words that are written and no document has.
+    """
+
+    prefix: ClassVar[str] = "query2doc:"
+    roles: ClassVar[tuple[Role, ...]] = ("query", "document")
+
+    @classmethod
+    def open(cls, model: str, documents: Sequence[str], device: str | None, ids: Sequence[str] | None) -> Self:
+        """Load the language model `model` and index the documents."""
+        return cls(BM25Index(documents, ids), load_generator(model, "causal", device))
+
+    def __init__(
+        self,
+        index: BM25Index,
+        generator: Generator,
+        *,
+        examples: Sequence[Example] = (),
+        repeats: int = 5,
+        new_tokens: int = 128,
+        seed: int = 0,
+    ) -> None:
+        if repeats < 1:
+            raise ArgumentError(f"repeats must be at least 1, not {repeats}")
+        self.index, self.vocabulary = index, dict(index.vocabulary)
+        self._generator, self._examples, self._repeats = generator, tuple(examples), repeats
+        self._new_tokens, self._seed = new_tokens, seed
+
+    def expand(self, texts: Sequence[str]) -> csr_array:
+        """Count the words of m expanded queries, csr_array [m, v]."""
+        texts = as_texts(texts)
+        passages = self.passages(texts)
+        expanded = [" ".join([text] * self._repeats + [passage]) for text, passage in zip(texts, passages, strict=True)]
+        words = self.index.words(expanded)
+        for word in (word for text in words for word in text):
+            self.vocabulary.setdefault(word, len(self.vocabulary))
+        return count_words(words, self.vocabulary)
+
+    def passages(self, texts: Sequence[str]) -> list[str]:
+        """Write a passage for each of m queries; none for a query without a letter."""
+        texts = as_texts(texts)
+        prompts = [prompt(text, self._examples) for text in texts if text.strip()]
+        written = generate(self._generator, prompts, new_tokens=self._new_tokens, seed=self._seed)
+        passages = iter([passage(continuation) for [continuation] in written])
+        return [next(passages) if text.strip() else "" for text in texts]
+
+
+def prompt(query: str, examples: Sequence[Example] = ()) -> str:
+    r"""Return what the language model is given for a query, with examples of queries and their passages before it.
+
+    >>> print(prompt("what is a list", [Example("what is a set", "A set has no duplicates.")]))
+    Write a passage that answers the given query:
+    <BLANKLINE>
+    Query: what is a set
+    Passage: A set has no duplicates.
+    <BLANKLINE>
+    Query: what is a list
+    Passage:
+    """
+    shown = [f"Query: {example.query}\nPassage: {example.positive}" for example in examples]
+    return "\n\n".join([INSTRUCTION, *shown, f"Query: {query}\nPassage:"])
+
+
+def passage(continuation: str) -> str:
+    r"""Return the passage in a prompt's continuation: a model that was shown examples may go on with another one.
+
+    >>> passage(" A list is a sequence.\n\nQuery: what is a tuple\nPassage: A tuple")
+    'A list is a sequence.'
+    """
+    return continuation.partition("\nQuery:")[0].strip()
+
+
+TOP_K, LONGEST, NEW_TOKENS = 10, 512, 64  # of the paper: tokens to sample from, of a document, of a query
+
+
+@register
+class DocT5Query:
+    """BM25 whose documents are expanded with the queries that a model guesses for them (Nogueira and Lin 2019).
+
+    The guesses, `samples` of each (the authors index 40), are appended to the document before it is indexed, so that
+    the documents are what is expanded: a query is searched as it is. `index` has them, expanded; `vocabulary` is that
+    of the index, {word: column}.
+    """
+
+    prefix: ClassVar[str] = "doct5query:"
+    roles: ClassVar[tuple[Role, ...]] = ("document",)
+
+    @classmethod
+    def open(cls, model: str, documents: Sequence[str], device: str | None, ids: Sequence[str] | None) -> Self:
+        """Load the sequence-to-sequence model `model`, expand the documents and index them."""
+        return cls(documents, load_generator(model, "seq2seq", device), ids=ids)
+
+    def __init__(
+        self,
+        documents: Sequence[str],
+        generator: Generator,
+        *,
+        ids: Sequence[str] | None = None,
+        samples: int = 40,
+        seed: int = 0,
+    ) -> None:
+        documents = as_texts(documents, "documents")
+        distinct = [text for text in dict.fromkeys(documents) if text.strip()]
+        options = {"new_tokens": NEW_TOKENS, "top_k": TOP_K, "max_length": LONGEST, "seed": seed}
+        guessed = generate(generator, distinct, samples=samples, **options)
+        self._expanded = {text: " ".join([text, *queries]) for text, queries in zip(distinct, guessed, strict=True)}
+        self.index = BM25Index([self._expanded.get(text, text) for text in documents], ids)
+        self.vocabulary = self.index.vocabulary
+
+    def expand(self, texts: Sequence[str]) -> csr_array:
+        """Count the words of m expanded documents, csr_array [m, v]; `ArgumentError` for any other text."""
+        texts = as_texts(texts)
+        unknown = [text for text in texts if text.strip() and text not in self._expanded]
+        if unknown:
+            raise ArgumentError(f"docT5query expands the documents of its collection, not queries: {unknown[0][:40]!r}")
+        return self.index.query_vectors([self._expanded.get(text, text) for text in texts])
+
+
+class Generator(NamedTuple):
+    """A model that writes, with its tokenizer."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+
+
+def load_generator(name: str | Path, task: Task, device: str | None = None) -> Generator:
+    """Load a generative model in its own number type, from safetensors.
+
+    `name` is a folder or a Hub id; a "causal" model continues a text, a "seq2seq" one answers it. It goes to the
+    `device`, by default a GPU if there is one.
+
+    Raises:
+        ModelError: nothing is there, it is of another kind, or its weights are not safetensors.
+    """
+
+    def open_place(place: str, device: str | None, trust_remote_code: bool) -> Generator:
+        safe = {"trust_remote_code": trust_remote_code}
+        config = AutoConfig.from_pretrained(place, **safe)
+        # Refused at once, not slowly; and encoders, which the host library would let write nonsense.
+        masked = any(architecture.endswith("ForMaskedLM") for architecture in config.architectures or [])
+        if masked or config.is_encoder_decoder != (task == "seq2seq"):
+            named = ", ".join(config.architectures or []) or config.model_type
+            raise ModelError(f"{name} is no {task} language model (its configuration names {named})")
+        model = LOADERS[task].from_pretrained(place, dtype="auto", use_safetensors=True, **safe)
+        tokenizer = AutoTokenizer.from_pretrained(place, **safe)
+        if task == "causal":
+            tokenizer.padding_side = "left"  # a continuation begins where its prompt ends
+        if tokenizer.pad_token is None:
+            tokenizer.pad_token = tokenizer.eos_token
+        return Generator(model.to(device or get_device_name()).eval(), tokenizer)
+
+    return open_model(name, open_place, device)
+
+
+def generate(
+    generator: Generator,
+    prompts: Sequence[str],
+    *,
+    new_tokens: int,
+    samples: int = 1,
+    top_k: int = 0,
+    max_length: int | None = None,
+    seed: int = 0,
+) -> list[list[str]]:
+    """Sample r = `samples` continuations of each of b prompts, or answers to them, at temperature 1.
+
+    The same prompts with the same seed give the same texts on the same machine; torch's own random numbers stay as
+    they were. A sample has `new_tokens` at most, each of the `top_k` likeliest ones, of all if it is 0. Prompts are cut
+    at `max_length` tokens if it is given.
+
+    Raises:
+        ArgumentError: a number out of its range, or more tokens than the model has positions for.
+    """
+    if min(new_tokens, samples) < 1 or top_k < 0:
+        message = "new_tokens and samples must be at least 1 and top_k not negative"
+        raise ArgumentError(f"{message}, not {new_tokens}, {samples} and {top_k}")
+    model, tokenizer = generator
+    cut: dict[str, Any] = {"truncation": max_length is not None, "max_length": max_length, "verbose": False}
+    lengths = [len(ids) for ids in tokenizer(list(prompts), **cut)["input_ids"]] if prompts else []
+    _check_room(model, max(lengths, default=0), new_tokens)
+    # The model's own settings say which tokens begin and end a text.
+    sampling: dict[str, Any] = {"do_sample": True, "temperature": 1.0, "top_k": top_k, "top_p": 1.0, "num_beams": 1}
+    sampling |= {"max_new_tokens": new_tokens, "max_length": None, "num_return_sequences": samples}
+    order = sorted(range(len(prompts)), key=lambda row: -lengths[row])  # longest first: a batch has little padding
+    size = max(1, BATCH // samples)
+    written: list[list[str]] = [[] for _ in prompts]
+    with torch.random.fork_rng([model.device] if model.device.type == "cuda" else []), torch.inference_mode():
+        torch.manual_seed(seed)
+        for first in track(range(0, len(order), size), "write"):
+            rows = order[first : first + size]
+            batch = tokenizer([prompts[row] for row in rows], padding=True, return_tensors="pt", **cut)
+            inputs = {name: batch[name].to(model.device) for name in ("input_ids", "attention_mask")}
+            ids = model.generate(**inputs, **sampling, pad_token_id=tokenizer.pad_token_id)
+            start = 0 if model.config.is_encoder_decoder else inputs["input_ids"].shape[1]
+            texts = tokenizer.batch_decode(ids[:, start:], skip_special_tokens=True)
+            for position, row in enumerate(rows):
+                written[row] = [text.strip() for text in texts[position * samples : (position + 1) * samples]]
+    return written
+
+
+def _check_room(model: PreTrainedModel, longest: int, new_tokens: int) -> None:
+    """Raise `ArgumentError` if prompts and answers do not fit the model's positions, where it has an end of them."""
+    positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    needed = max(longest, new_tokens) if model.config.is_encoder_decoder else longest + new_tokens
+    if positions is not None and needed > positions:
+        raise ArgumentError(
+            f"the longest prompt has {longest} tokens and {new_tokens} are to be written: "
+            f"more than the model's {positions} positions"
+        )

@@ -1,0 +1,142 @@
+"""Evaluations side by side, with a paired test of each against the first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import BeforeValidator, TypeAdapter, ValidationError
+from scipy.special import stdtr, stdtrit  # Student's t, without the time that importing scipy.stats takes
+
+from vocable.errors import ArgumentError, DataError
+from vocable.evaluation.quality import Evaluation, side_by_side
+from vocable.storage import StrPath, regular
+from vocable.tables import Table, Tabular, counted
+
+# What `vocable evaluate` writes is a list, what `Evaluation.to_json` gives one.
+STORED = TypeAdapter(
+    Annotated[list[Evaluation], BeforeValidator(lambda values: values if isinstance(values, list) else [values])]
+)
+
+
+@dataclass(frozen=True)
+class Comparison(Tabular):
+    """Evaluations of the same queries; the first is the baseline.
+
+    `p_values` has, for each further evaluation, {measure: p} of the paired two-sided t-test against the baseline. They
+    are not corrected for how many there are.
+    """
+
+    evaluations: tuple[Evaluation, ...]
+    p_values: tuple[Mapping[str, float], ...]
+
+    def __len__(self) -> int:
+        return len(self.evaluations)
+
+    def __getitem__(self, number: int) -> Evaluation:
+        return self.evaluations[number]
+
+    def to_json(self) -> dict[str, Any]:
+        """The comparison as JSON values, without the single queries."""
+        systems = [evaluation.to_json() for evaluation in self.evaluations]
+        for system, p in zip(systems, [None, *self.p_values], strict=True):
+            del system["per_query"]
+            system["p"] = None if p is None else dict(p)
+        return {"dataset": self.evaluations[0].dataset, "baseline": self.evaluations[0].name, "systems": systems}
+
+    def table(self) -> Table:
+        """Quality, significance and cost."""
+        return side_by_side(self.evaluations, self.p_values)
+
+
+def compare(results: Sequence[Evaluation | StrPath], *, mixed_conventions: bool = False) -> Comparison:
+    """Set evaluations side by side and test each against the first, measure by measure.
+
+    Args:
+        results: evaluations, and JSON files that `vocable evaluate` wrote.
+        mixed_conventions: allow evaluations whose conventions or orders of ties differ.
+
+    Raises:
+        ArgumentError: there are none, or they differ in their dataset, measures, queries or conventions.
+        DataError: a file is not one of evaluations.
+    """
+    evaluations = _told_apart(results)
+    if not evaluations:
+        raise ArgumentError("there are no evaluations to compare")
+    baseline, *others = evaluations
+    for other in others:
+        if other.dataset != baseline.dataset:
+            both = f"{baseline.name} on {baseline.dataset}, {other.name} on {other.dataset}"
+            raise ArgumentError(f"evaluations of different datasets cannot be compared: {both}")
+        if set(other.values) != set(baseline.values):
+            both = f"{baseline.name} has {', '.join(baseline.values)}; {other.name} has {', '.join(other.values)}"
+            raise ArgumentError(f"evaluations with different measures cannot be compared: {both}")
+        if (other.convention, other.ties) != (baseline.convention, baseline.ties) and not mixed_conventions:
+            both = "; ".join(f"{one.name} by convention {one.convention}, ties {one.ties}" for one in (baseline, other))
+            raise ArgumentError(f"{both}: evaluate both alike, or say `mixed_conventions`")
+    p_values = [
+        {name: paired_t_test(baseline.per_query[name], other.per_query[name]) for name in baseline.values}
+        for other in others
+    ]
+    return Comparison(tuple(evaluations), tuple(p_values))
+
+
+def _told_apart(results: Sequence[Evaluation | StrPath]) -> list[Evaluation]:
+    """Return the evaluations; those of several files that have one name are named with their file."""
+    read = [
+        (one, "" if isinstance(result, Evaluation) else Path(result).stem)
+        for result in results
+        for one in ([result] if isinstance(result, Evaluation) else _read(Path(result)))
+    ]
+    counts = Counter(one.name for one, _ in read)
+    return [replace(one, name=f"{one.name} ({file})") if file and counts[one.name] > 1 else one for one, file in read]
+
+
+def _read(path: Path) -> list[Evaluation]:
+    try:
+        return STORED.validate_json(regular(path).read_bytes())
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        what = "not JSON" if first["type"] == "json_invalid" else "not an evaluation as JSON"
+        field = "".join(f"{part}: " for part in first["loc"])
+        raise DataError(f"{what}: {field}{first['msg']}", source=str(path)) from error
+
+
+def mean_interval(values: Mapping[str, float]) -> tuple[float, float]:
+    """The 95 % confidence interval of the mean of {query id: value}, by Student's t; of one query the value itself.
+
+    >>> [round(limit, 3) for limit in mean_interval({"q1": 0.0, "q2": 0.5, "q3": 1.0})]
+    [-0.742, 1.742]
+    """
+    sample = np.array(list(values.values()), dtype=np.float64)
+    n, mean = len(sample), float(sample.mean())
+    half = float(stdtrit(n - 1, 0.975) * sample.std(ddof=1) / np.sqrt(n)) if n > 1 else 0.0
+    return mean - half, mean + half
+
+
+def paired_t_test(first: Mapping[str, float], second: Mapping[str, float]) -> float:
+    """The two-sided p-value of the paired t-test over the values {query id: value} of two systems.
+
+    Where the test is not defined, p is 1 if the systems do not differ or there is a single query, and 0 if they differ
+    by the same amount on every query.
+
+    >>> paired_t_test({"q1": 0.5, "q2": 1.0}, {"q1": 0.5, "q2": 1.0})
+    1.0
+    """
+    apart = sorted(first.keys() ^ second.keys())
+    if apart:
+        some = ", ".join(apart[:3]) + (", ..." if len(apart) > 3 else "")
+        count = counted(len(apart), "query is", "queries are")
+        raise ArgumentError(f"a paired test needs the same queries: {count} in only one of the two ({some})")
+    differences = np.array([first[query] - second[query] for query in first], dtype=np.float64)
+    n = len(differences)
+    if n < 2 or not differences.any():
+        return 1.0
+    error = differences.std(ddof=1) / np.sqrt(n)
+    if error == 0:
+        return 0.0
+    return float(2 * stdtr(n - 1, -abs(differences.mean()) / error))

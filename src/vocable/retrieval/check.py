@@ -1,0 +1,259 @@
+"""Whether an engine at a place finds what exact search finds, as far as it says that it does.
+
+Letters: n documents, q queries, k results.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+from sentence_transformers import SparseEncoder
+
+from vocable.data import Document, read_corpus, read_queries
+from vocable.data.bad_lines import tolerant
+from vocable.encoder.load import load
+from vocable.encoder.text_encoder import TextEncoder
+from vocable.errors import ArgumentError
+from vocable.retrieval.engines.exact import ExactIndex
+from vocable.retrieval.filters import matches, parse_filter
+from vocable.retrieval.protocols import About, Store, engine_of
+from vocable.retrieval.ranking import Ranking
+from vocable.tables import NONE, Table, Tabular, masked
+
+# The largest relative error of one stored weight; sums of products in another order add a little of float32's.
+PRECISIONS = {"float32": 0.0, "float16": 2.0**-11, "9 bits": 2.0**-8}
+SLACK = 2e-6
+FILTERS = ("number<3", "not word=even", "tags=t1 and number>=2.5", "at<'2001-01-03' or word=odd", "none!=1")
+
+
+@dataclass(frozen=True)
+class EngineCheck(Tabular):
+    """What a check of an engine found; errors are relative to the scores of exact search."""
+
+    place: str
+    engine: str
+    exact: bool
+    precision: str
+    documents: int
+    queries: int
+    k: int
+    seconds: float  # to write all documents
+    bytes: int | None  # that the engine says it takes
+    milliseconds: float  # of a query, the median
+    p95: float  # milliseconds that 19 of 20 queries take at most
+    score_error: float  # the largest
+    allowed_error: float  # by the declared precision
+    rank_agreement: float  # share of the hits that stand where exact search has them, or one of the same score
+    recall: float  # share of exact search's hits that are found, or others of the same score
+    lost_terms: int  # of the vectors that were written, those that did not come back
+    wrong_filters: int  # filtered searches that found others than the documents that pass
+
+    @property
+    def as_declared(self) -> bool:
+        """Whether it keeps what it says: the precision, and where it is exact all hits in their order."""
+        kept = self.score_error <= self.allowed_error and not self.lost_terms and not self.wrong_filters
+        return kept and (not self.exact or self.recall == self.rank_agreement == 1)
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures as JSON values."""
+        return asdict(self) | {"as_declared": self.as_declared}
+
+    def table(self) -> Table:
+        """A row for each figure."""
+        found = "exact" if self.exact else "approximate"
+        rows = [
+            ["documents, queries, k", f"{self.documents:,}, {self.queries:,}, {self.k}"],
+            ["declared", f"{found}, {self.precision}"],
+            ["seconds to write", f"{self.seconds:.2f}"],
+            ["bytes", NONE if self.bytes is None else f"{self.bytes:,}"],
+            ["milliseconds a query, p50", f"{self.milliseconds:.2f}"],
+            ["p95", f"{self.p95:.2f}"],
+            ["score error", f"{self.score_error:.1e}"],
+            ["allowed error", f"{self.allowed_error:.1e}"],
+            ["rank agreement", f"{self.rank_agreement:.4f}"],
+            [f"recall@{self.k}", f"{self.recall:.4f}"],
+            ["lost terms", str(self.lost_terms)],
+            ["wrong filters", str(self.wrong_filters)],
+            ["as declared", "yes" if self.as_declared else "no"],
+        ]
+        return Table(f"{self.engine} at {self.place}", ["", "value"], rows)
+
+
+@tolerant
+def check_engine(
+    place: str | os.PathLike[str],
+    *,
+    model: str | SparseEncoder = "vocable-mini",
+    corpus: str = "pydocs:",
+    topics: str = "pydocs:#test",
+    documents: int = 1000,
+    queries: int = 50,
+    k: int = 10,
+    device: str | None = None,
+    skip_bad: int = 0,
+) -> EngineCheck:
+    """Compare an engine with exact search on a sample, which is written to a place and removed from it.
+
+    Args:
+        place: where there is nothing yet: what `vocable index -o` takes, as qdrant+http://localhost:6333/check.
+        model: what encodes the sample; from `vocable.load`, or its name.
+        corpus: source of the documents.
+        topics: source of the queries.
+        documents: how many of them, the first ones.
+        queries: how many of them, the first ones.
+        k: hits of a query.
+        device: where models run, as cpu, cuda or cuda:1; by default the best there is.
+        skip_bad: bad lines in the corpus and the topics that are tolerated, and left out.
+
+    Raises:
+        ArgumentError: no engine is named, a number out of its range, or something is at the place already.
+        VectorsError: the engine does not answer.
+        MissingExtraError: its driver is not installed.
+    """
+    engine, address = engine_of(place)
+    if engine is None:
+        raise ArgumentError(f"{masked(str(place))}: name an engine, as in qdrant+http://localhost:6333/check")
+    if min(documents, queries, k) < 1:
+        raise ArgumentError(f"documents, queries and k must be at least 1, not {documents}, {queries} and {k}")
+    loaded = model if isinstance(model, SparseEncoder) else load(model, device=device)
+    sample = [_with_fields(row, one) for row, one in enumerate(islice(read_corpus(corpus), documents))]
+    asked = [query.text for query in islice(read_queries(topics), queries)]
+    if not sample or not asked:
+        raise ArgumentError("a check needs documents and queries: the corpus or the topics have none")
+    vectors = TextEncoder(loaded, "document").encode([document.full for document in sample])
+    encoded = TextEncoder(loaded, "query").encode(asked)
+    [found] = compare_with_exact(engine, address, str(place), sample, vectors, encoded, [k])
+    return found
+
+
+def compare_with_exact(
+    engine: Any,
+    address: str,
+    place: str,
+    documents: Sequence[Document],
+    vectors: csr_array,
+    queries: csr_array,
+    depths: Sequence[int],
+    *,
+    filters: bool = True,
+) -> list[EngineCheck]:
+    """Write documents with their vectors [n, v] to an engine, search [q, v] it and exact search, and remove them.
+
+    One check for each of the `depths`, the numbers of hits that are asked for.
+    """
+    about: About = engine.about
+    ids = [document.id for document in documents]
+    exact = ExactIndex(vectors, ids)
+    started = time.perf_counter()
+    store: Any = None
+    wrong = 0
+    if hasattr(engine, "create"):
+        store = engine.create(address, {"learned": vectors.shape[1]}, {})
+    try:
+        if store is not None:
+            store.upsert(documents, {"learned": vectors})
+        else:
+            store = engine(vectors, ids)
+        seconds, size = time.perf_counter() - started, store.nbytes
+        searched = [_searched(store, queries, k) for k in depths]
+        stored = csr_array(store.vectors(ids) if isinstance(store, Store) else store.get())
+        if filters and isinstance(store, Store) and about.filters:
+            wrong = _wrong_filters(store, documents, vectors)
+    finally:
+        if hasattr(engine, "create") and store is not None:
+            store.drop()
+            with suppress(Exception):
+                store.close()
+    allowed = PRECISIONS[about.precision] + SLACK
+    kept = int(csr_array(stored).astype(bool).multiply(vectors.astype(bool)).nnz)
+    checks = []
+    for k, (found, times) in zip(depths, searched, strict=True):
+        error, agreement, recall = _compared(exact.search(queries, k), found, exact, queries, allowed)
+        check = EngineCheck(
+            place=masked(place),
+            engine=about.engine,
+            exact=about.exact,
+            precision=about.precision,
+            documents=len(documents),
+            queries=queries.shape[0],
+            k=k,
+            seconds=seconds,
+            bytes=size,
+            milliseconds=1000 * float(np.median(times)),
+            p95=1000 * float(np.quantile(times, 0.95)),
+            score_error=error,
+            allowed_error=allowed,
+            rank_agreement=agreement,
+            recall=recall,
+            lost_terms=vectors.nnz - kept,
+            wrong_filters=wrong,
+        )
+        checks.append(check)
+    return checks
+
+
+def _searched(store: Any, queries: csr_array, k: int) -> tuple[list[list[tuple[str, float]]], list[float]]:
+    """The hits of each query, asked one by one, and the seconds that it took."""
+    store.search(queries[[0]], k)  # not timed: the first call compiles or loads
+    found, times = [], []
+    for row in range(queries.shape[0]):
+        started = time.perf_counter()
+        found.append(store.search(queries[[row]], k).hits(0))
+        times.append(time.perf_counter() - started)
+    return found, times
+
+
+def _with_fields(row: int, document: Document) -> Document:
+    """The document with fields that filters can be tried on."""
+    fields: Mapping[str, Any] = {
+        "number": row % 7 + (0.5 if row % 3 else 0),
+        "word": "odd" if row % 2 else "even",
+        "tags": [f"t{row % 4}", f"t{row % 5}"],
+        "at": f"2001-01-{row % 28 + 1:02d}T12:00:00+01:00",
+    }
+    return document._replace(fields=fields)
+
+
+def _wrong_filters(store: Store, documents: Sequence[Document], vectors: csr_array) -> int:
+    """How many of the filters let through other documents than they should, of those that have the commonest term."""
+    term = int(np.bincount(vectors.indices, minlength=vectors.shape[1]).argmax())
+    query = csr_array((np.ones(1, np.float32), ([0], [term])), shape=(1, vectors.shape[1]))
+    having = set(vectors.tocsc().indices[slice(*vectors.tocsc().indptr[term : term + 2])].tolist())
+    wrong = 0
+    for filter in map(parse_filter, FILTERS):
+        wanted = {one.id for row, one in enumerate(documents) if row in having and matches(filter, one.fields)}
+        hits = store.search(query, max(1, len(documents)), filter=filter).hits(0)
+        wrong += {identifier for identifier, _ in hits} != wanted
+    return wrong
+
+
+def _compared(
+    wanted: Ranking, found: Sequence[Sequence[tuple[str, float]]], exact: ExactIndex, queries: csr_array, allowed: float
+) -> tuple[float, float, float]:
+    """The largest relative error of a score, the share of hits in their places, and recall.
+
+    A document counts as another if exact search gives both one score, but for the error that is allowed.
+    """
+    rows = {identifier: row for row, identifier in enumerate(exact.ids or ())}
+    error, placed, recalled, total = 0.0, 0, 0, 0
+    for query, hits in enumerate(found):
+        best = wanted.hits(query)
+        products = exact.get([rows[name] for name, _ in hits]) @ queries[[query]].T
+        truth = products.toarray()[:, 0] if hits else np.empty(0)
+        scores = np.array([score for _, score in hits])
+        error = max(error, float(np.max(np.abs(scores - truth) / truth, initial=0)))
+        ideal = np.array([score for _, score in best])
+        total += len(best)
+        slack = 2 * allowed  # of the two that are compared
+        shared = min(len(ideal), len(truth))
+        placed += int((np.abs(truth[:shared] - ideal[:shared]) <= slack * ideal[:shared]).sum())
+        recalled += int((truth[: len(best)] >= ideal[-1] * (1 - slack)).sum()) if len(best) else 0
+    return error, placed / max(1, total), recalled / max(1, total)

@@ -1,0 +1,61 @@
+"""OpenSearch: `rank_features` fields, queried with linear functions.
+
+The address is http(s)://USER:PASSWORD@HOST:PORT/INDEX; in place of user and password, OPENSEARCH_USERNAME and
+OPENSEARCH_PASSWORD. OpenSearch's own `sparse_vector` field is approximate and stores 8 bits; it is not used.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from vocable.errors import require_extra
+from vocable.retrieval.engines.base import Server
+from vocable.retrieval.engines.lucene import MAX_TERMS, LuceneStore
+from vocable.retrieval.protocols import About, Space
+
+
+class OpenSearch(LuceneStore):
+    """An index of OpenSearch."""
+
+    about = About(
+        "opensearch",
+        exact=True,
+        precision="9 bits",
+        max_terms=MAX_TERMS,
+        durable=True,
+        filters=True,
+        spaces=("learned", "bm25"),
+    )
+    feature = "rank_features"
+
+    def close(self) -> None:
+        """As `Store.close`."""
+        self._client.close()
+
+    def _connect(self, server: Server) -> tuple[type[Exception], ...]:
+        driver = require_extra("opensearchpy", "opensearch")
+        user = server.user or os.environ.get("OPENSEARCH_USERNAME")
+        password = server.password or os.environ.get("OPENSEARCH_PASSWORD")
+        self._client = driver.OpenSearch([server.url], http_auth=(user, password) if user and password else None)
+        return (driver.OpenSearchException,)
+
+    def _exists(self, path: str) -> bool:
+        return bool(self._client.transport.perform_request("HEAD", path))
+
+    def _request(self, method: str, path: str, body: Any) -> Any:
+        lines = self._client.transport.serializer
+        if isinstance(body, list):
+            body = "".join(f"{lines.dumps(line)}\n" for line in body)
+        return self._client.transport.perform_request(method, path, body=body)
+
+    def _query(self, space: Space, weights: dict[str, float]) -> dict[str, Any]:
+        # Any other function than `linear` would change the weights.
+        products = [
+            {"rank_feature": {"field": f"{space}.{column}", "linear": {}, "boost": weight}}
+            for column, weight in weights.items()
+        ]
+        return {"bool": {"should": products, "minimum_should_match": 1}}
+
+
+ENGINE = OpenSearch

@@ -1,0 +1,140 @@
+"""Seismic: approximate search of clustered postings (Bruch et al. 2024), made once and kept in memory.
+
+It is built from the vectors of an exact index, which is saved with it: the exact postings give documents back and count
+them, Seismic searches. It stores weights as float16.
+
+Letters: n documents, q queries, v output vocabulary, k results.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from vocable.errors import ArgumentError, VectorsError, require_extra, whole
+from vocable.retrieval.engines.exact import ExactIndex, typed
+from vocable.retrieval.protocols import About
+from vocable.retrieval.ranking import Ranking, best
+from vocable.vectors import VectorsMeta, as_vectors
+
+HEAP_FACTOR = 0.9  # clusters whose summary scores less than this share of the k-th hit's bound are passed over
+HEAVIEST = float(np.finfo(np.float16).max)
+SMALL = 1 << 16  # columns that Seismic's small form has at most
+SUFFIX = ".index.seismic"  # which it appends to the name of a file
+
+
+class SeismicIndex(ExactIndex):
+    """Clustered postings of n document vectors, beside the exact ones."""
+
+    about = About("seismic", exact=False, precision="float16")
+
+    def __init__(self, vectors: csr_array, ids: Sequence[str] | None = None, meta: VectorsMeta | None = None) -> None:
+        """As `ExactIndex`; `ArgumentError` for a weight beyond float16."""
+        self._seismic = require_extra("seismic", "seismic")
+        vectors = as_vectors(vectors, "the documents")
+        if vectors.data.max(initial=0) > HEAVIEST:
+            row = int(np.searchsorted(vectors.indptr, vectors.data.argmax(), side="right")) - 1
+            name = row if ids is None else ids[row]
+            raise ArgumentError(
+                f"document {name!r}: a weight of {vectors.data.max():.6g}, Seismic stores {HEAVIEST:.0f}"
+            )
+        super().__init__(vectors, ids, meta)
+        documents = self._kind("Dataset")(vectors.shape[1])
+        arrays = vectors.indices.astype(np.int64), vectors.data, vectors.indptr.astype(np.int64)
+        documents.add_documents_by_id(list(map(str, range(vectors.shape[0]))), *arrays)  # the empty ones are left out
+        with _silent():
+            self._clusters = self._kind("Index").build_from_dataset(documents)
+
+    def search(
+        self,
+        queries: csr_array,
+        k: int = 10,
+        *,
+        minimum_match: float = 0.0,
+        allowed: np.ndarray | None = None,
+        threads: int | None = None,
+    ) -> Ranking:
+        """As `Index.search`, by Seismic: scores are of weights in float16, and a good document may be missed.
+
+        Raises `ArgumentError` for a `minimum_match`, which it cannot count, and for a filter, which it has not.
+        """
+        if allowed is not None:
+            raise ArgumentError("a filter needs another index: Seismic searches all documents")
+        if minimum_match:
+            raise ArgumentError("minimum_match needs an exact index: Seismic does not count shared terms")
+        k, threads = whole("k", k), whole("threads", threads)
+        queries = as_vectors(queries, "the queries")
+        if queries.shape[1] != self.shape[1]:
+            raise VectorsError(f"the queries have {queries.shape[1]} terms, the documents {self.shape[1]}")
+        text = self._seismic.get_seismic_string()
+        parts = list(zip(queries.indptr[:-1].tolist(), queries.indptr[1:].tolist(), strict=True))
+        rows, scores = np.full((len(parts), k), -1, dtype=np.int32), np.zeros((len(parts), k), dtype=np.float32)
+        found = self._clusters.batch_search(
+            np.arange(len(parts)).astype(text),
+            [queries.indices[start:end].astype(text) for start, end in parts],
+            [queries.data[start:end] for start, end in parts],
+            k=k,
+            query_cut=max(1, int(np.diff(queries.indptr).max(initial=0))),
+            heap_factor=HEAP_FACTOR,
+            num_threads=threads or 0,
+        )
+        for hits in found:
+            for place, (query, score, row) in enumerate(hits):
+                rows[int(query), place], scores[int(query), place] = (int(row), score) if score > 0 else (-1, 0)
+        return best(rows, scores, k, self.ids)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Those of the exact index, and the bytes of Seismic's own file."""
+        with tempfile.TemporaryDirectory() as folder:
+            with _silent():
+                self._clusters.save(os.fspath(Path(folder, "clusters")))
+            content = Path(folder, f"clusters{SUFFIX}").read_bytes()
+        return super().arrays() | {"clusters": np.frombuffer(content, dtype=np.uint8)}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, np.ndarray], header: dict[str, Any], place: str) -> Self:
+        """As `ExactIndex.from_arrays`."""
+        index = super().from_arrays(arrays, header, place)
+        index._seismic = require_extra("seismic", "seismic")
+        with tempfile.NamedTemporaryFile(suffix=SUFFIX) as file:
+            file.write(typed(arrays, "clusters", np.uint8, place).data)
+            file.flush()
+            try:
+                with _silent():
+                    index._clusters = index._kind("Index").load(file.name)
+            except BaseException as error:  # what it panics with is no Exception
+                if isinstance(error, KeyboardInterrupt):
+                    raise
+                raise VectorsError(f"{Path(place, 'clusters.npy')}: damaged: {error}") from error
+        if index._clusters.len > len(index):
+            raise VectorsError(f"{Path(place, 'clusters.npy')}: of other documents (the index is damaged)")
+        return index
+
+    def _kind(self, name: str) -> Any:
+        """The class of this name for so many columns."""
+        return getattr(self._seismic, f"Seismic{name}{'' if self.shape[1] <= SMALL else 'LV'}")
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Keep what Seismic prints off the standard output, which is for results."""
+    sys.stdout.flush()
+    before, nothing = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 1)
+    try:
+        yield
+    finally:
+        os.dup2(before, 1)
+        os.close(before)
+        os.close(nothing)
+
+
+ENGINE = SeismicIndex

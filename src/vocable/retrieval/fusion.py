@@ -1,0 +1,179 @@
+"""One ranking out of several, by rank or by score.
+
+Shapes: q queries, k results. Rankings that are fused are of the same queries and documents: row r is the same document
+in each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from vocable.errors import ArgumentError, whole
+from vocable.retrieval.ranking import Ranking, best
+
+LARGEST = 1_000_000  # weight; the smallest above 0 is its reciprocal
+Fusion: TypeAlias = Literal["weighted", "reciprocal-rank"]
+
+# Hits that each ranking gives to a fusion at least. Scores are scaled over them, so that searching and evaluating need
+# the same number. With 1,000 in place of 100 nDCG@10 is the same but for noise (docs/benchmarks.md), while a store has
+# to read ten times as many hits for every query.
+DEPTH = 100
+
+
+def fusion_depth(k: int) -> int:
+    """Return the number of hits that each ranking gives to a fusion of k results."""
+    return max(k, DEPTH)
+
+
+def parse_weights(weights: str | Mapping[str, float], spaces: Sequence[str]) -> dict[str, float]:
+    """The weights of `spaces`, from text such as "learned=0.6,bm25=0.4"; a space with weight 0 is left out.
+
+    Raises `ArgumentError` for a name that is none of the spaces or comes twice, and for a weight that is none.
+
+    >>> parse_weights("learned=0.6, bm25=0.4, dense=0", ["learned", "bm25", "dense"])
+    {'learned': 0.6, 'bm25': 0.4}
+    """
+    pairs = [part.partition("=")[::2] for part in weights.split(",")] if isinstance(weights, str) else weights.items()
+    found: dict[str, float] = {}
+    for name, value in ((name.strip(), value) for name, value in pairs):
+        if name not in spaces:
+            raise ArgumentError(f"weights: there is no space {name!r}: the index has {', '.join(spaces)}")
+        if name in found:
+            raise ArgumentError(f"weights: {name} has two")
+        try:
+            found[name] = float(value)
+        except ValueError as error:
+            raise ArgumentError(f"weights: {name}={value} is not a number: write {name}=0.5") from error
+    check_weights(list(found.values()), len(found))
+    if not any(found.values()):
+        raise ArgumentError("weights: at least one must be above 0")
+    return {name: weight for name, weight in found.items() if weight}
+
+
+def fused(rankings: Mapping[str, Ranking], weights: Mapping[str, float], fusion: Fusion, k: int) -> Ranking:
+    """Return the k best documents by a fusion of the rankings that have a weight.
+
+    Of each ranking the first `fusion_depth(k)` hits count; a longer one gives the same result.
+    """
+    chosen, factors = [rankings[name].first(fusion_depth(k)) for name in weights], list(weights.values())
+    if fusion == "weighted":
+        return weighted(chosen, factors, k)
+    if fusion == "reciprocal-rank":
+        return reciprocal_rank(chosen, depth=k, weights=factors)
+    raise ArgumentError(f"fusion must be one of weighted, reciprocal-rank, not {fusion!r}")
+
+
+def aligned(rankings: Sequence[Ranking]) -> list[Ranking]:
+    """The rankings with one list of ids, so that they can be fused; those of one index have it already.
+
+    >>> from vocable.retrieval.ranking import ranking_of
+    >>> one, other = ranking_of([[("b", 1.0)]], k=1), ranking_of([[("a", 2.0)]], k=1)
+    >>> [ranking.rows.tolist() for ranking in aligned([one, other])]
+    [[[1]], [[0]]]
+    """
+    if all(_same_ids(ranking.ids, rankings[0].ids) for ranking in rankings):
+        return list(rankings)
+    ids = sorted({identifier for ranking in rankings for identifier in ranking.ids or ()})
+    rows = {identifier: row for row, identifier in enumerate(ids)}
+    moved = []
+    for ranking in rankings:
+        places = np.array([*(rows[identifier] for identifier in ranking.ids or ()), -1], dtype=np.int32)  # -1: the last
+        moved.append(Ranking(places[ranking.rows], ranking.scores, ids))
+    return moved
+
+
+def reciprocal_rank(
+    rankings: Sequence[Ranking], k: int = 60, depth: int | None = None, weights: Sequence[float] | None = None
+) -> Ranking:
+    """Reciprocal rank fusion (Cormack et al. 2009): a document's score is the sum of 1 / (k + rank), ranks from 1.
+
+    With `weights`, each ranking's part is multiplied by its own. `depth` is the number of results kept for each query;
+    unless given, that of the longest ranking.
+
+    >>> lexical = Ranking(np.array([[0, 1, 2]]), np.array([[9.0, 8.0, 7.0]]))
+    >>> learned = Ranking(np.array([[2, 0, -1]]), np.array([[0.5, 0.4, 0.0]]))
+    >>> reciprocal_rank([lexical, learned], k=1).hits(0)
+    [('0', 0.8333333134651184), ('2', 0.75), ('1', 0.3333333432674408)]
+    """
+    if k < 0:
+        raise ArgumentError(f"k must not be negative, not {k}")
+    factors = check_weights([1] * len(rankings) if weights is None else weights, len(rankings))
+    parts = [
+        np.broadcast_to(weight / (k + 1 + np.arange(r.rows.shape[1])), r.rows.shape)
+        for weight, r in zip(factors, rankings, strict=True)
+    ]
+    return _fused(rankings, parts, depth)
+
+
+def weighted(rankings: Sequence[Ranking], weights: Sequence[float], depth: int | None = None) -> Ranking:
+    """The weighted sum of scores that run, for each query and ranking, from 0 (its last hit) to 1 (its first).
+
+    A document that a ranking does not have counts 0 there; where all hits of a query score the same, each counts 1.
+    `depth` is as in `reciprocal_rank`.
+
+    >>> lexical = Ranking(np.array([[0, 1, 2]]), np.array([[9.0, 8.0, 7.0]]))
+    >>> learned = Ranking(np.array([[2, 0, -1]]), np.array([[0.5, 0.4, 0.0]]))
+    >>> weighted([lexical, learned], [1, 2]).hits(0)
+    [('2', 2.0), ('0', 1.0), ('1', 0.5)]
+    """
+    factors = check_weights(weights, len(rankings))
+    return _fused(rankings, [weight * _normalized(r) for weight, r in zip(factors, rankings, strict=True)], depth)
+
+
+def check_weights(weights: Sequence[float], count: int) -> Sequence[float]:
+    """Return the weights of `count` rankings; raise `ArgumentError` for another number, or for what is no weight.
+
+    A weight is 0, or so large and so small that sums of weighted scores are finite and keep their order in float32.
+    """
+    if len(weights) != count:
+        raise ArgumentError(f"{len(weights)} weights for {count} rankings")
+    if not all(weight == 0 or 1 / LARGEST <= weight <= LARGEST for weight in weights):
+        raise ArgumentError(f"weights must be 0, or between {1 / LARGEST:g} and {LARGEST:,}, not {list(weights)}")
+    return weights
+
+
+def _same_ids(one: Sequence[str] | None, other: Sequence[str] | None) -> bool:
+    if one is None or other is None or one is other:
+        return one is other
+    return len(one) == len(other) and (one == other or list(one) == list(other))
+
+
+def _normalized(ranking: Ranking) -> np.ndarray:
+    """Scores [q, k] from 0 to 1 over the hits of each query."""
+    hit, scores = ranking.rows >= 0, ranking.scores.astype(np.float64)
+    lowest = np.where(hit, scores, np.inf).min(axis=1, initial=np.inf, keepdims=True)
+    highest = np.where(hit, scores, -np.inf).max(axis=1, initial=-np.inf, keepdims=True)
+    spread = highest - lowest
+    result: np.ndarray = np.where(spread > 0, (scores - lowest) / np.where(spread > 0, spread, 1), 1.0)
+    return result
+
+
+def _fused(rankings: Sequence[Ranking], parts: Sequence[np.ndarray], depth: int | None) -> Ranking:
+    """Sum the `parts` [q, k] of each document over the rankings and keep the `depth` best."""
+    if not rankings:
+        raise ArgumentError("no rankings to fuse")
+    first = rankings[0]
+    for other in rankings[1:]:
+        if len(other.rows) != len(first.rows):
+            raise ArgumentError(f"rankings of {len(first.rows)} and of {len(other.rows)} queries cannot be fused")
+        if not _same_ids(first.ids, other.ids):
+            raise ArgumentError("rankings of different documents cannot be fused: their ids differ")
+    depth = whole("depth", depth)
+    rows = np.concatenate([ranking.rows for ranking in rankings], axis=1).astype(np.int64)
+    # Bring the entries of a document together: sorted by row (the sort is stable, so sums have one order), then summed
+    # into the place of its first entry; the others become "none".
+    order = np.argsort(rows, axis=1, kind="stable")
+    rows, values = (
+        np.take_along_axis(rows, order, axis=1),
+        np.take_along_axis(np.concatenate(parts, axis=1), order, axis=1),
+    )
+    fresh = np.ones(rows.shape, dtype=bool)
+    fresh[:, 1:] = rows[:, 1:] != rows[:, :-1]
+    group = np.cumsum(fresh.ravel()) - 1
+    sums = np.bincount(group, weights=values.ravel())[group].reshape(rows.shape) if rows.size else values
+    width = depth if depth is not None else max(ranking.rows.shape[1] for ranking in rankings)
+    # In the precision of a score: what differs in the order of its additions alone is a tie, and goes by id.
+    return best(np.where(fresh, rows, -1).astype(np.int32), sums.astype(np.float32), width, first.ids)

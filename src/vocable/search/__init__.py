@@ -1,4 +1,0 @@
-"""Search an index: the protocol and its engines, rankings and their fusion, explanations, collections on disk.
-
-Called, the package is the verb `vocable.search.answers.search`.
-"""

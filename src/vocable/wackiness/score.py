@@ -1,0 +1,226 @@
+"""The Wackiness Score: how little a model's expansion terms have to do with the documents that they find
+("Understanding Wacky Weights: A Dissection of SPLADE's Learned Term Importance", section 3.2).
+
+An expansion term is an active term that does not stand in the input itself. The input retrieves its k best documents
+with the weights under investigation, and the term's lexical importance is its frequency in them times its inverse
+document frequency in the collection. The mean over the inputs that the term expands is scaled to 0 to 1 over all
+terms, and the score is 1 less that: a wacky term is absent from what it helps to find.
+
+The scores of all terms, the wackiest first, are its Normalized Wackiness Curve, the area below is W-AUC (section 3.3).
+
+Letters: m inputs (queries, or documents), n documents of the collection, v terms, u of which have a score, k retrieved
+documents, N bins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from vocable.encoder.asymmetric import Formula
+from vocable.encoder.asymmetric import idf as inverse_document_frequency
+from vocable.encoder.terms import expansion_entries, flags
+from vocable.errors import ArgumentError, VectorsError
+from vocable.retrieval.engines.exact_kernels import compiled
+from vocable.vectors import as_vectors, selected
+
+BINS = 100  # of a curve
+
+Ints: TypeAlias = Sequence[int] | np.ndarray
+
+
+class Wackiness(NamedTuple):
+    """What each of v terms is as an expansion; `scores` and `importance` are nan where it is none."""
+
+    scores: np.ndarray  # float64 [v], 0 to 1, the wackiest 1
+    importance: np.ndarray  # float64 [v], mean lexical importance, as it was before it was scaled
+    inputs: np.ndarray  # int64 [v], how many inputs the term expands
+
+
+def wackiness(
+    vectors: csr_array, own: csr_array, rows: np.ndarray, counts: csr_array, *, idf: Formula = "log", special: Ints = ()
+) -> Wackiness:
+    """The Wackiness Score of every term that expands an input.
+
+    Args:
+        vectors: [m, v], the inputs.
+        own: [m, v], how often the terms stand in the inputs themselves (`vocable.encoder.terms`).
+        rows: int32 [m, k], the documents that each input retrieves (`Ranking.rows`), -1 where there is no k-th.
+        counts: [n, v], how often the terms stand in the documents of the collection.
+        idf: "log" is log(n / df), the paper's; "bm25" is log(1 + (n - df + 0.5) / (df + 0.5)), which leaves a term
+            that stands in every document something.
+        special: columns that are no expansions. None by default: the paper has [CLS] among the wackiest terms.
+
+    Three documents, two queries, six words:
+
+        a0  cat cat dog         q0  "cat"   cat 1.0  dog 0.5  the 0.2       retrieves a0 and a1
+        a1  dog the             q1  "bird"  bird 1.0 dog 0.1  the 0.3       retrieves a2 and a1
+        a2  bird the                        edmund 0.4
+
+    `dog` and `the` expand both queries and `edmund` one; `cat` and `bird` are the queries' own, and nobody uses `fish`.
+    Two of three documents have `dog`, and two have `the`: their IDF is log(3/2). No document has `edmund`. What q0
+    retrieves has `dog` 2 times and `the` 1 time; what q1 retrieves has `dog` 1 time, `the` 2 times, and `edmund` 0
+    times. So the importance of `dog` is log(3/2) (2 + 1) / 2, that of `the` log(3/2) (1 + 2) / 2, that of `edmund` 0,
+    and their scores are 0, 0 and 1.
+
+    >>> cat, dog, the, bird, edmund, fish = range(6)
+    >>> queries = csr_array(np.array([[1, 0.5, 0.2, 0, 0, 0], [0, 0.1, 0.3, 1, 0.4, 0]]))
+    >>> words = csr_array(np.array([[1, 0, 0, 0, 0, 0], [0, 0, 0, 1, 0, 0]]))
+    >>> documents = csr_array(np.array([[2, 1, 0, 0, 0, 0], [0, 1, 1, 0, 0, 0], [0, 0, 1, 1, 0, 0]]))
+    >>> found = wackiness(queries, words, np.array([[0, 1], [2, 1]]), documents)
+    >>> found.importance.round(3)
+    array([  nan, 0.608, 0.608,   nan, 0.   ,   nan])
+    >>> found.inputs, found.scores
+    (array([0, 2, 2, 0, 1, 0]), array([nan,  0.,  0., nan,  1., nan]))
+    """
+    return scored(lexical_importance(vectors, own, rows, counts, idf=idf, special=special))
+
+
+def expansions(vectors: csr_array, own: csr_array, special: Ints = ()) -> csr_array:
+    """The vectors [m, v] without the terms that stand in the inputs themselves, and without the columns `special`.
+
+    >>> vector, in_text = csr_array(np.array([[1.0, 0.5, 2.0]])), csr_array(np.array([[3.0, 0.0, 0.0]]))
+    >>> expansions(vector, in_text).toarray().tolist()
+    [[0.0, 0.5, 2.0]]
+    """
+    vectors = as_vectors(vectors, "the inputs")
+    columns = np.asarray(special, dtype=np.int64)
+    return selected(vectors, expansion_entries(vectors, own) & ~flags(columns, vectors.shape[1])[vectors.indices])
+
+
+def lexical_importance(
+    vectors: csr_array, own: csr_array, rows: np.ndarray, counts: csr_array, *, idf: Formula = "log", special: Ints = ()
+) -> csr_array:
+    """Frequency in the retrieved documents times IDF, float64 [m, v] with an entry, perhaps 0, for each expansion.
+
+    A term that no document has is of no importance, whatever its IDF. Arguments are those of `wackiness`.
+    """
+    expanded, counts = expansions(vectors, own, special), as_vectors(counts, "the collection's terms")
+    m, v = expanded.shape
+    if counts.shape[1] != v:
+        raise VectorsError(f"inputs of {v} terms, but a collection of {counts.shape[1]}")
+    if rows.ndim != 2 or len(rows) != m:
+        raise VectorsError(f"the documents retrieved for {m} inputs are not of the shape {rows.shape}")
+    if rows.max(initial=-1) >= counts.shape[0]:
+        raise VectorsError(f"the ranking has row {rows.max()}, there are {counts.shape[0]} documents")
+    frequencies = np.zeros(expanded.nnz, dtype=np.float64)
+    collection = counts.indptr.astype(np.int64), counts.indices, counts.data
+    inputs = expanded.indptr.astype(np.int64), expanded.indices
+    _retrieved_frequencies(*collection, np.ascontiguousarray(rows, dtype=np.int32), *inputs, v, frequencies)
+    having = np.bincount(counts.indices, minlength=v)
+    weights = inverse_document_frequency(having, counts.shape[0], formula=idf).astype(np.float64)
+    return csr_array((frequencies * weights[expanded.indices], expanded.indices, expanded.indptr), shape=(m, v))
+
+
+def scored(importance: csr_array, weights: np.ndarray | None = None) -> Wackiness:
+    """The Wackiness Scores from `lexical_importance` [m, v]; `weights` [m] say how often an input counts, if not once.
+
+    The least important term has the score 1, also where it is the only one or all are of the same importance.
+    """
+    v = importance.shape[1]
+    times = np.ones(importance.shape[0]) if weights is None else weights
+    times = np.repeat(times, np.diff(importance.indptr))
+    inputs = np.bincount(importance.indices, weights=times, minlength=v).astype(np.int64)
+    used = inputs > 0
+    mean, scores = np.full(v, np.nan), np.full(v, np.nan)
+    mean[used] = np.bincount(importance.indices, weights=times * importance.data, minlength=v)[used] / inputs[used]
+    if used.any():
+        least, most = mean[used].min(), mean[used].max()
+        scores[used] = 1 - (mean[used] - least) / (most - least) if most > least else 1.0
+    return Wackiness(scores, mean, inputs)
+
+
+def ranked(scores: np.ndarray, inputs: np.ndarray | None = None) -> np.ndarray:
+    """The columns of the terms that have a score [v], the wackiest first.
+
+    Of equal scores, as all terms have that no retrieved document has, the one that expands more of the `inputs` [v]
+    comes first, then the one with the lower column.
+
+    >>> scores = np.array([0.2, np.nan, 1.0, 0.2])
+    >>> ranked(scores).tolist(), ranked(scores, np.array([1, 0, 1, 5])).tolist()
+    ([2, 0, 3], [2, 3, 0])
+    """
+    columns = np.flatnonzero(~np.isnan(scores))
+    often = np.zeros(len(columns)) if inputs is None else -inputs[columns]
+    return columns[np.lexsort((columns, often, -scores[columns]))]
+
+
+def curve(scores: np.ndarray, bins: int = BINS, *, whole_vocabulary: bool = False) -> np.ndarray:
+    """Return the mean Wackiness Score of each of N equal bins of the terms, the wackiest first, float64 [N].
+
+    Bin i has the terms from rank floor(i u / N) up to floor((i + 1) u / N), and one term at least: where there are
+    fewer terms than bins, neighbouring bins share one. `scores` [v] are nan for a term that has none; all heights are
+    where no term has a score. With `whole_vocabulary` all v terms are cut into bins instead of the u that have a score:
+    the others come last and are left out of the means; a bin that has none but these is 0.
+
+    >>> curve(np.array([0.5, 1.0, np.nan, 0.0, 0.9]), bins=2)
+    array([0.95, 0.25])
+    >>> curve(np.array([0.5, 1.0, np.nan, 0.0, 0.9, np.nan]), bins=3, whole_vocabulary=True)
+    array([0.95, 0.25, 0.  ])
+    """
+    if bins < 1:
+        raise ArgumentError(f"bins must be at least 1, not {bins}")
+    ordered = scores[ranked(scores)]
+    if not len(ordered):
+        return np.full(bins, np.nan)
+    cut = len(scores) if whole_vocabulary else len(ordered)
+    first = np.arange(bins) * cut // bins
+    last = np.maximum(np.arange(1, bins + 1) * cut // bins, first + 1)
+    sums = np.concatenate([[0.0], np.cumsum(ordered)])
+    first, last = np.minimum(first, len(ordered)), np.minimum(last, len(ordered))
+    means: np.ndarray = (sums[last] - sums[first]) / np.maximum(last - first, 1)
+    return means.clip(0, 1)  # differences of sums may be off by the last digit
+
+
+def area(heights: np.ndarray) -> float:
+    """Return W-AUC: the area below a curve [N] over 0 to 1, by the trapezoidal rule; between 0 and 1.
+
+    >>> area(np.array([1.0, 0.5, 0.0]))
+    0.5
+    """
+    return float(heights[0]) if len(heights) == 1 else float(np.trapezoid(heights, dx=1 / (len(heights) - 1)))
+
+
+def without_itself(rows: np.ndarray, itself: np.ndarray) -> np.ndarray:
+    """The k documents that each of m inputs, row `itself` [m], retrieves besides itself, of its best `rows` [m, k + 1].
+
+    >>> without_itself(np.array([[4, 7, 2], [1, 3, 5]]), np.array([7, 6])).tolist()
+    [[4, 2], [1, 3]]
+    """
+    others = rows != itself[:, None]
+    # What is kept moves to the front, in its order.
+    order = np.argsort(~others, axis=1, kind="stable")[:, : rows.shape[1] - 1]
+    return np.take_along_axis(rows, order, axis=1)
+
+
+@compiled
+def _retrieved_frequencies(
+    starts: np.ndarray,
+    terms: np.ndarray,
+    counts: np.ndarray,
+    rows: np.ndarray,
+    input_starts: np.ndarray,
+    input_terms: np.ndarray,
+    v: int,
+    frequencies: np.ndarray,
+) -> None:
+    """Fill `frequencies`, one for each of the inputs' terms, with the term's count in the documents `rows` [m, k].
+
+    Documents and inputs are CSR matrices of v columns. One dense row holds an input's counts: a sparse product would
+    hold those of every term of every retrieved document.
+    """
+    dense = np.zeros(v, np.float64)
+    for x in range(len(input_starts) - 1):
+        for row in rows[x]:
+            if row >= 0:
+                for p in range(starts[row], starts[row + 1]):
+                    dense[terms[p]] += counts[p]
+        for p in range(input_starts[x], input_starts[x + 1]):
+            frequencies[p] = dense[input_terms[p]]
+        for row in rows[x]:
+            if row >= 0:
+                for p in range(starts[row], starts[row + 1]):
+                    dense[terms[p]] = 0

@@ -1,0 +1,84 @@
+"""Collections to serve, and a client of the application in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from vocable.retrieval.collection import Collection
+from vocable.retrieval.verbs import index
+from vocable.service.server import Settings, application, checked_limits
+
+
+class Client:
+    """Requests to an ASGI application, each in an event loop of its own unless several are sent together."""
+
+    def __init__(self, app: Any) -> None:
+        self.app, self.service = app, app.app.state.service
+
+    def __call__(self, method: str, path: str, **what: Any) -> httpx.Response:
+        """Send one request."""
+        return self.together([(method, path, what)])[0]
+
+    def together(self, requests: list[tuple[str, str, dict[str, Any]]]) -> list[httpx.Response]:
+        """Send several at once."""
+
+        async def send() -> list[httpx.Response]:
+            transport = httpx.ASGITransport(self.app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://test", timeout=60) as client:
+                return await asyncio.gather(*(client.request(method, path, **what) for method, path, what in requests))
+
+        return asyncio.run(send())
+
+
+@pytest.fixture(scope="session")
+def exact(backbones: dict[str, Path], corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index that cannot change, with BM25."""
+    folder = tmp_path_factory.mktemp("exact") / "index"
+    index(str(backbones["bert"]), corpus, f"exact:{folder}", bm25=True, dtype="float32", device="cpu")
+    return folder
+
+
+@pytest.fixture
+def store(backbones: dict[str, Path], corpus: Path, tmp_path: Path) -> Path:
+    """An index that can change, with BM25; closed."""
+    folder = tmp_path / "store"
+    index(str(backbones["bert"]), corpus, folder, bm25=True, dtype="float32", device="cpu").close()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Callable[..., Client]]:
+    """Serve an index in this process; closed at the end."""
+    clients: list[Client] = []
+
+    def serve(
+        place: Path,
+        *,
+        token: str | None = None,
+        hosts: frozenset[str] = frozenset({"test"}),
+        log_queries: bool = False,
+        beside: Path | None = None,
+        **limits: Any,
+    ) -> Client:
+        second = None if beside is None else str(beside)
+        settings = Settings(str(place), None, False, "cpu", checked_limits(limits), token, hosts, log_queries, second)
+        clients.append(Client(application(settings)))
+        return clients[-1]
+
+    yield serve
+    for client in clients:
+        client.service.close()
+
+
+@pytest.fixture
+def collection(served: Callable[..., Client], exact: Path) -> Collection:
+    """The index that cannot change, as it is opened elsewhere."""
+    from vocable.retrieval.verbs import open_index
+
+    return open_index(exact, device="cpu")

@@ -1,0 +1,69 @@
+"""The page of metrics: what was counted, in the form that Prometheus reads, and the sum over processes."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.service.conftest import Client
+from vocable.service.metrics import Metrics
+
+SAMPLE = re.compile(r"(?P<name>[a-z_]+)(\{(?P<labels>[^}]*)\})? (?P<value>[0-9.e+-]+)")
+
+
+def samples(page: str) -> dict[str, float]:
+    """The samples of a page, each on a line that the format allows, after the type of its family."""
+    found, kinds = {}, {}
+    for line in page.splitlines():
+        if line.startswith("#"):
+            _, word, name, rest = line.split(" ", 3)
+            if word == "TYPE":
+                kinds[name] = rest
+            continue
+        match = SAMPLE.fullmatch(line)
+        assert match, line
+        assert re.sub("_(bucket|sum|count)$", "", match["name"]) in kinds
+        assert line.rpartition(" ")[0] not in found
+        found[line.rpartition(" ")[0]] = float(match["value"])
+    return found
+
+
+def test_what_was_answered_is_counted(served: Callable[..., Client], exact: Path) -> None:
+    client = served(exact, cache_size=2, batch_wait=100)
+    for query in ("a", "b", "a", "c", "b"):  # b was the one that had not been used for longest when c came
+        client("POST", "/search", json={"query": query})
+    client("POST", "/search", json={"query": "a", "k": 0})
+    client.together([("POST", "/embed_sparse", {"json": {"inputs": ["x", "y", "z"]}})] * 2)
+    client("GET", "/nowhere")
+    found = samples(client("GET", "/metrics").text)
+    assert found["vocable_cache_hits_total"] == 1
+    assert found["vocable_cache_misses_total"] == 4
+    assert found['vocable_requests_total{endpoint="/search",status="200"}'] == 5
+    assert found['vocable_requests_total{endpoint="/search",status="422"}'] == 1
+    assert found['vocable_requests_total{endpoint="other",status="404"}'] == 1
+    assert found['vocable_request_seconds_count{endpoint="/search"}'] == 6
+    assert found['vocable_request_seconds_bucket{endpoint="/search",le="+Inf"}'] == 6
+    assert found["vocable_batch_texts_sum"] == 4 + 6
+    assert found['vocable_batch_texts_bucket{le="1"}'] == 4
+    assert found["vocable_requests_in_progress"] == 1  # the page itself
+    assert found["vocable_queue_depth"] == 0
+
+
+def test_processes_are_added_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for process in (11, 12):
+        monkeypatch.setattr(os, "getpid", lambda process=process: process)
+        metrics = Metrics(tmp_path)
+        metrics.request("/search", 200, 0.003)
+        metrics.request("/search", 418, 40.0)
+    found = samples(metrics.render())
+    assert found['vocable_requests_total{endpoint="/search",status="200"}'] == 2
+    assert found['vocable_requests_total{endpoint="/search",status="other"}'] == 2
+    bounds = ("0.0025", "0.005", "30", "+Inf")
+    assert [found[f'vocable_request_seconds_bucket{{endpoint="/search",le="{bound}"}}'] for bound in bounds] == [
+        *(0, 2, 2, 4)
+    ]
+    assert found['vocable_request_seconds_sum{endpoint="/search"}'] == pytest.approx(80.006)

@@ -1,0 +1,261 @@
+"""The service as a process: its start and end, several workers, kills, and the clients that people have."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import socket
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+from urllib.request import urlopen
+
+import httpx
+import pytest
+from huggingface_hub import InferenceClient
+
+import vocable
+from tests.cli.command_line import done, refused
+from tests.service.process import serving
+from vocable.encoder.text_encoder import native_bfloat16
+from vocable.errors import ServiceError
+from vocable.retrieval.verbs import open_index
+from vocable.service.client import Client
+from vocable.service.schemas import Document
+
+
+def test_it_answers_the_clients_that_people_have_and_finishes_what_it_took(
+    exact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The documented requests of text-embeddings-inference, and what Hugging Face's client asks of its endpoints."""
+    monkeypatch.setattr("huggingface_hub.constants.is_offline_mode", lambda: False)  # it asks nobody else
+    token = tmp_path / "token"
+    token.write_text("s3cret\n")
+    with serving(exact, "--token-file", token, "--batch-wait", 1000) as process:
+        headers = {"Authorization": "Bearer s3cret"}
+        plain = httpx.post(
+            f"{process.url}/embed_sparse",
+            content=b'{"inputs":"I like you."}',
+            headers=headers | {"Content-Type": "application/json"},
+            timeout=60,
+        )
+        [terms] = plain.json()
+        assert terms
+        assert all(term.keys() == {"index", "value"} for term in terms)
+        assert all(type(term["index"]) is int and term["value"] > 0 for term in terms)
+        body = {"inputs": ["a", "b"], "truncate": False, "truncation_direction": "Right", "prompt_name": None}
+        assert len(httpx.post(f"{process.url}/embed_sparse", json=body, headers=headers, timeout=60).json()) == 2
+        client = InferenceClient(process.url, provider="hf-inference", token="s3cret")
+        assert client.health_check()
+        assert client.get_endpoint_info()["model_type"] == {"embedding": {"pooling": "splade"}}
+        assert httpx.get(f"{process.url}/info").status_code == 401
+        with Client(process.url, token="s3cret") as ours:
+            assert ours.info().documents == 40
+            [hit, *_] = ours.search("posting lists at night", filter="lang in (de, en)", explain=True)
+            assert ours.get([hit.id]) == [Document(id=hit.id, text=hit.text, title=hit.title, fields=hit.fields)]
+            assert ours.explain("posting lists at night", id=hit.id) == hit.explanation
+            [vector] = ours.embed(["posting lists at night"], "query")
+            assert ours.search(k=1, vector=[one.model_dump() for one in vector])[0].score == pytest.approx(hit.score)
+            with pytest.raises(ServiceError, match=r"http://127\.0\.0\.1:\d+: 405: this index cannot change"):
+                ours.add([{"id": "new", "text": "a text"}])
+        with pytest.raises(ServiceError, match="401: a bearer token is needed"), Client(process.url) as ours:
+            ours.info()
+        assert "401: a bearer token is needed" in refused(capsys, "search", process.url, "night")
+        monkeypatch.setenv("VOCABLE_TOKEN", "s3cret")
+        monkeypatch.setattr(
+            "vocable.encoder.text_encoder.native_bfloat16", native_bfloat16
+        )  # as in the service's process
+        command = ["search", "posting lists at night", "a fox", "-k", 3, "--explain", "--filter", "lang in (de, en)"]
+        for form in ([], ["--json"], ["--weights", "learned=1"], ["--max-terms", 2]):
+            here, there = (done(capsys, command[0], place, *command[1:], *form) for place in (exact, process.url))
+            assert here == there
+        said = refused(capsys, "search", process.url, "night", "--mass", 0.5)
+        assert "--mass is for an index on this machine" in said
+        answers: list[httpx.Response] = []
+
+        def ask() -> None:
+            asked = {"query": "the old fox"}
+            answers.append(httpx.post(f"{process.url}/search", json=asked, headers=headers, timeout=60))
+
+        asking = threading.Thread(target=ask)
+        with httpx.Client(base_url=process.url, headers=headers, timeout=60) as watching:
+            asking.start()
+            while not answers and "vocable_queue_depth 1" not in watching.get("/metrics").text:
+                time.sleep(0.01)
+        assert process.stop(signal.SIGTERM) == 0
+        asking.join()
+        assert answers[0].status_code == 200
+        assert answers[0].json()["hits"]
+        said = "".join([*process.said, *process.log])
+        assert "s3cret" not in said
+        assert "fox" not in said
+        assert json.loads(process.log[-1])["endpoint"] == "/search"
+
+
+def test_workers_share_one_index_and_one_page_of_metrics(exact: Path) -> None:
+    with serving(exact, "--workers", 2) as process:
+
+        async def ask(count: int) -> list[httpx.Response]:
+            async with httpx.AsyncClient(base_url=process.url, timeout=300) as client:
+                bodies = [{"query": f"the old fox {i % 7}"} for i in range(count)]
+                return await asyncio.gather(*(client.post("/search", json=body) for body in bodies))
+
+        answers = asyncio.run(ask(60))
+        assert {answer.status_code for answer in answers} == {200}
+        text = httpx.get(f"{process.url}/metrics").text
+        assert 'vocable_requests_total{endpoint="/search",status="200"} 60' in text
+        assert process.stop() == 0
+
+
+HEAD = b"GET /info HTTP/1.1\r\nHost: localhost\r\n"
+ENDLESS = {
+    "one header": (HEAD + b"X: ", b"a" * 65_536),
+    "many headers": (HEAD, b"X: aaaaaaaaaaaaaaaaaaaaaaaaa\r\n" * 2000),
+    "a path": (b"GET /", b"a" * 65_536),
+    "what is no HTTP": (b"", b"a" * 65_536),
+}
+
+
+def test_headers_without_end_are_refused_and_take_no_memory(exact: Path) -> None:
+    with serving(exact) as process:
+        address, before = httpx.URL(process.url), resident(process.process.pid)
+        for begin, more in ENDLESS.values():
+            with socket.create_connection((address.host, address.port), timeout=60) as connection:
+                connection.sendall(begin)
+                with suppress(ConnectionError):
+                    for _ in range(1600):  # 100 MB
+                        connection.sendall(more)
+                    pytest.fail("the service takes headers without end")
+        longest = urlencode([("id", "é" * 512)] * 64)  # that the limits allow
+        with urlopen(f"{process.url}/documents?{longest}", timeout=60) as answer:
+            assert json.load(answer) == [None] * 64
+        assert resident(process.process.pid) - before < 50
+
+
+def resident(process: int) -> float:
+    """Return the memory of a process in MB."""
+    return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def test_a_store_has_one_worker(store: Path, capsys: pytest.CaptureFixture[str], quiet_libraries: None) -> None:
+    line = refused(capsys, "serve", store, "--workers", 2, "--port", 0)
+    assert line == (
+        "vocable: --workers: an index that changes is held by one process: "
+        "leave --workers at 1, or index to exact:FOLDER"
+    )
+
+
+@pytest.mark.parametrize("command", [["serve", "--port", 0], ["search", "the old fox"], ["delete", "d1"]])
+def test_a_store_that_is_served_is_noticed_before_a_model_is_loaded(
+    store: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    quiet_libraries: None,
+    command: list[object],
+) -> None:
+    with serving(store) as process:
+        monkeypatch.setattr("vocable.retrieval.engines.edge_shard.PATIENCE", 0.1)
+        monkeypatch.setattr("vocable.retrieval.collection.load", lambda *_, **__: pytest.fail("a model is loaded"))
+        line = refused(capsys, command[0], store, *command[1:])
+        assert f"{store} is in use by process {process.process.pid} since" in line
+        assert "http://HOST:PORT" in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--port", "70000"], "--port must be at least 0 and at most 65535, not 70000"),
+        (["--host", "no.such.host.invalid"], "--host no.such.host.invalid, port 8000: "),
+        (["--max-k", "0"], "--max-k must be at least 1, not 0"),
+        (["--batch-wait", "2000"], "--batch-wait: Input should be less than or equal to 1000, not 2000.0"),
+        (["--host", "a" * 300], f"--host {'a' * 79}… is no name of a host: "),
+        (["--token-file", "no-such-file"], "no-such-file: No such file or directory"),
+        (["--token-file", "/dev/zero"], "--token-file /dev/zero: a token is one word of printable ASCII"),
+        (
+            ["--allow-host", "http://search.intern"],
+            "--allow-host is a name alone, without scheme and port, not http://",
+        ),
+        (
+            ["--allow-host", "search.intern:80"],
+            "--allow-host is a name alone, without scheme and port, not search.intern:80",
+        ),
+    ],
+)
+def test_a_mistake_is_one_line(
+    exact: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str, quiet_libraries: None
+) -> None:
+    assert refused(capsys, "serve", exact, *arguments).startswith(f"vocable: {said}")
+
+
+def test_a_port_that_is_taken_and_a_token_that_is_none_are_said(
+    exact: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], quiet_libraries: None
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert "Address already in use" in refused(capsys, "serve", exact, "--port", port)
+    for wrong in (b"two words", b"", b"caf\xe9", b"\xff\xfe", "café".encode(), b"\xef\xbb\xbfs3cret", b"a\nb"):
+        (tmp_path / "token").write_bytes(wrong)
+        line = refused(capsys, "serve", exact, "--token-file", tmp_path / "token")
+        assert line.endswith("a token is one word of printable ASCII")
+
+
+def test_a_wide_open_service_is_warned_of(
+    exact: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("vocable.service.server._run", lambda *_: None)
+    for host, token, warned in (("0.0.0.0", "", True), ("0.0.0.0", "s3cret", False), ("127.0.0.1", "", False)):
+        caplog.clear()
+        monkeypatch.setenv("VOCABLE_TOKEN", token) if token else monkeypatch.delenv("VOCABLE_TOKEN", raising=False)
+        vocable.serve(exact, host=host, port=0, device="cpu")
+        said = [record.getMessage() for record in caplog.records]
+        assert any("whoever reaches it may read all of the index" in line for line in said) is warned
+        assert f"(40 documents) at http://{host}:" in said[-1]
+
+
+def test_acknowledged_documents_are_there_after_a_kill(store: Path, documents: list[Any]) -> None:
+    """Writers write and delete until the process is killed; what was answered is there, and searches are whole."""
+    there, gone = {document.id for document in documents}, set[str]()
+    with serving(store) as process:
+        stop = threading.Event()
+
+        def write(writer: int) -> None:
+            with httpx.Client(base_url=process.url, timeout=300) as client:
+                for i in range(10_000):
+                    name = f"w{writer}-{i}"
+                    one: dict[str, Any] = {"id": name, "text": f"zebra {name}", "fields": {"writer": writer}}
+                    try:
+                        client.put("/documents", json={"documents": [one]}).raise_for_status()
+                        there.add(name)
+                        if i % 5 == 4:
+                            earlier = f"w{writer}-{i - 2}"
+                            there.discard(earlier)
+                            client.delete("/documents", params={"id": earlier}).raise_for_status()
+                            gone.add(earlier)
+                    except httpx.TransportError:
+                        break
+            stop.set()
+
+        writers = [threading.Thread(target=write, args=(number,)) for number in range(3)]
+        for writer in writers:
+            writer.start()
+        while len(there) < 150:
+            assert not stop.is_set()
+            time.sleep(0.01)
+        process.process.kill()
+        for writer in writers:
+            writer.join()
+    collection = open_index(store, device="cpu")
+    try:
+        names = sorted(there)
+        assert [name for name, one in zip(names, collection.documents(names), strict=True) if one is None] == []
+        assert collection.documents(sorted(gone)) == [None] * len(gone)
+        found = collection.search(["zebra"], k=len(collection), filter="writer in (0, 1, 2)", hybrid=True)
+        assert {name for name, _ in found.hits(0)} >= {name for name in there if re.match("w", name)}
+    finally:
+        collection.close()

@@ -1,0 +1,199 @@
+"""What the page is told: ranks, scores, shares, marks and postings, compared with the functions and with NumPy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.service.conftest import Client
+from vocable import encode, prune, search
+from vocable.data import Document
+from vocable.retrieval.collection import Collection
+from vocable.retrieval.verbs import index
+from vocable.service.pages import FILES
+from vocable.service.service import Service
+from vocable.service.view import Wanted, view
+
+TEXT = "the old fox and the night"
+Serve = Callable[..., Client]
+
+
+@pytest.fixture(scope="module")
+def client(served: Serve, exact: Path) -> Client:
+    return served(exact)
+
+
+def viewed(client: Client, **body: Any) -> dict[str, Any]:
+    answer = client("POST", "/view", json={"query": TEXT, "k": 5} | body)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def ranked(answer: dict[str, Any], by: str, k: int = 5) -> list[str]:
+    """The ids of one ranking."""
+    documents = [one for one in answer["documents"] if one["ranks"].get(by, k + 1) <= k]
+    return [one["id"] for one in sorted(documents, key=lambda one: one["ranks"][by])]
+
+
+def test_each_ranking_is_that_of_a_search(client: Client, collection: Collection) -> None:
+    answer = viewed(client, show=["learned", "bm25", "hybrid"])
+    assert answer["rankings"] == ["learned", "bm25", "hybrid"]
+    how: dict[str, dict[str, Any]] = {"learned": {}, "bm25": {"weights": "bm25=1"}, "hybrid": {"hybrid": True}}
+    for by, asked in how.items():
+        [expected] = search(collection, [TEXT], 5, **asked)
+        assert ranked(answer, by) == [hit.document.id for hit in expected.hits]
+        scores = {one["id"]: one["scores"].get(by) for one in answer["documents"]}
+        for hit in expected.hits:
+            assert scores[hit.document.id] == pytest.approx(hit.score, rel=1e-4)
+
+
+def test_shares_and_terms_are_those_of_the_vectors(client: Client, collection: Collection) -> None:
+    answer = viewed(client)
+    query = encode(collection.loaded_model, [TEXT], "query").toarray()[0]
+    assert (answer["active"], answer["kept"]) == (np.count_nonzero(query), np.count_nonzero(query))
+    names = collection.terms
+    heaviest = [names[column] for column in np.argsort(-query, kind="stable")[:10]]
+    assert [term["term"] for term in answer["terms"][:10]] == heaviest
+    tokens = set(collection.loaded_model.tokenizer.tokenize(TEXT))
+    assert {term["term"] for term in answer["terms"] if term["in_text"]} <= tokens
+    assert all("wacky" not in term for term in answer["terms"])
+    for one in answer["documents"]:
+        products = query * collection.vectors([one["id"]]).toarray()[0]
+        assert one["learned"] == pytest.approx(float(products.sum()), rel=1e-4)
+        assert one["shared"] == np.count_nonzero(products)
+        expected = np.sort(products)[::-1][: len(one["matches"])] / products.sum()
+        np.testing.assert_allclose([match["share"] for match in one["matches"]], expected, rtol=1e-4)
+
+
+def test_the_text_is_whole_and_its_marks_are_terms(client: Client, collection: Collection) -> None:
+    marks = 0
+    for one in viewed(client, k=20)["documents"]:
+        [document] = collection.documents([one["id"]])
+        assert document is not None
+        assert "".join(piece["text"] for piece in one["text"]) == document.text
+        assert "".join(piece["text"] for piece in one["title"]) == document.title
+        kinds = {match["term"]: match["kind"] for match in one["matches"]}
+        for piece in one["text"]:
+            if "term" in piece:
+                marks += 1
+                assert piece["term"].removeprefix("##") == piece["text"].lower()
+                assert piece["kind"] == kinds[piece["term"]]
+    assert marks
+
+
+def test_pruning_shows_both_rankings(client: Client, collection: Collection) -> None:
+    answer = viewed(client, max_terms=3)
+    query = encode(collection.loaded_model, [TEXT], "query")
+    kept, counts = prune(query, 3), np.diff(collection.postings.get().tocsc().indptr)  # type: ignore[attr-defined]
+    assert {term["term"] for term in answer["terms"] if term["kept"]} == {collection.terms[i] for i in kept.indices}
+    for by, vector in (("learned", kept), ("unpruned", query)):
+        assert ranked(answer, by) == [one for one, _ in collection.search([TEXT], 5, vectors=vector).hits(0)]
+        assert answer["costs"][by]["terms"] == vector.nnz
+        assert answer["costs"][by]["postings"] == counts[vector.indices].sum()
+        assert answer["costs"][by]["milliseconds"] > 0
+    assert "unpruned" not in viewed(client, max_terms=10_000)["costs"]
+    nothing = viewed(client, min_weight=1e6)
+    assert nothing["kept"] == 0
+    assert ranked(nothing, "learned") == []
+
+
+def test_a_filter_is_of_every_ranking(client: Client) -> None:
+    answer = viewed(client, filter="lang=de", show=["learned", "bm25", "hybrid"], max_terms=4)
+    assert {one["fields"]["lang"] for one in answer["documents"]} == {"de"}
+    refused = client("POST", "/view", json={"query": TEXT, "filter": "lang>>3"})
+    assert (refused.status_code, refused.json()["error"][:16]) == (422, "filter 'lang>>3'")
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [({"k": 51}, "k: "), ({"show": ["dense"]}, "show: there is no ranking 'dense'"), ({"max_terms": 0}, "max_terms: ")],
+)
+def test_what_cannot_be_seen_is_refused(client: Client, body: dict[str, Any], said: str) -> None:
+    refused = client("POST", "/view", json={"query": TEXT} | body)
+    assert refused.status_code == 422
+    assert refused.json()["error"].startswith(said)
+
+
+def test_wacky_terms_are_known_where_somebody_said_which(collection: Collection) -> None:
+    vector = encode(collection.loaded_model, [TEXT], "query")
+    wanted = Wanted(5, ("learned",), None, None, 0.0)
+    plain = view(collection, TEXT, vector, wanted)
+    added = frozenset(term["term"] for term in plain["terms"] if not term["in_text"])
+    marked = view(collection, TEXT, vector, wanted, added)
+    assert all(term["wacky"] is (term["term"] in added) for term in marked["terms"])
+    kinds = {match["kind"] for one in marked["documents"] for match in one["matches"]}
+    assert kinds <= {"text", "wacky"}
+    assert "wacky" in kinds
+
+
+@pytest.mark.parametrize("changing", [False, True])
+def test_postings_are_those_of_the_index(
+    served: Serve, exact: Path, store: Path, collection: Collection, changing: bool
+) -> None:
+    client = served(store if changing else exact)
+    ids = [f"d{i}" for i in range(40)]
+    vectors = collection.vectors(ids).toarray()
+    column = int(np.argsort((vectors > 0).sum(axis=0))[-3])  # of a frequent term
+    term, weights = collection.terms[column], vectors[:, column]
+    answer = client("GET", "/postings", params={"term": term}).json()
+    assert (answer["documents"], answer["of"], answer["more"]) == (np.count_nonzero(weights), 40, False)
+    assert answer["largest"] == pytest.approx(float(weights.max()), rel=1e-4)
+    expected, _ = np.histogram(weights[weights > 0], len(answer["counts"]), (0, answer["largest"]))
+    assert abs(np.array(answer["counts"]) - expected).sum() <= 2  # where a weight stands on an edge
+    heaviest = {one["id"]: one["weight"] for one in answer["heaviest"]}
+    for identifier, weight in heaviest.items():
+        assert weight == pytest.approx(float(weights[ids.index(identifier)]), rel=1e-4)
+    assert len(heaviest) == min(10, np.count_nonzero(weights)) > 1
+    assert min(heaviest.values()) >= np.sort(weights)[::-1][: len(heaviest)].min() * (1 - 1e-4)
+    assert client("GET", "/postings", params={"term": "no such term"}).status_code == 404
+    client.service.close()
+
+
+def test_a_second_index_answers_beside_the_first(exact: Path, collection: Collection, served: Serve) -> None:
+    client = served(exact, beside=exact)
+    assert client("GET", "/info").json()["beside"] == collection.model
+    body = {"json": {"query": TEXT, "k": 5}}
+    answers = [client("POST", path, **body).json()["documents"] for path in ("/view", "/beside/view")]
+    assert answers[0] == answers[1]
+    assert isinstance(client.service, Service)
+    assert client("DELETE", "/beside/documents", params={"id": "d1"}).status_code == 404
+
+
+def test_the_page_is_for_everybody_and_nothing_else_is(served: Serve, exact: Path) -> None:
+    client = served(exact, token="secret")
+    for path in FILES:
+        answer = client("GET", path)
+        assert answer.status_code == 200
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'; script-src 'self'" in policy
+        assert "unsafe" not in policy
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        for elsewhere in ("http://", "https://", "innerHTML", "insertAdjacentHTML", "eval("):
+            assert elsewhere not in answer.text.replace("http://www.w3.org/2000/svg", "")
+    for path in ("/view", "/postings", "/info", "/beside/view", "/page/main.js", "/../serve/app.py"):
+        assert client("GET", path).status_code == 401
+
+
+def test_of_a_long_document_the_best_passage_is_shown(
+    served: Serve, backbones: dict[str, Path], documents: list[Document], tmp_path: Path
+) -> None:
+    text = " ".join(one.text for one in documents) + " zebra"
+    row = {"_id": "long", "title": "All", "text": text}
+    (tmp_path / "corpus.jsonl").write_text(json.dumps(row), encoding="utf-8")
+    how: dict[str, Any] = {"dtype": "float32", "device": "cpu", "long": "passages"}
+    index(str(backbones["bert"]), tmp_path / "corpus.jsonl", tmp_path / "index", **how).close()
+    client = served(tmp_path / "index")
+    [one] = client("POST", "/view", json={"query": TEXT}).json()["documents"]
+    [hit] = client("POST", "/search", json={"query": TEXT, "explain": True}).json()["hits"]
+    assert (one["id"], one["cut"]) == ("long", True)
+    assert "".join(piece["text"] for piece in one["text"]) == hit["passage"]["text"]
+    assert one["learned"] == pytest.approx(one["scores"]["learned"], rel=1e-4)
+    assert [match["term"] for match in one["matches"]] == [
+        match["term"] for match in hit["explanation"]["matches"][: len(one["matches"])]
+    ]
