@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 from typer.main import get_command
@@ -21,7 +22,7 @@ from vocable.cli.declare import Reading
 ROOT = Path(vocable.__file__).parent
 # A part imports from the levels below it and from its own.
 LEVELS = [
-    {"errors", "tables", "figures", "progress", "storage", "seal", "arrays", "__init__"},
+    {"errors", "tables", "figures", "progress", "storage", "seal", "arrays", "options", "__init__"},
     {"data", "vectors"},
     {"encoder", "objectives"},
     {"retrieval"},
@@ -74,7 +75,13 @@ ONLY_COMMAND = {
 def test_a_command_and_its_function_have_the_same_arguments(name: str) -> None:
     one = COMMANDS[name]
     command = {parameter.name for parameter in get_command(program(name)).commands[name].params}
-    function = set(inspect.signature(getattr(vocable, name.replace("-", "_"))).parameters)
+    function = set(inspect.signature(getattr(vocable, name.replace("-", "_"))).parameters) - {"options"}
+    hints = (
+        get_type_hints(getattr(vocable, name.replace("-", "_")))
+        if "options" in inspect.signature(getattr(vocable, name.replace("-", "_"))).parameters
+        else {}
+    )
+    function |= set(get_type_hints(get_args(hints["options"])[0])) if "options" in hints else set()
     saved = {"output"} if issubclass(one, Adapting) else set()  # the function returns the model
     own = ONLY_COMMAND.get(name, set()) | saved | set(one.loading)  # a model in Python, by its name on the command line
     own |= {"skip_bad"} if issubclass(one, Reading) else set()  # the function is given what was read

@@ -62,6 +62,8 @@ class Command:
     def arguments(self) -> dict[str, Any]:
         """The keyword arguments of the verb: the values, as the verb calls them, and of sources of texts a stream."""
         given = {name: value for name, value in vars(self).items() if name not in (JSON, "markdown")}
+        verb = inspect.signature(imported(HOMES[self.verb()]))  # an option of a record that is not given is left out
+        given = {name: value for name, value in given.items() if value is not None or name in verb.parameters}
         if isinstance(given.get("texts"), list):
             given["texts"] = texts_of(given["texts"])
         return given

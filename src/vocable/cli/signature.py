@@ -17,9 +17,12 @@ from itertools import chain
 from os import PathLike
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+from typing_extensions import Doc
 
 import vocable
+from vocable import options
 from vocable.errors import Range
 
 REQUIRED: Any = inspect.Parameter.empty  # the default of what has none
@@ -51,6 +54,12 @@ def arguments(home: str, settings: str = "") -> dict[str, Argument]:
         for one, default in zip(some, defaults, strict=True):
             value = REQUIRED if default is None else names.value(default)
             found[one.arg] = Argument(_option_type(names.value(one.annotation)), value, about.get(one.arg, ""), None)
+        if (
+            some is verb.args.kwonlyargs
+            and verb.args.kwarg is not None
+            and isinstance(verb.args.kwarg.annotation, ast.Subscript)
+        ):
+            found |= shared_options(ast.unparse(verb.args.kwarg.annotation.slice))
         if settings and some is verb.args.args:
             found = found | {key: field for key, field in _fields(*settings.split(":")).items() if key not in found}
     return found
@@ -76,6 +85,17 @@ def _fields(module: str, name: str) -> dict[str, Argument]:
             limits = {name: getattr(one, name) for one in field.metadata for name in names_of if hasattr(one, name)}
             kind = kind | None if default is None else kind
             found[ast.unparse(line.target)] = Argument(kind, default, about, Range(**limits) if limits else None)
+    return found
+
+
+def shared_options(record: str) -> dict[str, Argument]:
+    """Return the arguments that stand in a record of `vocable.options`; one that is not given is None."""
+    found = {}
+    for name, hint in get_type_hints(getattr(options, record), include_extras=True).items():
+        kind, *metadata = get_args(hint)
+        about = next(one.documentation for one in metadata if isinstance(one, Doc))
+        limits = {n: getattr(one, n) for one in metadata for n in ("ge", "gt", "le", "lt") if hasattr(one, n)}
+        found[name] = Argument(_option_type(kind | None), None, about, Range(**limits) if limits else None)
     return found
 
 
