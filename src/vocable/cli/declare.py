@@ -26,6 +26,7 @@ from typer.models import ArgumentInfo
 
 from vocable import HOMES, imported
 from vocable.cli.signature import REQUIRED, Argument, arguments
+from vocable.options import Encoding, SearchOptions
 from vocable.errors import POSITIVE, RANGES, ArgumentError, UnwrittenError, check_numbers
 from vocable.tables import masked, visible
 
@@ -62,8 +63,9 @@ class Command:
     def arguments(self) -> dict[str, Any]:
         """The keyword arguments of the verb: the values, as the verb calls them, and of sources of texts a stream."""
         given = {name: value for name, value in vars(self).items() if name not in (JSON, "markdown")}
-        verb = inspect.signature(imported(HOMES[self.verb()]))  # an option of a record that is not given is left out
-        given = {name: value for name, value in given.items() if value is not None or name in verb.parameters}
+        if "options" in inspect.signature(imported(HOMES[self.verb()])).parameters:  # those not given are left out
+            shared = Encoding.__annotations__.keys() | SearchOptions.__annotations__.keys()
+            given = {name: value for name, value in given.items() if value is not None or name not in shared}
         if isinstance(given.get("texts"), list):
             given["texts"] = texts_of(given["texts"])
         return given
