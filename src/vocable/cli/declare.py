@@ -26,8 +26,8 @@ from typer.models import ArgumentInfo
 
 from vocable import HOMES, imported
 from vocable.cli.signature import REQUIRED, Argument, arguments
-from vocable.options import Encoding, SearchOptions
 from vocable.errors import POSITIVE, RANGES, ArgumentError, UnwrittenError, check_numbers
+from vocable.options import Encoding, SearchOptions
 from vocable.tables import masked, visible
 
 JSON = "as_json"  # last in the help of a command
