@@ -150,7 +150,7 @@ def test_by_the_command(
     found: list[dict[str, Any]] = []
     for number, arguments in enumerate([asked, [f"doct5query:{seq2seq}", "--role", "document"]]):
         capsys.readouterr()
-        assert main(["wackiness", *arguments, *common, "-o", str(tmp_path / str(number))]) == 0
+        assert main(["measure-wackiness", *arguments, *common, "-o", str(tmp_path / str(number))]) == 0
         found += json.loads(capsys.readouterr().out)["models"]
     assert [model["name"] for model in found] == [f"query2doc:{causal}", "bm25+rm3", f"doct5query:{seq2seq}"]
     for model in found:
@@ -159,6 +159,6 @@ def test_by_the_command(
         assert 0 <= model["w_auc"] <= 1
     line = "vocable: doct5query:x expands documents, not queries: measure it with --role document\n"
     late = ["/no/such/model", "doct5query:x"]  # refused before the model before it is looked at
-    assert main(["wackiness", *late, *asked[2:], *common, "-o", str(tmp_path / "refused")]) == 2
+    assert main(["measure-wackiness", *late, *asked[2:], *common, "-o", str(tmp_path / "refused")]) == 2
     assert capsys.readouterr().err == line
     assert not list(tmp_path.glob("refused*"))

@@ -156,7 +156,7 @@ def test_the_words_of_texts_become_terms_are_pre_trained_and_found(
     capsys: pytest.CaptureFixture[str], backbones: dict[str, Path], corpus: Path, tmp_path: Path
 ) -> None:
     expanded, adapted, index = (tmp_path / name for name in ("expanded", "adapted", "index"))
-    given = ["expand", backbones["bert"], "--texts", corpus, "--size", 40, "--min-count", 2]
+    given = ["expand-vocabulary", backbones["bert"], "--texts", corpus, "--size", 40, "--min-count", 2]
     values = json.loads(done(capsys, *given, "-o", expanded, "--json"))
     assert values["words"] == 40
     assert 0.5 < values["covered"] <= 1
@@ -172,7 +172,7 @@ def test_the_words_of_texts_become_terms_are_pre_trained_and_found(
     assert found["held_out"]["after"].keys() == {"all", "first sub-word", "later sub-words"}
     assert found["words"].keys() == {"words", "cut", "without"}
     assert read_terms(adapted / "output_vocabulary.jsonl") == read_terms(expanded / "output_vocabulary.jsonl")
-    assert [step["verb"] for step in vo.provenance(vo.load(adapted))] == ["expand", "pretrain"]
+    assert [step["verb"] for step in vo.provenance(vo.load(adapted))] == ["expand-vocabulary", "pretrain"]
     lines = done(capsys, "pretrain", adapted, corpus, "-o", tmp_path / "further", *options).splitlines()
     assert lines[1].startswith(f"words to guess: {found['words']['words']:,}; passed over: ")
     assert [line.partition(" (")[0] for line in lines[2:5]] == [
@@ -191,7 +191,7 @@ def test_words_of_a_file_keep_their_characters(
     words = ["fox", "u.s.", '"it\'s"', "the\x07owl", "\x1b[31mred", "हिन्दी", "naïve"]
     (tmp_path / "words.jsonl").write_text("\n".join(map(json.dumps, words)), encoding="utf-8")
     expanded, index = tmp_path / "expanded", tmp_path / "index"
-    done(capsys, "expand", backbones["roberta"], "--words", tmp_path / "words.jsonl", "-o", expanded)
+    done(capsys, "expand-vocabulary", backbones["roberta"], "--words", tmp_path / "words.jsonl", "-o", expanded)
     assert read_terms(expanded / "output_vocabulary.jsonl") == words
     done(capsys, "index", expanded, corpus, "-o", index)
     found = json.loads(done(capsys, "search", index, "The fox", "--explain", "--json"))["hits"]
@@ -209,7 +209,7 @@ def test_words_of_a_file_keep_their_characters(
 def test_frequent_words_of_the_command_are_those_of_the_function(
     capsys: pytest.CaptureFixture[str], backbones: dict[str, Path], corpus: Path, tmp_path: Path, toy_texts: list[str]
 ) -> None:
-    done(capsys, "expand", backbones["albert"], "--texts", corpus, "--size", 20, "-o", tmp_path / "out")
+    done(capsys, "expand-vocabulary", backbones["albert"], "--texts", corpus, "--size", 20, "-o", tmp_path / "out")
     tokenizer = vo.load(backbones["albert"]).tokenizer
     expected = frequent_words(list(dict.fromkeys(toy_texts)), tokenizer, size=20).words
     assert read_terms(tmp_path / "out" / "output_vocabulary.jsonl") == expected
@@ -229,7 +229,7 @@ def test_mistakes_about_words_are_named(
         (["--texts", tmp_path / "no.txt"], "no such file"),
         (["--texts", corpus, "--min-count", 10**6], "no word that is seen 1000000 times"),
     ]:
-        assert message in refused(capsys, "expand", model, *options, "-o", output)
+        assert message in refused(capsys, "expand-vocabulary", model, *options, "-o", output)
     steps = ["--steps", 40, "--batch-size", 32]
     for options, message in [
         ([*steps, "--masking", "whole-word"], "whole-word masking needs an output vocabulary: pre-train a model that"),
@@ -243,27 +243,27 @@ def test_mistakes_about_words_are_named(
 
 def test_vocabulary_writes_a_tokenizer(capsys: pytest.CaptureFixture[str], corpus: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    lines = done(capsys, "vocabulary", corpus, "-o", out, "--size", 120).splitlines()
+    lines = done(capsys, "train-vocabulary", corpus, "-o", out, "--size", 120).splitlines()
     assert lines[3].split()[0] == "120"
     assert lines[4] == f"written: {out}"
     assert len(AutoTokenizer.from_pretrained(out)) == 120
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
-    assert done(capsys, "vocabulary", corpus, "-o", out, "--size", 120).splitlines()[:4] == lines[:4]
-    assert "other settings (sizes)" in refused(capsys, "vocabulary", corpus, "-o", out, "--size", 140)
+    assert done(capsys, "train-vocabulary", corpus, "-o", out, "--size", 120).splitlines()[:4] == lines[:4]
+    assert "other settings (sizes)" in refused(capsys, "train-vocabulary", corpus, "-o", out, "--size", 140)
 
 
 def test_vocabulary_compares_sizes(capsys: pytest.CaptureFixture[str], corpus: Path, tmp_path: Path) -> None:
-    rows = json.loads(done(capsys, "vocabulary", corpus, "--size", "100,140", "--json"))
+    rows = json.loads(done(capsys, "train-vocabulary", corpus, "--size", "100,140", "--json"))
     assert [row["size"] for row in rows] == [100, 140]
     assert rows[1]["tokens_per_word"] < rows[0]["tokens_per_word"]
-    table = done(capsys, "vocabulary", corpus, "--size", "100", "--size", "140").splitlines()
+    table = done(capsys, "train-vocabulary", corpus, "--size", "100", "--size", "140").splitlines()
     assert table[0].split() == ["rare"]
     assert table[1].split() == ["size", "tokens/word", "tokens"]
     assert [line.split()[:2] for line in table[3:]] == [
         [str(row["size"]), f"{row['tokens_per_word']:.3f}"] for row in rows
     ]
     one = json.loads(
-        done(capsys, "vocabulary", corpus, "-o", tmp_path / "out", "--size", 300, "--algorithm", "bpe", "--json")
+        done(capsys, "train-vocabulary", corpus, "-o", tmp_path / "out", "--size", 300, "--algorithm", "bpe", "--json")
     )
     assert one["output"] == str(tmp_path / "out")
     assert np.isclose(one["tokens_per_word"], one["tokens"] / one["words"])
@@ -280,7 +280,7 @@ def test_vocabulary_compares_sizes(capsys: pytest.CaptureFixture[str], corpus: P
 def test_impossible_vocabularies_are_refused(
     capsys: pytest.CaptureFixture[str], corpus: Path, options: list[str], line: str
 ) -> None:
-    assert refused(capsys, "vocabulary", corpus, *options).startswith(f"vocable: {line}")
+    assert refused(capsys, "train-vocabulary", corpus, *options).startswith(f"vocable: {line}")
 
 
 @pytest.fixture
@@ -404,7 +404,7 @@ def test_one_command_makes_it_and_every_verb_takes_it(
     capsys: pytest.CaptureFixture[str], backbones: dict[str, Path], dataset: str, tmp_path: Path
 ) -> None:
     place, made, index = dataset, tmp_path / "made", tmp_path / "index"
-    text = done(capsys, "inference-free", backbones["modernbert"], "--texts", place, "-o", made)
+    text = done(capsys, "make-inference-free", backbones["modernbert"], "--texts", place, "-o", made)
     assert "tokens have a weight, and no encoder reads a query\nwritten: " in text
     assert {path.name for path in tmp_path.iterdir()} == {"made"}
     query = "the old fox reads books"
@@ -429,7 +429,7 @@ def test_one_command_makes_it_and_every_verb_takes_it(
 def test_binary_queries_learnable_if_asked(
     capsys: pytest.CaptureFixture[str], backbones: dict[str, Path], tmp_path: Path
 ) -> None:
-    command = ["inference-free", backbones["bert"], "--weights", "ones", "--trainable", "-o", tmp_path / "made"]
+    command = ["make-inference-free", backbones["bert"], "--weights", "ones", "--trainable", "-o", tmp_path / "made"]
     found = json.loads(done(capsys, *command, "--json"))
     table = SparseEncoder(str(tmp_path / "made"), device="cpu")[0].sub_modules["query"][0]
     assert (found["trainable"], found["texts"], found["formula"]) == (True, [], None)
@@ -445,7 +445,9 @@ def test_mean_weights_of_the_queries_of_examples(
     rows = [{"query": query, "positive": "what is found"} for query in queries]
     (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     options = ["--weights", "mean", "--texts", tmp_path / "pairs.jsonl"]
-    found = json.loads(done(capsys, "inference-free", backbones["bert"], *options, "-o", tmp_path / "made", "--json"))
+    found = json.loads(
+        done(capsys, "make-inference-free", backbones["bert"], *options, "-o", tmp_path / "made", "--json")
+    )
     assert (found["weights"], found["queries"], found["formula"]) == ("mean", 10, None)
     expected = vo.make_inference_free(vo.load(backbones["bert"], device="cpu"), queries, weights="mean")
     table, own = (static_embedding(model, "query") for model in (vo.load(tmp_path / "made", device="cpu"), expected))
@@ -468,7 +470,7 @@ def test_mean_weights_of_the_queries_of_examples(
 def test_impossible_weights_are_refused(
     capsys: pytest.CaptureFixture[str], backbones: dict[str, Path], tmp_path: Path, options: list[str], line: str
 ) -> None:
-    command = ["inference-free", backbones["bert"], "-o", tmp_path / "out", *options]
+    command = ["make-inference-free", backbones["bert"], "-o", tmp_path / "out", *options]
     assert refused(capsys, *command).startswith(f"vocable: {line}")
     assert not list(tmp_path.iterdir())
 
@@ -477,5 +479,5 @@ def test_what_is_there_is_left_alone(
     capsys: pytest.CaptureFixture[str], backbones: dict[str, Path], tmp_path: Path
 ) -> None:
     (tmp_path / "mine.txt").touch()
-    command = ["inference-free", backbones["bert"], "--weights", "ones", "-o", tmp_path]
+    command = ["make-inference-free", backbones["bert"], "--weights", "ones", "-o", tmp_path]
     assert refused(capsys, *command).startswith(f"vocable: {tmp_path} is already there and something else: ")

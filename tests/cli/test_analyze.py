@@ -28,13 +28,13 @@ from vocable.wackiness.score import ranked
 
 def test_logits_of_a_model(capsys: pytest.CaptureFixture[str], model: str, corpus: Path) -> None:
     printed = json.loads(
-        done(capsys, "logits", model, corpus, "--top-k", "2,5", "--limit", 20, "--clusters", 3, "--json")
+        done(capsys, "analyze-logits", model, corpus, "--top-k", "2,5", "--limit", 20, "--clusters", 3, "--json")
     )
     clusters = printed.pop("clusters")
     lines = corpus.read_text(encoding="utf-8").splitlines()[:20]
     assert printed == logit_statistics(*load_checkpoint(model), lines, top_k=[2, 5]).to_json()
     assert (clusters["texts"], clusters["clusters"]) == (20, 3)
-    table = done(capsys, "logits", model, corpus, "--top-k", "2")
+    table = done(capsys, "analyze-logits", model, corpus, "--top-k", "2")
     for name in ("logit-score-std", "doc-score-avg@2", "doc-score-std@all", "non-neg-terms-avg"):
         assert name in table
 
@@ -42,15 +42,15 @@ def test_logits_of_a_model(capsys: pytest.CaptureFixture[str], model: str, corpu
 def test_weights_of_vectors(capsys: pytest.CaptureFixture[str], vectors: Path) -> None:
     options = [vectors, "--min-count", "2,10", "--max-terms", "all,4"]
     expected = analyze_weights(read_vectors(vectors).matrix, min_count=[2, 10], max_terms=[None, 4]).to_json()
-    assert json.loads(done(capsys, "term-weights", *options, "--json")) == [pytest.approx(one) for one in expected]
-    assert "logit-cnt" in done(capsys, "term-weights", *options)
+    assert json.loads(done(capsys, "analyze-weights", *options, "--json")) == [pytest.approx(one) for one in expected]
+    assert "logit-cnt" in done(capsys, "analyze-weights", *options)
 
 
 def test_postings_of_vectors(capsys: pytest.CaptureFixture[str], model: str, vectors: Path, tmp_path: Path) -> None:
     expected = analyze_postings(read_vectors(vectors).matrix, max_terms=[None, 4], model=model)
-    printed = json.loads(done(capsys, "postings", vectors, "--max-terms", "all,4", "--json"))
+    printed = json.loads(done(capsys, "analyze-postings", vectors, "--max-terms", "all,4", "--json"))
     assert printed == json.loads(json.dumps(expected.to_json()))
-    table = done(capsys, "postings", vectors, "--longest", 1)
+    table = done(capsys, "analyze-postings", vectors, "--longest", 1)
     longest, length = expected[0].longest[0]
     assert f"longest lists: {longest} {length}" in table
     assert max(map(len, table.splitlines())) <= 80
@@ -63,7 +63,7 @@ OPTIONS = ["--thresholds", "5,2", "--draws", 3, "-m", "RR@10", "-m", "R@5", "--d
 def report(model: str, dataset: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A removal from queries with scores of its own."""
     output = tmp_path_factory.mktemp("report") / "removed"
-    arguments = ["removal", model, dataset, dataset, "-o", output, *OPTIONS, "--json"]
+    arguments = ["ablate", model, dataset, dataset, "-o", output, *OPTIONS, "--json"]
     assert main([str(argument) for argument in arguments]) == 0
     return output
 
@@ -74,7 +74,7 @@ def test_figures_are_those_of_the_functions(
 ) -> None:
     scores, output = report / "scores.parquet", tmp_path / role
     printed = done(
-        capsys, "removal", model, dataset, "--scores", scores, "-o", output, *OPTIONS, "--role", role, "--json"
+        capsys, "ablate", model, dataset, "--scores", scores, "-o", output, *OPTIONS, "--role", role, "--json"
     )
     found = json.loads(printed)
     encoder = load(model)
@@ -97,7 +97,7 @@ def test_a_removal_is_whole(capsys: pytest.CaptureFixture[str], model: str, data
     page = (report / "index.html").read_text(encoding="utf-8")
     assert page.count("<table") == 5
     assert "data:image/svg+xml;base64," in page
-    table = done(capsys, "removal", model, dataset, dataset, "-o", report, *OPTIONS)
+    table = done(capsys, "ablate", model, dataset, dataset, "-o", report, *OPTIONS)
     assert max(len(line) for line in table.splitlines() if str(report) not in line) <= 80
     results = json.loads((report / "results.json").read_bytes())["datasets"]
     assert results[0] == results[1]
@@ -125,7 +125,7 @@ def test_a_repeated_command_goes_on(
         return search(ablation, terms)
 
     monkeypatch.setattr(Ablation, "without", stopped)
-    arguments = ["removal", model, dataset, dataset, "-o", str(output), *map(str, OPTIONS)]
+    arguments = ["ablate", model, dataset, dataset, "-o", str(output), *map(str, OPTIONS)]
     assert main(arguments) == 130
     assert not output.exists()
     line = refused(capsys, *arguments, "--seed", 1)
@@ -158,7 +158,7 @@ def test_impossible_removals_are_one_line(
     line: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert line in refused(capsys, "removal", model, dataset, "-o", "out", *options)
+    assert line in refused(capsys, "ablate", model, dataset, "-o", "out", *options)
     assert not list(tmp_path.iterdir())
 
 

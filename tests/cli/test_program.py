@@ -96,9 +96,9 @@ def test_a_device_that_is_not_here_ends_every_verb_before_its_work(
         ["teacher-scores", model, pairs, *output],
         ["inspect", model, "--texts", str(corpus)],
         ["rescale", model, "--factor", "2", *output],
-        ["wackiness", model, "--queries", dataset, "--corpus", dataset, *output],
-        ["removal", model, dataset, *output],
-        ["logits", model, str(corpus)],
+        ["measure-wackiness", model, "--queries", dataset, "--corpus", dataset, *output],
+        ["ablate", model, dataset, *output],
+        ["analyze-logits", model, str(corpus)],
     )
     for command in commands:
         for device in ("meta", "cuda:99"):
@@ -150,7 +150,7 @@ def test_a_device_that_is_not_here_ends_every_verb_before_its_work(
         (["pretrain", "m", "t", "-o", ".", "--steps", "1"], "vocable: . "),
         (["pretrain", "m", "t", "-o", "o", "--steps", "0"], "vocable: --steps must be at least 1, not 0"),
         (["pretrain", "m", "t", "-o", "o", "--steps", "1", "--dropout", "1"], "vocable: --dropout: Input should be"),
-        (["expand", "m", "-o", "o", "--seed", "-1"], "vocable: --seed must be at least 0, not -1"),
+        (["expand-vocabulary", "m", "-o", "o", "--seed", "-1"], "vocable: --seed must be at least 0, not -1"),
         (["mine", "m", "e", "-o", "o", "--negatives", "0"], "vocable: --negatives must be at least 1, not 0"),
         (["search", "i", "q", "-k", "9" * 30], "vocable: --k must be below 2147483648"),
         (["search", "i", "q", "--minimum-match", "nan"], "vocable: --minimum-match must be a finite number, not nan"),
@@ -398,7 +398,7 @@ def test_help_names_no_python_type(capsys: pytest.CaptureFixture[str], verb: str
         ["train", "x.yaml", "-o", "out"],
         ["reproduce", "x.yaml", "-o", "out"],
         ["compare", "x.json"],
-        ["expand", "MODEL", "--words", "x.txt", "-o", "out"],
+        ["expand-vocabulary", "MODEL", "--words", "x.txt", "-o", "out"],
         ["explain", "MODEL", "@x.txt"],
     ],
     ids=lambda command: command[0],

@@ -316,9 +316,9 @@ def test_encode_and_search_take_a_share_of_the_weight(
 ) -> None:
     index = tmp_path / "index"
     done(capsys, "index", model, dataset, "-o", index, "--mass", 0.4, "--dtype", "float32")
-    measured = json.loads(done(capsys, "postings", index, "--json"))[0]
+    measured = json.loads(done(capsys, "analyze-postings", index, "--json"))[0]
     done(capsys, "encode", model, dataset, "-o", tmp_path / "encoded", "--mass", 0.4, "--dtype", "float32")
-    assert json.loads(done(capsys, "postings", tmp_path / "encoded", "--json"))[0] == measured
+    assert json.loads(done(capsys, "analyze-postings", tmp_path / "encoded", "--json"))[0] == measured
     whole = json.loads(done(capsys, "search", index, "the old fox", "-k", 30, "--json"))
     one = json.loads(done(capsys, "search", index, "the old fox", "-k", 30, "--max-terms", 1, "--explain", "--json"))
     assert len(one["hits"]) <= len(whole["hits"])
@@ -359,10 +359,10 @@ def test_a_grid_searches_one_encoding_in_many_ways(
     ("arguments", "line"),
     [
         (
-            ["term-weights", "v", "--max-terms", "x"],
+            ["analyze-weights", "v", "--max-terms", "x"],
             "Invalid value for '--max-terms': numbers with commas between, as 10,100",
         ),
-        (["postings", "none"], "none: no such file"),
+        (["analyze-postings", "none"], "none: no such file"),
         (["prune", "v", "-o", "o"], "give --max-terms, --min-weight, --mass or --wacky"),
         (
             ["prune", "v", "-o", "o", "--max-terms", "3", "--wackiest", "3"],

@@ -40,17 +40,17 @@ def commands(backbones: dict[str, Path], tmp_path: Path) -> dict[str, list[objec
         "calibrate": ["calibrate", bert, texts, "--shift", "1"],
         "rescale": ["rescale", bert, "--factor", "2"],
         "transfer": ["transfer", bert, "--target", backbones["electra"]],
-        "expand": ["expand", bert, "--words", words],
-        "vocabulary": ["vocabulary", texts, "--size", "60"],
-        "inference-free": ["inference-free", bert, "--weights", "ones"],
+        "expand": ["expand-vocabulary", bert, "--words", words],
+        "vocabulary": ["train-vocabulary", texts, "--size", "60"],
+        "inference-free": ["make-inference-free", bert, "--weights", "ones"],
         "prune": ["prune", tmp_path / "vectors", "--max-terms", "2"],
         "make-testset": ["make-testset", examples, "--queries", "2"],
         "index": ["index", bert, corpus],
         "encode": ["encode", bert, corpus],
         "pretrain": ["pretrain", bert, texts, "--steps", "1"],
         "train": ["train", recipe],
-        "wackiness": ["wackiness", bert, "--role", "document", "--corpus", corpus, "-k", "2"],
-        "removal": ["removal", bert, f"beir:{beir}", "--thresholds", "1"],
+        "wackiness": ["measure-wackiness", bert, "--role", "document", "--corpus", corpus, "-k", "2"],
+        "removal": ["ablate", bert, f"beir:{beir}", "--thresholds", "1"],
         "mine": ["mine", bert, examples, "--corpus", corpus],
         "teacher-scores": ["teacher-scores", bert, examples],
     }
@@ -122,7 +122,7 @@ def test_what_one_shot_commands_write_has_the_mode_of_any_folder(
     commands: dict[str, list[object]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "any").mkdir()
-    done(capsys, *commands["vocabulary"], "-o", tmp_path / "deep" / "out")
+    done(capsys, *commands["train-vocabulary"], "-o", tmp_path / "deep" / "out")
     assert stat.S_IMODE((tmp_path / "deep" / "out").stat().st_mode) == stat.S_IMODE((tmp_path / "any").stat().st_mode)
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["out"]
     assert len(AutoTokenizer.from_pretrained(tmp_path / "deep" / "out")) == 60

@@ -47,11 +47,11 @@ def places(documents: list[str], queries: list[str], tmp_path_factory: pytest.Te
 
 
 def measured(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    return done(capsys, "wackiness", *arguments, "--dtype", "float32")
+    return done(capsys, "measure-wackiness", *arguments, "--dtype", "float32")
 
 
 def unmeasured(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    return refused(capsys, "wackiness", *arguments, "--dtype", "float32")
+    return refused(capsys, "measure-wackiness", *arguments, "--dtype", "float32")
 
 
 def flat(values: Any, path: str = "") -> dict[str, Any]:
@@ -176,7 +176,7 @@ def test_a_killed_call_goes_on_and_does_not_encode_again(
     with monkeypatch.context() as patch:
         patch.setattr("vocable.wackiness.report.write_report", killed)
         capsys.readouterr()
-        assert main([*map(str, ["wackiness", *arguments]), "--dtype", "float32"]) == 130
+        assert main([*map(str, ["measure-wackiness", *arguments]), "--dtype", "float32"]) == 130
         assert "the same command goes on from here" in capsys.readouterr().err
     assert not (tmp_path / "report").exists()
     assert (tmp_path / "report.partial" / "00" / "document" / "part-00000.parquet").is_file()
@@ -191,7 +191,7 @@ def test_a_model_without_expansions_has_nothing_to_draw(
     capsys: pytest.CaptureFixture[str], backbones: dict[str, Path], places: list[str], tmp_path: Path
 ) -> None:
     model, output = tmp_path / "inference-free", tmp_path / "report"
-    done(capsys, "inference-free", backbones["bert"], "--texts", places[3], "-o", model)
+    done(capsys, "make-inference-free", backbones["bert"], "--texts", places[3], "-o", model)
     assert "no term is an expansion" in unmeasured(capsys, model, *places, "-o", output)
     assert not output.exists()
     printed = json.loads(measured(capsys, model, "bm25+rm3", *places, "-o", tmp_path / "both", "--json"))
@@ -249,7 +249,7 @@ def test_words_of_a_model_are_found_as_the_option_says(
 ) -> None:
     texts, words = tmp_path / "texts.txt", tmp_path / "words"
     texts.write_text("\n".join(documents), encoding="utf-8")
-    done(capsys, "expand", backbones["bert"], "--texts", texts, "--size", 30, "-o", words)
+    done(capsys, "expand-vocabulary", backbones["bert"], "--texts", texts, "--size", 30, "-o", words)
     done(capsys, "calibrate", words, texts, "-o", tmp_path / "model", "--activation-rate", 0.3)
     model = load(tmp_path / "model", device="cpu")
     ways: tuple[Words, ...] = ("any", "whitespace")
@@ -290,7 +290,19 @@ def own_model(backbones: dict[str, Path], tmp_path_factory: pytest.TempPathFacto
 @pytest.fixture(scope="module")
 def report(own_model: Path, places: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("reports") / "report"
-    command = ["wackiness", own_model, "--role", "document", *places[2:], "-o", output, "-k", 5, "--bootstrap", 3]
+    command = [
+        "measure-wackiness",
+        own_model,
+        "--role",
+        "document",
+        *places[2:],
+        "-o",
+        output,
+        "-k",
+        5,
+        "--bootstrap",
+        3,
+    ]
     assert main([str(word) for word in command]) == 0
     return output
 
@@ -358,8 +370,8 @@ def test_the_card_says_how_wacky_the_model_is(
 ) -> None:
     (own_model / "README.md").write_text("# Toy\n", encoding="utf-8")
     texts = ["--role", "document", *places[2:], "-k", 5, "--bootstrap", 3]
-    command = ["wackiness", own_model, *texts, "-o", report, "--card"]
-    line = refused(capsys, "wackiness", own_model, "bm25+rm3", *command[2:])
+    command = ["measure-wackiness", own_model, *texts, "-o", report, "--card"]
+    line = refused(capsys, "measure-wackiness", own_model, "bm25+rm3", *command[2:])
     assert line == "vocable: --card: it is written into the folder of a model, and bm25+rm3 is none"
     for _ in range(2):  # the report is there already, and the second time the row is, too
         done(capsys, *command)
