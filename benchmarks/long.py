@@ -131,7 +131,7 @@ def _each(vectors: csr_array, limits: np.ndarray) -> csr_array:
 
 
 def measured(model: str, dataset: Dataset, long: str, max_length: int | None, folder: Path) -> Iterator[list[str]]:
-    """A row for the learned vectors, and one for BM25 where it is of other texts than before."""
+    """A row for the sparse vectors, and one for BM25 where it is of other texts than before."""
     corpus = folder / "corpus.jsonl"
     corpus.write_text("".join(json.dumps(one._asdict()) + "\n" for one in dataset.documents), encoding="utf-8")
     made = index(load(model), corpus, folder / long, bm25=True, max_length=max_length, long=long)  # type: ignore[arg-type]

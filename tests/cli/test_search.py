@@ -176,11 +176,11 @@ def test_hybrid_search_and_no_hits(capsys: pytest.CaptureFixture[str], index: st
     found, own = explained.split()[2], explained.partition("the model's own score, ")[2].partition(":")[0]
     assert any(line.split()[1:3] == [own, found] for line in alone.splitlines() if line[:3].strip())
     lexical = ["search", index, "fox", "--json", "--weights"]
-    assert done(capsys, *lexical, "bm25=2") == done(capsys, *lexical, "bm25=1,learned=0")
+    assert done(capsys, *lexical, "bm25=2") == done(capsys, *lexical, "bm25=1,sparse=0")
     ranks = done(capsys, "search", index, "fox", "--hybrid", "--fusion", "reciprocal-rank", "--json", "-k", 1)
     assert 0 < json.loads(ranks)["hits"][0]["score"] <= 2 / 61
     assert refused(capsys, "search", index, "fox", "--weights", "word=1").startswith(
-        "vocable: --weights: there is no space 'word': the index has learned, bm25"
+        "vocable: --weights: there is no space 'word': the index has sparse, bm25"
     )
     assert refused(capsys, "search", index, "fox", "--fusion", "reciprocal-rank").startswith(
         "vocable: --fusion goes with --hybrid or --weights"

@@ -41,20 +41,20 @@ def test_an_index_is_evaluated_by_its_spaces_and_their_fusions(
     toy_model: SparseEncoder, dataset: Dataset, folder: Path
 ) -> None:
     collection, judged = opened(folder, toy_model), dataset.judged()
-    found = vo.evaluate(collection, dataset, MEASURES, hybrid=True, weights="bm25=0.3,learned=0.9", folds=2)
+    found = vo.evaluate(collection, dataset, MEASURES, hybrid=True, weights="bm25=0.3,sparse=0.9", folds=2)
     values = {one.name: dict(one.per_query) for one in found.evaluations}
     alone, rest = [one.name for one in found.evaluations[:2]], [one.name for one in found.evaluations[2:]]
-    assert sorted(alone) == ["bm25", "learned"]
+    assert sorted(alone) == ["bm25", "sparse"]
     assert found[0].values["nDCG@10"] >= found[1].values["nDCG@10"]
-    assert rest[:3] == ["bm25=0.3,learned=0.9", "learned,bm25 by reciprocal rank", "learned=1,bm25=1"]
+    assert rest[:3] == ["bm25=0.3,sparse=0.9", "sparse,bm25 by reciprocal rank", "sparse=1,bm25=1"]
     assert rest[3].endswith(" tuned in 2 folds")
-    assert values["learned"] == evaluate_system(toy_model, dataset, MEASURES, dtype="float32").per_query
+    assert values["sparse"] == evaluate_system(toy_model, dataset, MEASURES, dtype="float32").per_query
     assert values["bm25"] == evaluate_run("BM25", retrieve_lexically(dataset), dataset, MEASURES).per_query
     texts, ids = [query.text for query in judged.queries], [query.id for query in judged.queries]
     for name, how in (
-        ("learned=1,bm25=1", {"hybrid": True}),
-        ("learned,bm25 by reciprocal rank", {"hybrid": True, "fusion": "reciprocal-rank"}),
-        ("bm25=0.3,learned=0.9", {"weights": {"learned": 0.9, "bm25": 0.3}}),
+        ("sparse=1,bm25=1", {"hybrid": True}),
+        ("sparse,bm25 by reciprocal rank", {"hybrid": True, "fusion": "reciprocal-rank"}),
+        ("bm25=0.3,sparse=0.9", {"weights": {"sparse": 0.9, "bm25": 0.3}}),
     ):
         run = collection.search(texts, 10, **how).to_run(ids)
         assert values[name] == evaluate_run(name, run, dataset, MEASURES).per_query
@@ -65,7 +65,7 @@ def test_an_index_beside_a_model_has_its_name_before_each_row(
     toy_model: SparseEncoder, dataset: Dataset, folder: Path
 ) -> None:
     found = vo.evaluate({"index": opened(folder, toy_model), "model": toy_model}, dataset, MEASURES, dtype="float32")
-    assert sorted(one.name for one in found.evaluations[:2]) == ["index: bm25", "index: learned"]
+    assert sorted(one.name for one in found.evaluations[:2]) == ["index: bm25", "index: sparse"]
     assert found[2].name == "model"
     assert found[2].cost is not None
 
@@ -80,7 +80,7 @@ def random_search() -> tuple[dict[str, Ranking], Dataset, np.ndarray]:
     scores[1, np.arange(Q), relevant] += generator.integers(0, 20, Q)
     ids = [f"d{row:02}" for row in range(N)]
     rankings = {}
-    for space, some in zip(("learned", "bm25"), scores, strict=True):
+    for space, some in zip(("sparse", "bm25"), scores, strict=True):
         order = np.argsort(-some, axis=1, kind="stable")
         rankings[space] = Ranking(order.astype(np.int32), np.take_along_axis(some, order, axis=1), ids)
     queries = [Query(f"q{number}", "") for number in range(Q)]
@@ -111,19 +111,19 @@ def test_weights_of_a_fold_are_the_best_for_the_others(
         fold: max(tenths, key=lambda t: round(np.mean([values[t][q] for q in range(Q) if q % folds != fold]), 12))
         for fold in range(folds)
     }
-    weights, held_out = tuned(rankings, ["learned", "bm25"], dataset, "RR@15", folds)
+    weights, held_out = tuned(rankings, ["sparse", "bm25"], dataset, "RR@15", folds)
     found = evaluate_run("tuned", held_out(N).to_run([query.id for query in dataset.queries]), dataset, ["RR@15"])
     expected = [values[best_of[query % folds]][query] for query in range(Q)]
     np.testing.assert_allclose(list(found.per_query["RR@15"].values()), expected, rtol=1e-6)
     overall = max(tenths, key=lambda tenth: round(np.mean(values[tenth]), 12))
-    assert weights == {"learned": overall / 10, "bm25": (10 - overall) / 10}
+    assert weights == {"sparse": overall / 10, "bm25": (10 - overall) / 10}
 
 
 def test_of_equally_good_weights_the_most_even_are_taken(
     random_search: tuple[dict[str, Ranking], Dataset, np.ndarray],
 ) -> None:
     rankings, dataset, _ = random_search
-    same = {"learned": rankings["learned"], "bm25": rankings["learned"], "dense": rankings["learned"]}
+    same = {"sparse": rankings["sparse"], "bm25": rankings["sparse"], "dense": rankings["sparse"]}
     weights, _ = tuned(same, list(same), dataset, "RR@15", 2)
     assert sorted(weights.values()) == [0.3, 0.3, 0.4]
 
@@ -134,7 +134,7 @@ def test_what_an_index_is_not_evaluated_with(toy_model: SparseEncoder, dataset: 
         ({"folds": 2}, "--folds goes with --hybrid"),
         ({"folds": 1, "hybrid": True}, "folds must be at least 2, not 1"),
         ({"folds": 3, "hybrid": True}, "folds must be at most the 2 judged queries, not 3"),
-        ({"weights": "dense=1"}, "there is no space 'dense': the index has learned, bm25"),
+        ({"weights": "dense=1"}, "there is no space 'dense': the index has sparse, bm25"),
         ({"max_length": 9}, "an index is searched as it was made"),
         ({"grid": ["query_max_terms=3"]}, "an index is searched as it was made"),
     ):

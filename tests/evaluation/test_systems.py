@@ -157,7 +157,7 @@ def test_a_hybrid_is_the_search_for_as_many_results_as_a_measure_looks_at(
     for measure, k in (("nDCG@3", 3), ("R@20", 20), ("AP", 40)):
         run = collection.search(texts, k, hybrid=True).to_run(ids)
         expected = evaluate_run("search", run, dataset, [measure]).per_query[measure]
-        for name in ("toy + BM25", "run + BM25", "learned=1,bm25=1"):
+        for name in ("toy + BM25", "run + BM25", "sparse=1,bm25=1"):
             assert by_name[name][measure] == expected, (name, measure)
         alone = vo.evaluate(collection, dataset, [measure], hybrid=True)
-        assert {one.name: one.per_query for one in alone.evaluations}["learned=1,bm25=1"][measure] == expected
+        assert {one.name: one.per_query for one in alone.evaluations}["sparse=1,bm25=1"][measure] == expected

@@ -25,7 +25,7 @@ WAYS: list[dict[str, Any]] = [
     {},
     {"k": 3, "filter": "lang=en"},
     {"hybrid": True},
-    {"weights": "learned=1,bm25=2"},
+    {"weights": "sparse=1,bm25=2"},
     {"hybrid": True, "fusion": "reciprocal-rank", "minimum_match": 0.5},
 ]
 Found: TypeAlias = tuple[str, str, float, dict[str, Any]]  # id, text, score, the rest

@@ -118,9 +118,9 @@ def test_hybrid_search_fuses_with_bm25(
     opened: FolderCollection, model: SparseEncoder, documents: list[Document]
 ) -> None:
     vectors = opened.query_encoder(model).encode(QUERIES)
-    learned = opened.search(QUERIES, 100, vectors=vectors)
+    sparse = opened.search(QUERIES, 100, vectors=vectors)
     lexical = BM25Index([document.full for document in documents], [document.id for document in documents])
-    expected = weighted([learned, lexical.search(QUERIES, 100)], [1, 1], depth=4)
+    expected = weighted([sparse, lexical.search(QUERIES, 100)], [1, 1], depth=4)
     found = opened.search(QUERIES, 4, vectors=vectors, hybrid=True)
     np.testing.assert_array_equal(found.rows, expected.rows)
     np.testing.assert_allclose(found.scores, expected.scores)
@@ -395,7 +395,7 @@ def test_a_search_without_the_learned_space_loads_no_model(folder: Path, monkeyp
         raise AssertionError(f"{names} was loaded")
 
     monkeypatch.setattr("vocable.retrieval.collection.load", loaded)
-    for weights in ("bm25=1", {"bm25": 2.0, "learned": 0.0}):
+    for weights in ("bm25=1", {"bm25": 2.0, "sparse": 0.0}):
         found = search(folder, QUERIES, 3, weights=weights, run=folder.parent / "my.run")
         assert str(found) == str(expected)
     assert len(read_trec(folder.parent / "my.run")) == (expected.ranking.rows >= 0).sum()

@@ -25,14 +25,14 @@ from vocable.retrieval.engines import edge_shard
 from vocable.retrieval.engines.edge import EdgeStore
 
 V, N = 40, 700  # more documents than one write of the log holds
-SPACES = {"learned": V, "bm25": 0}
+SPACES = {"sparse": V, "bm25": 0}
 
 
 def vectors(documents: list[Document]) -> dict[str, csr_array]:
     rows = np.zeros((len(documents), V), np.float32)
     for row, document in enumerate(documents):
         rows[row, [len(document.text) % V, hash(document.id) % V]] = 1 + row % 5
-    return {"learned": csr_array(rows), "bm25": csr_array(rows)}
+    return {"sparse": csr_array(rows), "bm25": csr_array(rows)}
 
 
 def made(folder: Path, count: int = N) -> Path:

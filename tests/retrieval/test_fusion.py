@@ -108,7 +108,7 @@ def test_what_cannot_be_fused_is_refused() -> None:
     with pytest.raises(ArgumentError, match="2 weights for 1 rankings"):
         reciprocal_rank([one], weights=[1, 1])
     with pytest.raises(ArgumentError, match="fusion must be one of"):
-        fused({"learned": one}, {"learned": 1}, "sum", 3)  # type: ignore[arg-type]
+        fused({"sparse": one}, {"sparse": 1}, "sum", 3)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="k must not be negative"):
         reciprocal_rank([one], k=-1)
     with pytest.raises(ArgumentError, match="depth must be at least 1"):
@@ -118,17 +118,17 @@ def test_what_cannot_be_fused_is_refused() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("words=1", "there is no space 'words': the index has learned, bm25"),
-        ("learned", "learned= is not a number: write learned=0.5"),
-        ("learned=1,learned=2", "learned has two"),
-        ("learned=-1", "must be 0, or between 1e-06 and 1,000,000"),
-        ("learned=nan", "must be 0, or between"),
-        ("learned=inf", "must be 0, or between"),
-        ("learned=1e308,bm25=1e308", "must be 0, or between"),
-        ("learned=1,bm25=1e-300", "must be 0, or between"),
-        ("learned=0", "at least one must be above 0"),
+        ("words=1", "there is no space 'words': the index has sparse, bm25"),
+        ("sparse", "sparse= is not a number: write sparse=0.5"),
+        ("sparse=1,sparse=2", "sparse has two"),
+        ("sparse=-1", "must be 0, or between 1e-06 and 1,000,000"),
+        ("sparse=nan", "must be 0, or between"),
+        ("sparse=inf", "must be 0, or between"),
+        ("sparse=1e308,bm25=1e308", "must be 0, or between"),
+        ("sparse=1,bm25=1e-300", "must be 0, or between"),
+        ("sparse=0", "at least one must be above 0"),
     ],
 )
 def test_weights_that_are_none(text: str, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
-        parse_weights(text, ["learned", "bm25"])
+        parse_weights(text, ["sparse", "bm25"])

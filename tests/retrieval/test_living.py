@@ -124,8 +124,8 @@ def test_add_refuses_what_readers_refuse_and_writes_all_or_none(make: Make, docu
 
 
 def exact_of(collection: LivingCollection, there: list[Document]) -> ExactIndex:
-    learned = encode(collection.loaded_model, [one.full for one in there], dtype="float32")
-    return ExactIndex(learned, [one.id for one in there])
+    sparse = encode(collection.loaded_model, [one.full for one in there], dtype="float32")
+    return ExactIndex(sparse, [one.id for one in there])
 
 
 def bm25_of(there: list[Document]) -> BM25Index:
@@ -415,7 +415,7 @@ def test_dense_vectors_rank_by_cosine(make: Make, documents: list[Document], den
     same(collection.search(QUERIES, 5, hybrid=True), weighted(aligned(spaces), [1, 1, 1], depth=5), 1e-4)
     for fusion, fuse in (("weighted", weighted), ("reciprocal-rank", reciprocal_rank)):
         pair = fuse(aligned(spaces[1:]), weights=[0.7, 0.2], depth=5)
-        same(collection.search(QUERIES, 5, weights="bm25=0.7,learned=0,dense=0.2", fusion=fusion), pair, 1e-4)
+        same(collection.search(QUERIES, 5, weights="bm25=0.7,sparse=0,dense=0.2", fusion=fusion), pair, 1e-4)
     same(collection.search(QUERIES, N, weights={"dense": 0.5}), found, 1e-6)
     with pytest.raises(ArgumentError, match="`fusion` goes with `hybrid` or `weights`"):
         collection.search(QUERIES, fusion="reciprocal-rank")
@@ -430,7 +430,7 @@ def test_dense_vectors_rank_by_cosine(make: Make, documents: list[Document], den
 def test_a_document_without_text_is_never_a_hit(make: Make, documents: list[Document], dense: str) -> None:
     collection = make(documents[:9], dense=dense)
     assert collection.add_stream([Document("empty", "", " ")]).documents == 10
-    for weights in ("learned=1", "bm25=1", "dense=1", "learned=1,bm25=1,dense=1"):
+    for weights in ("sparse=1", "bm25=1", "dense=1", "sparse=1,bm25=1,dense=1"):
         ranking = collection.search(QUERIES, 10, weights=weights)
         assert all("empty" not in dict(ranking.hits(query)) for query in range(len(QUERIES)))
     assert collection.documents(["empty"]) == [Document("empty", "", " ")]
@@ -518,16 +518,16 @@ def test_another_process_is_told_that_it_is_in_use(
 
 
 def test_what_was_replaced_takes_no_room_for_ever(tmp_path: Path) -> None:
-    store = edge.EdgeStore.create(str(tmp_path / "store"), {"learned": 3}, {})
+    store = edge.EdgeStore.create(str(tmp_path / "store"), {"sparse": 3}, {})
     one: Any = csr_array(np.ones((1, 3), np.float32))
     for part in range(40):
         names = [f"{part}-{number}" for number in range(60)]
-        store.upsert([Document(name, "x") for name in names], {"learned": csr_array(vstack([one] * 60))})
+        store.upsert([Document(name, "x") for name in names], {"sparse": csr_array(vstack([one] * 60))})
         assert store.delete(names) == 60
         store.optimize()
     assert len(list((tmp_path / "store" / "shard" / "segments").iterdir())) == 1
     for _ in range(16):
-        store.upsert([Document("long", "x" * 10_000_000)], {"learned": one})
+        store.upsert([Document("long", "x" * 10_000_000)], {"sparse": one})
         store.optimize()
     held = sum(file.stat().st_blocks for file in (tmp_path / "store").rglob("*")) * 512
     assert 10_000_000 < held < 130_000_000  # of 160 million that were written

@@ -244,7 +244,7 @@ def test_dense_vectors_are_of_passages(make: Make, documents: list[Document], de
     same(found, best_of(queries @ vectors.T, parts, N), 1e-5)
     rankings = collection.rankings(QUERIES, N, collection.spaces)
     fused = weighted([rankings[space] for space in collection.spaces], [0.5, 0.3, 0.2], depth=5)
-    same(collection.search(QUERIES, 5, weights="learned=0.5,bm25=0.3,dense=0.2"), fused, 1e-4)
+    same(collection.search(QUERIES, 5, weights="sparse=0.5,bm25=0.3,dense=0.2"), fused, 1e-4)
 
 
 def test_an_index_of_passages_is_measured_by_documents(make: Make, documents: list[Document], dense: str) -> None:
@@ -253,7 +253,7 @@ def test_an_index_of_passages_is_measured_by_documents(make: Make, documents: li
     judged = [Qrel(one.id, f"d{3 * row + more}", 1 + more) for row, one in enumerate(queries) for more in (0, 1)]
     dataset = Dataset("toy", documents, queries, judged)
     compared = evaluate(collection, dataset, ["nDCG@10", "R@5"], hybrid=True, device="cpu")
-    fused = {"learned": None, "bm25": "bm25=1", "dense": "dense=1", "learned=1,bm25=1": "learned=1,bm25=1"}
+    fused = {"sparse": None, "bm25": "bm25=1", "dense": "dense=1", "sparse=1,bm25=1": "sparse=1,bm25=1"}
     for system, weights in fused.items():
         hits = [collection.search([query.text], N, weights=weights).hits(0) for query in queries]
         run = {  # ranks as scores: the reference orders equal scores in its own way

@@ -153,10 +153,10 @@ def make(place: Callable[[], str]) -> Iterator[Make]:
 
     def new(documents: list[Document] = DOCUMENTS, **settings: Any) -> Store:
         engine, address = engine_of(place())
-        store: Any = engine.create(address, {"learned": V}, settings)
+        store: Any = engine.create(address, {"sparse": V}, settings)
         made.append(store)
         store.address = address
-        store.upsert(documents, {"learned": vectors(len(documents))})
+        store.upsert(documents, {"sparse": vectors(len(documents))})
         return store
 
     yield new
@@ -169,7 +169,7 @@ def make(place: Callable[[], str]) -> Iterator[Make]:
 def shared(place: Callable[[], str]) -> Iterator[Store]:
     """A store that is only read: ten documents, nine of which have term 0."""
     engine, address = engine_of(place())
-    given: dict[str, Any] = {"learned": vectors(N)}
+    given: dict[str, Any] = {"sparse": vectors(N)}
     if "dense" in engine.about.spaces:
         given["dense"] = dense(N)
     store = engine.create(address, {space: one.shape[1] for space, one in given.items()}, {})
@@ -259,7 +259,7 @@ def test_an_empty_store_has_no_hits(make: Make) -> None:
     assert hits(store, ALL) == [[]]
     assert (len(store), list(store.ids()), store.delete(["d8"])) == (0, [], 0)
     assert store.vectors([]).shape == (0, V)
-    store.upsert([], {"learned": vectors(0)})
+    store.upsert([], {"sparse": vectors(0)})
     store.optimize()
     assert len(store) == 0
 
@@ -267,7 +267,7 @@ def test_an_empty_store_has_no_hits(make: Make) -> None:
 def test_a_document_is_replaced_and_deleted(make: Make) -> None:
     store = make()
     again = Document("d8", "new", "New", {"lang": "fr"})
-    store.upsert([Document("d8", "x"), again], {"learned": vectors(3, seed=5)[1:]})
+    store.upsert([Document("d8", "x"), again], {"sparse": vectors(3, seed=5)[1:]})
     assert (len(store), store.documents(["d8"])) == (N, [again])
     np.testing.assert_array_equal(store.vectors(["d8"]).toarray(), vectors(3, seed=5)[[2]].toarray())
     assert hits(store, ALL, filter=parse_filter("lang=fr")) == [[("d8", 1.0)]]
@@ -280,22 +280,22 @@ def test_a_document_is_replaced_and_deleted(make: Make) -> None:
 
 def test_vectors_are_replaced_and_documents_stay(make: Make) -> None:
     store: Any = make()
-    store.replace_vectors(["d8", "a'b"], "learned", vectors(3, seed=5)[1:])
+    store.replace_vectors(["d8", "a'b"], "sparse", vectors(3, seed=5)[1:])
     np.testing.assert_array_equal(store.vectors(["d8", "a'b"]).toarray(), vectors(3, seed=5)[1:].toarray())
     assert (len(store), store.documents(NAMES)) == (N, DOCUMENTS)
     with pytest.raises(ArgumentError, match="no document 'none'"):
-        store.replace_vectors(["none"], "learned", vectors(1))
+        store.replace_vectors(["none"], "sparse", vectors(1))
 
 
 def test_a_space_without_a_number_of_columns(place: Callable[[], str]) -> None:
     """Of words that get their numbers as they come."""
     engine, address = engine_of(place())
-    store = engine.create(address, {"learned": V, "bm25": 0}, {})
+    store = engine.create(address, {"sparse": V, "bm25": 0}, {})
     try:
         for width, some in ((V, slice(0, 5)), (2**31 - 1, slice(5, N))):
             wide = csr_array(vectors(N)[some])
             wide.resize((wide.shape[0], width))
-            store.upsert(DOCUMENTS[some], {"learned": vectors(N)[some], "bm25": wide})
+            store.upsert(DOCUMENTS[some], {"sparse": vectors(N)[some], "bm25": wide})
         assert_same_hits(hits(store, ALL, N, space="bm25"), expected(store, ALL, vectors(N), NAMES, N))
         stored = store.vectors(["d9", "a'b"], "bm25")
         assert stored.shape == (2, 2**31 - 1)
@@ -314,10 +314,10 @@ def test_a_store_is_opened_again(make: Make) -> None:
     assert opened.settings == {"model": "another"}
     assert (len(opened), opened.documents(["日本"])) == (N, [DOCUMENTS[6]])
     assert_same_hits(hits(opened, ALL, N), expected(opened, ALL, vectors(N), NAMES, N))
-    opened.upsert([Document("more", "x")], {"learned": vectors(2)[1:]})
+    opened.upsert([Document("more", "x")], {"sparse": vectors(2)[1:]})
     assert len(opened) == N + 1
     with pytest.raises(ArgumentError, match="already"):
-        type(store).create(store.address, {"learned": V}, {})
+        type(store).create(store.address, {"sparse": V}, {})
     vars(store).update(vars(opened))  # which the fixture removes
 
 
@@ -331,7 +331,7 @@ def test_a_vector_of_a_thousand_terms(make: Make) -> None:
     store = make([])
     weights = np.random.default_rng(6).random((2, V), dtype=np.float32) + np.float32(0.01)
     weights[:, 1000:] = 0
-    store.upsert(DOCUMENTS[:2], {"learned": csr_array(weights)})
+    store.upsert(DOCUMENTS[:2], {"sparse": csr_array(weights)})
     np.testing.assert_array_equal(store.vectors(NAMES[:2]).toarray(), weights)
     query = csr_array(weights[:1])
     assert_same_hits(hits(store, query), expected(store, query, csr_array(weights), NAMES[:2], 5))
@@ -339,16 +339,16 @@ def test_a_vector_of_a_thousand_terms(make: Make) -> None:
 
 def test_what_cannot_be_stored_is_refused_before_anything_is(make: Make) -> None:
     store = make([])
-    with pytest.raises(ArgumentError, match="learned"):
+    with pytest.raises(ArgumentError, match="sparse"):
         store.upsert(DOCUMENTS, {})
     with pytest.raises(ArgumentError, match="10 documents and 1200 columns"):
-        store.upsert(DOCUMENTS, {"learned": vectors(3)})
+        store.upsert(DOCUMENTS, {"sparse": vectors(3)})
     for wrong in ({"x": float("nan")}, {"x": {1, 2}}):
         with pytest.raises(DataError, match="document 'bad'"):
-            store.upsert([DOCUMENTS[0], Document("bad", "x", "", wrong)], {"learned": vectors(2)})
+            store.upsert([DOCUMENTS[0], Document("bad", "x", "", wrong)], {"sparse": vectors(2)})
     with pytest.raises(DataError, match="empty id"):
-        store.upsert([Document("", "x")], {"learned": vectors(1)})
-    with pytest.raises(ArgumentError, match="space must be one of learned, not 'bm25'"):
+        store.upsert([Document("", "x")], {"sparse": vectors(1)})
+    with pytest.raises(ArgumentError, match="space must be one of sparse, not 'bm25'"):
         store.search(ALL, space="bm25")
     with pytest.raises(VectorsError, match="7 columns"):
         store.search(csr_array((1, 7), dtype=np.float32))
@@ -415,15 +415,15 @@ LIMITS: dict[str, list[tuple[Document, int, str]]] = {
 
 def test_limits_are_checked_before_anything_is_written(place: Callable[[], str]) -> None:
     engine, address = engine_of(place())
-    store = engine.create(address, {"learned": 20_000}, {})
+    store = engine.create(address, {"sparse": 20_000}, {})
     try:
         for document, terms, message in LIMITS[engine.about.engine]:
             given = csr_array((np.arange(20_000) < np.array([[1], [terms]])).astype(np.float32))
             with pytest.raises((ArgumentError, DataError), match=f"document '(bad|xxx+)'.*{message}"):
-                store.upsert([Document("good", "x"), document], {"learned": given})
+                store.upsert([Document("good", "x"), document], {"sparse": given})
         assert len(store) == 0
         fine = Document("good", "a \\u0000 b", "", {"a": "\\u0000", "n": [2**63 - 1, -(2**63)]})
-        store.upsert([fine], {"learned": csr_array(np.eye(1, 20_000, dtype=np.float32))})
+        store.upsert([fine], {"sparse": csr_array(np.eye(1, 20_000, dtype=np.float32))})
         assert store.documents(["good"]) == [fine]
         if store.about.max_terms is not None:
             with pytest.raises(ArgumentError, match=f"query 1: 20,000 terms, .* takes {store.about.max_terms:,}"):
@@ -441,10 +441,10 @@ def test_a_password_is_neither_stored_nor_said(place: Callable[[], str]) -> None
         pytest.skip("no server")
     user = "postgres" if engine.about.engine == "postgresql" else "me"
     secret = re.sub("//(.*@)?", f"//{user}:hunter2@", address)
-    store = engine.create(secret, {"learned": V}, {"a": 1})
+    store = engine.create(secret, {"sparse": V}, {"a": 1})
     try:
         with pytest.raises(ArgumentError) as found:
-            engine.create(secret, {"learned": V}, {})
+            engine.create(secret, {"sparse": V}, {})
         assert "hunter2" not in repr(store) + str(store.settings) + str(found.value)
         again = engine.open(address)
         assert again.settings == {"a": 1}

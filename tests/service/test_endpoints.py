@@ -82,7 +82,7 @@ def test_dense_embeddings_are_refused_with_the_reason(client: Client) -> None:
         {"hybrid": False},
         {"hybrid": True},
         {"hybrid": True, "fusion": "reciprocal-rank"},
-        {"weights": {"learned": 0.3, "bm25": 0.7}},
+        {"weights": {"sparse": 0.3, "bm25": 0.7}},
         {"weights": {"bm25": 1}},
     ],
 )
@@ -246,7 +246,7 @@ def test_who_it_is_and_how_it_is(served: Serve, exact: Path) -> None:
     client = served(exact)
     info = client("GET", "/info").json()
     assert info["model_type"] == {"embedding": {"pooling": "splade"}}
-    assert (info["documents"], info["spaces"], info["can_change"]) == (40, ["learned", "bm25"], False)
+    assert (info["documents"], info["spaces"], info["can_change"]) == (40, ["sparse", "bm25"], False)
     assert client("GET", "/health").json() == client("GET", "/ready").json() == {"status": "ok"}
     description = client("GET", "/openapi.json").json()
     assert set(description["paths"]) == {

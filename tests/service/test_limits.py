@@ -57,7 +57,7 @@ def client(served: Serve, exact: Path) -> Client:
         (422, "/search", {"vector": [{"index": 1, "value": 1}], "weights": {"bm25": 1}}, "query is missing"),
         (422, "/search", {"query": "a", "weights": {"bm52": 1}}, "weights: there is no space 'bm52'"),
         (422, "/search", {"query": "a", "weights": {"bm25": -1}}, "weights must be 0, or between 1e-06 and 1,000,000"),
-        (422, "/search", {"query": "a", "weights": {"learned": 1e308, "bm25": 1e308}}, "weights must be 0, or between"),
+        (422, "/search", {"query": "a", "weights": {"sparse": 1e308, "bm25": 1e308}}, "weights must be 0, or between"),
         (422, "/search", {"query": "a", "weights": {}}, "weights: at least one must be above 0"),
         (422, "/search", {"query": "a", "fusion": "max"}, "fusion: Input should be 'weighted' or 'reciprocal-rank'"),
         (422, "/search", {"vector": [{"index": 10**6, "value": 1}]}, "vector: the index has "),

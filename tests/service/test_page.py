@@ -177,17 +177,17 @@ def test_an_answer_that_comes_late_is_thrown_away(open_page: Open, address: str)
 
 
 def test_a_slider_shows_what_pruning_does(open_page: Open, address: str) -> None:
-    page, answer = open_page(f"?q={QUERY}&by=learned"), view(address, max_terms=4, show=["learned"])
+    page, answer = open_page(f"?q={QUERY}&by=sparse"), view(address, max_terms=4, show=["sparse"])
     wait_for(
-        page, expected(view(address, show=["learned"]), "learned")
+        page, expected(view(address, show=["sparse"]), "sparse")
     )  # until then it does not know how many terms there are
     page.locator("#top").press("Home")
     for _ in range(3):
         page.locator("#top").press("ArrowRight")
-    wait_for(page, expected(answer, "learned"))
+    wait_for(page, expected(answer, "sparse"))
     assert page.locator("#top-value").inner_text() == f"4 of {answer['active']}"
     assert page.locator(".chip[data-kept=true]").count() == 4
-    now, before = expected(answer, "learned"), expected(answer, "unpruned")
+    now, before = expected(answer, "sparse"), expected(answer, "unpruned")
     same = sum(one == other for one, other in zip(now, before, strict=True))
     lost = len(set(before) - set(now))
     assert page.locator("#effect").inner_text() == (
@@ -196,7 +196,7 @@ def test_a_slider_shows_what_pruning_does(open_page: Open, address: str) -> None
     )
     assert page.locator(".lost li").count() == lost > 0
     costs = answer["costs"]
-    assert f"{costs['learned']['postings']}, was {costs['unpruned']['postings']}" in page.locator("#costs").inner_text()
+    assert f"{costs['sparse']['postings']}, was {costs['unpruned']['postings']}" in page.locator("#costs").inner_text()
     page.locator("#least").press("End")
     sync_api.expect(page.locator(".chip[data-kept=true]")).to_have_count(0)
     assert page.locator(".column").first.locator(".none").inner_text() == "No document."
@@ -237,14 +237,14 @@ def test_a_link_shows_the_same_and_back_goes_back(open_page: Open, address: str)
     assert page.locator("#term").inner_text().count(f"{postings['documents']} of {postings['of']} documents") == 1
     assert page.locator("#term rect").count() == len(postings["counts"])
     page.get_by_role("button", name="Close").click()
-    page.locator("#by label", has_text="learned").click()
-    asked = {"show": ["learned"], "max_terms": 5, "filter": "n>5"}
-    wait_for(page, expected(view(address, **asked), "learned"))
+    page.locator("#by label", has_text="sparse").click()
+    asked = {"show": ["sparse"], "max_terms": 5, "filter": "n>5"}
+    wait_for(page, expected(view(address, **asked), "sparse"))
     page.locator("#query").press("End")
     page.locator("#query").press_sequentially(" owl", delay=20)
-    wait_for(page, expected(view(address, query=f"{QUERY} owl", **asked), "learned"))
+    wait_for(page, expected(view(address, query=f"{QUERY} owl", **asked), "sparse"))
     page.go_back()  # all of the typing is one step
-    wait_for(page, expected(view(address, **asked), "learned"))
+    wait_for(page, expected(view(address, **asked), "sparse"))
     assert page.locator("#query").input_value() == QUERY
     page.go_back()
     wait_for(page, expected(answer, "hybrid"))
@@ -312,7 +312,7 @@ def test_a_second_index_stands_beside_the_first(open_page: Open, address: str) -
     page = open_page(f"?q={QUERY}&beside=second")
     wait_for(page, expected(view(address)))
     second = httpx.post(f"{address}/beside/view", json={"query": QUERY}, timeout=60).json()
-    sync_api.expect(page.locator(".column").nth(1).locator(".hit .id")).to_have_text(expected(second, "learned"))
+    sync_api.expect(page.locator(".column").nth(1).locator(".hit .id")).to_have_text(expected(second, "sparse"))
 
 
 def test_markdown_is_shown_as_text(open_page: Open) -> None:
@@ -350,7 +350,7 @@ def test_what_a_link_gets_wrong_is_as_if_it_were_not_there(open_page: Open, addr
     assert page.locator("#by-hybrid").is_checked()
     assert page.locator("#beside").input_value() == ""
     page.goto(f"{address}/?q={QUERY}&by={name}&beside=bm25")
-    wait_for(page, expected(view(address, show=["learned"]), "learned"))
+    wait_for(page, expected(view(address, show=["sparse"]), "sparse"))
     assert page.locator("#error").inner_text() == ""
 
 

@@ -72,7 +72,7 @@ def test_it_answers_the_clients_that_people_have_and_finishes_what_it_took(
             "vocable.encoder.text_encoder.native_bfloat16", native_bfloat16
         )  # as in the service's process
         command = ["search", "posting lists at night", "a fox", "-k", 3, "--explain", "--filter", "lang in (de, en)"]
-        for form in ([], ["--json"], ["--weights", "learned=1"], ["--max-terms", 2]):
+        for form in ([], ["--json"], ["--weights", "sparse=1"], ["--max-terms", 2]):
             here, there = (done(capsys, command[0], place, *command[1:], *form) for place in (exact, process.url))
             assert here == there
         said = refused(capsys, "search", process.url, "night", "--mass", 0.5)

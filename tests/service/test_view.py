@@ -42,9 +42,9 @@ def ranked(answer: dict[str, Any], by: str, k: int = 5) -> list[str]:
 
 
 def test_each_ranking_is_that_of_a_search(client: Client, collection: Collection) -> None:
-    answer = viewed(client, show=["learned", "bm25", "hybrid"])
-    assert answer["rankings"] == ["learned", "bm25", "hybrid"]
-    how: dict[str, dict[str, Any]] = {"learned": {}, "bm25": {"weights": "bm25=1"}, "hybrid": {"hybrid": True}}
+    answer = viewed(client, show=["sparse", "bm25", "hybrid"])
+    assert answer["rankings"] == ["sparse", "bm25", "hybrid"]
+    how: dict[str, dict[str, Any]] = {"sparse": {}, "bm25": {"weights": "bm25=1"}, "hybrid": {"hybrid": True}}
     for by, asked in how.items():
         [expected] = search(collection, [TEXT], 5, **asked)
         assert ranked(answer, by) == [hit.document.id for hit in expected.hits]
@@ -65,7 +65,7 @@ def test_shares_and_terms_are_those_of_the_vectors(client: Client, collection: C
     assert all("wacky" not in term for term in answer["terms"])
     for one in answer["documents"]:
         products = query * collection.vectors([one["id"]]).toarray()[0]
-        assert one["learned"] == pytest.approx(float(products.sum()), rel=1e-4)
+        assert one["sparse"] == pytest.approx(float(products.sum()), rel=1e-4)
         assert one["shared"] == np.count_nonzero(products)
         expected = np.sort(products)[::-1][: len(one["matches"])] / products.sum()
         np.testing.assert_allclose([match["share"] for match in one["matches"]], expected, rtol=1e-4)
@@ -92,7 +92,7 @@ def test_pruning_shows_both_rankings(client: Client, collection: Collection) -> 
     query = encode(collection.loaded_model, [TEXT], "query")
     kept, counts = prune(query, 3), np.diff(collection.postings.get().tocsc().indptr)  # type: ignore[attr-defined]
     assert {term["term"] for term in answer["terms"] if term["kept"]} == {collection.terms[i] for i in kept.indices}
-    for by, vector in (("learned", kept), ("unpruned", query)):
+    for by, vector in (("sparse", kept), ("unpruned", query)):
         assert ranked(answer, by) == [one for one, _ in collection.search([TEXT], 5, vectors=vector).hits(0)]
         assert answer["costs"][by]["terms"] == vector.nnz
         assert answer["costs"][by]["postings"] == counts[vector.indices].sum()
@@ -100,11 +100,11 @@ def test_pruning_shows_both_rankings(client: Client, collection: Collection) -> 
     assert "unpruned" not in viewed(client, max_terms=10_000)["costs"]
     nothing = viewed(client, min_weight=1e6)
     assert nothing["kept"] == 0
-    assert ranked(nothing, "learned") == []
+    assert ranked(nothing, "sparse") == []
 
 
 def test_a_filter_is_of_every_ranking(client: Client) -> None:
-    answer = viewed(client, filter="lang=de", show=["learned", "bm25", "hybrid"], max_terms=4)
+    answer = viewed(client, filter="lang=de", show=["sparse", "bm25", "hybrid"], max_terms=4)
     assert {one["fields"]["lang"] for one in answer["documents"]} == {"de"}
     refused = client("POST", "/view", json={"query": TEXT, "filter": "lang>>3"})
     assert (refused.status_code, refused.json()["error"][:16]) == (422, "filter 'lang>>3'")
@@ -122,7 +122,7 @@ def test_what_cannot_be_seen_is_refused(client: Client, body: dict[str, Any], sa
 
 def test_wacky_terms_are_known_where_somebody_said_which(collection: Collection) -> None:
     vector = encode(collection.loaded_model, [TEXT], "query")
-    wanted = Wanted(5, ("learned",), None, None, 0.0)
+    wanted = Wanted(5, ("sparse",), None, None, 0.0)
     plain = view(collection, TEXT, vector, wanted)
     added = frozenset(term["term"] for term in plain["terms"] if not term["in_text"])
     marked = view(collection, TEXT, vector, wanted, added)
@@ -193,7 +193,7 @@ def test_of_a_long_document_the_best_passage_is_shown(
     [hit] = client("POST", "/search", json={"query": TEXT, "explain": True}).json()["hits"]
     assert (one["id"], one["cut"]) == ("long", True)
     assert "".join(piece["text"] for piece in one["text"]) == hit["passage"]["text"]
-    assert one["learned"] == pytest.approx(one["scores"]["learned"], rel=1e-4)
+    assert one["sparse"] == pytest.approx(one["scores"]["sparse"], rel=1e-4)
     assert [match["term"] for match in one["matches"]] == [
         match["term"] for match in hit["explanation"]["matches"][: len(one["matches"])]
     ]

@@ -10,7 +10,7 @@ process opens the same folder and compares what is there with the log, then goes
     lost    a document, or a deletion, that the log says was done
     half    a document of the operation that was cut short that is neither the old nor the new one, or whose vectors are
             not those of its text
-    wrong   a search (learned, BM25, hybrid, with a filter) that is not that of the exact index over what is there, or
+    wrong   a search (sparse, BM25, hybrid, with a filter) that is not that of the exact index over what is there, or
             figures of BM25 that are not those of a count
 
 Vectors are made of a text's words directly, so that no time goes into encoding. The exit status is 1 if anything is
@@ -60,7 +60,7 @@ from vocable.retrieval.words import stemmed  # noqa: E402
 from vocable.vectors import VectorsMeta, write_vectors  # noqa: E402
 
 WORDS = [f"{start}{middle}{end}" for start in "bdgklmnprt" for middle in ("a", "ei", "o", "u") for end in "dlmnrt"]
-V = 500  # terms of the learned vectors
+V = 500  # terms of the sparse vectors
 IDS = [f"d{number}" for number in range(297)] + ["a/b c", "Ålesund", "日本"]
 FIRST = 60  # documents that the index is made with
 ROUNDS = 25  # kills of one folder
@@ -205,9 +205,9 @@ def check(collection: LivingCollection, there: dict[str, Document], begun: Versi
     """The documents of a collection, after everything that can be asked of it was compared."""
     documents = documents_found(collection, there, begun)
     ids, n = [one.id for one in documents], max(1, len(documents))
-    learned = WordVectors().encode([one.full for one in documents])
+    sparse = WordVectors().encode([one.full for one in documents])
     if documents:
-        _same(collection.vectors(ids), learned, "learned vectors")
+        _same(collection.vectors(ids), sparse, "sparse vectors")
     weights, numbers = lexical_weights(collection, documents)
     df = np.diff(weights.tocsc().indptr)
     queries = ["bad dem", "Title", " ".join(WORDS[::9]), "nowhere"]
@@ -219,7 +219,7 @@ def check(collection: LivingCollection, there: dict[str, Document], begun: Versi
         if not rows:
             expected, lexical = (ranking_of([[] for _ in queries], n) for _ in range(2))
         else:
-            expected = ExactIndex(learned[rows], some).search(vectors, n, threads=1)
+            expected = ExactIndex(sparse[rows], some).search(vectors, n, threads=1)
             scores = []
             for words in stemmed(queries):
                 query = np.zeros(weights.shape[1])
@@ -228,7 +228,7 @@ def check(collection: LivingCollection, there: dict[str, Document], begun: Versi
                     query[column] = count * np.log1p((len(ids) - df[column] + 0.5) / (df[column] + 0.5))
                 scores.append(list(zip(some, (weights[rows] @ query).tolist(), strict=True)))
             lexical = ranking_of(scores, n)
-        compare(collection.rank(vectors, n, filter=filter), expected, f"learned, filter {text}")
+        compare(collection.rank(vectors, n, filter=filter), expected, f"sparse, filter {text}")
         by_words = collection.rank(collection.lexical_queries(queries), n, space="bm25", filter=filter)
         compare(by_words, lexical, f"BM25, filter {text}")
         both = weighted(aligned([expected, lexical]), [1, 1], depth=n)

@@ -65,7 +65,7 @@ def evaluate_index(
     found = collection.rankings(texts, fusion_depth(k), spaces, vectors=encoder.encode(texts))
 
     def power(some: Sequence[Space]) -> float | None:
-        return encoder.query_idf if "learned" in some else None
+        return encoder.query_idf if "sparse" in some else None
 
     def fusion(name: str, fuse: Callable[[int], Ranking], some: Sequence[Space]) -> Evaluation:
         return replace(evaluate_fusion(name, fuse, judged, measures), query_idf=power(some))

@@ -34,7 +34,7 @@ from vocable.tables import counted, line_width, shortened
 
 @dataclass(frozen=True, eq=False)
 class Answers(Sequence[Answer]):
-    """The answers to q `queries`: their `ranking` [q, k], and the function that gives their learned vectors [q, v].
+    """The answers to q `queries`: their `ranking` [q, k], and the function that gives their sparse vectors [q, v].
 
     Documents are read, and scores explained if they are to be `explained`, when an answer is looked at.
     """
@@ -48,7 +48,7 @@ class Answers(Sequence[Answer]):
 
     @property
     def vectors(self) -> csr_array:
-        """Return the learned vectors of the queries [q, v]."""
+        """Return the sparse vectors of the queries [q, v]."""
         return self.encoded()
 
     def __len__(self) -> int:
@@ -116,7 +116,7 @@ def search(
         queries: texts; or records, whose ids a run has.
         k: results per query.
         hybrid: fuse with BM25 and dense vectors, as far as the index was built with them.
-        weights: fuse the spaces with these weights, as "learned=0.5,bm25=0.3,dense=0.2"; one alone is searched alone.
+        weights: fuse the spaces with these weights, as "sparse=0.5,bm25=0.3,dense=0.2"; one alone is searched alone.
         fusion: add up scores scaled to 0 to 1, or the reciprocals of 60 + rank.
         explain: say of each hit which terms made its score.
         wacky: the terms whose expansions are marked in an explanation.
@@ -153,8 +153,8 @@ def search(
         warn_of_unknown(encoder.unknown, len(texts), "queries", share=0)
         return found
 
-    # A search without the learned space needs no model: it is loaded when an explanation or a passage asks for it.
-    vectors = encoded() if "learned" in collection.weighting(hybrid, weights) else None
+    # A search without the sparse space needs no model: it is loaded when an explanation or a passage asks for it.
+    vectors = encoded() if "sparse" in collection.weighting(hybrid, weights) else None
     how: dict[str, Any] = {"hybrid": hybrid, "weights": weights, "fusion": fusion}
     ranking = collection.search(texts, k, vectors=vectors, filter=filter, minimum_match=minimum_match, **how)
     if run is not None:

@@ -156,10 +156,10 @@ def compare_with_exact(
     store: Any = None
     wrong = 0
     if hasattr(engine, "create"):
-        store = engine.create(address, {"learned": vectors.shape[1]}, {})
+        store = engine.create(address, {"sparse": vectors.shape[1]}, {})
     try:
         if store is not None:
-            store.upsert(documents, {"learned": vectors})
+            store.upsert(documents, {"sparse": vectors})
         else:
             store = engine(vectors, ids)
         seconds, size = time.perf_counter() - started, store.nbytes

@@ -41,7 +41,7 @@ class Collection(ABC):
     place: str
     model: str
     meta: VectorsMeta | None
-    spaces: tuple[Space, ...] = ("learned",)
+    spaces: tuple[Space, ...] = ("sparse",)
     weights: str = ""
     built: EncodedCorpus | None = None  # what its making counted, just after it
     allow_changed_model: bool = False
@@ -57,7 +57,7 @@ class Collection(ABC):
 
     @abstractmethod
     def vectors(self, ids: Sequence[str]) -> csr_array:
-        """The stored learned vectors [m, v] of documents."""
+        """The stored sparse vectors [m, v] of documents."""
 
     @property
     @abstractmethod
@@ -75,7 +75,7 @@ class Collection(ABC):
         queries: csr_array | np.ndarray,
         k: int,
         *,
-        space: Space = "learned",
+        space: Space = "sparse",
         filter: Filter | None = None,
         minimum_match: float = 0.0,
     ) -> Ranking:
@@ -98,7 +98,7 @@ class Collection(ABC):
 
     @abstractmethod
     def stored(self) -> Iterator[csr_array]:
-        """All stored learned vectors, a part [m, v] at a time."""
+        """All stored sparse vectors, a part [m, v] at a time."""
 
     @cached_property
     def document_frequencies(self) -> tuple[np.ndarray, int]:
@@ -212,7 +212,7 @@ class Collection(ABC):
         if hybrid and len(self.spaces) == 1:
             raise ArgumentError("a hybrid search needs the lexical index: build this index with --bm25 or --dense")
         if weights is None:
-            weights = dict.fromkeys(self.spaces if hybrid else ["learned"], 1.0)
+            weights = dict.fromkeys(self.spaces if hybrid else ["sparse"], 1.0)
         return parse_weights(weights, self.spaces)
 
     def rankings(
@@ -227,13 +227,13 @@ class Collection(ABC):
     ) -> dict[Space, Ranking]:
         """The k best documents by the vectors of each of `spaces`, with one list of ids.
 
-        `vectors` are the queries' learned ones [q, v]; `minimum_match` is of these alone.
+        `vectors` are the queries' sparse ones [q, v]; `minimum_match` is of these alone.
         """
         found = []
         for space in spaces:
-            if space == "learned":
-                learned = self.query_encoder().encode(queries) if vectors is None else vectors
-                found.append(self.rank(learned, k, filter=filter, minimum_match=minimum_match))
+            if space == "sparse":
+                sparse = self.query_encoder().encode(queries) if vectors is None else vectors
+                found.append(self.rank(sparse, k, filter=filter, minimum_match=minimum_match))
             else:
                 encoded = self.lexical_queries(queries) if space == "bm25" else self.dense_queries(queries)
                 found.append(self.rank(encoded, k, space=space, filter=filter))

@@ -66,7 +66,7 @@ from vocable.vectors import PROGRESS, StoredVectors, places_of, prune, read_vect
 
 
 class FolderCollection(Collection):
-    """The collection in a folder: `postings` of the learned vectors, `texts` of `TEXT_SCHEMA`, `bm25` or None."""
+    """The collection in a folder: `postings` of the sparse vectors, `texts` of `TEXT_SCHEMA`, `bm25` or None."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class FolderCollection(Collection):
         self.folder, self.place = folder, str(folder)
         self.model, self.source, self.weights = (str(settings.get(n) or "") for n in ("model", "source", "weights"))
         self.postings, self.texts, self.bm25, self.meta = postings, texts, bm25, postings.meta
-        self.spaces = ("learned",) if bm25 is None else ("learned", "bm25")
+        self.spaces = ("sparse",) if bm25 is None else ("sparse", "bm25")
         if settings.get("dtype") == "torch.float32":  # bfloat16 may be "auto", and slow on another machine
             self.dtype = "float32"
         self._passing = lru_cache(16)(self._rows_that_pass)
@@ -105,12 +105,12 @@ class FolderCollection(Collection):
         queries: csr_array | np.ndarray,
         k: int,
         *,
-        space: Space = "learned",
+        space: Space = "sparse",
         filter: Filter | None = None,
         minimum_match: float = 0.0,
     ) -> Ranking:
         """As `Collection.rank`."""
-        index = self.bm25 if space == "bm25" else self.postings if space == "learned" else None
+        index = self.bm25 if space == "bm25" else self.postings if space == "sparse" else None
         if index is None or isinstance(queries, np.ndarray):
             raise ArgumentError(f"{self.place}: it was made without {space} vectors")
         if filter is not None:

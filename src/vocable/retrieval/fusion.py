@@ -29,12 +29,12 @@ def fusion_depth(k: int) -> int:
 
 
 def parse_weights(weights: str | Mapping[str, float], spaces: Sequence[str]) -> dict[str, float]:
-    """The weights of `spaces`, from text such as "learned=0.6,bm25=0.4"; a space with weight 0 is left out.
+    """The weights of `spaces`, from text such as "sparse=0.6,bm25=0.4"; a space with weight 0 is left out.
 
     Raises `ArgumentError` for a name that is none of the spaces or comes twice, and for a weight that is none.
 
-    >>> parse_weights("learned=0.6, bm25=0.4, dense=0", ["learned", "bm25", "dense"])
-    {'learned': 0.6, 'bm25': 0.4}
+    >>> parse_weights("sparse=0.6, bm25=0.4, dense=0", ["sparse", "bm25", "dense"])
+    {'sparse': 0.6, 'bm25': 0.4}
     """
     pairs = [part.partition("=")[::2] for part in weights.split(",")] if isinstance(weights, str) else weights.items()
     found: dict[str, float] = {}
@@ -94,8 +94,8 @@ def reciprocal_rank(
     unless given, that of the longest ranking.
 
     >>> lexical = Ranking(np.array([[0, 1, 2]]), np.array([[9.0, 8.0, 7.0]]))
-    >>> learned = Ranking(np.array([[2, 0, -1]]), np.array([[0.5, 0.4, 0.0]]))
-    >>> reciprocal_rank([lexical, learned], k=1).hits(0)
+    >>> sparse = Ranking(np.array([[2, 0, -1]]), np.array([[0.5, 0.4, 0.0]]))
+    >>> reciprocal_rank([lexical, sparse], k=1).hits(0)
     [('0', 0.8333333134651184), ('2', 0.75), ('1', 0.3333333432674408)]
     """
     if k < 0:
@@ -115,8 +115,8 @@ def weighted(rankings: Sequence[Ranking], weights: Sequence[float], depth: int |
     `depth` is as in `reciprocal_rank`.
 
     >>> lexical = Ranking(np.array([[0, 1, 2]]), np.array([[9.0, 8.0, 7.0]]))
-    >>> learned = Ranking(np.array([[2, 0, -1]]), np.array([[0.5, 0.4, 0.0]]))
-    >>> weighted([lexical, learned], [1, 2]).hits(0)
+    >>> sparse = Ranking(np.array([[2, 0, -1]]), np.array([[0.5, 0.4, 0.0]]))
+    >>> weighted([lexical, sparse], [1, 2]).hits(0)
     [('2', 2.0), ('0', 1.0), ('1', 0.5)]
     """
     factors = check_weights(weights, len(rankings))

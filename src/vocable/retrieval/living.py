@@ -109,7 +109,7 @@ def check_settings(settings: dict[str, Any], place: str) -> CollectionSettings:
 
 
 class LivingCollection(Collection):
-    """Documents in a store, searched by learned vectors, by BM25 and by dense vectors as far as it has them."""
+    """Documents in a store, searched by sparse vectors, by BM25 and by dense vectors as far as it has them."""
 
     long: LongDocuments  # what becomes of documents beyond the model's length
 
@@ -124,7 +124,7 @@ class LivingCollection(Collection):
         self.meta, self.dense = settings.meta, settings.dense
         self.limits: dict[str, Any] = store.settings["limits"]  # how documents are encoded
         self.long, self.dtype = settings.limits.long, settings.limits.dtype
-        has = {"learned": True, "bm25": settings.bm25, "dense": self.dense is not None}
+        has = {"sparse": True, "bm25": settings.bm25, "dense": self.dense is not None}
         self.spaces = tuple(space for space, there in has.items() if there)
         self.lexicon: Lexicon | None = None
         if settings.bm25:
@@ -151,7 +151,7 @@ class LivingCollection(Collection):
         queries: csr_array | np.ndarray,
         k: int,
         *,
-        space: Space = "learned",
+        space: Space = "sparse",
         filter: Filter | None = None,
         minimum_match: float = 0.0,
     ) -> Ranking:
@@ -340,21 +340,21 @@ class LivingCollection(Collection):
         self.store.close()
 
     def _put(
-        self, documents: Sequence[Document], replaced: Sequence[Document], learned: csr_array | None = None
+        self, documents: Sequence[Document], replaced: Sequence[Document], sparse: csr_array | None = None
     ) -> StreamProgress:
-        """Encode documents, unless their `learned` vectors [m, v] are there, and write them.
+        """Encode documents, unless their `sparse` vectors [m, v] are there, and write them.
 
         `replaced` are those that have their ids by now. Returned is what there is to count of texts.
         """
         counts = StreamProgress()
-        if learned is None:
+        if sparse is None:
             encoder = self.document_encoder
             before = encoder.truncated, encoder.windows_read, encoder.unknown
-            learned = encoder.encode([document.full for document in documents])
+            sparse = encoder.encode([document.full for document in documents])
             counts.truncated, counts.windows = encoder.truncated - before[0], encoder.windows_read - before[1]
             counts.unknown = encoder.unknown - before[2]
-        counts.empty = int((np.diff(learned.indptr) == 0).sum())
-        self._write(documents, {"learned": learned}, replaced)
+        counts.empty = int((np.diff(sparse.indptr) == 0).sum())
+        self._write(documents, {"sparse": sparse}, replaced)
         return counts
 
     def _remove(self, documents: Sequence[Document]) -> None:

@@ -76,7 +76,7 @@ class PassageCollection(LivingCollection):
         return TextEncoder(self.loaded_model, "document", **self.limits | {"long": "cut"})
 
     def shown(self, documents: Sequence[Document], query: Callable[[], csr_array]) -> list[Document]:
-        """As `Collection.shown`: of each document the passage that has the best score by the learned vectors."""
+        """As `Collection.shown`: of each document the passage that has the best score by the sparse vectors."""
         stored = self._passages([document.id for document in documents])
         scores = (self.vectors([one.id for one in stored]) @ query().T).toarray().ravel()
         best: dict[str, Document] = {}
@@ -108,11 +108,11 @@ class PassageCollection(LivingCollection):
         return len(self.store) - len(self)
 
     def _put(
-        self, documents: Sequence[Document], replaced: Sequence[Document], learned: csr_array | None = None
+        self, documents: Sequence[Document], replaced: Sequence[Document], sparse: csr_array | None = None
     ) -> StreamProgress:
         passages = [one for document in documents for one in passages_of(document, self.document_encoder)]
         m, v = len(documents), self.meta.size if self.meta else 0
-        nothing: dict[Space, csr_array | np.ndarray] = {"learned": csr_array((m, v or 0), dtype=np.float32)}
+        nothing: dict[Space, csr_array | np.ndarray] = {"sparse": csr_array((m, v or 0), dtype=np.float32)}
         if self.lexicon is not None:
             nothing["bm25"] = csr_array((m, UNBOUNDED), dtype=np.float32)
         if self.dense is not None:

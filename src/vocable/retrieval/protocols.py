@@ -31,7 +31,7 @@ from vocable.storage import path_name
 from vocable.vectors import VectorsMeta
 
 PLACE = re.compile(r"(?P<name>[a-z][a-z0-9_]+)(?P<server>\+https?://|://|:)")
-Space = str  # one of the vectors of a document: "learned", sparse [n, v]; "bm25", sparse; "dense", float32 [n, d]
+Space = str  # one of the vectors of a document: "sparse", sparse [n, v]; "bm25", sparse; "dense", float32 [n, d]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class About:
     filters: bool = False  # a search can be limited to some documents
     in_folder: bool = False  # its address is a folder, which is whole or not there
     of_texts: bool = False  # it is made of texts, in place of vectors
-    spaces: tuple[Space, ...] = ("learned",)  # the vectors that it can hold
+    spaces: tuple[Space, ...] = ("sparse",)  # the vectors that it can hold
 
 
 @runtime_checkable
@@ -130,11 +130,11 @@ class Store(Protocol):
     def ids(self) -> Iterator[str]:
         """Iterate over the ids of all documents, in the order of the ids or in any other."""
 
-    def vectors(self, ids: Sequence[str], space: Space = "learned") -> csr_array | np.ndarray:
+    def vectors(self, ids: Sequence[str], space: Space = "sparse") -> csr_array | np.ndarray:
         """Return the stored vectors [m, columns] of documents; `ArgumentError` for an id that is not there."""
 
     def search(
-        self, queries: csr_array | np.ndarray, k: int = 10, *, space: Space = "learned", filter: Filter | None = None
+        self, queries: csr_array | np.ndarray, k: int = 10, *, space: Space = "sparse", filter: Filter | None = None
     ) -> Ranking:
         """The k best documents that pass the filter, for each of `queries` [q, columns], by the dot product."""
 

@@ -89,7 +89,7 @@ def index(
     documents = read_corpus(source, bad=bad)
     max_terms, max_length = whole("max_terms", max_terms), whole("max_length", max_length)
     limits: dict[str, Any] = {"max_terms": max_terms, "min_weight": min_weight, "mass": mass}
-    spaces = {"learned": True, "bm25": bm25, "dense": dense is not None}
+    spaces = {"sparse": True, "bm25": bm25, "dense": dense is not None}
     kind = engine.about.engine
     if long not in get_args(LongDocuments):
         raise ArgumentError(f"long must be one of {', '.join(get_args(LongDocuments))}, not {long!r}")
@@ -253,7 +253,7 @@ def _make(
     device: str | None,
 ) -> LivingCollection:
     """Fill a store with a corpus, in a folder that is whole or absent where the engine's is one."""
-    spaces: dict[Space, int] = {"learned": VectorsMeta.from_dict(settings["meta"], fspath(output)).size or 0}
+    spaces: dict[Space, int] = {"sparse": VectorsMeta.from_dict(settings["meta"], fspath(output)).size or 0}
     if settings["bm25"]:
         spaces["bm25"] = 0  # as many as there are words
     if dense_model is not None:

@@ -14,7 +14,7 @@ from vocable.retrieval.hits import Answer, Hit, Passage
 from vocable.service import TOKEN, schemas
 from vocable.service.client import Client
 
-SPACES = ("learned", "bm25", "dense")
+SPACES = ("sparse", "bm25", "dense")
 ASKED = ("k", "hybrid", "weights", "fusion", "explain", "filter", "max_terms", "min_weight")  # of `vocable.search`
 
 

@@ -74,7 +74,7 @@ class SearchRequest(Request):
     k: int = Field(default=10, ge=1, description="Results.")
     filter: str | None = Field(default=None, max_length=MOST_FILTER, description="Such as lang=de and year>=2020.")
     hybrid: bool = Field(default=False, description="Fuse with BM25 and dense vectors, as far as there are any.")
-    weights: dict[str, float] | None = Field(default=None, description="Fuse these, as learned, bm25 and dense, so.")
+    weights: dict[str, float] | None = Field(default=None, description="Fuse these, as sparse, bm25 and dense, so.")
     fusion: Fusion = Field(default="weighted", description="Add up scores scaled to 0 to 1, or reciprocals of ranks.")
     explain: bool = Field(default=False, description="Say of each hit which terms made its score.")
     max_terms: int | None = Field(default=None, ge=1, lt=2**31, description="Keep only so many terms of the query.")
@@ -164,9 +164,9 @@ class ViewRequest(Request):
     query: str
     k: int = Field(default=10, ge=1, le=50, description="Documents of each ranking.")
     show: list[str] = Field(
-        default=["learned"],
+        default=["sparse"],
         max_length=8,
-        description="Rankings: learned, bm25, dense, hybrid, as there are.",
+        description="Rankings: sparse, bm25, dense, hybrid, as there are.",
     )
     filter: str | None = Field(default=None, max_length=MOST_FILTER, description="As of a search.")
     max_terms: int | None = Field(default=None, ge=1, lt=2**31, description="Keep only so many terms of the query.")
@@ -199,7 +199,7 @@ class ViewedMatch(BaseModel):
 
 
 class ViewedDocument(BaseModel):
-    """A document, its ranks and scores by ranking, its learned score, and the weightiest of its `shared` terms.
+    """A document, its ranks and scores by ranking, its sparse score, and the weightiest of its `shared` terms.
 
     The text is `cut` if there is more of it, as around the best passage.
     """
@@ -210,7 +210,7 @@ class ViewedDocument(BaseModel):
     cut: bool
     fields: dict[str, JsonValue]
     matches: list[ViewedMatch]
-    learned: float
+    sparse: float
     shared: int
     ranks: dict[str, int]
     scores: dict[str, float]

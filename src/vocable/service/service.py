@@ -121,7 +121,7 @@ class Service:
         limit = min(self.limits.max_k, EXPLAINED) if asked.explain else self.limits.max_k
         if asked.k > limit:
             raise ArgumentError(f"k must be at most {limit}{' with explain' if asked.explain else ''}, not {asked.k}")
-        others = asked.hybrid or any(space != "learned" for space, _ in asked.weights or ())
+        others = asked.hybrid or any(space != "sparse" for space, _ in asked.weights or ())
         if query is None and (row is None or others or asked.explain):
             raise ArgumentError("query is missing: give a query or its vector; hybrid and explain need the query")
         if row is not None and row[0].max(initial=-1) >= self.columns:

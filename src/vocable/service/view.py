@@ -51,7 +51,7 @@ def view(
     Where the limits cut the vector, there is the ranking of the whole one, too. `wacky` is as in `explain`.
     """
     kept = prune(vector, wanted.max_terms, wanted.min_weight)
-    vectors = {"learned": kept} | ({UNPRUNED: vector} if kept.nnz < vector.nnz else {})
+    vectors = {"sparse": kept} | ({UNPRUNED: vector} if kept.nnz < vector.nnz else {})
     rankings, costs = _rankings(collection, query, vectors, wanted)
     if unknown := set(wanted.show) - rankings.keys():
         raise ArgumentError(f"show: there is no ranking {min(unknown)!r}: there are {', '.join(rankings)}")
@@ -59,7 +59,7 @@ def view(
         name: {identifier: (rank, score) for rank, (identifier, score) in enumerate(ranking.hits(0), start=1)}
         for name, ranking in rankings.items()
     }
-    show = [*wanted.show, *([UNPRUNED] if "learned" in wanted.show and UNPRUNED in rankings else [])]
+    show = [*wanted.show, *([UNPRUNED] if "sparse" in wanted.show and UNPRUNED in rankings else [])]
     ids = dict.fromkeys(one for name in show for one, (rank, _) in places[name].items() if rank <= wanted.k)
     own, names = text_terms(collection.loaded_model, query), collection.terms
     documents = []
@@ -70,7 +70,7 @@ def view(
         documents.append(
             {"id": document.id, "fields": dict(document.fields)}
             | _shown(collection, document, one.text, explained)
-            | {"learned": explained.score, "shared": len(explained.matches)}
+            | {"sparse": explained.score, "shared": len(explained.matches)}
             | {"ranks": {name: rank for name, (rank, _) in found.items()}}
             | {"scores": {name: score for name, (_, score) in found.items()}}
         )
@@ -92,7 +92,7 @@ def _rankings(
         rankings[name], seconds = _timed(partial(collection.rank, vector, depth, filter=wanted.filter))
         read = None if index is None else int(index.document_frequency[vector.indices].sum())
         costs[name] = {"terms": vector.nnz, "postings": read, "milliseconds": 1000 * seconds}
-    others = [space for space in collection.spaces if space != "learned"]
+    others = [space for space in collection.spaces if space != "sparse"]
     rankings |= collection.rankings([query], depth, others, filter=wanted.filter) if others else {}
     if others:
         spaces = dict(zip(collection.spaces, aligned([rankings[space] for space in collection.spaces]), strict=True))

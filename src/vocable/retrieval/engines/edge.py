@@ -63,7 +63,7 @@ class StoreRecord(NamedTuple):
 class EdgeStore(CommonStore):
     """Documents and their vectors in a folder; found exactly, in float32."""
 
-    about = About("edge", exact=True, durable=True, filters=True, in_folder=True, spaces=("learned", "bm25", "dense"))
+    about = About("edge", exact=True, durable=True, filters=True, in_folder=True, spaces=("sparse", "bm25", "dense"))
 
     def __init__(self, folder: Path, shard: OpenShard, spaces: dict[Space, int], settings: dict[str, Any]) -> None:
         self.folder, self._place, self.settings = folder, str(folder), settings
@@ -149,7 +149,7 @@ class EdgeStore(CommonStore):
             yield from ((record.payload or {})["id"] for record in records)
             more = offset is not None
 
-    def vectors(self, ids: Sequence[str], space: Space = "learned") -> csr_array | np.ndarray:
+    def vectors(self, ids: Sequence[str], space: Space = "sparse") -> csr_array | np.ndarray:
         """As `Store.vectors`."""
         columns = self._columns(space)
         found = self._found(ids, ["id"], [space])
@@ -159,7 +159,7 @@ class EdgeStore(CommonStore):
         return matrix_of(rows, space, columns)
 
     def search(
-        self, queries: csr_array | np.ndarray, k: int = 10, *, space: Space = "learned", filter: Filter | None = None
+        self, queries: csr_array | np.ndarray, k: int = 10, *, space: Space = "sparse", filter: Filter | None = None
     ) -> Ranking:
         """As `Store.search`."""
         vectors = list(map(_vector, rows_of(checked_queries(self.about, self._spaces, queries, k, space))))

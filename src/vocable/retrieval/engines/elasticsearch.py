@@ -27,7 +27,7 @@ class Elasticsearch(LuceneStore):
         max_terms=MAX_TERMS,
         durable=True,
         filters=True,
-        spaces=("learned", "bm25"),
+        spaces=("sparse", "bm25"),
     )
     feature = "sparse_vector"
 

@@ -147,7 +147,7 @@ class LuceneStore(CommonStore):
             yield from (hit["_source"]["id"] for hit in hits)
             body["search_after"] = hits[-1]["sort"]
 
-    def vectors(self, ids: Sequence[str], space: Space = "learned") -> csr_array | np.ndarray:
+    def vectors(self, ids: Sequence[str], space: Space = "sparse") -> csr_array | np.ndarray:
         """As `Store.vectors`, with all their bits."""
         columns = self._columns(space)
         found = self._found(ids, ["id", f"stored.{space}"])
@@ -158,7 +158,7 @@ class LuceneStore(CommonStore):
         return matrix_of(rows, space, columns)
 
     def search(
-        self, queries: csr_array | np.ndarray, k: int = 10, *, space: Space = "learned", filter: Filter | None = None
+        self, queries: csr_array | np.ndarray, k: int = 10, *, space: Space = "sparse", filter: Filter | None = None
     ) -> Ranking:
         """As `Store.search`; weights of documents are those of `stored_precision`."""
         queries = checked_queries(self.about, self._spaces, queries, k, space, MOST)

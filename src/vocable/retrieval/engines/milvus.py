@@ -55,7 +55,7 @@ MOST_FACTS = 4_096  # values in the fields of a document
 class Milvus(CommonStore):
     """A collection of Milvus."""
 
-    about = About("milvus", exact=True, durable=True, filters=True, spaces=("learned", "bm25", "dense"))
+    about = About("milvus", exact=True, durable=True, filters=True, spaces=("sparse", "bm25", "dense"))
 
     def __init__(self, address: str, *, new: bool = False) -> None:
         pymilvus = require_extra("pymilvus", "milvus")
@@ -180,7 +180,7 @@ class Milvus(CommonStore):
             yield from (entry["id"] for entry in page)
         pages.close()
 
-    def vectors(self, ids: Sequence[str], space: Space = "learned") -> csr_array | np.ndarray:
+    def vectors(self, ids: Sequence[str], space: Space = "sparse") -> csr_array | np.ndarray:
         """As `Store.vectors`."""
         columns = self._columns(space)
         found = self._found(ids, ["id", space])
@@ -193,7 +193,7 @@ class Milvus(CommonStore):
         return matrix_of(rows, space, columns)
 
     def search(
-        self, queries: csr_array | np.ndarray, k: int = 10, *, space: Space = "learned", filter: Filter | None = None
+        self, queries: csr_array | np.ndarray, k: int = 10, *, space: Space = "sparse", filter: Filter | None = None
     ) -> Ranking:
         """As `Store.search`."""
         queries = checked_queries(self.about, self._spaces, queries, k, space, MOST)

@@ -25,7 +25,7 @@ class OpenSearch(LuceneStore):
         max_terms=MAX_TERMS,
         durable=True,
         filters=True,
-        spaces=("learned", "bm25"),
+        spaces=("sparse", "bm25"),
     )
     feature = "rank_features"
 

@@ -57,7 +57,7 @@ class PostgreSQL(CommonStore):
         max_terms=16_000,
         durable=True,
         filters=True,
-        spaces=("learned", "bm25", "dense"),
+        spaces=("sparse", "bm25", "dense"),
     )
 
     def __init__(self, address: str) -> None:
@@ -168,7 +168,7 @@ class PostgreSQL(CommonStore):
                 rows = self._execute("SELECT id FROM {table} WHERE id > %s ORDER BY id LIMIT %s", [rows[-1][0], PAGE])
             yield from (row[0] for row in rows)
 
-    def vectors(self, ids: Sequence[str], space: Space = "learned") -> csr_array | np.ndarray:
+    def vectors(self, ids: Sequence[str], space: Space = "sparse") -> csr_array | np.ndarray:
         """As `Store.vectors`."""
         columns, column = self._columns(space), self._sql.Identifier(space)
         with self._errors():
@@ -181,7 +181,7 @@ class PostgreSQL(CommonStore):
         return matrix_of(read, space, columns)
 
     def search(
-        self, queries: csr_array | np.ndarray, k: int = 10, *, space: Space = "learned", filter: Filter | None = None
+        self, queries: csr_array | np.ndarray, k: int = 10, *, space: Space = "sparse", filter: Filter | None = None
     ) -> Ranking:
         """As `Store.search`."""
         queries = checked_queries(self.about, self._spaces, queries, k, space)

@@ -46,7 +46,7 @@ TIMEOUT = 60  # seconds
 class Qdrant(CommonStore):
     """A collection of a Qdrant server."""
 
-    about = About("qdrant", exact=True, durable=True, filters=True, spaces=("learned", "bm25", "dense"))
+    about = About("qdrant", exact=True, durable=True, filters=True, spaces=("sparse", "bm25", "dense"))
 
     def __init__(self, address: str) -> None:
         client = require_extra("qdrant_client", "qdrant")
@@ -136,7 +136,7 @@ class Qdrant(CommonStore):
             yield from (record.payload["id"] for record in records)
             more = offset is not None
 
-    def vectors(self, ids: Sequence[str], space: Space = "learned") -> csr_array | np.ndarray:
+    def vectors(self, ids: Sequence[str], space: Space = "sparse") -> csr_array | np.ndarray:
         """As `Store.vectors`."""
         columns = self._columns(space)
         found = self._found(ids, payload=["id"], vectors=[space])
@@ -146,7 +146,7 @@ class Qdrant(CommonStore):
         return matrix_of(rows, space, columns)
 
     def search(
-        self, queries: csr_array | np.ndarray, k: int = 10, *, space: Space = "learned", filter: Filter | None = None
+        self, queries: csr_array | np.ndarray, k: int = 10, *, space: Space = "sparse", filter: Filter | None = None
     ) -> Ranking:
         """As `Store.search`."""
         queries, models = checked_queries(self.about, self._spaces, queries, k, space), self._models

@@ -7,7 +7,7 @@ const share = new Intl.NumberFormat("en", { style: "percent" });
 const EXCERPT = 300, BEFORE = 60; // characters
 export const KINDS = { text: "from the text", expansion: "added by the model", wacky: "added, and wacky" };
 const SIGNS = { text: "", expansion: "+", wacky: "~" };
-export const RANKINGS = { __proto__: null, learned: "learned", bm25: "BM25", dense: "dense", hybrid: "hybrid" };
+export const RANKINGS = { __proto__: null, sparse: "sparse", bm25: "BM25", dense: "dense", hybrid: "hybrid" };
 
 /** An element with attributes, listeners (functions) and children (elements or text). */
 export function element(name, attributes = {}, ...children) {
@@ -44,25 +44,25 @@ export function groupsOf(terms, limit, open) {
 }
 
 /** What pruning saves: each cost as it is, beside that of all terms. */
-export function costsOf({ learned, unpruned = learned }) {
-  const rows = [["terms", learned.terms, unpruned.terms, (value) => count.format(value)]];
-  if (learned.postings !== null) {
-    rows.push(["postings read", learned.postings, unpruned.postings, (value) => count.format(value)]);
+export function costsOf({ sparse, unpruned = sparse }) {
+  const rows = [["terms", sparse.terms, unpruned.terms, (value) => count.format(value)]];
+  if (sparse.postings !== null) {
+    rows.push(["postings read", sparse.postings, unpruned.postings, (value) => count.format(value)]);
   }
-  rows.push(["search time", learned.milliseconds, unpruned.milliseconds, (value) => `${value.toFixed(value < 10 ? 2 : 0)} ms`]);
+  rows.push(["search time", sparse.milliseconds, unpruned.milliseconds, (value) => `${value.toFixed(value < 10 ? 2 : 0)} ms`]);
   return rows.flatMap(([name, now, before, shown]) => [
     element("dt", {}, name),
-    element("dd", { part: before ? Math.min(1, now / before) : 1 }, learned === unpruned ? shown(now) : `${shown(now)}, was ${shown(before)}`),
+    element("dd", { part: before ? Math.min(1, now / before) : 1 }, sparse === unpruned ? shown(now) : `${shown(now)}, was ${shown(before)}`),
   ]);
 }
 
 /** In words: what pruning does to the k best. */
 export function effectOf(documents, k) {
-  const now = documents.filter((one) => one.ranks.learned <= k);
+  const now = documents.filter((one) => one.ranks.sparse <= k);
   const before = documents.filter((one) => one.ranks.unpruned <= k);
-  const same = now.filter((one) => one.ranks.unpruned === one.ranks.learned).length;
+  const same = now.filter((one) => one.ranks.unpruned === one.ranks.sparse).length;
   const fresh = now.filter((one) => !(one.ranks.unpruned <= k)).length;
-  const lost = before.filter((one) => !(one.ranks.learned <= k)).length;
+  const lost = before.filter((one) => !(one.ranks.sparse <= k)).length;
   const moved = now.length - same - fresh;
   return `Of ${before.length} documents ${same} stay where they were, ${moved} moved, ${lost} ${lost === 1 ? "is" : "are"} lost; ${fresh} new.`;
 }
@@ -70,14 +70,14 @@ export function effectOf(documents, k) {
 /** One ranking: its heading, its k best documents, and what pruning lost. */
 export function columnOf({ title, documents, by, k, pruned, others, pick }) {
   const shown = documents.filter((one) => one.ranks[by] <= k).sort((a, b) => a.ranks[by] - b.ranks[by]);
-  const lost = !pruned ? [] : documents.filter((one) => one.ranks.unpruned <= k && !(one.ranks.learned <= k));
+  const lost = !pruned ? [] : documents.filter((one) => one.ranks.unpruned <= k && !(one.ranks.sparse <= k));
   const most = Math.max(...shown.flatMap((one) => one.matches.map((match) => match.share)), 0.01);
   const column = element("div", { class: "column", role: "group", "aria-label": title }, element("h3", {}, title));
   if (!shown.length) column.append(element("p", { class: "none" }, "No document."));
   else column.append(element("ol", {}, ...shown.map((one) => hitOf(one, { by, k, most, pruned, others, pick }))));
   if (lost.length) {
     const items = lost.sort((a, b) => a.ranks.unpruned - b.ranks.unpruned).map((one) => element("li", {},
-      element("span", { class: "name" }, nameOf(one)), ` was ${one.ranks.unpruned}, now ${one.ranks.learned ?? "not among the first 100"}`));
+      element("span", { class: "name" }, nameOf(one)), ` was ${one.ranks.unpruned}, now ${one.ranks.sparse ?? "not among the first 100"}`));
     column.append(element("h4", {}, "Lost by pruning"), element("ul", { class: "lost" }, ...items));
   }
   return column;
@@ -131,7 +131,7 @@ export const nameOf = (one) => plain(one.title).map((part) => part.text).join(""
 
 /** How a document's place differs from the one that it has with all terms. */
 function movedOf(one, k) {
-  const before = one.ranks.unpruned, now = one.ranks.learned;
+  const before = one.ranks.unpruned, now = one.ranks.sparse;
   if (before === now) return null;
   if (!(before <= k)) return element("span", { class: "moved" }, before ? `new, was ${before}` : "new");
   const up = before - now;
@@ -139,7 +139,7 @@ function movedOf(one, k) {
     unseen(` ${up > 0 ? "up" : "down"} ${Math.abs(up)}`));
 }
 
-/** The matching terms with their share of the learned score. */
+/** The matching terms with their share of the sparse score. */
 function matchesOf(one, by, most) {
   if (!one.matches.length) return element("p", { class: "none" }, "Shares no term with the query.");
   const items = one.matches.map((match) => element("li", { "data-kind": match.kind, part: match.share / most },
@@ -151,8 +151,8 @@ function matchesOf(one, by, most) {
     const left = 1 - one.matches.reduce((sum, match) => sum + match.share, 0);
     items.push(element("li", { class: "rest" }, `${rest} more`, element("span", { class: "number" }, share.format(left))));
   }
-  const label = by === "learned" ? "terms that made the score" : `learned score ${one.learned.toFixed(2)}, made by`;
-  return element("div", { class: "why" }, by === "learned" ? null : element("p", {}, label),
+  const label = by === "sparse" ? "terms that made the score" : `sparse score ${one.sparse.toFixed(2)}, made by`;
+  return element("div", { class: "why" }, by === "sparse" ? null : element("p", {}, label),
     element("ul", { class: "matches", "aria-label": label }, ...items));
 }
 

@@ -24,14 +24,14 @@ async function start() {
   }
   $("about").textContent = `${count.format(info.documents)} documents, ${short(info.model_id)}`;
   const rankings = info.spaces.length > 1 ? [...info.spaces, "hybrid"] : info.spaces;
-  setUsual(info.spaces.includes("bm25") ? "hybrid" : "learned");
+  setUsual(info.spaces.includes("bm25") ? "hybrid" : "sparse");
   $("by").replaceChildren($("by").firstElementChild, ...rankings.flatMap((name) => [
     element("input", { type: "radio", name: "by", id: `by-${name}`, value: name }),
     element("label", { for: `by-${name}` }, RANKINGS[name]),
   ]));
   $("by").hidden = rankings.length < 2;
   const others = [["", "nothing"], ...rankings.slice(1).map((name) => [name, RANKINGS[name]])];
-  if (rankings.length > 1) others.splice(1, 0, ["learned", RANKINGS.learned]);
+  if (rankings.length > 1) others.splice(1, 0, ["sparse", RANKINGS.sparse]);
   if (info.beside) others.push([SECOND, `second index, ${short(info.beside)}`]);
   $("beside").replaceChildren(...others.map(([value, label]) => element("option", { value }, label)));
   $("beside-field").hidden = others.length < 2;
@@ -44,7 +44,7 @@ const short = (name) => name.split("/").filter(Boolean).slice(-2).join("/").repl
 /** Put the state into the controls, what a link got wrong aside, and ask. */
 function show() {
   const isThere = (name, value) => [...document.querySelectorAll(name)].some((one) => one.value === value);
-  if (info && !isThere("#by input", state.by)) state.by = "learned";
+  if (info && !isThere("#by input", state.by)) state.by = "sparse";
   if (info && !isThere("#beside option", state.beside)) state.beside = "";
   $("query").value = state.q;
   $("filter").value = state.filter;
@@ -78,7 +78,7 @@ async function ask() {
   if (state.top) body.max_terms = state.top;
   if (state.min) body.min_weight = state.min;
   const second = state.beside === SECOND && info.beside
-    ? request("beside/view", { body: { ...body, show: ["learned"] }, signal }).catch((error) => error) : null;
+    ? request("beside/view", { body: { ...body, show: ["sparse"] }, signal }).catch((error) => error) : null;
   try {
     const view = await request("view", { body, signal });
     const other = await second;
@@ -120,15 +120,15 @@ function draw(view, other) {
   const columns = [{ ...how, title: RANKINGS[state.by], by: state.by, documents: view.documents, others: rankings }];
   if (other instanceof Refused) columns.push(null);
   else if (other) {
-    const rankThere = (documents) => (one) => documents.find((its) => its.id === one.id)?.ranks.learned;
+    const rankThere = (documents) => (one) => documents.find((its) => its.id === one.id)?.ranks.sparse;
     columns[0].others = [...rankings, ["second", "second index", rankThere(other.documents)]];
     columns[0].title = `${columns[0].title}, ${short(info.model_id)}`;
-    columns.push({ ...how, title: `second index, ${short(info.beside)}`, by: "learned", documents: other.documents,
+    columns.push({ ...how, title: `second index, ${short(info.beside)}`, by: "sparse", documents: other.documents,
       others: [["first", "first index", rankThere(view.documents)]] });
   } else if (state.beside in RANKINGS && state.beside !== state.by) {
     columns.push({ ...how, title: RANKINGS[state.beside], by: state.beside, documents: view.documents, others: rankings });
   }
-  $("columns").replaceChildren(...columns.map((one) => one ? columnOf({ ...one, pruned: pruned && one.by === "learned" })
+  $("columns").replaceChildren(...columns.map((one) => one ? columnOf({ ...one, pruned: pruned && one.by === "sparse" })
     : element("p", { class: "error column" }, `${short(info.beside)}: ${other.message}`)));
   $("columns").classList.toggle("two", columns.length > 1);
   const found = view.documents.filter((one) => one.ranks[state.by] <= state.k);
@@ -157,9 +157,9 @@ function drawTerms() {
   set($("least"), Math.ceil(heaviest * 20) / 20, state.min);
   $("least-value").textContent = state.min ? state.min.toFixed(2) : "any";
   $("costs").replaceChildren(...costsOf(seen.costs));
-  const comparable = "unpruned" in seen.costs && state.by === "learned";
+  const comparable = "unpruned" in seen.costs && state.by === "sparse";
   $("effect").textContent = comparable ? effectOf(seen.documents, state.k)
-    : "unpruned" in seen.costs ? "Rank by learned to see which documents move." : "Nothing is pruned: move a slider, and see which documents move.";
+    : "unpruned" in seen.costs ? "Rank by sparse to see which documents move." : "Nothing is pruned: move a slider, and see which documents move.";
 }
 
 /** Put the terms before the documents where they stand beside each other, else after them. */
