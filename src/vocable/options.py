@@ -1,27 +1,55 @@
-"""Options that several verbs share: one typed record each, taken as `**options: Unpack[Encoding]`.
+"""Arguments and the values that they take, written once: in the type hint.
 
-Callers write plain keywords. An option that is left out has the default of what it is passed on to. The metadata of a
-field is its limits and its sentence of help: `check` applies the limits, and the command line reads both. A function in
-`RULES` refuses combinations.
+`Annotated[int, Ge(1)]` is a whole number of at least 1, `Literal["a", "b"]` one of two words. `@checked` applies the
+hints of a function to its arguments; the command line reads the same hints.
+
+Options that several verbs share stand in a record, taken as `**options: Unpack[Encoding]`. Callers write plain
+keywords; an option that is left out has the default of the function that it is passed on to. A function in `RULES`
+refuses combinations.
+
+    @checked
+    def index(model: str, *, shards: Annotated[int, Ge(1)] = 1, **options: Unpack[Encoding]) -> None: ...
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import cache
+import operator
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, wraps
+from inspect import Parameter, signature
 from math import isfinite
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar, cast
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    ParamSpec,
+    TypeAlias,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
-import numpy as np
+import typing_extensions
 from annotated_types import Ge, Gt, Le
 from typing_extensions import Doc, TypedDict
 
 from vocable.errors import ArgumentError
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+Count: TypeAlias = Annotated[int, Ge(1)]
+CountOrZero: TypeAlias = Annotated[int, Ge(0)]
+Share: TypeAlias = Annotated[float, Gt(0), Le(1)]
 DType: TypeAlias = Literal["auto", "float32", "bfloat16"]
 LongDocuments: TypeAlias = Literal["truncate", "maxpool", "passages"]
 Fusion: TypeAlias = Literal["weighted", "reciprocal-rank"]
-T = TypeVar("T")
 
 
 class Pruning(TypedDict, total=False):
@@ -67,48 +95,195 @@ class SearchOptions(Pruning, total=False):
     ]
 
 
-def _check_fusion(given: Mapping[str, Any]) -> None:
-    if given.get("fusion", "weighted") != "weighted" and not given.get("hybrid") and not given.get("weights"):
+def _check_fusion(options: Mapping[str, Any]) -> None:
+    if options.get("fusion", "weighted") != "weighted" and not options.get("hybrid") and not options.get("weights"):
         raise ArgumentError("`fusion` goes with `hybrid` or `weights`")
 
 
 RULES: dict[Any, Callable[[Mapping[str, Any]], None]] = {SearchOptions: _check_fusion}
-WORDS = {"greater than or equal to": "at least", "less than or equal to": "at most", "greater than": "above"}
+UNPACK = {typing.Unpack, typing_extensions.Unpack}  # two objects before Python 3.12
+SIGNS = {
+    "ge": (operator.ge, "at least", "≥"),
+    "gt": (operator.gt, "above", ">"),
+    "le": (operator.le, "at most", "≤"),
+    "lt": (operator.lt, "below", "<"),
+}
 
 
-def check(record: type[T], given: Mapping[str, Any]) -> T:
+@dataclass(frozen=True)
+class Values:
+    """The values of an argument: some words, numbers within limits, sequences of such items, and perhaps None.
+
+    >>> share = Values.of(Share | None)
+    >>> str(share), share.short
+    ('above 0 and at most 1', '> 0, ≤ 1')
+    """
+
+    words: tuple[object, ...] = ()
+    number: type[int] | type[float] | None = None
+    limits: tuple[tuple[str, float], ...] = ()  # names in `SIGNS`, and numbers
+    items: Values | None = None
+    optional: bool = False
+
+    @classmethod
+    def of(cls, hint: Any) -> Values | None:
+        """Return the values of a type hint; None for a hint that is not checked, as of texts and objects."""
+        kind, inner = get_origin(hint), get_args(hint)
+        if kind is Annotated:
+            found = cls.of(inner[0])
+            limits = tuple((sign, getattr(one, sign)) for one in inner[1:] for sign in SIGNS if hasattr(one, sign))
+            return found and replace(found, limits=found.limits + limits)
+        if kind in (Union, UnionType):
+            alternatives = [cls.of(one) for one in inner if one is not NoneType]
+            return _joined([one for one in alternatives if one], NoneType in inner) if all(alternatives) else None
+        if kind is Sequence:
+            found = cls.of(inner[0])
+            return cls(items=found) if found and found.limits else None
+        if hint is bool or kind is Literal:
+            return cls(words=inner or (True, False))
+        return cls(number=hint) if hint in (int, float) else None
+
+    def check(self, name: str, value: Any) -> Any:
+        """Return a value of the argument `name`, NumPy's numbers as Python's; `ArgumentError` for any other value."""
+        value = value.item() if getattr(value, "ndim", None) == 0 else value
+        if (value is None and self.optional) or (isinstance(value, str | int) and value in self.words):
+            return value
+        if self.items is not None and not isinstance(value, str | int | float | None):
+            for item in value:
+                self.items.check(name, item)
+            return value
+        if self.number is None or (self.words and isinstance(value, str)):
+            several = (
+                " or ".join(map(str, self.words))
+                if len(self.words) < 3
+                else "one of " + ", ".join(map(str, self.words))
+            )
+            raise ArgumentError(f"{name} must be {several or 'a list'}, not {value!r}")
+        if isinstance(value, bool) or not isinstance(value, int if self.number is int else int | float):
+            raise ArgumentError(f"{name} must be a {'whole ' if self.number is int else ''}number, not {value!r}")
+        if isinstance(value, float) and not isfinite(value):
+            raise ArgumentError(f"{name} must be a finite number, not {value}")
+        if not all(SIGNS[sign][0](value, limit) for sign, limit in self.limits):
+            raise ArgumentError(f"{name} must be {self}, not {value}")
+        return value
+
+    def __str__(self) -> str:
+        return " and ".join(f"{SIGNS[sign][1]} {limit:g}" for sign, limit in self.limits)
+
+    @property
+    def short(self) -> str:
+        """The limits in signs."""
+        return ", ".join(f"{SIGNS[sign][2]} {limit:g}" for sign, limit in self.limits)
+
+
+def _joined(alternatives: Sequence[Values], optional: bool) -> Values:
+    words = tuple(word for one in alternatives for word in one.words)
+    number = next((one.number for one in alternatives if one.number), None)
+    limits = tuple(limit for one in alternatives for limit in one.limits)
+    items = next((one.items for one in alternatives if one.items), None)
+    return Values(words, number, limits, items, optional or any(one.optional for one in alternatives))
+
+
+@cache
+def values_of(target: Any) -> dict[str, Values]:
+    """Return the values of those arguments of a function, or fields of a class, whose hints are checked.
+
+    Those of a function's `**options: Unpack[RECORD]` are among them.
+
+    >>> values_of(Pruning)["mass"].short
+    '> 0, ≤ 1'
+    """
+    found: dict[str, Values] = {}
+    for name, hint in _hints(target).items():
+        if record := _record(hint):
+            found |= values_of(record)
+        elif values := Values.of(hint):
+            found[name] = values
+    return found
+
+
+def _hints(target: Any) -> dict[str, Any]:
+    unknown: dict[str, Any] = {}
+    while True:
+        try:
+            return get_type_hints(target, localns=unknown, include_extras=True)
+        except NameError as error:  # a name that is imported for type checkers only
+            unknown[str(error.name)] = Any
+
+
+def _record(hint: Any) -> Any:
+    """Return the record of the hint `Unpack[RECORD]`, None of any other hint."""
+    return get_args(hint)[0] if get_origin(hint) in UNPACK else None
+
+
+@cache
+def _parameters(function: Callable[..., Any]) -> tuple[list[str], set[str], Any]:
+    """Return the names of the positional parameters, those of all, and the record of the others."""
+    parameters = signature(function).parameters.values()
+    positional = [
+        one.name for one in parameters if one.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    named = {one.name for one in parameters if one.kind is not Parameter.VAR_KEYWORD}
+    record = next((found for hint in _hints(function).values() if (found := _record(hint))), None)
+    return positional, named, record
+
+
+def check_arguments(function: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments of a function by name, checked by its type hints; NumPy's numbers become Python's.
+
+    Raises `ArgumentError` as `check` does. Not all arguments have to be there.
+    """
+    allowed, (_, named, record) = values_of(function), _parameters(function)
+    if record is not None and (options := {name: value for name, value in values.items() if name not in named}):
+        values = {**values, **check(record, options)}
+    return {name: allowed[name].check(name, value) if name in allowed else value for name, value in values.items()}
+
+
+def checked(function: Callable[P, T]) -> Callable[P, T]:
+    """Decorate a function to check its arguments by its type hints when it is called.
+
+    >>> @checked
+    ... def draw(seed: CountOrZero = 0, k: Count | None = None) -> None: ...
+    >>> draw(seed=-1)
+    Traceback (most recent call last):
+    vocable.errors.ArgumentError: seed must be at least 0, not -1
+    """
+
+    @wraps(function)
+    def call(*given: P.args, **named: P.kwargs) -> T:
+        positional = _parameters(function)[0]
+        first = check_arguments(function, dict(zip(positional, given, strict=False)))
+        return function(*first.values(), *given[len(first) :], **check_arguments(function, named))  # type: ignore[arg-type]
+
+    return call
+
+
+def check_fields(settings: Any) -> None:
+    """Raise `ArgumentError` for a field of a dataclass whose type hint does not allow its value."""
+    for name, allowed in values_of(cast(Any, type(settings))).items():
+        allowed.check(name, getattr(settings, name))
+
+
+def check(record: type[T], options: Mapping[str, Any]) -> T:
     """Return the options of a record, checked; NumPy's numbers become Python's.
 
-    Raises `ArgumentError` for an unknown option, a value of another type or out of its limits, or a combination that
-    the record refuses.
+    Raises `ArgumentError` for an unknown option, a value out of its limits or not among the words, or a combination
+    that the record or one that it extends refuses.
 
     >>> check(Pruning, {"max_terms": 0})
     Traceback (most recent call last):
     vocable.errors.ArgumentError: max_terms must be at least 1, not 0
     """
-    from pydantic import ValidationError
-
-    plain = {name: one.item() if isinstance(one, np.generic) else one for name, one in given.items()}
-    for name, value in plain.items():
-        if isinstance(value, float) and not isfinite(value):
-            raise ArgumentError(f"{name} must be a finite number, not {value}")
-    try:
-        checked = _adapter(cast(Any, record)).validate_python(plain, strict=True, extra="forbid")
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        name, limit = str(first["loc"][0]), first["msg"].removeprefix("Input should be ")
-        if first["type"] == "extra_forbidden":
-            raise ArgumentError(f"{name}: no such option") from error
-        for theirs, ours in WORDS.items():
-            limit = limit.replace(theirs, ours)
-        raise ArgumentError(f"{name} must be {limit}, not {first['input']!r}") from error
-    if record in RULES:
-        RULES[record](checked)
-    return cast(T, checked)
+    known, allowed = _hints(record), values_of(cast(Any, record))
+    if unknown := next((name for name in options if name not in known), None):
+        raise ArgumentError(f"{unknown}: no such option")
+    found = {name: allowed[name].check(name, value) if name in allowed else value for name, value in options.items()}
+    for one in _extended(record):
+        if one in RULES:
+            RULES[one](found)
+    return cast(T, found)
 
 
-@cache
-def _adapter(record: Any) -> Any:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(record)
+def _extended(record: Any) -> list[Any]:
+    """Return a record and the records that it extends."""
+    return [record, *(inner for base in getattr(record, "__orig_bases__", ()) for inner in _extended(base))]
