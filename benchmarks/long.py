@@ -23,6 +23,7 @@ from itertools import islice
 from pathlib import Path
 from statistics import median
 from time import perf_counter
+from typing import get_args
 
 import numpy as np
 import torch
@@ -37,6 +38,7 @@ from vocable.encoder.windows import maximum
 from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.quality import Evaluation, evaluate_run
 from vocable.evaluation.significance import paired_t_test
+from vocable.options import LongDocuments
 from vocable.retrieval.engines.exact import ExactIndex
 from vocable.retrieval.living import LivingCollection
 from vocable.retrieval.verbs import index
@@ -130,11 +132,15 @@ def _each(vectors: csr_array, limits: np.ndarray) -> csr_array:
     return csr_array(vstack([prune(vectors[[row]], int(most)) for row, most in enumerate(limits)], format="csr"))
 
 
-def measured(model: str, dataset: Dataset, long: str, max_length: int | None, folder: Path) -> Iterator[list[str]]:
+def measured(
+    model: str, dataset: Dataset, long_documents: LongDocuments, max_length: int | None, folder: Path
+) -> Iterator[list[str]]:
     """A row for the sparse vectors, and one for BM25 where it is of other texts than before."""
     corpus = folder / "corpus.jsonl"
     corpus.write_text("".join(json.dumps(one._asdict()) + "\n" for one in dataset.documents), encoding="utf-8")
-    made = index(load(model), corpus, folder / long, bm25=True, max_length=max_length, long=long)  # type: ignore[arg-type]
+    made = index(
+        load(model), corpus, folder / long_documents, bm25=True, max_length=max_length, long_documents=long_documents
+    )
     assert isinstance(made, LivingCollection)
     assert made.built is not None
     ids, texts = [query.id for query in dataset.queries], [query.text for query in dataset.queries]
@@ -145,12 +151,12 @@ def measured(model: str, dataset: Dataset, long: str, max_length: int | None, fo
         made.rank(vectors[[row]], 10)
         times.append(perf_counter() - began)
     costs = [f"{made.built.seconds:.0f}", f"{len(made.store):,}", f"{(made.store.nbytes or 0) / 1e6:.1f}"]
-    rankings = {long: made.rank(vectors, K)}
-    if long != "max":
-        rankings[f"BM25, {long}"] = made.rank(made.lexical_queries(texts), K, space="bm25")
+    rankings = {long_documents: made.rank(vectors, K)}
+    if long_documents != "maxpool":
+        rankings[f"BM25, {long_documents}"] = made.rank(made.lexical_queries(texts), K, space="bm25")
     for name, ranking in rankings.items():
         values = evaluate_run(name, ranking.to_run(ids), dataset, MEASURES).values
-        own = [*costs, f"{median(times) * 1e3:.2f}"] if name == long else [""] * 4
+        own = [*costs, f"{median(times) * 1e3:.2f}"] if name == long_documents else [""] * 4
         yield [name, *(f"{values[measure]:.3f}" for measure in MEASURES), *own]
     made.close()
 
@@ -183,8 +189,8 @@ def main() -> None:
     header = ["", *MEASURES, "index s", "points", "MB", "query ms"]
     with tempfile.TemporaryDirectory() as folder:
         rows = []
-        for long in ("cut", "max", "passages"):
-            rows += list(measured(settings.model, dataset, long, settings.max_length, Path(folder)))
+        for long_documents in get_args(LongDocuments):
+            rows += list(measured(settings.model, dataset, long_documents, settings.max_length, Path(folder)))
             print(rows, flush=True)
     print(Table(title, header, rows).markdown())
 

@@ -187,7 +187,7 @@ def test_other_inputs_are_noticed(toy_model: SparseEncoder, corpus: Path, tmp_pa
 
 
 def test_shards_read_long_texts_whole(toy_model: SparseEncoder, corpus: Path, tmp_path: Path) -> None:
-    encode = partial(vo.encode, toy_model, corpus, long="max", max_length=6)
+    encode = partial(vo.encode, toy_model, corpus, long_documents="maxpool", max_length=6)
     whole, made = encode(output=tmp_path / "whole"), encode(output=tmp_path / "out", shards=3)
     assert (made.windows, made.truncated) == (whole.windows, 0)
     assert made.windows > 2 * 22
@@ -289,7 +289,7 @@ def test_processes_make_the_same_shards(backbones: dict[str, Path], corpus: Path
         ({"shards": 0}, "shards must be at least 1 and at most 10000, not 0"),
         ({"shards": 10**9}, "shards must be at least 1 and at most 10000, not 1000000000"),
         ({"shards": 2, "shard": 1, "workers": 2}, "one of the three"),
-        ({"shards": 2, "on": "host:8786"}, "on is a scheduler's address, as dask://host:8786, not 'host:8786'"),
+        ({"shards": 2, "scheduler": "host:8786"}, "scheduler must be an address, as dask://host:8786, not 'host:8786'"),
     ],
 )
 def test_impossible_shards_are_refused(
@@ -306,7 +306,7 @@ def test_dask_is_an_extra(
 ) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'vocable\[dask\]'"):
-        vo.encode(toy_model, corpus, output=tmp_path / "out", shards=2, on="dask://host:8786")
+        vo.encode(toy_model, corpus, output=tmp_path / "out", shards=2, scheduler="dask://host:8786")
 
 
 def test_a_killed_dask_worker_loses_nothing(backbones: dict[str, Path], corpus: Path, tmp_path: Path) -> None:
@@ -329,7 +329,7 @@ def test_a_killed_dask_worker_loses_nothing(backbones: dict[str, Path], corpus: 
 
         thread = threading.Thread(target=kill)
         thread.start()
-        made = vo.encode(model, corpus, output=tmp_path / "out", shards=PARTS, dtype="float32", on=address)
+        made = vo.encode(model, corpus, output=tmp_path / "out", shards=PARTS, dtype="float32", scheduler=address)
         thread.join()
     assert len(killed) == 1
     assert killed[0] != os.getpid()

@@ -160,9 +160,9 @@ def test_unused_and_added_tokens_stand_for_no_text(
     assert found == [0, 1, 2, 3, 4, *range(first, first + 4), tokenizer.convert_tokens_to_ids("<|query|>")]
 
 
-@pytest.mark.parametrize("long", ["cut", "max"])
-def test_a_text_of_unknown_tokens_has_no_terms(toy_model: SparseEncoder, long: Any) -> None:
-    encoder = TextEncoder(toy_model, long=long)
+@pytest.mark.parametrize("long_documents", ["truncate", "maxpool"])
+def test_a_text_of_unknown_tokens_has_no_terms(toy_model: SparseEncoder, long_documents: Any) -> None:
+    encoder = TextEncoder(toy_model, long_documents=long_documents)
     vectors = encoder.encode([*UNREADABLE, "the 言 fox", "言 葉 fox", "fox"])
     assert [bool(count) for count in np.diff(vectors.indptr)] == [False] * len(UNREADABLE) + [True] * 3
     assert encoder.unknown == 3  # 言葉, 葉 言, 言 葉 fox; what is empty is not unknown

@@ -87,7 +87,7 @@ def test_max_is_the_maximum_of_windows_one_by_one(
     model = load(backbones[name], pooling=pooling, device="cpu")
     texts = [toy_texts[0], " ".join(toy_texts[:9]), "", " ".join(toy_texts[9:13]), "fox" * 30]
     limits: dict[str, Any] = {"max_terms": 12, "min_weight": 0.01}
-    encoder = TextEncoder(model, dtype="float32", max_length=max_length, long="max", **limits)
+    encoder = TextEncoder(model, dtype="float32", max_length=max_length, long_documents="maxpool", **limits)
     found = encoder.encode(texts)
     cut, expected, count = TextEncoder(model, dtype="float32", max_length=max_length, max_terms=10**6), [], 0
     for text in texts:
@@ -109,14 +109,14 @@ def test_the_models_own_number_of_terms_grows_with_the_windows(
     model, how = load(backbones[name], device="cpu"), {"dtype": "float32", "max_length": 12}
     model[0].auto_model.config.active_terms = {"document": 5, "query": 3}
     texts = [toy_texts[0], " ".join(toy_texts[:9]), "fox", " ".join(toy_texts[9:40])]
-    encoder = TextEncoder(model, long="max", **how)  # type: ignore[arg-type]
+    encoder = TextEncoder(model, long_documents="maxpool", **how)  # type: ignore[arg-type]
     parts = [[text[start:end] for start, end in encoder.windows(text)] for text in texts]
     whole = TextEncoder(model, max_terms=10**6, **how)  # type: ignore[arg-type]
     vectors = [csr_array(whole.encode(some).toarray().max(axis=0)[None]) for some in parts]
     own = [math.ceil(5 * math.sqrt(len(some))) for some in parts]
     assert own[2] == 5 < own[1] < own[3]
     for options, limits in (({}, own), ({"max_terms": 7}, [7] * 4), ({"min_weight": 0.3}, own)):
-        found = TextEncoder(model, long="max", **how, **options).encode(texts)  # type: ignore[arg-type]
+        found = TextEncoder(model, long_documents="maxpool", **how, **options).encode(texts)  # type: ignore[arg-type]
         for row, (vector, limit) in enumerate(zip(vectors, limits, strict=True)):
             expected = prune(vector, limit, options.get("min_weight", 0.0))
             np.testing.assert_allclose(found[[row]].toarray(), expected.toarray(), rtol=1e-4, atol=1e-5)
@@ -125,7 +125,7 @@ def test_the_models_own_number_of_terms_grows_with_the_windows(
 
 @given(text=TEXTS, max_length=st.integers(16, 60))
 def test_no_window_is_cut(toy_model_of_all_tests: SparseEncoder, text: str, max_length: int) -> None:
-    encoder = TextEncoder(toy_model_of_all_tests, dtype="float32", max_length=max_length, long="max")
+    encoder = TextEncoder(toy_model_of_all_tests, dtype="float32", max_length=max_length, long_documents="maxpool")
     before = "A title: "
     for start, end in encoder.windows(text, before):
         [ids] = encoder._tokens([before + text[start:end]], special=True)
@@ -138,14 +138,14 @@ def toy_model_of_all_tests(backbones: dict[str, Path]) -> SparseEncoder:
 
 
 def test_short_texts_are_as_ever(toy_model: SparseEncoder, toy_texts: list[str]) -> None:
-    assert (encode(toy_model, toy_texts[:9], long="max") != encode(toy_model, toy_texts[:9])).nnz == 0
-    assert encode(toy_model, [], long="max").shape == encode(toy_model, []).shape
+    assert (encode(toy_model, toy_texts[:9], long_documents="maxpool") != encode(toy_model, toy_texts[:9])).nnz == 0
+    assert encode(toy_model, [], long_documents="maxpool").shape == encode(toy_model, []).shape
 
 
 def test_progress_ends_at_the_number_of_texts(toy_model: SparseEncoder, toy_texts: list[str]) -> None:
     done: list[int] = []
     texts = [" ".join(toy_texts[:20]), "fox", " ".join(toy_texts[20:30])]
-    TextEncoder(toy_model, long="max", max_length=8).encode(texts, done.append)
+    TextEncoder(toy_model, long_documents="maxpool", max_length=8).encode(texts, done.append)
     assert sum(done) == 3
     assert min(done) >= 0
 
@@ -155,7 +155,7 @@ def test_a_part_that_was_interrupted_goes_on(
 ) -> None:
     monkeypatch.setitem(stream.TextEncoder.encode.__globals__["BATCH_TOKENS"], "cpu", 40)
     documents = [Document(f"d{i}", " ".join(toy_texts[9 * i : 9 * i + i + 1])) for i in range(6)]
-    encoder = TextEncoder(toy_model, dtype="float32", max_length=12, long="max")
+    encoder = TextEncoder(toy_model, dtype="float32", max_length=12, long_documents="maxpool")
     encode_batch, batches, last = TextEncoder._encode_batch, list[int](), 10**6
 
     def interrupted(self: TextEncoder, texts: list[str]) -> csr_array:
@@ -182,17 +182,17 @@ def test_a_part_that_was_interrupted_goes_on(
 def test_parts_end_early_where_texts_are_long_and_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "PART_CHARACTERS", 100)
     documents = [Document(str(i), "x" * (60 if i < 4 else 10)) for i in range(9)]
-    assert [len(part) for part in in_parts(documents, 4, "cut")] == [4, 4, 1]
-    assert [len(part) for part in in_parts(documents, 4, "max")] == [2, 2, 4, 1]
+    assert [len(part) for part in in_parts(documents, 4, "truncate")] == [4, 4, 1]
+    assert [len(part) for part in in_parts(documents, 4, "maxpool")] == [2, 2, 4, 1]
 
 
 def test_what_is_refused(toy_model: SparseEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong: Any = "passages"
-    with pytest.raises(ArgumentError, match="long must be cut or max, not 'passages'"):
-        encode(toy_model, ["fox"], long=wrong)
+    with pytest.raises(ArgumentError, match="long_documents must be truncate or maxpool, not 'passages'"):
+        encode(toy_model, ["fox"], long_documents=wrong)
     monkeypatch.setattr(PreTrainedTokenizerFast, "is_fast", False)
     with pytest.raises(ArgumentError, match="does not tell the places of its tokens"):
-        encode(toy_model, ["fox"], long="max")
+        encode(toy_model, ["fox"], long_documents="maxpool")
 
 
 def test_counts_are_told() -> None:

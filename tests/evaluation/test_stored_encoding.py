@@ -35,9 +35,9 @@ def test_vectors_are_those_of_memory_and_made_once(
 
 def test_long_documents_are_read_in_windows_and_queries_are_not(toy_model: SparseEncoder, dataset: Dataset) -> None:
     how: dict[str, Any] = {"dtype": "float32", "max_length": 6}
-    found = encode_dataset(toy_model, dataset, long="max", **how)
+    found = encode_dataset(toy_model, dataset, long_documents="maxpool", **how)
     texts = [document.full for document in dataset.documents]
-    assert abs(found.documents - TextEncoder(toy_model, long="max", **how).encode(texts)).max() < 1e-4
+    assert abs(found.documents - TextEncoder(toy_model, long_documents="maxpool", **how).encode(texts)).max() < 1e-4
     assert abs(found.documents - encode_dataset(toy_model, dataset, **how).documents).max() > 0.01
     assert abs(found.queries - encode_dataset(toy_model, dataset, **how).queries).max() == 0
 

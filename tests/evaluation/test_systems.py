@@ -69,8 +69,8 @@ def test_stored_vectors_are_a_system(backbones: dict[str, Path], dataset: Datase
     stored = vo.evaluate(parent, dataset, MEASURES, dtype="float32")
     assert stored[0].values == vo.evaluate(model, dataset, MEASURES, dtype="float32")[0].values
     assert json.loads(json.dumps(stored.to_json()))["systems"][0]["cost"]["documents_per_second"] is None
-    with pytest.raises(ArgumentError, match="long is for encoding"):
-        vo.evaluate(parent, dataset, MEASURES, long="max")
+    with pytest.raises(ArgumentError, match="long_documents is for encoding"):
+        vo.evaluate(parent, dataset, MEASURES, long_documents="maxpool")
 
 
 def test_a_grid_is_searched(toy_model: SparseEncoder, dataset: Dataset, tmp_path: Path) -> None:

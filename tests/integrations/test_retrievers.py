@@ -190,7 +190,9 @@ def test_a_passage_is_the_content(backbones: dict[str, Path], toy_texts: list[st
     corpus = tmp_path / "corpus.jsonl"
     text = " ".join(toy_texts[:60])
     corpus.write_text(f'{{"_id": "long", "title": "T", "text": "{text}"}}\n', encoding="utf-8")
-    made = index(str(backbones["bert"]), corpus, tmp_path / "store", long="passages", max_length=32, device="cpu")
+    made = index(
+        str(backbones["bert"]), corpus, tmp_path / "store", long_documents="passages", max_length=32, device="cpu"
+    )
     [hit] = Searcher(made).hits("the old fox")
     start, end = metadata(hit)["passage"]
     assert content(hit) == text[start:end]

@@ -19,8 +19,9 @@ from vocable.data import Document, Query
 from vocable.encoder import stream
 from vocable.encoder.load import load
 from vocable.encoder.terms import terms
-from vocable.encoder.text_encoder import DType, TextEncoder
+from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, VectorsError
+from vocable.options import DType
 from vocable.retrieval import folder as folders
 from vocable.retrieval.answers import search
 from vocable.retrieval.engines.bm25 import BM25Index

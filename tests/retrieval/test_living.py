@@ -364,7 +364,7 @@ def test_a_disk_that_is_full_after_a_change_does_not_undo_it(
         ({"limits": {"max_terms": "x"}}, "limits.max_terms"),
         ({"limits": {"max_terms": 0}}, "limits.max_terms"),
         ({"limits": {"unknown": 1}}, "limits.unknown"),
-        ({"limits": {"long": "passages"}}, "limits.long"),
+        ({"limits": {"long_documents": "passages"}}, "limits.long_documents"),
         ({"unknown": 1}, "unknown"),
         ({"meta": {}}, "meta"),
         ({"dense": 3}, "dense"),

@@ -51,7 +51,7 @@ def make(backbones: dict[str, Path], tmp_path: Path) -> Iterator[Make]:
 
     def make(documents: Sequence[Document], **options: Any) -> PassageCollection:
         source, own = corpus(tmp_path / "corpus.jsonl", documents), {"dtype": "float32", "device": "cpu"}
-        how = {"bm25": True, "max_length": LENGTH, "long": "passages", **own, **options}
+        how = {"bm25": True, "max_length": LENGTH, "long_documents": "passages", **own, **options}
         made.append(index(str(backbones["bert"]), source, tmp_path / "index", **how))
         assert isinstance(made[-1], PassageCollection)
         return made[-1]
@@ -217,12 +217,12 @@ def test_a_title_that_leaves_no_room_is_cut(make: Make, documents: list[Document
     assert part.text == long[0].text
 
 
-@pytest.mark.parametrize("long", ["cut", "max"])
+@pytest.mark.parametrize("long_documents", ["truncate", "maxpool"])
 def test_what_is_added_is_read_as_the_others_were(
-    make: Make, documents: list[Document], backbones: dict[str, Path], tmp_path: Path, long: Any
+    make: Make, documents: list[Document], backbones: dict[str, Path], tmp_path: Path, long_documents: Any
 ) -> None:
     source = corpus(tmp_path / "half.jsonl", documents[:12])
-    how: dict[str, Any] = {"dtype": "float32", "max_length": LENGTH, "long": long}
+    how: dict[str, Any] = {"dtype": "float32", "max_length": LENGTH, "long_documents": long_documents}
     collection: Any = index(str(backbones["bert"]), source, tmp_path / "max", device="cpu", **how)
     collection.add(documents[12:])
     texts = [one.full for one in documents]
@@ -270,10 +270,10 @@ def test_commands(
     documents: list[Document], backbones: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place, source = tmp_path / "index", corpus(tmp_path / "corpus.jsonl", documents[:6])
-    made = ("index", backbones["bert"], source, "--max-length", LENGTH, "--long")
+    made = ("index", backbones["bert"], source, "--max-length", LENGTH, "--long-documents")
     assert " windows of at most 20 tokens" in done(capsys, *made, "passages", "-o", place)
     assert "already there" in done(capsys, *made, "passages", "-o", place)
-    assert "limits.long" in refused(capsys, *made, "max", "-o", place)
+    assert "limits.long_documents" in refused(capsys, *made, "maxpool", "-o", place)
     assert "6 unchanged; now 6 documents" in done(capsys, "add", place, source)
     found = json.loads(done(capsys, "search", place, QUERIES[0], "-k", "2", "--json"))
     assert [hit["text"][hit["passage"]["start"] : hit["passage"]["end"]] for hit in found["hits"]] == [
@@ -281,10 +281,10 @@ def test_commands(
     ]
     assert "1 deleted; now 5 documents" in done(capsys, "delete", place, "d5")
     one_line = refused(capsys, *made, "passages", "-o", f"exact:{tmp_path / 'fixed'}")
-    assert "--long: passages are kept in a plain folder, not by the exact engine" in one_line
-    done(capsys, "encode", backbones["bert"], source, "-o", tmp_path / "vectors", "--long", "max")
-    stored = ("index", tmp_path / "vectors", source, "-o", tmp_path / "stored", "--long", "max")
-    assert "--long is for encoding" in refused(capsys, *stored)
+    assert "--long-documents: passages are kept in a plain folder, not by the exact engine" in one_line
+    done(capsys, "encode", backbones["bert"], source, "-o", tmp_path / "vectors", "--long-documents", "maxpool")
+    stored = ("index", tmp_path / "vectors", source, "-o", tmp_path / "stored", "--long-documents", "maxpool")
+    assert "--long-documents is for encoding" in refused(capsys, *stored)
 
 
 def test_a_passage_is_no_document(make: Make, documents: list[Document]) -> None:
@@ -298,5 +298,5 @@ def test_a_passage_is_no_document(make: Make, documents: list[Document]) -> None
 
 def test_what_is_refused(documents: list[Document], tmp_path: Path, backbones: dict[str, Path]) -> None:
     wrong: Any = "windows"
-    with pytest.raises(ArgumentError, match="long must be one of cut, max, passages, not 'windows'"):
-        index(str(backbones["bert"]), corpus(tmp_path / "c.jsonl", documents), tmp_path / "no", long=wrong)
+    with pytest.raises(ArgumentError, match="long_documents must be one of truncate, maxpool, passages, not 'windows'"):
+        index(str(backbones["bert"]), corpus(tmp_path / "c.jsonl", documents), tmp_path / "no", long_documents=wrong)

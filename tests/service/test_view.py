@@ -186,7 +186,7 @@ def test_of_a_long_document_the_best_passage_is_shown(
     text = " ".join(one.text for one in documents) + " zebra"
     row = {"_id": "long", "title": "All", "text": text}
     (tmp_path / "corpus.jsonl").write_text(json.dumps(row), encoding="utf-8")
-    how: dict[str, Any] = {"dtype": "float32", "device": "cpu", "long": "passages"}
+    how: dict[str, Any] = {"dtype": "float32", "device": "cpu", "long_documents": "passages"}
     index(str(backbones["bert"]), tmp_path / "corpus.jsonl", tmp_path / "index", **how).close()
     client = served(tmp_path / "index")
     [one] = client("POST", "/view", json={"query": TEXT}).json()["documents"]

@@ -110,11 +110,11 @@ def on_dask(make: Make[T], numbers: list[int], *, address: str) -> Iterator[tupl
     dask = require_extra("distributed", "dask")
     scheme, _, host = address.partition("://")
     if scheme != "dask" or not host:
-        raise ArgumentError(f"on is a scheduler's address, as dask://host:8786, not {address!r}")
+        raise ArgumentError(f"scheduler must be an address, as dask://host:8786, not {address!r}")
     try:
         client = dask.Client(f"tcp://{host}")
     except (OSError, ValueError) as error:
-        raise ArgumentError(f"on: no Dask scheduler answers at {address}: {error}") from error
+        raise ArgumentError(f"scheduler: no Dask scheduler answers at {address}: {error}") from error
     with client:
         futures = client.map(make, numbers, pure=False)
         by_key = {future.key: number for future, number in zip(futures, numbers, strict=True)}

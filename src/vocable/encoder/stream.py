@@ -38,9 +38,9 @@ from vocable.encoder.hub import BUILT_IN, BY_LOOKUP
 from vocable.encoder.load import load
 from vocable.encoder.shards import Make, Run, in_processes, in_turn, make_all, on_dask, planned
 from vocable.encoder.terms import terms
-from vocable.encoder.text_encoder import DType, TextEncoder, warn_of_unknown
-from vocable.encoder.windows import Long, LongDocuments
+from vocable.encoder.text_encoder import TextEncoder, warn_of_unknown
 from vocable.errors import ArgumentError, InUseError, VectorsError, check_whole
+from vocable.options import DType, LongDocuments
 from vocable.progress import progress
 from vocable.storage import (
     ANOTHER,
@@ -149,13 +149,13 @@ def encode(
     shards: int | None = None,
     shard: int | None = None,
     workers: int = 1,
-    on: str | None = None,
+    scheduler: str | None = None,
     max_terms: int | None = None,
     min_weight: float = 0.0,
     mass: float | None = None,
     dtype: DType = "auto",
     max_length: int | None = None,
-    long: Long = "cut",
+    long_documents: LongDocuments = "truncate",
     skip_bad: int = 0,
     name: str | None = None,
 ) -> csr_array | EncodedCorpus:
@@ -169,18 +169,18 @@ def encode(
         output: the folder for the vectors; there only when it is whole. One that the same call has made is left as it
             is.
         shards: cut the corpus into so many shards, folders in the output, which any number of processes can make at the
-            same time, on all machines that see it: by the same call, by `shard`, `workers` or `on`.
+            same time, on all machines that see it: by the same call, by `shard`, `workers` or `scheduler`.
         shard: make only this shard, counted from 1.
         workers: processes on this machine that make shards; each loads the model by its name.
-        on: address of a Dask scheduler whose workers make the shards, as dask://host:8786.
+        scheduler: address of a Dask scheduler whose workers make the shards, as dask://host:8786.
         max_terms: keep only so many terms of a text, the heaviest. By default what the model's configuration has for
             the role under `active_terms`, or its `max_active_dims`, if it has either.
         min_weight: drop terms lighter than this.
         mass: keep the fewest terms that have this share of a text's weight.
         dtype: "auto" computes in bfloat16 where the device has it natively, in float32 elsewhere.
         max_length: tokens of a text, in place of the model's own length for the role.
-        long: what becomes of longer texts: "cut" loses their ends, and counts them in a warning or in the result; "max"
-            reads them in windows, and takes each term's highest weight in any of them.
+        long_documents: what becomes of longer texts: "truncate" loses their ends, and counts them in a warning or in the
+            result; "maxpool" reads them in windows, and takes each term's highest weight in any of them.
         skip_bad: bad lines of the corpus, or of each shard, that are tolerated, and left out. With `output`.
         name: with `output`, of the model, written down with the vectors; by default where it was loaded from.
 
@@ -192,9 +192,9 @@ def encode(
         DataError: a source that cannot be read, or a bad line too many.
         VectorsError: the work in progress was made from other texts, or is damaged.
     """
-    check_shards(texts, shards, shard, workers, on)
+    check_shards(texts, shards, shard, workers, scheduler)
     limits: dict[str, Any] = {"max_terms": max_terms, "min_weight": min_weight, "mass": mass}
-    limits |= {"max_length": max_length, "long": long}
+    limits |= {"max_length": max_length, "long_documents": long_documents}
     encoder = TextEncoder(model, role, dtype=dtype, **limits)
     if output is None:
         vectors = encoder.encode(cast(Texts, texts))
@@ -213,23 +213,29 @@ def encode(
     sharded = _Sharded.planned(encoder, texts, output, named, shards, bad)
     if shard is not None:
         return sharded.encode(encoder, shard, bad)
-    here = workers == 1 and on is None
+    here = workers == 1 and scheduler is None
     given = {"texts": sharded.source, "role": role, "output": sharded.folder, "shards": shards, "name": named}
     given |= {"dtype": str(encoder.model.dtype).removeprefix("torch."), "skip_bad": skip_bad, **limits}
-    make = partial(_make_shard, model if here else named, None if here or on else model.device.type, given)
-    run = in_turn if here else partial(on_dask, address=on) if on else partial(in_processes, workers=workers)
+    make = partial(_make_shard, model if here else named, None if here or scheduler else model.device.type, given)
+    run = (
+        in_turn
+        if here
+        else partial(on_dask, address=scheduler)
+        if scheduler
+        else partial(in_processes, workers=workers)
+    )
     return sharded.encode_all(make, run)
 
 
 def check_shards(
-    texts: object, shards: int | None, shard: int | None = None, workers: int = 1, on: str | None = None
+    texts: object, shards: int | None, shard: int | None = None, workers: int = 1, scheduler: str | None = None
 ) -> None:
     """Raise `ArgumentError` for what the arguments of `encode` about shards cannot be."""
     check_whole(shards=shards, shard=shard, workers=workers)
-    if shards is None and (shard, workers, on) != (None, 1, None):
-        raise ArgumentError("`shard`, `workers` and `on` are about shards: say with `shards` how many there are")
-    if (shard is not None) + (workers > 1) + (on is not None) > 1:
-        raise ArgumentError("give `shard`, `workers` or `on`: one of the three")
+    if shards is None and (shard, workers, scheduler) != (None, 1, None):
+        raise ArgumentError("`shard`, `workers` and `scheduler` are about shards: say with `shards` how many there are")
+    if (shard is not None) + (workers > 1) + (scheduler is not None) > 1:
+        raise ArgumentError("give `shard`, `workers` or `scheduler`: one of the three")
     if shards and shard and shard > shards:
         raise ArgumentError(f"shard is one of {shards}, counted from 1, not {shard}")
     if shards and texts == "-":
@@ -359,7 +365,7 @@ def encode_stream(
             raise VectorsError(f"{work} was begun with other documents: {ANOTHER}")
         advance(done.texts)
         # Without documents there is still one part, an empty one: a shard of a small corpus is readable, too.
-        parts = in_parts(stream, PART_SIZE, encoder.long)
+        parts = in_parts(stream, PART_SIZE, encoder.long_documents)
         while (part := next(parts, [])) or not done.parts:
             started, before = time.perf_counter(), (encoder.truncated, encoder.windows_read, encoder.unknown)
             name = f"part-{done.parts:05d}"
@@ -390,12 +396,12 @@ def encode_stream(
     return done
 
 
-def in_parts(documents: Iterable[Document], most: int, long: LongDocuments) -> Iterator[list[Document]]:
+def in_parts(documents: Iterable[Document], most: int, long_documents: LongDocuments) -> Iterator[list[Document]]:
     """The documents, at most so many at a time, and fewer long ones where they are read to their ends."""
     part, characters = list[Document](), 0
     for document in documents:
         part.append(document)
-        characters += 0 if long == "cut" else len(document.text)
+        characters += 0 if long_documents == "truncate" else len(document.text)
         if len(part) == most or characters >= PART_CHARACTERS:
             yield part
             part, characters = [], 0
@@ -453,12 +459,8 @@ def stream_settings(
         "mass": encoder.mass,
         "dtype": str(encoder.model.dtype),
         "texts": keep_texts,
-    } | long_setting(encoder.long)
-
-
-def long_setting(long: LongDocuments) -> dict[str, Any]:
-    """How long texts are read, as a setting; texts that are cut have none, as those of before there was a choice."""
-    return {} if long == "cut" else {"long": long}
+        "long_documents": encoder.long_documents,
+    }
 
 
 def read_progress(folder: str | Path) -> StreamProgress:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -28,13 +28,12 @@ from vocable.encoder.graph import exported
 from vocable.encoder.output_vocabulary import output_layer
 from vocable.encoder.special_terms import keeps_special_terms
 from vocable.encoder.terms import special_terms
-from vocable.encoder.windows import Long, Span, maximum, windows
+from vocable.encoder.windows import Span, maximum, windows
 from vocable.errors import ArgumentError, check_numbers, whole
+from vocable.options import DType, LongDocuments
 from vocable.vectors import heaviest, prune, selected
 
 logger = logging.getLogger(__name__)
-
-DType = Literal["auto", "float32", "bfloat16"]
 
 # Tokens of a batch, padding included: on a processor a batch should stay in the cache, a GPU wants to be filled.
 BATCH_TOKENS = {"cpu": 1024, "cuda": 32768}
@@ -69,8 +68,8 @@ def warn_of_unknown(unknown: int, texts: int, kind: str = "texts", share: float 
 class TextEncoder:
     """A model made ready for encoding one role: its number type, route, prompt and length are settled once.
 
-    With `long` "max" a text is read in windows, whose vectors' maximum is the text's. Limits that are asked for hold of
-    the text; the model's own number of terms is that of one window, and a text of w windows may have sqrt(w) times as
+    With `long_documents` "maxpool" a text is read in windows, whose vectors' maximum is the text's. Limits that are
+    asked for hold of the text; the model's own number of terms is that of one window, and a text of w windows may have sqrt(w) times as
     many: the number of different words of a text grows about so with its length (Heaps' law). `truncated` counts the
     texts, or windows, that were longer than `max_length` tokens and lost their end, `windows_read` the windows, and
     `unknown` those of which the vocabulary does not know more than half of the tokens. A text of which it knows none,
@@ -88,20 +87,23 @@ class TextEncoder:
         mass: float | None = None,
         dtype: DType = "auto",
         max_length: int | None = None,
-        long: Long = "cut",
+        long_documents: LongDocuments = "truncate",
         query_idf: float | None = None,
     ) -> None:
         if role not in PROMPTS:
             raise ArgumentError(f"role must be query or document, not {role!r}")
         if dtype not in get_args(DType):
             raise ArgumentError(f"dtype must be one of {', '.join(get_args(DType))}, not {dtype!r}")
-        if long not in get_args(Long):
-            raise ArgumentError(f"long must be {' or '.join(get_args(Long))}, not {long!r}")
+        if long_documents not in ("truncate", "maxpool"):
+            raise ArgumentError(f"long_documents must be truncate or maxpool, not {long_documents!r}")
         max_terms, max_length = whole("max_terms", max_terms), whole("max_length", max_length)
         check_numbers(min_weight=min_weight, mass=mass, query_idf=query_idf)
-        self.role, self.min_weight, self.mass, self.long = role, min_weight, mass, long
+        self.role, self.min_weight, self.mass, self.long_documents = role, min_weight, mass, long_documents
         config, own = _config(model, role), terms_kept(model, role)
-        self.max_terms, self._grows = max_terms or own, long == "max" and max_terms is None and own is not None
+        self.max_terms, self._grows = (
+            max_terms or own,
+            long_documents == "maxpool" and max_terms is None and own is not None,
+        )
         own_idf = getattr(config, "query_idf", None) or 0.0
         self.query_idf: float = 0.0 if role == "document" else own_idf if query_idf is None else query_idf
         self._factors: np.ndarray | None = None
@@ -132,7 +134,7 @@ class TextEncoder:
         them, which an earlier call has made; those made so far are given to `keep` after every batch.
         """
         texts = as_texts(texts)
-        if self.long == "cut":
+        if self.long_documents == "truncate":
             return self.weighed(self._rows(texts, advance, begun, keep))
         spans = [self.windows(text) for text in texts]
         counts, done = [len(some) for some in spans], 0
@@ -174,7 +176,7 @@ class TextEncoder:
         tokenizer: Any = route(self.model, self.role)[0].tokenizer
         if not tokenizer.is_fast:
             raise ArgumentError(
-                "long: this model's tokenizer does not tell the places of its tokens: cut, or split texts"
+                "long_documents: this model's tokenizer does not tell the places of its tokens: truncate, or split texts"
             )
         options = {"add_special_tokens": False, "return_offsets_mapping": True, "verbose": False}
         with TOKENIZING:
@@ -320,7 +322,9 @@ class TextEncoder:
 
     def _pruned(self, vectors: csr_array) -> csr_array:
         """Return the vectors without the terms beyond the limits, which hold of a whole text, not of its windows."""
-        return vectors if self.long == "max" else prune(vectors, self.max_terms, self.min_weight, self.mass)
+        return (
+            vectors if self.long_documents == "maxpool" else prune(vectors, self.max_terms, self.min_weight, self.mass)
+        )
 
     def _limited(self, vectors: csr_array, windows: np.ndarray) -> csr_array:
         """Return the vectors [b, v] of texts of so many windows [b] without the terms beyond the limits."""

@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 from scipy.sparse import csr_array
 
-Long = Literal["cut", "max"]
-LongDocuments = Literal["cut", "max", "passages"]
 Span = tuple[int, int]  # of characters
 
 OVERLAP = 8  # the share of a window that the next one may begin within is one in so many

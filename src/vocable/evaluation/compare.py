@@ -16,9 +16,9 @@ from vocable.evaluation.significance import Comparison
 from vocable.evaluation.significance import compare as compare_evaluations
 
 if TYPE_CHECKING:  # what measures models is imported where there are any: evaluations are set side by side at once
-    from vocable.encoder.text_encoder import DType
     from vocable.evaluation.choice import Choice
     from vocable.evaluation.evaluate import System
+    from vocable.options import DType
 
 
 @tolerant

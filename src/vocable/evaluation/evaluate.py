@@ -18,8 +18,6 @@ from vocable.data.bad_lines import tolerant
 from vocable.encoder.hub import check_length
 from vocable.encoder.load import load
 from vocable.encoder.stream import model_name
-from vocable.encoder.text_encoder import DType
-from vocable.encoder.windows import Long
 from vocable.errors import ArgumentError, UnwrittenError, check_numbers, check_whole
 from vocable.evaluation.cost import ANSWERS
 from vocable.evaluation.dataset import Convention, Dataset, load_dataset, load_files
@@ -30,6 +28,7 @@ from vocable.evaluation.quality import DEFAULT_MEASURES, DEPTH, Evaluation, dept
 from vocable.evaluation.retrieval import Encoded, encode_dataset, retrieve, retrieve_lexically, stored_dataset
 from vocable.evaluation.significance import Comparison, compare
 from vocable.figures import check_figure, save_figure
+from vocable.options import DType, LongDocuments
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.fusion import fused
 from vocable.retrieval.protocols import Space
@@ -63,7 +62,7 @@ def evaluate(
     output: str | os.PathLike[str] | None = None,
     dtype: DType = "auto",
     max_length: int | None = None,
-    long: Long = "cut",
+    long_documents: LongDocuments = "truncate",
     query_idf: float | None = None,
     convention: Convention | None = None,
     ties: Ties | None = None,
@@ -94,7 +93,8 @@ def evaluate(
         output: a JSON file for `vocable.compare`.
         dtype: "auto" computes in bfloat16 where the device has it natively.
         max_length: tokens per text, in place of a model's own length.
-        long: what becomes of longer documents: "cut" loses their ends, "max" reads them in windows, as in `encode`.
+        long_documents: what becomes of longer documents: "truncate" loses their ends, "maxpool" reads them in windows,
+            as in `encode`.
         query_idf: multiply a query's weights by the IDF of its terms to this power, in place of the model's own. The
             IDF is that of the dataset, for an index that of the index.
         convention: "trec_eval" counts every hit, "beir" none with the id of its query, as ArguAna needs it; by default
@@ -118,8 +118,8 @@ def evaluate(
         raise ArgumentError("--folds goes with --hybrid")
     if (weights is not None or folds is not None) and not indexed:
         raise ArgumentError("--weights and --folds are for an index, whose spaces they fuse")
-    if indexed and (grid is not None or max_length is not None or long != "cut"):
-        raise ArgumentError("an index is searched as it was made: leave out --grid, --max-length and --long")
+    if indexed and (grid is not None or max_length is not None or long_documents != "truncate"):
+        raise ArgumentError("an index is searched as it was made: leave out --grid, --max-length and --long-documents")
     check_whole(folds=folds, time_queries=time_queries)
     check_numbers(query_idf=query_idf)
     if grid is None and figure is not None:
@@ -139,8 +139,8 @@ def evaluate(
             check_file(file)
     others = {name: one for name, one in named.items() if kinds[name] != "index" and not isinstance(one, Collection)}
     for name, system in others.items():
-        if kinds[name] == "vectors" and long != "cut":
-            raise ArgumentError(f"long is for encoding: the vectors in {system} are encoded already")
+        if kinds[name] == "vectors" and long_documents != "truncate":
+            raise ArgumentError(f"long_documents is for encoding: the vectors in {system} are encoded already")
         if kinds[name] == "model":
             check_length(system, max_length)  # of the last model, too, before the first one encodes
     lexical = bm25 or (hybrid and len(indexed) < len(named))
@@ -148,7 +148,12 @@ def evaluate(
     asked = lexical or len(runs) < len(named)  # the text of queries is needed
     judged = _judged(dataset, judgments, queries, corpus, asked=asked, searched=searched)
     collection = replace(judged, convention=convention or judged.convention, ties=ties or judged.ties)
-    options: dict[str, Any] = {"dtype": dtype, "max_length": max_length, "long": long, "query_idf": query_idf}
+    options: dict[str, Any] = {
+        "dtype": dtype,
+        "max_length": max_length,
+        "long_documents": long_documents,
+        "query_idf": query_idf,
+    }
     options["device"] = device
     if settings is not None:
         points: list[GridPoint] = []
@@ -261,12 +266,14 @@ def _of_index(
         return evaluate_index(opened, dataset, measures, **options)
 
 
-def _encoded(system: System, dataset: Dataset, name: str, *, device: str | None, long: Long, **options: Any) -> Encoded:
+def _encoded(
+    system: System, dataset: Dataset, name: str, *, device: str | None, long_documents: LongDocuments, **options: Any
+) -> Encoded:
     if not isinstance(system, SparseEncoder):
         if holds_vectors(system):
             return stored_dataset(system, dataset, device=device, **options)
         system = load(os.fspath(system), device=device)
-    return encode_dataset(system, dataset, title=name, long=long, **options)
+    return encode_dataset(system, dataset, title=name, long_documents=long_documents, **options)
 
 
 def _one_by_one(

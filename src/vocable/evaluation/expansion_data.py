@@ -25,9 +25,9 @@ from vocable.encoder.load import load
 from vocable.encoder.output_vocabulary import output_layer, output_vocabulary
 from vocable.encoder.stream import encode, model_name
 from vocable.encoder.terms import Words, input_terms, special_terms, terms
-from vocable.encoder.text_encoder import DType
 from vocable.errors import ArgumentError, VectorsError, whole
 from vocable.evaluation.expanders import Expander
+from vocable.options import DType
 from vocable.retrieval.engines.bm25 import count_words
 from vocable.retrieval.protocols import vector_index
 from vocable.vectors import Sources, VectorsMeta, read_vectors, vocabulary_fingerprint

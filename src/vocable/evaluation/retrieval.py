@@ -18,8 +18,7 @@ from vocable.encoder.asymmetric import Role
 from vocable.encoder.load import load
 from vocable.encoder.stream import describe, encode_stream, model_name
 from vocable.encoder.terms import input_terms
-from vocable.encoder.text_encoder import DType, TextEncoder, warn_of_unknown
-from vocable.encoder.windows import Long
+from vocable.encoder.text_encoder import TextEncoder, warn_of_unknown
 from vocable.errors import ArgumentError, DataError, VectorsError
 from vocable.evaluation.cost import (
     Cost,
@@ -41,6 +40,7 @@ from vocable.evaluation.quality import (
     evaluate_run,
     parse_measures,
 )
+from vocable.options import DType, LongDocuments
 from vocable.progress import progress
 from vocable.retrieval.engines.bm25 import BM25Index
 from vocable.retrieval.engines.exact import ExactIndex
@@ -130,13 +130,14 @@ def encode_dataset(
     title: str = "encode",
     dtype: DType = "auto",
     max_length: int | None = None,
-    long: Long = "cut",
+    long_documents: LongDocuments = "truncate",
     query_idf: float | None = None,
 ) -> Encoded:
     """Encode the judged queries and all documents of `dataset`; `query_idf` is that of `vocable.search`.
 
     `keep` is a folder for the vectors, stored with the model's `name`: what is whole there is read, and a killed call
-    goes on when it is repeated. `title` is that of the progress bar; `long` is of documents, as in `vocable.encode`.
+    goes on when it is repeated. `title` is that of the progress bar; `long_documents` is of documents,
+    as in `vocable.encode`.
     """
     judged = dataset.judged()
     if not judged.documents:
@@ -147,8 +148,10 @@ def encode_dataset(
     matrices, encoders, seconds = [], [], 0.0
     with progress(title, total=sum(map(len, texts.values()))) as advance:
         for role, documents in texts.items():
-            reading: Long = long if role == "document" else "cut"
-            encoder = TextEncoder(model, role, dtype=dtype, max_length=max_length, long=reading, query_idf=query_idf)
+            reading: LongDocuments = long_documents if role == "document" else "truncate"
+            encoder = TextEncoder(
+                model, role, dtype=dtype, max_length=max_length, long_documents=reading, query_idf=query_idf
+            )
             encoders.append(encoder)
             if keep is None:
                 start = perf_counter()

@@ -19,7 +19,7 @@ from vocable.encoder.graph import exported
 from vocable.encoder.hub import check_length, licence
 from vocable.encoder.stream import checksum, model_name
 from vocable.encoder.terms import terms
-from vocable.encoder.text_encoder import DType, TextEncoder
+from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, require_extra
 from vocable.evaluation.choice import Choice, Deployment, parse_budget
 from vocable.evaluation.cost import Cost, TimedSystem, answer_costs, answer_times, encoding_rates
@@ -30,6 +30,7 @@ from vocable.evaluation.expansion_data import load_model
 from vocable.evaluation.grid import GridPoint, Setting, check_depth, parse_grid, search_grid, single_searches
 from vocable.evaluation.quality import DEPTH
 from vocable.evaluation.retrieval import encode_dataset
+from vocable.options import DType
 from vocable.storage import fingerprint, finish, finished, read_record, resumable, write_record
 
 MEASURES = ("nDCG@10", "R@100")

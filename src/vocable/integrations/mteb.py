@@ -17,9 +17,9 @@ from sentence_transformers import SparseEncoder
 
 from vocable.data import Document
 from vocable.encoder.stream import checksum, encode, model_name
-from vocable.encoder.text_encoder import DType, TextEncoder
-from vocable.encoder.windows import Long
+from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, require_extra
+from vocable.options import DType, LongDocuments
 from vocable.retrieval.engines.exact import ExactIndex
 
 
@@ -38,12 +38,12 @@ class SparseSearch:
         *,
         dtype: DType = "auto",
         max_length: int | None = None,
-        long: Long = "cut",
+        long_documents: LongDocuments = "truncate",
         query_idf: float | None = None,
     ) -> None:
         self._model, self._name = model, name or model_name(model)
         self._limits: dict[str, Any] = {"dtype": dtype, "max_length": max_length}
-        self._long: Long = long
+        self._long_documents: LongDocuments = long_documents
         self._query_idf = query_idf
         self._query_encoder = TextEncoder(model, "query", query_idf=query_idf, **self._limits)
         self._index: ExactIndex | None = None
@@ -54,8 +54,8 @@ class SparseSearch:
         meta = require_extra("mteb", "mteb").models.ModelMeta
         name = self._name if self._name.count("/") == 1 else f"vocable/{Path(self._name).name}"
         given = {"name": name, "revision": checksum(self._model), "model_type": ["sparse"]}
-        usual = {"dtype": "auto", "max_length": None, "long": "cut", "query_idf": None}
-        chosen = {**self._limits, "long": self._long, "query_idf": self._query_idf}
+        usual = {"dtype": "auto", "max_length": None, "long_documents": "truncate", "query_idf": None}
+        chosen = {**self._limits, "long_documents": self._long_documents, "query_idf": self._query_idf}
         limits = {name: value for name, value in chosen.items() if value != usual[name]}
         return meta.create_empty(given | {"similarity_fn_name": "dot", "experiment_kwargs": limits or None})
 
@@ -65,7 +65,7 @@ class SparseSearch:
             raise ArgumentError("precision: vectors are float32 here; the argument of SparseSearch is dtype")
         documents = [Document(row["id"], row["text"], row.get("title") or "") for row in corpus]
         texts = [document.full for document in documents]
-        vectors = encode(self._model, texts, "document", long=self._long, **self._limits)
+        vectors = encode(self._model, texts, "document", long_documents=self._long_documents, **self._limits)
         self._index = ExactIndex(vectors, [document.id for document in documents])
         self._query_encoder.know_collection(self._index.document_frequency, len(self._index))
 

@@ -21,8 +21,9 @@ from vocable.data.texts import Texts, as_texts
 from vocable.encoder.load import load
 from vocable.encoder.stream import EncodedCorpus, checksum, describe
 from vocable.encoder.terms import terms
-from vocable.encoder.text_encoder import DType, TextEncoder
+from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, VectorsError, whole
+from vocable.options import DType
 from vocable.retrieval.filters import Filter, check_fields, parse_filter
 from vocable.retrieval.fusion import Fusion, aligned, fused, fusion_depth, parse_weights
 from vocable.retrieval.protocols import Space

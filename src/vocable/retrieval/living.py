@@ -26,9 +26,9 @@ from vocable.data.schemas import same_document
 from vocable.data.texts import check_documents
 from vocable.encoder.hub import without_bars
 from vocable.encoder.stream import EncodedCorpus, StreamProgress, checksum, in_parts
-from vocable.encoder.text_encoder import DType, TextEncoder, warn_of_unknown
-from vocable.encoder.windows import LongDocuments
+from vocable.encoder.text_encoder import TextEncoder, warn_of_unknown
 from vocable.errors import ArgumentError, ModelError, NoSpaceError, VectorsError, VocableError
+from vocable.options import DType, LongDocuments
 from vocable.progress import progress
 from vocable.retrieval.bm25_statistics import DRIFT, Lexicon
 from vocable.retrieval.collection import Collection
@@ -71,7 +71,7 @@ class Limits:
     mass: Annotated[float, Field(gt=0, le=1)] | None
     dtype: DType
     max_length: Annotated[int, Field(ge=1)] | None
-    long: LongDocuments = "cut"
+    long_documents: LongDocuments = "truncate"
 
 
 @dataclass(frozen=True)
@@ -103,15 +103,17 @@ def check_settings(settings: dict[str, Any], place: str) -> CollectionSettings:
         first = error.errors(include_url=False)[0]
         field = ".".join(map(str, first["loc"]))
         raise VectorsError(f"{place}: the index is damaged: its settings: {field}: {first['msg']}") from error
-    if found.whole and ("documents" in settings) != (found.limits.long == "passages"):
-        raise VectorsError(f"{place}: the index is damaged: its settings: limits.long is not that of its documents")
+    if found.whole and ("documents" in settings) != (found.limits.long_documents == "passages"):
+        raise VectorsError(
+            f"{place}: the index is damaged: its settings: limits.long_documents is not that of its documents"
+        )
     return found
 
 
 class LivingCollection(Collection):
     """Documents in a store, searched by sparse vectors, by BM25 and by dense vectors as far as it has them."""
 
-    long: LongDocuments  # what becomes of documents beyond the model's length
+    long_documents: LongDocuments  # what becomes of documents beyond the model's length
 
     def __init__(
         self, place: str, store: Store, *, allow_changed_model: bool = False, device: str | None = None
@@ -123,7 +125,7 @@ class LivingCollection(Collection):
         self.model, self.source, self.weights = settings.model, settings.source, settings.weights
         self.meta, self.dense = settings.meta, settings.dense
         self.limits: dict[str, Any] = store.settings["limits"]  # how documents are encoded
-        self.long, self.dtype = settings.limits.long, settings.limits.dtype
+        self.long_documents, self.dtype = settings.limits.long_documents, settings.limits.dtype
         has = {"sparse": True, "bm25": settings.bm25, "dense": self.dense is not None}
         self.spaces = tuple(space for space, there in has.items() if there)
         self.lexicon: Lexicon | None = None
@@ -163,7 +165,7 @@ class LivingCollection(Collection):
         if filter is not None:
             self.check_filter(filter)
         matching = minimum_match > 0 and not isinstance(queries, np.ndarray)
-        if not matching and self.long != "passages":
+        if not matching and self.long_documents != "passages":
             return self.store.search(queries, k, space=space, filter=filter)
         found, how = [], {"space": space, "filter": filter}
         for row in range(queries.shape[0]):
@@ -288,7 +290,7 @@ class LivingCollection(Collection):
         done = StreamProgress()
         try:
             with progress("add") as advance:
-                for some in in_parts(documents, PART, self.long):
+                for some in in_parts(documents, PART, self.long_documents):
                     part = list({document.id: document for document in some}.values())
                     there = self.documents([document.id for document in part])
                     pairs = [(new, old) for new, old in zip(part, there, strict=True) if not same_document(new, old)]

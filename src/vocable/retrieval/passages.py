@@ -73,7 +73,7 @@ class PassageCollection(LivingCollection):
     @cached_property
     def document_encoder(self) -> TextEncoder:
         """The model made ready for passages, none of which is cut."""
-        return TextEncoder(self.loaded_model, "document", **self.limits | {"long": "cut"})
+        return TextEncoder(self.loaded_model, "document", **self.limits | {"long_documents": "truncate"})
 
     def shown(self, documents: Sequence[Document], query: Callable[[], csr_array]) -> list[Document]:
         """As `Collection.shown`: of each document the passage that has the best score by the sparse vectors."""

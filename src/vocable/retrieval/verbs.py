@@ -18,10 +18,10 @@ from vocable.data.bad_lines import tolerant
 from vocable.data.texts import as_ids
 from vocable.encoder.hub import check_length
 from vocable.encoder.load import load
-from vocable.encoder.stream import StreamProgress, checksum, describe, in_parts, long_setting, model_name
-from vocable.encoder.text_encoder import DType, TextEncoder
-from vocable.encoder.windows import Long, LongDocuments
+from vocable.encoder.stream import StreamProgress, checksum, describe, in_parts, model_name
+from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, VectorsError, whole
+from vocable.options import DType, LongDocuments
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.engines.edge import SETTINGS as STORE
 from vocable.retrieval.engines.edge import EdgeStore
@@ -48,7 +48,7 @@ def index(
     mass: float | None = None,
     dtype: DType = "auto",
     max_length: int | None = None,
-    long: LongDocuments = "cut",
+    long_documents: LongDocuments = "truncate",
     weight_bits: int | None = None,
     device: str | None = None,
     skip_bad: int = 0,
@@ -69,9 +69,9 @@ def index(
         mass: keep the fewest terms that have this share of a text's weight.
         dtype: "auto" computes in bfloat16 where the device has it natively; queries are encoded in the same type.
         max_length: tokens per text, in place of the model's own length.
-        long: what becomes of longer documents: "cut" loses their ends, "max" reads them in windows and keeps the
-            highest weight of each term, "passages" keeps vectors of each window, so that a document is found by its
-            best one. Kept for `add`.
+        long_documents: what becomes of longer documents: "truncate" loses their ends, "maxpool" reads them in windows
+            and keeps the highest weight of each term, "passages" keeps vectors of each window, so that a document is
+            found by its best one. Kept for `add`.
         weight_bits: of exact:FOLDER, 16 or 8 to round the weights of documents, so that a posting takes 4 or 3 bytes
             in place of 6. A weight is off by less than 2/65,535 or 2/255 of the heaviest.
         device: where models run, as cpu, cuda or cuda:1; by default the best there is.
@@ -91,11 +91,13 @@ def index(
     limits: dict[str, Any] = {"max_terms": max_terms, "min_weight": min_weight, "mass": mass}
     spaces = {"sparse": True, "bm25": bm25, "dense": dense is not None}
     kind = engine.about.engine
-    if long not in get_args(LongDocuments):
-        raise ArgumentError(f"long must be one of {', '.join(get_args(LongDocuments))}, not {long!r}")
-    if long == "passages" and engine is not EdgeStore:
+    if long_documents not in get_args(LongDocuments):
         raise ArgumentError(
-            f"long: passages are kept in a plain folder, not by the {kind} engine: name one, or take max"
+            f"long_documents must be one of {', '.join(get_args(LongDocuments))}, not {long_documents!r}"
+        )
+    if long_documents == "passages" and engine is not EdgeStore:
+        raise ArgumentError(
+            f"long_documents: passages are kept in a plain folder, not by the {kind} engine: name one, or take maxpool"
         )
     check_weight_bits(weight_bits)
     if weight_bits is not None and kind != ExactIndex.about.engine:
@@ -107,8 +109,8 @@ def index(
     if missing and not (immutable and missing == ["bm25"]):  # a folder has a lexical index of its own
         raise ArgumentError(f"{missing[0]}: the {kind} engine does not hold such vectors")
     if not isinstance(model, SparseEncoder) and holds_vectors(model):
-        if max_length is not None or long != "cut":
-            name = "long" if max_length is None else "max_length"
+        if max_length is not None or long_documents != "truncate":
+            name = "long_documents" if max_length is None else "max_length"
             raise ArgumentError(f"{name} is for encoding: these vectors are encoded already")
         if immutable:
             parts_of = settings_of_parts(bm25, kind, weight_bits)
@@ -124,9 +126,9 @@ def index(
     elif isinstance(model, SparseEncoder | str | PathLike):
         check_length(model, max_length)
         loaded = model if isinstance(model, SparseEncoder) else load(fspath(model), device=device)
-        reading: Long = "max" if long == "max" else "cut"
-        encoder = TextEncoder(loaded, "document", dtype=dtype, max_length=max_length, long=reading, **limits)
-        name, parts = model_name(model), ((some, None) for some in in_parts(documents, PART, long))
+        reading: LongDocuments = "maxpool" if long_documents == "maxpool" else "truncate"
+        encoder = TextEncoder(loaded, "document", dtype=dtype, max_length=max_length, long_documents=reading, **limits)
+        name, parts = model_name(model), ((some, None) for some in in_parts(documents, PART, long_documents))
         if immutable:
             kinds: dict[str, Any] = {"bm25": bm25, "engine": kind, "weight_bits": weight_bits}
             build_collection(encoder, documents, address, model=name, source=source, **kinds)
@@ -143,7 +145,7 @@ def index(
         "bm25": bm25,
         "dense": dense,
         "dense_weights": None if dense_model is None else checksum(dense_model),
-        "limits": {**limits, "dtype": dtype, "max_length": max_length, **long_setting(long)},
+        "limits": {**limits, "dtype": dtype, "max_length": max_length, "long_documents": long_documents},
     }
     made = _make(engine, address, output, settings, parts, loaded, dense_model, device)
     made.built = made.counts(bad.count, bad.first or "")._replace(repeated=bad.repeated)
@@ -238,7 +240,7 @@ def changeable(index: str | PathLike[str] | Collection, device: str | None = Non
 
 
 def _collection(place: str, store: Store, **how: Any) -> LivingCollection:
-    in_passages = (store.settings.get("limits") or {}).get("long") == "passages"
+    in_passages = (store.settings.get("limits") or {}).get("long_documents") == "passages"
     return (PassageCollection if in_passages else LivingCollection)(place, store, **how)
 
 
@@ -299,7 +301,7 @@ def _begun(engine: type[Store], address: str, settings: dict[str, Any]) -> bool:
 def _with_vectors(documents: Iterable[Document], ids: Sequence[str], matrix: csr_array, source: str) -> Parts:
     """Documents by `PART` with their stored vectors, which are in an order of their own."""
     rows, taken = {identifier: row for row, identifier in enumerate(ids)}, 0
-    for some in in_parts(documents, PART, "cut"):
+    for some in in_parts(documents, PART, "truncate"):
         missing = next((document.id for document in some if document.id not in rows), None)
         if missing is not None:
             raise VectorsError(f"{source}: the document {missing!r} has no vector")

@@ -19,12 +19,13 @@ from pydantic import (
     model_validator,
 )
 
-from vocable.encoder.text_encoder import DType, in_bfloat16
+from vocable.encoder.text_encoder import in_bfloat16
 from vocable.errors import ArgumentError
 from vocable.evaluation.quality import parse_measures
 from vocable.objectives import Settings
 from vocable.objectives.losses import AnyLoss, InfoNCE, QueueSettings
 from vocable.objectives.regularizers import Regularizers
+from vocable.options import DType
 
 
 class HardNegatives(Settings):

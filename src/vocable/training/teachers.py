@@ -35,9 +35,10 @@ from vocable.encoder.hub import TRUSTING, locate, open_model
 from vocable.encoder.load import load
 from vocable.encoder.stream import encode_stream
 from vocable.encoder.terms import terms
-from vocable.encoder.text_encoder import DType, TextEncoder, in_bfloat16, length_read
+from vocable.encoder.text_encoder import TextEncoder, in_bfloat16, length_read
 from vocable.errors import ModelError
 from vocable.objectives.losses import ensemble
+from vocable.options import DType
 from vocable.progress import progress
 from vocable.retrieval.engines.bm25 import BM25Index
 from vocable.training.settings import TeacherSettings

@@ -26,7 +26,6 @@ from vocable.encoder.asymmetric import Role
 from vocable.encoder.hub import check_length
 from vocable.encoder.stream import checksum, model_name
 from vocable.encoder.terms import input_terms, remove_expansions, terms
-from vocable.encoder.text_encoder import DType
 from vocable.errors import ArgumentError, DataError, check_whole, require_extra
 from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.expansion_data import (
@@ -39,6 +38,7 @@ from vocable.evaluation.expansion_data import (
 )
 from vocable.evaluation.quality import parse_measures
 from vocable.evaluation.retrieval import Encoded, encode_dataset
+from vocable.options import DType
 from vocable.progress import track
 from vocable.storage import fingerprint, finish, finished, read_record, replacing, resumable, write_record
 from vocable.tables import NONE, Table, Tabled, p_value

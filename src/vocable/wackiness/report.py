@@ -40,7 +40,7 @@ from vocable.encoder.asymmetric import Formula, Role
 from vocable.encoder.hub import check_length
 from vocable.encoder.stream import checksum, encode_stream, model_name
 from vocable.encoder.terms import Words as Splitter
-from vocable.encoder.text_encoder import DType, TextEncoder
+from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, DataError, ModelError, check_whole, require_extra
 from vocable.evaluation.expanders import expander_class, open_expander
 from vocable.evaluation.expansion_data import (
@@ -53,6 +53,7 @@ from vocable.evaluation.expansion_data import (
     proper_names,
     stored_vectors,
 )
+from vocable.options import DType
 from vocable.storage import fingerprint, finish, finished, read_record, replacing, resumable, write_record
 from vocable.tables import NONE, Table, Tabled
 from vocable.vectors import Sources, read_vectors

@@ -24,7 +24,8 @@ from torch.utils.data import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vocable.encoder.special_terms import special_tokens
-from vocable.encoder.text_encoder import DType, in_bfloat16
+from vocable.encoder.text_encoder import in_bfloat16
+from vocable.options import DType
 from vocable.training.micro_batches import by_length, in_parts, in_threads, part_size, threads_pay
 from vocable.training.pretraining.windows import IGNORED, Masked, Part, Windows, mask_tokens, overlap_aware, whole_words
 from vocable.training.settings import PretrainSettings

@@ -23,8 +23,9 @@ from vocable.encoder.head import max_logits
 from vocable.encoder.load import load
 from vocable.encoder.output_vocabulary import output_layer
 from vocable.encoder.terms import terms
-from vocable.encoder.text_encoder import DType, TextEncoder, in_bfloat16
+from vocable.encoder.text_encoder import TextEncoder, in_bfloat16
 from vocable.errors import ModelError
+from vocable.options import DType
 from vocable.training.pretraining.mlm import BATCH, collate
 from vocable.training.pretraining.windows import IGNORED, Masked, Windows
 from vocable.vectors import vocabulary_fingerprint
