@@ -41,6 +41,7 @@ from vocable.evaluation.significance import paired_t_test
 from vocable.options import LongDocuments
 from vocable.retrieval.engines.exact import ExactIndex
 from vocable.retrieval.living import LivingCollection
+from vocable.retrieval.ranking import Ranking
 from vocable.retrieval.verbs import index
 from vocable.tables import Table, p_value
 from vocable.vectors import prune
@@ -151,7 +152,7 @@ def measured(
         made.rank(vectors[[row]], 10)
         times.append(perf_counter() - began)
     costs = [f"{made.built.seconds:.0f}", f"{len(made.store):,}", f"{(made.store.nbytes or 0) / 1e6:.1f}"]
-    rankings = {long_documents: made.rank(vectors, K)}
+    rankings: dict[str, Ranking] = {long_documents: made.rank(vectors, K)}
     if long_documents != "maxpool":
         rankings[f"BM25, {long_documents}"] = made.rank(made.lexical_queries(texts), K, space="bm25")
     for name, ranking in rankings.items():
