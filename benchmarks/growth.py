@@ -33,7 +33,7 @@ from vocable.data import read_texts
 from vocable.encoder.load import load
 from vocable.encoder.stream import encode
 from vocable.figures import empty_panels, save_figure
-from vocable.retrieval.engines.exact import ExactIndex
+from vocable.retrieval.exact_index import ExactIndex
 
 CPU = torch.device("cpu")
 DOCUMENTS = (10_000, 30_000, 100_000, 300_000, 1_000_000)

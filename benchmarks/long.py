@@ -39,7 +39,7 @@ from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.quality import Evaluation, evaluate_run
 from vocable.evaluation.significance import paired_t_test
 from vocable.options import LongDocuments
-from vocable.retrieval.engines.exact import ExactIndex
+from vocable.retrieval.exact_index import ExactIndex
 from vocable.retrieval.living import LivingCollection
 from vocable.retrieval.ranking import Ranking
 from vocable.retrieval.verbs import index

@@ -25,7 +25,7 @@ import numpy as np
 import qdrant_edge as edge
 from scipy.sparse import csr_array
 
-from vocable.retrieval.engines.exact import ExactIndex
+from vocable.retrieval.exact_index import ExactIndex
 from vocable.vectors import read_vectors
 
 SIZE = 30_522  # terms of the output vocabulary

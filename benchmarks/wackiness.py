@@ -26,7 +26,7 @@ from search import SIZE, random_vectors
 from vocable.encoder.load import load
 from vocable.encoder.terms import input_terms
 from vocable.evaluation.expansion_data import ExpansionData, word_surfaces
-from vocable.retrieval.engines.exact import ExactIndex
+from vocable.retrieval.exact_index import ExactIndex
 from vocable.vectors import selected
 from vocable.wackiness.measure import Choices, find
 from vocable.wackiness.score import lexical_importance, without_itself

@@ -25,7 +25,7 @@ from vocable.evaluation.expansion_data import expansion_data
 from vocable.evaluation.quality import JudgedMeasures, parse_measures
 from vocable.evaluation.retrieval import encode_dataset
 from vocable.evaluation.significance import paired_t_test
-from vocable.retrieval.engines.exact import ExactIndex
+from vocable.retrieval.exact_index import ExactIndex
 from vocable.vectors import selected
 from vocable.wackiness.measure import Choices, find, read_wackiest
 

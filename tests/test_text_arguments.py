@@ -38,9 +38,9 @@ from vocable.evaluation.grid import parse_grid
 from vocable.evaluation.testsets import text_embeddings
 from vocable.integrations.searcher import Searcher
 from vocable.retrieval.answers import search
+from vocable.retrieval.bm25 import RM3, BM25Index
 from vocable.retrieval.collection import Collection
-from vocable.retrieval.engines.bm25 import RM3, BM25Index
-from vocable.retrieval.engines.exact import ExactIndex
+from vocable.retrieval.exact_index import ExactIndex
 from vocable.retrieval.explain import expansion
 from vocable.retrieval.explain_texts import explain_texts
 from vocable.retrieval.living import LivingCollection

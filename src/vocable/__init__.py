@@ -49,9 +49,9 @@ if TYPE_CHECKING:  # each public name, once: type checkers read these lines, and
     from vocable.evaluation.testsets import make_testset as make_testset
     from vocable.reproduce.reproduce import reproduce as reproduce
     from vocable.retrieval.answers import search as search
+    from vocable.retrieval.bm25 import BM25Index as BM25Index
     from vocable.retrieval.check import check_engine as check_engine
-    from vocable.retrieval.engines.bm25 import BM25Index as BM25Index
-    from vocable.retrieval.engines.exact import ExactIndex as ExactIndex
+    from vocable.retrieval.exact_index import ExactIndex as ExactIndex
     from vocable.retrieval.explain_texts import explain_texts
     from vocable.retrieval.export import export as export
     from vocable.retrieval.fusion import reciprocal_rank as reciprocal_rank

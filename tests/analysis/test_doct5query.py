@@ -8,7 +8,7 @@ import pytest
 
 from vocable.errors import ArgumentError
 from vocable.evaluation.expanders import LONGEST, NEW_TOKENS, TOP_K, DocT5Query, generate, load_generator
-from vocable.retrieval.engines.bm25 import BM25Index
+from vocable.retrieval.bm25 import BM25Index
 
 DOCUMENTS = ["The old fox reads books .", "", "A librarian indexes posting lists", "The old fox reads books ."]
 

@@ -26,7 +26,7 @@ from vocable.evaluation.expanders import (
 )
 from vocable.evaluation.expansion_data import expansion_data
 from vocable.evaluation.retrieval import retrieve_lexically
-from vocable.retrieval.engines.bm25 import RM3, BM25Index
+from vocable.retrieval.bm25 import RM3, BM25Index
 from vocable.wackiness.score import wackiness
 
 DOCUMENTS = [

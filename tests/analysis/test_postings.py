@@ -15,7 +15,7 @@ from vocable.encoder.load import load
 from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, ModelError, VectorsError
 from vocable.evaluation import expansion_data
-from vocable.retrieval.engines.exact import ExactIndex
+from vocable.retrieval.exact_index import ExactIndex
 from vocable.vectors import VectorsMeta, prune, vocabulary_fingerprint, write_vectors
 
 META = VectorsMeta(vocabulary="abc", model="toy", pooling="max", role="document", max_length=9, size=6)

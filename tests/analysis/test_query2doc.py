@@ -9,7 +9,7 @@ from tests.analysis.conftest import POSITIONS, UNHEARD_OF
 from vocable.data.schemas import Example
 from vocable.errors import ArgumentError
 from vocable.evaluation.expanders import Query2Doc, generate, load_generator, prompt
-from vocable.retrieval.engines.bm25 import BM25Index
+from vocable.retrieval.bm25 import BM25Index
 
 QUERIES = ["old fox", "", "librarian reads zebra books", "old fox"]
 

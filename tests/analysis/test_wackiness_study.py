@@ -17,7 +17,7 @@ from vocable.encoder.stream import encode
 from vocable.encoder.terms import input_terms, special_terms, terms
 from vocable.errors import ArgumentError, MissingExtraError
 from vocable.evaluation.expansion_data import ExpansionData, expansion_data, word_surfaces
-from vocable.retrieval.engines.exact import ExactIndex
+from vocable.retrieval.exact_index import ExactIndex
 from vocable.vectors import vocabulary_fingerprint
 from vocable.wackiness.measure import (
     Choices,

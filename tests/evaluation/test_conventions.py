@@ -22,7 +22,7 @@ from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.evaluate import evaluate
 from vocable.evaluation.quality import evaluate_run
 from vocable.evaluation.retrieval import evaluate_system
-from vocable.retrieval.engines.exact import ExactIndex
+from vocable.retrieval.exact_index import ExactIndex
 
 NAMES = {"nDCG@10": "ndcg_cut_10", "AP@100": "map_cut_100", "R@5": "recall_5", "P@5": "P_5", "RR": "recip_rank"}
 IDS = [f"d{number}" for number in range(12)]  # of documents; every other one is a query, too

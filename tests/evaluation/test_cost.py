@@ -24,7 +24,7 @@ from vocable.evaluation.cost import (
     flops,
     spread,
 )
-from vocable.retrieval.engines.exact import ExactIndex
+from vocable.retrieval.exact_index import ExactIndex
 
 V = 7
 

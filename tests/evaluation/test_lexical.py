@@ -10,7 +10,7 @@ from vocable.errors import DataError
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.expanders import lexical_search
 from vocable.evaluation.retrieval import retrieve_lexically
-from vocable.retrieval.engines.bm25 import RM3, BM25Index
+from vocable.retrieval.bm25 import RM3, BM25Index
 
 DOCUMENTS = [Document("a", "cats sleep"), Document("b", "dogs bark, cats hiss"), Document("c", "owls fly")]
 QUERIES = [Query("q1", "sleeping cat"), Query("q2", "zebra"), Query("q3", "unjudged dogs")]

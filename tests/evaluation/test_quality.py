@@ -17,7 +17,7 @@ from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.quality import evaluate_run, notes, parse_measures, side_by_side
 from vocable.evaluation.retrieval import encode_dataset, evaluate_system, retrieve
 from vocable.evaluation.significance import compare
-from vocable.retrieval.engines.bm25 import BM25Index
+from vocable.retrieval.bm25 import BM25Index
 from vocable.retrieval.fusion import reciprocal_rank
 
 DOCUMENTS = [

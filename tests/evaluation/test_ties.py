@@ -21,7 +21,7 @@ from vocable.data import Qrel, Query, ScoredDoc
 from vocable.errors import ArgumentError
 from vocable.evaluation.dataset import Dataset, Identical, load_dataset
 from vocable.evaluation.quality import evaluate_run, parse_measures
-from vocable.retrieval.engines.exact import ExactIndex
+from vocable.retrieval.exact_index import ExactIndex
 from vocable.retrieval.ranking import Ranking, falling, in_order, read_trec
 
 # Measures of four programs: trec_eval, MS MARCO's (RR@k), ir_measures' own (Judged, Compat, Accuracy).

@@ -9,7 +9,7 @@ import Stemmer
 from scipy.sparse import csr_array
 
 from vocable.errors import ArgumentError, VectorsError
-from vocable.retrieval.engines.bm25 import BM25Index
+from vocable.retrieval.bm25 import BM25Index
 
 TEXTS = [
     "The cat sat on the mat, and the cats were sitting.",

@@ -13,9 +13,9 @@ from scipy.sparse import csr_array
 from tests.cli.command_line import done, refused
 from tests.retrieval.test_stores import DOCUMENTS, NAMES, lucene, vectors
 from vocable.retrieval.check import compare_with_exact
-from vocable.retrieval.engines.exact import ExactIndex
 from vocable.retrieval.engines.opensearch import OpenSearch
 from vocable.retrieval.engines.seismic import SeismicIndex
+from vocable.retrieval.exact_index import ExactIndex
 from vocable.retrieval.protocols import About, engine_of
 
 QUERIES = vectors(6, seed=3)[1:]

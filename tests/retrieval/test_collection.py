@@ -24,8 +24,8 @@ from vocable.errors import ArgumentError, VectorsError
 from vocable.options import DType
 from vocable.retrieval import folder as folders
 from vocable.retrieval.answers import search
-from vocable.retrieval.engines.bm25 import BM25Index
-from vocable.retrieval.engines.exact import ExactIndex
+from vocable.retrieval.bm25 import BM25Index
+from vocable.retrieval.exact_index import ExactIndex
 from vocable.retrieval.folder import FolderCollection, build_collection, open_folder
 from vocable.retrieval.fusion import weighted
 from vocable.retrieval.protocols import About

@@ -12,9 +12,9 @@ from scipy.sparse import csr_array, random_array
 
 from vocable.arrays import Ids, save_arrays
 from vocable.errors import ArgumentError, VectorsError
-from vocable.retrieval.engines import exact
-from vocable.retrieval.engines import exact_kernels as kernels
-from vocable.retrieval.engines.exact import ExactIndex, rescore, strings_from_arrays, strings_to_arrays
+from vocable.retrieval import exact_index as exact
+from vocable.retrieval import exact_kernels as kernels
+from vocable.retrieval.exact_index import ExactIndex, rescore, strings_from_arrays, strings_to_arrays
 from vocable.retrieval.ranking import Ranking
 from vocable.vectors import VectorsMeta, as_vectors, prune
 

@@ -17,7 +17,7 @@ from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding
 from vocable.encoder.stream import encode
 from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, VectorsError
-from vocable.retrieval.engines.exact import ExactIndex
+from vocable.retrieval.exact_index import ExactIndex
 from vocable.retrieval.explain import Explanation, MatchedTerm, expansion, explain
 from vocable.retrieval.explain_texts import expansion_of_text, explain_texts, text_terms
 from vocable.tables import Table

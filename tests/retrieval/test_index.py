@@ -11,9 +11,9 @@ from scipy.sparse import csr_array
 
 from tests.retrieval.test_exact import brute_force
 from vocable.errors import ArgumentError, VectorsError
-from vocable.retrieval.engines.bm25 import BM25Index
-from vocable.retrieval.engines.exact import ExactIndex
+from vocable.retrieval.bm25 import BM25Index
 from vocable.retrieval.engines.seismic import SeismicIndex
+from vocable.retrieval.exact_index import ExactIndex
 from vocable.retrieval.protocols import About, Index, engine_of, engines, load_index
 
 N, V = 40, 13

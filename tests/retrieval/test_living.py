@@ -27,10 +27,10 @@ from vocable.encoder.stream import encode
 from vocable.errors import ArgumentError, DataError, InUseError, ModelError, NoSpaceError, VectorsError
 from vocable.retrieval import living, verbs
 from vocable.retrieval.answers import search
+from vocable.retrieval.bm25 import BM25Index
 from vocable.retrieval.bm25_statistics import DRIFT
 from vocable.retrieval.engines import edge, edge_shard
-from vocable.retrieval.engines.bm25 import BM25Index
-from vocable.retrieval.engines.exact import ExactIndex
+from vocable.retrieval.exact_index import ExactIndex
 from vocable.retrieval.filters import matches, parse_filter
 from vocable.retrieval.fusion import aligned, reciprocal_rank, weighted
 from vocable.retrieval.living import Changed, LivingCollection

@@ -24,7 +24,7 @@ from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.evaluate import evaluate
 from vocable.retrieval import verbs
 from vocable.retrieval.answers import search
-from vocable.retrieval.engines.bm25 import BM25Index
+from vocable.retrieval.bm25 import BM25Index
 from vocable.retrieval.fusion import weighted
 from vocable.retrieval.living import Changed
 from vocable.retrieval.passages import PassageCollection, passages_of

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vocable.errors import ArgumentError, VectorsError
-from vocable.retrieval.engines.bm25 import RM3, BM25Index
+from vocable.retrieval.bm25 import RM3, BM25Index
 
 WORDS = ["cat", "dog", "owl", "fox", "bear", "wolf", "hen", "rat"]  # each is its own stem
 TEXTS = st.lists(st.lists(st.sampled_from(WORDS), max_size=9).map(" ".join), min_size=1, max_size=8)

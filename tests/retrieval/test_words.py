@@ -12,8 +12,8 @@ import Stemmer
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vocable.retrieval.bm25 import RM3, BM25Index
 from vocable.retrieval.bm25_statistics import Lexicon
-from vocable.retrieval.engines.bm25 import RM3, BM25Index
 from vocable.retrieval.words import stemmed, words
 
 EXPECTED = {

@@ -50,7 +50,7 @@ from scipy.sparse import csr_array  # noqa: E402
 
 from vocable.data import Document  # noqa: E402
 from vocable.retrieval.bm25_statistics import DRIFT, K1, B  # noqa: E402
-from vocable.retrieval.engines.exact import ExactIndex  # noqa: E402
+from vocable.retrieval.exact_index import ExactIndex  # noqa: E402
 from vocable.retrieval.filters import matches, parse_filter  # noqa: E402
 from vocable.retrieval.fusion import aligned, weighted  # noqa: E402
 from vocable.retrieval.living import LivingCollection  # noqa: E402

@@ -10,7 +10,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
 from vocable.errors import ModelError, RecipeError
-from vocable.retrieval.engines.bm25 import BM25Index
+from vocable.retrieval.bm25 import BM25Index
 from vocable.training import teachers as module
 from vocable.training.recipe import make_recipe
 from vocable.training.settings import TeacherSettings

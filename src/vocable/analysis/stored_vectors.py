@@ -177,7 +177,7 @@ def analyze_weights(
 LONGEST = 20
 PERCENTILES = (50, 90, 99, 100)
 POSTING, OFFSET = 6, 8  # bytes of a posting (place and weight), and of the start of a posting list
-WINDOW = 65_536  # texts, for which a term has a list: `engines.exact_kernels` has it, and takes numba to import
+WINDOW = 65_536  # texts, for which a term has a list: `retrieval.exact_kernels` has it, and takes numba to import
 
 
 class Lengths(NamedTuple):

@@ -32,7 +32,7 @@ from vocable.encoder.hub import open_model
 from vocable.errors import ArgumentError, ModelError
 from vocable.evaluation.retrieval import Weigh, unexpanded
 from vocable.progress import track
-from vocable.retrieval.engines.bm25 import RM3, BM25Index, count_words
+from vocable.retrieval.bm25 import RM3, BM25Index, count_words
 
 Task = Literal["causal", "seq2seq"]
 LOADERS = {"causal": AutoModelForCausalLM, "seq2seq": AutoModelForSeq2SeqLM}
@@ -151,7 +151,7 @@ def lexical_search(name: str, device: str | None = None) -> Callable[..., tuple[
 
 @register
 class Feedback(RM3):
-    """BM25 whose queries are expanded by the words of the documents that it finds first (`engines.bm25`)."""
+    """BM25 whose queries are expanded by the words of the documents that it finds first (`retrieval.bm25`)."""
 
     prefix: ClassVar[str] = "bm25+rm3"
     roles: ClassVar[tuple[Role, ...]] = ("query", "document")

@@ -28,7 +28,7 @@ from vocable.encoder.terms import Words, input_terms, special_terms, terms
 from vocable.errors import ArgumentError, VectorsError, whole
 from vocable.evaluation.expanders import Expander
 from vocable.options import DType
-from vocable.retrieval.engines.bm25 import count_words
+from vocable.retrieval.bm25 import count_words
 from vocable.retrieval.protocols import vector_index
 from vocable.vectors import Sources, VectorsMeta, read_vectors, vocabulary_fingerprint
 from vocable.wackiness.score import without_itself

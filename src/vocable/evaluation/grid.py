@@ -19,7 +19,7 @@ from vocable.evaluation.cost import Cost, active_terms, flops
 from vocable.evaluation.quality import DEPTH, Evaluation, Measures, depth, evaluate_run, notes, parse_measures
 from vocable.evaluation.retrieval import SHOWN, Encoded
 from vocable.progress import progress
-from vocable.retrieval.engines.exact import ExactIndex, rescore
+from vocable.retrieval.exact_index import ExactIndex, rescore
 from vocable.retrieval.ranking import Ranking
 from vocable.tables import NONE, Table, Tabular
 from vocable.vectors import prune

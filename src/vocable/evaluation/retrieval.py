@@ -42,8 +42,8 @@ from vocable.evaluation.quality import (
 )
 from vocable.options import DType, LongDocuments
 from vocable.progress import progress
-from vocable.retrieval.engines.bm25 import BM25Index
-from vocable.retrieval.engines.exact import ExactIndex
+from vocable.retrieval.bm25 import BM25Index
+from vocable.retrieval.exact_index import ExactIndex
 from vocable.retrieval.ranking import Ranking
 from vocable.storage import StrPath
 from vocable.vectors import Sources, read_vectors

@@ -20,7 +20,7 @@ from vocable.encoder.stream import checksum, encode, model_name
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, require_extra
 from vocable.options import DType, LongDocuments
-from vocable.retrieval.engines.exact import ExactIndex
+from vocable.retrieval.exact_index import ExactIndex
 
 
 class SparseSearch:

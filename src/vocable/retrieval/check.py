@@ -22,7 +22,7 @@ from vocable.data.bad_lines import tolerant
 from vocable.encoder.load import load
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError
-from vocable.retrieval.engines.exact import ExactIndex
+from vocable.retrieval.exact_index import ExactIndex
 from vocable.retrieval.filters import matches, parse_filter
 from vocable.retrieval.protocols import About, Store, engine_of
 from vocable.retrieval.ranking import Ranking

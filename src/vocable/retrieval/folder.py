@@ -45,8 +45,8 @@ from vocable.encoder.stream import (
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, VectorsError
 from vocable.progress import track
+from vocable.retrieval.bm25 import BM25Index
 from vocable.retrieval.collection import Collection
-from vocable.retrieval.engines.bm25 import BM25Index
 from vocable.retrieval.filters import Filter, matches, names_of
 from vocable.retrieval.protocols import Index, Space, load_index, vector_engine
 from vocable.retrieval.ranking import Ranking

@@ -25,7 +25,7 @@ from vocable.options import DType, LongDocuments
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.engines.edge import SETTINGS as STORE
 from vocable.retrieval.engines.edge import EdgeStore
-from vocable.retrieval.engines.exact import ExactIndex, check_weight_bits
+from vocable.retrieval.exact_index import ExactIndex, check_weight_bits
 from vocable.retrieval.folder import build_collection, index_stored, open_folder, settings_of_parts, stored_weights
 from vocable.retrieval.living import PART, Changed, LivingCollection, load_dense
 from vocable.retrieval.passages import PassageCollection

@@ -23,7 +23,7 @@ from vocable.encoder.terms import input_terms, terms
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.objectives.losses import AnyLoss, Batch, Queue, top_k_mask
 from vocable.objectives.regularizers import OneSide, Regularizers, Statistic
-from vocable.retrieval.engines.exact import ExactIndex
+from vocable.retrieval.exact_index import ExactIndex
 from vocable.training.batch_statistics import Monitor
 from vocable.training.data import TrainingData
 from vocable.training.distributed import gathered

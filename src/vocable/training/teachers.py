@@ -40,7 +40,7 @@ from vocable.errors import ModelError
 from vocable.objectives.losses import ensemble
 from vocable.options import DType
 from vocable.progress import progress
-from vocable.retrieval.engines.bm25 import BM25Index
+from vocable.retrieval.bm25 import BM25Index
 from vocable.training.settings import TeacherSettings
 from vocable.vectors import read_vectors, vocabulary_fingerprint
 

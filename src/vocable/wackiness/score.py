@@ -24,7 +24,7 @@ from vocable.encoder.asymmetric import Formula
 from vocable.encoder.asymmetric import idf as inverse_document_frequency
 from vocable.encoder.terms import expansion_entries, flags
 from vocable.errors import ArgumentError, VectorsError
-from vocable.retrieval.engines.exact_kernels import compiled
+from vocable.retrieval.exact_kernels import compiled
 from vocable.vectors import as_vectors, selected
 
 BINS = 100  # of a curve

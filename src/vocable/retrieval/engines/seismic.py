@@ -20,7 +20,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from vocable.errors import ArgumentError, VectorsError, require_extra, whole
-from vocable.retrieval.engines.exact import ExactIndex, typed
+from vocable.retrieval.exact_index import ExactIndex, typed
 from vocable.retrieval.protocols import About
 from vocable.retrieval.ranking import Ranking, best
 from vocable.vectors import VectorsMeta, as_vectors

@@ -1,0 +1,203 @@
+"""The lexical baselines: BM25 weights by bm25s, searched as the sparse vectors that they are, and RM3.
+
+bm25s computes the weight of every term in every document when it indexes, so that a score is a dot product with the
+counts of the query's terms.
+
+Shapes: n documents, q queries, v stemmed words, k results.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+import bm25s
+import numpy as np
+from scipy.sparse import csc_array, csr_array
+
+from vocable.arrays import Ids
+from vocable.data.texts import Texts, as_texts
+from vocable.errors import ArgumentError, VectorsError
+from vocable.retrieval.exact_index import ExactIndex, strings_from_arrays, strings_to_arrays
+from vocable.retrieval.protocols import About
+from vocable.retrieval.ranking import Ranking
+from vocable.retrieval.words import stemmed, stemmer_of
+from vocable.vectors import as_vectors, prune
+
+
+class BM25Index(ExactIndex):
+    """BM25 (Lucene's variant) over stemmed words of two or more letters, without stop words.
+
+    >>> index = BM25Index(["A cat sat.", "Dogs bark at cats", ""], ids=["a", "b", "c"])
+    >>> [document for document, _ in index.search(["barking cats"], k=3).hits(0)]
+    ['b', 'a']
+    """
+
+    about = About("bm25", exact=True, of_texts=True)
+
+    def __init__(
+        self,
+        texts: Texts,
+        ids: Sequence[str] | None = None,
+        *,
+        k1: float = 1.2,
+        b: float = 0.75,
+        stemmer: str | None = "english",
+        stopwords: str | None = "en",
+        progress: bool = False,
+    ) -> None:
+        """Index n `texts`; `stemmer` is one of Snowball's languages, `stopwords` one of the lists of bm25s (or None).
+
+        `progress` shows progress bars on stderr. Raises `VectorsError` if the number of ids is not n.
+        """
+        if k1 < 0 or not 0 <= b <= 1:
+            raise ArgumentError(f"k1 must not be negative and b lie between 0 and 1, not {k1} and {b}")
+        self.settings: dict[str, Any] = {"k1": k1, "b": b, "stemmer": stemmer, "stopwords": stopwords}
+        stemmer_of(stemmer)  # one that there is not is refused at once
+        words = self.words(texts, progress)
+        terms = sorted(set().union(*words))
+        self.vocabulary = {term: position for position, term in enumerate(terms)}
+        shape = len(words), len(terms)
+        if terms:
+            model = bm25s.BM25(k1=k1, b=b, method="lucene")
+            numbers = [[self.vocabulary[word] for word in text] for text in words]
+            model.index((numbers, self.vocabulary), create_empty_token=False, show_progress=progress)
+            parts = model.scores["data"], model.scores["indices"], model.scores["indptr"]
+            weights = csc_array(parts, shape=shape).tocsr()
+        else:
+            weights = csr_array(shape, dtype=np.float32)
+        super().__init__(weights, ids)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The index as arrays: postings, document ids, and the vocabulary."""
+        return super().arrays() | strings_to_arrays("terms", Ids(list(self.vocabulary)))
+
+    def header(self) -> dict[str, Any]:
+        """What `arrays` does not say, as JSON values."""
+        return super().header() | {"settings": self.settings}
+
+    def search(
+        self,
+        queries: Texts | csr_array,
+        k: int = 10,
+        *,
+        minimum_match: float = 0.0,
+        allowed: np.ndarray | None = None,
+        threads: int | None = None,
+    ) -> Ranking:
+        """The k best documents for each of q queries; a document that shares no term is never a hit.
+
+        `queries` are texts, or weights [q, v] of the vocabulary's terms, such as those of an expansion.
+        """
+        vectors = queries if isinstance(queries, csr_array) else self.query_vectors(as_texts(queries, "queries"))
+        return super().search(vectors, k, minimum_match=minimum_match, allowed=allowed, threads=threads)
+
+    def query_vectors(self, texts: Texts) -> csr_array:
+        """How often each known term occurs in each of q texts, csr_array [q, v]."""
+        return count_words(self.words(texts), self.vocabulary)
+
+    def words(self, texts: Texts, progress: bool = False) -> list[list[str]]:
+        """The stemmed words of each text, in order, also those that no document has."""
+        return stemmed(texts, self.settings["stemmer"], self.settings["stopwords"], progress)
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, np.ndarray], header: dict[str, Any], place: str) -> Self:
+        """As `ExactIndex.from_arrays`."""
+        index, settings = super().from_arrays(arrays, header, place), header.get("settings")
+        words = ("stemmer", "stopwords")
+        if not isinstance(settings, dict) or any(type(settings.get(word)) not in (str, type(None)) for word in words):
+            raise VectorsError(f"{place}: the index does not say how it makes words of texts")
+        stemmer_of(settings.get("stemmer"))
+        index.settings = settings
+        terms = strings_from_arrays("terms", arrays, place)
+        index.vocabulary = {term: position for position, term in enumerate(terms)}
+        if index.shape[1] != len(index.vocabulary):
+            raise VectorsError(f"{place}: the index is damaged: its vocabulary does not fit its postings")
+        return index
+
+
+def count_words(texts: Sequence[Sequence[str]], vocabulary: Mapping[str, int]) -> csr_array:
+    """How often each word of the vocabulary {word: column} occurs in each of n lists of words, csr_array [n, v].
+
+    >>> count_words([["cat", "sat", "cat"], ["owl"]], {"cat": 0, "dog": 1, "sat": 2}).toarray().tolist()
+    [[2.0, 0.0, 1.0], [0.0, 0.0, 0.0]]
+    """
+    counts = [Counter(word for word in words if word in vocabulary) for words in texts]
+    indptr = np.cumsum([0, *map(len, counts)])
+    columns = np.array([vocabulary[word] for count in counts for word in count], dtype=np.int32)
+    numbers = np.array([number for count in counts for number in count.values()], dtype=np.float32)
+    vectors: csr_array = csr_array((numbers, columns, indptr), shape=(len(counts), len(vocabulary)))
+    vectors.sort_indices()
+    return vectors
+
+
+class RM3:
+    """BM25 whose queries are expanded by feedback; `index.search` takes what `expand` gives.
+
+    A query gets words of the documents that BM25 finds first (Lavrenko and Croft 2001; Abdul-Jaleel et al. 2004). For a
+    query Q, the `fb_docs` first documents D that BM25 finds for it, and a word w,
+
+        RM1(w)      = sum over D of P(w|D) score(Q, D) / sum over D of score(Q, D),   P(w|D) = tf(w, D) / |D|
+        weight(w|Q) = a tf(w, Q) / |Q| + (1 - a) RM1'(w),                             a = `original_query_weight`
+
+    where RM1' is RM1 of its `fb_terms` most probable words, made to sum to 1 again; |D| and |Q| count stemmed words.
+    BM25's score stands for the probability that a document gives the query, as in Anserini, whose defaults these are;
+    Anserini also drops words that a tenth of the documents have, and cuts each document to its most frequent ones.
+
+    >>> texts = ["cats sleep", "cats purr", "owls hoot at night"]
+    >>> rm3 = RM3(BM25Index(texts), texts, fb_docs=2, fb_terms=2)
+    >>> expanded = rm3.expand(["cat"])
+    >>> {word: round(float(expanded[0, column]), 2) for word, column in rm3.vocabulary.items() if expanded[0, column]}
+    {'cat': 0.83, 'purr': 0.17}
+    >>> rm3.index.search(expanded, k=2).hits(0)[0][0]
+    '1'
+    """
+
+    def __init__(
+        self,
+        index: BM25Index,
+        texts: Sequence[str],
+        *,
+        fb_docs: int = 10,
+        fb_terms: int = 10,
+        original_query_weight: float = 0.5,
+    ) -> None:
+        """Expand with the words of `texts`, the n documents of `index` in its order.
+
+        Raises `VectorsError` if there are not n texts, `ArgumentError` for a setting out of its range.
+        """
+        texts = as_texts(texts)
+        if len(texts) != len(index):
+            raise VectorsError(f"{len(texts)} texts for an index of {len(index)} documents")
+        if fb_docs < 1 or fb_terms < 1:
+            raise ArgumentError(f"fb_docs and fb_terms must be at least 1, not {fb_docs} and {fb_terms}")
+        if not 0 <= original_query_weight <= 1:
+            raise ArgumentError(f"original_query_weight is a share between 0 and 1, not {original_query_weight}")
+        self.index, self.vocabulary = index, index.vocabulary
+        self._counts = index.query_vectors(texts)
+        self._documents, self._terms, self._share = fb_docs, fb_terms, original_query_weight
+
+    def expand(self, texts: Sequence[str], advance: Callable[[int], object] = lambda done: None) -> csr_array:
+        """The weights of the words of each of q expanded queries, csr_array [q, v].
+
+        Words that no document has drop out, and a query that finds nothing gets no other words. Of equally probable
+        words those with the lower columns are taken. `advance` is called with the number of queries done.
+        """
+        queries = self.index.query_vectors(texts)
+        ranking = self.index.search(queries, self._documents)
+        hits = ranking.rows >= 0
+        parts = ranking.scores[hits], ranking.rows[hits], np.cumsum([0, *hits.sum(axis=1)])
+        scores = csr_array(parts, shape=(len(ranking), len(self.index)))
+        relevance = _shares(scores) @ _shares(self._counts)
+        original, feedback = _shares(queries), _shares(prune(relevance, self._terms))
+        mixed = self._share * original + (1 - self._share) * feedback
+        advance(len(texts))
+        return as_vectors(mixed, "the expanded queries")
+
+
+def _shares(matrix: csr_array) -> csr_array:
+    """Each row [n, v] divided by its sum, float64."""
+    sums = np.asarray(matrix.sum(axis=1, dtype=np.float64))
+    values = matrix.data / np.repeat(sums, np.diff(matrix.indptr))
+    return csr_array((values, matrix.indices, matrix.indptr), shape=matrix.shape)
