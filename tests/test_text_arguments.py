@@ -31,7 +31,7 @@ from vocable.encoder.inference_free import make_inference_free
 from vocable.encoder.stream import encode
 from vocable.encoder.terms import input_terms
 from vocable.encoder.text_encoder import TextEncoder
-from vocable.errors import ArgumentError, whole
+from vocable.errors import ArgumentError
 from vocable.evaluation.expanders import Query2Doc, open_expander
 from vocable.evaluation.expansion_data import expansion_data, proper_names
 from vocable.evaluation.grid import parse_grid
@@ -236,7 +236,6 @@ def test_numbers_that_are_not_whole_are_refused(name: str, toy_model: SparseEnco
 
 def test_whole_numbers_of_numpy_are_taken(toy_model: SparseEncoder) -> None:
     two = np.int64(2)
-    assert type(whole("k", two)) is int
     vectors = encode(toy_model, [TEXT], max_terms=two, max_length=np.int32(16))
     assert (vectors != encode(toy_model, [TEXT], max_terms=2, max_length=16)).nnz == 0
     assert ExactIndex(vectors).search(vectors, k=two).rows.tolist() == [[0, -1]]

@@ -18,16 +18,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, cast, overload
+from typing import Annotated, Any, NamedTuple, Protocol, cast, overload
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from annotated_types import Ge
 from scipy.sparse import csr_array, issparse
 
 from vocable.arrays import Ids, numbers, place_state, read_whole
 from vocable.data.slices import Span
-from vocable.errors import ArgumentError, VectorsError, check_numbers, whole
+from vocable.errors import ArgumentError, VectorsError
+from vocable.options import Count, Share, checked
 from vocable.progress import track
 from vocable.storage import (
     INPUTS,
@@ -415,11 +417,12 @@ def prune(
     output: StrPath,
     then: Then | None = None,
 ) -> Pruned: ...
+@checked
 def prune(
     vectors: csr_array | Sources,
-    max_terms: int | None = None,
-    min_weight: float = 0.0,
-    mass: float | None = None,
+    max_terms: Count | None = None,
+    min_weight: Annotated[float, Ge(0)] = 0.0,
+    mass: Share | None = None,
     *,
     output: StrPath | None = None,
     then: Then | None = None,
@@ -450,8 +453,6 @@ def prune(
         ArgumentError: a limit out of its range, or something is at `output` already.
         VectorsError: not sparse vectors, or stored ones that cannot be read.
     """
-    max_terms = whole("max_terms", max_terms)
-    check_numbers(min_weight=min_weight, mass=mass)
     if output is None:
         matrix = as_vectors(vectors)
         keep = matrix.data >= np.float32(min_weight)

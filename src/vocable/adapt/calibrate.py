@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import torch
+from annotated_types import Gt, Lt
 from sentence_transformers import SparseEncoder
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -25,7 +26,8 @@ from vocable.encoder.output_vocabulary import output_layer
 from vocable.encoder.pooling import rows_to_pool
 from vocable.encoder.provenance import record
 from vocable.encoder.special_terms import has_bias
-from vocable.errors import ArgumentError, ModelError, check_numbers, check_whole
+from vocable.errors import ArgumentError, ModelError
+from vocable.options import Count, checked
 
 Level = Literal["pooled", "token"]
 
@@ -34,15 +36,16 @@ TOKENS, TERMS = 4096, 1024  # of a block of logits
 HALF = 1 << 16  # values of the upper and of the lower half of a float32's bits
 
 
+@checked
 def calibrate(
     model: SparseEncoder,
     texts: Sequence[str],
     *,
-    activation_rate: float | None = None,
+    activation_rate: Annotated[float, Gt(0), Lt(1)] | None = None,
     shift: float | None = None,
     level: Level = "pooled",
-    max_length: int = 128,
-    count: int = 256,
+    max_length: Count = 128,
+    count: Count = 256,
 ) -> SparseEncoder:
     """Lower the output bias by `shift`, or by what leaves `activation_rate` of the vocabulary active.
 
@@ -69,8 +72,6 @@ def calibrate(
     given = iter_texts(texts)
     if (activation_rate is None) == (shift is None):
         raise ArgumentError("calibrate takes either activation_rate or shift")
-    check_numbers(activation_rate=activation_rate)
-    check_whole(max_length=max_length, count=count)
     if shift is not None and not abs(shift) <= torch.finfo(torch.float32).max:
         raise ArgumentError(f"shift must be a finite number in float32, not {shift}")
     if level not in ("pooled", "token"):

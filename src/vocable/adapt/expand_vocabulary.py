@@ -33,7 +33,8 @@ from vocable.encoder.provenance import record
 from vocable.encoder.special_terms import special_tokens
 from vocable.encoder.terms import Splitter, normal_form
 from vocable.encoder.terms import splitter as splitter_of
-from vocable.errors import ArgumentError, DataError, ModelError, check_whole
+from vocable.errors import ArgumentError, DataError, ModelError
+from vocable.options import Count, CountOrZero, checked
 from vocable.storage import regular
 
 logger = logging.getLogger(__name__)
@@ -53,12 +54,13 @@ class FrequentWords(NamedTuple):
     passed_over: int  # different words, frequent enough, that the tokenizer cannot spell
 
 
+@checked
 def frequent_words(
     texts: Iterable[str],
     tokenizer: PreTrainedTokenizerBase,
     *,
-    size: int = 100_000,
-    min_count: int = 1,
+    size: Count = 100_000,
+    min_count: Count = 1,
     split: Splitter | None = None,
 ) -> FrequentWords:
     """The `size` most frequent words of `texts`, normalized as `tokenizer` normalizes, or as many as there are.
@@ -66,7 +68,6 @@ def frequent_words(
     Words that are equally frequent come in the order of their characters, so that the order of the texts does not
     matter. Those that the tokenizer cannot spell are passed over.
     """
-    check_whole(size=size, min_count=min_count)
     split = split or splitter_of(tokenizer)
     counts = Counter(word.text for text in iter_texts(texts) for word in split(text))
     often = [(-count, word) for word, count in counts.items() if count >= min_count]
@@ -128,17 +129,18 @@ def check_words(words: Sequence[str], pieces: Sequence[Sequence[int]], normalize
         raise ArgumentError(f"not every word can be a term: {'; '.join(faults[:SHOWN])}{more}")
 
 
+@checked
 def expand_vocabulary(
     model: SparseEncoder,
     words: Sequence[str] | Path | None = None,
     *,
     texts: Iterable[str] | None = None,
-    size: int = 100_000,
-    min_count: int = 1,
+    size: Count = 100_000,
+    min_count: Count = 1,
     splitter: str = "words",
     init: Init = "mean",
     target: TargetName | None = None,
-    seed: int = 0,
+    seed: CountOrZero = 0,
 ) -> SparseEncoder:
     """Give a model whole words as output terms.
 

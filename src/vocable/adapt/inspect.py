@@ -32,6 +32,7 @@ from vocable.encoder.output_vocabulary import output_layer
 from vocable.encoder.provenance import provenance
 from vocable.encoder.special_terms import has_bias
 from vocable.errors import ArgumentError, ModelError
+from vocable.options import CountOrZero, checked
 from vocable.tables import line_width, short, text_width
 
 BUILT_IN = "pydocs:"  # at hand everywhere; English about programming, no substitute for the texts to be searched
@@ -179,6 +180,7 @@ class Inspection:
         return "\n".join([*lines, "", self.verdict])
 
 
+@checked
 @tolerant
 def inspect(
     model: str | Path | PreTrainedModel | SparseEncoder,
@@ -187,7 +189,7 @@ def inspect(
     target: str | Path | PreTrainedTokenizerBase | None = None,
     texts: str | Path | Sequence[str] = BUILT_IN,
     device: str | None = None,
-    skip_bad: int = 0,
+    skip_bad: CountOrZero = 0,
 ) -> Inspection:
     """Measure a model's head, vocabulary and start of training, and say which repair it needs.
 

@@ -30,6 +30,7 @@ from vocable.adapt.alignment import token_surfaces
 from vocable.data.texts import iter_texts
 from vocable.encoder.terms import backend_of, token_ids, without_accents
 from vocable.errors import ArgumentError, DataError
+from vocable.options import Count, checked
 from vocable.progress import track
 from vocable.storage import SETTINGS, finished, refuse_taken, replacing_folder
 from vocable.tables import Table, Tabular
@@ -110,9 +111,10 @@ class Vocabularies(Tabular):
         return values if len(values) > 1 else values[0]
 
 
+@checked
 def train_vocabulary(
     texts: Iterable[str],
-    size: int | Sequence[int],
+    size: Count | Sequence[Count],
     *,
     algorithm: Algorithm = "wordpiece",
     output: str | os.PathLike[str] | None = None,
@@ -147,7 +149,8 @@ def train_vocabulary(
     return found
 
 
-def learn_vocabulary(texts: Corpus, size: int, *, algorithm: Algorithm = "wordpiece") -> PreTrainedTokenizerFast:
+@checked
+def learn_vocabulary(texts: Corpus, size: Count, *, algorithm: Algorithm = "wordpiece") -> PreTrainedTokenizerFast:
     """Learn a vocabulary of `size` tokens from a corpus: lower-case, without accents, cut as BERT cuts.
 
     The result is the same in every process and for every order of the texts. Special tokens, template and cutting are

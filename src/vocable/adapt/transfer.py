@@ -41,6 +41,7 @@ from vocable.encoder.output_vocabulary import OutputVocabulary, give_output_voca
 from vocable.encoder.provenance import record
 from vocable.encoder.special_terms import has_bias, special_tokens
 from vocable.errors import ArgumentError, ModelError
+from vocable.options import CountOrZero, checked
 from vocable.vectors import token_names
 
 logger = logging.getLogger(__name__)
@@ -154,6 +155,7 @@ def _moved_positions(rows: Tensor, old: int, new: int) -> Tensor:
     return torch.cat([rows.new_zeros(new, rows.shape[1]), rows[old:]])
 
 
+@checked
 def transfer(
     model: SparseEncoder,
     target: TargetName,
@@ -163,7 +165,7 @@ def transfer(
     bias: Bias = "prior",
     norm: Norm = "keep",
     texts: Iterable[str] | None = None,
-    seed: int = 0,
+    seed: CountOrZero = 0,
 ) -> SparseEncoder:
     """Give a model the vocabulary of `target`.
 

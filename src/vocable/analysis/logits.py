@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+from annotated_types import Ge
 from numpy.typing import NDArray
 from sentence_transformers import SparseEncoder
 from torch import Tensor, nn
@@ -27,6 +28,7 @@ from vocable.encoder.special_terms import special_columns
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.expansion_data import load_model
 from vocable.evaluation.testsets import LEXICAL, cluster, text_embeddings
+from vocable.options import Count, checked
 from vocable.progress import track
 from vocable.tables import Table, Tabled
 
@@ -90,14 +92,15 @@ class LogitStatistics(Tabled):
         return Table(title, ["statistic", "value"], rows)
 
 
+@checked
 def analyze_logits(
     model: str | SparseEncoder,
     texts: Iterable[str],
     *,
-    top_k: Sequence[int] = (10, 100),
-    limit: int | None = 8000,
-    max_length: int = 128,
-    clusters: int | None = None,
+    top_k: Sequence[Count] = (10, 100),
+    limit: Count | None = 8000,
+    max_length: Count = 128,
+    clusters: Annotated[int, Ge(2)] | None = None,
     embedding: str = LEXICAL,
     device: str | None = None,
 ) -> LogitStatistics:

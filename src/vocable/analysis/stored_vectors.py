@@ -24,7 +24,8 @@ from tokenizers import Tokenizer
 
 from vocable import imported
 from vocable.arrays import HEADER
-from vocable.errors import ArgumentError, ModelError, VectorsError, check_whole
+from vocable.errors import ArgumentError, ModelError, VectorsError
+from vocable.options import Count, CountOrZero, checked
 from vocable.progress import track
 from vocable.retrieval.engines.edge import SETTINGS as STORE
 from vocable.retrieval.protocols import load_index
@@ -136,8 +137,9 @@ class TermWeights:
         return asdict(self)
 
 
+@checked
 def analyze_weights(
-    vectors: Vectors, *, min_count: Sequence[int] = (1,), max_terms: Sequence[int | None] = (None,)
+    vectors: Vectors, *, min_count: Sequence[Count] = (1,), max_terms: Sequence[Count | None] = (None,)
 ) -> Measurements[TermWeights]:
     """Measure how much the weights of a term differ between the texts that have it (Kim et al. 2026, appendix G).
 
@@ -217,11 +219,12 @@ class Postings:
         return vars(self) | lengths | {"longest": longest}
 
 
+@checked
 def analyze_postings(
     vectors: Vectors,
     *,
-    max_terms: Sequence[int | None] = (None,),
-    longest: int = LONGEST,
+    max_terms: Sequence[Count | None] = (None,),
+    longest: CountOrZero = LONGEST,
     model: str | SparseEncoder | None = None,
 ) -> Measurements[Postings]:
     """Measure the postings lists that vectors make: how long they are, and how evenly (Kim et al. 2026, appendix H).
@@ -242,7 +245,6 @@ def analyze_postings(
     >>> found.all_terms.mean, found.used_terms.mean, found.longest
     (1.0, 1.5, ((0, 2), (1, 1)))
     """
-    check_whole(longest=longest)
     shards, meta = stored_parts(vectors)
     names = _names(meta, model)
     gathered = zip(_gather(shards, _Counts, max_terms), max_terms, strict=True)

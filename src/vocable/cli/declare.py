@@ -26,8 +26,8 @@ from typer.models import ArgumentInfo
 
 from vocable import HOMES, imported
 from vocable.cli.signature import REQUIRED, Argument, arguments
-from vocable.errors import POSITIVE, RANGES, ArgumentError, UnwrittenError, check_numbers
-from vocable.options import Encoding, SearchOptions
+from vocable.errors import ArgumentError, UnwrittenError
+from vocable.options import CountOrZero, Encoding, SearchOptions, Values
 from vocable.tables import masked, visible
 
 JSON = "as_json"  # last in the help of a command
@@ -107,7 +107,7 @@ def command(declared: type[Command], *, whole: bool = True) -> Callable[..., Non
     def run(**values: Any) -> None:
         settings, before = declared(**values), _state(values.get("output"))
         try:
-            check(values)
+            check(values, taken)
             with _tolerating(values.get("skip_bad")):
                 result = settings.call()
                 if before is not None and before == _state(values["output"]):
@@ -152,18 +152,21 @@ def _state(output: str | Path | None) -> tuple[int, int] | None:
 FILES = (".jsonl", ".json", ".tsv", ".txt")  # of texts, which come after the model
 
 
-def check(values: dict[str, Any]) -> None:
+def check(values: dict[str, Any], taken: dict[str, Argument]) -> None:
     """Raise `ArgumentError` for what an option cannot be in any command, before its verb reads anything.
 
     Texts are not empty, numbers finite and in their range, whole ones of 32 bits.
     """
     for name, given in values.items():
+        allowed = taken.get(name, NOTHING).values
+        if given is not None and allowed is not None:
+            allowed.check(name, given)
         beyond = 1 << (32 if name == "seed" else 31)
         for value in given if isinstance(given, list) else [given]:
             if value == "":
                 raise ArgumentError(f"{name} must not be empty")
-            if type(value) in (int, float):
-                check_numbers(**{name: value})
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ArgumentError(f"{name} must be a finite number, not {value}")
             if type(value) is int and value >= beyond:
                 raise ArgumentError(f"{name} must be below {beyond}, not {value}")
     if isinstance(model := values.get("model"), str) and Path(model).suffix in FILES and Path(model).is_file():
@@ -203,7 +206,7 @@ METAVARS = {int: "N", float: "X", str: "TEXT", list: "TEXT", Path: "PATH"}
 
 def _parameter(name: str, argument: Argument, declared: type[Command], hint: Any) -> inspect.Parameter:
     """An attribute with this hint, or where there is none an argument of the verb, as typer reads it."""
-    kind, info = get_args(hint) if hint is not None else (argument.type, typer.Option())
+    kind, *_, info = get_args(hint) if hint is not None else (argument.type, typer.Option())
     if kind is None:
         raise TypeError(
             f"{name}: the command line has no form for this argument: declare it, or name it in python_only"
@@ -212,8 +215,9 @@ def _parameter(name: str, argument: Argument, declared: type[Command], hint: Any
     info = copy(info)
     info.help = info.help or argument.help
     kinds = [get_origin(one) or one for one in (*get_args(kind), kind)]
-    if limits := argument.limits or RANGES.get(name, POSITIVE if int in kinds else None):
-        info.help += f" [{limits.short}]"
+    values = argument.values or Values.of(hint)
+    if values is not None and (limits := (values.items or values).short):
+        info.help += f" [{limits}]"
     if isinstance(info, ArgumentInfo):
         info.metavar = info.metavar or name.upper()
     else:
@@ -365,7 +369,9 @@ class Loading(Command):
 class Reading(Command):
     """A command that reads sources for its verb, which is given what is in them."""
 
-    skip_bad: Annotated[int, typer.Option(help="Bad lines in what is read that are tolerated, and left out.")] = 0
+    skip_bad: Annotated[
+        CountOrZero, typer.Option(help="Bad lines in what is read that are tolerated, and left out.")
+    ] = 0
 
     def arguments(self) -> dict[str, Any]:
         """The values without the number of bad lines."""

@@ -27,6 +27,7 @@ from vocable.cli.declare import (
 )
 from vocable.cli.signature import REQUIRED
 from vocable.errors import ArgumentError
+from vocable.options import Count, Share
 from vocable.tables import line_width, shortened
 
 PLACES = "A folder, exact:FOLDER for an index that cannot change, or an engine's address (docs/search.md)."
@@ -40,7 +41,7 @@ Wacky = Annotated[
     Path | None,
     typer.Option(metavar="SCORES", help="Mark the wacky terms: scores that vocable measure-wackiness wrote."),
 ]
-WackyShare = Annotated[float | None, typer.Option(help="Share of the scored terms that is wacky, 0.1 by default.")]
+WackyShare = Annotated[Share | None, typer.Option(help="Share of the scored terms that is wacky, 0.1 by default.")]
 Markdown = Annotated[bool, typer.Option(help="Print a markdown table.")]
 
 
@@ -351,7 +352,7 @@ class Prune(Reading):
             metavar="SCORES", help="Remove the wackiest expansions, by scores that vocable measure-wackiness wrote."
         ),
     ] = None
-    wackiest: Annotated[int | None, typer.Option(metavar="N", help="With --wacky: so many terms.")] = None
+    wackiest: Annotated[Count | None, typer.Option(metavar="N", help="With --wacky: so many terms.")] = None
     texts: Annotated[
         str | None,
         typer.Option(metavar="SOURCE", help="With --wacky: what was encoded, whose own terms stay."),

@@ -23,10 +23,10 @@ from typing_extensions import Doc
 
 import vocable
 from vocable import options
-from vocable.errors import Range
+from vocable.options import Values
 
 REQUIRED: Any = inspect.Parameter.empty  # the default of what has none
-LIGHT = {*sys.stdlib_module_names, "pydantic"}  # what may be imported to follow a name
+LIGHT = {*sys.stdlib_module_names, "annotated_types", "pydantic"}  # what may be imported to follow a name
 
 
 class Argument(NamedTuple):
@@ -35,7 +35,7 @@ class Argument(NamedTuple):
     type: Any
     default: Any
     help: str
-    limits: Range | None  # of a field; those of a verb's arguments are in `vocable.errors.RANGES`
+    values: Values | None
 
 
 def arguments(home: str, settings: str = "") -> dict[str, Argument]:
@@ -53,7 +53,8 @@ def arguments(home: str, settings: str = "") -> dict[str, Argument]:
     for some, defaults in ((verb.args.args, first), (verb.args.kwonlyargs, verb.args.kw_defaults)):
         for one, default in zip(some, defaults, strict=True):
             value = REQUIRED if default is None else names.value(default)
-            found[one.arg] = Argument(_option_type(names.value(one.annotation)), value, about.get(one.arg, ""), None)
+            hint = names.value(one.annotation)
+            found[one.arg] = Argument(_option_type(hint), value, about.get(one.arg, ""), Values.of(hint))
         if (
             some is verb.args.kwonlyargs
             and verb.args.kwarg is not None
@@ -81,10 +82,9 @@ def _fields(module: str, name: str) -> dict[str, Argument]:
             default = REQUIRED if field.is_required() else None if field.default_factory else field.default
             kind = _option_type(field.annotation)
             about = _sentence(field.description or "")
-            names_of = ("ge", "gt", "le", "lt")
-            limits = {name: getattr(one, name) for one in field.metadata for name in names_of if hasattr(one, name)}
+            values = Values.of(Annotated[field.annotation, None, *field.metadata])
             kind = kind | None if default is None else kind
-            found[ast.unparse(line.target)] = Argument(kind, default, about, Range(**limits) if limits else None)
+            found[ast.unparse(line.target)] = Argument(kind, default, about, values)
     return found
 
 
@@ -94,8 +94,7 @@ def shared_options(record: str) -> dict[str, Argument]:
     for name, hint in get_type_hints(getattr(options, record), include_extras=True).items():
         kind, *metadata = get_args(hint)
         about = next(one.documentation for one in metadata if isinstance(one, Doc))
-        limits = {n: getattr(one, n) for one in metadata for n in ("ge", "gt", "le", "lt") if hasattr(one, n)}
-        found[name] = Argument(_option_type(kind | None), None, about, Range(**limits) if limits else None)
+        found[name] = Argument(_option_type(kind | None), None, about, Values.of(hint | None))
     return found
 
 

@@ -56,7 +56,8 @@ from vocable.encoder.special_terms import keeps_special_terms
 from vocable.encoder.stream import checksum, model_name
 from vocable.encoder.terms import terms
 from vocable.encoder.text_encoder import TextEncoder, terms_kept
-from vocable.errors import ArgumentError, ModelError, check_numbers, require_extra
+from vocable.errors import ArgumentError, ModelError, require_extra
+from vocable.options import Share, checked
 from vocable.progress import progress
 from vocable.storage import finished, read_record, replacing_folder, write_record
 from vocable.tables import NONE, Table, Tabular, counted, short
@@ -109,6 +110,7 @@ class ExportedModel(Tabular):
         return Table(f"{size}, weights up to {self.heaviest:.2f}", header, rows)
 
 
+@checked
 def export_model(
     model: SparseEncoder,
     output: str | Path,
@@ -116,7 +118,7 @@ def export_model(
     format: GraphFormat = "onnx",
     int8: bool = False,
     texts: Iterable[str] | None = None,
-    min_overlap: float = 0.8,
+    min_overlap: Share = 0.8,
 ) -> ExportedModel:
     """Write a model as a graph with its pooling inside, which `vocable.load` reads and other runtimes run.
 
@@ -138,7 +140,6 @@ def export_model(
     if format not in GRAPHS:
         raise ArgumentError(f"format must be {' or '.join(GRAPHS)}, not {format!r}")
     compared = read_texts("pydocs:") if texts is None else iter_texts(texts)
-    check_numbers(min_overlap=min_overlap)
     refuse_exported(model)
     made_from = {"model": model_name(model), "weights": checksum(model), "format": format, "int8": int8}
     made_from["pooling"] = [[p.pooling_strategy, p.activation_function] for _, p in splade_modules(model)]

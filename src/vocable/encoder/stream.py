@@ -18,12 +18,13 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Annotated, Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.ipc as ipc
 import torch
+from annotated_types import Ge, Le
 from scipy.sparse import csr_array, vstack
 from sentence_transformers import SparseEncoder
 from torch import nn
@@ -39,8 +40,8 @@ from vocable.encoder.load import load
 from vocable.encoder.shards import Make, Run, in_processes, in_turn, make_all, on_dask, planned
 from vocable.encoder.terms import terms
 from vocable.encoder.text_encoder import TextEncoder, warn_of_unknown
-from vocable.errors import ArgumentError, InUseError, VectorsError, check_whole
-from vocable.options import DType, LongDocuments
+from vocable.errors import ArgumentError, InUseError, VectorsError
+from vocable.options import Count, CountOrZero, DType, LongDocuments, Share, checked
 from vocable.progress import progress
 from vocable.storage import (
     ANOTHER,
@@ -140,23 +141,24 @@ class EncodedCorpus(NamedTuple):
         return "\n".join(lines)
 
 
+@checked
 def encode(
     model: SparseEncoder,
     texts: Texts | str | Path,
     role: Role = "document",
     *,
     output: str | Path | None = None,
-    shards: int | None = None,
-    shard: int | None = None,
-    workers: int = 1,
+    shards: Annotated[int, Ge(1), Le(10_000)] | None = None,
+    shard: Count | None = None,
+    workers: Count = 1,
     scheduler: str | None = None,
-    max_terms: int | None = None,
-    min_weight: float = 0.0,
-    mass: float | None = None,
+    max_terms: Count | None = None,
+    min_weight: Annotated[float, Ge(0)] = 0.0,
+    mass: Share | None = None,
     dtype: DType = "auto",
-    max_length: int | None = None,
+    max_length: Count | None = None,
     long_documents: LongDocuments = "truncate",
-    skip_bad: int = 0,
+    skip_bad: CountOrZero = 0,
     name: str | None = None,
 ) -> csr_array | EncodedCorpus:
     """Encode texts, in memory or into Parquet files of vectors; a killed call with an output goes on when repeated.
@@ -227,11 +229,15 @@ def encode(
     return sharded.encode_all(make, run)
 
 
+@checked
 def check_shards(
-    texts: object, shards: int | None, shard: int | None = None, workers: int = 1, scheduler: str | None = None
+    texts: object,
+    shards: Annotated[int, Ge(1), Le(10_000)] | None,
+    shard: Count | None = None,
+    workers: Count = 1,
+    scheduler: str | None = None,
 ) -> None:
     """Raise `ArgumentError` for what the arguments of `encode` about shards cannot be."""
-    check_whole(shards=shards, shard=shard, workers=workers)
     if shards is None and (shard, workers, scheduler) != (None, 1, None):
         raise ArgumentError("`shard`, `workers` and `scheduler` are about shards: say with `shards` how many there are")
     if (shard is not None) + (workers > 1) + (scheduler is not None) > 1:

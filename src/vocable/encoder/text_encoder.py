@@ -7,10 +7,11 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
 
 import numpy as np
 import torch
+from annotated_types import Ge
 from scipy.sparse import csr_array, vstack
 from sentence_transformers import SparseEncoder
 from sentence_transformers.base.modules import Transformer
@@ -29,8 +30,8 @@ from vocable.encoder.output_vocabulary import output_layer
 from vocable.encoder.special_terms import keeps_special_terms
 from vocable.encoder.terms import special_terms
 from vocable.encoder.windows import Span, maximum, windows
-from vocable.errors import ArgumentError, check_numbers, whole
-from vocable.options import DType, LongDocuments
+from vocable.errors import ArgumentError
+from vocable.options import Count, DType, LongDocuments, Share, checked
 from vocable.vectors import heaviest, prune, selected
 
 logger = logging.getLogger(__name__)
@@ -77,18 +78,19 @@ class TextEncoder:
     to the power `query_idf`.
     """
 
+    @checked
     def __init__(
         self,
         model: SparseEncoder,
         role: Role = "document",
         *,
-        max_terms: int | None = None,
-        min_weight: float = 0.0,
-        mass: float | None = None,
+        max_terms: Count | None = None,
+        min_weight: Annotated[float, Ge(0)] = 0.0,
+        mass: Share | None = None,
         dtype: DType = "auto",
-        max_length: int | None = None,
+        max_length: Count | None = None,
         long_documents: LongDocuments = "truncate",
-        query_idf: float | None = None,
+        query_idf: Annotated[float, Ge(0)] | None = None,
     ) -> None:
         if role not in PROMPTS:
             raise ArgumentError(f"role must be query or document, not {role!r}")
@@ -96,8 +98,6 @@ class TextEncoder:
             raise ArgumentError(f"dtype must be one of {', '.join(get_args(DType))}, not {dtype!r}")
         if long_documents not in ("truncate", "maxpool"):
             raise ArgumentError(f"long_documents must be truncate or maxpool, not {long_documents!r}")
-        max_terms, max_length = whole("max_terms", max_terms), whole("max_length", max_length)
-        check_numbers(min_weight=min_weight, mass=mass, query_idf=query_idf)
         self.role, self.min_weight, self.mass, self.long_documents = role, min_weight, mass, long_documents
         config, own = _config(model, role), terms_kept(model, role)
         self.max_terms, self._grows = (

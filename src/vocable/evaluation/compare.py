@@ -14,6 +14,7 @@ from vocable.evaluation.dataset import Convention, Dataset
 from vocable.evaluation.quality import Evaluation
 from vocable.evaluation.significance import Comparison
 from vocable.evaluation.significance import compare as compare_evaluations
+from vocable.options import Count, CountOrZero, checked
 
 if TYPE_CHECKING:  # what measures models is imported where there are any: evaluations are set side by side at once
     from vocable.evaluation.choice import Choice
@@ -21,6 +22,7 @@ if TYPE_CHECKING:  # what measures models is imported where there are any: evalu
     from vocable.options import DType
 
 
+@checked
 @tolerant
 def compare(
     systems: System | Evaluation | Sequence[System | Evaluation] | Mapping[str, System],
@@ -32,11 +34,11 @@ def compare(
     max_bytes_per_document: str | float | None = None,
     output: str | os.PathLike[str] | None = None,
     dtype: DType = "auto",
-    max_length: int | None = None,
+    max_length: Count | None = None,
     convention: Convention | None = None,
     mixed_conventions: bool = False,
     device: str | None = None,
-    skip_bad: int = 0,
+    skip_bad: CountOrZero = 0,
 ) -> Comparison | Choice:
     """Set evaluations side by side, or measure models on a dataset and choose one and a pruning within a budget.
 

@@ -9,8 +9,9 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
+from annotated_types import Ge
 from sentence_transformers import SparseEncoder
 
 from vocable.analysis.report import pruning_against_flops
@@ -18,7 +19,7 @@ from vocable.data.bad_lines import tolerant
 from vocable.encoder.hub import check_length
 from vocable.encoder.load import load
 from vocable.encoder.stream import model_name
-from vocable.errors import ArgumentError, UnwrittenError, check_numbers, check_whole
+from vocable.errors import ArgumentError, UnwrittenError
 from vocable.evaluation.cost import ANSWERS
 from vocable.evaluation.dataset import Convention, Dataset, load_dataset, load_files
 from vocable.evaluation.expanders import is_lexical, lexical_search
@@ -28,7 +29,7 @@ from vocable.evaluation.quality import DEFAULT_MEASURES, DEPTH, Evaluation, dept
 from vocable.evaluation.retrieval import Encoded, encode_dataset, retrieve, retrieve_lexically, stored_dataset
 from vocable.evaluation.significance import Comparison, compare
 from vocable.figures import check_figure, save_figure
-from vocable.options import DType, LongDocuments
+from vocable.options import Count, CountOrZero, DType, LongDocuments, checked
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.fusion import fused
 from vocable.retrieval.protocols import Space
@@ -43,6 +44,7 @@ Searched: TypeAlias = System | Collection
 T = TypeVar("T", bound=Searched)
 
 
+@checked
 @tolerant
 def evaluate(
     systems: Searched | Sequence[Searched] | Mapping[str, Searched],
@@ -55,20 +57,20 @@ def evaluate(
     bm25: bool = False,
     hybrid: bool = False,
     weights: str | Mapping[Space, float] | None = None,
-    folds: int | None = None,
+    folds: Annotated[int, Ge(2)] | None = None,
     grid: Sequence[str] | None = None,
     figure: str | os.PathLike[str] | None = None,
     per_query: str | os.PathLike[str] | None = None,
     output: str | os.PathLike[str] | None = None,
     dtype: DType = "auto",
-    max_length: int | None = None,
+    max_length: Count | None = None,
     long_documents: LongDocuments = "truncate",
-    query_idf: float | None = None,
+    query_idf: Annotated[float, Ge(0)] | None = None,
     convention: Convention | None = None,
     ties: Ties | None = None,
-    time_queries: int = ANSWERS,
+    time_queries: CountOrZero = ANSWERS,
     device: str | None = None,
-    skip_bad: int = 0,
+    skip_bad: CountOrZero = 0,
 ) -> Comparison | SearchGrid:
     """Measure the quality and cost of models, runs and indexes; each is tested against the first (paired t-test).
 
@@ -120,8 +122,6 @@ def evaluate(
         raise ArgumentError("--weights and --folds are for an index, whose spaces they fuse")
     if indexed and (grid is not None or max_length is not None or long_documents != "truncate"):
         raise ArgumentError("an index is searched as it was made: leave out --grid, --max-length and --long-documents")
-    check_whole(folds=folds, time_queries=time_queries)
-    check_numbers(query_idf=query_idf)
     if grid is None and figure is not None:
         raise ArgumentError("--figure goes with --grid")
     if grid is not None and (hybrid or per_query is not None or runs or lexicals):

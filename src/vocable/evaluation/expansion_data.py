@@ -25,9 +25,9 @@ from vocable.encoder.load import load
 from vocable.encoder.output_vocabulary import output_layer, output_vocabulary
 from vocable.encoder.stream import encode, model_name
 from vocable.encoder.terms import Words, input_terms, special_terms, terms
-from vocable.errors import ArgumentError, VectorsError, whole
+from vocable.errors import ArgumentError, VectorsError
 from vocable.evaluation.expanders import Expander
-from vocable.options import DType
+from vocable.options import Count, DType, checked
 from vocable.retrieval.bm25 import count_words
 from vocable.retrieval.protocols import vector_index
 from vocable.vectors import Sources, VectorsMeta, read_vectors, vocabulary_fingerprint
@@ -49,11 +49,12 @@ class ExpansionData(NamedTuple):
     special: np.ndarray = NO_COLUMNS  # of special tokens
 
 
+@checked
 def expansion_data(
     expander: SparseEncoder | Expander,
     texts: Sequence[str],
     documents: Sequence[str],
-    k: int = 100,
+    k: Count = 100,
     *,
     name: str = "",
     itself: np.ndarray | None = None,
@@ -78,7 +79,7 @@ def expansion_data(
         ArgumentError: k below 1, or texts that the expander cannot expand.
         VectorsError: the shapes do not fit together.
     """
-    texts, documents, k = as_texts(texts), as_texts(documents, "documents"), whole("k", k)
+    texts, documents = as_texts(texts), as_texts(documents, "documents")
     if isinstance(expander, SparseEncoder):
         collection = encode(expander, documents, dtype=dtype) if vectors is None else vectors
         counts = input_terms(expander, documents, words=splitter)

@@ -9,15 +9,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+from annotated_types import Ge, Le
 from scipy.sparse import csr_array
 
 from vocable.data.texts import as_texts
-from vocable.errors import ArgumentError, check_numbers
+from vocable.errors import ArgumentError
 from vocable.evaluation.cost import Cost, active_terms, flops
 from vocable.evaluation.quality import DEPTH, Evaluation, Measures, depth, evaluate_run, notes, parse_measures
 from vocable.evaluation.retrieval import SHOWN, Encoded
+from vocable.options import Pruning, check, check_fields
 from vocable.progress import progress
 from vocable.retrieval.exact_index import ExactIndex, rescore
 from vocable.retrieval.ranking import Ranking
@@ -52,14 +54,14 @@ class Setting:
     document_max_terms: int = 0
     document_mass: float = 1.0
     document_min_weight: float = 0.0
-    minimum_match: float = 0.0
+    minimum_match: Annotated[float, Ge(0), Le(1)] = 0.0
     rescore: int = 0
 
     def __post_init__(self) -> None:
         for role in ("query", "document"):
             max_terms, min_weight, mass = self.limits(role)
-            check_numbers(max_terms=max_terms, min_weight=min_weight, mass=mass)
-        check_numbers(minimum_match=self.minimum_match)
+            check(Pruning, {"max_terms": max_terms, "min_weight": min_weight, "mass": mass})
+        check_fields(self)
         if self.rescore > CANDIDATES:
             raise ArgumentError(f"rescore must be at most {CANDIDATES:,} candidates, not {self.rescore:,}")
 

@@ -17,16 +17,18 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias, cast
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
+from annotated_types import Ge
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, csr_matrix
 
 from vocable.data import BadLines, Example, read_examples
 from vocable.data.texts import as_texts
 from vocable.encoder.hub import open_model
-from vocable.errors import ArgumentError, DataError, check_numbers, check_whole
+from vocable.errors import ArgumentError, DataError
+from vocable.options import Count, CountOrZero, Share, check_fields, checked
 from vocable.progress import track
 from vocable.retrieval.words import words as in_order
 from vocable.storage import check_file, fingerprint, finished, refuse_taken, replacing, replacing_folder
@@ -119,19 +121,16 @@ class Choice:
     number of further queries of each cluster whose documents are added.
     """
 
-    queries: int = 900
-    clusters: int = 100
+    queries: Count = 900
+    clusters: Annotated[int, Ge(2)] = 100
     kind: Literal["hard", "plain"] = "hard"
-    positives: int | None = 3
-    negatives: int = 10
-    min_overlap: float = 0.5
-    distractors: int = 0
+    positives: Count | None = 3
+    negatives: Count = 10
+    min_overlap: Share = 0.5
+    distractors: CountOrZero = 0
 
     def __post_init__(self) -> None:
-        if self.kind not in ("hard", "plain"):
-            raise ArgumentError(f"kind must be hard or plain, not {self.kind!r}")
-        check_numbers(min_overlap=self.min_overlap)
-        check_whole(**{name: value for name, value in vars(self).items() if name not in ("kind", "min_overlap")})
+        check_fields(self)
 
 
 class Chosen(NamedTuple):
@@ -300,22 +299,23 @@ class MadeTestset:
         return "\n".join(f"{name}: {count:,}" for name, count in counts.items() if count is not None)
 
 
+@checked
 def make_testset(
     log: str,
     output: str | Path,
     *,
-    queries: int = 900,
-    clusters: int = 100,
+    queries: Count = 900,
+    clusters: Annotated[int, Ge(2)] = 100,
     kind: Literal["hard", "plain"] = "hard",
-    positives: int | None = 3,
-    negatives: int = 10,
-    min_overlap: float = 0.5,
-    distractors: int = 0,
+    positives: Count | None = 3,
+    negatives: Count = 10,
+    min_overlap: Share = 0.5,
+    distractors: CountOrZero = 0,
     embedding: str = LEXICAL,
     device: str | None = None,
-    seed: int = 0,
+    seed: CountOrZero = 0,
     rest: str | Path | None = None,
-    skip_bad: int = 0,
+    skip_bad: CountOrZero = 0,
 ) -> MadeTestset:
     """Make a test collection, a BEIR folder, from a log of queries and answers.
 

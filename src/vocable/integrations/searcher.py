@@ -8,7 +8,8 @@ from threading import Lock
 from typing import Any, TypedDict, Unpack
 from weakref import WeakKeyDictionary
 
-from vocable.errors import ArgumentError, check_whole
+from vocable.errors import ArgumentError
+from vocable.options import Count, checked
 from vocable.retrieval.answers import Answers, search
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.fusion import Fusion
@@ -76,8 +77,8 @@ def metadata(hit: Hit) -> dict[str, Any]:
     return {**hit.document.fields, "title": hit.document.title, **passage}
 
 
-def _check(k: int, options: Mapping[str, Any]) -> None:
-    check_whole(k=k)
+@checked
+def _check(k: Count, options: Mapping[str, Any]) -> None:
     known = SearchOptions.__annotations__
     if unknown := next((name for name in options if name not in known), None):
         raise ArgumentError(f"{unknown}: a retriever takes k, the number of documents, and {', '.join(known)}")

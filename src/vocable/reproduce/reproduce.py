@@ -21,6 +21,7 @@ from vocable.analysis.report import Drawing, Section, drawing, write_page
 from vocable.data.bad_lines import tolerant
 from vocable.errors import ArgumentError, DataError, require_extra
 from vocable.figures import ACROSS, MARKERS, add_legend, empty_panels
+from vocable.options import CountOrZero, checked
 from vocable.progress import progress
 from vocable.reproduce.cost import TFLOPS
 from vocable.reproduce.measurements import Values
@@ -132,6 +133,7 @@ class Reproduction(Tabled):
         axes.grid(alpha=0.3)
 
 
+@checked
 @tolerant
 def reproduce(
     paper: str,
@@ -142,7 +144,7 @@ def reproduce(
     toy: bool = False,
     overrides: Sequence[str] = (),
     tflops: float = TFLOPS,
-    skip_bad: int = 0,
+    skip_bad: CountOrZero = 0,
 ) -> Plan | Reproduction:
     """Reproduce the tables and figures of a published study: train, measure, and put the cells beside the published.
 

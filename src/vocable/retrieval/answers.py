@@ -10,15 +10,16 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Collection as Container
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Annotated, Any
 
+from annotated_types import Ge, Le
 from scipy.sparse import csr_array
 
 from vocable.data import Query
 from vocable.data.texts import Texts, as_queries
 from vocable.encoder.terms import Word, term_places
 from vocable.encoder.text_encoder import warn_of_unknown
-from vocable.errors import check_numbers, whole
+from vocable.options import Count, Share, checked
 from vocable.progress import progress
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.explain import explain
@@ -89,10 +90,11 @@ class Answers(Sequence[Answer]):
         return [answer.to_json() for answer in self]
 
 
+@checked
 def search(
     index: str | os.PathLike[str] | Collection,
     queries: Texts,
-    k: int = 10,
+    k: Count = 10,
     *,
     hybrid: bool = False,
     weights: str | Mapping[Space, float] | None = None,
@@ -100,11 +102,11 @@ def search(
     explain: bool = False,
     wacky: Container[str] | None = None,
     filter: str | None = None,
-    minimum_match: float = 0.0,
-    max_terms: int | None = None,
-    min_weight: float = 0.0,
-    mass: float | None = None,
-    query_idf: float | None = None,
+    minimum_match: Annotated[float, Ge(0), Le(1)] = 0.0,
+    max_terms: Count | None = None,
+    min_weight: Annotated[float, Ge(0)] = 0.0,
+    mass: Share | None = None,
+    query_idf: Annotated[float, Ge(0)] | None = None,
     run: str | os.PathLike[str] | None = None,
     allow_changed_model: bool = False,
     device: str | None = None,
@@ -136,14 +138,13 @@ def search(
         VectorsError: there is no index, it is damaged, or its model has changed.
         ModelError: its model cannot be loaded.
     """
-    records, k = as_queries(queries), whole("k", k)
+    records = as_queries(queries)
     collection = index if isinstance(index, Collection) else open_index(index)
     asked: dict[str, Any] = {"allow_changed_model": allow_changed_model, "device": device}
     if changed := {name: value for name, value in asked.items() if value and value != getattr(collection, name)}:
         collection = collection.with_model(**changed)
     texts = [query.text for query in records]
     limits: dict[str, Any] = {"max_terms": max_terms, "min_weight": min_weight, "mass": mass, "query_idf": query_idf}
-    check_numbers(**limits)
 
     @cache
     def encoded() -> csr_array:

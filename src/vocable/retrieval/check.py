@@ -22,6 +22,7 @@ from vocable.data.bad_lines import tolerant
 from vocable.encoder.load import load
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError
+from vocable.options import Count, CountOrZero, checked
 from vocable.retrieval.exact_index import ExactIndex
 from vocable.retrieval.filters import matches, parse_filter
 from vocable.retrieval.protocols import About, Store, engine_of
@@ -87,6 +88,7 @@ class EngineCheck(Tabular):
         return Table(f"{self.engine} at {self.place}", ["", "value"], rows)
 
 
+@checked
 @tolerant
 def check_engine(
     place: str | os.PathLike[str],
@@ -94,11 +96,11 @@ def check_engine(
     model: str | SparseEncoder = "vocable-mini",
     corpus: str = "pydocs:",
     topics: str = "pydocs:#test",
-    documents: int = 1000,
-    queries: int = 50,
-    k: int = 10,
+    documents: Count = 1000,
+    queries: Count = 50,
+    k: Count = 10,
     device: str | None = None,
-    skip_bad: int = 0,
+    skip_bad: CountOrZero = 0,
 ) -> EngineCheck:
     """Compare an engine with exact search on a sample, which is written to a place and removed from it.
 

@@ -22,8 +22,8 @@ from vocable.encoder.load import load
 from vocable.encoder.stream import EncodedCorpus, checksum, describe
 from vocable.encoder.terms import terms
 from vocable.encoder.text_encoder import TextEncoder
-from vocable.errors import ArgumentError, VectorsError, whole
-from vocable.options import DType
+from vocable.errors import ArgumentError, VectorsError
+from vocable.options import Count, DType, checked
 from vocable.retrieval.filters import Filter, check_fields, parse_filter
 from vocable.retrieval.fusion import Fusion, aligned, fused, fusion_depth, parse_weights
 from vocable.retrieval.protocols import Space
@@ -177,10 +177,11 @@ class Collection(ABC):
             encoder.know_collection(*self.document_frequencies)
         return encoder
 
+    @checked
     def search(
         self,
         queries: Texts,
-        k: int = 10,
+        k: Count = 10,
         *,
         vectors: csr_array | None = None,
         hybrid: bool = False,
@@ -194,7 +195,7 @@ class Collection(ABC):
         `vectors` are those of the queries [q, v]; unless given, the collection's model encodes them. The spaces that
         have `weights` are fused, with `hybrid` alone all that the collection has, each with weight 1.
         """
-        texts, k = as_texts(queries, "queries"), whole("k", k)
+        texts = as_texts(queries, "queries")
         if fusion != "weighted" and not hybrid and weights is None:
             raise ArgumentError("`fusion` goes with `hybrid` or `weights`")
         chosen = self.weighting(hybrid, weights)

@@ -19,15 +19,17 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from annotated_types import Ge, Le
 from scipy.sparse import csc_array, csr_array
 
 from vocable.arrays import Ids, load_arrays, numbers, save_arrays
-from vocable.errors import ArgumentError, VectorsError, check_numbers, whole
+from vocable.errors import ArgumentError, VectorsError
+from vocable.options import Count, checked
 from vocable.retrieval import exact_kernels as kernels
 from vocable.retrieval.protocols import About, Index
 from vocable.retrieval.ranking import Ranking, best
@@ -121,14 +123,15 @@ class ExactIndex(Index):
         """Stored weights as they count, float32."""
         return weights if weights.dtype == np.float32 else weights.astype(np.float32) * np.float32(self._unit)
 
+    @checked
     def search(
         self,
         queries: csr_array,
-        k: int = 10,
+        k: Count = 10,
         *,
-        minimum_match: float = 0.0,
+        minimum_match: Annotated[float, Ge(0), Le(1)] = 0.0,
         allowed: np.ndarray | None = None,
-        threads: int | None = None,
+        threads: Count | None = None,
     ) -> Ranking:
         """The k documents with the highest dot product for each of `queries` [q, v].
 
@@ -141,7 +144,6 @@ class ExactIndex(Index):
         >>> index.search(csr_array(np.array([[1.0, 1.0]])), k=3).hits(0)
         [('b', 5.0), ('a', 1.0)]
         """
-        k = whole("k", k)
         starts, terms, weights = _query_arrays(queries, self.shape[1])
         arrays = starts, terms, weights if self._unit == 1 else _frozen(weights * np.float32(self._unit), np.float32)
         needed = _needed(arrays, minimum_match)
@@ -246,8 +248,9 @@ class ExactIndex(Index):
         return 0 if self.ids is None or _rising(self.ids.array, order) else 6
 
 
+@checked
 def rescore(
-    ranking: Ranking, queries: csr_array, documents: csr_array, k: int = 10, *, threads: int | None = None
+    ranking: Ranking, queries: csr_array, documents: csr_array, k: Count = 10, *, threads: int | None = None
 ) -> Ranking:
     """The k best of the candidates in `ranking` by the dot product of `queries` [q, v] and `documents` [n, v].
 
@@ -258,7 +261,6 @@ def rescore(
 
     Scores are those that a search over `documents` gives, to the last bit. Candidates that share no term drop out.
     """
-    k = whole("k", k)
     documents = as_vectors(documents, "the documents")
     arrays = _query_arrays(queries, documents.shape[1])
     if len(arrays[0]) - 1 != len(ranking.rows):
@@ -340,7 +342,6 @@ def _needed(queries: kernels.Sparse, minimum_match: float) -> np.ndarray:
     """The number of terms that a document must share with each query, int32 [q]."""
     if minimum_match == 0:
         return _frozen(np.zeros(len(queries[0]) - 1, np.int32), np.int32)
-    check_numbers(minimum_match=minimum_match)
     # A share such as 0.3 of 10 terms means 3, not the 4 that rounding up 3.0000000000000004 would give.
     return _frozen(np.ceil(np.diff(queries[0]) * minimum_match - 1e-9), np.int32)
 

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from vocable.errors import VectorsError, whole
+from vocable.errors import VectorsError
+from vocable.options import Count, checked
 from vocable.tables import Table, Tabular, counted
 
 if TYPE_CHECKING:
@@ -174,8 +175,13 @@ def explain(
     return Explanation(score, tuple(matches))
 
 
+@checked
 def expansion(
-    vector: csr_array, names: Sequence[str], tokens: Collection[str], k: int = 20, wacky: Collection[str] | None = None
+    vector: csr_array,
+    names: Sequence[str],
+    tokens: Collection[str],
+    k: Count = 20,
+    wacky: Collection[str] | None = None,
 ) -> Expansion:
     """The k heaviest terms of a vector [1, v], of which `tokens` stand in the text; `names`, `wacky` as in `explain`.
 
@@ -183,7 +189,6 @@ def expansion(
     >>> [(term.term, term.weight, term.in_text) for term in expanded.terms]
     [('array', 2.0, False), ('list', 1.0, True)]
     """
-    k = whole("k", k)
     weights, in_text = _weights(vector, names), set(tokens)
     active = np.flatnonzero(weights)
     heaviest = []

@@ -9,15 +9,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NamedTuple
+from typing import Annotated, Any, BinaryIO, Literal, NamedTuple
 
 import numpy as np
+from annotated_types import Ge
 from scipy.sparse import csr_array
 
 from vocable.encoder.asymmetric import idf
 from vocable.encoder.load import load
 from vocable.encoder.text_encoder import TextEncoder
-from vocable.errors import ArgumentError, VectorsError, VocableError, check_numbers
+from vocable.errors import ArgumentError, VectorsError, VocableError
+from vocable.options import checked
 from vocable.progress import track
 from vocable.storage import fingerprint, finished, read_record, replacing_folder, write_record
 from vocable.vectors import Sources, StoredVectors, VectorsMeta, places_of, quantize, read_shards, read_vectors
@@ -65,6 +67,7 @@ class Exported(NamedTuple):
         return f"weights without IDF{unknown}"
 
 
+@checked
 def export(
     vectors: Sources,
     output: str | Path,
@@ -72,7 +75,7 @@ def export(
     format: Format = "anserini",
     scale: float = 100.0,
     documents: Sources | None = None,
-    query_idf: float | None = None,
+    query_idf: Annotated[float, Ge(0)] | None = None,
 ) -> Exported:
     """Write stored vectors in a form that other engines read.
 
@@ -95,7 +98,6 @@ def export(
         raise ArgumentError(f"format must be anserini or ciff, not {format!r}")
     if query_idf is not None and documents is None:
         raise ArgumentError("query_idf goes with `documents`, whose terms are counted")
-    check_numbers(query_idf=query_idf)
     places, counted = places_of(vectors), [] if documents is None else places_of(documents)
     settings = {"format": format, "scale": scale, "query_idf": query_idf, "inputs": fingerprint(*places)}
     settings |= {"documents": fingerprint(*counted)} if counted else {}

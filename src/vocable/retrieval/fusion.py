@@ -11,7 +11,8 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from vocable.errors import ArgumentError, whole
+from vocable.errors import ArgumentError
+from vocable.options import Count, checked
 from vocable.retrieval.ranking import Ranking, best
 
 LARGEST = 1_000_000  # weight; the smallest above 0 is its reciprocal
@@ -85,8 +86,9 @@ def aligned(rankings: Sequence[Ranking]) -> list[Ranking]:
     return moved
 
 
+@checked
 def reciprocal_rank(
-    rankings: Sequence[Ranking], k: int = 60, depth: int | None = None, weights: Sequence[float] | None = None
+    rankings: Sequence[Ranking], k: Count = 60, depth: Count | None = None, weights: Sequence[float] | None = None
 ) -> Ranking:
     """Reciprocal rank fusion (Cormack et al. 2009): a document's score is the sum of 1 / (k + rank), ranks from 1.
 
@@ -108,7 +110,8 @@ def reciprocal_rank(
     return _fused(rankings, parts, depth)
 
 
-def weighted(rankings: Sequence[Ranking], weights: Sequence[float], depth: int | None = None) -> Ranking:
+@checked
+def weighted(rankings: Sequence[Ranking], weights: Sequence[float], depth: Count | None = None) -> Ranking:
     """The weighted sum of scores that run, for each query and ranking, from 0 (its last hit) to 1 (its first).
 
     A document that a ranking does not have counts 0 there; where all hits of a query score the same, each counts 1.
@@ -161,7 +164,6 @@ def _fused(rankings: Sequence[Ranking], parts: Sequence[np.ndarray], depth: int 
             raise ArgumentError(f"rankings of {len(first.rows)} and of {len(other.rows)} queries cannot be fused")
         if not _same_ids(first.ids, other.ids):
             raise ArgumentError("rankings of different documents cannot be fused: their ids differ")
-    depth = whole("depth", depth)
     rows = np.concatenate([ranking.rows for ranking in rankings], axis=1).astype(np.int64)
     # Bring the entries of a document together: sorted by row (the sort is stable, so sums have one order), then summed
     # into the place of its first entry; the others become "none".

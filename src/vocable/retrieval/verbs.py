@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, TypeAlias, get_args
+from typing import Annotated, Any, TypeAlias, get_args
 
+from annotated_types import Ge
 from scipy.sparse import csr_array
 from sentence_transformers import SentenceTransformer, SparseEncoder
 
@@ -20,8 +21,8 @@ from vocable.encoder.hub import check_length
 from vocable.encoder.load import load
 from vocable.encoder.stream import StreamProgress, checksum, describe, in_parts, model_name
 from vocable.encoder.text_encoder import TextEncoder
-from vocable.errors import ArgumentError, VectorsError, whole
-from vocable.options import DType, LongDocuments
+from vocable.errors import ArgumentError, VectorsError
+from vocable.options import Count, CountOrZero, DType, LongDocuments, Share, checked
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.engines.edge import SETTINGS as STORE
 from vocable.retrieval.engines.edge import EdgeStore
@@ -36,6 +37,7 @@ from vocable.vectors import Sources, VectorsMeta, holds_vectors, places_of, prun
 Parts: TypeAlias = Iterator[tuple[list[Document], csr_array | None]]  # of a corpus, with vectors that there are
 
 
+@checked
 def index(
     model: SparseEncoder | Sources,
     corpus: str | PathLike[str],
@@ -43,15 +45,15 @@ def index(
     *,
     bm25: bool = False,
     dense: str | None = None,
-    max_terms: int | None = None,
-    min_weight: float = 0.0,
-    mass: float | None = None,
+    max_terms: Count | None = None,
+    min_weight: Annotated[float, Ge(0)] = 0.0,
+    mass: Share | None = None,
     dtype: DType = "auto",
-    max_length: int | None = None,
+    max_length: Count | None = None,
     long_documents: LongDocuments = "truncate",
     weight_bits: int | None = None,
     device: str | None = None,
-    skip_bad: int = 0,
+    skip_bad: CountOrZero = 0,
 ) -> Collection:
     """Encode a corpus and make it searchable; a killed call goes on when it is repeated.
 
@@ -87,7 +89,6 @@ def index(
     engine = engine or EdgeStore
     bad, source = BadLines(skip_bad), path_name(corpus, "corpus")
     documents = read_corpus(source, bad=bad)
-    max_terms, max_length = whole("max_terms", max_terms), whole("max_length", max_length)
     limits: dict[str, Any] = {"max_terms": max_terms, "min_weight": min_weight, "mass": mass}
     spaces = {"sparse": True, "bm25": bm25, "dense": dense is not None}
     kind = engine.about.engine
@@ -188,13 +189,14 @@ def holds_index(place: str | PathLike[str]) -> bool:
     return engine is not None or Path(address, STORE).is_file() or Path(address, "postings").is_dir()
 
 
+@checked
 @tolerant
 def add(
     index: str | PathLike[str] | Collection,
     corpus: str | PathLike[str],
     *,
     device: str | None = None,
-    skip_bad: int = 0,
+    skip_bad: CountOrZero = 0,
 ) -> Changed:
     """Add the documents of a corpus to a collection; one whose id is there already is replaced.
 

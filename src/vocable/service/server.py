@@ -18,9 +18,12 @@ from multiprocessing import parent_process
 from multiprocessing.connection import wait
 from tempfile import TemporaryDirectory
 from threading import Thread
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from vocable.errors import ArgumentError, check_whole, require_extra
+from annotated_types import Ge, Le
+
+from vocable.errors import ArgumentError, require_extra
+from vocable.options import Count, Share, checked
 from vocable.progress import without_progress
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.folder import FolderCollection
@@ -76,18 +79,19 @@ class Opened(NamedTuple):
             one.close()
 
 
+@checked
 def serve(
     index: str | os.PathLike[str],
     model: str | None = None,
     host: str = "127.0.0.1",
-    port: int = 8000,
-    workers: int = 1,
+    port: Annotated[int, Ge(0), Le(65535)] = 8000,
+    workers: Count = 1,
     token_file: str | os.PathLike[str] | None = None,
     *,
     allow_host: Sequence[str] = (),
     beside: str | os.PathLike[str] | None = None,
     wacky: str | os.PathLike[str] | None = None,
-    wacky_share: float | None = None,
+    wacky_share: Share | None = None,
     browser: bool = False,
     log_queries: bool = False,
     allow_changed_model: bool = False,
@@ -121,7 +125,6 @@ def serve(
     """
     for needed in ("fastapi", "uvicorn"):
         require_extra(needed, "serve")
-    check_whole(port=port, workers=workers)
     if wacky_share is not None and wacky is None:
         raise ArgumentError("wacky_share is of the scores in `wacky`: give both")
     how = os.fspath(index), model, allow_changed_model, device

@@ -18,9 +18,10 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from annotated_types import Ge, Lt
 from sentence_transformers import SparseEncoder
 
 from vocable.data import Document, Example, read_corpus, read_examples
@@ -28,7 +29,8 @@ from vocable.data.bad_lines import tolerant
 from vocable.data.docstore import IdSet
 from vocable.encoder.stream import checksum, describe, stream_settings
 from vocable.encoder.text_encoder import TextEncoder
-from vocable.errors import ArgumentError, DataError, ModelError, VectorsError, check_numbers, check_whole
+from vocable.errors import ArgumentError, DataError, ModelError, VectorsError
+from vocable.options import Count, CountOrZero, check_fields, checked
 from vocable.progress import progress, track
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.folder import build_collection
@@ -135,15 +137,14 @@ class NegativeRule:
     positive's score.
     """
 
-    negatives: int
-    from_rank: int
-    to_rank: int
+    negatives: Count
+    from_rank: Count
+    to_rank: Count
     margin: float | None
-    relative_margin: float | None
+    relative_margin: Annotated[float, Ge(0), Lt(1)] | None
 
     def __post_init__(self) -> None:
-        check_whole(negatives=self.negatives, from_rank=self.from_rank, to_rank=self.to_rank)
-        check_numbers(margin=self.margin, relative_margin=self.relative_margin)
+        check_fields(self)
         if self.to_rank < self.from_rank:
             raise ArgumentError(f"the last rank comes before the first: {self.from_rank} to {self.to_rank}")
         if self.to_rank - self.from_rank + 1 < self.negatives:
@@ -163,6 +164,7 @@ class NegativeRule:
         return min(bounds)
 
 
+@checked
 @tolerant
 def mine(
     model: SparseEncoder,
@@ -171,13 +173,13 @@ def mine(
     *,
     corpus: str | None = None,
     index: str | Path | None = None,
-    negatives: int = 8,
-    from_rank: int = 1,
-    to_rank: int = 100,
+    negatives: Count = 8,
+    from_rank: Count = 1,
+    to_rank: Count = 100,
     margin: float | None = None,
-    relative_margin: float | None = None,
+    relative_margin: Annotated[float, Ge(0), Lt(1)] | None = None,
     with_scores: bool = False,
-    skip_bad: int = 0,
+    skip_bad: CountOrZero = 0,
 ) -> Rewritten:
     """Write the examples with the hardest negatives that the model finds, as JSON lines.
 
@@ -280,6 +282,7 @@ def _answer(query: str, text: str) -> int:
     return hash((query, " ".join(text.split())))
 
 
+@checked
 @tolerant
 def teacher_scores(
     model: Model | str | Path,
@@ -288,7 +291,7 @@ def teacher_scores(
     *,
     kind: Literal["cross", "dense", "sparse"] | None = None,
     device: str | None = None,
-    skip_bad: int = 0,
+    skip_bad: CountOrZero = 0,
 ) -> Rewritten:
     """Write the examples with the model's scores of the positive and of each negative, as JSON lines.
 

@@ -13,9 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
 
 import numpy as np
+from annotated_types import Ge
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
@@ -26,7 +27,7 @@ from vocable.encoder.asymmetric import Role
 from vocable.encoder.hub import check_length
 from vocable.encoder.stream import checksum, model_name
 from vocable.encoder.terms import input_terms, remove_expansions, terms
-from vocable.errors import ArgumentError, DataError, check_whole, require_extra
+from vocable.errors import ArgumentError, DataError, require_extra
 from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.expansion_data import (
     as_setting,
@@ -38,7 +39,7 @@ from vocable.evaluation.expansion_data import (
 )
 from vocable.evaluation.quality import parse_measures
 from vocable.evaluation.retrieval import Encoded, encode_dataset
-from vocable.options import DType
+from vocable.options import Count, CountOrZero, DType, checked
 from vocable.progress import track
 from vocable.storage import fingerprint, finish, finished, read_record, replacing, resumable, write_record
 from vocable.tables import NONE, Table, Tabled, p_value
@@ -206,6 +207,7 @@ class RemovalReport(Tabled):
         write_page(folder, title, [*sections, settings_section(self.settings)])
 
 
+@checked
 @tolerant
 def ablate(
     model: str | SparseEncoder,
@@ -213,18 +215,18 @@ def ablate(
     output: str | os.PathLike[str],
     *,
     scores: str | os.PathLike[str] | None = None,
-    thresholds: Sequence[int] = THRESHOLDS,
+    thresholds: Sequence[Count] = THRESHOLDS,
     measures: Sequence[str] | None = None,
-    draws: int = DRAWS,
+    draws: Annotated[int, Ge(2)] = DRAWS,
     control: Control = "frequency",
     role: Role = "query",
-    seed: int = 0,
+    seed: CountOrZero = 0,
     dtype: DType = "auto",
-    max_length: int | None = None,
+    max_length: Count | None = None,
     device: str | None = None,
     vectors: Sources | None = None,
     query_vectors: Sources | None = None,
-    skip_bad: int = 0,
+    skip_bad: CountOrZero = 0,
 ) -> RemovalReport:
     """Remove the wackiest expansions and as many random ones, measure what is lost, and write a report.
 
@@ -347,11 +349,11 @@ def remove_wackiest(
     return Removal(encoded.dataset.name, ablation.role, len(encoded.query_ids), full, tuple(points))
 
 
-def check_plan(thresholds: Sequence[int], draws: int) -> None:
+@checked
+def check_plan(thresholds: Sequence[Count], draws: Annotated[int, Ge(2)]) -> None:
     """Raise `ArgumentError` for a threshold or a number of draws that is out of its range."""
     if not thresholds or min(thresholds) < 1:
         raise ArgumentError(f"thresholds must be numbers of terms of at least 1, not {list(thresholds)}")
-    check_whole(draws=draws)
 
 
 def _texts(dataset: Dataset, role: Role) -> list[str]:
@@ -382,16 +384,16 @@ class WackyPruner:
         VectorsError: the scores are.
     """
 
+    @checked
     def __init__(
         self,
         vectors: Sources,
         scores: str | os.PathLike[str],
         *,
-        wackiest: int,
+        wackiest: Count,
         texts: str,
         model: str | SparseEncoder | None = None,
     ) -> None:
-        check_whole(wackiest=wackiest)
         meta = next(read_shards(vectors)).meta
         self._encoder, self._source = model_of(meta, model), texts
         self._columns = read_wackiest(scores, terms(self._encoder))[:wackiest]

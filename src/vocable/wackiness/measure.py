@@ -24,6 +24,7 @@ from scipy.sparse import csr_array
 from vocable.encoder.asymmetric import Formula
 from vocable.errors import ArgumentError, VectorsError
 from vocable.evaluation.expansion_data import KINDS, ExpansionData, term_kind
+from vocable.options import Share, checked
 from vocable.progress import track
 from vocable.storage import replacing
 from vocable.vectors import FORMAT, prune, read_table, vocabulary_fingerprint
@@ -352,13 +353,12 @@ def read_wackiest(path: str | os.PathLike[str], names: Sequence[str]) -> np.ndar
     return ranked(scores, inputs)
 
 
-def read_wacky_terms(path: str | os.PathLike[str], names: Sequence[str], share: float = SHARE) -> frozenset[str]:
+@checked
+def read_wacky_terms(path: str | os.PathLike[str], names: Sequence[str], share: Share = SHARE) -> frozenset[str]:
     """Return the wackiest terms in a file of scores, as `vocable.retrieval.explain` marks them.
 
     `share` is of the terms that have a score, rounded up. Raises `ArgumentError` if it is not above 0 and at most 1,
     and what `read_wackiest` does.
     """
-    if not 0 < share <= 1:
-        raise ArgumentError(f"the share of wacky terms must be above 0 and at most 1, not {share}")
     columns = read_wackiest(path, names)
     return frozenset(names[column] for column in columns[: math.ceil(share * len(columns) - 1e-9)].tolist())

@@ -41,7 +41,7 @@ from vocable.encoder.hub import check_length
 from vocable.encoder.stream import checksum, encode_stream, model_name
 from vocable.encoder.terms import Words as Splitter
 from vocable.encoder.text_encoder import TextEncoder
-from vocable.errors import ArgumentError, DataError, ModelError, check_whole, require_extra
+from vocable.errors import ArgumentError, DataError, ModelError, require_extra
 from vocable.evaluation.expanders import expander_class, open_expander
 from vocable.evaluation.expansion_data import (
     KINDS,
@@ -53,7 +53,7 @@ from vocable.evaluation.expansion_data import (
     proper_names,
     stored_vectors,
 )
-from vocable.options import DType
+from vocable.options import Count, CountOrZero, DType, checked
 from vocable.storage import fingerprint, finish, finished, read_record, replacing, resumable, write_record
 from vocable.tables import NONE, Table, Tabled
 from vocable.vectors import Sources, read_vectors
@@ -100,6 +100,7 @@ class WackinessReport(Tabled):
         return {"output": str(self.output), "settings": self.settings, "models": self.models}
 
 
+@checked
 @tolerant
 def measure_wackiness(
     models: str | SparseEncoder | Sequence[str | SparseEncoder],
@@ -108,25 +109,25 @@ def measure_wackiness(
     *,
     queries: str | None = None,
     role: Role = "query",
-    limit: int | None = None,
-    k: int = 100,
+    limit: Count | None = None,
+    k: Count = 100,
     idf: Formula = "log",
     special: bool = True,
     splitter: Splitter = "any",
-    bins: int = 100,
+    bins: Count = 100,
     whole_vocabulary: bool = False,
-    expansions: int | None = None,
-    bootstrap: int = 100,
-    seed: int = 0,
+    expansions: Count | None = None,
+    bootstrap: CountOrZero = 100,
+    seed: CountOrZero = 0,
     names: str | None = None,
     sensitivity: bool = False,
     card: bool = False,
     dtype: DType = "auto",
-    max_length: int | None = None,
+    max_length: Count | None = None,
     device: str | None = None,
     vectors: Sources | None = None,
     query_vectors: Sources | None = None,
-    skip_bad: int = 0,
+    skip_bad: CountOrZero = 0,
 ) -> WackinessReport:
     """Measure how little the expansion terms of models have to do with what they find, and write a report.
 
@@ -170,7 +171,6 @@ def measure_wackiness(
     chosen = [models] if isinstance(models, str | SparseEncoder) else list(models)
     called = [model_name(one) for one in chosen]
     require_extra("matplotlib", "figures")  # missed before the work, not after it
-    check_whole(k=k, bins=bins, expansions=expansions, bootstrap=bootstrap, limit=limit)
     if bootstrap == 1:  # has no standard deviation
         raise ArgumentError("bootstrap needs 2 draws at least, or 0 for none")
     for name in called if card else ():

@@ -19,7 +19,8 @@ from typing import Any, Self
 import numpy as np
 from scipy.sparse import csr_array
 
-from vocable.errors import ArgumentError, VectorsError, require_extra, whole
+from vocable.errors import ArgumentError, VectorsError, require_extra
+from vocable.options import Count, checked
 from vocable.retrieval.exact_index import ExactIndex, typed
 from vocable.retrieval.protocols import About
 from vocable.retrieval.ranking import Ranking, best
@@ -53,14 +54,15 @@ class SeismicIndex(ExactIndex):
         with _silent():
             self._clusters = self._kind("Index").build_from_dataset(documents)
 
+    @checked
     def search(
         self,
         queries: csr_array,
-        k: int = 10,
+        k: Count = 10,
         *,
         minimum_match: float = 0.0,
         allowed: np.ndarray | None = None,
-        threads: int | None = None,
+        threads: Count | None = None,
     ) -> Ranking:
         """As `Index.search`, by Seismic: scores are of weights in float16, and a good document may be missed.
 
@@ -70,7 +72,6 @@ class SeismicIndex(ExactIndex):
             raise ArgumentError("a filter needs another index: Seismic searches all documents")
         if minimum_match:
             raise ArgumentError("minimum_match needs an exact index: Seismic does not count shared terms")
-        k, threads = whole("k", k), whole("threads", threads)
         queries = as_vectors(queries, "the queries")
         if queries.shape[1] != self.shape[1]:
             raise VectorsError(f"the queries have {queries.shape[1]} terms, the documents {self.shape[1]}")

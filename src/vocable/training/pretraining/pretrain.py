@@ -41,6 +41,7 @@ from vocable.encoder.special_terms import has_bias
 from vocable.encoder.terms import terms
 from vocable.encoder.text_encoder import positions
 from vocable.errors import ArgumentError, DataError, ModelError
+from vocable.options import CountOrZero, checked
 from vocable.training import distributed
 from vocable.training.callbacks import (
     MarkWhole,
@@ -68,8 +69,14 @@ LOG = "log.jsonl"  # in the folder of a run
 KEPT_LOG = "pretrain.jsonl"  # the same beside the finished model
 
 
+@checked
 def pretrain(
-    model: SparseEncoder, texts: Iterable[str], *, work: str | Path | None = None, seed: int = 0, **settings: Any
+    model: SparseEncoder,
+    texts: Iterable[str],
+    *,
+    work: str | Path | None = None,
+    seed: CountOrZero = 0,
+    **settings: Any,
 ) -> SparseEncoder:
     """Adapt a model to `texts` by masked language modelling or by a teacher, on all processes that `torchrun` started.
 
