@@ -1,23 +1,26 @@
-# `make demo` and `make test` each create .venv, install the versions in constraints.txt, and run.
+# `make demo` and `make test` each create .venv, install what they need in the versions of constraints.txt, and run.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+DEMO := $(VENV)/.installed-demo
 STAMP := $(VENV)/.installed
 TOYS := vocable-toys
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test toys install bench clean
+.PHONY: help demo test toys wheel docs install bench clean
 
 help:
 	@echo "make demo     search, explain, fine-tune and measure on the built-in corpus"
 	@echo "make test     lint, types, tests"
 	@echo "make toys     every table and figure of the papers on toys, in one process and in two: 15 minutes"
-	@echo "make install  only make $(VENV)"
+	@echo "make wheel    build the wheel, install it alone, and run the README's first example"
+	@echo "make docs     the documentation as a site, in site/"
+	@echo "make install  only make $(VENV), with everything"
 	@echo "make bench    run the benchmarks, and renew docs/benchmarks.md: two hours"
 	@echo "make clean    remove $(VENV), the demo's folder, caches and built files"
 
-demo: $(STAMP)
+demo: $(DEMO)
 	@$(BIN)/vocable demo
 
 test: $(STAMP)
@@ -36,19 +39,34 @@ toys: $(STAMP)
 	done
 	@rm -rf $(TOYS) $(TOYS).txt
 
+wheel:
+	@$(PYTHON) tests/wheel.py
+
+docs: $(STAMP)
+	@$(BIN)/mkdocs build --strict --quiet
+	@echo "site/index.html"
+
 install: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/bench.py
 
 clean:
-	rm -rf $(VENV) vocable-demo $(TOYS) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) vocable-demo $(TOYS) build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # pip -qq prints errors, but neither progress nor warnings.
-$(STAMP): pyproject.toml constraints.txt
+define install_extra
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Python 3.11 or later is needed: make PYTHON=python3.11 ...")'
 	@echo "Installing into $(VENV): a few minutes the first time"
-	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[$(1)]'
 	@touch $@
+endef
+
+$(DEMO): pyproject.toml constraints.txt
+	$(call install_extra,train)
+
+$(STAMP): pyproject.toml constraints.txt
+	$(call install_extra,dev)
+	@touch $(DEMO)

@@ -14,7 +14,6 @@ from typing import Literal
 
 import numpy as np
 import torch
-from entmax import sparsemax
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 from torch import Tensor
@@ -23,7 +22,7 @@ from transformers import PreTrainedTokenizerBase
 from vocable.adapt.alignment import Alignment
 from vocable.data.texts import iter_texts
 from vocable.encoder.terms import token_ids
-from vocable.errors import ArgumentError
+from vocable.errors import ArgumentError, require_extra
 
 Init = Literal["semantic", "subtoken", "mean", "random-new", "random-all"]
 
@@ -39,6 +38,7 @@ def semantic_weights(embeddings: Tensor, anchors: NDArray[np.int64], new: NDArra
     `embeddings` are the target model's [v', d'], `anchors` [a] and `new` [n] ids of the target. Every row of the
     result, [n, a] float32, is non-negative and sums to 1, and most of it is zero.
     """
+    sparsemax = require_extra("entmax", "train").sparsemax
     unit = torch.nn.functional.normalize(embeddings.float(), dim=1)
     directions = unit[torch.from_numpy(anchors)].T
     blocks = [csr_array((0, len(anchors)), dtype=np.float32)]
