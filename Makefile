@@ -43,7 +43,7 @@ wheel:
 	@$(PYTHON) tests/wheel.py
 
 docs: $(STAMP)
-	@$(BIN)/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "site/index.html"
 
 install: $(STAMP)
