@@ -41,7 +41,9 @@ def main() -> None:
         place = run(python, "-c", "import vocable; print(vocable.__file__)", cwd=work)
         assert "site-packages" in place, place
         size = sum(path.lstat().st_size for path in (work / "venv").rglob("*") if path.is_file()) / 1e6
-        print(f"{shown}{wheel.name}: {wheel.stat().st_size / 1e6:.0f} MB; installed with its dependencies: {size:,.0f} MB")
+        print(
+            f"{shown}{wheel.name}: {wheel.stat().st_size / 1e6:.0f} MB; installed with its dependencies: {size:,.0f} MB"
+        )
 
 
 if __name__ == "__main__":
