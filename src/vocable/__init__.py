@@ -41,7 +41,6 @@ if TYPE_CHECKING:  # each public name, once: type checkers read these lines, and
     from vocable.encoder.inference_free import make_inference_free as make_inference_free
     from vocable.encoder.load import load as load
     from vocable.encoder.provenance import new_tokens as new_tokens
-    from vocable.encoder.provenance import provenance as provenance
     from vocable.encoder.stream import encode as encode
     from vocable.encoder.terms import terms as terms
     from vocable.evaluation.compare import compare as compare
@@ -66,6 +65,7 @@ if TYPE_CHECKING:  # each public name, once: type checkers read these lines, and
     from vocable.training.pretraining.pretrain import pretrain as pretrain
     from vocable.training.recipe import read_recipe as read_recipe
     from vocable.training.recipe_files import recipes as recipes
+    from vocable.training.stages import provenance as provenance
     from vocable.training.train import train as train
     from vocable.vectors import prune as prune
     from vocable.wackiness.ablate import ablate as ablate

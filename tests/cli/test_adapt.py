@@ -54,7 +54,7 @@ def test_inspect(capsys: pytest.CaptureFixture[str], large: str, backbones: dict
 def test_rescale(capsys: pytest.CaptureFixture[str], large: str, tmp_path: Path) -> None:
     output = tmp_path / "out"
     values = json.loads(done(capsys, "rescale", large, "-o", output, "--factor", 2.5, "--json"))
-    assert values == {"output": str(output), "factor": 2.5, "trials": []}
+    assert values == {"output": str(output), "verb": "rescale", "factor": 2.5}
     before, after = (load_checkpoint(folder)[0].get_output_embeddings() for folder in (large, output))
     assert torch.equal(after.weight, before.weight / 2.5)
     assert torch.equal(after.bias, before.bias)
@@ -384,7 +384,7 @@ def test_what_is_active_is_told(
     values = json.loads(done(capsys, *command))
     size = len(AutoTokenizer.from_pretrained(backbones["bert"]))
     assert (values["level"], values["shift"]) == ("pooled", 1.0)
-    assert values["rate_after"] < values["rate_before"]
+    assert values["after"]["share"] < values["before"]["share"]
     for when in ("before", "after"):
         assert values[f"mean_{when}"] == pytest.approx(size * values[f"rate_{when}"])
         assert values[f"p99_{when}"] > values[f"mean_{when}"]
@@ -432,7 +432,7 @@ def test_binary_queries_learnable_if_asked(
     command = ["make-inference-free", backbones["bert"], "--weights", "ones", "--trainable", "-o", tmp_path / "made"]
     found = json.loads(done(capsys, *command, "--json"))
     table = SparseEncoder(str(tmp_path / "made"), device="cpu")[0].sub_modules["query"][0]
-    assert (found["trainable"], found["texts"], found["formula"]) == (True, [], None)
+    assert (found["trainable"], found["weights"]) == (True, "ones")
     assert found["tokens"] == len(table.tokenizer) - len(table.tokenizer.all_special_ids)
     assert set(np.unique(table.weight.detach().numpy())) == {0, 1}
     assert table.weight.requires_grad
@@ -448,7 +448,7 @@ def test_mean_weights_of_the_queries_of_examples(
     found = json.loads(
         done(capsys, "make-inference-free", backbones["bert"], *options, "-o", tmp_path / "made", "--json")
     )
-    assert (found["weights"], found["queries"], found["formula"]) == ("mean", 10, None)
+    assert (found["weights"], found["queries"]) == ("mean", 10)
     expected = vo.make_inference_free(vo.load(backbones["bert"], device="cpu"), queries, weights="mean")
     table, own = (static_embedding(model, "query") for model in (vo.load(tmp_path / "made", device="cpu"), expected))
     assert table is not None

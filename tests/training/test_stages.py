@@ -6,22 +6,16 @@ import math
 import re
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
-from vocable.adapt.initialization import Init as Known
 from vocable.errors import DataError, RecipeError
 from vocable.training.recipe import make_recipe, read_recipe
-from vocable.training.settings import EmbeddingInit
 from vocable.training.train import train
 
 SHIPPED = sorted(Path(str(files("vocable") / "recipes")).glob("*.yaml"))
 SMALLEST: dict[str, Any] = {"model": "m", "data": {"examples": ["a"]}, "training": {"steps": 1}}
-
-
-def test_the_initializations_are_those_of_transfer() -> None:
-    assert get_args(EmbeddingInit) == get_args(Known)
 
 
 def test_stages_have_the_papers_defaults() -> None:

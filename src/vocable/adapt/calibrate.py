@@ -15,18 +15,22 @@ from typing import Annotated, Literal, NamedTuple
 import numpy as np
 import torch
 from annotated_types import Gt, Lt
+from pydantic import Field, PositiveInt, model_validator
 from sentence_transformers import SparseEncoder
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from vocable.adapt.stages import Inputs, Stage, register
+from vocable.adapt.statistics import RATE
 from vocable.data.texts import iter_texts
 from vocable.encoder.fuse import copy_with, fuse, pack, parts, without_logits
 from vocable.encoder.head import max_logits
 from vocable.encoder.output_vocabulary import output_layer
 from vocable.encoder.pooling import rows_to_pool
-from vocable.encoder.provenance import record
+from vocable.encoder.provenance import Step, describes, record
 from vocable.encoder.special_terms import has_bias
 from vocable.errors import ArgumentError, ModelError
+from vocable.objectives import Settings
 from vocable.options import Count, checked
 
 Level = Literal["pooled", "token"]
@@ -34,6 +38,23 @@ Level = Literal["pooled", "token"]
 BATCH = 32  # texts
 TOKENS, TERMS = 4096, 1024  # of a block of logits
 HALF = 1 << 16  # values of the upper and of the lower half of a float32's bits
+
+
+class CalibrateSettings(Settings):
+    """The shift of the output bias before the retrieval training: to a rate, or by a number of logits."""
+
+    texts: str = Field(description="place of the probe texts")
+    activation_rate: float | None = Field(default=None, gt=0, lt=1)
+    shift: float | None = None
+    level: Level = Field(default="pooled", description="what activation_rate is a share of")
+    max_length: PositiveInt = Field(default=128, description="tokens of a probe text")
+    count: PositiveInt = Field(default=256, description="probe texts")
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> CalibrateSettings:
+        if (self.activation_rate is None) == (self.shift is None):
+            raise ValueError("give either activation_rate or shift")
+        return self
 
 
 @checked
@@ -177,3 +198,34 @@ def logit_blocks(hidden: Tensor, weight: Tensor, bias: Tensor) -> Iterator[tuple
         for term in range(0, len(weight), TERMS):
             block = weight[term : term + TERMS]
             yield first, torch.addmm(bias[term : term + TERMS], hidden[first : first + TOKENS], block.T).float()
+
+
+@describes("calibrate")
+def _describe(step: Step) -> list[str]:
+    """The shift, and the active terms before and after it."""
+    shift, before, after = step["shift"], step["before"], step["after"]
+    moved = f"{'raised' if shift < 0 else 'lowered'} by {abs(shift):.3f}"
+    mean = f"mean {before['mean']:,.1f} -> {after['mean']:,.1f}"
+    p99 = f"99th percentile {before['p99']:,.0f} -> {after['p99']:,.0f}"
+    return [
+        f"bias {moved}, active {before['share']:.2%} -> {after['share']:.2%}",
+        f"active terms of a {'text' if step['level'] == 'pooled' else 'token'}: {mean}, {p99}",
+    ]
+
+
+def _adapt(model: SparseEncoder, settings: CalibrateSettings, inputs: Inputs) -> SparseEncoder:
+    texts = (text for text in inputs.texts([settings.texts]) if text.strip())
+    return calibrate(model, list(islice(texts, settings.count)), **settings.model_dump(exclude={"texts"}))
+
+
+register(
+    Stage(
+        "calibrate",
+        CalibrateSettings,
+        60,
+        adapt=_adapt,
+        arguments=("{texts}", "--activation-rate", f"{RATE:g}"),
+        key="calibrate:",
+        outcome="calibrated",
+    )
+)

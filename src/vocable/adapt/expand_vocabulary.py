@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
+from pydantic import Field, PositiveInt, model_validator
 from scipy.sparse import csr_array, vstack
 from sentence_transformers import SparseEncoder
 from torch import Tensor
@@ -24,16 +25,18 @@ from transformers import PreTrainedTokenizerBase
 
 from vocable.adapt.alignment import align, cut_words
 from vocable.adapt.initialization import barycentres, mix, random_rows, subtoken_weights
-from vocable.adapt.transfer import TargetName, vocabulary_of, with_output_vocabulary
+from vocable.adapt.stages import Inputs, Stage, register
+from vocable.adapt.transfer import OWN_TERMS, TargetName, vocabulary_of, with_output_vocabulary
 from vocable.data.texts import as_texts, iter_texts
 from vocable.encoder.fuse import copy_with, parts
 from vocable.encoder.hub import Target, load_target
 from vocable.encoder.output_vocabulary import OutputVocabulary, json_string
-from vocable.encoder.provenance import record
+from vocable.encoder.provenance import Step, describes, record
 from vocable.encoder.special_terms import special_tokens
 from vocable.encoder.terms import Splitter, normal_form
 from vocable.encoder.terms import splitter as splitter_of
 from vocable.errors import ArgumentError, DataError, ModelError
+from vocable.objectives import Settings
 from vocable.options import Count, CountOrZero, checked
 from vocable.storage import regular
 
@@ -43,6 +46,26 @@ Init = Literal["mean", "semantic", "random"]
 
 BATCH = 10_000  # words cut at a time
 SHOWN = 3  # faults that a message names
+
+
+class ExpandSettings(Settings):
+    """An output vocabulary of whole words, the most frequent of texts or those of a list (Kim et al. 2026, B.1)."""
+
+    texts: list[str] = Field(default=[], description="places of texts whose most frequent words are the terms")
+    size: PositiveInt = Field(default=100_000, description="of texts: how many words, if there are so many")
+    min_count: PositiveInt = Field(default=1, description="of texts: words seen less often are left out")
+    words: str | None = Field(default=None, description="instead: a file of words, one a line, or of JSON strings")
+    splitter: Literal["words", "whitespace"] = Field(default="words", description="what a word of a text is")
+    init: Init = Field(default="mean", description="what a word's row is made of")
+    target: str | None = Field(default=None, description="of semantic: a model that has words as tokens")
+
+    @model_validator(mode="after")
+    def _texts_or_words(self) -> ExpandSettings:
+        if bool(self.texts) == (self.words is not None):
+            raise ValueError("give either texts, to take the most frequent words of, or words, a file of them")
+        if (self.init == "semantic") != (self.target is not None):
+            raise ValueError("init semantic and target go together")
+        return self
 
 
 class FrequentWords(NamedTuple):
@@ -230,3 +253,25 @@ def _semantic(
     row_of = np.arange(len(words))
     row_of[placed] = len(words) + np.arange(len(placed))
     return csr_array(vstack([weights, found], format="csr")[row_of])
+
+
+@describes("expand")
+def _describe(step: Step) -> list[str]:
+    """The share of the texts that is covered, and the number of words."""
+    lines = []
+    if "covered" in step:
+        per_word = f"{step['tokens_per_word']:.2f} tokens per word"
+        lines.append(f"{step['covered']:.1%} of the words of the texts, {per_word}")
+        if step["passed_over"]:
+            lines.append(f"passed over, because the tokenizer cannot spell them: {step['passed_over']:,} words")
+    return [*lines, f"{step['words']:,} words as terms: {step['init']}", OWN_TERMS]
+
+
+def _adapt(model: SparseEncoder, settings: ExpandSettings, inputs: Inputs) -> SparseEncoder:
+    keys = settings.model_dump(exclude={"texts", "words"})
+    if settings.words is not None:
+        return expand_vocabulary(model, Path(inputs.locate(settings.words)), **keys, seed=inputs.seed)
+    return expand_vocabulary(model, texts=inputs.texts(settings.texts), **keys, seed=inputs.seed)
+
+
+register(Stage("expand", ExpandSettings, 30, adapt=_adapt, models=("target",)))

@@ -21,7 +21,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vocable.adapt.alignment import Matched, align
 from vocable.adapt.rescale import best_factor
-from vocable.adapt.statistics import RULES, Start, anisotropy, measure_start, probe_texts, repair_command, row_norms
+from vocable.adapt.stages import stage
+from vocable.adapt.statistics import RULES, Start, anisotropy, measure_start, probe_texts, row_norms
 from vocable.adapt.train_vocabulary import ACCENTS, CASES, fragmentation, redundancy, tells_apart
 from vocable.data.bad_lines import tolerant
 from vocable.encoder.fuse import plain_decoder, splade_modules
@@ -29,7 +30,7 @@ from vocable.encoder.graph import refuse_exported
 from vocable.encoder.hub import load_tokenizer
 from vocable.encoder.load import load
 from vocable.encoder.output_vocabulary import output_layer
-from vocable.encoder.provenance import provenance
+from vocable.encoder.provenance import Step, provenance
 from vocable.encoder.special_terms import has_bias
 from vocable.errors import ArgumentError, ModelError
 from vocable.options import CountOrZero, checked
@@ -98,7 +99,7 @@ class Inspection:
     start: Start
     factor: int  # the best rescaling by `choose_factor`; 1, without a trial, where the start is stable
     probe: str  # where the probe texts came from, as the next command has to call it
-    provenance: list[dict[str, Any]] = field(default_factory=list)  # as `vocable.provenance`
+    provenance: list[Step] = field(default_factory=list)  # as `vocable.provenance`
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
@@ -138,9 +139,9 @@ class Inspection:
             repair, factor = "rescale", "auto"
         if repair is None:
             return Finding(text, figure, threshold, rule.source, None)
-        done = {"rescale": "rescaled", "calibrate": "calibrated", "transfer": "transferred"}[repair]
-        output = f"{Path(self.name).name}-{done}"
-        command = repair_command(repair, self.name, output, target=target, factor=factor, texts=self.probe)
+        repairing = stage(repair)
+        output = f"{Path(self.name).name}-{repairing.outcome}"
+        command = repairing.command(self.name, output, target=target, factor=factor, texts=self.probe)
         return Finding(text, figure, threshold, rule.source, command)
 
     @property
@@ -211,7 +212,7 @@ def inspect(
     name = str(model) if isinstance(model, str | Path) else None
     if isinstance(model, str | Path):
         model = load(model, device=device)
-    steps: list[dict[str, Any]] = []
+    steps: list[Step] = []
     if isinstance(model, SparseEncoder):
         if not (pairs := splade_modules(model)):
             raise ModelError("this SparseEncoder is no SPLADE model: it has no masked-language-model head to inspect")

@@ -10,21 +10,40 @@ import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Literal
+from itertools import islice
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import Field, model_validator
 from sentence_transformers import SparseEncoder
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from vocable.adapt.stages import Inputs, Stage, register
 from vocable.adapt.statistics import BATCH, RULES, Start, measure_start, probe_texts
 from vocable.data.texts import as_texts
 from vocable.encoder.fuse import copy_with, parts
 from vocable.encoder.head import Activation
 from vocable.encoder.output_vocabulary import output_layer
-from vocable.encoder.provenance import record
+from vocable.encoder.provenance import Step, describes, record
 from vocable.errors import ArgumentError
+from vocable.objectives import Settings
+from vocable.tables import Table, short
 
 FACTORS = (1, 2, 4, 8, 16, 32)
+PROBE_TEXTS = 1000  # texts of a recipe's source that are read for the probe
+
+
+class RescaleSettings(Settings):
+    """The division of the output matrix, tied or not, by a constant (Jang et al. 2026, eq. 6)."""
+
+    factor: Annotated[float, Field(gt=0)] | Literal["auto"]
+    texts: str | None = Field(default=None, description="place of the probe texts from which auto chooses")
+
+    @model_validator(mode="after")
+    def _auto_looks_at_texts(self) -> RescaleSettings:
+        if self.factor == "auto" and self.texts is None:
+            raise ValueError("factor auto needs texts, the place of the probe texts")
+        return self
 
 
 def rescale(
@@ -135,3 +154,40 @@ def chosen(starts: Mapping[int, Start]) -> int:
 @torch.no_grad()
 def _divide(mlm: PreTrainedModel, factor: float) -> None:
     output_layer(mlm).weight.div_(factor)
+
+
+@describes("rescale")
+def _describe(step: Step) -> list[Table | str]:
+    """One row per factor that was tried, the chosen one marked, and the result."""
+    rows = [
+        [
+            f"{'> ' if trial['factor'] == step['factor'] else ''}{trial['factor']}",
+            f"{trial['pooled_rate']:.1%}",
+            f"{trial['terms_mean']:,.0f}",
+            *(short(trial[name]) for name in ("score_mean", "score_std", "score_max")),
+            f"{trial['accuracy']:.0%}",
+            short(trial["loss"]),
+            short(trial["chance"]),
+        ]
+        for trial in step.get("trials", [])
+    ]
+    header = ["k", "active", "terms", "score", "std", "largest", "accuracy", "loss", "chance"]
+    return [*([Table("", header, rows)] if rows else []), f"output matrix divided by {step['factor']:g}"]
+
+
+def _adapt(model: SparseEncoder, settings: RescaleSettings, inputs: Inputs) -> SparseEncoder:
+    texts = [] if settings.texts is None else list(islice(inputs.texts([settings.texts]), PROBE_TEXTS))
+    return rescale(model, settings.factor, texts=texts)
+
+
+register(
+    Stage(
+        "rescale",
+        RescaleSettings,
+        40,
+        adapt=_adapt,
+        arguments=("--factor", "{factor}"),
+        key="rescale.factor: {factor}",
+        outcome="rescaled",
+    )
+)

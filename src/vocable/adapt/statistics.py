@@ -10,7 +10,6 @@ Letters: b pairs of a batch, n tokens of all texts of a batch, d size of the dec
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -37,7 +36,7 @@ class Rule:
     threshold: float
     source: str  # of the threshold
     message: str = ""  # of `inspect`, a format of the statistics and of `threshold`
-    repair: str | None = None  # a key of `REPAIRS`
+    repair: str | None = None  # the name of a stage
     patience: int = 1  # of the training's guard: steps running in which it is beyond
 
     def beyond(self, value: float, unit: float = 1.0) -> bool:
@@ -95,23 +94,7 @@ RULES = {
     "shrinking": Rule(3.0, "active terms of a text, fewer than three quarters of before", patience=20),
     "alike": Rule(1e-3, "texts that are told apart at all do not stay so near the loss of guessing", patience=50),
 }
-RATE = 0.05  # that calibrate is told to aim at
-# The arguments of a repair's command after the model, and its key in a recipe.
-REPAIRS = {
-    "transfer": (["--target", "{target}"], "transfer.target: {target}"),
-    "rescale": (["--factor", "{factor}"], "rescale.factor: {factor}"),
-    "calibrate": (["{texts}", "--activation-rate", f"{RATE:g}"], "calibrate:"),
-}
-
-
-def repair_command(repair: str, model: str, output: str, *more: str, **values: str) -> str:
-    """Return the command line of a repair, to be copied.
-
-    >>> repair_command("rescale", "answerdotai/ModernBERT-base", "rescaled", factor="8")
-    'vocable rescale answerdotai/ModernBERT-base --factor 8 -o rescaled'
-    """
-    arguments = [argument.format(**values) for argument in REPAIRS[repair][0]]
-    return shlex.join(["vocable", repair, model, *arguments, *more, "-o", output])
+RATE = 0.05  # activation rate of the advice to calibrate
 
 
 def row_norms(weight: Tensor) -> Tensor:

@@ -11,7 +11,6 @@ is needed several times can be counted first: `count_words` streams it, and hold
 
 from __future__ import annotations
 
-import copy
 import os
 import zlib
 from collections import Counter
@@ -28,7 +27,7 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from vocable.adapt.alignment import token_surfaces
 from vocable.data.texts import iter_texts
-from vocable.encoder.terms import backend_of, token_ids, without_accents
+from vocable.encoder.terms import token_ids, without_accents
 from vocable.errors import ArgumentError, DataError
 from vocable.options import Count, checked
 from vocable.progress import track
@@ -54,21 +53,6 @@ def redundancy(tokenizer: PreTrainedTokenizerBase) -> float:
     """
     kept = [unit.text for unit in token_surfaces(tokenizer) if unit and unit.kind not in ("special", "bytes")]
     return 1 - len({without_accents(text.lower()) for text in kept}) / len(kept) if kept else 0.0
-
-
-def lowercased(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """Return a copy of `tokenizer` that lower-cases a text before all else ("+ lowercase input", tables 2, 7, 8)."""
-    backend = copy.deepcopy(backend_of(tokenizer))
-    before = [] if backend.normalizer is None else [backend.normalizer]
-    backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *before])
-    # Not the tokenizer's own class: when it is loaded, a BertTokenizer makes its normalizer anew.
-    return PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        model_max_length=tokenizer.model_max_length,
-        model_input_names=tokenizer.model_input_names,
-        padding_side=tokenizer.padding_side,
-        **tokenizer.special_tokens_map,
-    )
 
 
 Algorithm = Literal["wordpiece", "bpe"]

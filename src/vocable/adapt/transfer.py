@@ -19,6 +19,7 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 from torch import Tensor, nn
@@ -33,15 +34,18 @@ from vocable.adapt.initialization import (
     subtoken_weights,
     transferred_prior,
 )
+from vocable.adapt.stages import Inputs, Stage, register
 from vocable.adapt.statistics import row_norms
 from vocable.data.texts import as_texts, iter_texts
 from vocable.encoder.fuse import copy_with, parts, plain_decoder
 from vocable.encoder.hub import Target, load_target
 from vocable.encoder.output_vocabulary import OutputVocabulary, give_output_vocabulary, output_vocabulary
-from vocable.encoder.provenance import record
+from vocable.encoder.provenance import Step, describes, record
 from vocable.encoder.special_terms import has_bias, special_tokens
 from vocable.errors import ArgumentError, ModelError
+from vocable.objectives import Settings
 from vocable.options import CountOrZero, checked
+from vocable.tables import Table
 from vocable.vectors import token_names
 
 logger = logging.getLogger(__name__)
@@ -50,11 +54,29 @@ Bias = Literal["prior", "keep"]
 Norm = Literal["keep", "target"]
 TargetName: TypeAlias = str | Path | SparseEncoder | PreTrainedTokenizerBase
 
+OWN_TERMS = "its terms are not its tokens: vocable.load reads it, stock loaders give the model it was made from"
 # Below it most rows are guesses; the English vocabularies of the paper have 56 to 61 % in common.
 LOW_OVERLAP = 0.1
 FRAME = ("cls", "sep", "pad", "mask")  # roles that a masked language model's inputs cannot do without
 # Whatever its configuration says, MPNet takes token 1 for padding, in the host library's code.
 FIXED_PADDING = {"mpnet": 1}
+
+
+class TransferSettings(Settings):
+    """The move to another vocabulary (Geng and Yang 2026, sections 4.2.1 and 4.2.2)."""
+
+    target: str = Field(description="model or tokenizer whose vocabulary is wanted: built-in name, folder or Hub id")
+    head_only: bool = Field(default=False, description="the tokenizer is kept, and only the output terms are replaced")
+    init: Init = Field(default="semantic", description="what the embeddings of new tokens are made of")
+    bias: Bias = Field(
+        default="prior", description="prior: the target's z-scored bias (eq. 10); keep: the source's, its mean if new"
+    )
+    norm: Norm = Field(
+        default="keep", description="target: rows of the output are divided to the mean norm of the target's"
+    )
+    texts: list[str] = Field(
+        default=[], description="places of texts whose token counts stand in for the bias of a target without a head"
+    )
 
 
 class Vocabulary(NamedTuple):
@@ -326,6 +348,10 @@ class Neighbours(NamedTuple):
     subtokens: list[str]  # how the source's tokenizer cuts it
     made_of: list[tuple[str, float]]  # source tokens and their weights, heaviest first; the token itself if shared
 
+    def __str__(self) -> str:
+        lines = [f"\n{self.token}: cut into {' '.join(self.subtokens) or 'nothing'}; made of"]
+        return "\n".join([*lines, *(f"  {weight:.3f}  {token}" for token, weight in self.made_of)])
+
 
 def neighbours(
     model: SparseEncoder, target: TargetName, words: Sequence[str], *, init: Init = "semantic", k: int = 5
@@ -356,3 +382,35 @@ def neighbours(
         names = tokenizer.convert_ids_to_tokens(row.indices[heaviest].tolist())
         shown.append(Neighbours(word, subtokens, list(zip(names, row.data[heaviest].tolist(), strict=True))))
     return shown
+
+
+@describes("transfer")
+def _describe(step: Step) -> list[Table | str]:
+    """One row per class of tokens, and the share of the target vocabulary that was carried over."""
+    rows = [
+        [name, f"{count['matched']:,}", f"{count['total']:,}", f"{count['matched'] / count['total']:.1%}"]
+        for name, count in step["classes"].items()
+        if count["total"]
+    ]
+    new = f"{step['new_tokens']:,} new tokens: {step['init']}"
+    lines = [f"{step['overlap']:.1%} of the target carried over, {new}", *([OWN_TERMS] if step["head_only"] else [])]
+    return [Table("", ["tokens", "shared", "of", "share"], rows), *lines]
+
+
+def _adapt(model: SparseEncoder, settings: TransferSettings, inputs: Inputs) -> SparseEncoder:
+    texts = inputs.texts(settings.texts) if settings.texts else None
+    return transfer(model, **settings.model_dump(exclude={"texts"}), texts=texts, seed=inputs.seed)
+
+
+register(
+    Stage(
+        "transfer",
+        TransferSettings,
+        20,
+        adapt=_adapt,
+        models=("target",),
+        arguments=("--target", "{target}"),
+        key="transfer.target: {target}",
+        outcome="transferred",
+    )
+)

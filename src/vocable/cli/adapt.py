@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Iterator
 from contextlib import suppress
 from importlib import import_module
 from itertools import islice
@@ -16,9 +15,6 @@ import typer
 from vocable import HOMES, imported
 from vocable.cli.declare import Command, Loading, Model, Numbers, Output, Reading, Texts
 from vocable.errors import ArgumentError, CollapseError, DataError
-from vocable.tables import Table, short
-
-OWN_TERMS = "its terms are not its tokens: vocable.load reads it, stock loaders give the model it was made from"
 
 ProbeTexts = Annotated[str, typer.Option(metavar="SOURCE", help="Probe texts, best from your own corpus.")]
 CountedTexts = Annotated[list[str], typer.Option(metavar="SOURCE")]
@@ -66,11 +62,9 @@ class Adapting(Reading, Loading):
         inputs = imported("vocable.storage:fingerprint")(*(name for name in names if isinstance(name, str)))
         return kept | {"inputs": inputs}
 
-    def figures(self, model: Any, adapted: Any) -> dict[str, Any]:
-        """The last step of what was made of `model`, as JSON values."""
-        step: dict[str, Any] = imported("vocable.encoder.provenance:provenance")(adapted)[-1]
-        del step["verb"]
-        return step
+    def figures(self, model: Any, adapted: Any) -> Any:
+        """The last step of what was made of `model`, which prints itself."""
+        return imported(HOMES["provenance"])(adapted)[-1]
 
 
 class Rescale(Adapting):
@@ -97,27 +91,6 @@ class Rescale(Adapting):
             raise ArgumentError(f"factor must be a number above 0, or auto, not {self.factor!r}")
         return super().arguments() | {"factor": factor, "texts": None}
 
-    def figures(self, model: Any, adapted: Any) -> dict[str, Any]:
-        """The factor, and those that were tried."""
-        return {"trials": [], **super().figures(model, adapted)}
-
-    def text(self, result: dict[str, Any]) -> Any:
-        """A row for each factor that was tried, the chosen one marked."""
-        rows = [
-            [
-                f"{'> ' if trial['factor'] == result['factor'] else ''}{trial['factor']}",
-                f"{trial['pooled_rate']:.1%}",
-                f"{trial['terms_mean']:,.0f}",
-                *(short(trial[name]) for name in ("score_mean", "score_std", "score_max")),
-                f"{trial['accuracy']:.0%}",
-                short(trial["loss"]),
-                short(trial["chance"]),
-            ]
-            for trial in result["trials"]
-        ]
-        header = ["k", "active", "terms", "score", "std", "largest", "own first", "loss", "guessing"]
-        return [*([Table("", header, rows)] if rows else []), f"output matrix divided by {result['factor']:g}"]
-
 
 class Transfer(Adapting):
     """Give a model another vocabulary.
@@ -137,27 +110,23 @@ class Transfer(Adapting):
         del given["neighbours"]
         return given
 
-    def figures(self, model: Any, adapted: Any) -> dict[str, Any]:
+    def figures(self, model: Any, adapted: Any) -> Any:
         """The step, and what the tokens to show were made of."""
+        step = super().figures(model, adapted)
         shown: list[Any] = []
         if self.neighbours:
             shown = imported("vocable.adapt.transfer:neighbours")(model, self.target, self.neighbours, init=self.init)
-        return super().figures(model, adapted) | {"neighbours": [made._asdict() for made in shown]}
+        return {"step": step, "neighbours": shown}
+
+    def show(self, result: Any) -> None:
+        """Print the neighbours between the table and the other lines."""
+        if self.as_json:
+            result = result["step"].to_json() | {"neighbours": [made._asdict() for made in result["neighbours"]]}
+        super().show(result)
 
     def text(self, result: dict[str, Any]) -> Any:
-        """A row for each class of tokens, what some were made of, and what was carried over."""
-        rows = [
-            [name, f"{count['matched']:,}", f"{count['total']:,}", f"{count['matched'] / count['total']:.1%}"]
-            for name, count in result["classes"].items()
-            if count["total"]
-        ]
-        lines: list[Any] = [Table("", ["tokens", "shared", "of", "share"], rows)]
-        for made in result["neighbours"]:
-            lines.append(f"\n{made['token']}: cut into {' '.join(made['subtokens']) or 'nothing'}; made of")
-            lines += [f"  {weight:.3f}  {token}" for token, weight in made["made_of"]]
-        new = f"{result['new_tokens']:,} new tokens: {self.init}"
-        lines.append(f"\n{result['overlap']:.1%} of the target carried over, {new}")
-        return [*lines, OWN_TERMS] if self.head_only else lines
+        """The step, and the source tokens of each new one."""
+        return [result["step"], *result["neighbours"]]
 
     def following(self) -> str:
         """Calibration, where there is nothing to pre-train."""
@@ -194,16 +163,6 @@ class ExpandVocabulary(Adapting):
             raise ArgumentError("--init semantic and --target go together")
         numbers = ("size", "min_count")
         return {name: value for name, value in super().arguments().items() if value is not None or name not in numbers}
-
-    def text(self, result: dict[str, Any]) -> Any:
-        """How much of the texts is covered, and how many words became terms."""
-        lines = []
-        if "covered" in result:
-            per_word = f"{result['tokens_per_word']:.2f} tokens per word"
-            lines.append(f"{result['covered']:.1%} of the words of the texts, {per_word}")
-            if result["passed_over"]:
-                lines.append(f"passed over, because the tokenizer cannot spell them: {result['passed_over']:,} words")
-        return [*lines, f"{result['words']:,} words as terms: {self.init}", OWN_TERMS]
 
 
 class Pretrain(Adapting):
@@ -252,22 +211,6 @@ class Pretrain(Adapting):
             processes.wait()
         return self.figures(given["model"], adapted)
 
-    def text(self, result: dict[str, Any]) -> Iterator[str]:
-        """How well held-out tokens were guessed, before and after."""
-        yield f"pre-trained for {self.steps:,} steps"
-        if counts := result.get("words"):
-            cut, without = f"{counts['cut']:,} that tokens cut across", f"{counts['without']:,} texts without any"
-            yield f"words to guess: {counts['words']:,}; passed over: {cut}, {without}"
-        for group, before in result["held_out"]["before"].items():
-            after = result["held_out"]["after"][group]
-            loss = f"loss {before['loss']:.3f} -> {after['loss']:.3f}"
-            if self.teacher is not None and self.classes is None:
-                yield f"held-out texts ({before['terms']:,} terms): {loss}, the mean squared difference of logits"
-                continue
-            accuracy = f"accuracy {before['accuracy']:.1%} -> {after['accuracy']:.1%}"
-            what = "tokens" if self.classes is None else f"texts, of {self.classes:,} classes"
-            yield f"held-out {what}, {group} ({before['tokens']:,}): {loss}, {accuracy}"
-
 
 class Calibrate(Adapting):
     """Choose how much of the vocabulary is active.
@@ -290,22 +233,6 @@ class Calibrate(Adapting):
             raise DataError("no text to probe with", source=" ".join(self.texts))
         return given | {"texts": probe}
 
-    def figures(self, model: Any, adapted: Any) -> dict[str, Any]:
-        """The shift, and what is active before and after it."""
-        step = super().figures(model, adapted)
-        names = {"rate": "share", "mean": "mean", "p99": "p99"}
-        active = {f"{name}_{when}": step[when][key] for when in ("before", "after") for name, key in names.items()}
-        return {name: step[name] for name in ("level", "pooling", "shift")} | active
-
-    def text(self, result: dict[str, Any]) -> Iterator[str]:
-        """How the bias was moved, and how many terms are active."""
-        shift, what = result["shift"], "text" if self.level == "pooled" else "token"
-        moved = f"{'raised' if shift < 0 else 'lowered'} by {abs(shift):.3f}"
-        yield f"bias {moved}, active {result['rate_before']:.2%} -> {result['rate_after']:.2%}"
-        mean = f"mean {result['mean_before']:,.1f} -> {result['mean_after']:,.1f}"
-        p99 = f"99th percentile {result['p99_before']:,.0f} -> {result['p99_after']:,.0f}"
-        yield f"active terms of a {what}: {mean}, {p99}"
-
 
 class MakeInferenceFree(Adapting):
     """Give a model queries that need no encoder.
@@ -326,16 +253,6 @@ class MakeInferenceFree(Adapting):
             streams = [read(source) for source in self.texts]
             given["texts"] = (example.query for stream in streams for example in stream)
         return given
-
-    def figures(self, model: Any, adapted: Any) -> dict[str, Any]:
-        """The step, and how many tokens have a weight."""
-        table = imported("vocable.encoder.asymmetric:static_embedding")(adapted, "query")
-        tokens = 0 if table is None else int((table.weight > 0).sum())
-        return {"formula": None, **super().figures(model, adapted), "texts": self.texts, "tokens": tokens}
-
-    def text(self, result: dict[str, Any]) -> Any:
-        """How many tokens have a weight."""
-        return f"{result['tokens']:,} tokens have a weight, and no encoder reads a query"
 
 
 class TrainVocabulary(Reading):

@@ -32,7 +32,7 @@ from vocable.encoder.asymmetric import (
 )
 from vocable.encoder.graph import refuse_exported
 from vocable.encoder.output_vocabulary import output_layer
-from vocable.encoder.provenance import record
+from vocable.encoder.provenance import Step, describes, record
 from vocable.encoder.special_terms import special_tokens
 from vocable.encoder.terms import input_terms, special_terms
 from vocable.encoder.text_encoder import TextEncoder
@@ -86,8 +86,14 @@ def make_inference_free(
     figures: dict[str, Any] = {} if counted is None else {"documents" if weights == "idf" else "queries": counted}
     if weights == "idf":
         figures = {"formula": formula, **figures}
-    record(made, "inference-free", weights=weights, trainable=trainable, **figures)
+    tokens = int((values > 0).sum())
+    record(made, "inference-free", weights=weights, trainable=trainable, **figures, tokens=tokens)
     return made
+
+
+@describes("inference-free")
+def _describe(step: Step) -> list[str]:
+    return [f"{step['tokens']:,} tokens have a weight, and no encoder reads a query"]
 
 
 def by_lookup(model: SparseEncoder, values: NDArray[np.float32], *, trainable: bool = False) -> SparseEncoder:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +24,39 @@ from sentence_transformers.util import load_file_path
 
 from vocable.encoder.fuse import splade_modules
 from vocable.errors import ModelError
+from vocable.tables import Table, Tabled
 
 KEY = "vocable"
 OLD_FILES = {"transfer.json": "new_tokens", "expand.json": "splitter"}  # with the key that each must have
 
 
-def provenance(model: SparseEncoder) -> list[dict[str, Any]]:
-    """Return the steps that made `model`, in order: the verb of each under "verb", with its settings and figures.
+class Step(Tabled, dict[str, Any]):
+    """A step that made a model: its verb under "verb", with its settings and figures; `str()` describes it."""
 
-    Of a model with two encoders, the steps of the document encoder.
-    """
-    return [dict(step) for step in _notes(model).get("provenance", [])]
+    def table(self) -> Sequence[Table | str]:
+        """Return the tables and lines of the verb (`describes`), or one line for a verb without any."""
+        if (describe := _DESCRIBED.get(self["verb"])) is not None:
+            return list(describe(self))
+        figures = [f"{k} {value}" for k, value in self.items() if k != "verb" and isinstance(value, str | int | float)]
+        return [", ".join([self["verb"], *figures])]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the step as JSON values."""
+        return dict(self)
+
+
+Describe = Callable[[Step], Iterable[Table | str]]
+_DESCRIBED: dict[str, Describe] = {}
+
+
+def describes(verb: str) -> Callable[[Describe], Describe]:
+    """Register the function that returns the tables and lines of a verb's steps."""
+    return lambda function: _DESCRIBED.setdefault(verb, function)
+
+
+def provenance(model: SparseEncoder) -> list[Step]:
+    """Return the steps that made `model`, in order; of a model with two encoders, those of the document encoder."""
+    return [Step(step) for step in _notes(model).get("provenance", [])]
 
 
 def new_tokens(model: SparseEncoder) -> NDArray[np.int64] | None:
@@ -54,7 +77,7 @@ def record(model: SparseEncoder, verb: str, *, new: NDArray[np.int64] | None = N
     `new` are the ids of the terms that are new to it; None leaves those that it has.
     """
     step = json.loads(json.dumps({"verb": verb, **figures}))  # plain values: the same before and after saving
-    notes = {**_notes(model), "provenance": [*provenance(model), step]}
+    notes = {**_notes(model), "provenance": [*_notes(model).get("provenance", []), step]}
     if new is not None:
         notes["new_tokens"] = base64.b64encode(np.packbits(np.bincount(new) > 0).tobytes()).decode()
     for transformer, _ in splade_modules(model):

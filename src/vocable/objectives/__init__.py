@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Annotated, Any, get_args
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 
@@ -40,6 +40,26 @@ class Settings(BaseModel):
         return [
             f"{name}.{key}" for name, part in parts if isinstance(part, type(Settings)) and key in part.model_fields
         ]
+
+
+def first_mistake(failure: ValidationError, values: Any) -> tuple[list[str | int], str]:
+    """Return the path of the key that the first error is about, without names of union members, and its message."""
+    error: Any = failure.errors()[0]
+    keys: list[str | int] = []
+    loc = [key for key in error["loc"] if key != "[key]"]  # which says that the key before it is wrong
+    if error["type"] == "unknown_key":
+        loc.append(error["ctx"]["key"])
+    for i, key in enumerate(loc):
+        there = (isinstance(values, Mapping) and key in values) or (isinstance(values, list) and isinstance(key, int))
+        if there:
+            values = values[key]
+        if there or i + 1 == len(loc):
+            keys.append(key)
+    if error["type"] == "missing":
+        return keys, "this key is missing"
+    message = error["msg"].removeprefix("Value error, ")
+    plain = error["type"] == "unknown_key" or isinstance(error["input"], Mapping)
+    return keys, message if plain else f"{message}, not {error['input']!r}"
 
 
 def _names(name: str, field: Any) -> list[str]:

@@ -25,6 +25,7 @@ import numpy as np
 from scipy.sparse import csr_array, vstack
 from sentence_transformers import SparseEncoder
 
+from vocable.adapt.stages import stage, stages
 from vocable.data import Document
 from vocable.encoder.asymmetric import Role
 from vocable.encoder.hub import trusting
@@ -45,7 +46,8 @@ from vocable.training.stages import PRETRAIN, carry_out_stages
 from vocable.training.train import train
 from vocable.vectors import read_vectors
 
-BEFORE_TRAINING = ("head", "lowercase", "transfer", "expand", "rescale", "pretrain")  # keys that make the adapted model
+CALIBRATE = stage("calibrate").order
+BEFORE_TRAINING = ("head", *(one.name for one in stages() if one.order < CALIBRATE))  # keys of the adapted model
 NEEDS = ("recipe", "adapted", "model")  # each has what is before it
 
 

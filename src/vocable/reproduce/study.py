@@ -14,8 +14,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from vocable.errors import ArgumentError, RecipeError
-from vocable.objectives import Settings
-from vocable.training.recipe import first_mistake
+from vocable.objectives import Settings, first_mistake
 from vocable.training.recipe_files import read_yaml
 
 Names = Annotated[list[str], BeforeValidator(lambda given: given.split() if isinstance(given, str) else given)]

@@ -20,7 +20,8 @@ from transformers.trainer_callback import ExportableState
 
 from vocable.adapt.calibrate import calibrate
 from vocable.adapt.rescale import FACTORS, choose_factor
-from vocable.adapt.statistics import RATE, REPAIRS, RULES, Start, measure_start, probe_texts, repair_command, row_norms
+from vocable.adapt.stages import stage
+from vocable.adapt.statistics import RATE, RULES, Start, measure_start, probe_texts, row_norms
 from vocable.encoder.fuse import parts, splade_modules
 from vocable.encoder.output_vocabulary import output_layer
 from vocable.encoder.pooling import POOLINGS
@@ -159,14 +160,15 @@ def _side(collapse: Collapse, recipe: Recipe) -> Side:
 
 
 def _rescaling(recipe: Recipe, factor: int) -> str:
-    key = REPAIRS["rescale"][1].format(factor=f"{_factor(recipe) * factor:g}")
+    key = stage("rescale").key.format(factor=f"{_factor(recipe) * factor:g}")
     return f"rescale by {factor} (`{key}` in the recipe)"
 
 
 def _calibration(recipe: Recipe) -> str:
     pooling = ["--pooling", recipe.pooling] if not POOLINGS[recipe.pooling].stock else []
-    command = repair_command("calibrate", recipe.model, "DIR", *pooling, texts="TEXTS")
-    return f"calibrate to {RATE:.0%} (`{command}`, or `{REPAIRS['calibrate'][1]}` in the recipe)"
+    calibrating = stage("calibrate")
+    command = calibrating.command(recipe.model, "DIR", *pooling, texts="TEXTS")
+    return f"calibrate to {RATE:.0%} (`{command}`, or `{calibrating.key}` in the recipe)"
 
 
 def _factor(recipe: Recipe) -> float:

@@ -1,35 +1,24 @@
 """A training run as one typed recipe, read from YAML: what it starts from, what it learns from, and how.
 
 The sections are in `vocable.training.settings`, what belongs to a loss or regularizer in `vocable.objectives`. Before
-any training a recipe may change its backbone, in this order: `lowercase`, `transfer`, `expand`, `rescale`, `pretrain`
-and, on the logits that the retrieval training will see, `calibrate`.
+the retrieval training come the stages of `vocable.adapt.stages`, each a key.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints, ValidationError, model_validator
+from pydantic import Field, StringConstraints, ValidationError, create_model, model_validator
 
+from vocable.adapt.stages import Stage, stages
 from vocable.encoder.pooling import PoolingName
 from vocable.errors import RecipeError
-from vocable.objectives import Settings
+from vocable.objectives import Settings, first_mistake
 from vocable.storage import MADE, RECIPE
 from vocable.training.recipe_files import assign, line_of, override, read_values, recipe_file
-from vocable.training.settings import (
-    CalibrateSettings,
-    DataSettings,
-    EvaluationSettings,
-    ExpandSettings,
-    PretrainSettings,
-    QuerySettings,
-    RescaleSettings,
-    SavedSettings,
-    TrainingSettings,
-    TransferSettings,
-)
+from vocable.training.settings import DataSettings, EvaluationSettings, SavedSettings, TrainingSettings
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]*$")]  # a folder's name, too
 
@@ -42,11 +31,8 @@ class Variant(Settings):
     source: str = Field(default="", description="where the figures are printed")
 
 
-class Recipe(Settings):
-    """One run. The parts are carried out in the order in which they stand here; those left out are passed over.
-
-    `about`, `needs` and `variants` describe and do nothing: they are not written down with the model.
-    """
+class Backbone(Settings):
+    """The first keys of a recipe. `about`, `needs` and `variants` describe it and are not saved with the model."""
 
     about: str = Field(default="", exclude=True)
     needs: list[str] = Field(default=[], exclude=True, description="what is not shipped, in words: data, devices, code")
@@ -58,13 +44,20 @@ class Recipe(Settings):
     seed: int = Field(default=0, ge=0, lt=1 << 32)
     trust_remote_code: bool = Field(default=False, description="run code that comes with the models")
     data_folder: str = Field(default="", description="relative places are looked up here")
-    lowercase: bool = Field(default=False, description="the tokenizer lower-cases its input")
-    transfer: TransferSettings | None = None
-    expand: ExpandSettings | None = None
-    rescale: RescaleSettings | None = None
-    pretrain: PretrainSettings | None = None
-    calibrate: CalibrateSettings | None = None
-    queries: QuerySettings | None = Field(default=None, description="by default they are encoded as documents are")
+
+
+def _key(one: Stage) -> Any:
+    kind, default = (bool, False) if one.settings is bool else (one.settings | None, None)
+    return kind, Field(default=default, description=one.about or None)
+
+
+# One key per stage, in the order in which they are carried out.
+Adapted: Any = create_model("Adapted", __base__=Backbone, **{one.name: _key(one) for one in stages()})
+
+
+class Recipe(Adapted, Backbone):
+    """One training run: its backbone, the stages that adapt it, and its retrieval training."""
+
     data: DataSettings
     training: TrainingSettings
     evaluation: EvaluationSettings | None = None
@@ -85,6 +78,10 @@ class Recipe(Settings):
                 "name a teacher, or set data.negatives"
             )
         return self
+
+    def planned(self) -> list[tuple[Stage, Any]]:
+        """Return the stages that the recipe has, each with its settings, in order."""
+        return [(one, settings) for one in stages() if (settings := getattr(self, one.name))]
 
     def check_needs(self) -> None:
         """Raise `RecipeError` if the recipe needs what is not shipped: it would silently be another experiment."""
@@ -162,23 +159,3 @@ def work_settings(recipe: Recipe) -> dict[str, Any]:
             return values
 
     return {"settings": recipe.model_dump(mode="json"), "name": RECIPE, "upgrade": upgraded}
-
-
-def first_mistake(failure: ValidationError, values: Any) -> tuple[list[str | int], str]:
-    """Return the path of the key that the first error is about, without names of union members, and its message."""
-    error: Any = failure.errors()[0]
-    keys: list[str | int] = []
-    loc = [key for key in error["loc"] if key != "[key]"]  # which says that the key before it is wrong
-    if error["type"] == "unknown_key":
-        loc.append(error["ctx"]["key"])
-    for i, key in enumerate(loc):
-        there = (isinstance(values, Mapping) and key in values) or (isinstance(values, list) and isinstance(key, int))
-        if there:
-            values = values[key]
-        if there or i + 1 == len(loc):
-            keys.append(key)
-    if error["type"] == "missing":
-        return keys, "this key is missing"
-    message = error["msg"].removeprefix("Value error, ")
-    plain = error["type"] == "unknown_key" or isinstance(error["input"], Mapping)
-    return keys, message if plain else f"{message}, not {error['input']!r}"

@@ -19,6 +19,7 @@ from pydantic import (
     model_validator,
 )
 
+from vocable.adapt.stages import Stage, register
 from vocable.encoder.text_encoder import in_bfloat16
 from vocable.errors import ArgumentError
 from vocable.evaluation.quality import parse_measures
@@ -50,86 +51,6 @@ def located(source: str | HardNegatives, locate: Callable[[str], str]) -> str | 
         return locate(source)
     places = {name: getattr(source, name) for name in ("file", "corpus", "queries", "scores")}
     return source.model_copy(update={name: place and locate(place) for name, place in places.items()})
-
-
-EmbeddingInit = Literal["semantic", "subtoken", "mean", "random-new", "random-all"]
-
-
-class TransferSettings(Settings):
-    """The move to another vocabulary (Geng and Yang 2026, sections 4.2.1 and 4.2.2)."""
-
-    target: str = Field(description="model or tokenizer whose vocabulary is wanted: built-in name, folder or Hub id")
-    head_only: bool = Field(default=False, description="the tokenizer is kept, and only the output terms are replaced")
-    init: EmbeddingInit = Field(default="semantic", description="what the embeddings of new tokens are made of")
-    bias: Literal["prior", "keep"] = Field(
-        default="prior", description="prior: the target's z-scored bias (eq. 10); keep: the source's, its mean if new"
-    )
-    norm: Literal["keep", "target"] = Field(
-        default="keep", description="target: rows of the output are divided to the mean norm of the target's"
-    )
-    texts: list[str] = Field(
-        default=[], description="places of texts whose token counts stand in for the bias of a target without a head"
-    )
-
-
-class ExpandSettings(Settings):
-    """An output vocabulary of whole words, the most frequent of texts or those of a list (Kim et al. 2026, B.1)."""
-
-    texts: list[str] = Field(default=[], description="places of texts whose most frequent words are the terms")
-    size: PositiveInt = Field(default=100_000, description="of texts: how many words, if there are so many")
-    min_count: PositiveInt = Field(default=1, description="of texts: words seen less often are left out")
-    words: str | None = Field(default=None, description="instead: a file of words, one a line, or of JSON strings")
-    splitter: Literal["words", "whitespace"] = Field(default="words", description="what a word of a text is")
-    init: Literal["mean", "semantic", "random"] = Field(default="mean", description="what a word's row is made of")
-    target: str | None = Field(default=None, description="of semantic: a model that has words as tokens")
-
-    @model_validator(mode="after")
-    def _texts_or_words(self) -> ExpandSettings:
-        if bool(self.texts) == (self.words is not None):
-            raise ValueError("give either texts, to take the most frequent words of, or words, a file of them")
-        if (self.init == "semantic") != (self.target is not None):
-            raise ValueError("init semantic and target go together")
-        return self
-
-
-class RescaleSettings(Settings):
-    """The division of the output matrix, tied or not, by a constant (Jang et al. 2026, eq. 6)."""
-
-    factor: Annotated[float, Field(gt=0)] | Literal["auto"]
-    texts: str | None = Field(default=None, description="place of the probe texts from which auto chooses")
-
-    @model_validator(mode="after")
-    def _auto_looks_at_texts(self) -> RescaleSettings:
-        if self.factor == "auto" and self.texts is None:
-            raise ValueError("factor auto needs texts, the place of the probe texts")
-        return self
-
-
-class QuerySettings(Settings):
-    """Queries of another kind than documents: their tokens' weights, looked up, or an encoder of their own."""
-
-    weights: Literal["idf", "mean", "ones"] | None = Field(
-        default=None, description="of the tokens; no encoder reads a query. mean: what the model gave them in examples"
-    )
-    corpus: str | None = Field(default=None, description="place of the texts whose document frequencies give the IDF")
-    trainable: bool = Field(default=False, description="the weights learn, too")
-    model: str | None = Field(default=None, description="an encoder with the same terms: folder or Hub id")
-    learning_rate: float | None = Field(default=None, gt=0, description="of what encodes queries, where it is another")
-    freeze_documents: bool = Field(default=False, description="what encodes documents stays as it is")
-
-    @model_validator(mode="after")
-    def _one_kind(self) -> QuerySettings:
-        if (self.weights is None) == (self.model is None):
-            raise ValueError("queries have either weights or a model")
-        if (self.weights == "idf") != (self.corpus is not None):
-            raise ValueError("a corpus goes with weights: idf, and idf with a corpus")
-        if self.model is not None and self.trainable:
-            raise ValueError("trainable is for weights: a model of its own learns in any case")
-        if self.learning_rate is not None and self.weights is not None and not self.trainable:
-            raise ValueError("weights that are not trainable have no learning_rate")
-        if self.freeze_documents and self.weights is not None and not self.trainable:
-            raise ValueError("nothing would learn: freeze_documents goes with trainable weights, or with a model")
-        return self
 
 
 class TeacherSettings(Settings):
@@ -332,21 +253,7 @@ class PretrainSettings(OptimizerSettings):
         return self
 
 
-class CalibrateSettings(Settings):
-    """The shift of the output bias before the retrieval training: to a rate, or by a number of logits."""
-
-    texts: str = Field(description="place of the probe texts")
-    activation_rate: float | None = Field(default=None, gt=0, lt=1)
-    shift: float | None = None
-    level: Literal["pooled", "token"] = Field(default="pooled", description="what activation_rate is a share of")
-    max_length: PositiveInt = Field(default=128, description="tokens of a probe text")
-    count: PositiveInt = Field(default=256, description="probe texts")
-
-    @model_validator(mode="after")
-    def _one_of_two(self) -> CalibrateSettings:
-        if (self.activation_rate is None) == (self.shift is None):
-            raise ValueError("give either activation_rate or shift")
-        return self
+register(Stage("pretrain", PretrainSettings, 50, models=("teacher",)))
 
 
 class DataSettings(Settings):

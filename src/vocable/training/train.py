@@ -22,6 +22,7 @@ from sentence_transformers.sparse_encoder import SparseEncoderTrainer, SparseEnc
 from sentence_transformers.sparse_encoder.model_card import SparseEncoderModelCardCallback
 from transformers.trainer_callback import PrinterCallback, TrainerState
 
+from vocable.adapt.rescale import PROBE_TEXTS
 from vocable.adapt.statistics import RULES
 from vocable.data import tolerating
 from vocable.encoder.asymmetric import Role, static_embedding
@@ -59,7 +60,6 @@ from vocable.training.stages import (
     EXAMPLES,
     PARAMETERS,
     PRETRAIN,
-    PROBE_TEXTS,
     carry_out_stages,
     check_sources,
     freeze_documents,

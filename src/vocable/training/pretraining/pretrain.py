@@ -36,11 +36,12 @@ from vocable.data.texts import iter_texts
 from vocable.encoder.few_shapes import use_few_shapes
 from vocable.encoder.fuse import copy_with, parts, splade_modules, without_logits
 from vocable.encoder.output_vocabulary import output_layer, output_vocabulary
-from vocable.encoder.provenance import new_tokens, record, splitter_name
+from vocable.encoder.provenance import Step, describes, new_tokens, record, splitter_name
 from vocable.encoder.special_terms import has_bias
 from vocable.encoder.terms import terms
 from vocable.encoder.text_encoder import positions
 from vocable.errors import ArgumentError, DataError, ModelError
+from vocable.objectives import first_mistake
 from vocable.options import CountOrZero, checked
 from vocable.training import distributed
 from vocable.training.callbacks import (
@@ -59,7 +60,6 @@ from vocable.training.pretraining.pseudo_classes import PseudoClasses, sort_wind
 from vocable.training.pretraining.sap import Alignment, HeldOutTexts, SparseTeacher
 from vocable.training.pretraining.window_workers import cut_in_processes
 from vocable.training.pretraining.windows import SpanAlignment, WordAlignment, write_windows
-from vocable.training.recipe import first_mistake
 from vocable.training.settings import WHOLE_TERMS, PretrainSettings
 from vocable.training.teachers import dense_teacher
 
@@ -333,3 +333,22 @@ class _LogHeldOut(TrainerCallback):
         if figures:
             log_beside_loss(self._trainer, figures, control)
         distributed.wait()
+
+
+@describes("pretrain")
+def _describe(step: Step) -> Iterator[str]:
+    """The held-out loss and accuracy, before and after."""
+    yield f"pre-trained for {step['steps']:,} steps"
+    if counts := step.get("words"):
+        cut, without = f"{counts['cut']:,} that tokens cut across", f"{counts['without']:,} texts without any"
+        yield f"words to guess: {counts['words']:,}; passed over: {cut}, {without}"
+    classes = step.get("classes")
+    for group, before in step["held_out"]["before"].items():
+        after = step["held_out"]["after"][group]
+        loss = f"loss {before['loss']:.3f} -> {after['loss']:.3f}"
+        if step.get("teacher") is not None and classes is None:
+            yield f"held-out texts ({before['terms']:,} terms): {loss}, the mean squared difference of logits"
+            continue
+        accuracy = f"accuracy {before['accuracy']:.1%} -> {after['accuracy']:.1%}"
+        items = "tokens" if classes is None else f"texts, of {classes:,} classes"
+        yield f"held-out {items}, {group} ({before['tokens']:,}): {loss}, {accuracy}"
