@@ -58,7 +58,7 @@ def test_what_a_verb_makes_comes_back_whole(
     assert all(np.array_equal(*pair) for pair in zip(vectors(model, texts), vectors_before, strict=True))
 
     [step] = vo.provenance(made)
-    assert step["verb"] == {"head-only": "transfer"}.get(verb, verb)
+    assert step["verb"] == {"head-only": "transfer", "expand": "expand-vocabulary"}.get(verb, verb)
     made.save_pretrained(str(tmp_path / "made"))
     again = vo.load(tmp_path / "made", device="cpu")
     assert vo.terms(again) == vo.terms(made)
@@ -84,7 +84,7 @@ def test_steps_follow_each_other(backbones: dict[str, Path], toy_texts: list[str
     model = vo.pretrain(model, toy_texts, steps=2, batch_size=4, max_length=16, masking="overlap-aware")
     model = vo.calibrate(model, toy_texts, activation_rate=0.2)
     model = vo.expand_vocabulary(model, ["fox", "books"])
-    assert [step["verb"] for step in vo.provenance(model)] == ["transfer", "pretrain", "calibrate", "expand"]
+    assert [step["verb"] for step in vo.provenance(model)] == ["transfer", "pretrain", "calibrate", "expand-vocabulary"]
     assert vo.provenance(model)[2]["after"]["share"] == pytest.approx(0.2, abs=0.01)
     assert vo.terms(model) == ["fox", "books"]
     np.testing.assert_array_equal(vo.new_tokens(model), new)

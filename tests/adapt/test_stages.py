@@ -24,11 +24,11 @@ def test_a_stage_names_the_sources_that_its_settings_have() -> None:
 
 def test_a_step_prints_itself_after_the_model_was_saved(backbones: dict[str, Path], toy_texts: list[str]) -> None:
     model = vo.load(str(backbones["bert"]))
-    rescaled, factor = vo.rescale(model, "auto", texts=toy_texts), 0
+    rescaled = vo.rescale(model, "auto", texts=toy_texts)
     step = vo.provenance(rescaled)[-1]
     assert f"> {step['factor']}" in str(step)
     assert len(str(step).splitlines()) >= 2 + len(step["trials"])
-    assert step.to_json()["factor"] == step["factor"] > factor
+    assert step.to_json()["factor"] == step["factor"] > 0
     moved = vo.provenance(vo.transfer(model, str(backbones["roberta"])))[-1]
     assert f"{moved['overlap']:.1%}" in str(moved)
     shifted = vo.provenance(vo.calibrate(model, toy_texts, shift=-0.5))[-1]

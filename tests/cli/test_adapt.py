@@ -303,7 +303,7 @@ def test_pretrain_and_calibrate(capsys: pytest.CaptureFixture[str], model: str, 
     assert any((before[name] != after[name]).any() for name in before)
     text = done(capsys, "calibrate", adapted, corpus, "-o", calibrated, "--activation-rate", 0.05, "--json")
     values = json.loads(text)
-    assert values["rate_after"] == pytest.approx(0.05, abs=0.002)
+    assert values["after"]["share"] == pytest.approx(0.05, abs=0.002)
     one, other = (
         AutoModelForMaskedLM.from_pretrained(place).get_output_embeddings() for place in (adapted, calibrated)
     )
@@ -349,7 +349,7 @@ def test_a_transferred_model_stays_one(
     assert "-> 2.00%\nactive terms of a token: mean " in text
     of_the_first = ["--activation-rate", 0.1, "--pooling", "cls", "--json"]
     found = json.loads(done(capsys, "calibrate", adapted, corpus, "-o", tmp_path / "first", *of_the_first))
-    assert (found["pooling"], found["rate_after"]) == ("cls", pytest.approx(0.1, abs=0.01))
+    assert (found["pooling"], found["after"]["share"]) == ("cls", pytest.approx(0.1, abs=0.01))
     shutil.rmtree(tmp_path / "first")
     for folder in (adapted, calibrated):
         new = vo.new_tokens(vo.load(folder))
@@ -386,8 +386,9 @@ def test_what_is_active_is_told(
     assert (values["level"], values["shift"]) == ("pooled", 1.0)
     assert values["after"]["share"] < values["before"]["share"]
     for when in ("before", "after"):
-        assert values[f"mean_{when}"] == pytest.approx(size * values[f"rate_{when}"])
-        assert values[f"p99_{when}"] > values[f"mean_{when}"]
+        active = values[when]
+        assert active["mean"] == pytest.approx(size * active["share"])
+        assert active["p99"] > active["mean"]
 
 
 def test_a_probe_of_empty_lines_is_named(

@@ -13,14 +13,13 @@ import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from tests.by_parts import rescale
-from vocable.adapt.rescale import choose_factor
+from vocable.adapt.rescale import RescaleSettings, choose_factor
 from vocable.adapt.statistics import probe_texts
 from vocable.cli import main
 from vocable.encoder.load import load
 from vocable.errors import ArgumentError, CollapseError
 from vocable.training.batch_statistics import Monitor
 from vocable.training.recipe import Recipe, make_recipe
-from vocable.training.settings import RescaleSettings
 from vocable.training.train import train
 
 

@@ -218,7 +218,7 @@ def expand_vocabulary(
         rows = mix(weights, old.decoder).to(old.decoder)
         bias = None if old.bias is None else mix(weights, old.bias[:, None])[:, 0].to(old.bias)
     made = copy_with(model, with_output_vocabulary(mlm, OutputVocabulary(listed, rows, bias)))
-    record(made, "expand", words=len(listed), init=init, splitter=splitter, **figures)
+    record(made, "expand-vocabulary", words=len(listed), init=init, splitter=splitter, **figures)
     return made
 
 
@@ -255,7 +255,7 @@ def _semantic(
     return csr_array(vstack([weights, found], format="csr")[row_of])
 
 
-@describes("expand")
+@describes("expand-vocabulary")
 def _describe(step: Step) -> list[str]:
     """The share of the texts that is covered, and the number of words."""
     lines = []

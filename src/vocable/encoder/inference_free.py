@@ -87,11 +87,11 @@ def make_inference_free(
     if weights == "idf":
         figures = {"formula": formula, **figures}
     tokens = int((values > 0).sum())
-    record(made, "inference-free", weights=weights, trainable=trainable, **figures, tokens=tokens)
+    record(made, "make-inference-free", weights=weights, trainable=trainable, **figures, tokens=tokens)
     return made
 
 
-@describes("inference-free")
+@describes("make-inference-free")
 def _describe(step: Step) -> list[str]:
     return [f"{step['tokens']:,} tokens have a weight, and no encoder reads a query"]
 
