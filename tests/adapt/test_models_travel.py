@@ -58,7 +58,11 @@ def test_what_a_verb_makes_comes_back_whole(
     assert all(np.array_equal(*pair) for pair in zip(vectors(model, texts), vectors_before, strict=True))
 
     [step] = vo.provenance(made)
-    assert step["verb"] == {"head-only": "transfer", "expand": "expand-vocabulary", "inference-free": "make-inference-free"}.get(verb, verb)
+    assert step["verb"] == {
+        "head-only": "transfer",
+        "expand": "expand-vocabulary",
+        "inference-free": "make-inference-free",
+    }.get(verb, verb)
     made.save_pretrained(str(tmp_path / "made"))
     again = vo.load(tmp_path / "made", device="cpu")
     assert vo.terms(again) == vo.terms(made)
