@@ -77,7 +77,7 @@ def test_the_names_are_these() -> None:
 def test_every_name_is_the_verb_that_it_says(name: str) -> None:
     found = getattr(vocable, name)
     assert callable(found)
-    assert found.__name__.rpartition(".")[2] == ("explain_texts" if name == "explain" else name)
+    assert found.__name__.rpartition(".")[2] == name
     assert inspect.getdoc(found)
 
 
@@ -85,7 +85,7 @@ def test_type_checkers_see_the_same_names() -> None:
     tree = ast.parse(inspect.getsource(vocable))
     [block] = [node for node in tree.body if isinstance(node, ast.If) and isinstance(node.test, ast.Name)]
     seen = {alias.asname for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
-    assert sorted(seen - {None} | {"explain"}) == NAMES
+    assert sorted(seen - {None}) == NAMES
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

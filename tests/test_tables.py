@@ -16,7 +16,7 @@ import pytest
 
 from vocable.cli.declare import print_json
 from vocable.data import Document, Query
-from vocable.retrieval.hits import Answer, Hit
+from vocable.retrieval.records import Answer, Hit
 from vocable.tables import Table, line_width, text_width
 
 ID = "collections.abc/" + "a-very-long-name-" * 6 + "end"

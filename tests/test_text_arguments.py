@@ -41,8 +41,7 @@ from vocable.retrieval.answers import search
 from vocable.retrieval.bm25 import RM3, BM25Index
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.exact_index import ExactIndex
-from vocable.retrieval.explain import expansion
-from vocable.retrieval.explain_texts import explain_texts
+from vocable.retrieval.explain import expand_vector, explain
 from vocable.retrieval.living import LivingCollection
 from vocable.retrieval.verbs import delete, index
 from vocable.retrieval.words import stemmed
@@ -193,11 +192,11 @@ def test_records_are_taken_by_their_text(toy_model: SparseEncoder) -> None:
     records = [Document("d1", "reads", title="the old fox", fields={"year": 2000}), Query("q1", "a list")]
     expected = encode(toy_model, ["the old fox reads", "a list"])
     assert (encode(toy_model, records) != expected).nnz == 0
-    explained = explain_texts(toy_model, records[1], records[0])
-    assert explained == explain_texts(toy_model, "a list", "the old fox reads")
+    explained = explain(toy_model, records[1], records[0])
+    assert explained == explain(toy_model, "a list", "the old fox reads")
     for wrong in (None, 3, b"text", ("a", "b"), ["a list"]):
         with pytest.raises(ArgumentError, match=f"^query must be a text, not {type(wrong).__name__}$"):
-            explain_texts(toy_model, wrong)  # type: ignore[arg-type]
+            explain(toy_model, wrong)  # type: ignore[arg-type]
 
 
 def test_queries_keep_their_ids() -> None:
@@ -218,7 +217,7 @@ WHOLE: dict[str, Callable[[SparseEncoder, Any], object]] = {
     "encode, max_length": lambda model, number: encode(model, [TEXT], max_length=number),
     "encode, shards": lambda model, number: encode(model, "pydocs:", output="never", shards=number),
     "prune": lambda model, number: prune(csr_array((1, 2)), max_terms=number),
-    "expansion": lambda model, number: expansion(csr_array((1, 1)), ["a"], [], k=number),
+    "expansion": lambda model, number: expand_vector(csr_array((1, 1)), ["a"], [], k=number),
     "calibrate": lambda model, number: calibrate(model, [TEXT], shift=1.0, count=number),
     "Searcher": lambda model, number: Searcher(UNUSED, k=number),
 }

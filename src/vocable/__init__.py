@@ -51,7 +51,7 @@ if TYPE_CHECKING:  # each public name, once: type checkers read these lines, and
     from vocable.retrieval.bm25 import BM25Index as BM25Index
     from vocable.retrieval.check import check_engine as check_engine
     from vocable.retrieval.exact_index import ExactIndex as ExactIndex
-    from vocable.retrieval.explain_texts import explain_texts
+    from vocable.retrieval.explain import explain as explain
     from vocable.retrieval.export import export as export
     from vocable.retrieval.fusion import reciprocal_rank as reciprocal_rank
     from vocable.retrieval.fusion import weighted as weighted
@@ -70,8 +70,6 @@ if TYPE_CHECKING:  # each public name, once: type checkers read these lines, and
     from vocable.vectors import prune as prune
     from vocable.wackiness.ablate import ablate as ablate
     from vocable.wackiness.report import measure_wackiness as measure_wackiness
-
-    explain = explain_texts
 
 # A thread that spins takes its core from the one that it waits for as soon as something else runs on the machine, too.
 # Two threads on two cores encode, in texts a second with the machine to themselves and beside a busy neighbour:
@@ -103,7 +101,6 @@ HOMES = {
     if isinstance(node, ast.ImportFrom) and str(node.module).startswith("vocable.")
     for alias in node.names
 }
-HOMES["explain"] = HOMES.pop("explain_texts")
 
 __all__ = [*HOMES]
 

@@ -80,8 +80,16 @@ class Encoding(Inference, Pruning, total=False):
     ]
 
 
-class SearchOptions(Pruning, total=False):
-    """Settings of a search; those of `Pruning` apply to the queries."""
+class QueryEncoding(Pruning, total=False):
+    """Encoding of queries."""
+
+    query_idf: Annotated[
+        float | None, Ge(0), Doc("Multiply query weights by the collection's IDF to this power; default: the model's.")
+    ]
+
+
+class RankingOptions(TypedDict, total=False):
+    """Ranking of documents for encoded queries."""
 
     hybrid: Annotated[bool, Doc("Also use BM25 and dense scores, if the index has them.")]
     weights: Annotated[
@@ -90,9 +98,10 @@ class SearchOptions(Pruning, total=False):
     fusion: Annotated[Fusion, Doc("Fuse scores scaled to 0 to 1 (weighted), or reciprocal ranks (reciprocal-rank).")]
     filter: Annotated[str | None, Doc("Filter on document fields, as 'lang=de and year>=2020'.")]
     minimum_match: Annotated[float, Ge(0), Le(1), Doc("Share of a query's terms that a hit must contain.")]
-    query_idf: Annotated[
-        float | None, Ge(0), Doc("Multiply query weights by the collection's IDF to this power; default: the model's.")
-    ]
+
+
+class SearchOptions(RankingOptions, QueryEncoding, total=False):
+    """Settings of a search."""
 
 
 def _check_fusion(options: Mapping[str, Any]) -> None:
@@ -100,7 +109,7 @@ def _check_fusion(options: Mapping[str, Any]) -> None:
         raise ArgumentError("`fusion` goes with `hybrid` or `weights`")
 
 
-RULES: dict[Any, Callable[[Mapping[str, Any]], None]] = {SearchOptions: _check_fusion}
+RULES: dict[Any, Callable[[Mapping[str, Any]], None]] = {RankingOptions: _check_fusion}
 UNPACK = {typing.Unpack, typing_extensions.Unpack}  # two objects before Python 3.12
 SIGNS = {
     "ge": (operator.ge, "at least", "≥"),
@@ -287,3 +296,12 @@ def check(record: type[T], options: Mapping[str, Any]) -> T:
 def _extended(record: Any) -> list[Any]:
     """Return a record and the records that it extends."""
     return [record, *(inner for base in getattr(record, "__orig_bases__", ()) for inner in _extended(base))]
+
+
+def select(record: type[T], options: Mapping[str, Any]) -> T:
+    """Return the options that a record has.
+
+    >>> select(Pruning, {"max_terms": 3, "hybrid": True})
+    {'max_terms': 3}
+    """
+    return cast(T, {name: value for name, value in options.items() if name in _hints(record)})

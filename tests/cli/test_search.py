@@ -19,8 +19,7 @@ from vocable.encoder.load import load
 from vocable.encoder.stream import encode
 from vocable.evaluation.quality import evaluate_run
 from vocable.evaluation.retrieval import evaluate_system
-from vocable.retrieval.explain import Explanation
-from vocable.retrieval.explain_texts import explain_texts
+from vocable.retrieval.explain import Explanation, explain
 from vocable.retrieval.verbs import open_index
 from vocable.vectors import prune, read_vectors
 
@@ -204,7 +203,7 @@ def test_a_run_is_evaluated_as_its_model(
 def test_explain(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path) -> None:
     (tmp_path / "document.txt").write_text("a librarian reads books", encoding="utf-8")
     arguments = ["explain", model, "old books", f"@{tmp_path}/document.txt"]
-    expected = explain_texts(load(model), "old books", "a librarian reads books")
+    expected = explain(load(model), "old books", "a librarian reads books")
     assert json.loads(done(capsys, *arguments, "--json")) == json.loads(json.dumps(expected.to_json()))
     text = done(capsys, *arguments)
     assert expected.matches[0].term in text
@@ -220,7 +219,7 @@ def test_explain(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path)
 def test_explain_of_texts_that_share_nothing(
     capsys: pytest.CaptureFixture[str], model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vocable.retrieval.explain_texts.explain_texts", lambda *texts, wacky: Explanation(0.0, ()))
+    monkeypatch.setattr("vocable.retrieval.explain.explain", lambda *texts, wacky: Explanation(0.0, ()))
     assert done(capsys, "explain", model, "old books", "a fox") == "score 0: no shared term\n"
 
 

@@ -18,8 +18,15 @@ from vocable.encoder.stream import encode
 from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, VectorsError
 from vocable.retrieval.exact_index import ExactIndex
-from vocable.retrieval.explain import Explanation, MatchedTerm, expansion, explain
-from vocable.retrieval.explain_texts import expansion_of_text, explain_texts, text_terms
+from vocable.retrieval.explain import (
+    Explanation,
+    MatchedTerm,
+    expand_text,
+    expand_vector,
+    explain,
+    explain_vectors,
+    text_terms,
+)
 from vocable.tables import Table
 
 NAMES = ["list", "array", "##ing", "[unused1]", "set"]
@@ -38,7 +45,7 @@ def shown(table: Table) -> list[list[str]]:
 
 @given(*[arrays(np.float32, 5, elements=st.sampled_from([0.0, 0.25, 1.0, 3.0]))] * 2)
 def test_contributions_are_the_terms_of_the_dot_product(query: np.ndarray, document: np.ndarray) -> None:
-    found = explain(row(*query), row(*document), NAMES, ["list"], ["set", "list"])
+    found = explain_vectors(row(*query), row(*document), NAMES, ["list"], ["set", "list"])
     assert found.score == pytest.approx(float(query @ document))
     assert sum(match.contribution for match in found.matches) == pytest.approx(found.score)
     expected = {NAMES[t]: query[t] * document[t] for t in range(5) if query[t] and document[t]}
@@ -51,7 +58,7 @@ def test_contributions_are_the_terms_of_the_dot_product(query: np.ndarray, docum
 
 def test_a_term_is_from_the_text_or_an_expansion_on_either_side() -> None:
     query, document = row(1.0, 2.0, 0.5, 1.0, 0.0), row(2.0, 0.5, 4.0, 0.25, 9.0)
-    found = explain(query, document, NAMES, ["list", "set"], {"list", "##ing"})
+    found = explain_vectors(query, document, NAMES, ["list", "set"], {"list", "##ing"})
     assert [(m.term, m.query_weight, m.document_weight, m.in_query, m.in_document) for m in found.matches] == [
         ("list", 1.0, 2.0, True, True),
         ("##ing", 0.5, 4.0, False, True),
@@ -80,7 +87,7 @@ def test_a_term_is_from_the_text_or_an_expansion_on_either_side() -> None:
 def test_a_wacky_term_is_marked_where_it_is_an_expansion() -> None:
     query, document = row(1.0, 2.0, 0.5, 1.0, 0.0), row(2.0, 0.5, 4.0, 0.25, 9.0)
     tokens = ["list", "set"], {"list", "##ing"}
-    found = explain(query, document, NAMES, *tokens, wacky={"list", "##ing", "array", "set"})
+    found = explain_vectors(query, document, NAMES, *tokens, wacky={"list", "##ing", "array", "set"})
     # `list` stands in both, `##ing` in one of them, `array` in none; nobody calls the last one wacky.
     assert [(m.term, m.wacky) for m in found.matches] == [
         ("list", False),
@@ -95,7 +102,7 @@ def test_a_wacky_term_is_marked_where_it_is_an_expansion() -> None:
         ["wacky", "wacky"],
         ["expansion", "expansion"],
     ]
-    terms_of_one = expansion(query, NAMES, tokens[0], wacky=frozenset({"list", "array"}))
+    terms_of_one = expand_vector(query, NAMES, tokens[0], wacky=frozenset({"list", "array"}))
     assert [(term.term, term.wacky) for term in terms_of_one.terms] == [
         ("array", True),
         ("list", False),
@@ -104,12 +111,14 @@ def test_a_wacky_term_is_marked_where_it_is_an_expansion() -> None:
     ]
     assert terms_of_one.to_json()["terms"][0] == {"term": "array", "weight": 2.0, "in_text": False, "wacky": True}
     assert [cells[-1] for cells in shown(terms_of_one.table())] == ["wacky", "text", "expansion", "expansion"]
-    marked = explain(query, document, NAMES, *tokens, wacky=())  # nothing is, which is another answer than no answer
+    marked = explain_vectors(
+        query, document, NAMES, *tokens, wacky=()
+    )  # nothing is, which is another answer than no answer
     assert [m.wacky for m in marked.matches] == [False] * 4
 
 
 def test_nothing_shared_is_a_score_of_zero() -> None:
-    found = explain(row(1, 0, 0, 0, 0), row(0, 1, 0, 0, 0), NAMES, [], [])
+    found = explain_vectors(row(1, 0, 0, 0, 0), row(0, 1, 0, 0, 0), NAMES, [], [])
     assert (found.score, found.matches) == (0.0, ())
     assert shown(found.table()) == []
 
@@ -117,14 +126,14 @@ def test_nothing_shared_is_a_score_of_zero() -> None:
 @pytest.mark.parametrize("vector", [row(1.0, 2.0), csr_array(np.ones((2, 5)))])
 def test_vectors_that_do_not_fit_the_names_are_refused(vector: csr_array) -> None:
     with pytest.raises(VectorsError, match="expected one vector of 5 terms"):
-        explain(row(1, 1, 1, 1, 1), vector, NAMES, [], [])
+        explain_vectors(row(1, 1, 1, 1, 1), vector, NAMES, [], [])
     with pytest.raises(VectorsError, match="expected one vector of 5 terms"):
-        expansion(vector, NAMES, [])
+        expand_vector(vector, NAMES, [])
 
 
 def test_expansion_has_the_heaviest_terms_and_the_number_of_all() -> None:
     vector = row(1.0, 0.0, 3.0, 0.5, 1.0)
-    found = expansion(vector, NAMES, ["list", "[unused1]"], k=3)
+    found = expand_vector(vector, NAMES, ["list", "[unused1]"], k=3)
     assert [(term.term, term.weight, term.in_text) for term in found.terms] == [
         ("##ing", 3.0, False),
         ("list", 1.0, True),
@@ -145,12 +154,12 @@ def test_expansion_has_the_heaviest_terms_and_the_number_of_all() -> None:
         ],
     }
     with pytest.raises(ArgumentError, match="k must be at least 1"):
-        expansion(vector, NAMES, [], k=0)
+        expand_vector(vector, NAMES, [], k=0)
 
 
 def test_texts_are_explained_with_the_score_that_a_search_gives(toy_model: SparseEncoder) -> None:
     queries, documents = encode(toy_model, [QUERY], role="query"), encode(toy_model, [DOCUMENT])
-    found = explain_texts(toy_model, QUERY, DOCUMENT)
+    found = explain(toy_model, QUERY, DOCUMENT)
     [(_, score)] = ExactIndex(documents).search(queries, k=1).hits(0)
     assert found.score == pytest.approx(score, rel=1e-5)
     names, tokens = terms(toy_model), toy_model[0].tokenizer.tokenize
@@ -171,7 +180,7 @@ def test_text_terms_are_the_word_pieces_also_beyond_the_models_length(toy_model:
 
 def test_expansion_of_a_text_is_its_vector(toy_model: SparseEncoder) -> None:
     vector, names = encode(toy_model, [DOCUMENT]).toarray()[0], terms(toy_model)
-    found = expansion_of_text(toy_model, DOCUMENT, k=5)
+    found = expand_text(toy_model, DOCUMENT, k=5)
     assert found.active == np.count_nonzero(vector)
     assert [term.weight for term in found.terms] == np.sort(vector)[::-1][:5].tolist()
     in_text = text_terms(toy_model, DOCUMENT)
@@ -185,12 +194,12 @@ def test_inference_free_queries_are_explained_too(toy_model: SparseEncoder) -> N
         query_modules=[SparseStaticEmbedding(tokenizer, weight=weights)], document_modules=list(toy_model.children())
     )
     model = SparseEncoder(modules=[router], device="cpu").eval()
-    found = explain_texts(model, QUERY, DOCUMENT)
+    found = explain(model, QUERY, DOCUMENT)
     document = encode(model, [DOCUMENT]).toarray()[0]
     ids = {tokenizer.convert_tokens_to_ids(token) for token in tokenizer.tokenize(QUERY)}
     assert found.score == pytest.approx(sum((token + 1) / 100 * document[token] for token in ids), rel=1e-5)
     assert all(match.in_query for match in found.matches)
-    query = expansion_of_text(model, QUERY, role="query")
+    query = expand_text(model, QUERY, role="query")
     assert query.active == len(ids)
     assert all(term.in_text for term in query.terms)
 
@@ -206,14 +215,14 @@ def test_terms_of_the_text_stand_apart_from_expansions() -> None:
 
 def test_a_notebook_shows_terms_with_bars_and_runs_nothing() -> None:
     names = ["list", "<script>", "##ing", "[unused1]", "set"]
-    explained = explain(row(1, 2, 0, 0, 1), row(3, 1.5, 0, 0, 2), names, ["list"], ["list"], ["set"])
+    explained = explain_vectors(row(1, 2, 0, 0, 1), row(3, 1.5, 0, 0, 2), names, ["list"], ["list"], ["set"])
     html = explained._repr_html_()
     assert "<script" not in html
     assert "+&lt;script&gt;" in html
     assert "~set" in html
     assert [f"{share}%</span>" in html for share in (38, 25)] == [True, True]
     assert [f"width:{length}%" in html for length in (100, 67)] == [True, True]  # of the longest
-    alone = expansion(row(1, 2, 0, 0, 1), names, ["list"], k=2)._repr_html_()
+    alone = expand_vector(row(1, 2, 0, 0, 1), names, ["list"], k=2)._repr_html_()
     assert "3 active terms" in alone
     assert "width:50%" in alone
-    assert expansion(row(0, 0, 0, 0, 0), names, [])._repr_html_().count("<span") == 0
+    assert expand_vector(row(0, 0, 0, 0, 0), names, [])._repr_html_().count("<span") == 0

@@ -33,8 +33,9 @@ from vocable.retrieval.engines import edge, edge_shard
 from vocable.retrieval.exact_index import ExactIndex
 from vocable.retrieval.filters import matches, parse_filter
 from vocable.retrieval.fusion import aligned, reciprocal_rank, weighted
-from vocable.retrieval.living import Changed, LivingCollection
+from vocable.retrieval.living import LivingCollection
 from vocable.retrieval.ranking import Ranking
+from vocable.retrieval.records import Changed
 from vocable.retrieval.verbs import add, delete, index, open_index
 
 QUERIES = ["the old fox reads", "posting lists at night", "nothing of it"]

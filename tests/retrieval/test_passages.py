@@ -26,9 +26,9 @@ from vocable.retrieval import verbs
 from vocable.retrieval.answers import search
 from vocable.retrieval.bm25 import BM25Index
 from vocable.retrieval.fusion import weighted
-from vocable.retrieval.living import Changed
 from vocable.retrieval.passages import PassageCollection, passages_of
 from vocable.retrieval.ranking import Ranking, ranking_of
+from vocable.retrieval.records import Changed
 from vocable.retrieval.verbs import index, open_index
 
 QUERIES = ["the old fox reads", "posting lists at night", "twelve queries (see chapter 7)"]

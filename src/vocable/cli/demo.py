@@ -23,7 +23,7 @@ from vocable.evaluation.retrieval import encode_dataset, retrieve, retrieve_lexi
 from vocable.evaluation.significance import Comparison, compare
 from vocable.retrieval.answers import search
 from vocable.retrieval.collection import Collection
-from vocable.retrieval.explain_texts import expansion_of_text
+from vocable.retrieval.explain import expand_text
 from vocable.retrieval.fusion import weighted
 from vocable.retrieval.verbs import index, open_index
 from vocable.tables import line_width, shortened
@@ -138,7 +138,7 @@ def _change(what: str, before: Evaluation, after: Evaluation) -> str:
 def _ask(console: Console, model: SparseEncoder, collection: Collection) -> None:
     for question, hits in search(collection, QUESTIONS, 3, explain=True):
         console.print(f"\n   [bold]{escape(question.text)}[/bold]")
-        heaviest = expansion_of_text(model, question.text, "query", k=40).terms
+        heaviest = expand_text(model, question.text, "query", k=40).terms
         added = [term.term for term in heaviest if not term.in_text]
         console.print(f"   the model added: {escape(', '.join(added[:8]))}")
         for hit in hits:

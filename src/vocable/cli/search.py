@@ -174,7 +174,7 @@ class Search(Reading):
         if self.index.startswith(("http://", "https://")):
             yield from imported("vocable.service.remote:search_service")(self.index, self._queries(), **settings)
             return
-        how = {name: settings.pop(name) for name in ("allow_changed_model", "device")}
+        how = {name: settings.pop(name) for name in ("allow_changed_model", "device") if name in settings}
         opened = imported("vocable.retrieval.verbs:open_index")(self.index, **how)
         del settings["wacky_share"]
         if self.wacky is not None or self.wacky_share is not None:
@@ -186,7 +186,7 @@ class Search(Reading):
             if some[0].text:
                 yield from imported(HOMES["search"])(opened, some, **settings)
             else:  # a blank line of stdin, which is alone
-                yield imported("vocable.retrieval.hits:Answer")(some[0], ())
+                yield imported("vocable.retrieval.records:Answer")(some[0], ())
 
     def show(self, result: Iterator[Any]) -> None:
         """Print each answer as it comes."""

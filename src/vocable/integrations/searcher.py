@@ -13,9 +13,9 @@ from vocable.options import Count, checked
 from vocable.retrieval.answers import Answers, search
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.fusion import Fusion
-from vocable.retrieval.hits import Hit
 from vocable.retrieval.protocols import Space
 from vocable.retrieval.ranking import Ranking
+from vocable.retrieval.records import Hit
 from vocable.retrieval.verbs import open_index
 
 LOCKS: WeakKeyDictionary[Collection, Lock] = WeakKeyDictionary()  # frameworks call from many threads

@@ -1,4 +1,4 @@
-"""Questions put to a collection, answered with documents and with the terms that found them.
+"""The verb `search`: documents for queries, with explanations if requested.
 
 Letters: q queries, v output vocabulary, k results.
 """
@@ -6,11 +6,11 @@ Letters: q queries, v output vocabulary, k results.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Collection as Container
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any
+from typing import Any, Unpack
 
 from annotated_types import Ge, Le
 from scipy.sparse import csr_array
@@ -19,23 +19,21 @@ from vocable.data import Query
 from vocable.data.texts import Texts, as_queries
 from vocable.encoder.terms import Word, term_places
 from vocable.encoder.text_encoder import warn_of_unknown
-from vocable.options import Count, Share, checked
+from vocable.options import Count, QueryEncoding, RankingOptions, SearchOptions, checked, select
 from vocable.progress import progress
 from vocable.retrieval.collection import Collection
-from vocable.retrieval.explain import explain
-from vocable.retrieval.explain_texts import text_terms
-from vocable.retrieval.fusion import Fusion
-from vocable.retrieval.hits import SNIPPET, Answer, Hit
+from vocable.retrieval.explain import explain_vectors, text_terms
+from vocable.retrieval.notebook import SNIPPET
 from vocable.retrieval.passages import passage
-from vocable.retrieval.protocols import Space
 from vocable.retrieval.ranking import Ranking
+from vocable.retrieval.records import Answer, Hit
 from vocable.retrieval.verbs import open_index
 from vocable.tables import counted, line_width, shortened
 
 
 @dataclass(frozen=True, eq=False)
 class Answers(Sequence[Answer]):
-    """The answers to q `queries`: their `ranking` [q, k], and the function that gives their sparse vectors [q, v].
+    """The answers to q `queries`: their `ranking` [q, k], and the function that returns their sparse vectors [q, v].
 
     Documents are read, and scores explained if they are to be `explained`, when an answer is looked at.
     """
@@ -55,7 +53,7 @@ class Answers(Sequence[Answer]):
     def __len__(self) -> int:
         return len(self.queries)
 
-    def __getitem__(self, number: Any) -> Any:  # an answer, or of a slice a list of them
+    def __getitem__(self, number: Any) -> Any:  # an answer; for a slice, a list of answers
         if isinstance(number, slice):
             return [self[i] for i in range(len(self))[number]]
         ranked = self.ranking.hits(number)
@@ -68,8 +66,9 @@ class Answers(Sequence[Answer]):
             why, places = None, tuple[Word, ...]()
             if stored is not None:
                 model, query = self.collection.loaded_model, self.queries[number].text
+                vectors = self.vectors[[number]], stored[[position]]
                 tokens = text_terms(model, query), text_terms(model, one.full)
-                why = explain(self.vectors[[number]], stored[[position]], self.collection.terms, *tokens, self.wacky)
+                why = explain_vectors(*vectors, self.collection.terms, *tokens, self.wacky)
                 places = tuple(term_places(model, one.text[:SNIPPET]))
             hits.append(Hit(position + 1, score, document, why, None if one is document else passage(one), places))
         return Answer(self.queries[number], tuple(hits))
@@ -86,7 +85,7 @@ class Answers(Sequence[Answer]):
         return "".join(answer._repr_html_() for answer in self)
 
     def to_json(self) -> list[dict[str, Any]]:
-        """The answers as JSON values."""
+        """Return the answers as JSON values."""
         return [answer.to_json() for answer in self]
 
 
@@ -96,68 +95,50 @@ def search(
     queries: Texts,
     k: Count = 10,
     *,
-    hybrid: bool = False,
-    weights: str | Mapping[Space, float] | None = None,
-    fusion: Fusion = "weighted",
     explain: bool = False,
     wacky: Container[str] | None = None,
-    filter: str | None = None,
-    minimum_match: Annotated[float, Ge(0), Le(1)] = 0.0,
-    max_terms: Count | None = None,
-    min_weight: Annotated[float, Ge(0)] = 0.0,
-    mass: Share | None = None,
-    query_idf: Annotated[float, Ge(0)] | None = None,
     run: str | os.PathLike[str] | None = None,
     allow_changed_model: bool = False,
     device: str | None = None,
+    **options: Unpack[SearchOptions],
 ) -> Answers:
     """Search an index.
 
     Args:
-        index: its place, or what `vocable.open_index` gave, which loads the model once.
+        index: a place, or the result of `vocable.open_index`, which loads the model once.
         queries: texts; or records, whose ids a run has.
         k: results per query.
-        hybrid: fuse with BM25 and dense vectors, as far as the index was built with them.
-        weights: fuse the spaces with these weights, as "sparse=0.5,bm25=0.3,dense=0.2"; one alone is searched alone.
-        fusion: add up scores scaled to 0 to 1, or the reciprocals of 60 + rank.
-        explain: say of each hit which terms made its score.
+        explain: show the terms that made the score of each hit.
         wacky: the terms whose expansions are marked in an explanation.
-        filter: which documents may be hits, by their fields, as "lang=de and year>=2020" (docs/search.md).
-        minimum_match: share of a query's terms that a hit must have.
-        max_terms: keep only so many terms of a query, the heaviest. As in `vocable.prune`.
-        min_weight: drop terms lighter than this.
-        mass: keep the fewest terms that have this share of a query's weight.
-        query_idf: multiply a query's weights by the IDF of its terms in the index to this power, in place of the
-            model's own.
-        run: a file for the hits as a TREC run.
-        allow_changed_model: search even if the model's weights are not those that made the index.
-        device: where models run, as cpu, cuda or cuda:1; by default the best there is.
+        run: file for the hits as a TREC run.
+        allow_changed_model: search even if the model's weights are not the ones that made the index.
+        device: device of the models, as cpu, cuda or cuda:1; by default the best available.
+        options: settings of the search (`vocable.options.SearchOptions`).
 
     Raises:
-        ArgumentError: an argument out of its range, or a fusion of what the index has not.
+        ArgumentError: an argument is out of range, or the index does not have the scores to fuse.
         VectorsError: there is no index, it is damaged, or its model has changed.
-        ModelError: its model cannot be loaded.
+        ModelError: the model cannot be loaded.
     """
     records = as_queries(queries)
     collection = index if isinstance(index, Collection) else open_index(index)
-    asked: dict[str, Any] = {"allow_changed_model": allow_changed_model, "device": device}
-    if changed := {name: value for name, value in asked.items() if value and value != getattr(collection, name)}:
+    model: dict[str, Any] = {"allow_changed_model": allow_changed_model, "device": device}
+    if changed := {name: value for name, value in model.items() if value and value != getattr(collection, name)}:
         collection = collection.with_model(**changed)
     texts = [query.text for query in records]
-    limits: dict[str, Any] = {"max_terms": max_terms, "min_weight": min_weight, "mass": mass, "query_idf": query_idf}
 
     @cache
     def encoded() -> csr_array:
-        encoder = collection.query_encoder(**limits)
+        encoder = collection.query_encoder(**select(QueryEncoding, options))
         with progress("search", total=len(texts)) as advance:
             found = encoder.encode(texts, advance)
         warn_of_unknown(encoder.unknown, len(texts), "queries", share=0)
         return found
 
-    # A search without the sparse space needs no model: it is loaded when an explanation or a passage asks for it.
-    vectors = encoded() if "sparse" in collection.weighting(hybrid, weights) else None
-    how: dict[str, Any] = {"hybrid": hybrid, "weights": weights, "fusion": fusion}
-    ranking = collection.search(texts, k, vectors=vectors, filter=filter, minimum_match=minimum_match, **how)
+    # A search without sparse vectors needs no model: it is loaded if an explanation or a passage needs it.
+    fused = collection.weighting(options.get("hybrid", False), options.get("weights"))
+    vectors = encoded() if "sparse" in fused else None
+    ranking = collection.search(texts, k, vectors=vectors, **select(RankingOptions, options))
     if run is not None:
         ranking.write_trec(run, [query.id for query in records])
     return Answers(collection, tuple(records), encoded, ranking, explain, wacky)

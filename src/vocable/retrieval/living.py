@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
@@ -35,6 +35,7 @@ from vocable.retrieval.collection import Collection
 from vocable.retrieval.filters import Filter, names_of
 from vocable.retrieval.protocols import Space, Store
 from vocable.retrieval.ranking import Ranking, ranking_of
+from vocable.retrieval.records import Changed
 from vocable.storage import ANOTHER
 from vocable.tables import counted, masked
 from vocable.vectors import VectorsMeta
@@ -42,24 +43,6 @@ from vocable.vectors import VectorsMeta
 logger = logging.getLogger(__name__)
 
 PART = 512  # documents that are encoded and written at once: what a kill makes to be done again
-
-
-class Changed(NamedTuple):
-    """What `vocable.add` or `vocable.delete` did; `documents` is how many there are now."""
-
-    added: int
-    replaced: int
-    unchanged: int
-    deleted: int
-    documents: int
-
-    def to_json(self) -> dict[str, int]:
-        """The counts as JSON values."""
-        return self._asdict()
-
-    def __str__(self) -> str:
-        counts = [f"{count:,} {name}" for name, count in self._asdict().items() if count and name != "documents"]
-        return f"{', '.join(counts) or 'nothing changed'}; now {counted(self.documents, 'document')}"
 
 
 @dataclass(frozen=True)

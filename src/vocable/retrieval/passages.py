@@ -20,9 +20,9 @@ from vocable.data import Document
 from vocable.encoder.stream import StreamProgress
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.retrieval.engines.base import UNBOUNDED
-from vocable.retrieval.hits import Passage
 from vocable.retrieval.living import LivingCollection
 from vocable.retrieval.protocols import Space
+from vocable.retrieval.records import Passage
 
 PLACE = "place in the text"  # a further field of a passage, of a name that no filter can ask for: start, end, how many
 

@@ -28,9 +28,10 @@ from vocable.retrieval.engines.edge import SETTINGS as STORE
 from vocable.retrieval.engines.edge import EdgeStore
 from vocable.retrieval.exact_index import ExactIndex, check_weight_bits
 from vocable.retrieval.folder import build_collection, index_stored, open_folder, settings_of_parts, stored_weights
-from vocable.retrieval.living import PART, Changed, LivingCollection, load_dense
+from vocable.retrieval.living import PART, LivingCollection, load_dense
 from vocable.retrieval.passages import PassageCollection
 from vocable.retrieval.protocols import Space, Store, engine_of
+from vocable.retrieval.records import Changed
 from vocable.storage import ANOTHER, fingerprint, finish, finished, path_name, resumable
 from vocable.vectors import Sources, VectorsMeta, holds_vectors, places_of, prune, read_vectors
 

@@ -10,7 +10,7 @@ from vocable.data import Document, Query
 from vocable.errors import ArgumentError
 from vocable.retrieval.explain import Explanation, MatchedTerm
 from vocable.retrieval.fusion import parse_weights
-from vocable.retrieval.hits import Answer, Hit, Passage
+from vocable.retrieval.records import Answer, Hit, Passage
 from vocable.service import TOKEN, schemas
 from vocable.service.client import Client
 

@@ -21,13 +21,12 @@ from vocable.errors import ArgumentError
 from vocable.retrieval.answers import Answers
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.engines.base import rows_of
-from vocable.retrieval.explain import Expansion, Explanation, expansion, explain
-from vocable.retrieval.explain_texts import text_terms
+from vocable.retrieval.explain import Expansion, Explanation, expand_vector, explain_vectors, text_terms
 from vocable.retrieval.filters import Comparison, Filter, Not, parse_filter
 from vocable.retrieval.fusion import Fusion
-from vocable.retrieval.hits import Hit
-from vocable.retrieval.living import Changed, LivingCollection
+from vocable.retrieval.living import LivingCollection
 from vocable.retrieval.protocols import Space
+from vocable.retrieval.records import Changed, Hit
 from vocable.retrieval.verbs import changeable
 from vocable.service.batching import Batcher, Work, as_exception
 from vocable.service.limits import Limits
@@ -276,10 +275,10 @@ class Service:
                 [shown] = self.collection.shown([found], partial(self._matrix, rows[:1]))
                 document, other = shown.full, self.collection.vectors([shown.id])
             if document is None:
-                explained.append(expansion(vectors, names, own, k, self.wacky))
+                explained.append(expand_vector(vectors, names, own, k, self.wacky))
             else:
                 there = text_terms(self.model, document)
-                explained.append(explain(vectors[[0]], other, names, own, there, self.wacky))
+                explained.append(explain_vectors(vectors[[0]], other, names, own, there, self.wacky))
         return explained
 
     def _view(self, items: list[tuple[str, Row]], wanted: Wanted) -> list[dict[str, Any]]:

@@ -17,8 +17,7 @@ from vocable.data import Document
 from vocable.encoder.terms import term_places
 from vocable.errors import ArgumentError
 from vocable.retrieval.collection import Collection
-from vocable.retrieval.explain import MARKED, Explanation, expansion, explain
-from vocable.retrieval.explain_texts import text_terms
+from vocable.retrieval.explain import MARKED, Explanation, expand_vector, explain_vectors, json_values, text_terms
 from vocable.retrieval.filters import Filter
 from vocable.retrieval.fusion import aligned, fused, fusion_depth
 from vocable.retrieval.ranking import Ranking
@@ -65,7 +64,7 @@ def view(
     documents = []
     for document, one, stored in _stored(collection, list(ids), kept):
         there = text_terms(collection.loaded_model, one.full)
-        explained = explain(kept, stored, names, own, there, wacky)
+        explained = explain_vectors(kept, stored, names, own, there, wacky)
         found = {name: hits[document.id] for name, hits in places.items() if document.id in hits}
         documents.append(
             {"id": document.id, "fields": dict(document.fields)}
@@ -74,7 +73,7 @@ def view(
             | {"ranks": {name: rank for name, (rank, _) in found.items()}}
             | {"scores": {name: score for name, (_, score) in found.items()}}
         )
-    terms, left = expansion(vector, names, own, TERMS, wacky), {names[column] for column in kept.indices.tolist()}
+    terms, left = expand_vector(vector, names, own, TERMS, wacky), {names[column] for column in kept.indices.tolist()}
     listed = [term | {"kept": term["term"] in left} for term in terms.to_json()["terms"]]
     query_terms = {"active": terms.active, "kept": kept.nnz, "terms": listed}
     return {**query_terms, "rankings": list(rankings), "costs": costs, "documents": documents}
@@ -128,7 +127,7 @@ def _shown(collection: Collection, document: Document, text: str, explained: Exp
         for match in explained.matches[:MARKED]
     ]
     marked = {
-        name: explained.marked(value, term_places(collection.loaded_model, value))
+        name: json_values(explained.marked(value, term_places(collection.loaded_model, value)))
         for name, value in (("title", document.title[:LONGEST]), ("text", text[:LONGEST]))
     }
     return {**marked, "cut": len(text[:LONGEST]) < len(document.text), "matches": listed}

@@ -1,23 +1,25 @@
-"""The hits of a query, as they are printed, written as JSON and shown in notebooks; nothing here runs a model."""
+"""Records of searches and changes: hits, answers, passages and counts. Nothing here loads a model or torch."""
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vocable.data import Document, Query
-from vocable.retrieval.explain import Explanation, marked_html
-from vocable.tables import line_width, shortened, visible
+from vocable.retrieval import notebook
+from vocable.retrieval.explain import Explanation
+from vocable.tables import counted, line_width, shortened, visible
 
 if TYPE_CHECKING:
     from vocable.encoder.terms import Word
 
 INDENT = 14  # columns of rank and score
 NARROW = 20  # columns of the other lines, at least
-SNIPPET = 300  # characters of a text in a notebook
 
 
-class Passage(NamedTuple):
+@dataclass(frozen=True)
+class Passage:
     """Characters `start` to `end` of a document's text."""
 
     start: int
@@ -26,34 +28,39 @@ class Passage(NamedTuple):
 
 
 class Hit(NamedTuple):
-    """A document of an answer; of a hybrid search `score` is fused, while `explanation` is of the model's own score."""
+    """A document of an answer.
+
+    In a hybrid search `score` is the fused score; `explanation` is always of the model's own score. In a collection
+    that is searched by passages, `passage` is the best one, which is also the one explained. `places` are the terms in
+    the first `SNIPPET` characters, if the hit is explained.
+    """
 
     rank: int
     score: float
     document: Document
     explanation: Explanation | None = None
-    passage: Passage | None = None  # the best one, which is explained, where documents are searched by passages
-    places: tuple[Word, ...] = ()  # of terms in the beginning of the text, where it is explained
+    passage: Passage | None = None
+    places: tuple[Word, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """The hit as JSON values."""
+        """Return the hit as JSON values, without `places`."""
         values = {"rank": self.rank, "score": self.score, **self.document._asdict()}
         if not self.document.fields:
             del values["fields"]
         if self.passage is not None:
-            values["passage"] = self.passage._asdict()
+            values["passage"] = asdict(self.passage)
         return values if self.explanation is None else values | {"explanation": self.explanation.to_json()}
 
     def _repr_html_(self) -> str:
         text, fields = (self.passage or self.document).text, self.document.fields
-        found, why = escape(text[:SNIPPET]), ""
+        snippet, more = text[: notebook.SNIPPET], "…" if len(text) > notebook.SNIPPET else ""
+        shown, why = escape(snippet), ""
         if self.explanation is not None:
-            found = marked_html(self.explanation.marked(text[:SNIPPET], self.places))
-            why = f"<details><summary>why</summary>{self.explanation._repr_html_()}</details>"
-        known = escape(", ".join([self.document.id, *(f"{name}: {value}" for name, value in fields.items())]))
-        head = f"{self.rank}. {self.score:.4g} <b>{escape(self.document.title)}</b> <small>{known}</small>"
-        more = "…" if len(text) > SNIPPET else ""
-        return f'<div style="margin:0 0 1em"><div>{head}</div><div>{found}{more}</div>{why}</div>'
+            parts = self.explanation.marked(snippet, self.places)
+            shown = notebook.marked((part.text, part.term, part.kind) for part in parts)
+            why = self.explanation._repr_html_()
+        about = ", ".join([self.document.id, *(f"{name}: {value}" for name, value in fields.items())])
+        return notebook.hit(f"{self.rank}. {self.score:.4g}", self.document.title, about, shown + more, why)
 
     def __repr__(self) -> str:
         return f"Hit({self.rank}, {self.score:.4g}, {self.document.id!r})"
@@ -69,7 +76,7 @@ class Hit(NamedTuple):
         if self.document.fields:
             lines.append(indent + shortened(", ".join(f"{n}: {v}" for n, v in self.document.fields.items()), width))
         if self.explanation is not None:
-            if abs(self.explanation.score - self.score) > 1e-3 * self.score:  # of a hybrid search
+            if abs(self.explanation.score - self.score) > 1e-3 * self.score:  # in a hybrid search
                 lines.append(f"{indent}the model's own score, {self.explanation.score:.4g}:")
             lines += [indent + shortened(line, width) for line in self.explanation.reasons()]
         return "\n".join(lines)
@@ -82,12 +89,30 @@ class Answer(NamedTuple):
     hits: tuple[Hit, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """The answer as JSON values."""
+        """Return the answer as JSON values."""
         return {"id": self.query.id, "query": self.query.text, "hits": [hit.to_json() for hit in self.hits]}
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.hits)) or "no hits"
 
     def _repr_html_(self) -> str:
-        hits = "".join(hit._repr_html_() for hit in self.hits) or "no hits"
-        return f'<div><div style="margin:0 0 1em"><b>{escape(self.query.text)}</b></div>{hits}</div>'
+        return notebook.answer(self.query.text, (hit._repr_html_() for hit in self.hits))
+
+
+@dataclass(frozen=True)
+class Changed:
+    """Counts of what `vocable.add` or `vocable.delete` did, and the number of `documents` after it."""
+
+    added: int
+    replaced: int
+    unchanged: int
+    deleted: int
+    documents: int
+
+    def to_json(self) -> dict[str, int]:
+        """Return the counts as JSON values."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        counts = [f"{count:,} {name}" for name, count in asdict(self).items() if count and name != "documents"]
+        return f"{', '.join(counts) or 'nothing changed'}; now {counted(self.documents, 'document')}"
