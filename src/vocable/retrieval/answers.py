@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Unpack
 
-from annotated_types import Ge, Le
 from scipy.sparse import csr_array
 
 from vocable.data import Query
