@@ -1,15 +1,17 @@
-"""The order of imports between the parts of the package, and that its commands and functions are the same words."""
+"""The layout of the package: imports, names and sizes; commands and functions have the same arguments."""
 
 from __future__ import annotations
 
 import ast
 import inspect
 import os
+import re
 import shutil
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
-from typing import get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from typer.main import get_command
@@ -20,9 +22,15 @@ from vocable.cli.adapt import Adapting
 from vocable.cli.declare import Reading
 
 ROOT = Path(vocable.__file__).parent
+TREES = {
+    ".".join(path.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(".__init__"): ast.parse(
+        path.read_text(encoding="utf-8")
+    )
+    for path in sorted(ROOT.rglob("*.py"))
+}
 # A part imports from the levels below it and from its own.
 LEVELS = [
-    {"errors", "tables", "figures", "progress", "storage", "seal", "arrays", "options", "__init__"},
+    {"errors", "options", "tables", "html", "figures", "progress", "storage", "fingerprint", "seal", "arrays"},
     {"data", "vectors"},
     {"encoder", "objectives"},
     {"retrieval"},
@@ -32,30 +40,122 @@ LEVELS = [
     {"analysis", "wackiness"},
     {"reproduce"},
     {"service", "integrations"},
+    {"__init__"},
     {"cli", "__main__"},
 ]
 LEVEL = {part: number for number, parts in enumerate(LEVELS) for part in parts}
+CIRCLES = {"vocable.encoder.head vocable.encoder.triton"}  # still to open
+UPWARD = {  # imports from a part above, still to turn
+    "vocable.analysis.stored_vectors": {"vocable"},
+    "vocable.evaluation.compare": {"vocable"},
+    "vocable.evaluation.evaluate": {"vocable.analysis.report"},
+    "vocable.evaluation.select": {"vocable.analysis.report"},
+    "vocable.evaluation.expansion_data": {"vocable.adapt.alignment", "vocable.wackiness.score"},
+    "vocable.evaluation.retrieval": {"vocable.wackiness.score"},
+    "vocable.training.objective": {"vocable.wackiness.score"},
+}
+# Numbers of faults that are tolerated: these lines go when the last of them is mended.
+RIDDLES = 215  # first lines of docstrings that begin with a question word; at the end 0
+SHARED_CLASSES = 30  # names of classes in several modules; at the end 0
+SHARED_CONSTANTS = 58  # names of constants with several values; at the end 0
+LONG_FILES = 4  # files of more than 450 lines; at the end 0
+WIDE_FUNCTIONS, WIDEST = 12, 24  # functions with more than ten parameters, and the most parameters; at the end 5 and 12
 
 
-def imports(path: Path) -> set[str]:
-    """The parts of vocable that a module imports at its top, but for type checkers."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    checked = {id(node) for block in tree.body if isinstance(block, ast.If) for node in ast.walk(block)}
-    found = set()
+def imports(module: str) -> set[str]:
+    """The modules of vocable that a module imports, in its functions too, but for type checkers."""
+    tree, found = TREES[module], set()
+    blocks = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)]
+    unread = {id(node) for block in blocks for node in ast.walk(block)}
     for node in ast.walk(tree):
-        if id(node) in checked:
+        if id(node) in unread:
             continue
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "vocable":
-            parts = (node.module or "").split(".")
-            found |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
-    return {part for part in found if part in LEVEL}
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "vocable":
+            names = {alias.name for alias in node.names} - {"__version__"}
+            found |= {full if (full := f"{node.module}.{name}") in TREES else str(node.module) for name in names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names if alias.name in TREES}
+    return found - {module}
 
 
-@pytest.mark.parametrize("path", sorted(ROOT.rglob("*.py")), ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_imports_run_one_way(path: Path) -> None:
-    own = path.relative_to(ROOT).parts[0].removesuffix(".py")
-    above = {part for part in imports(path) if LEVEL[part] > LEVEL[own]}
-    assert not above, f"{own} imports from parts above it"
+def part(module: str) -> str:
+    """The part of the package that a module belongs to."""
+    return "__init__" if module == "vocable" else module.split(".")[1]
+
+
+@pytest.mark.parametrize("module", TREES)
+def test_imports_run_one_way(module: str) -> None:
+    above = {one for one in imports(module) if LEVEL[part(one)] > LEVEL[part(module)]}
+    assert above <= UPWARD.get(module, set()), f"{module} imports from parts above it"
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    graph = {module: imports(module) for module in TREES}
+    reached = {module: set(targets) for module, targets in graph.items()}
+    for between in TREES:  # Warshall's algorithm
+        for module in TREES:
+            if between in reached[module]:
+                reached[module] |= reached[between]
+    circles = {
+        " ".join(sorted({one for one in reached[module] if module in reached[one]}))
+        for module in TREES
+        if module in reached[module]
+    }
+    assert circles <= CIRCLES
+
+
+def definitions(kind: type[ast.AST]) -> list[tuple[str, Any]]:
+    """The nodes of a kind, with their modules."""
+    return [(module, node) for module, tree in TREES.items() for node in ast.walk(tree) if isinstance(node, kind)]
+
+
+def test_docstrings_begin_with_the_thing() -> None:
+    kinds = ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef
+    words = "What", "How", "Where", "Which", "Whether"
+    texts = {f"{module}: {ast.get_docstring(node) or ''}" for kind in kinds for module, node in definitions(kind)}
+    riddles = [line for text in texts if (line := text.splitlines()[0]).partition(": ")[2].startswith(words)]
+    assert len(riddles) <= RIDDLES, "\n".join(sorted(riddles))
+
+
+def test_no_two_classes_have_one_name() -> None:
+    places: defaultdict[str, list[str]] = defaultdict(list)
+    for module, tree in TREES.items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(module)
+    shared = {name: modules for name, modules in places.items() if len(modules) > 1}
+    assert len(shared) <= SHARED_CLASSES, shared
+
+
+def test_a_constant_has_one_value() -> None:
+    """The same name may stand in several modules for the same expression, and for what each engine has of its own."""
+    values: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    for module, tree in TREES.items():
+        for node in tree.body:
+            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+                target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+                if re.fullmatch("_?[A-Z][A-Z0-9_]*", name := ast.unparse(target)) and name != "ENGINE":
+                    values[name][module] = ast.unparse(node.value)
+    several = {name: found for name, found in values.items() if len(set(found.values())) > 1 and len(name) > 1}
+    assert len(several) <= SHARED_CONSTANTS, several
+
+
+def test_files_are_short() -> None:
+    lengths = {str(path.relative_to(ROOT)): len(path.read_bytes().splitlines()) for path in ROOT.rglob("*.py")}
+    long = {path: length for path, length in lengths.items() if length > 450}
+    assert len(long) <= LONG_FILES, long
+
+
+def test_functions_have_few_parameters() -> None:
+    """Compiled kernels, which take arrays and numbers only, are exempt."""
+    counts = {}
+    for module, node in definitions(ast.FunctionDef):
+        arguments = [one.arg for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+        if not any(re.match("overload|triton.jit", ast.unparse(one)) for one in node.decorator_list):
+            counts[f"{module}.{node.name}"] = len({*arguments} - {"self", "cls"})
+    many = {name: count for name, count in counts.items() if count > 10}
+    assert len(many) <= WIDE_FUNCTIONS, many
+    assert max(counts.values()) <= WIDEST, many
 
 
 # What a command declares and its function has not, and why.
@@ -95,7 +195,7 @@ def test_an_argument_of_a_verb_alone_is_an_option(tmp_path: Path) -> None:
     source = copy / "adapt" / "calibrate.py"
     text = source.read_text(encoding="utf-8")
     text = text.replace(
-        "    max_length: int = 128,\n", '    max_length: int = 128,\n    trial_of: Role | None = "query",\n', 1
+        "    max_length: Count = 128,\n", '    max_length: Count = 128,\n    trial_of: Role | None = "query",\n', 1
     )
     text = text.replace(
         "        max_length: tokens", "        trial_of: whose trial it is. More.\n        max_length: tokens", 1

@@ -28,11 +28,12 @@ from vocable.data.schemas import (
     MinedNegatives,
     Qrel,
     Query,
+    Row,
     ScoredDoc,
     text_row,
     typed_row,
 )
-from vocable.data.sources import Stream, parse_source, resolve, run_file, standard_input
+from vocable.data.sources import Stream, parse_source, resolve, rows_stream, run_file, standard_input
 from vocable.errors import DataError
 from vocable.storage import StrPath, path_name
 
@@ -64,7 +65,7 @@ def read_queries(source: StrPath, *, bad: BadLines | None = None) -> Iterator[Qu
 
 def read_collection(source: StrPath) -> Iterator[Document]:
     """Return the documents of a source as of a published collection; errors are those of `read_corpus`."""
-    return records(resolve(path_name(source, "a source"), DOCUMENT)._replace(published=True), DOCUMENT, tolerance())
+    return records(open_source(path_name(source, "a source"), DOCUMENT)._replace(published=True), DOCUMENT, tolerance())
 
 
 def typed_queries() -> Iterator[Query]:
@@ -96,11 +97,13 @@ def read_examples(source: StrPath, *, bad: BadLines | None = None) -> Iterator[E
     name = os.fspath(source)
     scheme, _, split = parse_source(name)
     if scheme not in JOINED:
-        stream = resolve(name, EXAMPLE)
+        stream = open_source(name, EXAMPLE)
         return (example._replace(source=stream.name) for example in records(stream, EXAMPLE, bad or tolerance()))
     if split is None and scheme != "ir_datasets":
         name = f"{name.removesuffix('#')}#train"
-    return _joined(resolve(name, DOCUMENT), resolve(name, QUERY), resolve(name, JUDGMENT), bad or tolerance())
+    return _joined(
+        open_source(name, DOCUMENT), open_source(name, QUERY), open_source(name, JUDGMENT), bad or tolerance()
+    )
 
 
 def read_texts(source: StrPath, *, bad: BadLines | None = None) -> Iterator[str]:
@@ -127,7 +130,40 @@ def read_scores(source: StrPath, *, bad: BadLines | None = None) -> Iterator[Sco
 
 
 def _read(source: StrPath, kind: Kind[T], bad: BadLines | None) -> Iterator[T]:
-    return records(resolve(path_name(source, "a source"), kind), kind, bad or tolerance())
+    return records(open_source(path_name(source, "a source"), kind), kind, bad or tolerance())
+
+
+def open_source(source: str, kind: Kind[T]) -> Stream:
+    """Return the stream of a source: of a place, or of records derived from another source by `cloze:` or `pairs:`.
+
+    Raises `DataError` at once if the source is missing or has no records of this kind.
+    """
+    scheme, place, _ = parse_source(source)
+    if scheme not in ("cloze", "pairs"):
+        return resolve(source, kind)
+    inner = source.partition(":")[2]
+    if scheme == "cloze":
+        if kind is not EXAMPLE:
+            reason = f"makes examples, no {kind.name}: without cloze: the texts themselves are read"
+            raise DataError(reason, source=source)
+        read_texts(inner)  # a missing source is reported at once
+        name = Path(place).name.partition(".")[0]
+        return rows_stream(source, f"cloze-{name}", lambda: _cloze_rows(inner), kind)
+    if kind is not PLAIN_TEXT:
+        reason = f"makes texts to pre-train on, no {kind.name}: name the source without pairs:"
+        raise DataError(reason, source=source)
+    read_examples(inner)
+    return rows_stream(source, "pairs", lambda: _pair_rows(inner), kind)
+
+
+def _cloze_rows(source: str) -> Iterator[Row]:
+    from vocable.data.cloze import cloze  # imports numba
+
+    return (made._asdict() for made in map(cloze, read_texts(source)) if made is not None)
+
+
+def _pair_rows(source: str) -> Iterator[Row]:
+    return ({"text": f"{example.query} {example.positive}"} for example in read_examples(source))
 
 
 def records(stream: Stream, kind: Kind[T], bad: BadLines) -> Iterator[T]:

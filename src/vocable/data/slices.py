@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from vocable.data.bad_lines import BadLines
-from vocable.data.read import records
+from vocable.data.read import open_source, records
 from vocable.data.schemas import Kind
-from vocable.data.sources import BUFFER, Stream, bounded_lines, numbered, parse_source, resolve
+from vocable.data.sources import BUFFER, Stream, bounded_lines, numbered, parse_source
 from vocable.storage import MADE, StrPath, fingerprint
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ def cut(source: str, kind: Kind[T], size: int, spans: int, bad: BadLines) -> lis
 
     In a file of JSON lines records are counted as lines, the bad ones, too.
     """
-    stream = resolve(source, kind)
+    stream = open_source(source, kind)
     marks = _line_marks(stream.lines, size) if stream.lines else _record_marks(stream, kind, size, bad)
     bounds = [marks[number * (len(marks) - 1) // spans] for number in range(spans + 1)]
     found = [
@@ -82,7 +82,7 @@ def _record_marks(stream: Stream, kind: Kind[T], size: int, bad: BadLines) -> li
 
 def digest(source: str, kind: Kind[T], span: Span) -> str:
     """Return what the digest of a span is now."""
-    path = resolve(source, kind).lines
+    path = open_source(source, kind).lines
     if path is None:
         return fingerprint(source)
     found, left = blake2b(digest_size=8), span.end - span.start
@@ -96,14 +96,14 @@ def digest(source: str, kind: Kind[T], span: Span) -> str:
 
 def has_changed(source: str, kind: Kind[T], spans: list[Span], number: int) -> bool:
     """Whether the span of this number is not what it was when the source was cut, or the file has grown."""
-    path = resolve(source, kind).lines
+    path = open_source(source, kind).lines
     grown = path is not None and path.stat().st_size != spans[-1].end
     return grown or digest(source, kind, spans[number]) != spans[number].digest
 
 
 def read_span(source: str, kind: Kind[T], span: Span, bad: BadLines) -> Iterator[T]:
     """The records of a span; bad lines are counted from there on."""
-    stream = resolve(source, kind)
+    stream = open_source(source, kind)
     if (path := stream.lines) is not None:
 
         def lines() -> Iterator[bytes]:

@@ -22,9 +22,7 @@ import pyarrow.parquet as pq
 
 from vocable.data.schemas import (
     DOCUMENT,
-    EXAMPLE,
     JUDGMENT,
-    PLAIN_TEXT,
     QUERY,
     Kind,
     MalformedError,
@@ -35,6 +33,7 @@ from vocable.data.schemas import (
 )
 from vocable.data.topics import TOPIC, topic_row, topics
 from vocable.errors import ArgumentError, DataError, require_extra
+from vocable.storage import MADE
 
 logger = logging.getLogger(__name__)
 
@@ -134,7 +133,7 @@ class Stream(NamedTuple):
 
 
 def resolve(source: str, kind: Kind[Any]) -> Stream:
-    """The stream of a source's records of one kind; a `DataError` where there is nothing, or nothing of that kind."""
+    """Return the stream of records of one kind at a place; `DataError` if the place is missing or has other records."""
     scheme, name, split = parse_source(source)
     if scheme is not None:
         return SCHEMES[scheme](name, split, kind)
@@ -161,7 +160,7 @@ def parse_source(source: str) -> tuple[str | None, str, str | None]:
     (('beir', 'data/scifact', 'train'), (None, 'data/c#.tsv', None))
     """
     scheme, colon, name = source.partition(":")
-    if not colon or scheme not in SCHEMES:
+    if not colon or scheme not in (*SCHEMES, *MADE):
         return None, source, None
     name, _, split = name.rpartition("#") if "#" in name else (name, "", "")
     return scheme, name, split or None
@@ -173,7 +172,7 @@ def _file(path: Path, kind: Kind[Any]) -> Stream:
         beir = _find(path, "corpus") or _find(path, "queries")
         raise DataError(f"a folder: read it as beir:{path}" if beir else "a folder, not a file", source=source)
     if not path.exists():
-        sources = ", ".join([*(f"{scheme}:…" for scheme in SCHEMES), "-"])
+        sources = ", ".join([*(f"{scheme}:…" for scheme in (*SCHEMES, *MADE)), "-"])
         raise DataError(f"no such file (a source is a path or one of {sources})", source=source)
     extension = (path.with_suffix("") if _packed(path) else path).suffix.lower()
     stem = path.name.partition(".")[0] or path.name
@@ -276,7 +275,7 @@ def _ir_datasets(name: str, split: str | None, kind: Kind[Any]) -> Stream:
     records = getattr(dataset, methods[kind.name], None)
     if records is None:
         raise DataError(f"this dataset has no {kind.name} to read", source=source)
-    return _rows(source, name, lambda: map(_ir_datasets_row, records()), kind)
+    return rows_stream(source, name, lambda: map(_ir_datasets_row, records()), kind)
 
 
 def _ir_datasets_row(record: Any) -> Row:
@@ -304,7 +303,7 @@ def _hf(name: str, split: str | None, kind: Kind[Any]) -> Stream:
         chosen: Iterable[Row] = found[split or next(iter(found))]
         return chosen
 
-    return _rows(source, path, rows, kind)
+    return rows_stream(source, path, rows, kind)
 
 
 def _pydocs(name: str, split: str | None, kind: Kind[Any]) -> Stream:
@@ -318,41 +317,10 @@ def _pydocs(name: str, split: str | None, kind: Kind[Any]) -> Stream:
         QUERY.name: lambda: pydocs.queries(split or DEFAULT_SPLIT),
         JUDGMENT.name: lambda: pydocs.judgments(split or DEFAULT_SPLIT),
     }
-    return _rows("pydocs:", "pydocs", lambda: (row._asdict() for row in rows[kind.name]()), kind)
+    return rows_stream("pydocs:", "pydocs", lambda: (row._asdict() for row in rows[kind.name]()), kind)
 
 
-def _cloze(name: str, split: str | None, kind: Kind[Any]) -> Stream:
-    from vocable.data.cloze import cloze
-    from vocable.data.read import read_texts  # which reads sources
-
-    inner = name + (f"#{split}" if split else "")
-    source = f"cloze:{inner}"
-    if kind is not EXAMPLE:
-        raise DataError(f"makes examples, no {kind.name}: without cloze: the texts themselves are read", source=source)
-    read_texts(inner)  # a source that is not there is known at once
-
-    def rows() -> Iterator[Row]:
-        return (made._asdict() for made in map(cloze, read_texts(inner)) if made is not None)
-
-    return _rows(source, f"cloze-{Path(name).name.partition('.')[0]}", rows, kind)
-
-
-def _pairs(name: str, split: str | None, kind: Kind[Any]) -> Stream:
-    from vocable.data.read import read_examples  # which reads sources
-
-    inner = name + (f"#{split}" if split else "")
-    source = f"pairs:{inner}"
-    if kind is not PLAIN_TEXT:
-        raise DataError(f"makes texts to pre-train on, no {kind.name}: name the source without pairs:", source=source)
-    read_examples(inner)  # a source that is not there is known at once
-
-    def rows() -> Iterator[Row]:
-        return ({"text": f"{example.query} {example.positive}"} for example in read_examples(inner))
-
-    return _rows(source, "pairs", rows, kind)
-
-
-def _rows(source: str, name: str, start: Callable[[], Iterable[Row]], kind: Kind[Any]) -> Stream:
+def rows_stream(source: str, name: str, start: Callable[[], Iterable[Row]], kind: Kind[Any]) -> Stream:
     """The stream of items that are rows already."""
     return Stream(source, name, numbered(start, source), _as_it_is, kind.fields, published=True)
 
@@ -366,6 +334,4 @@ SCHEMES: dict[str, Callable[[str, str | None, Kind[Any]], Stream]] = {
     "ir_datasets": _ir_datasets,
     "hf": _hf,
     "pydocs": _pydocs,
-    "cloze": _cloze,
-    "pairs": _pairs,
 }
