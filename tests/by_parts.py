@@ -21,7 +21,7 @@ from vocable.encoder.fuse import parts
 from vocable.encoder.hub import Target
 from vocable.encoder.load import load, save_model, sparse_encoder
 from vocable.encoder.output_vocabulary import pass_on
-from vocable.training.pretraining.mlm import Guesses
+from vocable.training.pretraining.mlm import Predictions
 from vocable.training.pretraining.windows import WordCounts
 from vocable.training.settings import PretrainSettings
 
@@ -138,8 +138,8 @@ def expand(mlm: PreTrainedModel, tokenizer: Any, words: Any, *, target: Any = No
 
 class Pretrained(NamedTuple):
     mlm: PreTrainedModel
-    before: dict[str, Guesses]
-    after: dict[str, Guesses]
+    before: dict[str, Predictions]
+    after: dict[str, Predictions]
     words: WordCounts | None
 
 
@@ -161,7 +161,7 @@ def pretrain(
         made = vo.pretrain(model, texts, work=folder, seed=seed, **keys)
     step = vo.provenance(made)[-1]
     before, after = (
-        {group: Guesses(**guess) for group, guess in step["held_out"][when].items()} for when in ("before", "after")
+        {group: Predictions(**guess) for group, guess in step["held_out"][when].items()} for when in ("before", "after")
     )
     words = WordCounts(**step["words"]) if "words" in step else None
     return Pretrained(stock(parts(made).mlm), before, after, words)

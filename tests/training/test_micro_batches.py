@@ -18,8 +18,8 @@ from vocable.encoder.fuse import fuse, without_logits
 from vocable.training import micro_batches
 from vocable.training.callbacks import set_dropout
 from vocable.training.micro_batches import by_length, embedded, in_threads, part_size, threads_pay
+from vocable.training.pretraining.masking import IGNORED
 from vocable.training.pretraining.mlm import hidden_tokens
-from vocable.training.pretraining.windows import IGNORED
 
 THREADS = (1, 2, 3, 7)
 

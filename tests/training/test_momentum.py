@@ -20,7 +20,7 @@ from transformers import TrainingArguments
 
 from vocable.objectives.losses import QueueSettings
 from vocable.training.batch_statistics import Monitor
-from vocable.training.callbacks import QUEUE_FILE, MarkWhole, ObjectiveState, set_dropout
+from vocable.training.callbacks import QUEUE_FILE, MarkComplete, ObjectiveState, set_dropout
 from vocable.training.data import TrainingData
 from vocable.training.momentum import Momentum, fingerprints
 from vocable.training.objective import Objective, make_objective
@@ -142,7 +142,7 @@ class StoppedError(Exception):
 
 def stop_at(monkeypatch: pytest.MonkeyPatch, step: int, *, written: bool) -> None:
     """Have runs end when a checkpoint is whole but for the queue and the mark, or when these are there, too."""
-    last = MarkWhole if written else ObjectiveState
+    last = MarkComplete if written else ObjectiveState
     save = last.on_save
 
     def stop(self: Any, args: TrainingArguments, state: Any, control: Any, **kwargs: Any) -> None:

@@ -16,7 +16,7 @@ from sentence_transformers import SparseEncoder
 from vocable.encoder.asymmetric import idf
 from vocable.errors import RecipeError
 from vocable.training.batch_statistics import Monitor
-from vocable.training.callbacks import IDF_FILE, MarkWhole, set_dropout
+from vocable.training.callbacks import IDF_FILE, MarkComplete, set_dropout
 from vocable.training.data import TrainingData
 from vocable.training.objective import MEMORY, QueryIdf, make_objective
 from vocable.training.recipe import make_recipe
@@ -91,14 +91,14 @@ def test_a_run_goes_on_as_if_it_had_not_stopped(
     examples = [str(tmp_path / f"{name}.jsonl") for name in ("one", "other")]
     recipe = make_recipe({"model": str(backbones["bert"]), "data": {"examples": examples}, "training": training})
     train(recipe, tmp_path / "whole")
-    mark = MarkWhole.on_save
+    mark = MarkComplete.on_save
 
     def stop(self: Any, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         mark(self, args, state, control, **kwargs)
         if state.global_step == 4:
             raise StoppedError
 
-    monkeypatch.setattr(MarkWhole, "on_save", stop)
+    monkeypatch.setattr(MarkComplete, "on_save", stop)
     with pytest.raises(StoppedError):
         train(recipe, tmp_path / "out")
     monkeypatch.undo()

@@ -185,31 +185,21 @@ class Pretrain(Adapting):
     texts: Texts
 
     def call(self) -> Any:
-        """Pre-train in the work folder beside the output, which stays there after a kill."""
-        storage, loading = import_module("vocable.storage"), import_module("vocable.encoder.load")
-        made_from = self.made_from()
-        if storage.finished(self.output, made_from):
-            return self.figures(None, loading.load(self.output))
-        keys = imported("vocable.training.settings:PretrainSettings").model_fields
-        settings = {key: value for key, value in vars(self).items() if key in keys and key != "texts"}
-        imported("vocable.training.pretraining.pretrain:check_settings")(settings)  # before the model is read
-        given = self.arguments()
-        del given["output"]
-        with storage.resumable(self.output, made_from) as work:
-            run, whole = work / "run", work / "whole"
-            try:
-                adapted = imported(HOMES["pretrain"])(**given, work=run)
-            except (CollapseError, DataError):  # to which the same command would come again: what it left is of no use
-                shutil.rmtree(run, ignore_errors=True)  # of several processes one is the first
-                raise
-            processes = import_module("vocable.training.distributed")
-            if processes.is_first():  # of those that torchrun started
-                shutil.rmtree(whole, ignore_errors=True)
-                loading.save_model(adapted, whole)
-                shutil.copy(run / "log.jsonl", whole / "pretrain.jsonl")
-                storage.finish(work, self.output, whole)
-            processes.wait()
-        return self.figures(given["model"], adapted)
+        """Pre-train into the output folder."""
+        given, loaded = Command.arguments(self), list[Any]()
+        for name in ("output", "skip_bad"):
+            del given[name]
+        options = {name: given.pop(name) for name in self.loading}
+        name = given.pop("model")
+
+        def load() -> Any:
+            named = {key: value for key, value in options.items() if value}
+            loaded.append(imported("vocable.encoder.load:load")(name, **named))
+            return loaded[0]
+
+        pretrain_folder = imported("vocable.training.pretraining.pretrain:pretrain_folder")
+        adapted = pretrain_folder(self.output, self.made_from(), load, given.pop("texts"), **given)
+        return self.figures(loaded[0] if loaded else None, adapted)
 
 
 class Calibrate(Adapting):

@@ -10,8 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
-from multiprocessing import active_children, get_context
+from concurrent.futures import BrokenExecutor, as_completed
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -21,6 +20,7 @@ from vocable.data import BadLines
 from vocable.data.schemas import Kind
 from vocable.data.slices import Span, cut
 from vocable.errors import ArgumentError, require_extra
+from vocable.processes import worker_pool
 from vocable.progress import track, without_progress
 from vocable.storage import finished, read_record, replacing_folder, write_record
 from vocable.vectors import SHARDS
@@ -85,19 +85,11 @@ def in_turn(make: Make[T], numbers: list[int]) -> Iterator[tuple[int, T | None]]
 
 def in_processes(make: Make[T], numbers: list[int], *, workers: int) -> Iterator[tuple[int, T | None]]:
     """Make several shards at once, each in a process of this machine with its share of the threads."""
-    others, threads = active_children(), max(1, torch.get_num_threads() // workers)
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=torch.set_num_threads, initargs=(threads,))
-    try:
+    threads = max(1, torch.get_num_threads() // workers)
+    with worker_pool(workers, torch.set_num_threads, threads) as pool:
         futures = {pool.submit(_without_bar, make, number): number for number in numbers}
         for future in track(as_completed(futures), "shards", len(futures)):
             yield futures[future], future.result()
-    except BaseException:
-        for process in active_children():
-            if process not in others:
-                process.terminate()
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def _without_bar(make: Make[Any], number: int) -> Any:

@@ -49,7 +49,7 @@ from vocable.training.recipe import Recipe
 from vocable.training.settings import EvaluationSettings
 
 NAME = re.compile(r"checkpoint-(\d+)")
-WHOLE = "whole"  # an empty file in a checkpoint
+COMPLETE = "whole"  # an empty file in a checkpoint that is on disk with all its files
 QUEUE_FILE = "momentum.safetensors"  # in a checkpoint, of the queue
 IDF_FILE = "query-idf.safetensors"
 
@@ -57,11 +57,11 @@ IDF_FILE = "query-idf.safetensors"
 def last_checkpoint(folder: Path) -> str | None:
     """Return the newest checkpoint of the host trainer in `folder` that is on disk with all its files."""
     steps = {int(found[1]): path for path in folder.glob("checkpoint-*") if (found := NAME.fullmatch(path.name))}
-    whole = [step for step, checkpoint in steps.items() if (checkpoint / WHOLE).exists()]
+    whole = [step for step, checkpoint in steps.items() if (checkpoint / COMPLETE).exists()]
     return str(steps[max(whole)]) if whole else None
 
 
-class MarkWhole(TrainerCallback):
+class MarkComplete(TrainerCallback):
     """Forces a checkpoint to disk, then marks it as whole; the last of the callbacks, as others add files to it."""
 
     def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
@@ -69,7 +69,7 @@ class MarkWhole(TrainerCallback):
         if distributed.is_first():
             checkpoint = _checkpoint(args, state)
             force_all_to_disk(checkpoint)
-            with replacing(checkpoint / WHOLE):
+            with replacing(checkpoint / COMPLETE):
                 pass
 
 

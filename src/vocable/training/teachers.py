@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -44,6 +44,7 @@ from vocable.retrieval.bm25 import BM25Index
 from vocable.training.settings import TeacherSettings
 from vocable.vectors import read_vectors, vocabulary_fingerprint
 
+T = TypeVar("T")
 ModelKind = Literal["cross", "dense", "sparse"]
 SAVED_AS: dict[str, ModelKind] = {"CrossEncoder": "cross", "SentenceTransformer": "dense", "SparseEncoder": "sparse"}
 ARCHITECTURES: dict[str, ModelKind] = {"ForSequenceClassification": "cross", "ForMaskedLM": "sparse"}
@@ -241,23 +242,29 @@ def dense_teacher(name: str, max_length: int, device: str | None = None) -> Sent
     return model
 
 
-def embed(texts: Sequence[str], model: SentenceTransformer, finished: Path, dtype: DType) -> None:
-    """Embed texts by a dense model, computing in `dtype`, and leave the unit vectors [n, d] float16 in a file.
+def embed(
+    items: Sequence[T],
+    model: SentenceTransformer,
+    finished: Path,
+    dtype: DType,
+    texts_of: Callable[[Sequence[T]], Sequence[Any]] = list,
+) -> None:
+    """Embed texts with a dense model, computing in `dtype`, and write the unit vectors [n, d] float16 to a file.
 
-    What a killed run left beside it is gone on with.
+    The items are the texts, or `texts_of` makes texts of some of them. An interrupted run resumes when repeated.
     """
     unfinished = finished.with_suffix(".partial")
     if unfinished.exists():
         embeddings = open_memmap(unfinished, mode="r+")
     else:
-        shape = (len(texts), model.get_embedding_dimension())
+        shape = (len(items), model.get_embedding_dimension())
         embeddings = open_memmap(unfinished, mode="w+", dtype=np.float16, shape=shape)
-    # No text has the zero vector for an embedding: rows of zeros are those that a killed run did not come to.
+    # No text is embedded as the zero vector: rows of zeros are not done yet.
     done = int(embeddings.any(axis=1).sum()) // CHUNK * CHUNK
-    with progress("teacher", len(texts)) as advance:
+    with progress("teacher", len(items)) as advance:
         advance(done)
-        for begin in range(done, len(texts), CHUNK):
-            chunk = list(texts[begin : begin + CHUNK])
+        for begin in range(done, len(items), CHUNK):
+            chunk = list(texts_of(items[begin : begin + CHUNK]))
             with torch.autocast(model.device.type, torch.bfloat16, enabled=in_bfloat16(dtype, model.device)):
                 made = model.encode(chunk, normalize_embeddings=True, show_progress_bar=False, convert_to_tensor=True)
             embeddings[begin : begin + CHUNK] = made.float().cpu().numpy()

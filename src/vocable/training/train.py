@@ -39,7 +39,7 @@ from vocable.training import distributed
 from vocable.training.batch_statistics import Monitor
 from vocable.training.callbacks import (
     EvaluateDuringTraining,
-    MarkWhole,
+    MarkComplete,
     MeasureWackiness,
     ObjectiveState,
     ProgressLog,
@@ -209,7 +209,7 @@ def _fine_tune(start: str, recipe: Recipe, work: Path) -> None:
         trainer.add_callback(measuring)
     if distributed.is_first():
         trainer.add_callback(ProgressLog("train", work / LOG, monitor.figures))
-    trainer.add_callback(MarkWhole())
+    trainer.add_callback(MarkComplete())
     with ExitStack() as stack:
         stack.enter_context(every_pooling_allowed())  # the trainer opens its checkpoints with stock classes
         stack.enter_context(distributed.together())

@@ -1,18 +1,18 @@
-"""Masked language modelling, with logits at the masked positions only, or what a teacher says of whole texts.
+"""Pre-training before the retrieval training: masked language modelling, or learning from a teacher.
 
-The order of the texts and the masks are a function of the seed and of the position in the run, so that a run that was
-killed and resumed sees exactly what it would have seen.
+The order and the masks of the texts depend on the seed and the position in the run alone, so that a resumed run sees
+what an uninterrupted one would have seen.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,17 +35,19 @@ from transformers.trainer_callback import PrinterCallback
 from vocable.data.texts import iter_texts
 from vocable.encoder.few_shapes import use_few_shapes
 from vocable.encoder.fuse import copy_with, parts, splade_modules, without_logits
+from vocable.encoder.load import load, save_model
 from vocable.encoder.output_vocabulary import output_layer, output_vocabulary
 from vocable.encoder.provenance import Step, describes, new_tokens, record, splitter_name
 from vocable.encoder.special_terms import has_bias
 from vocable.encoder.terms import terms
 from vocable.encoder.text_encoder import positions
-from vocable.errors import ArgumentError, DataError, ModelError
+from vocable.errors import ArgumentError, CollapseError, DataError, ModelError
 from vocable.objectives import first_mistake
 from vocable.options import CountOrZero, checked
+from vocable.storage import finish, finished, resumable
 from vocable.training import distributed
 from vocable.training.callbacks import (
-    MarkWhole,
+    MarkComplete,
     ProgressLog,
     float32_attention,
     last_checkpoint,
@@ -54,19 +56,26 @@ from vocable.training.callbacks import (
     refuse_wrecked,
     set_dropout,
 )
-from vocable.training.pretraining.mlm import Guessing, HeldOut, MaskedWindows, Masker, collate, in_order
-from vocable.training.pretraining.mlm import split as split_windows
-from vocable.training.pretraining.pseudo_classes import PseudoClasses, sort_windows
-from vocable.training.pretraining.sap import Alignment, HeldOutTexts, SparseTeacher
-from vocable.training.pretraining.window_workers import cut_in_processes
-from vocable.training.pretraining.windows import SpanAlignment, WordAlignment, write_windows
+from vocable.training.pretraining.finders import SpanFinder, TermFinder, WordFinder
+from vocable.training.pretraining.mlm import (
+    HeldOut,
+    MaskedWindows,
+    MaskingTask,
+    Task,
+    collate,
+    epoch_order,
+    split_windows,
+)
+from vocable.training.pretraining.pseudo_classes import ClassTask, classify_windows
+from vocable.training.pretraining.sap import AlignmentTask, SparseTeacher
+from vocable.training.pretraining.windows import write_windows
 from vocable.training.settings import WHOLE_TERMS, PretrainSettings
 from vocable.training.teachers import dense_teacher
 
 logger = logging.getLogger(__name__)
 
 LOG = "log.jsonl"  # in the folder of a run
-KEPT_LOG = "pretrain.jsonl"  # the same beside the finished model
+KEPT_LOG = "pretrain.jsonl"  # its copy beside the finished model
 
 
 @checked
@@ -80,48 +89,89 @@ def pretrain(
 ) -> SparseEncoder:
     """Adapt a model to `texts` by masked language modelling or by a teacher, on all processes that `torchrun` started.
 
-    With `trainable="embeddings"` this is the adaptation of "Why Advanced Encoders Lag on Sparse Retrieval?" (§4.2.3):
-    the transformer is frozen, the word embeddings and the output layer, tied or not, learn. With
-    `masking="whole-word"` and a model that `expand` made this is the pre-training of "The Pre-Training Study of
-    Expanded-SPLADE Models on Web Document Titles" (appendix B.2): words of the output vocabulary are hidden and to be
-    guessed. With a `teacher` it is the sparse alignment (SAP) of the first paper's table 6: of a model that has the
-    teacher's output terms, as `transfer` with `head_only` makes it, the largest logits of a text become the teacher's.
-    With `classes` and a dense `teacher` it is learned which class a text is of, one of so many clusters of the
-    teacher's embeddings: the supervised pre-training that "The Pre-Training Study of Expanded-SPLADE Models" (§J.2)
-    proposes.
+    - `trainable="embeddings"` is the adaptation of Geng and Yang 2026 (§4.2.3): the transformer is frozen; the word
+      embeddings and the output layer, tied or not, learn.
+    - `masking="whole-word"`, for a model of `expand_vocabulary`, is the pre-training of Kim et al. 2026 (appendix B.2):
+      words of the output vocabulary are hidden and predicted.
+    - A sparse `teacher` is the sparse alignment (SAP) of Geng and Yang 2026 (table 6): a model with the teacher's output
+      terms, as `transfer` with `head_only` makes it, learns the largest logits of a text.
+    - `classes` with a dense `teacher` is the supervised pre-training that Kim et al. 2026 propose (§J.2): the model
+      learns the cluster of the teacher's embeddings that a text is in.
 
     Args:
-        model: from `vocable.load`, with an output layer that is a plain `Linear`; it is left as it is.
-        texts: read once, cut into windows and kept as tokens in `work`; not read again when a run is resumed.
-        work: a folder for checkpoints, tokens and `log.jsonl`, the same for all processes; a run that finds a
-            checkpoint there goes on from it. By default one that is removed at the end.
-        seed: decides the order of the texts, the masks, dropout, and which windows are held out.
-        settings: the keys of a recipe's `pretrain` part (docs/recipe-keys.md), `steps` at least.
+        model: from `vocable.load`, with an output layer that is a plain `Linear`; it is not changed.
+        texts: read once, cut into windows and kept as tokens in `work`; a resumed run does not read them again.
+        work: folder of checkpoints, tokens and `log.jsonl`, the same for all processes; a run continues from the
+            checkpoint that it finds there. By default a temporary folder.
+        seed: decides the order of the texts, the masks, dropout, and the held-out windows.
+        settings: the fields of `vocable.training.settings.PretrainSettings` but `texts` (docs/recipe-keys.md); `steps`
+            is required.
 
     Returns:
-        a new model. Its provenance has the settings that are not the default ones and how well held-out tokens were
-        guessed before and after, of "all" tokens or of "shared" and "new" ones (`vocable.training.pretraining.mlm.Guesses`), and
-        where whole words were masked the counts of words (`vocable.training.pretraining.windows.WordCounts`); of a sparse teacher,
-        how near to it the model was (`vocable.training.pretraining.sap.Aligned`); of classes, guesses of "all" texts.
+        a new model. Its last step of provenance has the settings that are not defaults, `held_out` before and after
+        (`vocable.training.pretraining.mlm.Predictions`, or `TeacherDistance` of a sparse teacher) by group of tokens,
+        and with whole words `words` (`vocable.training.pretraining.windows.WordCounts`).
 
     Raises:
-        ModelError: the tokenizer has no mask token, the output terms are not its tokens and tokens are masked, they are
-            not the teacher's, the output layer cannot be bypassed, or has no bias to train.
-        ArgumentError: a setting that is unknown or out of its range, a batch that the processes cannot share,
-            overlap-aware masking of a model without new
-            tokens, whole-word or longest-span masking of one without an output vocabulary.
-        DataError: there is no text, or not enough of it for so many steps in so few passes, or for so many classes.
+        ModelError: the tokenizer has no mask token, tokens are masked but the output terms are not tokens or differ
+            from the teacher's, or the output layer cannot be bypassed or has no bias to train.
+        ArgumentError: a setting is unknown or out of its range, the processes cannot share a batch equally, or the
+            model has no new tokens for overlap-aware masking or no output vocabulary for whole-word or longest-span
+            masking.
+        DataError: there is no text, or not enough text for these steps and passes or for these classes.
     """
     texts = iter_texts(texts)
-    checked = check_settings(settings)
+    checked = check_settings(**settings)
     distributed.join()
     distributed.shared(checked.batch_size)
     with nullcontext(Path(work)) if work is not None else distributed.common_folder() as folder:
-        return _pretrain(model, texts, checked, folder, seed)
+        return _Run(model, texts, checked, folder, seed).result()
 
 
-def check_settings(settings: dict[str, Any]) -> PretrainSettings:
-    """The settings of `pretrain` as a recipe's; `ArgumentError` for one that is unknown or out of its range."""
+def pretrain_folder(
+    output: str | Path,
+    made_from: Mapping[str, Any],
+    load_model: Callable[[], SparseEncoder],
+    texts: Iterable[str],
+    *,
+    seed: int = 0,
+    **settings: Any,
+) -> SparseEncoder:
+    """Pre-train a model into a folder, or load what an earlier call with the same settings has left there.
+
+    An interrupted run resumes when repeated.
+
+    Args:
+        output: output folder (written atomically).
+        made_from: everything that decides the result, as JSON values.
+        load_model: called unless the result is there already.
+        texts, seed, settings: as for `pretrain`, with its errors.
+
+    Raises:
+        ArgumentError: the output is something else, or was begun with other settings.
+    """
+    if finished(output, made_from):
+        return load(output)
+    check_settings(**settings)  # before the model is read
+    model = load_model()
+    with resumable(output, made_from) as work:
+        run, result = work / "run", work / "result"
+        try:
+            adapted = pretrain(model, texts, work=run, seed=seed, **settings)
+        except (CollapseError, DataError):  # the same call would fail again: nothing is worth keeping
+            shutil.rmtree(run, ignore_errors=True)  # of several processes one is the first
+            raise
+        if distributed.is_first():
+            shutil.rmtree(result, ignore_errors=True)
+            save_model(adapted, result)
+            shutil.copy(run / LOG, result / KEPT_LOG)
+            finish(work, output, result)
+        distributed.wait()
+    return adapted
+
+
+def check_settings(**settings: Any) -> PretrainSettings:
+    """Return the settings of `pretrain` as a record; `ArgumentError` for one that is unknown or out of its range."""
     given = {key: value for key, value in settings.items() if not (key == "masking_rate" and value is None)}
     try:
         return PretrainSettings.model_validate({**given, "texts": ["-"]})
@@ -130,108 +180,130 @@ def check_settings(settings: dict[str, Any]) -> PretrainSettings:
         raise ArgumentError(": ".join([*map(str, keys), message])) from error
 
 
-def _signature() -> Signature:
-    """The signature of `pretrain` with the settings by name, for help and for whoever reads it."""
-    own = [parameter for parameter in signature(pretrain).parameters.values() if parameter.name != "settings"]
-    keys = []
-    for name, field in PretrainSettings.model_fields.items():
-        default = Parameter.empty if field.is_required() else field.get_default()
-        if name != "texts":
-            keys.append(Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=field.annotation))
-    return Signature([*own[:2], *keys, *own[2:]], return_annotation=SparseEncoder)
+class _Run:
+    """One pre-training in `folder`."""
 
+    def __init__(
+        self, model: SparseEncoder, texts: Iterable[str], settings: PretrainSettings, folder: Path, seed: int
+    ) -> None:
+        self._settings, self._folder, self._seed = settings, folder, seed
+        self._adapted = copy_with(model)
+        self._mlm, self._tokenizer, *_ = parts(self._adapted)
+        new = None
+        if output_vocabulary(self._mlm) is None:
+            new = _is_new(new_tokens(model), self._mlm.config.vocab_size)
+        _check_task(self._mlm, self._tokenizer, settings, new)
+        self._task = self._make_task(new)
+        self._new = None if settings.classes is not None else new
+        self._cut_and_split(texts, self._finder(splitter_name(model)))
 
-setattr(pretrain, "__signature__", _signature())  # noqa: B010  (a function's type has no such attribute)
+    def _make_task(self, new: NDArray[np.bool_] | None) -> Task:
+        settings, names, device = self._settings, terms(self._adapted), str(self._mlm.device)
+        if settings.teacher is None:
+            return MaskingTask(self._tokenizer, settings, self._mlm.config.vocab_size, new)
+        if settings.classes is None:
+            teacher = SparseTeacher(settings.teacher, names, device, settings.dtype)
+            return AlignmentTask(self._tokenizer, teacher)
+        self._dense = dense_teacher(settings.teacher, settings.max_length, device)
+        return ClassTask(self._mlm, splade_modules(self._adapted)[0][1], len(names), settings.classes)
 
+    def _finder(self, splitter: str) -> TermFinder | None:
+        layer = output_vocabulary(self._mlm)
+        if layer is None or self._settings.teacher is not None:
+            return None
+        if self._settings.masking == "longest-span":
+            return SpanFinder(layer.terms, self._tokenizer)
+        return WordFinder(layer.terms, self._tokenizer, splitter)
 
-def _pretrain(
-    model: SparseEncoder, texts: Iterable[str], settings: PretrainSettings, folder: Path, seed: int
-) -> SparseEncoder:
-    adapted = copy_with(model)
-    mlm, tokenizer, *_ = parts(adapted)
-    size, padding, layer = mlm.config.vocab_size, tokenizer.pad_token_id, output_vocabulary(mlm)
-    new = None if layer is not None else _is_new(new_tokens(model), size)
-    _check_task(mlm, tokenizer, settings, new)
-    task: Guessing | Alignment = Masker(tokenizer, settings, size, new)
-    if settings.classes is not None:
-        dense = dense_teacher(cast(str, settings.teacher), settings.max_length, str(mlm.device))
-        task, new = PseudoClasses(mlm, splade_modules(adapted)[0][1], len(terms(adapted)), settings.classes), None
-    elif settings.teacher is not None:
-        task = Alignment(tokenizer, SparseTeacher(settings.teacher, terms(adapted), str(mlm.device), settings.dtype))
-    places: WordAlignment | SpanAlignment | None = None
-    if layer is not None and settings.teacher is None:
-        places = (
-            SpanAlignment(layer.terms, tokenizer)
-            if settings.masking == "longest-span"
-            else WordAlignment(layer.terms, tokenizer, splitter_name(model))
-        )
-    with distributed.first_alone():  # the others find them
-        cut = tokenizer, _window_length(adapted, settings.max_length), places
-        windows = write_windows(folder / "tokens", texts, *cut, cutting=cut_in_processes)
-        learned, kept_apart = split_windows(len(windows), settings.held_out, seed)
+    def _cut_and_split(self, texts: Iterable[str], finder: TermFinder | None) -> None:
+        """Write the windows, and split them into those to learn from and those held out."""
+        settings, folder = self._settings, self._folder / "tokens"
         draws = settings.steps * settings.batch_size * settings.gradient_accumulation
-        if settings.passes is not None and draws > (limit := settings.passes * len(learned)):
-            enough = limit // (settings.batch_size * settings.gradient_accumulation)
-            raise DataError(
-                f"{settings.steps:,} steps see {draws:,} texts, and in {settings.passes} pass(es) the corpus has "
-                f"{limit:,}, enough for {enough:,} steps: add texts, or allow more passes"
-            )
-    if settings.classes is not None:
-        seen = np.union1d(in_order(learned, 0, seed)[:draws], kept_apart)
-        with distributed.first_alone():
-            windows = sort_windows(folder / "tokens", windows, seen, tokenizer, dense, settings, seed)
-    held_out: HeldOut | HeldOutTexts
-    if isinstance(task, Alignment):
-        held_out = HeldOutTexts(windows, kept_apart, task, padding=padding, dtype=settings.dtype)
-    else:
-        held_out = HeldOut(windows, kept_apart, task, new=new, padding=padding, seed=seed, dtype=settings.dtype)
-    schedule = MaskedWindows(windows, learned, task, draws, seed)
-    set_dropout(mlm, settings.dropout)
-    use_few_shapes(mlm)
-    further = task.part_of_model() if isinstance(task, PseudoClasses) else nullcontext()
-    with without_logits(mlm) as decoder, _learning(mlm, settings), float32_attention(mlm), further:
-        before = held_out.guess(mlm, decoder)
-        trainer = _Trainer(
-            mlm, _arguments(mlm, settings, folder, seed), partial(collate, padding=padding), train_dataset=schedule
+        with distributed.first_alone():  # the other processes read what the first has written
+            length = _window_length(self._adapted, settings.max_length)
+            self._windows = write_windows(folder, texts, self._tokenizer, length, finder)
+            learned, held_out = split_windows(len(self._windows), settings.held_out, self._seed)
+            if settings.passes is not None and draws > (limit := settings.passes * len(learned)):
+                enough = limit // (settings.batch_size * settings.gradient_accumulation)
+                raise DataError(
+                    f"{settings.steps:,} steps see {draws:,} texts, and in {settings.passes} pass(es) the corpus has "
+                    f"{limit:,}, enough for {enough:,} steps: add texts, or allow more passes"
+                )
+        if settings.classes is not None:
+            seen = np.union1d(epoch_order(learned, 0, self._seed)[:draws], held_out)
+            with distributed.first_alone():
+                self._windows = classify_windows(
+                    folder, self._windows, seen, self._tokenizer, self._dense, settings, self._seed
+                )
+        self._examples = MaskedWindows(self._windows, learned, self._task, draws, self._seed)
+        self._held_out = HeldOut(
+            self._windows,
+            held_out,
+            self._task,
+            new=self._new,
+            padding=self._tokenizer.pad_token_id,
+            seed=self._seed,
+            dtype=settings.dtype,
         )
-        trainer.task, trainer.decoder, trainer.schedule_steps = task, decoder, settings.schedule_steps
+
+    def result(self) -> SparseEncoder:
+        """Train, and return the adapted model with the step in its provenance."""
+        mlm, settings = self._mlm, self._settings
+        set_dropout(mlm, settings.dropout)
+        use_few_shapes(mlm)
+        class_layer = self._task.part_of_model() if isinstance(self._task, ClassTask) else nullcontext()
+        with without_logits(mlm) as decoder, _learning(mlm, settings), float32_attention(mlm), class_layer:
+            before = self._held_out.evaluate(mlm, decoder)
+            self._train(decoder)
+            refuse_wrecked("pretrain", mlm, settings.learning_rate)
+            after = self._held_out.evaluate(mlm, decoder)
+        for group, found in after.items() if distributed.is_first() else ():
+            if found.loss > before[group].loss:
+                values = group, before[group].loss, found.loss, lower_rate(settings.learning_rate)
+                logger.warning("the held-out loss (%s) rose from %.3f to %.3f: a worse model, %s", *values)
+        figures = settings.model_dump(exclude_defaults=True, exclude={"texts"})
+        figures["held_out"] = {
+            when: {group: one._asdict() for group, one in found.items()}
+            for when, found in (("before", before), ("after", after))
+        }
+        if self._windows.counts is not None:
+            figures["words"] = self._windows.counts._asdict()
+        record(self._adapted, "pretrain", **figures)
+        return self._adapted.eval()
+
+    def _train(self, decoder: nn.Linear) -> None:
+        trainer = _PretrainTrainer(
+            self._mlm,
+            _arguments(self._mlm, self._settings, self._folder, self._seed),
+            partial(collate, padding=self._tokenizer.pad_token_id),
+            train_dataset=self._examples,
+        )
+        trainer.task, trainer.decoder, trainer.schedule_steps = self._task, decoder, self._settings.schedule_steps
         trainer.model_accepts_loss_kwargs = False  # the loss is a mean: accumulated steps are averaged
         trainer.remove_callback(PrinterCallback)
-        trainer.add_callback(_LogHeldOut(trainer, held_out))
+        trainer.add_callback(_LogHeldOut(trainer, self._held_out))
         if distributed.is_first():
-            trainer.add_callback(ProgressLog("pretrain", folder / LOG))
-        trainer.add_callback(MarkWhole())
+            trainer.add_callback(ProgressLog("pretrain", self._folder / LOG))
+        trainer.add_callback(MarkComplete())
         with distributed.together():
-            trainer.train(resume_from_checkpoint=last_checkpoint(folder))
-        # In bfloat16 the trainer has wrapped the model's forward, and whoever gets the model would compute in it.
-        trainer.accelerator.unwrap_model(mlm, keep_fp32_wrapper=False)
-        refuse_wrecked("pretrain", mlm, settings.learning_rate)
-        after = held_out.guess(mlm, decoder)
-    for group, guess in after.items() if distributed.is_first() else ():
-        if guess.loss > before[group].loss:
-            values = group, before[group].loss, guess.loss, lower_rate(settings.learning_rate)
-            logger.warning("the held-out loss (%s) rose from %.3f to %.3f: a worse model, %s", *values)
-    guesses = (("before", before), ("after", after))
-    figures = settings.model_dump(exclude_defaults=True, exclude={"texts"})
-    figures["held_out"] = {when: {group: guess._asdict() for group, guess in found.items()} for when, found in guesses}
-    if windows.counts is not None:
-        figures["words"] = windows.counts._asdict()
-    record(adapted, "pretrain", **figures)
-    return adapted.eval()
+            trainer.train(resume_from_checkpoint=last_checkpoint(self._folder))
+        # In bfloat16 the trainer wraps the model's forward: without this the result would compute in bfloat16.
+        trainer.accelerator.unwrap_model(self._mlm, keep_fp32_wrapper=False)
 
 
-def _window_length(model: SparseEncoder, asked: int) -> int:
-    """The tokens of a window: as many as asked, if the model can read them."""
-    most = min(positions(transformer) for transformer, _ in splade_modules(model))
-    if asked > most and asked != PretrainSettings.model_fields["max_length"].default and distributed.is_first():
-        logger.warning("max_length: the model has %d positions, where windows are cut, not %d", most, asked)
-    return min(asked, most)
+def _window_length(model: SparseEncoder, max_length: int) -> int:
+    """Return the tokens of a window: `max_length`, but no more than the model has positions."""
+    limit = min(positions(transformer) for transformer, _ in splade_modules(model))
+    asked_for = max_length != PretrainSettings.model_fields["max_length"].default
+    if max_length > limit and asked_for and distributed.is_first():
+        logger.warning("max_length: the model has %d positions, where windows are cut, not %d", limit, max_length)
+    return min(max_length, limit)
 
 
 def _check_task(
     mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, settings: PretrainSettings, new: NDArray[np.bool_] | None
 ) -> None:
-    """Make sure that what is masked can be guessed."""
+    """Raise an error if the model cannot predict what is masked."""
     if settings.teacher is not None:
         return
     if tokenizer.mask_token_id is None:
@@ -241,21 +313,19 @@ def _check_task(
         ways = " or ".join(WHOLE_TERMS)
         raise ModelError(f"this model's output terms are not its tokens: pre-train it with masking {ways}")
     if settings.masking in WHOLE_TERMS and layer is None:
-        needed = (
-            "an output vocabulary: pre-train a model that `vocable expand-vocabulary` or `transfer --head-only` made"
-        )
-        raise ArgumentError(f"{settings.masking} masking needs {needed}")
+        made_by = "`vocable expand-vocabulary` or `vocable transfer --head-only`"
+        raise ArgumentError(f"{settings.masking} masking needs an output vocabulary: use a model of {made_by}")
     if settings.masking == "overlap-aware" and new is None:
-        needed = "to know the new tokens: pre-train a model that `vocable transfer` made, or mask uniformly"
-        raise ArgumentError(f"overlap-aware masking needs {needed}")
+        instead = "use a model of `vocable transfer`, or mask uniformly"
+        raise ArgumentError(f"overlap-aware masking needs a model that knows its new tokens: {instead}")
 
 
 def _is_new(tokens: NDArray[np.int64] | None, size: int) -> NDArray[np.bool_] | None:
-    """[v], True for the given tokens."""
+    """Return [v], True for these tokens."""
     if tokens is None:
         return None
     if tokens.max(initial=-1) >= size:
-        raise ModelError(f"new token {tokens.max()} is none of the model's {size:,}")
+        raise ModelError(f"new token {tokens.max()} is beyond the model's {size:,} tokens")
     new = np.zeros(size, dtype=np.bool_)
     new[tokens] = True
     return new
@@ -263,7 +333,7 @@ def _is_new(tokens: NDArray[np.int64] | None, size: int) -> NDArray[np.bool_] | 
 
 @contextmanager
 def _learning(mlm: PreTrainedModel, settings: PretrainSettings) -> Iterator[None]:
-    """Within the context only what is to learn has gradients."""
+    """Freeze all other weights within the context."""
     if settings.trainable == "all":
         yield
         return
@@ -286,48 +356,45 @@ def _learning(mlm: PreTrainedModel, settings: PretrainSettings) -> Iterator[None
 def _arguments(mlm: PreTrainedModel, settings: PretrainSettings, folder: Path, seed: int) -> TrainingArguments:
     arguments = TrainingArguments(
         **settings.trainer_arguments(mlm.device, folder, seed),
-        accelerator_config={"split_batches": True},  # of all processes together: each takes its part of a batch
+        accelerator_config={"split_batches": True},  # batch sizes count for all processes together
         ddp_find_unused_parameters=False,  # it would look for the decoder in the model's outputs, which are its inputs
         lr_scheduler_type=settings.schedule,
         remove_unused_columns=False,
     )
-    arguments._n_gpu = min(arguments.n_gpu, 1)  # one process never spreads over several GPUs: torchrun does that
+    arguments._n_gpu = min(arguments.n_gpu, 1)  # several GPUs are for torchrun, one process each
     return arguments
 
 
-class _Trainer(Trainer):
-    task: Guessing | Alignment
+class _PretrainTrainer(Trainer):
+    task: Task
     decoder: nn.Linear
     schedule_steps: int | None = None
 
     def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> Any:
-        """The schedule of a longer run, where this one is the beginning of it."""
+        """Use the schedule of a longer run, if this one is its beginning."""
         return super().create_scheduler(self.schedule_steps or num_training_steps, optimizer)
 
     def _get_train_sampler(self, train_dataset: Dataset[Any] | None = None) -> SequentialSampler:
-        return SequentialSampler(self.train_dataset)  # the data set is already in the order of the run
+        return SequentialSampler(self.train_dataset)  # the data set is in the order of the run
 
     def compute_loss(self, model: nn.Module, inputs: dict[str, Tensor], **others: Any) -> Tensor:
-        """The mean over what all processes count."""
+        """Return the loss, weighted by what it is a mean over in all processes."""
         return distributed.of_all(*self.task.loss(model, inputs, self.decoder))
 
 
 class _LogHeldOut(TrainerCallback):
-    """Logs the held-out guesses of every step that is saved, before it is: a resumed run has lost none.
+    """Logs the held-out figures before each checkpoint, so that a resumed run lacks none; only in the first process."""
 
-    The first process makes them, the others wait.
-    """
-
-    def __init__(self, trainer: _Trainer, held_out: HeldOut | HeldOutTexts) -> None:
+    def __init__(self, trainer: _PretrainTrainer, held_out: HeldOut) -> None:
         self._trainer, self._held_out = trainer, held_out
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if not control.should_save:
             return
-        guesses = self._held_out.guess(kwargs["model"], self._trainer.decoder) if distributed.is_first() else {}
+        outcomes = self._held_out.evaluate(kwargs["model"], self._trainer.decoder) if distributed.is_first() else {}
         figures = {
             f"held_out_{name}" if group == "all" else f"held_out_{name}_{group.replace(' ', '_')}": getattr(found, name)
-            for group, found in guesses.items()
+            for group, found in outcomes.items()
             for name in found._fields[1:]
         }
         if figures:

@@ -20,7 +20,7 @@ from vocable.encoder.output_vocabulary import output_vocabulary
 from vocable.encoder.text_encoder import positions
 from vocable.errors import ArgumentError, DataError, ModelError
 from vocable.training.callbacks import set_dropout
-from vocable.training.pretraining.mlm import MaskedWindows, Masker, collate
+from vocable.training.pretraining.mlm import MaskedWindows, MaskingTask, collate
 from vocable.training.pretraining.windows import write_windows
 from vocable.training.settings import PretrainSettings
 
@@ -65,7 +65,7 @@ def test_loss_and_gradients_are_the_stock_model_s(
     tokenizer, mlm = tokenizers[family], fresh(backbones[architecture]).eval()
     settings = PretrainSettings(steps=2, **SETTINGS)
     windows = write_windows(tmp_path, toy_texts, tokenizer, 24)
-    masker = Masker(tokenizer, settings, mlm.config.vocab_size)
+    masker = MaskingTask(tokenizer, settings, mlm.config.vocab_size)
     schedule = MaskedWindows(windows, np.arange(len(windows)), masker, 8, seed=0)
     batch = collate([schedule[i] for i in range(6)], tokenizer.pad_token_id)
     assert not batch["attention_mask"].all()
@@ -193,9 +193,9 @@ def test_overlap_aware_masking_needs_new_tokens(
     backbones: dict[str, Path], tokenizer: PreTrainedTokenizerFast, tmp_path: Path
 ) -> None:
     mlm, settings = fresh(backbones["bert"]), PretrainSettings(steps=1, masking="overlap-aware", **SETTINGS)
-    with pytest.raises(ArgumentError, match="pre-train a model that `vocable transfer` made, or mask uniformly"):
+    with pytest.raises(ArgumentError, match="overlap-aware masking"):
         pretrain(mlm, tokenizer, ["a fox"], settings, tmp_path)
-    with pytest.raises(ModelError, match="new token 99999 is none of the model's"):
+    with pytest.raises(ModelError, match="new token 99999"):
         pretrain(mlm, tokenizer, ["a fox"], settings, tmp_path, new_tokens=[5, 99999])
     assert not list(tmp_path.iterdir())
 
@@ -339,9 +339,9 @@ def test_in_one_pass_the_data_may_run_out(
 def test_whole_words_need_words_and_words_are_masked_whole(
     backbones: dict[str, Path], tokenizer: PreTrainedTokenizerFast, toy_texts: list[str], tmp_path: Path
 ) -> None:
-    with pytest.raises(ArgumentError, match="needs an output vocabulary: pre-train a model that"):
+    with pytest.raises(ArgumentError, match="needs an output vocabulary"):
         pretrain(fresh(backbones["bert"]), tokenizer, toy_texts, PretrainSettings(steps=1, **WORDS), tmp_path)
     mlm = expanded(backbones["bert"], tokenizer, toy_texts)
-    with pytest.raises(ModelError, match="pre-train it with masking whole-word or longest-span"):
+    with pytest.raises(ModelError, match="masking whole-word or longest-span"):
         pretrain(mlm, tokenizer, toy_texts, PretrainSettings(steps=1, **SETTINGS), tmp_path)
     assert not list(tmp_path.iterdir())

@@ -12,7 +12,9 @@ from transformers import PreTrainedTokenizerFast
 from vocable.adapt.expand_vocabulary import frequent_words
 from vocable.encoder.terms import Word, splitter
 from vocable.errors import DataError
-from vocable.training.pretraining.windows import GOES_ON, NO_WORD, SpanAlignment, WordAlignment, write_windows
+from vocable.training.pretraining.finders import SpanFinder, WordFinder
+from vocable.training.pretraining.masking import CONTINUES, NO_WORD
+from vocable.training.pretraining.windows import write_windows
 
 FAMILIES = ["wordpiece", "byte-level", "unigram"]
 ODD = ["½ fox½", "don't read-books", "re\u0301sume\u0301 naïve हिन्दी। 中国", "fox  the\tfox", "ﬁne [SEP] fox"]
@@ -47,7 +49,7 @@ def slow_reference(
             cut += 1
             continue
         for window, place in tokens:
-            labels[window][place] = GOES_ON
+            labels[window][place] = CONTINUES
         labels[tokens[0][0]][tokens[0][1]] = terms.index(word)
     return labels, cut
 
@@ -62,16 +64,16 @@ def test_words_are_found_by_their_characters(
     split = splitter(tokenizer)
     whole = several = cuts = 0
     for text in [*toy_texts[:25], *(" ".join(rng.sample([*toy_texts, *ODD], 3)) for _ in range(25)), *ODD]:
-        places = WordAlignment(terms, tokenizer, split)
+        finder = WordFinder(terms, tokenizer, split)
         encoded = tokenizer(
             text, truncation=True, max_length=length, return_overflowing_tokens=True, return_offsets_mapping=True
         )
-        found = places(text, encoded["input_ids"], encoded["offset_mapping"])
+        found = finder(text, encoded["input_ids"], encoded["offset_mapping"])
         labels, cut = slow_reference(tokenizer, terms, text, length)
         assert [window.tolist() for window in found] == labels
-        assert places.cut == cut
+        assert finder.cut == cut
         whole, cuts = whole + sum((window >= 0).sum() for window in found), cuts + cut
-        several += sum((window == GOES_ON).sum() for window in found)
+        several += sum((window == CONTINUES).sum() for window in found)
     assert whole > 100
     assert several > 20
     assert cuts > 0
@@ -83,11 +85,11 @@ def test_a_tokenizer_that_cuts_across_words(tokenizers: dict[str, PreTrainedToke
     def halves(text: str) -> list[Word]:  # a splitter that cuts where the tokenizer does not
         return [Word("th", 0, 2), Word("fox", 4, 7)]
 
-    places = WordAlignment(["th", "fox"], tokenizer, halves)
+    finder = WordFinder(["th", "fox"], tokenizer, halves)
     encoded = tokenizer("the fox", return_offsets_mapping=True)
-    [found] = places("the fox", [encoded["input_ids"]], [encoded["offset_mapping"]])
+    [found] = finder("the fox", [encoded["input_ids"]], [encoded["offset_mapping"]])
     assert found.tolist() == [NO_WORD, NO_WORD, 1, NO_WORD]
-    assert places.cut == 1
+    assert finder.cut == 1
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -96,8 +98,8 @@ def test_windows_carry_the_words_of_their_tokens(
 ) -> None:
     tokenizer, texts = tokenizers[family], [*toy_texts[:40], "?!", " ".join(toy_texts[:9])]
     terms = frequent_words(toy_texts, tokenizer, size=30).words
-    places = WordAlignment(terms, tokenizer, splitter(tokenizer))
-    windows = write_windows(tmp_path / "a", texts, tokenizer, 24, places)
+    finder = WordFinder(terms, tokenizer, splitter(tokenizer))
+    windows = write_windows(tmp_path / "a", texts, tokenizer, 24, finder)
     plain = write_windows(tmp_path / "b", texts, tokenizer, 24)
     assert plain.counts is plain.words(0) is None
     assert windows.counts is not None
@@ -111,35 +113,35 @@ def test_windows_carry_the_words_of_their_tokens(
         assert (words >= 0).any()
         place = int(np.flatnonzero(words >= 0)[0])
         end = place + 1
-        while words[end] == GOES_ON:
+        while words[end] == CONTINUES:
             end += 1
         spelled = tokenizer.decode(windows[i][place:end]).strip().replace(" ", "")
         assert spelled == terms[int(words[place])]
     assert windows.counts.words == begun
-    again = write_windows(tmp_path / "a", [], tokenizer, 24, places)
+    again = write_windows(tmp_path / "a", [], tokenizer, 24, finder)
     assert again.counts == windows.counts
     assert np.array_equal(again.words(3), windows.words(3))  # type: ignore[arg-type]
 
 
 def test_a_corpus_without_a_word_is_refused(tokenizers: dict[str, PreTrainedTokenizerFast], tmp_path: Path) -> None:
     tokenizer = tokenizers["wordpiece"]
-    places = WordAlignment(["owl"], tokenizer, splitter(tokenizer))
+    finder = WordFinder(["owl"], tokenizer, splitter(tokenizer))
     with pytest.raises(DataError, match="no text with a word of the output vocabulary"):
-        write_windows(tmp_path, ["the fox reads"], tokenizer, 24, places)
+        write_windows(tmp_path, ["the fox reads"], tokenizer, 24, finder)
 
 
 def spans_by_hand(
-    text: str, places: list[tuple[int, int]], spelled: dict[str, int], *, pieces: bool
+    text: str, finder: list[tuple[int, int]], spelled: dict[str, int], *, pieces: bool
 ) -> list[tuple[int, int, int]]:
     """The longest spans of up to eight tokens from left to right: (first, last, term), by comparing strings."""
     found, at = [], 0
-    places = [(start + len(text[start:end]) - len(text[start:end].lstrip()), end) for start, end in places]
-    while at < len(places):
+    finder = [(start + len(text[start:end]) - len(text[start:end].lstrip()), end) for start, end in finder]
+    while at < len(finder):
         best = None
-        for last in range(at, min(at + 8, len(places))):
-            if any(places[i][1] != places[i + 1][0] for i in range(at, last)):
+        for last in range(at, min(at + 8, len(finder))):
+            if any(finder[i][1] != finder[i + 1][0] for i in range(at, last)):
                 break
-            start, span = places[at][0], text[places[at][0] : places[last][1]].lower()
+            start, span = finder[at][0], text[finder[at][0] : finder[last][1]].lower()
             inside = start > 0 and text[start - 1].isalnum() and text[start].isalnum()
             for form in [f"##{span}"] if inside and pieces else [span] if inside or pieces else [f"Ġ{span}", span]:
                 if form in spelled and span:
@@ -163,10 +165,10 @@ def test_the_longest_spans_that_spell_a_term(
         terms = [term.removeprefix("##") if term.startswith("##") else f"Ġ{term}" for term in terms]
     terms = list(dict.fromkeys(terms))
     number = {term: i for i, term in reversed([*enumerate(terms)])}
-    align, several, continued = SpanAlignment(terms, tokenizer), 0, 0
+    spans, several, continued = SpanFinder(terms, tokenizer), 0, 0
     for text in toy_texts[:60]:
         cut = tokenizer(text, return_offsets_mapping=True)
-        [labels] = align(text, [cut["input_ids"]], [cut["offset_mapping"]])
+        [labels] = spans(text, [cut["input_ids"]], [cut["offset_mapping"]])
         spelling = [
             place
             for place, (start, end) in enumerate(cut["offset_mapping"])
@@ -175,23 +177,23 @@ def test_the_longest_spans_that_spell_a_term(
         expected = np.full(len(cut["input_ids"]), NO_WORD)
         places = [cut["offset_mapping"][i] for i in spelling]
         for first, last, term in spans_by_hand(text, places, number, pieces=pieces):
-            expected[spelling[first] : spelling[last] + 1] = GOES_ON
+            expected[spelling[first] : spelling[last] + 1] = CONTINUES
             expected[spelling[first]] = term
             several += last > first
             continued += terms[term].startswith("##") or (not pieces and not terms[term].startswith("Ġ"))
         assert labels.tolist() == expected.tolist(), text
     assert several > 20
     assert continued > 20
-    assert align.cut > 0
+    assert spans.cut > 0
 
 
 def test_spans_end_at_the_edge_of_a_window_and_at_white_space(tokenizers: dict[str, PreTrainedTokenizerFast]) -> None:
     tokenizer = tokenizers["wordpiece"]
-    align = SpanAlignment(["books", "bo", "##oks", "aves"], tokenizer)
+    finder = SpanFinder(["books", "bo", "##oks", "aves"], tokenizer)
     text = "b o books"
     cut = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     ids, offsets = cut["input_ids"], cut["offset_mapping"]
-    [whole] = align(text, [ids], [offsets])
+    [whole] = finder(text, [ids], [offsets])
     assert (whole >= 0).sum() == 1
-    halves = align(text, [ids[:1], ids[1:]], [offsets[:1], offsets[1:]])
+    halves = finder(text, [ids[:1], ids[1:]], [offsets[:1], offsets[1:]])
     assert [len(half) for half in halves] == [1, len(ids) - 1]

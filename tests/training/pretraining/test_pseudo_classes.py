@@ -17,7 +17,7 @@ import vocable as vo
 from tests.cli.command_line import done, refused
 from vocable.encoder.fuse import without_logits
 from vocable.training.pretraining.mlm import collate
-from vocable.training.pretraining.pseudo_classes import PseudoClasses, sort_windows
+from vocable.training.pretraining.pseudo_classes import ClassTask, classify_windows
 from vocable.training.pretraining.windows import write_windows
 from vocable.training.settings import PretrainSettings
 from vocable.training.teachers import dense_teacher
@@ -37,7 +37,7 @@ def test_classes_are_clusters_of_what_the_teacher_makes_of_the_texts(
     tokenizer, texts = vo.load(backbones["modernbert"], device="cpu").tokenizer, sorted(set(toy_texts))
     windows = write_windows(tmp_path, texts, tokenizer, 24)
     rows = np.arange(3, len(windows), 2)
-    found = sort_windows(tmp_path, windows, rows, tokenizer, dense_teacher(dense, 24), settings(dense), 0)
+    found = classify_windows(tmp_path, windows, rows, tokenizer, dense_teacher(dense, 24), settings(dense), 0)
     read = [tokenizer.decode(windows[row], skip_special_tokens=True) for row in rows]
     embeddings = SentenceTransformer(dense, device="cpu").encode(read, normalize_embeddings=True)
     every = np.array([found.words(row)[0] for row in range(len(found))])
@@ -46,7 +46,7 @@ def test_classes_are_clusters_of_what_the_teacher_makes_of_the_texts(
     assert (np.delete(every, rows) == -1).all()
     assert adjusted_rand_score(labels, KMeans(5, n_init=4, random_state=0).fit_predict(embeddings)) > 0.9
     unasked: Any = None
-    again = sort_windows(tmp_path, windows, rows, tokenizer, unasked, settings(dense), 0)
+    again = classify_windows(tmp_path, windows, rows, tokenizer, unasked, settings(dense), 0)
     assert np.array_equal([again.words(row)[0] for row in range(len(again))], every)
 
 
@@ -56,7 +56,7 @@ def test_the_loss_is_that_of_the_class_given_the_vector(
 ) -> None:
     model = vo.load(backbones["bert"], pooling=pooling, activation=activation, device="cpu").eval()
     mlm, tokenizer = model[0].auto_model, model.tokenizer
-    task = PseudoClasses(mlm, model[1], mlm.config.vocab_size, 3)
+    task = ClassTask(mlm, model[1], mlm.config.vocab_size, 3)
     torch.nn.init.normal_(task.layer.weight)
     torch.nn.init.normal_(task.layer.bias)
     rng, classes = np.random.default_rng(0), np.array([2, 0, 1, 1])

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vocable.training.pretraining.windows import (
-    GOES_ON,
+from vocable.training.pretraining.masking import (
+    CONTINUES,
     IGNORED,
     NO_WORD,
     Masked,
@@ -147,7 +147,7 @@ def text_of(lengths: list[int], gaps: list[int]) -> np.ndarray:
     """Words of so many sub-tokens, each followed by so many tokens of no word; word i has the number 7 i."""
     words = [NO_WORD]
     for i, (length, gap) in enumerate(zip(lengths, gaps, strict=True)):
-        words += [7 * i, *[GOES_ON] * (length - 1), *[NO_WORD] * gap]
+        words += [7 * i, *[CONTINUES] * (length - 1), *[NO_WORD] * gap]
     return np.array([*words, NO_WORD])
 
 
