@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 from contextlib import suppress
 from importlib import import_module
 from itertools import islice
@@ -14,7 +13,7 @@ import typer
 
 from vocable import HOMES, imported
 from vocable.cli.declare import Command, Loading, Model, Numbers, Output, Reading, Texts
-from vocable.errors import ArgumentError, CollapseError, DataError
+from vocable.errors import ArgumentError, DataError
 
 ProbeTexts = Annotated[str, typer.Option(metavar="SOURCE", help="Probe texts, best from your own corpus.")]
 CountedTexts = Annotated[list[str], typer.Option(metavar="SOURCE")]

@@ -127,7 +127,7 @@ FINDERS: dict[str, Callable[[PreTrainedTokenizerFast], TermFinder | None]] = {
 
 
 @pytest.fixture
-def texts_window_workers(toy_texts: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def repeated_texts(toy_texts: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(windows, "BATCH", 20)
     some = [*islice(cycle(toy_texts), 170)]
     return [*some[:50], "", "  ", " ".join(some[:9]), "Ünïcode \U0001f98a fox\u2003books", *some[50:]]
@@ -142,13 +142,13 @@ def listed(found: Iterator[Any]) -> list[Any]:
     [("plain", "unigram"), ("words", "wordpiece"), ("whitespace", "byte-level"), ("spans", "byte-level")],
 )
 def test_they_are_the_same(
-    kind: str, family: str, tokenizers: dict[str, PreTrainedTokenizerFast], texts_window_workers: list[str]
+    kind: str, family: str, tokenizers: dict[str, PreTrainedTokenizerFast], repeated_texts: list[str]
 ) -> None:
     tokenizer = tokenizers[family]
     alone, together = FINDERS[kind](tokenizer), FINDERS[kind](tokenizer)
-    expected = listed(cut(texts_window_workers, Cutter(tokenizer, 24, alone), workers=1))
+    expected = listed(cut(repeated_texts, Cutter(tokenizer, 24, alone), workers=1))
     read: list[str] = []
-    stream = (read.append(text) or text for text in texts_window_workers)
+    stream = (read.append(text) or text for text in repeated_texts)
     found = cut(stream, Cutter(tokenizer, 24, together), here=2, workers=2)
     first = next(found)
     assert len(read) <= 60  # nothing is read before it is needed
@@ -159,19 +159,19 @@ def test_they_are_the_same(
 
 
 def test_a_short_corpus_starts_no_process(
-    tokenizer: PreTrainedTokenizerFast, texts_window_workers: list[str], monkeypatch: pytest.MonkeyPatch
+    tokenizer: PreTrainedTokenizerFast, repeated_texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(windows, "worker_pool")
-    expected = listed(cut(texts_window_workers, Cutter(tokenizer, 24), workers=1))
-    assert listed(cut(texts_window_workers, Cutter(tokenizer, 24), workers=2)) == expected
-    assert listed(cut(texts_window_workers, Cutter(tokenizer, 24), here=1, workers=1)) == expected
+    expected = listed(cut(repeated_texts, Cutter(tokenizer, 24), workers=1))
+    assert listed(cut(repeated_texts, Cutter(tokenizer, 24), workers=2)) == expected
+    assert listed(cut(repeated_texts, Cutter(tokenizer, 24), here=1, workers=1)) == expected
 
 
 def test_a_worker_that_dies_is_an_error_and_no_worker_stays(
-    tokenizer: PreTrainedTokenizerFast, texts_window_workers: list[str]
+    tokenizer: PreTrainedTokenizerFast, repeated_texts: list[str]
 ) -> None:
     def killing() -> Iterator[str]:
-        for number, text in enumerate(texts_window_workers):
+        for number, text in enumerate(repeated_texts):
             if number == 100:
                 os.kill(active_children()[0].pid or 0, signal.SIGKILL)
             yield text
@@ -182,16 +182,16 @@ def test_a_worker_that_dies_is_an_error_and_no_worker_stays(
 
 
 def test_a_corpus_that_cannot_be_read_leaves_no_worker(
-    tokenizer: PreTrainedTokenizerFast, texts_window_workers: list[str]
+    tokenizer: PreTrainedTokenizerFast, repeated_texts: list[str]
 ) -> None:
     def broken() -> Iterator[str]:
-        yield from texts_window_workers[:100]
+        yield from repeated_texts[:100]
         raise OSError("gone")
 
     with pytest.raises(OSError, match="gone"):
         list(cut(broken(), Cutter(tokenizer, 24), here=1, workers=2))
     assert not active_children()
-    found = cut(texts_window_workers, Cutter(tokenizer, 24), here=1, workers=2)
+    found = cut(repeated_texts, Cutter(tokenizer, 24), here=1, workers=2)
     next(found)
     found.close()  # type: ignore[attr-defined]
     assert not active_children()
@@ -238,7 +238,7 @@ def test_a_script_runs_once_and_its_workers_end_when_it_is_killed(
 
 
 def test_a_tokenizer_that_a_worker_cannot_import_stays_here(
-    texts_window_workers: list[str], tokenizers: dict[str, PreTrainedTokenizerFast], monkeypatch: pytest.MonkeyPatch
+    repeated_texts: list[str], tokenizers: dict[str, PreTrainedTokenizerFast], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(windows, "worker_pool")
 
@@ -247,8 +247,8 @@ def test_a_tokenizer_that_a_worker_cannot_import_stays_here(
 
     own = Own(tokenizer_object=tokenizers["wordpiece"].backend_tokenizer)
     cutter = Cutter(own, 24)
-    assert listed(cut(texts_window_workers, cutter, here=1, workers=2)) == listed(
-        cut(texts_window_workers, cutter, workers=1)
+    assert listed(cut(repeated_texts, cutter, here=1, workers=2)) == listed(
+        cut(repeated_texts, cutter, workers=1)
     )
 
 
