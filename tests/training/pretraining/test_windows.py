@@ -247,9 +247,7 @@ def test_a_tokenizer_that_a_worker_cannot_import_stays_here(
 
     own = Own(tokenizer_object=tokenizers["wordpiece"].backend_tokenizer)
     cutter = Cutter(own, 24)
-    assert listed(cut(repeated_texts, cutter, here=1, workers=2)) == listed(
-        cut(repeated_texts, cutter, workers=1)
-    )
+    assert listed(cut(repeated_texts, cutter, here=1, workers=2)) == listed(cut(repeated_texts, cutter, workers=1))
 
 
 def test_white_space_is_that_of_python() -> None:
