@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vocable.training.callbacks import WHOLE, last_checkpoint
+from vocable.training.callbacks import COMPLETE, last_checkpoint
 
 
 def checkpoint(folder: Path, step: int, *, marked: bool = True) -> Path:
@@ -12,7 +12,7 @@ def checkpoint(folder: Path, step: int, *, marked: bool = True) -> Path:
     path.mkdir(parents=True)
     (path / "trainer_state.json").write_text("{}", encoding="utf-8")
     if marked:
-        (path / WHOLE).touch()
+        (path / COMPLETE).touch()
     return path
 
 

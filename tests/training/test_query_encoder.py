@@ -18,7 +18,7 @@ from vocable.encoder.inference_free import make_inference_free
 from vocable.encoder.load import load
 from vocable.encoder.stream import encode
 from vocable.errors import ModelError, RecipeError
-from vocable.training.callbacks import WHOLE, ValidWeights
+from vocable.training.callbacks import COMPLETE, ValidWeights
 from vocable.training.recipe import Recipe, make_recipe
 from vocable.training.stages import queries_learn_apart
 from vocable.training.train import train
@@ -176,7 +176,7 @@ def test_a_killed_run_goes_on_with_the_same_queries_and_pooling(
         patch.setattr("vocable.training.train._save", killed)
         with pytest.raises(KeyboardInterrupt):
             train(recipe(backbones["bert"], examples, **parts), tmp_path / "resumed")
-    last = tmp_path / "resumed.partial" / "train" / "checkpoint-2" / WHOLE
+    last = tmp_path / "resumed.partial" / "train" / "checkpoint-2" / COMPLETE
     last.unlink()  # it goes on from the first step
     resumed = train(recipe(backbones["bert"], examples, **parts), tmp_path / "resumed")
     assert float(table(whole).weight.detach().max()) > 1
