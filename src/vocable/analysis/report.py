@@ -1,26 +1,19 @@
-"""Reports of analyses: HTML pages, each a single file that needs no other and runs no code, and their figures.
-
-A function that draws returns a matplotlib `Figure`, which `vocable.figures.save_figure` writes to a file.
-"""
+"""Figures of analyses; each function returns a matplotlib `Figure` for `vocable.figures.save_figure`."""
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from html import escape
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from vocable.errors import ArgumentError, require_extra
 from vocable.evaluation.choice import cost_of
 from vocable.evaluation.grid import COLUMNS, GridPoint, Setting, swept
-from vocable.figures import ACROSS, MARKERS, Panel, Point, add_legend, draw_panels, empty_panels, save_figure
-from vocable.storage import replacing
-from vocable.tables import NONE, Table
+from vocable.figures import ACROSS, MARKERS, Panel, Point, add_legend, draw_panels, empty_panels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,20 +23,6 @@ if TYPE_CHECKING:
     from vocable.wackiness.ablate import Removal
     from vocable.wackiness.measure import Finding
 
-RESULTS, PAGE = "results.json", "index.html"
-STYLE = """
-:root { color-scheme: light dark; --text: #222; --quiet: #555; --line: #ddd; --page: #fff; }
-@media (prefers-color-scheme: dark) { :root { --text: #ddd; --quiet: #aaa; --line: #444; --page: #181818; } }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; }
-body { color: var(--text); background: var(--page); }
-table { border-collapse: collapse; margin: 0.5rem 0 1.5rem; }
-caption { text-align: left; padding-bottom: 0.25rem; color: var(--quiet); }
-th, td { padding: 0.15rem 0.75rem; border-bottom: 1px solid var(--line); text-align: right; vertical-align: top; }
-th:first-child, td:first-child, .words th, .words td { text-align: left; }
-.words td { white-space: pre-wrap; }
-.wide { overflow-x: auto; }
-img { max-width: 100%; background: #fff; }
-"""
 VARIANTS = ("minimum_match", "rescore")  # settings that are no pruning
 SIZE = (7.0, 4.5)  # inches
 STYLES = ("-", "--", "-.", ":")
@@ -57,83 +36,6 @@ LABELS = [  # where a label may stand, the near places first: the offset from it
     for x, y in ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, 1), (1, -1), (-1, -1))
 ]
 WACKY, RANDOM, WHOLE = "C3", "C0", "0.3"  # colours
-
-
-class Drawing(NamedTuple):
-    """A figure: the content of an SVG file, and in words what it shows."""
-
-    svg: str
-    shows: str
-
-
-class Words(NamedTuple):
-    """A table whose cells are words, so that all its columns begin at the left."""
-
-    grid: Table
-
-
-class Section(NamedTuple):
-    """A heading and what stands below it; a string is a paragraph."""
-
-    heading: str
-    parts: Sequence[str | Table | Words | Drawing]
-
-
-def drawing(figure: Figure, folder: Path, name: str, shows: str) -> Drawing:
-    """Write a figure into the folder as NAME.png and NAME.svg, and return it for a page."""
-    for ending in ("png", "svg"):
-        save_figure(figure, folder / f"{name}.{ending}")
-    return Drawing((folder / f"{name}.svg").read_text(encoding="utf-8"), shows)
-
-
-def settings_section(settings: Mapping[str, Any]) -> Section:
-    """Return a section that says how something was measured, from JSON values."""
-    rows = [[name, _shown(value)] for name, value in settings.items()]
-    return Section("Settings", [Words(Table("", ["setting", "value"], rows))])
-
-
-def write_page(folder: Path, title: str, sections: Sequence[Section]) -> None:
-    """Write the page into the folder, whole or not at all."""
-    with replacing(folder / PAGE) as file:
-        file.write(page(title, sections).encode())
-
-
-def page(title: str, sections: Sequence[Section]) -> str:
-    """Return the page. Every text in it is shown as it is, never read as HTML.
-
-    >>> "<td>&lt;b&gt;</td>" in page("terms", [Section("wacky", ["one term", Table("", ["term"], [["<b>"]])])])
-    True
-    """
-    body = "\n".join(f"<h2>{escape(one.heading)}</h2>\n" + "\n".join(map(_part, one.parts)) for one in sections)
-    return (
-        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(title)}</title>\n'
-        f"<style>{STYLE}</style>\n</head>\n<body>\n<h1>{escape(title)}</h1>\n{body}\n</body>\n</html>\n"
-    )
-
-
-def _shown(value: Any) -> str:
-    """Return a setting as a reader has it.
-
-    >>> _shown(["a", "b"]), _shown(True), _shown(None), _shown(100)
-    ('a, b', 'yes', '–', '100')
-    """
-    if isinstance(value, list):
-        return ", ".join(str(one) or NONE for one in value) or NONE
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return NONE if value is None else str(value)
-
-
-def _part(part: str | Table | Words | Drawing) -> str:
-    if isinstance(part, str):
-        return f"<p>{escape(part)}</p>"
-    if isinstance(part, Words):
-        return f'<div class="wide words">{part.grid.html()}</div>'
-    if isinstance(part, Drawing):
-        # As an image: the ids within one drawing cannot meet those of another, and a script in it would not run.
-        data = b64encode(part.svg.encode()).decode()
-        return f'<img alt="{escape(part.shows)}" src="data:image/svg+xml;base64,{data}">'
-    return f'<div class="wide">{part.html()}</div>'
 
 
 def pruning_against_flops(points: Sequence[GridPoint]) -> Figure:

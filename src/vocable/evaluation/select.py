@@ -13,7 +13,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
-from vocable.analysis.report import RESULTS, drawing, frontier_figure
+from vocable.analysis.report import frontier_figure
 from vocable.encoder.asymmetric import Role, static_embedding
 from vocable.encoder.graph import exported
 from vocable.encoder.hub import check_length, licence
@@ -30,6 +30,7 @@ from vocable.evaluation.expansion_data import load_model
 from vocable.evaluation.grid import GridPoint, Setting, check_depth, parse_grid, search_grid, single_searches
 from vocable.evaluation.quality import DEPTH
 from vocable.evaluation.retrieval import encode_dataset
+from vocable.html import RESULTS, drawing
 from vocable.options import DType
 from vocable.storage import fingerprint, finish, finished, read_record, resumable, write_record
 

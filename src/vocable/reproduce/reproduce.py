@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from vocable.analysis.report import Drawing, Section, drawing, write_page
 from vocable.data.bad_lines import tolerant
 from vocable.errors import ArgumentError, DataError, require_extra
 from vocable.figures import ACROSS, MARKERS, add_legend, empty_panels
+from vocable.html import Drawing, Section, drawing, write_page
 from vocable.options import CountOrZero, checked
 from vocable.progress import progress
 from vocable.reproduce.cost import TFLOPS

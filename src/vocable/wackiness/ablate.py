@@ -20,7 +20,7 @@ from annotated_types import Ge
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
-from vocable.analysis.report import PAGE, RESULTS, Section, drawing, removal_figure, settings_section, write_page
+from vocable.analysis.report import removal_figure
 from vocable.data import Document, read_corpus, read_queries
 from vocable.data.bad_lines import tolerant
 from vocable.encoder.asymmetric import Role
@@ -39,6 +39,7 @@ from vocable.evaluation.expansion_data import (
 )
 from vocable.evaluation.quality import parse_measures
 from vocable.evaluation.retrieval import Encoded, encode_dataset
+from vocable.html import PAGE, RESULTS, Section, drawing, settings_section, write_page
 from vocable.options import Count, CountOrZero, DType, checked
 from vocable.progress import track
 from vocable.storage import fingerprint, finish, finished, read_record, replacing, resumable, write_record

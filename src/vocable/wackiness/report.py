@@ -24,16 +24,7 @@ from huggingface_hub import EvalResult, ModelCard
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
-from vocable.analysis.report import (
-    PAGE,
-    RESULTS,
-    Section,
-    Words,
-    drawing,
-    settings_section,
-    wackiness_curves,
-    write_page,
-)
+from vocable.analysis.report import wackiness_curves
 from vocable.data import Document, read_corpus, read_queries, read_texts
 from vocable.data.bad_lines import tolerant
 from vocable.encoder.asymmetric import Formula, Role
@@ -53,6 +44,7 @@ from vocable.evaluation.expansion_data import (
     proper_names,
     stored_vectors,
 )
+from vocable.html import PAGE, RESULTS, Section, Words, drawing, settings_section, write_page
 from vocable.options import Count, CountOrZero, DType, checked
 from vocable.storage import fingerprint, finish, finished, read_record, replacing, resumable, write_record
 from vocable.tables import NONE, Table, Tabled

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vocable.analysis.report import Drawing, Section, Words, page
+from vocable.html import Drawing, Section, Words, page
 from vocable.tables import Table
 
 SVG = '<?xml version="1.0"?><svg xmlns="http://www.w3.org/2000/svg"><text>é</text></svg>'
