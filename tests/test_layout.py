@@ -30,7 +30,7 @@ TREES = {
 }
 # A part imports from the levels below it and from its own.
 LEVELS = [
-    {"errors", "options", "tables", "html", "figures", "progress", "storage", "fingerprint", "seal", "arrays"},
+    {"errors", "options", "tables", "html", "figures", "progress", "storage", "fingerprint", "locks", "seal", "arrays"},
     {"data", "vectors"},
     {"encoder", "objectives"},
     {"retrieval"},

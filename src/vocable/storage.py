@@ -1,4 +1,4 @@
-"""Files and folders that are whole or absent, and work that resumes.
+"""Files and folders that are written atomically, and work that resumes after an interruption.
 
 Long work is done in OUTPUT.partial, which is locked and holds its settings.
 """
@@ -8,17 +8,11 @@ from __future__ import annotations
 import errno
 import json
 import os
-import re
 import shutil
 import stat
-import sys
-import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from functools import lru_cache
 from glob import escape
-from hashlib import blake2b, file_digest
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias, TypeVar
 from uuid import uuid4
@@ -26,44 +20,40 @@ from uuid import uuid4
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
-from vocable.errors import ArgumentError, InUseError, VectorsError, VocableError
-
-try:
-    import fcntl
-except ImportError:  # Windows: work folders are not locked
-    fcntl = None  # type: ignore[assignment]
+from vocable.errors import ArgumentError, VectorsError, VocableError
+from vocable.fingerprint import INPUTS, fingerprint
+from vocable.locks import HAS_LOCKS, holding, lock_file, unlock_file
 
 T = TypeVar("T")
 StrPath: TypeAlias = str | os.PathLike[str]
-Upgrade: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
 
 ANOTHER = "name another output, or remove it"
 
 
 def path_name(value: object, name: str) -> str:
-    """Return an argument that names a place or a source as a str; raise `ArgumentError` for what is neither."""
+    """Return the argument `name`, a path or a source, as a str; raise `ArgumentError` for any other type."""
     if not isinstance(value, str | os.PathLike):
         raise ArgumentError(f"{name} must be a name or a path, not {type(value).__name__}")
     return os.fspath(value)
 
 
 def check_file(path: StrPath) -> Path:
-    """Return the path of a file to write, of a link its target; called before the work that fills it.
+    """Return the path of a file to write, or the target of a link; called before the work that fills it.
 
     Raises:
-        ArgumentError: it has no name, is a folder, a device or a link to nothing, or its folder is not there.
+        ArgumentError: the path has no name, is a folder, a device or a broken link, or its folder is missing.
     """
     target = target_of(path)
     if target.exists() and not target.is_file():
         raise ArgumentError(f"{path} is a {'folder' if target.is_dir() else 'device'}: name a file")
     if not target.parent.is_dir():
-        raise ArgumentError(f"{path}: there is no folder {target.parent}: make it, or name another output")
+        raise ArgumentError(f"{path}: missing folder {target.parent}: make it, or name another output")
     _check_writable(target)
     return target
 
 
 def _check_writable(output: Path) -> None:
-    """Raise `ArgumentError` if nothing can be made in the folder of an output, or in the first one that is there."""
+    """Raise `ArgumentError` if the nearest existing folder above an output is not writable."""
     folder = next((parent for parent in output.parents if parent.exists()), output)
     if not folder.is_dir():
         raise ArgumentError(f"{output} cannot be written: {folder} is not a folder")
@@ -72,21 +62,21 @@ def _check_writable(output: Path) -> None:
 
 
 def target_of(path: StrPath) -> Path:
-    """An output, of a link its target; refused if it has no name or is a link to nothing."""
+    """Return the path of an output, or the target of a link; raise `ArgumentError` for a broken link."""
     output = Path(path)
     if output.name in ("", ".."):
-        raise ArgumentError(f"{output} cannot be an output: name a file or folder that is not there yet")
+        raise ArgumentError(f"{output} cannot be an output: name a file or folder that does not exist yet")
     if output.is_symlink() and not output.exists():
-        raise ArgumentError(f"{output} is a link to {output.readlink()}, which is not there: name another output")
+        raise ArgumentError(f"{output} is a link to {output.readlink()}, which does not exist: name another output")
     return output.resolve() if output.is_symlink() else output
 
 
 @contextmanager
 def replacing(path: StrPath) -> Iterator[BinaryIO]:
-    """Open a file that takes the place of `path` only when the block ends without an error.
+    """Open a file that replaces `path` when the block ends without an error.
 
-    It is written as `.NAME.RANDOM.part`, forced to disk and renamed. A file that is replaced leaves its mode to the new
-    one, and of a link the target is replaced. Errors are those of `check_file`.
+    It is written as `.NAME.RANDOM.part`, forced to disk and renamed. The new file has the mode of the old one; of a
+    link the target is replaced. Raises the errors of `check_file`.
     """
     target = check_file(path)
     with part_of(target, Path.touch) as part:
@@ -102,42 +92,28 @@ def replacing(path: StrPath) -> Iterator[BinaryIO]:
 
 @contextmanager
 def part_of(target: Path, make: Callable[[Path], object]) -> Iterator[Path]:
-    """Make `.NAME.RANDOM.part`, locked until the block ends and it is removed; those of killed processes are, too."""
-    for left in target.parent.glob(f".{escape(target.name)}.*.part") if fcntl is not None else ():
-        with suppress(OSError), _holding(left):
+    """Make `.NAME.RANDOM.part`, lock it, and remove it when the block ends; remove leftovers of killed processes."""
+    for left in target.parent.glob(f".{escape(target.name)}.*.part") if HAS_LOCKS else ():
+        with suppress(OSError), holding(left):
             remove_path(left)
     with _full_disk_of(target), ExitStack() as stack:
         yield _made(target, make, stack)
 
 
 def _made(target: Path, make: Callable[[Path], object], stack: ExitStack) -> Path:
-    """Make a part and lock it; another one if it is taken before its lock for that of a killed process, and removed."""
+    """Make and lock a part; make another one if a process that removed leftovers took it before it was locked."""
     while True:
         part = target.with_name(f".{target.name}.{uuid4().hex[:8]}.part")
         stack.callback(remove_path, part)
         make(part)
         try:
-            stack.enter_context(_holding(part))
+            stack.enter_context(holding(part))
         except (BlockingIOError, FileNotFoundError):
             continue
         except OSError:  # a file system without locks
             return part
         if part.exists():
             return part
-
-
-@contextmanager
-def _holding(path: Path) -> Iterator[None]:
-    """Lock a file or folder; `OSError` if another process has."""
-    descriptor = os.open(path, os.O_RDONLY)
-    _locks.add(descriptor)
-    try:
-        if fcntl is not None:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        _locks.discard(descriptor)
-        os.close(descriptor)
 
 
 def remove_path(path: Path) -> None:
@@ -149,7 +125,7 @@ def remove_path(path: Path) -> None:
 
 @contextmanager
 def _full_disk_of(output: Path) -> Iterator[None]:
-    """Turn what libraries say of a full disk, in errors of their own and without a name, into one `OSError`."""
+    """Turn the errors of libraries about a full disk into an `OSError` with a file name."""
     try:
         yield
     except VocableError:
@@ -162,15 +138,15 @@ def _full_disk_of(output: Path) -> Iterator[None]:
 
 
 def is_there(output: Path) -> bool:
-    """Whether something is there; an empty folder does not count, since renaming replaces it."""
+    """Return whether something exists at a path, other than an empty folder, which a renamed folder may replace."""
     return output.exists() and not (output.is_dir() and not any(output.iterdir()))
 
 
 def refuse_existing(output: Path) -> None:
-    """Raise `ArgumentError` if something is at the output already, or nothing can be there."""
+    """Raise `ArgumentError` if the output exists already or cannot be written."""
     target = target_of(output)
     if is_there(target):
-        raise ArgumentError(f"{output} is already there: {ANOTHER}")
+        raise ArgumentError(f"{output} already exists: {ANOTHER}")
     if target.is_mount():
         raise ArgumentError(f"{output} is a mount point, which cannot be replaced: name a folder in it")
     _check_writable(target)
@@ -178,11 +154,11 @@ def refuse_existing(output: Path) -> None:
 
 @contextmanager
 def replacing_folder(path: StrPath, settings: Mapping[str, Any] | None = None) -> Iterator[Path]:
-    """Make a folder that is at `path` only when the block ends without an error.
+    """Make a folder that appears at `path` when the block ends without an error.
 
-    The block is given an empty folder beside `path`, `.NAME.RANDOM.part`, which is forced to disk and renamed, or
-    removed after an error. Parents are made where they are missing; what is there is refused as by `refuse_taken`.
-    `settings` are written into it for `finished`.
+    The block gets the empty folder `.NAME.RANDOM.part` beside `path`, which is forced to disk and renamed, or removed
+    after an error. Missing parents are made. `settings` are written into the folder for `finished`. Raises the errors
+    of `refuse_taken`.
     """
     target = target_of(path)
     refuse_taken(target)
@@ -197,7 +173,7 @@ def replacing_folder(path: StrPath, settings: Mapping[str, Any] | None = None) -
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, and those above it that are missing, so that their names would outlast a loss of power."""
+    """Make a folder and its missing parents, and force their names to disk."""
     if not path.is_dir():
         make_folder(path.parent)
         path.mkdir(exist_ok=True)
@@ -205,7 +181,7 @@ def make_folder(path: Path) -> None:
 
 
 def force_to_disk(path: Path) -> None:
-    """Wait until a file, or the names in a folder, would outlast a loss of power."""
+    """Wait until a file, or the names in a folder, are on disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -214,41 +190,27 @@ def force_to_disk(path: Path) -> None:
 
 
 def force_all_to_disk(path: Path) -> None:
-    """Wait until a folder with all that is in it would outlast a loss of power."""
+    """Wait until a folder and everything in it are on disk."""
     for inner in (*path.rglob("*"), path):
         force_to_disk(inner)
 
 
 def regular(path: StrPath) -> Path:
-    """The path, of a file: `OSError` for anything else, as a pipe, which would block for ever."""
+    """Return the path of a regular file; raise `OSError` for anything else, such as a pipe, which could block forever."""
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
     return Path(path)
 
 
 SETTINGS = "settings.json"
-RECIPE = "recipe.json"  # in place of settings, of a training
+RECIPE = "recipe.json"  # the settings of a training
 LOCK = ".lock"
-RESULT = "result"  # beside the settings of a file: its fingerprint
-MADE = ("cloze", "pairs")  # schemes in front of the source that examples or texts are made of
-INPUTS = "inputs"  # the settings' key for `fingerprint`; work begun before there was one is gone on with
-WORTH = ("part*", "progress.json", "checkpoint-*", "config.json", "stopped.json", "*.npy")  # of work that failed
-
-_locks: set[int] = set()  # descriptors held by this process; a forked child must not keep them locked
-
-
-def _forget_locks() -> None:
-    for descriptor in _locks:
-        os.close(descriptor)
-    _locks.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_locks)
+RESULT = "result"  # key of the fingerprint of a result that is a file
+KEEP_ON_ERROR = ("part*", "progress.json", "checkpoint-*", "config.json", "stopped.json", "*.npy")  # worth resuming
 
 
 def partial_of(output: Path) -> Path:
-    """Return the folder, beside the output, in which the work on it is done.
+    """Return the work folder of an output.
 
     >>> partial_of(Path("indexes/python/")).as_posix()
     'indexes/python.partial'
@@ -258,9 +220,9 @@ def partial_of(output: Path) -> Path:
 
 
 def refuse_taken(output: Path) -> None:
-    """Raise `ArgumentError` if something is at the output already, or if another command has begun to make it.
+    """Raise `ArgumentError` if the output exists or another command has begun to make it.
 
-    For commands that do their work at once: those that can be resumed use `resumable`.
+    For work that does not resume; other work uses `resumable`.
     """
     refuse_existing(output)
     work = partial_of(output)
@@ -269,67 +231,23 @@ def refuse_taken(output: Path) -> None:
         raise ArgumentError(f"{work} is the unfinished work of another command: {instead}")
 
 
-def fingerprint(*sources: StrPath) -> str:
-    """Return 16 hexadecimal digits that change with the content of local files, folders and standard input.
-
-    A source is a path, `beir:FOLDER` or `-`, perhaps behind `cloze:` or `pairs:`; what is not local, as `hf:NAME`, adds
-    nothing: "" if none is local.
-    Callers put it among the settings of `resumable` as `inputs`.
-    """
-    names = [re.sub(f"^(({'|'.join(MADE)}):)+", "", str(source)) for source in sources if str(source)]
-    entries = [_stdin_digest()] if "-" in names else []
-    for source in names:
-        path = Path(source.removeprefix("beir:").partition("#")[0] if source.startswith("beir:") else source)
-        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
-            if file.is_file():
-                state = file.stat()
-                entries.append(f"{file.relative_to(path)} {_digest(file, state.st_size, state.st_mtime_ns)}")
-    content = "\n".join(filter(None, entries)).encode(errors="surrogateescape")
-    return blake2b(content, digest_size=8).hexdigest() if content else ""
-
-
-@lru_cache(maxsize=1000)
-def _digest(file: Path, size: int, changed: int) -> str:
-    with file.open("rb") as content:
-        return file_digest(content, blake2b).hexdigest()
-
-
-def _stdin_digest() -> str:
-    """The digest of standard input, which is put into a temporary file, to be read once more; "" if it is no file."""
-    try:
-        descriptor = sys.stdin.fileno()
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            with tempfile.TemporaryFile() as spool:
-                shutil.copyfileobj(sys.stdin.buffer, spool)
-                spool.seek(0)
-                os.dup2(spool.fileno(), descriptor)
-        with open(os.dup(descriptor), "rb") as content:
-            start = content.tell()
-            digest = file_digest(content, blake2b).hexdigest()
-            content.seek(start)
-            return digest
-    except (AttributeError, OSError, ValueError):  # closed, or put there by a program
-        return ""
-
-
 @contextmanager
 def resumable(
-    output: StrPath, settings: Mapping[str, Any], *, name: str = SETTINGS, upgrade: Upgrade = dict, anew: bool = False
+    output: StrPath, settings: Mapping[str, Any], *, name: str = SETTINGS, anew: bool = False
 ) -> Iterator[Path]:
-    """Give the folder `OUTPUT.partial` to work in: a new one, or the one in which the same work was begun.
+    """Yield the locked work folder `OUTPUT.partial`: a new one, or the one of an interrupted run with equal settings.
 
-    It is this process' alone while the block runs, and stays after an error or a kill; one in which nothing has been
-    done, or after a mistake of the user nothing of WORTH, is removed. Of processes that `torchrun` started, all but the
-    first are given it unlocked and unchecked.
+    After an error or a kill the folder stays; it is removed if nothing was written, or if a user error left nothing
+    worth resuming (`KEEP_ON_ERROR`). Of the processes that `torchrun` starts, only the first locks and checks it.
 
     Args:
         output: the file or folder to make.
-        settings: all that decides the result, as JSON values, kept in the folder under `name`.
-        upgrade: turns settings of an older version into what they mean today, before they are compared.
-        anew: throw away what was done with whatever settings under this `name`.
+        settings: everything that decides the result, as JSON values (`settings_of`), kept in the folder under `name`.
+        name: file of the settings.
+        anew: discard earlier work under this `name`, whatever its settings.
 
     Raises:
-        ArgumentError: the output exists; the folder is in use, was made with other settings or is something else.
+        ArgumentError: the output exists; the work folder is in use, was made with other settings or is something else.
         VectorsError: its settings cannot be read.
     """
     target = target_of(output)
@@ -338,18 +256,18 @@ def resumable(
         yield work
         return
     refuse_existing(target)
-    _begun(work, settings, name, upgrade, anew)  # leaves a folder of something else as it is, without a lock even
+    _begun(work, settings, name, anew)  # before the lock, which would be a new file in somebody else's folder
     with locked(work):
-        refuse_existing(target)  # which another process may have finished meanwhile
+        refuse_existing(target)  # again: another process may have finished it
         if anew and (work / name).exists():
             _clear(work, last=name)
-        if not _begun(work, settings, name, upgrade):
+        if not _begun(work, settings, name):
             write_record(work / name, dict(settings))
         try:
             with _full_disk_of(work):
                 yield work
-        except VocableError:  # a mistake to be mended: a name is not blocked by what cannot be gone on with
-            if not any(any(work.rglob(pattern)) for pattern in WORTH):
+        except VocableError:  # a user error: the name stays free unless there is work to resume
+            if not any(any(work.rglob(pattern)) for pattern in KEEP_ON_ERROR):
                 shutil.rmtree(work, ignore_errors=True)
             raise
         finally:
@@ -358,10 +276,10 @@ def resumable(
 
 
 def finish(work: Path, output: StrPath, result: Path, *, name: str = SETTINGS) -> None:
-    """Put the `result`, the work folder itself or a file or folder in it, in its place, and remove the work folder.
+    """Move the `result`, the work folder or a file or folder in it, to the output, and remove the work folder.
 
-    A folder is given the settings; those of a file are kept beside it, as `.NAME.settings.json`, with its digest. It is
-    all forced to disk before it is renamed.
+    A folder keeps the settings in it; those of a file stand beside it in `.NAME.settings.json`, with its digest. The
+    result is forced to disk before it is renamed.
     """
     target = target_of(output)
     if result.is_dir() and result != work:
@@ -369,7 +287,7 @@ def finish(work: Path, output: StrPath, result: Path, *, name: str = SETTINGS) -
     if result.is_file():
         settings = read_record(work / name, dict[str, Any])
         write_record(_beside(target, name), {SETTINGS: settings, RESULT: fingerprint(result)})
-        if target.is_dir():  # an empty folder, which is as good as nothing
+        if target.is_dir():  # an empty folder
             target.rmdir()
     force_all_to_disk(result)
     result.replace(target)
@@ -379,19 +297,19 @@ def finish(work: Path, output: StrPath, result: Path, *, name: str = SETTINGS) -
 
 
 def _unlock(target: Path) -> None:
-    """Remove the lock of the work that a folder was until it was finished."""
+    """Remove the lock of a finished folder, which was the work folder."""
     if (target / LOCK).exists():
         (target / LOCK).unlink()
         force_to_disk(target)
 
 
 def _beside(file: Path, name: str) -> Path:
-    """Where the settings of a result that is a file are kept."""
+    """Return the place of the settings of a result that is a file."""
     return file.with_name(f".{file.name}.{name}")
 
 
-def finished(output: StrPath, settings: Mapping[str, Any], *, name: str = SETTINGS, upgrade: Upgrade = dict) -> bool:
-    """Return whether the output is there and was made with these settings; arguments and errors as in `resumable`."""
+def finished(output: StrPath, settings: Mapping[str, Any], *, name: str = SETTINGS) -> bool:
+    """Return whether the output exists and was made with these settings; arguments and errors as in `resumable`."""
     target = target_of(output)
     if not is_there(target):
         return False
@@ -401,33 +319,33 @@ def finished(output: StrPath, settings: Mapping[str, Any], *, name: str = SETTIN
         kept = read_record(record, dict[str, Any])
         made_from = kept[SETTINGS] if kept.get(RESULT) == fingerprint(target) else None
     if made_from is None:
-        raise ArgumentError(f"{target} is already there and something else: {ANOTHER}")
-    _compare(target, upgrade(made_from), settings)
+        raise ArgumentError(f"{target} already exists and is something else: {ANOTHER}")
+    _compare(target, made_from, settings)
     _unlock(target)
     work = partial_of(target)
     if work.is_dir():
-        with suppress(ArgumentError, VectorsError):  # it is somebody else's, or of a call killed after its last step
-            _begun(work, settings, name, upgrade)
+        with suppress(ArgumentError, VectorsError):  # of another command; otherwise left by a kill after the last step
+            _begun(work, settings, name)
             with locked(work):
                 _clear(work, last=name)
     return True
 
 
-def _begun(folder: Path, settings: Mapping[str, Any], name: str, upgrade: Upgrade, anew: bool = False) -> bool:
-    """Whether there are settings in the folder; raises what `resumable` raises if it is not free for these."""
+def _begun(folder: Path, settings: Mapping[str, Any], name: str, anew: bool = False) -> bool:
+    """Return whether the folder has settings; raise the errors of `resumable` if these are others."""
     if not (folder / name).exists():
-        # A file with a dot in front is the lock, or was being written when an earlier run was killed.
+        # Hidden files are the lock, or were left by a kill.
         if folder.exists() and (not folder.is_dir() or any(path.name[0] != "." for path in folder.iterdir())):
-            raise ArgumentError(f"{folder} is already there and something else: {ANOTHER}")
+            raise ArgumentError(f"{folder} already exists and is something else: {ANOTHER}")
         return False
     if anew:
         return True
-    _compare(folder, upgrade(read_record(folder / name, dict[str, Any])), settings)
+    _compare(folder, read_record(folder / name, dict[str, Any]), settings)
     return True
 
 
 def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    """The keys of what differs, those inside others as a.b."""
+    """Yield the keys whose values differ, nested ones as a.b."""
     for key in before.keys() | now.keys():
         one, other = before.get(key), now.get(key)
         if isinstance(one, dict) and isinstance(other, dict):
@@ -437,20 +355,18 @@ def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[st
 
 
 def _compare(place: Path, before: dict[str, Any], settings: Mapping[str, Any]) -> None:
-    """Raise `ArgumentError` if what is at a place was made with other settings."""
-    settings = json.loads(json.dumps(dict(settings)))  # as they are when they are read back: lists for tuples
+    """Raise `ArgumentError` if the settings `before` of a place are others."""
+    settings = json.loads(json.dumps(dict(settings)))  # with lists for tuples, as they are read back
     others = set(_differing(before, settings))
-    if len(before.get(INPUTS, "12345678")) == 8:  # of a version that knew no inputs, or not what is in them
-        others -= {INPUTS}
     if others == {INPUTS}:
-        raise ArgumentError(f"{place} was made from inputs that have changed since: {ANOTHER}")
+        raise ArgumentError(f"{place} was made from inputs that have changed since then: {ANOTHER}")
     if others:
         raise ArgumentError(f"{place} was made with other settings ({', '.join(sorted(others))}): {ANOTHER}")
 
 
 @contextmanager
 def locked(work: Path) -> Iterator[None]:
-    """Hold the folder's lock, made with it where it is missing; a process that dies lets go of it."""
+    """Hold the lock of a folder, which is made if it is missing; the lock of a process ends with the process."""
     descriptor = _take_lock(work)
     try:
         yield
@@ -461,57 +377,19 @@ def locked(work: Path) -> Iterator[None]:
             work.rmdir()  # if it is empty
 
 
-def lock_file(path: Path, advice: str, patience: float = 0.0) -> int:
-    """Lock a file, made where it is missing, and return the descriptor that holds the lock until `unlock_file`.
-
-    The file names its holder while it is locked. The lock ends with the process, however it ends; on a file system
-    without locks there is none.
-
-    Raises:
-        InUseError: another process holds the lock, and did for `patience` seconds; the message ends with `advice`.
-    """
-    descriptor, until = os.open(path, os.O_RDWR | os.O_CREAT, 0o666), time.monotonic() + patience
-    while fcntl is not None:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            break
-        except BlockingIOError as error:
-            if time.monotonic() > until:
-                holder = os.read(descriptor, 100).decode() or "another process"
-                os.close(descriptor)
-                raise InUseError(f"{path.parent} is in use by {holder}: {advice}") from error
-            time.sleep(0.05)
-        except OSError:  # a file system without locks
-            break
-    _locks.add(descriptor)
-    with suppress(OSError):  # a full disk: the lock holds without a name
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"process {os.getpid()} since {time.strftime('%H:%M:%S')}".encode())
-    return descriptor
-
-
-def unlock_file(descriptor: int) -> None:
-    """Let go of a lock of `lock_file`; a forked child, which holds none, does nothing."""
-    if descriptor in _locks:
-        _locks.discard(descriptor)
-        with suppress(OSError):
-            os.ftruncate(descriptor, 0)
-        os.close(descriptor)
-
-
 def _take_lock(work: Path) -> int:
     while True:
         make_folder(work)
-        with suppress(FileNotFoundError):  # another process has just removed the folder
+        with suppress(FileNotFoundError):  # another process removed the folder just now
             descriptor = lock_file(work / LOCK, "wait for it, or name another output")
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(descriptor), (work / LOCK).stat()):
                     return descriptor
-            unlock_file(descriptor)  # the lock of work that has just been finished
+            unlock_file(descriptor)  # the work was finished just now, and its lock removed
 
 
 def _clear(work: Path, last: str) -> None:
-    """Remove a work folder; its settings `last`: until then it can be told whose it is."""
+    """Remove a work folder, its settings `last`: until then they tell whose it is."""
     for path in list(work.iterdir()) if work.is_dir() else []:
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
@@ -523,7 +401,7 @@ def _clear(work: Path, last: str) -> None:
 def read_record(path: StrPath, kind: type[T], *, error: type[VocableError] = VectorsError) -> T:
     """Read a JSON file as a `kind`: a pydantic model, dataclass, named tuple or typed dict.
 
-    The `error` that is raised where it is none names the file and the first wrong field.
+    Raises `error` with the file and the first wrong field.
     """
     try:
         return TypeAdapter(kind).validate_json(regular(path).read_bytes(), extra="forbid")
@@ -534,7 +412,7 @@ def read_record(path: StrPath, kind: type[T], *, error: type[VocableError] = Vec
 
 
 def write_record(path: StrPath, record: Any) -> None:
-    """Write a pydantic model, dataclass, named tuple or dict as a JSON file that `read_record` reads."""
+    """Write a pydantic model, dataclass, named tuple or dict as a JSON file for `read_record`."""
     values = record._asdict() if hasattr(record, "_asdict") else record
     with replacing(path) as file:
         file.write(json.dumps(to_jsonable_python(values), indent=2, ensure_ascii=False).encode())

@@ -29,19 +29,10 @@ from scipy.sparse import csr_array, issparse
 from vocable.arrays import Ids, numbers, place_state, read_whole
 from vocable.data.slices import Span
 from vocable.errors import ArgumentError, VectorsError
+from vocable.fingerprint import INPUTS, settings_of
 from vocable.options import Count, Share, checked
 from vocable.progress import track
-from vocable.storage import (
-    INPUTS,
-    SETTINGS,
-    StrPath,
-    fingerprint,
-    finished,
-    read_record,
-    regular,
-    replacing,
-    replacing_folder,
-)
+from vocable.storage import SETTINGS, StrPath, finished, read_record, regular, replacing, replacing_folder
 
 BLOCK = 1 << 22  # entries that are checked at once
 METADATA_KEY = b"vocable"
@@ -459,13 +450,12 @@ def prune(
         if max_terms is not None or mass is not None:
             keep &= _heaviest(matrix, max_terms, mass)
         return matrix if keep.all() else selected(matrix, keep)
+    settings = settings_of(prune, locals(), then.made_from if then else {}, without=("then",))
     places = places_of(cast(Sources, vectors))
-    made_from: dict[str, Any] = {"vectors": list(map(str, places)), "inputs": fingerprint(*places)}
-    made_from |= {"max_terms": max_terms, "min_weight": min_weight, "mass": mass} | (then.made_from if then else {})
-    if finished(output, made_from):
+    if finished(output, settings):
         return Pruned(*(sum(shard.matrix.nnz for shard in read_shards(some)) for some in (places, [output])))
     before, after = 0, 0
-    with replacing_folder(output, made_from) as work:
+    with replacing_folder(output, settings) as work:
         for number, shard in enumerate(track(read_shards(cast(Sources, vectors)), "prune")):
             kept = prune(shard.matrix, max_terms, min_weight, mass)
             kept = kept if then is None else then(shard.ids, kept)

@@ -37,6 +37,6 @@ def test_nothing_there_is_one_line(tmp_path: Path) -> None:
 
 def test_an_output_that_is_there_is_left_alone(backbones: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
-    with pytest.raises(ArgumentError, match="is already there"):
+    with pytest.raises(ArgumentError, match="already exists"):
         save_checkpoint(*load_checkpoint(backbones["bert"]), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]

@@ -304,7 +304,7 @@ def test_an_output_that_is_there_is_refused(
     output = tmp_path / "moved"
     save_checkpoint(moved.mlm, moved.tokenizer, output)
     assert [path.name for path in tmp_path.iterdir()] == ["moved"]
-    with pytest.raises(ArgumentError, match="already there"):
+    with pytest.raises(ArgumentError, match="already exists"):
         save_checkpoint(moved.mlm, moved.tokenizer, output)
 
 

@@ -481,4 +481,4 @@ def test_what_is_there_is_left_alone(
 ) -> None:
     (tmp_path / "mine.txt").touch()
     command = ["make-inference-free", backbones["bert"], "--weights", "ones", "-o", tmp_path]
-    assert refused(capsys, *command).startswith(f"vocable: {tmp_path} is already there and something else: ")
+    assert refused(capsys, *command).startswith(f"vocable: {tmp_path} already exists and is something else: ")

@@ -114,7 +114,7 @@ def test_starting_anew_throws_away_a_training_alone(
 ) -> None:
     before = begin(tmp_path / "out", "settings.json")
     line = refused(capsys, *commands["train"], "-o", tmp_path / "out", "--no-resume")
-    assert "out.partial is already there and something else" in line
+    assert "out.partial already exists and is something else" in line
     assert found(tmp_path / "out.partial") == before
 
 

@@ -14,7 +14,7 @@ from vocable.data import read_corpus, read_examples, read_texts
 from vocable.data.cloze import cloze
 from vocable.data.slices import absolute
 from vocable.errors import DataError
-from vocable.storage import fingerprint
+from vocable.fingerprint import fingerprint
 from vocable.training.recipe import make_recipe
 
 WORDS = st.sampled_from(["The", "retrieval", "of", "sparse", "vectors", "is", "terms.", "Postings", "read!", "(again)"])

@@ -155,7 +155,7 @@ def test_the_folder_is_a_beir_collection(tmp_path: Path, capsys: pytest.CaptureF
     used = {held.queries[row] for row in (*(one.query for one in expected.chosen), *expected.further)}
     assert [json.loads(line) for line in rest.read_text().splitlines()] == [r for r in rows if r["query"] not in used]
     assert set(expected.distractors) <= {d for row in expected.further for d in held.answers[row]}
-    with pytest.raises(ArgumentError, match="is already there"):
+    with pytest.raises(ArgumentError, match="already exists"):
         write_beir(expected, tmp_path / "set")
 
 

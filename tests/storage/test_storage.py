@@ -178,9 +178,9 @@ def test_a_folder_whose_block_fails_leaves_nothing(tmp_path: Path) -> None:
 
 def test_a_folder_in_place_of_something_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
-    with pytest.raises(ArgumentError, match="is already there"), replacing_folder(tmp_path):
+    with pytest.raises(ArgumentError, match="already exists"), replacing_folder(tmp_path):
         pass
-    with pytest.raises(ArgumentError, match="is already there"), replacing_folder(tmp_path / "thesis.tex"):
+    with pytest.raises(ArgumentError, match="already exists"), replacing_folder(tmp_path / "thesis.tex"):
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
@@ -190,7 +190,7 @@ def test_a_file_is_checked_before_the_work_that_fills_it(tmp_path: Path) -> None
     os.mkfifo(tmp_path / "pipe")
     for name, said in {
         "": "is a folder: name a file",
-        "dangling": "is a link to .*away, which is not there",
+        "dangling": "is a link to .*away, which does not exist",
         "pipe": "is a device: name a file",
         "no/file": "there is no folder .*no: make it",
     }.items():

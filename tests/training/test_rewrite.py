@@ -92,7 +92,7 @@ def test_a_finished_run_repeated_counts_what_is_there(tmp_path: Path) -> None:
     assert run(examples(14), output, fail_at=0).to_json() == first.to_json()
     assert (output.stat().st_ino, output.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
     output.write_bytes(output.read_bytes().replace(b"QUERY 1", b"QUERY 9"))
-    with pytest.raises(ArgumentError, match=r"out\.jsonl is already there and something else"):
+    with pytest.raises(ArgumentError, match=r"out\.jsonl already exists and is something else"):
         run(examples(14), output)
 
 

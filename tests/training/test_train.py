@@ -198,7 +198,7 @@ def test_a_finished_output_is_used_as_it_is(backbones: dict[str, Path], examples
 def test_an_output_that_is_there_is_not_overwritten(backbones: dict[str, Path], examples: str, tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "mine.txt").touch()
-    with pytest.raises(ArgumentError, match="is already there and something else: name another output, or remove it"):
+    with pytest.raises(ArgumentError, match="already exists and is something else"):
         train(recipe(backbones["bert"], examples), tmp_path / "model")
 
 

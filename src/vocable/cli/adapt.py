@@ -58,7 +58,7 @@ class Adapting(Reading, Loading):
         values = {name: value for name, value in vars(self).items() if name not in left_out}
         kept = {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
         names = [name for value in kept.values() for name in (value if isinstance(value, list) else [value])]
-        inputs = imported("vocable.storage:fingerprint")(*(name for name in names if isinstance(name, str)))
+        inputs = imported("vocable.fingerprint:fingerprint")(*(name for name in names if isinstance(name, str)))
         return kept | {"inputs": inputs}
 
     def figures(self, model: Any, adapted: Any) -> Any:

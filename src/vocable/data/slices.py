@@ -12,7 +12,8 @@ from vocable.data.bad_lines import BadLines
 from vocable.data.read import open_source, records
 from vocable.data.schemas import Kind
 from vocable.data.sources import BUFFER, Stream, bounded_lines, numbered, parse_source
-from vocable.storage import MADE, StrPath, fingerprint
+from vocable.fingerprint import DERIVED, fingerprint
+from vocable.storage import StrPath
 
 T = TypeVar("T")
 
@@ -39,7 +40,7 @@ def absolute(source: StrPath) -> str:
     ('hf:a/b#train', 'beir:/data/scifact#train')
     """
     scheme, name, split = parse_source(str(source))
-    if scheme in MADE:
+    if scheme in DERIVED:
         return f"{scheme}:" + absolute(str(source).removeprefix(f"{scheme}:"))
     if scheme not in (None, "beir"):
         return str(source)

@@ -33,7 +33,7 @@ from vocable.data.schemas import (
 )
 from vocable.data.topics import TOPIC, topic_row, topics
 from vocable.errors import ArgumentError, DataError, require_extra
-from vocable.storage import MADE
+from vocable.fingerprint import DERIVED
 
 logger = logging.getLogger(__name__)
 
@@ -160,7 +160,7 @@ def parse_source(source: str) -> tuple[str | None, str, str | None]:
     (('beir', 'data/scifact', 'train'), (None, 'data/c#.tsv', None))
     """
     scheme, colon, name = source.partition(":")
-    if not colon or scheme not in (*SCHEMES, *MADE):
+    if not colon or scheme not in (*SCHEMES, *DERIVED):
         return None, source, None
     name, _, split = name.rpartition("#") if "#" in name else (name, "", "")
     return scheme, name, split or None
@@ -172,7 +172,7 @@ def _file(path: Path, kind: Kind[Any]) -> Stream:
         beir = _find(path, "corpus") or _find(path, "queries")
         raise DataError(f"a folder: read it as beir:{path}" if beir else "a folder, not a file", source=source)
     if not path.exists():
-        sources = ", ".join([*(f"{scheme}:…" for scheme in (*SCHEMES, *MADE)), "-"])
+        sources = ", ".join([*(f"{scheme}:…" for scheme in (*SCHEMES, *DERIVED)), "-"])
         raise DataError(f"no such file (a source is a path or one of {sources})", source=source)
     extension = (path.with_suffix("") if _packed(path) else path).suffix.lower()
     stem = path.name.partition(".")[0] or path.name

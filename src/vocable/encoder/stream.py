@@ -41,19 +41,10 @@ from vocable.encoder.shards import Make, Run, in_processes, in_turn, make_all, o
 from vocable.encoder.terms import terms
 from vocable.encoder.text_encoder import TextEncoder, warn_of_unknown
 from vocable.errors import ArgumentError, InUseError, VectorsError
+from vocable.fingerprint import fingerprint
 from vocable.options import Count, CountOrZero, DType, LongDocuments, Share, checked
 from vocable.progress import progress
-from vocable.storage import (
-    ANOTHER,
-    fingerprint,
-    finish,
-    finished,
-    read_record,
-    regular,
-    replacing,
-    resumable,
-    write_record,
-)
+from vocable.storage import ANOTHER, finish, finished, read_record, regular, replacing, resumable, write_record
 from vocable.tables import counted
 from vocable.vectors import PROGRESS, VectorsMeta, read_file, shard_folder, vocabulary_fingerprint, write_vectors
 

@@ -30,9 +30,10 @@ from vocable.evaluation.expansion_data import load_model
 from vocable.evaluation.grid import GridPoint, Setting, check_depth, parse_grid, search_grid, single_searches
 from vocable.evaluation.quality import DEPTH
 from vocable.evaluation.retrieval import encode_dataset
+from vocable.fingerprint import fingerprint
 from vocable.html import RESULTS, drawing
 from vocable.options import DType
-from vocable.storage import fingerprint, finish, finished, read_record, resumable, write_record
+from vocable.storage import finish, finished, read_record, resumable, write_record
 
 MEASURES = ("nDCG@10", "R@100")
 GRID = ("document_max_terms=0,128,64,32,16 document_min_weight=0,0.5,1 query_max_terms=0,20",)

@@ -28,10 +28,11 @@ from vocable.data import BadLines, Example, read_examples
 from vocable.data.texts import as_texts
 from vocable.encoder.hub import open_model
 from vocable.errors import ArgumentError, DataError
+from vocable.fingerprint import fingerprint
 from vocable.options import Count, CountOrZero, Share, check_fields, checked
 from vocable.progress import track
 from vocable.retrieval.words import words as in_order
-from vocable.storage import check_file, fingerprint, finished, refuse_taken, replacing, replacing_folder
+from vocable.storage import check_file, finished, refuse_taken, replacing, replacing_folder
 
 LEXICAL = "lexical"
 EXACT = 20_000  # texts up to which all of them are looked at in every step of k-means

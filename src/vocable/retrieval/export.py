@@ -19,9 +19,10 @@ from vocable.encoder.asymmetric import idf
 from vocable.encoder.load import load
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, VectorsError, VocableError
+from vocable.fingerprint import fingerprint
 from vocable.options import checked
 from vocable.progress import track
-from vocable.storage import fingerprint, finished, read_record, replacing_folder, write_record
+from vocable.storage import finished, read_record, replacing_folder, write_record
 from vocable.vectors import Sources, StoredVectors, VectorsMeta, places_of, quantize, read_shards, read_vectors
 
 Format = Literal["anserini", "ciff"]

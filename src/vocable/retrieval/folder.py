@@ -44,6 +44,7 @@ from vocable.encoder.stream import (
 )
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, VectorsError
+from vocable.fingerprint import fingerprint
 from vocable.progress import track
 from vocable.retrieval.bm25 import BM25Index
 from vocable.retrieval.collection import Collection
@@ -53,7 +54,6 @@ from vocable.retrieval.ranking import Ranking
 from vocable.storage import (
     ANOTHER,
     SETTINGS,
-    fingerprint,
     finish,
     finished,
     partial_of,
@@ -211,12 +211,12 @@ def index_stored(
     made = {"weights": weights} if weights else {}
     settings = asdict(stored.meta) | limits | given | {"inputs": fingerprint(*places)} | made
     source = given["source"]
-    if finished(folder, settings, upgrade=lambda before: made | before):
+    if finished(folder, settings):
         return
     rows = {identifier: row for row, identifier in enumerate(stored.ids)}
     order: list[int] = []
     texts: list[pa.Table] = []
-    with resumable(folder, settings, upgrade=lambda before: made | before) as work:
+    with resumable(folder, settings) as work:
         stream = track(documents, "index")
         while some := list(islice(stream, PART_SIZE)):
             if (missing := next((document.id for document in some if document.id not in rows), None)) is not None:

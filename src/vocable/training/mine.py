@@ -30,20 +30,13 @@ from vocable.data.docstore import IdSet
 from vocable.encoder.stream import checksum, describe, stream_settings
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, DataError, ModelError, VectorsError
+from vocable.fingerprint import fingerprint
 from vocable.options import Count, CountOrZero, check_fields, checked
 from vocable.progress import progress, track
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.folder import build_collection
 from vocable.retrieval.verbs import open_index
-from vocable.storage import (
-    ANOTHER,
-    fingerprint,
-    finish,
-    finished,
-    read_record,
-    resumable,
-    write_record,
-)
+from vocable.storage import ANOTHER, finish, finished, read_record, resumable, write_record
 from vocable.tables import counted
 from vocable.training.teachers import Model, Scorer, load_scoring_model, make_scorer
 

@@ -15,8 +15,9 @@ from pydantic import Field, StringConstraints, ValidationError, create_model, mo
 from vocable.adapt.stages import Stage, stages
 from vocable.encoder.pooling import PoolingName
 from vocable.errors import RecipeError
+from vocable.fingerprint import DERIVED
 from vocable.objectives import Settings, first_mistake
-from vocable.storage import MADE, RECIPE
+from vocable.storage import RECIPE
 from vocable.training.recipe_files import assign, line_of, override, read_values, recipe_file
 from vocable.training.settings import DataSettings, EvaluationSettings, SavedSettings, TrainingSettings
 
@@ -91,7 +92,7 @@ class Recipe(Adapted, Backbone):
     def place(self, place: str) -> str:
         """A place of the recipe: a relative path is one inside `data_folder`."""
         scheme, colon, rest = place.partition(":")
-        if scheme in MADE and colon:
+        if scheme in DERIVED and colon:
             return f"{scheme}:{self.place(rest)}"
         if colon and scheme not in ("beir", "file"):
             return place
@@ -147,15 +148,5 @@ def make_recipe(
 
 
 def work_settings(recipe: Recipe) -> dict[str, Any]:
-    """Return the arguments with which `vocable.storage.resumable` and `finished` know a recipe's output.
-
-    A key that recipes did not have when the output was made counts as its default.
-    """
-
-    def upgraded(values: dict[str, Any]) -> dict[str, Any]:
-        try:
-            return Recipe.model_validate(values).model_dump(mode="json")
-        except ValidationError:
-            return values
-
-    return {"settings": recipe.model_dump(mode="json"), "name": RECIPE, "upgrade": upgraded}
+    """Return the arguments of `vocable.storage.resumable` and `finished` for the output of a recipe."""
+    return {"settings": recipe.model_dump(mode="json"), "name": RECIPE}

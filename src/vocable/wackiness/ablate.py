@@ -39,10 +39,11 @@ from vocable.evaluation.expansion_data import (
 )
 from vocable.evaluation.quality import parse_measures
 from vocable.evaluation.retrieval import Encoded, encode_dataset
+from vocable.fingerprint import fingerprint
 from vocable.html import PAGE, RESULTS, Section, drawing, settings_section, write_page
 from vocable.options import Count, CountOrZero, DType, checked
 from vocable.progress import track
-from vocable.storage import fingerprint, finish, finished, read_record, replacing, resumable, write_record
+from vocable.storage import finish, finished, read_record, replacing, resumable, write_record
 from vocable.tables import NONE, Table, Tabled, p_value
 from vocable.vectors import Sources, read_shards
 from vocable.wackiness.ablation import MEASURES, Ablation, Control, Outcome
@@ -281,9 +282,8 @@ def ablate(
     settings |= {"seed": seed, "vectors": as_setting(vectors), "query_vectors": as_setting(query_vectors)}
     settings["inputs"] = fingerprint(*sources, *settings["vectors"], *settings["query_vectors"])
     settings["control"] = control
-    upgrade: dict[str, Any] = {"upgrade": lambda before: {"control": "number"} | before}
-    if not finished(output, settings, **upgrade):
-        with resumable(output, settings, **upgrade) as work:
+    if not finished(output, settings):
+        with resumable(output, settings) as work:
             whole, found = work / "whole", []
             whole.mkdir(exist_ok=True)
             file = Path(scores or whole / SCORES)

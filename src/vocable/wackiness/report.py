@@ -44,9 +44,10 @@ from vocable.evaluation.expansion_data import (
     proper_names,
     stored_vectors,
 )
+from vocable.fingerprint import fingerprint
 from vocable.html import PAGE, RESULTS, Section, Words, drawing, settings_section, write_page
 from vocable.options import Count, CountOrZero, DType, checked
-from vocable.storage import fingerprint, finish, finished, read_record, replacing, resumable, write_record
+from vocable.storage import finish, finished, read_record, replacing, resumable, write_record
 from vocable.tables import NONE, Table, Tabled
 from vocable.vectors import Sources, read_vectors
 from vocable.wackiness.measure import WACKIEST, Choices, Finding, find, known, term_cards, write_scores

@@ -16,8 +16,8 @@ from typing import Self
 import qdrant_edge as qdrant
 
 from vocable.errors import InUseError, NoSpaceError, VectorsError, VocableError
+from vocable.locks import lock_file, unlock_file
 from vocable.seal import Seal, break_seal, check_seal, seal
-from vocable.storage import lock_file, unlock_file
 
 SHARD, LOCK = "shard", "lock"
 PATIENCE = 5.0  # seconds to wait for another process: a search from the command line takes less

@@ -1,0 +1,117 @@
+"""Fingerprints of inputs, and the settings of an output, which decide whether a repeated command resumes or refuses."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from hashlib import blake2b, file_digest
+from pathlib import Path
+from typing import Any
+
+from vocable.options import values_of
+
+DERIVED = ("cloze", "pairs")  # source prefixes that derive data from another source
+INPUTS = "inputs"  # key of the fingerprint among the settings of an output
+IRRELEVANT = {"output", "device", "skip_bad"}  # arguments that never change a result
+
+
+def fingerprint(*sources: str | os.PathLike[str]) -> str:
+    """Return 16 hexadecimal digits that change with the content of local files, folders and standard input.
+
+    A source is a path, `beir:FOLDER` or `-`, perhaps after `cloze:` or `pairs:`. Other sources, such as `hf:NAME`, add
+    nothing; the result is "" if no source is local.
+    """
+    names = [re.sub(f"^(({'|'.join(DERIVED)}):)+", "", str(source)) for source in sources if str(source)]
+    entries = [_stdin_digest()] if "-" in names else []
+    for source in names:
+        path = Path(source.removeprefix("beir:").partition("#")[0] if source.startswith("beir:") else source)
+        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+            if file.is_file():
+                state = file.stat()
+                entries.append(f"{file.relative_to(path)} {_digest(file, state.st_size, state.st_mtime_ns)}")
+    content = "\n".join(filter(None, entries)).encode(errors="surrogateescape")
+    return blake2b(content, digest_size=8).hexdigest() if content else ""
+
+
+@lru_cache(maxsize=1000)
+def _digest(file: Path, size: int, changed: int) -> str:
+    with file.open("rb") as content:
+        return file_digest(content, blake2b).hexdigest()
+
+
+def _stdin_digest() -> str:
+    """Return the digest of standard input, and rewind it; a pipe is replaced by a temporary file. "" if it is closed."""
+    try:
+        descriptor = sys.stdin.fileno()
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            with tempfile.TemporaryFile() as spool:
+                shutil.copyfileobj(sys.stdin.buffer, spool)
+                spool.seek(0)
+                os.dup2(spool.fileno(), descriptor)
+        with open(os.dup(descriptor), "rb") as content:
+            start = content.tell()
+            digest = file_digest(content, blake2b).hexdigest()
+            content.seek(start)
+            return digest
+    except (AttributeError, OSError, ValueError):  # closed, or replaced by a Python object
+        return ""
+
+
+def settings_of(
+    function: Callable[..., Any],
+    arguments: Mapping[str, Any],
+    others: Mapping[str, Any] = {},
+    *,
+    without: tuple[str, ...] = (),
+) -> dict[str, Any]:
+    """Return the settings of an output as JSON values: all arguments of the function that makes it, and its inputs.
+
+    Every parameter is a setting, also one that is added later. The content of all local files and folders that the
+    arguments name is in the fingerprint `inputs`.
+
+    Args:
+        function: the verb.
+        arguments: its arguments by name: `locals()` before anything else is assigned.
+        others: further settings, which also take the place of arguments that are not JSON values, such as a model.
+        without: parameters that do not change the result, besides `output`, `device` and `skip_bad`.
+
+    >>> def verb(source, output, *, size=1, **options): ...
+    >>> settings_of(verb, {"source": "hf:a", "output": "x", "size": 2, "options": {"mass": 0.5}})
+    {'source': 'hf:a', 'size': 2, 'mass': 0.5, 'inputs': ''}
+    """
+    words = {name for name, values in values_of(function).items() if values.words}
+    settings: dict[str, Any] = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            settings |= arguments[name]
+        elif name not in IRRELEVANT | {*without, *others}:
+            settings[name] = _json_value(name, arguments[name])
+    named = [value for name, value in settings.items() if name not in words]
+    return {**settings, **others, INPUTS: fingerprint(*_texts(named))}
+
+
+def _json_value(name: str, value: Any) -> Any:
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, list | tuple):
+        return [_json_value(name, one) for one in value]
+    if isinstance(value, Mapping):
+        return {str(key): _json_value(name, one) for key, one in value.items()}
+    if not isinstance(value, str | int | float | None):
+        raise TypeError(f"the argument {name} is a {type(value).__name__}: pass a setting in its place")
+    return value
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for one in value:
+            yield from _texts(one)
