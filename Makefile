@@ -6,9 +6,10 @@ BIN := $(VENV)/bin
 DEMO := $(VENV)/.installed-demo
 STAMP := $(VENV)/.installed
 TOYS := vocable-toys
+STUDIES := mlm_head_rescaling vocabulary_transfer wacky_weights esplade
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test toys wheel docs install bench clean
+.PHONY: help demo test toys study wheel docs install bench clean
 
 help:
 	@echo "make demo     search, explain, fine-tune and measure on the built-in corpus"
@@ -16,6 +17,7 @@ help:
 	@echo "make toys     every table and figure of the papers on toys, in one process and in two: 15 minutes"
 	@echo "make wheel    build the wheel, install it alone, and run the README's first example"
 	@echo "make docs     the documentation as a site, in site/"
+	@echo "make study NAME=esplade ARGS='--dry-run'  a study of a paper: ls studies"
 	@echo "make install  only make $(VENV), with everything"
 	@echo "make bench    run the benchmarks, and renew docs/benchmarks.md: two hours"
 	@echo "make clean    remove $(VENV), the demo's folder, caches and built files"
@@ -29,13 +31,13 @@ test: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/pytest -n auto --maxprocesses 8 --dist worksteal
 
-# What two processes say is what one says: not to the last digit, as sums have another order.
+# Two processes give the results of one, but not to the last digit: sums have another order.
 toys: $(STAMP)
 	@rm -rf $(TOYS)
-	@for study in mlm-head-rescaling vocabulary-transfer wacky-weights esplade; do \
-		$(BIN)/vocable reproduce $$study --toy -o $(TOYS)/$$study >$(TOYS).txt || { cat $(TOYS).txt; exit 1; }; \
-		$(BIN)/torchrun --nproc_per_node 2 -m vocable reproduce $$study --toy -o $(TOYS)/$$study-two >$(TOYS).txt || { cat $(TOYS).txt; exit 1; }; \
-		$(BIN)/python tests/reproduce/same.py $(TOYS)/$$study $(TOYS)/$$study-two || exit 1; \
+	@for study in $(STUDIES); do \
+		$(BIN)/python -m studies.$$study --toy -o $(TOYS)/$$study >$(TOYS).txt || { cat $(TOYS).txt; exit 1; }; \
+		$(BIN)/torchrun --nproc_per_node 2 -m studies.$$study --toy -o $(TOYS)/$$study-two >$(TOYS).txt || { cat $(TOYS).txt; exit 1; }; \
+		$(BIN)/python tests/studies/same.py $(TOYS)/$$study $(TOYS)/$$study-two || exit 1; \
 	done
 	@rm -rf $(TOYS) $(TOYS).txt
 
@@ -46,6 +48,9 @@ docs: $(STAMP)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "site/index.html"
 
+study: $(STAMP)
+	$(BIN)/python -m studies.$(NAME) $(ARGS)
+
 install: $(STAMP)
 
 bench: $(STAMP)
@@ -53,7 +58,7 @@ bench: $(STAMP)
 
 clean:
 	rm -rf $(VENV) vocable-demo $(TOYS) build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests benchmarks studies -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # pip -qq prints errors, but neither progress nor warnings.
 define install_extra

@@ -121,7 +121,7 @@ def toy_texts() -> list[str]:
 @pytest.fixture(scope="session")
 def tokenizers(toy_texts: list[str]) -> dict[str, PreTrainedTokenizerFast]:
     """One tokenizer of each family: "wordpiece" (uncased), "byte-level" (cased), "unigram" (cased)."""
-    from vocable.reproduce.toy_models import FAMILIES, make_tokenizer
+    from studies.toy_models import FAMILIES, make_tokenizer
 
     return {family: make_tokenizer(family, toy_texts) for family in FAMILIES}
 
@@ -131,7 +131,7 @@ def backbones(
     tmp_path_factory: pytest.TempPathFactory, tokenizers: dict[str, PreTrainedTokenizerFast], toy_texts: list[str]
 ) -> dict[str, Path]:
     """Architecture -> folder of a plain masked-language-model checkpoint, random but for a calibrated output bias."""
-    from vocable.reproduce.toy_models import make_backbone
+    from studies.toy_models import make_backbone
 
     folders = {name: tmp_path_factory.mktemp(name) for name in BACKBONES}
     for name, family in BACKBONES.items():

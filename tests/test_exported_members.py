@@ -50,7 +50,6 @@ NAMES = [
     "recipes",
     "reciprocal_rank",
     "removal",
-    "reproduce",
     "rescale",
     "search",
     "serve",

@@ -38,7 +38,6 @@ LEVELS = [
     {"adapt"},
     {"training"},
     {"analysis", "wackiness"},
-    {"reproduce"},
     {"service", "integrations"},
     {"__init__"},
     {"cli", "__main__"},
@@ -167,7 +166,6 @@ ONLY_COMMAND = {
     "explain": {"wacky_share"},
     "prune": {"wacky", "wackiest", "texts", "model"},  # one function in Python: then
     "train": {"set"},  # overrides
-    "reproduce": {"set"},
 }
 
 

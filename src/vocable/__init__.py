@@ -46,7 +46,6 @@ if TYPE_CHECKING:  # each public name, once: type checkers read these lines, and
     from vocable.evaluation.compare import compare as compare
     from vocable.evaluation.evaluate import evaluate as evaluate
     from vocable.evaluation.testsets import make_testset as make_testset
-    from vocable.reproduce.reproduce import reproduce as reproduce
     from vocable.retrieval.answers import search as search
     from vocable.retrieval.bm25 import BM25Index as BM25Index
     from vocable.retrieval.check import check_engine as check_engine

@@ -75,7 +75,7 @@ def test_every_verb_that_loads_a_model_is_told_in_the_same_words_where() -> None
     commands = get_command(program()).commands
     found = {verb: one.help for verb in VERBS for one in commands[verb].params if "--device" in one.opts}
     of_terms = {"delete", "export", "postings", "prune", "recipes", "term-weights", "vocabulary"}
-    trainer = {"demo", "reproduce", "train"}  # which chooses the device itself; with those above no model encodes
+    trainer = {"demo", "train"}  # which chooses the device itself; with those above no model encodes
     graphs = {"export-model"}  # which run on the processor
     assert set(VERBS) - set(found) == of_terms | trainer | graphs
     assert len(set(found.values())) == 1
@@ -396,7 +396,6 @@ def test_help_names_no_python_type(capsys: pytest.CaptureFixture[str], verb: str
     "command",
     [
         ["train", "x.yaml", "-o", "out"],
-        ["reproduce", "x.yaml", "-o", "out"],
         ["compare", "x.json"],
         ["expand-vocabulary", "MODEL", "--words", "x.txt", "-o", "out"],
         ["explain", "MODEL", "@x.txt"],

@@ -15,7 +15,7 @@ from vocable.cli import COMMANDS, main, program
 
 READING = {
     *("add", "calibrate", "check-engine", "compare", "encode", "evaluate", "expand", "export-model", "index"),
-    *("make-inference-free", "inspect", "logits", "make-testset", "mine", "pretrain", "prune", "removal", "reproduce"),
+    *("make-inference-free", "inspect", "logits", "make-testset", "mine", "pretrain", "prune", "removal"),
     *("rescale", "search", "teacher-scores", "transfer", "vocabulary", "wackiness"),
 }
 

@@ -21,7 +21,7 @@ from vocable.encoder.stream import StreamProgress, encode, encode_stream, in_par
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.encoder.windows import OVERLAP, windows
 from vocable.errors import ArgumentError
-from vocable.reproduce.toy_models import FAMILIES
+from studies.toy_models import FAMILIES
 from vocable.vectors import prune, read_vectors
 
 TEXTS = st.lists(

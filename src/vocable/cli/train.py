@@ -10,8 +10,6 @@ import typer
 from vocable import imported
 from vocable.cli.declare import Command, Loading, Output
 
-STUDIES = ("mlm-head-rescaling", "vocabulary-transfer", "wacky-weights", "esplade")
-
 Examples = Annotated[str, typer.Argument(help="Source of queries, positives, perhaps negatives.")]
 Lines = Annotated[Path, typer.Option("-o", "--output", help="JSON lines file; there only when it is whole.")]
 
@@ -120,29 +118,6 @@ class Recipes(Command):
     name: Annotated[str | None, typer.Argument(help="The recipe to print; without it, all are listed.")]
 
 
-class Reproduce(Command):
-    """Reproduce the tables and figures of a published study.
-
-    Trains and measures what they show, each run once, and puts the cells beside
-    the published ones. Repeated after a kill, it goes on where it stopped.
-
-    Example: vocable reproduce mlm-head-rescaling --only table-2 --dry-run
-    """
-
-    python_only: ClassVar[tuple[str, ...]] = ("overrides",)
-    resumable: ClassVar[bool] = True
-    writes: ClassVar[tuple[str, ...]] = ()
-    paper: Annotated[str, typer.Argument(help=f"A study: {', '.join(STUDIES)}; or a YAML file of one.")]
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Folder of models, measurements and the page.")]
-    only: Annotated[list[str] | None, typer.Option(metavar="NAME", help="A table or figure, as table-2.")] = None
-    set: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Change a key of all recipes.")] = None
-
-    def arguments(self) -> dict[str, Any]:
-        """The values, as the verb calls them."""
-        given = super().arguments()
-        return given | {"overrides": given.pop("set") or ()}
-
-
 class Demo(Command):
     """See it all work, on Python's documentation.
 
@@ -158,4 +133,4 @@ class Demo(Command):
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder that keeps index and model.")]
 
 
-COMMANDS: list[type[Command]] = [Demo, Train, Recipes, Reproduce, Mine, TeacherScores, MakeTestset]
+COMMANDS: list[type[Command]] = [Demo, Train, Recipes, Mine, TeacherScores, MakeTestset]

@@ -185,7 +185,7 @@ def compatibility(
     Args:
         queries: csr_array [q, v].
         documents: csr_array [n, v].
-        classes: the map pi, int [v], as `vocable.analysis.compatibility.coarse_graining` makes it.
+        classes: the map pi, int [v], as `studies.compatibility.coarse_graining` makes it.
         weights: beta [v], not negative; by default the inverse document frequency log(1 + (n - df + 0.5) / (df + 0.5))
             over `documents`, 0 where df is; with equal ones nothing is lost, whatever pi is: beta'_c is the number of
             terms in c. They are scaled to the L1 norm `budget`.

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 from scipy.sparse import csr_array
 
-from vocable.analysis.compatibility import compatibility
+from studies.compatibility import compatibility
 from vocable.errors import ArgumentError, VectorsError
 
 Q, N, V = 5, 6, 12

@@ -1,53 +1,50 @@
-"""A row of each study on toys, against what the verbs say of the same model; interrupted, repeated, drawn."""
+"""Rows of each study on toys, against the verbs' results for the same model; interrupted, repeated, drawn."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 
 import vocable as vo
+from studies import measurements, runs
+from studies.common import Cell, Reproduction, Study, main, reproduce
+from tests.studies.test_plan import study_of
 from vocable.adapt.statistics import row_norms
 from vocable.encoder.asymmetric import Role
 from vocable.encoder.fuse import parts
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, RecipeError
 from vocable.evaluation.cost import flops
-from vocable.reproduce import measurements, runs
-from vocable.reproduce.reproduce import Cell, Reproduction, reproduce
-from vocable.reproduce.study import read_study
 from vocable.vectors import prune
 
-ROWS = {  # of a study: what is kept of it here
-    "mlm-head-rescaling": {"table-1": "roberta-k2", "table-2": "roberta-k2", "figure-4": "roberta-k2"},
-    "vocabulary-transfer": {"table-2": "vt", "table-6": "head-only-emlm", "table-8": "vt-idf-l0", "pre-training": "vt"},
-    "wacky-weights": {"table-1": "v3-style", "table-2": "v3-style", "figure-2": "v3-style",
+ROWS = {  # study -> exhibit -> its only row here
+    "mlm_head_rescaling": {"table-1": "roberta-k2", "table-2": "roberta-k2", "figure-4": "roberta-k2"},
+    "vocabulary_transfer": {"table-2": "vt", "table-6": "head-only-emlm", "table-8": "vt-idf-l0", "pre-training": "vt"},
+    "wacky_weights": {"table-1": "v3-style", "table-2": "v3-style", "figure-2": "v3-style",
                       "figure-4-documents": "v3-style"},
     "esplade": {"table-2": "indep-uniq-lr-h", "table-3": "indep-uniq-lr-h", "table-6": "indep-uniq-lr-h",
                 "table-8": "indep-uniq-lr-h", "figure-1": "indep-uniq-lr-h", "figure-2": "indep-uniq-lr-h"},
 }  # fmt: skip
-FEW = {"BEIR-13": ["nfcorpus", "fever", "climate-fever"], "BEIR": ["NFC", "FEV", "Cli"]}
+FEW = {"BEIR-13": "nfcorpus fever climate-fever", "BEIR": "NFC FEV Cli"}
 
 
-def _cut(name: str, folder: Path, **changes: Any) -> str:
-    """A study of the rows above alone, over few collections; the file's path."""
-    values = read_study(name).model_dump(mode="json")
-    chosen = ROWS[name]
-    values["exhibits"] = {key: values["exhibits"][key] for key in chosen}
-    for key, row in chosen.items():
-        recipe = next(recipe for recipe in values["exhibits"][key]["rows"])
-        values["exhibits"][key] |= {"rows": {recipe: [row]}, "models": []}
-    values["groups"] = {key: FEW.get(key, some[:2]) for key, some in values["groups"].items()}
-    if name == "wacky-weights":
-        values["groups"] = {"BEIR": ["nfcorpus", "scifact"]}
-    path = folder / f"{name}.yaml"
-    path.write_text(yaml.safe_dump(values | changes), encoding="utf-8")
-    return str(path)
+def _cut(name: str) -> Study:
+    """A study of the rows above alone, over few collections."""
+    study = study_of(name)
+    exhibits = {}
+    for key, row in ROWS[name].items():
+        recipe = next(iter(study.exhibits[key].rows))
+        exhibits[key] = replace(study.exhibits[key], rows={recipe: row}, models=[])
+    groups = {key: FEW.get(key, " ".join(some.split()[:2])) for key, some in study.groups.items()}
+    if name == "wacky_weights":
+        groups = {"BEIR": "nfcorpus scifact"}
+    return replace(study, groups=groups, exhibits=exhibits)
 
 
 @pytest.fixture(scope="module")
@@ -55,10 +52,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Reproduction]:
     """A row of each study, carried out."""
     found = {}
     for name in ROWS:
-        folder = tmp_path_factory.mktemp(name)
-        reproduction = reproduce(_cut(name, folder), folder / "out", toy=True)
-        assert isinstance(reproduction, Reproduction)
-        found[name] = reproduction
+        found[name] = reproduce(_cut(name), tmp_path_factory.mktemp(name) / "out", toy=True)
     return found
 
 
@@ -76,10 +70,10 @@ def test_every_cell_of_every_table_is_there(done: dict[str, Reproduction]) -> No
 
 
 def test_quality_is_that_of_evaluate_in_the_units_of_the_paper(done: dict[str, Reproduction]) -> None:
-    reproduction = done["vocabulary-transfer"]
+    reproduction = done["vocabulary_transfer"]
     model = str(reproduction.output / "models" / "vt")
     each = []
-    for name in FEW["BEIR"]:
+    for name in FEW["BEIR"].split():
         source = f"beir:{reproduction.output}/toys/data/{name}"
         each.append(vo.evaluate(model, source, ["nDCG@10"]).evaluations[0].values["nDCG@10"])
     assert _ours(reproduction, "table-2", "BEIR nDCG@10") == pytest.approx(100 * np.mean(each))
@@ -89,7 +83,7 @@ def test_quality_is_that_of_evaluate_in_the_units_of_the_paper(done: dict[str, R
 
 
 def test_the_norm_is_that_of_the_rescaled_matrix(done: dict[str, Reproduction]) -> None:
-    reproduction = done["mlm-head-rescaling"]
+    reproduction = done["mlm_head_rescaling"]
     backbone = vo.load(str(reproduction.output / "toys" / "models" / "roberta-base"))
     norm = float(row_norms(parts(backbone).mlm.get_output_embeddings().weight).mean())
     assert _ours(reproduction, "table-2", "norm") == pytest.approx(norm / 2)
@@ -116,12 +110,10 @@ def test_pruned_costs_and_postings_are_those_of_the_vectors(done: dict[str, Repr
 
 
 def test_a_repeated_call_reads_what_it_has_made(done: dict[str, Reproduction], monkeypatch: pytest.MonkeyPatch) -> None:
-    first = done["mlm-head-rescaling"]
+    first = done["mlm_head_rescaling"]
     monkeypatch.setattr(runs, "train", None)
     monkeypatch.setattr(runs, "encode_stream", None)
-    study = first.output.parent / "mlm-head-rescaling.yaml"
-    again = reproduce(str(study), first.output, toy=True)
-    assert isinstance(again, Reproduction)
+    again = reproduce(_cut("mlm_head_rescaling"), first.output, toy=True)
     assert again.cells == first.cells
     page = (first.output / "index.html").read_text(encoding="utf-8")
     assert "on toys: the numbers mean nothing" in page
@@ -132,26 +124,26 @@ def test_a_repeated_call_reads_what_it_has_made(done: dict[str, Reproduction], m
 def test_a_killed_measurement_goes_on_at_the_collection_where_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    study, encoded, quality = _cut("mlm-head-rescaling", tmp_path), Counter[str](), measurements.quality
-    original = runs.encode_stream
+    study, encoded, searched = _cut("mlm_head_rescaling"), Counter[str](), Counter[str]()
+    encode, search = runs.encode_stream, measurements.search_grid
 
     def counted(encoder: Any, texts: Any, folder: Path, **options: Any) -> Any:
         encoded[folder.name] += 1
-        return original(encoder, texts, folder, **options)
+        return encode(encoder, texts, folder, **options)
 
-    def killed(run: Any, on: Any, values: Any, **options: Any) -> Any:
-        if on.name == "fever":
+    def killed(*given: Any, **options: Any) -> Any:
+        searched["grid"] += 1
+        if searched["grid"] == 4:  # after dev, DL 2019 and the first collection of BEIR
             raise KeyboardInterrupt
-        return quality(run, on, values, **options)
+        return search(*given, **options)
 
     monkeypatch.setattr(runs, "encode_stream", counted)
-    table = dict(measurements.MEASUREMENTS)
-    monkeypatch.setitem(measurements.MEASUREMENTS, "quality", table["quality"]._replace(function=killed))
+    monkeypatch.setattr(measurements, "search_grid", killed)
     with pytest.raises(KeyboardInterrupt):
         reproduce(study, tmp_path / "out", only=["table-2"], toy=True)
     done = set(encoded)
     assert {"dev-document", "dev-query", "nfcorpus-document"} <= done
-    monkeypatch.setitem(measurements.MEASUREMENTS, "quality", table["quality"])
+    monkeypatch.setattr(measurements, "search_grid", search)
     reproduce(study, tmp_path / "out", only=["table-2"], toy=True)
     assert all(encoded[name] == 1 for name in done)
     assert not [*(tmp_path / "out" / "vectors").glob("*/*")]
@@ -160,19 +152,16 @@ def test_a_killed_measurement_goes_on_at_the_collection_where_it_was(
 def test_a_table_that_is_chosen_later_finds_the_models_of_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    study = _cut("mlm-head-rescaling", tmp_path)
+    study = _cut("mlm_head_rescaling")
     first = reproduce(study, tmp_path / "out", only=["figure-4"], toy=True)  # trains, and measures no adapted model
     monkeypatch.setattr("vocable.training.train._fine_tune", None)
     both = reproduce(study, tmp_path / "out", only=["figure-4", "table-1"], toy=True)
-    assert isinstance(first, Reproduction)
-    assert isinstance(both, Reproduction)
     assert both.cells["figure-4"] == first.cells["figure-4"]
 
 
 def test_documents_that_collections_share_are_encoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    study, counts, original = _cut("mlm-head-rescaling", tmp_path), {}, runs.encode_stream
-    first = reproduce(study, tmp_path / "out", only=["table-1"], toy=True)
-    assert isinstance(first, Reproduction)
+    study, counts, original = _cut("mlm_head_rescaling"), {}, runs.encode_stream
+    reproduce(study, tmp_path / "out", only=["table-1"], toy=True)
     toys = tmp_path / "out" / "toys" / "data"
     fever, climate = toys / "fever", toys / "climate-fever"
     shared = (fever / "corpus.jsonl").read_text(encoding="utf-8").splitlines()
@@ -187,8 +176,7 @@ def test_documents_that_collections_share_are_encoded_once(tmp_path: Path, monke
         return original(encoder, texts, folder, **options)
 
     monkeypatch.setattr(runs, "encode_stream", counted)
-    found = reproduce(study, tmp_path / "out", only=["table-2"], toy=True)
-    assert isinstance(found, Reproduction)
+    reproduce(study, tmp_path / "out", only=["table-2"], toy=True)
     fresh = counts["climate-fever-document"]
     assert any(text.endswith("another text") for text in fresh)
     assert not set(fresh) & set(counts["fever-document"])
@@ -198,19 +186,16 @@ def test_documents_that_collections_share_are_encoded_once(tmp_path: Path, monke
 
 
 def test_an_output_of_other_settings_is_refused(done: dict[str, Reproduction]) -> None:
-    first = done["mlm-head-rescaling"]
-    study = str(first.output.parent / "mlm-head-rescaling.yaml")
+    first = done["mlm_head_rescaling"]
+    study = _cut("mlm_head_rescaling")
     with pytest.raises((ArgumentError, RecipeError), match=r"another recipe|made with"):
         reproduce(study, first.output, toy=True, overrides=["training.losses.0.temperature=2.0"])
 
 
 def test_seeds_are_a_mean_and_a_deviation(tmp_path: Path) -> None:
-    values = yaml.safe_load(Path(_cut("mlm-head-rescaling", tmp_path)).read_text())
-    values["exhibits"]["table-2"]["seeds"] = [0, 1]
-    study = tmp_path / "seeds.yaml"
-    study.write_text(yaml.safe_dump(values), encoding="utf-8")
-    found = reproduce(str(study), tmp_path / "out", only=["table-2"], toy=True)
-    assert isinstance(found, Reproduction)
+    study = _cut("mlm_head_rescaling")
+    seeded = {**study.exhibits, "table-2": replace(study.exhibits["table-2"], seeds=[0, 1])}
+    found = reproduce(replace(study, exhibits=seeded), tmp_path / "out", only=["table-2"], toy=True)
     cell = found.cells["table-2"]["roberta-k2"]["BEIR-13 nDCG@10"]
     assert len(cell.ours) == 2
     assert {path.name for path in (tmp_path / "out" / "models").iterdir()} == {"roberta-k2", "roberta-k2-seed-1"}
@@ -219,15 +204,9 @@ def test_seeds_are_a_mean_and_a_deviation(tmp_path: Path) -> None:
 
 
 def test_the_command_prints_cells_beside_the_published(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from vocable.cli import main
-
-    study = _cut("mlm-head-rescaling", tmp_path)
-    assert main(["reproduce", study, "--only", "table-1", "--toy", "-o", str(tmp_path / "out"), "--json"]) == 0
+    study = _cut("mlm_head_rescaling")
+    assert main(study, ["--only", "table-1", "--toy", "-o", str(tmp_path / "out"), "--json"]) == 0
     cells = json.loads(capsys.readouterr().out)["cells"]["table-1"]["roberta-k2"]
     assert cells["norm"]["published"] == 1.82
-    assert main(["reproduce", study, "--only", "table-1", "--dry-run"]) == 0
+    assert main(study, ["--only", "table-1", "--dry-run"]) == 0
     assert "1 run together" in capsys.readouterr().out
-    assert main(["reproduce", study, "--toy", "--dry-run"]) == 2
-    assert "leave out --dry-run" in capsys.readouterr().err
-    assert main(["reproduce", "nobody"]) == 2
-    assert "no study 'nobody'" in capsys.readouterr().err

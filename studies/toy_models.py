@@ -1,4 +1,4 @@
-"""Toy backbones: the architectures and tokenizer families that matter, small, random and made offline in code."""
+"""Toy backbones of several architectures and tokenizer families: small, random and made offline."""
 
 from __future__ import annotations
 

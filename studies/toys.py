@@ -1,7 +1,7 @@
-"""A study on toys: every model and every source of its recipes replaced by a small one that is made here.
+"""Toy recipes: every model and every source of a recipe is replaced by a small one that is made here.
 
-The texts are Python's documentation, the models random (`toy_models`): what comes out says that each stage of each row
-can be carried out, and nothing about the paper.
+The texts are Python's documentation, the models random (`toy_models`): the results show that each stage of each row can
+be carried out, and nothing about the paper.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from studies.toy_models import make_backbone, make_tokenizer
 from vocable.data import Document, pydocs
-from vocable.reproduce.study import Study
-from vocable.reproduce.toy_models import make_backbone, make_tokenizer
 from vocable.storage import replacing, replacing_folder
 from vocable.training.recipe import Recipe
 from vocable.training.settings import HardNegatives, Source
@@ -23,8 +22,8 @@ from vocable.training.settings import HardNegatives, Source
 TEXTS = 240
 DOCUMENTS, QUERIES = 24, 6  # of a collection
 PAIRS = 40
-SHIFT = 0.01  # of a random model's bias: the logits of a real one would leave it no term
-KINDS = (  # of a model, by the first that its name has in it: architecture and family of the tokenizer
+SHIFT = 0.01  # of the bias of a random model, which the shift of a real one would leave without terms
+KINDS = (  # part of a model's name, architecture, family of the tokenizer; the first that fits
     ("modernbert", "modernbert", "byte-level"),
     ("ettin", "modernbert", "byte-level"),
     ("roberta", "roberta", "byte-level"),
@@ -45,7 +44,7 @@ LEARNING = {
 
 
 class Toys:
-    """Toy models and sources below a folder, each made when it is first asked for."""
+    """Toy models and sources below a folder, each made at its first use."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -82,7 +81,7 @@ class Toys:
         return self._file(f"{_slug(name)}.examples.jsonl", rows)
 
     def collection(self, name: str) -> str:
-        """A BEIR folder: other documents for another name."""
+        """A BEIR folder, with documents that depend on the name."""
         folder = self.folder / "data" / _slug(name)
         if not folder.exists():
             start = sum(name.encode()) % (TEXTS - DOCUMENTS)
@@ -99,31 +98,21 @@ class Toys:
                 (work / "qrels.tsv").write_text("\n".join([header, *judged]) + "\n", encoding="utf-8")
         return f"beir:{folder}"
 
-    def study(self, study: Study) -> Study:
-        """The same study with three collections of each group, one of which shares its documents, and two seeds."""
-        groups = {
-            name: [*some[:2], *[one for one in some[2:] if one in study.corpora][:1]]
-            for name, some in study.groups.items()
-        }
-        exhibits = {
-            name: one if one.seeds is None else one.model_copy(update={"seeds": one.seeds[:2]})
-            for name, one in study.exhibits.items()
-        }
-        return study.model_copy(update={"groups": groups, "exhibits": exhibits})
-
     def recipe(self, recipe: Recipe) -> Recipe:
         """The same recipe on toys: the same stages, losses and penalties, fewer and shorter steps."""
         values = recipe.model_dump(mode="json", by_alias=False)
         values |= {"model": self.model(recipe.model), "data_folder": "", "needs": [], "evaluation": None}
-        for key, parts in (("transfer", ["texts"]), ("expand", ["texts"]), ("pretrain", ["texts"])):
-            for part in parts if values[key] else ():
-                values[key][part] = [self.texts(place) for place in values[key][part]]
-        for key in ("transfer", "expand"):
-            if values[key] and values[key].get("target"):
-                values[key]["target"] = self.model(values[key]["target"])
-        for key, part in (("calibrate", "texts"), ("rescale", "texts"), ("queries", "corpus")):
-            if values[key] and values[key][part]:
-                values[key][part] = self.texts(values[key][part])
+        for stage, settings in recipe.planned():
+            if isinstance(settings, bool):
+                continue
+            part = values[stage.name]
+            for key in stage.sources:
+                if isinstance(part[key], list):
+                    part[key] = [self.texts(source) for source in part[key]]
+                elif part[key]:
+                    part[key] = self.texts(part[key])
+            for key in stage.models:
+                part[key] = part[key] and self.model(part[key])
         if recipe.calibrate is not None and recipe.calibrate.shift is not None:
             values["calibrate"]["shift"] = SHIFT
         if recipe.expand is not None:
@@ -144,7 +133,6 @@ class Toys:
             training["max_terms"] |= {role: 20 for role in ("query", "document") if training["max_terms"][role]}
         if learning:
             schedule = None if learning["schedule_steps"] is None else 4
-            learning["teacher"] = learning["teacher"] and self.model(learning["teacher"])
             learning |= LEARNING | {"max_length": 24, "held_out": 8, "schedule_steps": schedule, "passes": None}
         values["data"]["examples"] = [self.examples(_named(source)) for source in recipe.data.examples]
         values["data"]["negatives"] = min(2, recipe.data.negatives)

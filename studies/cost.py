@@ -1,4 +1,4 @@
-"""What a run costs in operations, before it is carried out.
+"""Cost of a run in operations, before it is carried out.
 
 The sizes of backbones are those of their configurations, the operations of a step the usual count: 2 for each weight
 and token, 3 times that where gradients are computed (Kaplan et al. 2020, section 2.1). Padding counts as tokens,
@@ -47,7 +47,7 @@ class Cost(NamedTuple):
 
     @classmethod
     def of(cls, model: str, recipe: Recipe | None, texts: int, *, adapts: bool, trains: bool) -> Cost:
-        """The cost of what is carried out of a recipe, and of encoding so many texts."""
+        """Return the cost of the parts of a recipe that are carried out, and of encoding `texts` texts."""
         size = next(size for part, size in BACKBONES.items() if part in model.lower())
         layers, head = 2e6 * size.weights, 2e3 * size.hidden * size.terms  # operations per token
         steps, operations = 0, float(texts * TOKENS * (layers + head))

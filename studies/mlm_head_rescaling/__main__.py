@@ -1,0 +1,143 @@
+"""Jang et al. 2026: SPLADE from seven backbones, whose output matrix is divided by k before training.
+
+    python -m studies.mlm_head_rescaling --dry-run
+    python -m studies.mlm_head_rescaling --only table-2 --set data_folder=DATA -o OUT
+
+The rows are variants of mlm-head-rescaling.yaml, which has the published figures.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from studies.common import Exhibit, Figure, Study, main
+from studies.measurements import head, quality, recipe_key, training_log
+
+RECIPE = "mlm-head-rescaling"
+MSMARCO = {
+    "dev": "ir_datasets:msmarco-passage/dev/small",
+    "dl19": "ir_datasets:msmarco-passage/trec-dl-2019/judged",
+}
+BEIR = {
+    "trec-covid": "beir:trec-covid ir_datasets:beir/trec-covid",
+    "nfcorpus": "beir:nfcorpus ir_datasets:beir/nfcorpus/test",
+    "nq": "beir:nq ir_datasets:beir/nq",
+    "hotpotqa": "beir:hotpotqa ir_datasets:beir/hotpotqa/test",
+    "fiqa": "beir:fiqa ir_datasets:beir/fiqa/test",
+    "arguana": "beir:arguana ir_datasets:beir/arguana",
+    "touche": "beir:webis-touche2020 ir_datasets:beir/webis-touche2020/v2",
+    "dbpedia": "beir:dbpedia-entity ir_datasets:beir/dbpedia-entity/test",
+    "scidocs": "beir:scidocs ir_datasets:beir/scidocs",
+    "fever": "beir:fever ir_datasets:beir/fever/test",
+    "climate-fever": "beir:climate-fever ir_datasets:beir/climate-fever",
+    "scifact": "beir:scifact ir_datasets:beir/scifact/test",
+    "quora": "beir:quora ir_datasets:beir/quora/test",
+}
+NANO = {
+    "nano-climate-fever": "beir:NanoClimateFEVER",
+    "nano-dbpedia": "beir:NanoDBPedia",
+    "nano-fever": "beir:NanoFEVER",
+    "nano-fiqa": "beir:NanoFiQA2018",
+    "nano-hotpotqa": "beir:NanoHotpotQA",
+    "nano-msmarco": "beir:NanoMSMARCO",
+    "nano-nfcorpus": "beir:NanoNFCorpus",
+    "nano-nq": "beir:NanoNQ",
+    "nano-quora": "beir:NanoQuoraRetrieval",
+    "nano-scidocs": "beir:NanoSCIDOCS",
+    "nano-arguana": "beir:NanoArguAna",
+    "nano-scifact": "beir:NanoSciFact",
+    "nano-touche": "beir:NanoTouche2020",
+}
+# fmt: off
+SIZES = {
+    "dev": 8841823, "trec-covid": 171332, "nfcorpus": 3633, "nq": 2681468, "hotpotqa": 5233329, "fiqa": 57638,
+    "arguana": 8674, "touche": 382545, "dbpedia": 4635922, "scidocs": 25657, "fever": 5416568, "scifact": 5183,
+    "quora": 522931, "nano-climate-fever": 3408, "nano-dbpedia": 6045, "nano-fever": 4996, "nano-fiqa": 4598,
+    "nano-hotpotqa": 5090, "nano-msmarco": 5043, "nano-nfcorpus": 2953, "nano-nq": 5035, "nano-quora": 5046,
+    "nano-scidocs": 2210, "nano-arguana": 3635, "nano-scifact": 2919, "nano-touche": 5745,
+}
+# fmt: on
+
+
+def divided(backbones: str, *factors: int) -> str:
+    """Return the variants of these backbones at each factor."""
+    return " ".join(f"{name}-k{k}" for name in backbones.split() for k in factors)
+
+
+SMALL_NORM = "bert distilbert albert gte-mlm"  # backbones whose output matrix has a small norm
+LARGE_NORM = "modernbert ettin"
+AS_THEY_ARE = divided(f"{SMALL_NORM} roberta {LARGE_NORM}", 1)
+ALL_FACTORS = (1, 2, 4, 8, 16)
+
+STUDY = Study(
+    folder=Path(__file__).parent,
+    about="Jang et al. 2026, SPLADE backbones whose output matrix is divided by k",
+    datasets=MSMARCO | BEIR | NANO,
+    corpora={"dl19": "dev", "climate-fever": "fever"},
+    groups={"BEIR-13": " ".join(BEIR), "NanoBEIR": " ".join(NANO)},
+    sizes=SIZES,
+    fetch={
+        "beir:Nano*": "the dataset zeta-alpha-ai/NAME on the Hub, its corpus, queries and qrels saved as corpus.jsonl, "
+        "queries.jsonl, qrels.tsv",
+    },
+    columns={
+        "norm": head("norm_mean"),
+        "largest norm": head("norm_max"),
+        "anisotropy": head("anisotropy"),
+        "k": recipe_key("rescale.factor", otherwise=1),
+        "MSMARCO DEV MRR@10": quality("RR@10", "dev"),
+        "MSMARCO DEV Recall@1000": quality("R@1000", "dev"),
+        "TREC 2019 nDCG@10": quality("nDCG@10", "dl19"),
+        "BEIR-13 nDCG@10": quality("nDCG@10", "BEIR-13"),
+        "NanoBEIR nDCG@10": quality("nDCG@10", "NanoBEIR"),
+        "NanoBEIR FLOPS": quality("FLOPS", "NanoBEIR"),
+        "step": training_log("step", of="loss"),
+        "loss": training_log("loss", of="loss"),
+    },
+    exhibits={
+        "table-1": Exhibit(
+            "The output matrix of each backbone",
+            rows={RECIPE: AS_THEY_ARE},
+            columns=["norm", "largest norm", "anisotropy"],
+        ),
+        "table-2": Exhibit(
+            "Retrieval with the output matrix divided by k",
+            rows={RECIPE: f"{divided(SMALL_NORM, 1)} {divided(f'roberta {LARGE_NORM}', *ALL_FACTORS)}"},
+            columns=[
+                "norm",
+                "MSMARCO DEV MRR@10",
+                "MSMARCO DEV Recall@1000",
+                "TREC 2019 nDCG@10",
+                "BEIR-13 nDCG@10",
+            ],
+        ),
+        "figure-1": Exhibit(
+            "Quality of each backbone as it is against the norm of its output matrix",
+            rows={RECIPE: AS_THEY_ARE},
+            figure=Figure(x=["norm"], y=["BEIR-13 nDCG@10"]),
+        ),
+        "figure-2": Exhibit(
+            "Quality against FLOPS, without and with rescaling; the FLOPS weights are chosen here",
+            rows={RECIPE: "bert-k1 distilbert-k1 modernbert-k1 modernbert-k8 ettin-k1 ettin-k16"},
+            sweep="training.regularizers={query: 1.0e-5, document: 6.0e-6},{query: 5.0e-5, document: 3.0e-5}, "
+            "{query: 2.5e-4, document: 1.5e-4},{query: 1.0e-3, document: 6.0e-4}",
+            columns=["NanoBEIR FLOPS", "NanoBEIR nDCG@10"],
+            figure=Figure(x=["NanoBEIR FLOPS"], y=["NanoBEIR nDCG@10"], log_x=True, curves="(.+)-regularizers.+"),
+        ),
+        "figure-3": Exhibit(
+            "Backbones of small norm, divided by k",
+            rows={RECIPE: divided(SMALL_NORM, *ALL_FACTORS)},
+            columns=["BEIR-13 nDCG@10"],
+            figure=Figure(x=["k"], y=["BEIR-13 nDCG@10"], log_x=True, curves="(.+)-k[0-9]+"),
+        ),
+        "figure-4": Exhibit(
+            "The loss of ModernBERT and Ettin while they are trained",
+            rows={RECIPE: divided(LARGE_NORM, *ALL_FACTORS)},
+            figure=Figure(x=["step"], y=["loss"]),
+        ),
+    },
+)
+
+if __name__ == "__main__":
+    sys.exit(main(STUDY))

@@ -1,0 +1,264 @@
+"""Runs of a study: adapt a model, train it and measure it. Each result is kept as soon as it is complete.
+
+Below the output folder:
+
+    models/NAME      the trained models
+    adapted/NAME     models before calibration and training, which several runs may share
+    measured/NAME    measurements by dataset, and the reports
+    vectors/NAME     vectors of one collection, removed when it has been measured
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from functools import cached_property, partial
+from hashlib import blake2b
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array, vstack
+from sentence_transformers import SparseEncoder
+
+from studies.measurements import Column, Function, Values
+from vocable.adapt.stages import stage, stages
+from vocable.data import Document
+from vocable.encoder.asymmetric import Role
+from vocable.encoder.hub import trusting
+from vocable.encoder.load import load
+from vocable.encoder.stream import encode_stream
+from vocable.encoder.text_encoder import TextEncoder
+from vocable.errors import RecipeError
+from vocable.evaluation.dataset import Dataset, load_dataset
+from vocable.evaluation.retrieval import Encoded
+from vocable.storage import finish, finished, read_record, resumable, write_record
+from vocable.training import distributed
+from vocable.training.pretraining.pretrain import KEPT_LOG
+from vocable.training.pretraining.pretrain import LOG as PRETRAIN_LOG
+from vocable.training.recipe import Recipe
+from vocable.training.stages import PRETRAIN, carry_out_stages
+from vocable.training.train import train
+from vocable.vectors import read_vectors
+
+# Keys of a recipe: those of the adapted model, and all that it depends on.
+ADAPTING = ("head", *(one.name for one in stages() if one.order < stage("calibrate").order))
+BEFORE_TRAINING = ("model", "pooling", "activation", "seed", "data_folder", *ADAPTING)
+NEEDS = ("recipe", "adapted", "model")  # in the order in which they are made
+
+
+class Request(NamedTuple):
+    """A measurement on a dataset, with its options as JSON."""
+
+    measure: Function
+    needs: str
+    on: str | None
+    options: str
+
+    @classmethod
+    def of(cls, column: Column, dataset: str | None) -> Request:
+        """Return the measurement of a column on a dataset."""
+        return cls(column.measure, column.needs, dataset, json.dumps(column.options, sort_keys=True))
+
+    @property
+    def key(self) -> str:
+        """The key of its values in the file of measurements."""
+        options = self.options if self.options != "{}" else ""
+        return " ".join(filter(None, [self.measure.__name__, self.on, options]))
+
+
+class Place(NamedTuple):
+    """The source of a dataset, and the dataset whose document vectors it shares."""
+
+    source: str
+    corpus: str
+
+
+class Run:
+    """A recipe to carry out, or a finished model to measure, below the folder `root`."""
+
+    def __init__(self, name: str, root: Path, *, recipe: Recipe | None = None, model: str | None = None) -> None:
+        self.name, self.root, self.recipe, self._model = name, root, recipe, model
+        self.wanted: dict[Request, list[str]] = {}  # names of values
+        self.needed = list[str]()  # `needs` of the recipe
+        self.shares_with = name  # the run that makes the adapted model
+
+    @property
+    def model(self) -> str:
+        """The trained model: a folder, or the name of the model to measure as it is."""
+        return self._model or str(self.root / "models" / self.name)
+
+    @property
+    def adapted(self) -> str:
+        """The model before calibration and training."""
+        if self.recipe is None:
+            return self.model
+        changed = self.recipe.head == "new" or any(getattr(self.recipe, key) for key in ADAPTING[1:])
+        return str(self.root / "adapted" / self.shares_with) if changed else self.recipe.model
+
+    @property
+    def needs(self) -> str:
+        """The last part of the run that its measurements need."""
+        return max((request.needs for request in self.wanted), key=NEEDS.index, default="recipe")
+
+    def settings(self, keys: Sequence[str] | None = None) -> str:
+        """Return a digest of the recipe, or of some of its keys."""
+        if self.recipe is None:
+            return self.model
+        values = self.recipe.model_dump(mode="json", exclude={"trust_remote_code"})
+        if keys is not None:
+            values = {key: values[key] for key in keys}
+        return blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+    def carry_out(self, places: Mapping[str, Place]) -> dict[str, Values]:
+        """Adapt, train and measure whatever is not done yet; return all values by `Request.key`."""
+        kept = self.root / "measured" / f"{self.name}.json"
+        values: dict[str, Values] = distributed.by_first(lambda: self._read(kept))
+        left = {one: names for one, names in self.wanted.items() if not set(names) <= values.get(one.key, {}).keys()}
+        if not left:
+            return values
+        needs = {request.needs for request in left}
+        with trusting(self.recipe is not None and self.recipe.trust_remote_code):
+            if self.recipe is not None:
+                pretrains = self.recipe.pretrain is not None
+                if self.adapted != self.recipe.model and ("adapted" in needs or (pretrains and "model" in needs)):
+                    self._adapt(self.recipe)
+                if "model" in needs:
+                    train(self._starting_recipe(self.recipe), self.model)
+            return distributed.by_first(lambda: self._measure(left, values, kept, places))
+
+    def _read(self, kept: Path) -> dict[str, Values]:
+        if not kept.exists():
+            return {}
+        record = read_record(kept, dict[str, Any], error=RecipeError)
+        if record.get("settings") != self.settings():
+            raise RecipeError(f"{kept}: measured with another recipe: use another output, or remove it")
+        found: dict[str, Values] = record["values"]
+        return found
+
+    def _adapt(self, recipe: Recipe) -> None:
+        """Make the model before calibration, with the log of its pre-training."""
+        output, settings = Path(self.adapted), {"adapts": self.settings(BEFORE_TRAINING)}
+        if distributed.by_first(partial(finished, output, settings)):
+            return
+        with ExitStack() as stack:
+            with distributed.first_alone():
+                work = stack.enter_context(resumable(output, settings))
+            made = Path(carry_out_stages(recipe.model_copy(update={"calibrate": None, "queries": None}), work))
+            if distributed.is_first():
+                if (log := work / PRETRAIN / PRETRAIN_LOG).exists():
+                    shutil.copy(log, made / KEPT_LOG)
+                finish(work, output, made)
+            distributed.wait()
+
+    def _starting_recipe(self, recipe: Recipe) -> Recipe:
+        """The recipe from the pre-trained model on; without pre-training, the stages are cheap to carry out again."""
+        if recipe.pretrain is None:
+            return recipe
+        done = {key: Recipe.model_fields[key].default for key in ADAPTING}
+        return recipe.model_copy(update={**done, "model": str(Path(self.adapted).resolve())})
+
+    def _measure(
+        self,
+        left: dict[Request, list[str]],
+        values: dict[str, Values],
+        kept: Path,
+        places: Mapping[str, Place],
+    ) -> dict[str, Values]:
+        """Measure one collection after the other. Values are kept at once, vectors until the collection is done."""
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        by_corpus: dict[str | None, list[Request]] = defaultdict(list)
+        for request in left:
+            by_corpus[request.on and places[request.on].corpus].append(request)
+        encoders = _Encoders(self)
+        for requests in by_corpus.values():
+            opened: dict[str, OnDataset] = {}
+            for request in requests:
+                on = None if request.on is None else _open(request.on, places, opened, encoders)
+                measured = request.measure(self, on, left[request], **json.loads(request.options))
+                values[request.key] = values.get(request.key, {}) | measured
+                write_record(kept, {"settings": self.settings(), "values": values})
+            shutil.rmtree(encoders.vectors, ignore_errors=True)
+        return values
+
+
+def _open(name: str, places: Mapping[str, Place], opened: dict[str, OnDataset], encoders: _Encoders) -> OnDataset:
+    """The dataset of this name, after the one whose documents it shares."""
+    if name not in opened:
+        source, corpus = places[name]
+        first = None if corpus == name else _open(corpus, places, opened, encoders)
+        opened[name] = OnDataset(name, source, encoders, first)
+    return opened[name]
+
+
+class _Encoders:
+    """The trained model of a run, loaded once, and the folder of its vectors."""
+
+    def __init__(self, run: Run) -> None:
+        self.run, self.vectors = run, run.root / "vectors" / run.name
+
+    @cached_property
+    def model(self) -> SparseEncoder:
+        return load(self.run.model)
+
+    def encode(self, name: str, role: Role, texts: Sequence[Document]) -> str:
+        """Encode texts of the dataset `name`, and return the folder of their vectors."""
+        folder, recipe = self.vectors / f"{name}-{role}", self.run.recipe
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        encoder = TextEncoder(self.model, role, dtype="auto" if recipe is None else recipe.training.dtype)
+        encode_stream(encoder, texts, folder, model=self.run.model, source=f"{name} {role}", total=len(texts))
+        return str(folder)
+
+
+class OnDataset:
+    """A dataset and its vectors by the model of a run; documents that `first` has are not encoded again."""
+
+    def __init__(self, name: str, source: str, encoders: _Encoders, first: OnDataset | None) -> None:
+        self.name, self.source, self._encoders, self._first = name, source, encoders, first
+
+    @cached_property
+    def folder(self) -> Path:
+        """The folder of reports."""
+        folder = self._encoders.run.root / "measured" / f"{self._encoders.run.name}-{self.name}"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    @cached_property
+    def dataset(self) -> Dataset:
+        """Documents, judged queries and judgments."""
+        return load_dataset(self.source)
+
+    @cached_property
+    def vectors(self) -> tuple[list[str], list[str]]:
+        """The folders of the queries' vectors and of the documents' vectors."""
+        queries = [Document(query.id, query.text) for query in self.dataset.queries]
+        own, shared = list(self.dataset.documents), list[str]()
+        if self._first is not None:
+            others = {document.id: document.full for document in self._first.dataset.documents}
+            own = [document for document in own if others.get(document.id) != document.full]
+            shared = self._first.vectors[1]
+        here = [self._encoders.encode(self.name, "document", own)] if own or not shared else []
+        return [self._encoders.encode(self.name, "query", queries)], [*here, *shared]
+
+    @cached_property
+    def encoded(self) -> Encoded:
+        """The vectors in the order of the dataset."""
+        queries, documents = self.vectors
+        ids = [document.id for document in self.dataset.documents]
+        return Encoded(self.dataset, read_vectors(queries).matrix, _rows(documents, ids), None)
+
+
+def _rows(folders: Sequence[str], ids: Sequence[str]) -> csr_array:
+    """Return the vectors of these ids, each from the first folder that has it."""
+    stored = [read_vectors(folder) for folder in folders]
+    rows = dict[str, int]()
+    for row, identifier in enumerate(chain.from_iterable(one.ids for one in stored)):
+        rows.setdefault(identifier, row)
+    order = np.array([rows[identifier] for identifier in ids])
+    matrix = stored[0].matrix if len(stored) == 1 else vstack([one.matrix for one in stored], format="csr")
+    in_place = len(order) == matrix.shape[0] and bool((order == np.arange(len(order))).all())
+    return csr_array(matrix) if in_place else csr_array(matrix[order])

@@ -1,0 +1,148 @@
+"""Polyakov et al. 2026: expansion terms that mean nothing.
+
+    python -m studies.wacky_weights --dry-run
+    python -m studies.wacky_weights --only table-1 --set data_folder=DATA -o OUT
+
+The rows are variants of wacky-weights.yaml, which has the published figures, and models that the paper measures.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from studies.common import Exhibit, Figure, Model, Study, main
+from studies.measurements import BM25_RM3, quality, removal, wackiness
+
+RECIPE = "wacky-weights"
+MSMARCO = {
+    "MSM": "ir_datasets:msmarco-passage/dev/small",
+    "DL-19": "ir_datasets:msmarco-passage/trec-dl-2019/judged",
+    "DL-20": "ir_datasets:msmarco-passage/trec-dl-2020/judged",
+    "train": "ir_datasets:msmarco-passage/train/judged",
+}
+BEIR = {
+    "arguana": "beir:arguana ir_datasets:beir/arguana",
+    "climate-fever": "beir:climate-fever ir_datasets:beir/climate-fever",
+    "dbpedia": "beir:dbpedia-entity ir_datasets:beir/dbpedia-entity/test",
+    "fiqa": "beir:fiqa ir_datasets:beir/fiqa/test",
+    "nfcorpus": "beir:nfcorpus ir_datasets:beir/nfcorpus/test",
+    "quora": "beir:quora ir_datasets:beir/quora/test",
+    "scidocs": "beir:scidocs ir_datasets:beir/scidocs",
+    "scifact": "beir:scifact ir_datasets:beir/scifact/test",
+    "trec-covid": "beir:trec-covid ir_datasets:beir/trec-covid",
+    "touche": "beir:webis-touche2020 ir_datasets:beir/webis-touche2020/v2",
+}
+# fmt: off
+SIZES = {
+    "MSM": 8841823, "trec-covid": 171332, "nfcorpus": 3633, "fiqa": 57638, "arguana": 8674, "touche": 382545,
+    "dbpedia": 4635922, "scidocs": 25657, "climate-fever": 5416593, "scifact": 5183, "quora": 522931,
+}
+# fmt: on
+QUALITY = ["MSM MRR@10", "MSM R@1k", "DL-19 nDCG@10", "DL-19 R@1k", "DL-20 nDCG@10", "DL-20 R@1k"]
+MODELS = ["BM25+RM3", "SPLADE-v3", "SPLADE-v2"]
+
+
+def published(label: str, model: str, *figures: float) -> Model:
+    """Return a model with its published quality and W-AUC."""
+    values = dict(zip([*QUALITY, "W-AUC"], figures, strict=True))
+    return Model(model, values, f"Polyakov et al. 2026, tables 1 and 2, {label}")
+
+
+# A measure by the number of removed terms, without the wackiest and without random ones.
+MEASURES = ["RR@10", "R@10", "R@100", "R@1000"]  # in domain, on MS MARCO
+ON_BEIR = [*BEIR, "nDCG@10"]  # each collection, and the mean of all
+COLLECTIONS = {**{name: name for name in BEIR}, "nDCG@10": "BEIR"}
+REMOVALS = {
+    f"{name} without {ones}": removal(value, "MSM", measure=name)
+    for name in MEASURES
+    for ones, value in (("the wackiest", "wacky"), ("random ones", "random"))
+} | {
+    f"{name} without {ones}": removal(value, dataset, measure="nDCG@10")
+    for name, dataset in COLLECTIONS.items()
+    for ones, value in (("the wackiest", "wacky"), ("random ones", "random"))
+}
+
+
+def removal_figure(terms: str, names: list[str]) -> Figure:
+    """Return a figure with a panel for each name."""
+    return Figure(
+        x=[terms] * len(names),
+        y=[f"{name} without the wackiest" for name in names],
+        dashed=[f"{name} without random ones" for name in names],
+        apart=True,
+        log_x=True,
+    )
+
+
+STUDY = Study(
+    folder=Path(__file__).parent,
+    about="Polyakov et al. 2026, expansion terms that mean nothing",
+    datasets=MSMARCO | BEIR,
+    corpora={"DL-19": "MSM", "DL-20": "MSM", "train": "MSM"},
+    groups={"BEIR": " ".join(BEIR)},
+    sizes=SIZES,
+    fetch={
+        "*nq-triplets.jsonl.gz": "vocable mine MODEL nq-pairs.jsonl.gz -o nq-triplets.jsonl.gz, of Natural Questions' "
+        "pairs",
+        "*scored.jsonl.gz": "vocable teacher-scores CROSS-ENCODER triplets.jsonl.gz -o scored.jsonl.gz",
+    },
+    models={
+        "BM25+RM3": published("BM25+RM3", BM25_RM3, 0.194, 0.877, 0.526, 0.767, 0.509, 0.776, 0.833),
+        "SPLADE-v3": published("SPLADE-v3", "naver/splade-v3", 0.403, 0.987, 0.722, 0.879, 0.751, 0.844, 0.947),
+        "SPLADE-v2": published("SPLADE-v2", "naver/splade_v2_max", 0.340, 0.966, 0.683, 0.826, 0.672, 0.755, 0.959),
+    },
+    # W-AUC: 10,000 queries, and 10,000 documents, drawn from MS MARCO's training set.
+    columns={
+        "MSM MRR@10": quality("RR@10", "MSM"),
+        "MSM R@1k": quality("R@1000", "MSM"),
+        "DL-19 nDCG@10": quality("nDCG@10", "DL-19"),
+        "DL-19 R@1k": quality("R(rel=2)@1000", "DL-19"),
+        "DL-20 nDCG@10": quality("nDCG@10", "DL-20"),
+        "DL-20 R@1k": quality("R(rel=2)@1000", "DL-20"),
+        "W-AUC": wackiness("w_auc", "train", limit=10000),
+        "W-AUC ±": wackiness("std", "train", limit=10000),
+        "terms, wackiest first": wackiness("places", "train", limit=10000),
+        "wackiness of query terms": wackiness("curve", "train", limit=10000),
+        "document terms, wackiest first": wackiness("places", "train", limit=10000, role="document"),
+        "wackiness of document terms": wackiness("curve", "train", limit=10000, role="document"),
+        "removed terms": removal("terms", "MSM", measure="RR@10"),
+        "terms removed on BEIR": removal("terms", "BEIR", measure="nDCG@10"),
+        **REMOVALS,
+    },
+    exhibits={
+        "table-1": Exhibit(
+            "Quality of SPLADE-v2 with other poolings, penalties, backbones or data",
+            rows={RECIPE: "all"},
+            models=MODELS,
+            columns=QUALITY,
+        ),
+        "table-2": Exhibit("Their wackiness", rows={RECIPE: "all"}, models=MODELS, columns=["W-AUC", "W-AUC ±"]),
+        "figure-2": Exhibit(
+            "In domain, what the wackiest expansion terms of queries are worth; dashed, random ones",
+            rows={RECIPE: "v2"},
+            models=["SPLADE-v3", "SPLADE-v2"],
+            figure=removal_figure("removed terms", MEASURES),
+        ),
+        "figure-3": Exhibit(
+            "Out of domain, nDCG@10 on ten collections of BEIR and its mean over them; dashed, random ones",
+            rows={RECIPE: "v2"},
+            models=["SPLADE-v3", "SPLADE-v2"],
+            figure=removal_figure("terms removed on BEIR", ON_BEIR),
+        ),
+        "figure-4": Exhibit(
+            "Wackiness over all terms",
+            rows={RECIPE: "all"},
+            models=MODELS,
+            figure=Figure(x=["terms, wackiest first"], y=["wackiness of query terms"]),
+        ),
+        "figure-4-documents": Exhibit(
+            "The same of documents",
+            rows={RECIPE: "all"},
+            figure=Figure(x=["document terms, wackiest first"], y=["wackiness of document terms"]),
+        ),
+    },
+)
+
+if __name__ == "__main__":
+    sys.exit(main(STUDY))

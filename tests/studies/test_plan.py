@@ -1,0 +1,140 @@
+"""The plans of the studies: each run once, its cost, and what is missing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from studies.common import Plan, Study, main, make_plan, reproduce
+from studies.cost import TOKENS, Cost
+from vocable.errors import ArgumentError, DataError
+from vocable.training.recipe import read_recipe
+
+STUDIES = ("mlm_head_rescaling", "vocabulary_transfer", "wacky_weights", "esplade")
+NOWHERE = Path("nowhere")
+
+
+def study_of(name: str) -> Study:
+    study: Study = import_module(f"studies.{name}.__main__").STUDY
+    return study
+
+
+@pytest.fixture(params=STUDIES)
+def plan(request: pytest.FixtureRequest) -> Plan:
+    return make_plan(study_of(request.param), NOWHERE)
+
+
+def test_all_published_figures_are_shown(plan: Plan) -> None:
+    published: dict[str, set[str]] = {}
+    for rows in plan.rows.values():
+        for row in rows:
+            published.setdefault(row.label, set()).update(row.published)
+    shown = {name for exhibit in plan.study.exhibits.values() for name in exhibit.shown}
+    spread = {"ChemHotpotQA Std", "ChemNQ Std"}  # stands in the cell of the mean
+    assert set[str]().union(*published.values()) - spread <= shown
+
+
+def test_names_in_a_study_are_known(plan: Plan) -> None:
+    study = plan.study
+    known = study.datasets.keys()
+    assert {name for column in study.columns.values() for name in study.datasets_of(column) if name} <= known
+    assert {*study.corpora, *study.corpora.values(), *study.sizes} <= known
+    for exhibit in study.exhibits.values():
+        assert exhibit.shown
+        assert set(exhibit.shown) <= study.columns.keys()
+        assert exhibit.figure is None or len(exhibit.figure.x) == len(exhibit.figure.y)
+
+
+def test_a_table_of_published_numbers_has_them_in_every_row(plan: Plan) -> None:
+    for name, rows in plan.rows.items():
+        columns = plan.exhibits[name].columns
+        if name.startswith("table") and name != "table-10-mean" and not plan.exhibits[name].models:
+            assert all(set(columns) & row.published.keys() for row in rows), name
+
+
+def test_runs_with_one_recipe_are_one_run(plan: Plan) -> None:
+    recipes = [run.recipe.model_dump_json() for run in plan.runs.values() if run.recipe is not None]
+    assert len(set(recipes)) == len(recipes)
+    assert len({run.name for run in plan.runs.values()}) == len(plan.runs)
+
+
+def test_the_same_run_of_several_tables_is_carried_out_once() -> None:
+    study = study_of("vocabulary_transfer")
+    plan = make_plan(study, NOWHERE)
+    whole = {row.label: row.runs[0].name for rows in plan.rows.values() for row in rows}
+    assert whole["vt"] == whole["semantic-adapted"] == whole["vt-adapted"] == whole["vt-seed-42"]
+    # Nine activation rates, one pre-training.
+    rates = [run for name, run in plan.runs.items() if name.startswith("active-")]
+    assert len(rates) == 9
+    assert {run.adapted for run in rates} == {plan.runs[whole["vt"]].adapted}
+    costs = make_plan(study, NOWHERE, ["table-5"]).costs()
+    assert [cost.steps for cost in costs.values()] == [170_000, *[150_000] * 8]
+
+
+def test_a_run_has_one_name_whatever_is_selected() -> None:
+    one = make_plan(study_of("vocabulary_transfer"), NOWHERE, ["table-6"])
+    assert [row.runs[0].name for row in one.rows["table-6"]][-1] == "vt"
+    assert "semantic-direct" in one.runs  # which table 6 calls vt-direct
+
+
+def test_the_cost_of_a_run_by_hand() -> None:
+    recipe = read_recipe(study_of("mlm_head_rescaling").folder / "mlm-head-rescaling.yaml", [], "bert-k1")
+    cost = Cost.of("bert-base-uncased", recipe, 1000, adapts=True, trains=True)
+    per_token = 2 * 85.1e6 + 2 * 768 * 30.5e3
+    assert cost.operations == pytest.approx(
+        3 * 8000 * 64 * 3 * 256 * per_token + 1000 * TOKENS * per_token  # query, positive, negative of 256 tokens
+    )
+    assert Cost.together([cost, cost]) == (16_000, 2000, 2 * cost.operations)
+
+
+def test_corpora_are_encoded_once_per_model() -> None:
+    plan = make_plan(study_of("mlm_head_rescaling"), NOWHERE, ["table-2"])
+    sizes = plan.study.sizes
+    collections = {"dev", *plan.study.groups["BEIR-13"].split()} - {"climate-fever"}
+    assert plan.costs()["bert-k1"].texts == sum(sizes[name] for name in collections)
+
+
+def test_missing_data_is_named_before_anything_begins(tmp_path: Path) -> None:
+    study, data = study_of("mlm_head_rescaling"), [f"data_folder={tmp_path}"]
+    with pytest.raises(DataError, match=r"^beir:.*NanoClimateFEVER: .*12 others.*--dry-run.*the Hub"):
+        reproduce(study, tmp_path / "out", only=["figure-2"], overrides=data)
+    assert not (tmp_path / "out").exists()
+    (tmp_path / "NanoClimateFEVER").mkdir()
+    plan = make_plan(study, tmp_path / "out", ["figure-2"], data)
+    assert len(plan.missing) == 12
+    assert "24 runs together" in str(plan)
+
+
+def test_a_local_folder_comes_before_the_collection_to_fetch(tmp_path: Path) -> None:
+    (tmp_path / "scifact").mkdir()
+    plan = make_plan(study_of("mlm_head_rescaling"), tmp_path, overrides=[f"data_folder={tmp_path}"])
+    assert plan.places["scifact"].source == f"beir:{tmp_path}/scifact"
+    assert plan.places["nfcorpus"].source == "ir_datasets:beir/nfcorpus/test"
+
+
+def test_an_exhibit_of_models_alone_needs_no_recipe() -> None:
+    study = study_of("wacky_weights")
+    plan = make_plan(replace(study, exhibits={"t": replace(study.exhibits["table-1"], rows={})}), NOWHERE)
+    assert [run.model for run in plan.runs.values()] == ["bm25+rm3", "naver/splade-v3", "naver/splade_v2_max"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "facts"),
+    [
+        (["--only", "table-12", "--dry-run"], "table-12.*table-2"),
+        (["--only", "table-4", "--dry-run"], "table-4.*authors' data"),
+        (["--tflops", "0", "--dry-run"], "--tflops.*0"),
+        (["--toy"], "--output"),
+        (["--toy", "--dry-run"], "--dry-run"),
+        (["--dry-run", "--set", "training.step=2"], "training.step.*steps"),
+    ],
+)
+def test_mistakes_are_one_line(arguments: list[str], facts: str, capsys: Any) -> None:
+    assert main(study_of("esplade"), arguments) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    with pytest.raises(ArgumentError, match=facts):
+        raise ArgumentError(line)
