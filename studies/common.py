@@ -24,6 +24,7 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from transformers.utils import logging as hf_logging
 
 from studies.cost import TFLOPS, VECTOR, Cost
 from studies.measurements import BM25_RM3, Column, Values
@@ -529,6 +530,8 @@ def main(study: Study, arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print JSON")
     given = parser.parse_args(arguments)
     silence()
+    hf_logging.disable_progress_bar()  # imported before `silence` could say so
+    hf_logging.set_verbosity_error()
     try:
         if not given.tflops > 0:
             raise ArgumentError(f"--tflops must be above 0, not {given.tflops:g}")

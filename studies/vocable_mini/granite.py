@@ -127,5 +127,5 @@ def save(content: bytes, folder: Path) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
-        sys.exit("granite.py: where to? python granite.py FOLDER")
+        sys.exit("granite.py: name the output folder: python granite.py FOLDER")
     save(installed_pack(), Path(sys.argv[1]))

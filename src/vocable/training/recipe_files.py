@@ -51,8 +51,9 @@ class RecipeList(dict[str, ShippedRecipe]):
             lines.append(
                 fill(f"{name}{' *' if recipe.needs else ''}: {recipe.about}", text_width(), subsequent_indent="  ")
             )
-            if names := ", ".join(recipe.variants):
-                lines.append(indent(fill(names, text_width() - 4, break_on_hyphens=False), "    "))
+            details = [f"needs: {'; '.join(recipe.needs)}"] if recipe.needs else []
+            details += [f"variants: {', '.join(recipe.variants)}"] if recipe.variants else []
+            lines += [indent(fill(text, text_width() - 4, break_on_hyphens=False), "    ") for text in details]
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:

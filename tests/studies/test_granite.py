@@ -13,9 +13,8 @@ import torch
 from sentence_transformers import SentenceTransformer
 from transformers import PreTrainedTokenizerFast, RobertaConfig, RobertaModel
 
-from vocable.training.recipe_files import recipe_file
 
-GRANITE = runpy.run_path(str(recipe_file("vocable-mini-further").with_name("granite.py")))
+GRANITE = runpy.run_path(str(Path(__file__).parents[2] / "studies/vocable_mini/granite.py"))
 GROUP = 8
 ARCH = {"hidden": 16, "layers": 2, "heads": 2, "intermediate": 32, "vocab": 0, "max_positions": 200, "type_vocab": 2}
 

@@ -13,9 +13,8 @@ from typer.main import get_command
 
 from vocable.cli import program
 from vocable.training.recipe import read_recipe
-from vocable.training.recipe_files import recipe_file
 
-SCRIPT = recipe_file("vocable-mini-further").with_suffix(".sh")
+SCRIPT = Path(__file__).parents[2] / "studies/vocable_mini/vocable-mini-further.sh"
 
 
 @pytest.fixture
@@ -40,7 +39,7 @@ def steps(tmp_path: Path) -> list[list[str]]:
 
 def test_every_step_reads_what_is_there(steps: list[list[str]], tmp_path: Path) -> None:
     commands = get_command(program()).commands  # type: ignore[attr-defined]
-    recipe = read_recipe("vocable-mini-further")
+    recipe = read_recipe(SCRIPT.with_suffix(".yaml"))
     made = set()
     for verb, *words in steps:
         if verb.endswith("granite.py"):
