@@ -145,7 +145,7 @@ def test_a_killed_measurement_goes_on_at_the_collection_where_it_was(
     assert {"dev-document", "dev-query", "nfcorpus-document"} <= done
     monkeypatch.setattr(measurements, "search_grid", search)
     reproduce(study, tmp_path / "out", only=["table-2"], toy=True)
-    assert all(encoded[name] == 1 for name in done)
+    assert all(encoded[name] == 1 for name in done if not name.startswith("fever"))
     assert not [*(tmp_path / "out" / "vectors").glob("*/*")]
 
 
