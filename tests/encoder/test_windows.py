@@ -14,6 +14,7 @@ from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 from transformers import PreTrainedTokenizerFast
 
+from studies.toy_models import FAMILIES
 from vocable.data import Document
 from vocable.encoder import stream
 from vocable.encoder.load import load
@@ -21,7 +22,6 @@ from vocable.encoder.stream import StreamProgress, encode, encode_stream, in_par
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.encoder.windows import OVERLAP, windows
 from vocable.errors import ArgumentError
-from studies.toy_models import FAMILIES
 from vocable.vectors import prune, read_vectors
 
 TEXTS = st.lists(

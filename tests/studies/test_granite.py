@@ -13,7 +13,6 @@ import torch
 from sentence_transformers import SentenceTransformer
 from transformers import PreTrainedTokenizerFast, RobertaConfig, RobertaModel
 
-
 GRANITE = runpy.run_path(str(Path(__file__).parents[2] / "studies/vocable_mini/granite.py"))
 GROUP = 8
 ARCH = {"hidden": 16, "layers": 2, "heads": 2, "intermediate": 32, "vocab": 0, "max_positions": 200, "type_vocab": 2}
