@@ -29,14 +29,15 @@ from machine import NOT_NATIVE, machine, medians, print_machine
 from random_model import DESCRIPTION, write_random_model
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
+from vocable.encoder.cpu import native_bfloat16
+from vocable.encoder.encode import encode
 
 from vocable.data import read_texts
 from vocable.encoder.export import export_model
 from vocable.encoder.hub import locate
 from vocable.encoder.load import load
-from vocable.encoder.stream import encode
 from vocable.encoder.terms import terms
-from vocable.encoder.text_encoder import BATCH_TOKENS, native_bfloat16
+from vocable.encoder.text_encoder import BATCH_TOKENS
 
 OUR_BATCHES = {"cpu": (512, 1024, 2048, 4096), "cuda": (8192, 32768, 131072)}  # tokens
 THEIR_BATCHES = {"cpu": (4, 8, 16, 32), "cuda": (32, 128, 512)}  # texts

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-
-from vocable.encoder.text_encoder import native_bfloat16
+from vocable.encoder.cpu import native_bfloat16
 
 PROC = Path("/proc/self")
 NOT_NATIVE = "bfloat16: not native here, not measured"

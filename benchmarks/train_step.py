@@ -36,14 +36,13 @@ from sentence_transformers.sparse_encoder.callbacks.splade_callbacks import Spla
 from sentence_transformers.sparse_encoder.losses import SparseMultipleNegativesRankingLoss, SpladeLoss
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
+from vocable.encoder.cpu import float32_attention, native_bfloat16, use_few_shapes
 
 from vocable.data import read_texts
-from vocable.encoder.few_shapes import use_few_shapes
 from vocable.encoder.fuse import fuse
 from vocable.encoder.hub import locate
-from vocable.encoder.text_encoder import native_bfloat16
 from vocable.training.batch_statistics import Monitor
-from vocable.training.callbacks import ObjectiveState, float32_attention, set_dropout
+from vocable.training.callbacks import ObjectiveState, set_dropout
 from vocable.training.data import TrainingData
 from vocable.training.objective import make_objective
 from vocable.training.settings import TrainingSettings

@@ -92,7 +92,7 @@ def _as_on_every_machine() -> Iterator[None]:
 
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("vocable.encoder.text_encoder.native_bfloat16", lambda device: False)
+        patched.setattr("vocable.encoder.cpu.native_bfloat16", lambda device: False)
         patched.setenv("COLUMNS", "80")
         patched.setattr(jinja2, "Template", lru_cache(jinja2.Template))
         yield

@@ -35,13 +35,13 @@ if TYPE_CHECKING:  # each public name, once: type checkers read these lines, and
     from vocable.data import read_judgments as read_judgments
     from vocable.data import read_queries as read_queries
     from vocable.data import read_texts as read_texts
+    from vocable.encoder.encode import encode as encode
     from vocable.encoder.export import export_model as export_model
     from vocable.encoder.fuse import fuse as fuse
     from vocable.encoder.fuse import unfuse as unfuse
     from vocable.encoder.inference_free import make_inference_free as make_inference_free
     from vocable.encoder.load import load as load
     from vocable.encoder.provenance import new_tokens as new_tokens
-    from vocable.encoder.stream import encode as encode
     from vocable.encoder.terms import terms as terms
     from vocable.evaluation.compare import compare as compare
     from vocable.evaluation.evaluate import evaluate as evaluate

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -113,24 +111,6 @@ def test_an_expanded_model_knows_how_it_is_saved(backbones: dict[str, Path]) -> 
     assert isinstance(model[0], OutputVocabularyTransformer)
     decoded = model.decode(model.encode(["the fox"])[0])
     assert {term for term, _ in decoded} <= {"fox", "books"}
-
-
-def test_what_older_folders_say_is_understood(backbones: dict[str, Path], tmp_path: Path) -> None:
-    model = vo.transfer(vo.load(backbones["roberta"], device="cpu"), backbones["bert"])
-    mlm, tokenizer, *_ = parts(model)
-    new, mlm.config.vocable = vo.new_tokens(model), None
-    assert new is not None
-    mlm.save_pretrained(tmp_path / "old")
-    tokenizer.save_pretrained(tmp_path / "old")
-    values: dict[str, Any] = {"source": "a", "target": "b", "new_tokens": new.tolist()}
-    (tmp_path / "old" / "transfer.json").write_text(json.dumps(values))
-    (tmp_path / "old" / "expand.json").write_text(json.dumps({"splitter": "whitespace"}))
-    again = vo.load(tmp_path / "old", device="cpu")
-    np.testing.assert_array_equal(vo.new_tokens(again), new)
-    assert [step["verb"] for step in vo.provenance(again)] == ["transfer", "expand"]
-    (tmp_path / "old" / "expand.json").write_text("{}")
-    with pytest.raises(ModelError, match=r"expand\.json: damaged"):
-        vo.load(tmp_path / "old", device="cpu")
 
 
 def test_a_model_of_parts_is_the_same_model(backbone: Path, toy_texts: list[str]) -> None:

@@ -15,9 +15,8 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from tests.by_parts import load_checkpoint
 from vocable.adapt.statistics import halves, measure_start
-from vocable.encoder.head import Activation
 from vocable.encoder.load import load
-from vocable.encoder.pooling import POOLINGS
+from vocable.encoder.pooling import POOLINGS, Activation
 from vocable.errors import ArgumentError, ModelError
 
 

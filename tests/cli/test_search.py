@@ -12,11 +12,11 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 from scipy.stats import ttest_rel
+from vocable.encoder.encode import encode
 
 from tests.cli.command_line import done, refused
 from vocable.cli import main
 from vocable.encoder.load import load
-from vocable.encoder.stream import encode
 from vocable.evaluation.quality import evaluate_run
 from vocable.evaluation.retrieval import evaluate_system
 from vocable.retrieval.explain import Explanation, explain

@@ -7,11 +7,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+from vocable.encoder.encode import encode
 
 from tests.cli.command_line import done, refused
 from vocable.cli import main
 from vocable.encoder.load import load
-from vocable.encoder.stream import encode
 
 
 def test_train(capsys: pytest.CaptureFixture[str], model: str, toy_texts: list[str], tmp_path: Path) -> None:

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import SparseEncoder
+from vocable.encoder.encode import encode
 
 from vocable.encoder.asymmetric import asymmetric, static_embedding
 from vocable.encoder.inference_free import make_inference_free
 from vocable.encoder.load import load
 from vocable.encoder.output_vocabulary import OutputVocabulary, give_output_vocabulary
-from vocable.encoder.stream import encode
 from vocable.encoder.terms import terms
 from vocable.errors import ModelError
 from vocable.retrieval.explain import explain

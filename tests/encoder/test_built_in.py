@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 
 import numpy as np
+from vocable.encoder.encode import encode
 
 from vocable.encoder.hub import locate
 from vocable.encoder.load import load
-from vocable.encoder.stream import encode, model_name
+from vocable.encoder.provenance import model_name
 from vocable.encoder.terms import input_terms
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.retrieval.answers import search

@@ -16,12 +16,12 @@ from sentence_transformers import SparseEncoder
 from sentence_transformers.base.modules import Router, Transformer
 from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling
 from transformers import PreTrainedTokenizerFast
+from vocable.encoder.encode import encode
 
 from vocable.encoder import text_encoder as encoding
 from vocable.encoder import text_encoder as precision
 from vocable.encoder.fuse import fuse
 from vocable.encoder.load import load
-from vocable.encoder.stream import encode
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError
 from vocable.vectors import prune

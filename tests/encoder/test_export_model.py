@@ -18,6 +18,7 @@ from datasets import Dataset
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 from tokenizers import Tokenizer
+from vocable.encoder.encode import encode
 
 from vocable.adapt.calibrate import calibrate
 from vocable.adapt.expand_vocabulary import expand_vocabulary
@@ -30,8 +31,7 @@ from vocable.encoder.fuse import fuse, without_logits
 from vocable.encoder.inference_free import make_inference_free
 from vocable.encoder.load import load
 from vocable.encoder.pooling import POOLINGS
-from vocable.encoder.provenance import provenance
-from vocable.encoder.stream import checksum, encode
+from vocable.encoder.provenance import checksum, provenance
 from vocable.encoder.terms import terms
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, MissingExtraError, ModelError

@@ -26,7 +26,7 @@ Features = dict[str, Any]
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(head, "BLOCK", 50)  # several blocks and a rest in a toy vocabulary
+    monkeypatch.setattr(head, "TERM_BLOCK", 50)  # several blocks and a rest in a toy vocabulary
 
 
 def stock(folder: Path, pooling: str = "max", activation: str = "relu", dtype: Any = torch.float32) -> SparseEncoder:

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from vocable.encoder import head
-from vocable.encoder import int8_screening as screen
+from vocable.encoder import cpu, head
 from vocable.encoder.head import max_logits, sparse_head
 from vocable.errors import ArgumentError
 
@@ -28,7 +27,7 @@ DRAWN: dict[str, Any] = {
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(head, "BLOCK", BLOCK)
+    monkeypatch.setattr(head, "TERM_BLOCK", BLOCK)
 
 
 def dense(
@@ -141,7 +140,7 @@ def test_nothing_active_gives_zeros_and_no_gradient() -> None:
 @pytest.mark.parametrize("screened", [False, True])
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_a_diverged_model_is_not_hidden(bad: float, screened: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(head, "has_fast_int8", lambda hidden, weight: screened)
+    monkeypatch.setattr(cpu, "can_screen", lambda hidden, weight: screened)
     monkeypatch.setenv("VOCABLE_HEAD", "screened")
     hidden, weight, bias, offsets = (x.float() if isinstance(x, Tensor) else x for x in drawn([3, 2], d=4, v=20))
     hidden[0, 1] = bad
@@ -201,10 +200,10 @@ class LargestTensor(TorchDispatchMode):
 
 @pytest.mark.parametrize(("pooling", "screened"), [("max", False), ("max", True), ("sum", False)])
 def test_the_logits_are_never_built(pooling: str, screened: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(head, "BLOCK", 64)
-    monkeypatch.setattr(screen, "BLOCK", 64)
-    monkeypatch.setattr(screen, "TERMS", 64)
-    monkeypatch.setattr(head, "has_fast_int8", lambda hidden, weight: screened)
+    monkeypatch.setattr(head, "TERM_BLOCK", 64)
+    monkeypatch.setattr(cpu, "PRODUCT_NUMBERS", 64)
+    monkeypatch.setattr(cpu, "MIN_TERMS", 64)
+    monkeypatch.setattr(cpu, "can_screen", lambda hidden, weight: screened)
     monkeypatch.setenv("VOCABLE_HEAD", "screened")
     b, s, d, v = 6, 50, 8, 2000
     hidden, weight, bias, offsets = drawn([s] * b, d, v)

@@ -24,7 +24,7 @@ pytest.importorskip("triton", reason="Triton is not installed: it exists for Lin
 
 from vocable.encoder import fuse, head, triton, triton_kernels
 from vocable.encoder.head import max_logits, sparse_head
-from vocable.encoder.int8_screening import blocks
+from vocable.encoder.pooling import blocks
 from vocable.errors import ArgumentError
 
 DEVICE = "cpu" if triton_kernels.INTERPRETED.value else "cuda"
@@ -39,7 +39,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(triton, "CHUNK", 24)
     monkeypatch.setattr(triton, "CREDIT", 1)
     monkeypatch.setattr(triton, "blocks", lambda size, step: blocks(size, 13))
-    monkeypatch.setattr(head, "BLOCK", 13)
+    monkeypatch.setattr(head, "TERM_BLOCK", 13)
 
 
 def assert_near(found: list[Tensor], expected: list[Tensor], tolerance: float) -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from sentence_transformers import SparseEncoder
+from vocable.encoder.encode import encode
 
 from vocable.encoder.asymmetric import static_embedding
-from vocable.encoder.fuse import splade_modules
+from vocable.encoder.fuse import main_transformer
 from vocable.encoder.inference_free import make_inference_free
 from vocable.encoder.load import load
-from vocable.encoder.stream import encode
 from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, ModelError
 from vocable.retrieval.explain import explain
@@ -20,7 +20,7 @@ from vocable.retrieval.explain import explain
 
 def binary(model: SparseEncoder, queries: list[str]) -> np.ndarray:
     """1 for each token of a query, by a loop over its tokens."""
-    tokenizer = splade_modules(model)[0][0].tokenizer
+    tokenizer = main_transformer(model).tokenizer
     vectors = np.zeros((len(queries), len(tokenizer)), dtype=np.float32)
     for row, query in enumerate(queries):
         for token in tokenizer.convert_tokens_to_ids(tokenizer.tokenize(query)):
@@ -30,7 +30,7 @@ def binary(model: SparseEncoder, queries: list[str]) -> np.ndarray:
 
 def idf_of(model: SparseEncoder, texts: list[str]) -> np.ndarray:
     """log(1 + (n - df + 0.5) / (df + 0.5)), special tokens 0."""
-    tokenizer = splade_modules(model)[0][0].tokenizer
+    tokenizer = main_transformer(model).tokenizer
     frequency = binary(model, texts).sum(axis=0)
     weights = np.log(1 + (len(texts) - frequency + 0.5) / (frequency + 0.5))
     weights[tokenizer.all_special_ids] = 0
@@ -76,7 +76,7 @@ def test_what_belongs_to_encoded_queries_is_left_behind(
     toy_model: SparseEncoder, tmp_path: Path, toy_texts: list[str]
 ) -> None:
     toy_model.prompts |= {"query": "the rain ", "passage": "a librarian "}
-    splade_modules(toy_model)[0][0].auto_model.config.active_terms = {"query": 1, "document": 3}
+    main_transformer(toy_model).auto_model.config.active_terms = {"query": 1, "document": 3}
     documents = encode(toy_model, toy_texts[:5], dtype="float32").toarray()
     make_inference_free(toy_model, weights="ones").save_pretrained(str(tmp_path / "model"), create_model_card=False)
     made = load(tmp_path / "model", device="cpu")
@@ -111,7 +111,7 @@ def test_mean_weights_are_those_of_the_query_encoder(backbone: Path, toy_texts: 
     means = {token: vectors[own[:, token] > 0, token].mean() for token in np.flatnonzero(seen)}
     rare = np.mean([means[token] for token in np.flatnonzero(seen == 1)])
     expected = np.array([means.get(token, rare) for token in range(own.shape[1])])
-    expected[splade_modules(made)[0][0].tokenizer.all_special_ids] = 0
+    expected[main_transformer(made).tokenizer.all_special_ids] = 0
     table = static_embedding(made, "query")
     assert table is not None
     np.testing.assert_allclose(table.weight.numpy(), expected, rtol=1e-5, atol=1e-7)

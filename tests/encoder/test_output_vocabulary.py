@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SparseEncoder
+from vocable.encoder.encode import encode
 
 from tests.by_parts import load_checkpoint, save_checkpoint
 from vocable.encoder.fuse import fuse, unfuse, without_logits
@@ -25,7 +26,6 @@ from vocable.encoder.output_vocabulary import (
     read_terms,
     write_terms,
 )
-from vocable.encoder.stream import encode
 from vocable.errors import ArgumentError, DataError, ModelError
 from vocable.retrieval.explain import explain, text_terms
 

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from vocable.encoder import head
-from vocable.encoder import int8_screening as screen
+from vocable.encoder import cpu, head
+from vocable.encoder.pooling import Activation
 
 SIZES = st.lists(st.integers(1, 6), min_size=1, max_size=5)
 
@@ -38,7 +38,7 @@ def largest(hidden: Tensor, weight: Tensor, bias: Tensor, offsets: list[int]) ->
 @given(SIZES, st.integers(2, 40), st.integers(1, 90), st.integers(0, 2**31), st.floats(0, 3))
 def test_no_logit_exceeds_its_bound(lengths: list[int], d: int, v: int, seed: int, spread: float) -> None:
     hidden, weight, bias, offsets = inputs(lengths, d, v, seed, spread)
-    upper = screen.upper_bounds(hidden, weight, bias, offsets).numpy()
+    upper = cpu.upper_bounds(hidden, weight, bias, offsets).numpy()
     exact = largest(hidden, weight, bias, offsets)
     assert (upper >= exact - 1e-5 * np.abs(exact)).all()
 
@@ -47,7 +47,7 @@ def test_no_logit_exceeds_its_bound(lengths: list[int], d: int, v: int, seed: in
 def test_no_rounded_logit_exceeds_its_bound(lengths: list[int], d: int, v: int, seed: int) -> None:
     *numbers, offsets = inputs(lengths, d, v, seed)
     hidden, weight, bias = (part.bfloat16() for part in numbers)
-    upper = screen.upper_bounds(hidden, weight, bias, offsets)
+    upper = cpu.upper_bounds(hidden, weight, bias, offsets)
     assert upper.dtype == torch.float32
     # As the head computes them: a product rounded to bfloat16, then the bias.
     products = (hidden.double() @ weight.double().T).bfloat16().float()
@@ -57,70 +57,71 @@ def test_no_rounded_logit_exceeds_its_bound(lengths: list[int], d: int, v: int, 
 
 def test_the_bound_is_close_enough_to_be_of_use() -> None:
     hidden, weight, bias, offsets = inputs([20, 30], 384, 2000, seed=0, spread=0.0)
-    excess = screen.upper_bounds(hidden, weight, bias, offsets).numpy() - largest(hidden, weight, bias, offsets)
+    excess = cpu.upper_bounds(hidden, weight, bias, offsets).numpy() - largest(hidden, weight, bias, offsets)
     assert excess.mean() < 0.02 * float(hidden.norm(dim=1).mean() * weight.norm(dim=1).mean())
 
 
 @pytest.mark.parametrize("terms", [1, 7, 64, 99])
 def test_bounds_are_the_same_in_blocks_of_any_size(terms: int, monkeypatch: pytest.MonkeyPatch) -> None:
     hidden, weight, bias, offsets = inputs([3, 3, 1, 4], 8, 100, seed=3)
-    whole = screen.upper_bounds(hidden, weight, bias, offsets)  # so small a vocabulary is one block
-    monkeypatch.setattr(screen, "BLOCK", 1)
-    monkeypatch.setattr(screen, "TERMS", terms)
-    assert torch.equal(screen.upper_bounds(hidden, weight, bias, offsets), whole)
+    whole = cpu.upper_bounds(hidden, weight, bias, offsets)  # so small a vocabulary is one block
+    monkeypatch.setattr(cpu, "PRODUCT_NUMBERS", 1)
+    monkeypatch.setattr(cpu, "MIN_TERMS", terms)
+    assert torch.equal(cpu.upper_bounds(hidden, weight, bias, offsets), whole)
 
 
 def test_only_the_wanted_terms_are_computed() -> None:
     hidden, weight, bias, offsets = inputs([3, 1, 4], 8, 30, seed=1)
     wanted = torch.rand(3, 30, generator=torch.Generator().manual_seed(0)) < 0.3
-    found = screen.logits_where(wanted, hidden, weight, bias, offsets).numpy()
+    found = cpu.logits_where(wanted, hidden, weight, bias, offsets).numpy()
     np.testing.assert_allclose(found, np.where(wanted, largest(hidden, weight, bias, offsets), 0), rtol=1e-4, atol=1e-4)
 
 
 def test_weights_that_changed_are_quantized_anew() -> None:
     hidden, weight, bias, offsets = inputs([4], 16, 50, seed=2)
-    before = screen.upper_bounds(hidden, weight, bias, offsets)
+    before = cpu.upper_bounds(hidden, weight, bias, offsets)
     weight.mul_(2)
-    after = screen.upper_bounds(hidden, weight, bias, offsets)
+    after = cpu.upper_bounds(hidden, weight, bias, offsets)
     torch.testing.assert_close(after - bias, 2 * (before - bias), rtol=1e-4, atol=1e-4)
     weight.data.mul_(2)  # adapters and Module.to write past torch's count of changes
     torch.testing.assert_close(
-        screen.upper_bounds(hidden, weight, bias, offsets) - bias, 4 * (before - bias), rtol=1e-4, atol=1e-4
+        cpu.upper_bounds(hidden, weight, bias, offsets) - bias, 4 * (before - bias), rtol=1e-4, atol=1e-4
     )
     for row in range(len(weight)):
         weight.data[row] *= -3
-        assert torch.equal(screen._quantized_weight(weight).integers, screen._quantized_weight(weight.clone()).integers)
+        again = cpu.upper_bounds(hidden, weight.clone(), bias, offsets)
+        assert torch.equal(cpu.upper_bounds(hidden, weight, bias, offsets), again)
 
 
 def test_weights_are_quantized_alike_in_parts_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     hidden, weight, bias, offsets = inputs([3, 4], 8, 50, seed=0)
-    whole = screen.upper_bounds(hidden, weight, bias, offsets)
-    monkeypatch.setattr(screen, "ROWS", 7)
-    assert torch.equal(screen.upper_bounds(hidden, weight.clone(), bias, offsets), whole)
+    whole = cpu.upper_bounds(hidden, weight, bias, offsets)
+    monkeypatch.setattr(cpu, "QUANTIZED_ROWS", 7)
+    assert torch.equal(cpu.upper_bounds(hidden, weight.clone(), bias, offsets), whole)
 
 
 def test_weights_made_in_inference_mode_are_screened_as_well() -> None:
     hidden, weight, bias, offsets = inputs([4], 16, 50, seed=2)
-    expected = screen.upper_bounds(hidden, weight, bias, offsets)
+    expected = cpu.upper_bounds(hidden, weight, bias, offsets)
     with torch.inference_mode():
-        assert torch.equal(screen.upper_bounds(hidden, weight.clone(), bias, offsets), expected)
+        assert torch.equal(cpu.upper_bounds(hidden, weight.clone(), bias, offsets), expected)
 
 
 @pytest.mark.parametrize("activation", ["relu", "log1p_relu"])
 @pytest.mark.parametrize("all_zero", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_head_gives_the_same_with_and_without(
-    monkeypatch: pytest.MonkeyPatch, activation: head.Activation, all_zero: bool, dtype: torch.dtype
+    monkeypatch: pytest.MonkeyPatch, activation: Activation, all_zero: bool, dtype: torch.dtype
 ) -> None:
     *numbers, offsets = inputs([7, 1, 12], 64, 3000, seed=3, spread=0.3)
     numbers[2] -= 1000 if all_zero else 16
     hidden, weight, bias = (part.to(dtype) for part in numbers)
     results, asked = [], []
-    picked = head.logits_where
+    picked = cpu.logits_where
     monkeypatch.setenv("VOCABLE_HEAD", "screened")
-    monkeypatch.setattr(head, "logits_where", lambda *parts: asked.append(parts) or picked(*parts))
+    monkeypatch.setattr(cpu, "logits_where", lambda *parts: asked.append(parts) or picked(*parts))
     for fast in (True, False):
-        monkeypatch.setattr(screen, "_fast_integers", lambda fast=fast: fast)
+        monkeypatch.setattr(cpu, "fast_integers", lambda fast=fast: fast)
         parts = [part.clone().requires_grad_() for part in (hidden, weight, bias)]
         pooled = head.sparse_head(*parts, offsets, "max", activation)
         pooled.square().sum().backward()
@@ -139,8 +140,8 @@ def test_the_faster_way_is_measured_once(slow: str, way: str, monkeypatch: pytes
     bias -= 80  # few terms are active
     expected = head.sparse_head(hidden, weight, bias, offsets)
     monkeypatch.delenv("VOCABLE_HEAD", raising=False)
-    monkeypatch.setattr(screen, "_fast_integers", lambda: True)
-    monkeypatch.setattr(head, "_measured", {})
+    monkeypatch.setattr(cpu, "fast_integers", lambda: True)
+    monkeypatch.setattr(cpu, "measured_paths", {})
     calls = dict.fromkeys(("max_logits", "upper_bounds"), 0)
 
     def counted(name: str, run: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -151,15 +152,15 @@ def test_the_faster_way_is_measured_once(slow: str, way: str, monkeypatch: pytes
 
         return called
 
-    for name in calls:
-        monkeypatch.setattr(head, name, counted(name, getattr(head, name)))
+    for module, name in ((head, "max_logits"), (cpu, "upper_bounds")):
+        monkeypatch.setattr(module, name, counted(name, getattr(module, name)))
     for number in range(3):
         found = head.sparse_head(hidden, weight, bias, offsets)
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
         if number == 0:
             calls.update(max_logits=0, upper_bounds=0)
     assert calls == {"max_logits": 2 * (way == "direct"), "upper_bounds": 2 * (way == "screened")}
-    assert list(head._measured.values()) == [way]
+    assert list(cpu.measured_paths.values()) == [way]
     monkeypatch.setenv("VOCABLE_HEAD", "direct" if way == "screened" else "screened")
     calls.update(max_logits=0, upper_bounds=0)
     head.sparse_head(hidden, weight, bias, offsets)
@@ -167,22 +168,22 @@ def test_the_faster_way_is_measured_once(slow: str, way: str, monkeypatch: pytes
 
 
 def test_weights_cast_for_a_single_call_are_not_screened(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(screen, "_fast_integers", lambda: True)
+    monkeypatch.setattr(cpu, "fast_integers", lambda: True)
     hidden, weight = torch.ones(3, 4).bfloat16(), torch.ones(5, 4).bfloat16()
-    assert screen.has_fast_int8(hidden, weight)
+    assert cpu.can_screen(hidden, weight)
     with torch.autocast("cpu", torch.bfloat16):
-        assert not screen.has_fast_int8(hidden, weight)
+        assert not cpu.can_screen(hidden, weight)
 
 
 def test_a_single_column_is_not_screened(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(screen, "_fast_integers", lambda: True)
-    assert [screen.has_fast_int8(torch.ones(3, d), torch.ones(5, d)) for d in (1, 2)] == [False, True]
+    monkeypatch.setattr(cpu, "fast_integers", lambda: True)
+    assert [cpu.can_screen(torch.ones(3, d), torch.ones(5, d)) for d in (1, 2)] == [False, True]
 
 
 def test_a_dense_result_is_computed_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     hidden, weight, bias, offsets = inputs([3], 8, 40, seed=4)
-    monkeypatch.setattr(screen, "_fast_integers", lambda: True)
-    monkeypatch.setattr(head, "logits_where", None)  # calling it would fail
+    monkeypatch.setattr(cpu, "fast_integers", lambda: True)
+    monkeypatch.setattr(cpu, "logits_where", None)  # calling it would fail
     pooled = head.sparse_head(hidden, weight, bias + 100, offsets)
     expected = np.log1p(largest(hidden, weight, bias + 100, offsets).clip(0))
     np.testing.assert_allclose(pooled.numpy(), expected, rtol=1e-5)

@@ -25,6 +25,7 @@ from vocable.data import BadLines
 from vocable.data.schemas import DOCUMENT
 from vocable.data.slices import cut, has_changed, read_span
 from vocable.encoder import shards, stream
+from vocable.encoder.provenance import checksum
 from vocable.encoder.shards import in_turn, make_all
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, DataError, InUseError, MissingExtraError, VectorsError
@@ -128,7 +129,7 @@ def test_shards_are_indexed_and_pruned(toy_model: SparseEncoder, corpus: Path, t
     ids = [f"d{i}" for i in range(22)]
     index = vo.index(tmp_path / "out", corpus, f"exact:{tmp_path / 'index'}")
     np.testing.assert_array_equal(index.vectors(ids).toarray(), read_vectors(tmp_path / "out").matrix.toarray())
-    assert index.weights == stream.checksum(toy_model)
+    assert index.weights == checksum(toy_model)
     assert vo.prune(tmp_path / "out", max_terms=3, output=tmp_path / "small").postings == 66
 
 

@@ -16,7 +16,8 @@ from sentence_transformers import SparseEncoder
 
 from vocable.data import Document
 from vocable.encoder import stream
-from vocable.encoder.stream import StreamProgress, describe, encode_stream
+from vocable.encoder.provenance import describe
+from vocable.encoder.stream import StreamProgress, encode_stream
 from vocable.encoder.terms import terms
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, VectorsError

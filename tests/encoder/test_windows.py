@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 from transformers import PreTrainedTokenizerFast
+from vocable.encoder.encode import encode
 
 from studies.toy_models import FAMILIES
 from vocable.data import Document
 from vocable.encoder import stream
 from vocable.encoder.load import load
-from vocable.encoder.stream import StreamProgress, encode, encode_stream, in_parts
+from vocable.encoder.stream import StreamProgress, encode_stream, in_parts
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.encoder.windows import OVERLAP, windows
 from vocable.errors import ArgumentError

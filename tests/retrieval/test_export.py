@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
+from vocable.encoder.encode import encode
 
 from tests.cli.command_line import done
 from vocable.encoder.load import load
-from vocable.encoder.stream import encode
 from vocable.errors import ArgumentError, VocableError
 from vocable.integrations.pyserini import QueryEncoder
 from vocable.retrieval.export import Exported, export

@@ -19,11 +19,11 @@ from urllib.request import urlopen
 import httpx
 import pytest
 from huggingface_hub import InferenceClient
+from vocable.encoder.cpu import native_bfloat16
 
 import vocable
 from tests.cli.command_line import done, refused
 from tests.service.process import serving
-from vocable.encoder.text_encoder import native_bfloat16
 from vocable.errors import ServiceError
 from vocable.retrieval.verbs import open_index
 from vocable.service.client import Client
@@ -68,9 +68,7 @@ def test_it_answers_the_clients_that_people_have_and_finishes_what_it_took(
             ours.info()
         assert "401: a bearer token is needed" in refused(capsys, "search", process.url, "night")
         monkeypatch.setenv("VOCABLE_TOKEN", "s3cret")
-        monkeypatch.setattr(
-            "vocable.encoder.text_encoder.native_bfloat16", native_bfloat16
-        )  # as in the service's process
+        monkeypatch.setattr("vocable.encoder.cpu.native_bfloat16", native_bfloat16)  # as in the service's process
         command = ["search", "posting lists at night", "a fox", "-k", 3, "--explain", "--filter", "lang in (de, en)"]
         for form in ([], ["--json"], ["--weights", "sparse=1"], ["--max-terms", 2]):
             here, there = (done(capsys, command[0], place, *command[1:], *form) for place in (exact, process.url))

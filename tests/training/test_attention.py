@@ -7,8 +7,9 @@ from pathlib import Path
 import torch
 from sentence_transformers import SparseEncoder
 from torch import Tensor
+from vocable.encoder.cpu import float32_attention
 
-from vocable.training.callbacks import float32_attention, set_dropout
+from vocable.training.callbacks import set_dropout
 
 
 def gradient(model: SparseEncoder, texts: list[str], *, half: bool) -> Tensor:

@@ -11,12 +11,12 @@ import pytest
 import torch
 from sentence_transformers import SparseEncoder
 from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding
+from vocable.encoder.encode import encode
 
 from vocable.encoder.asymmetric import asymmetric, static_embedding
 from vocable.encoder.fuse import splade_modules
 from vocable.encoder.inference_free import make_inference_free
 from vocable.encoder.load import load
-from vocable.encoder.stream import encode
 from vocable.errors import ModelError, RecipeError
 from vocable.training.callbacks import COMPLETE, ValidWeights
 from vocable.training.recipe import Recipe, make_recipe

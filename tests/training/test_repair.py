@@ -13,8 +13,8 @@ from transformers import AutoTokenizer
 from tests.by_parts import calibrate, load_checkpoint, rescale
 from vocable.adapt.rescale import choose_factor
 from vocable.adapt.statistics import Start, measure_start
-from vocable.encoder.head import Activation
 from vocable.encoder.load import load
+from vocable.encoder.pooling import Activation
 from vocable.tables import short
 from vocable.training.batch_statistics import BatchStatistics, Collapse, CollapseKind
 from vocable.training.guard import advise

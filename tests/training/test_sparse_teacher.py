@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 from datasets import Dataset
+from vocable.encoder.encode import encode
 
 from vocable.encoder import stream
 from vocable.encoder.load import load, save_model
-from vocable.encoder.stream import encode
 from vocable.errors import ModelError, RecipeError
 from vocable.training import teachers as module
 from vocable.training.recipe import make_recipe

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import SparseEncoder
+from vocable.encoder.encode import encode
 
 from vocable.encoder.inference_free import make_inference_free
 from vocable.encoder.load import load
-from vocable.encoder.stream import encode
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, CollapseError, DataError, RecipeError
 from vocable.evaluation.retrieval import evaluate_system

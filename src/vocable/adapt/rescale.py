@@ -22,8 +22,8 @@ from vocable.adapt.stages import Inputs, Stage, register
 from vocable.adapt.statistics import BATCH, RULES, Start, measure_start, probe_texts
 from vocable.data.texts import as_texts
 from vocable.encoder.fuse import copy_with, parts
-from vocable.encoder.head import Activation
 from vocable.encoder.output_vocabulary import output_layer
+from vocable.encoder.pooling import Activation
 from vocable.encoder.provenance import Step, describes, record
 from vocable.errors import ArgumentError
 from vocable.objectives import Settings

@@ -23,8 +23,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from vocable.data import read_texts
 from vocable.data.texts import as_texts
 from vocable.encoder.fuse import pack, without_logits
-from vocable.encoder.head import BLOCK, Activation, activate
-from vocable.encoder.pooling import POOLINGS, pooling_of, rows_to_pool
+from vocable.encoder.head import TERM_BLOCK
+from vocable.encoder.pooling import POOLINGS, Activation, activate, pooling_of, rows_to_pool
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.cost import spread
 
@@ -279,8 +279,8 @@ def _vectors(
     weight, bias = decoder.weight, decoder.bias
     pooled = torch.empty(len(offsets) - 1, len(weight), device=hidden.device)
     above = 0
-    for low in range(0, len(weight), BLOCK):
-        block = slice(low, low + BLOCK)
+    for low in range(0, len(weight), TERM_BLOCK):
+        block = slice(low, low + TERM_BLOCK)
         logits = (hidden @ weight[block].T).float()
         if bias is not None:
             logits += bias[block].float()

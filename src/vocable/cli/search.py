@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -54,7 +53,6 @@ class Encode(Command):
     """
 
     python_only: ClassVar[tuple[str, ...]] = ("name",)
-    loading: ClassVar[tuple[str, ...]] = ("device",)
     resumable: ClassVar[bool] = True
     next_step: ClassVar[str] = "vocable index {output} CORPUS -o INDEX"
     model: Model
@@ -62,16 +60,6 @@ class Encode(Command):
     output: Output = REQUIRED
     role: Annotated[Literal["query", "document"], typer.Option(help="Encode as queries or as documents.")]
     max_length: MaxLength
-
-    def arguments(self) -> dict[str, Any]:
-        """The loaded model, and the other fields."""
-        stream, given = import_module("vocable.encoder.stream"), super().arguments()
-        stream.check_shards(self.texts, self.shards, self.shard, self.workers, self.on)
-        read = "read_corpus" if self.role == "document" else "read_queries"
-        imported(f"vocable.data:{read}")(self.texts)  # what is not there is known before the model is read
-        imported("vocable.encoder.hub:check_length")(self.model, self.max_length)
-        model = imported("vocable.encoder.load:load")(given.pop("model"), device=given.pop("device"))
-        return {"model": model, "name": stream.model_name(self.model), **given}
 
     def following(self) -> str:
         """Documents can be indexed, when they are all there."""

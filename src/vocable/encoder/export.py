@@ -34,7 +34,7 @@ from transformers import PreTrainedModel
 
 from vocable.data import read_texts
 from vocable.data.texts import iter_texts
-from vocable.encoder.asymmetric import Role, route, static_embedding
+from vocable.encoder.asymmetric import Role, route, static_embedding, terms_kept
 from vocable.encoder.export_card import card
 from vocable.encoder.fuse import splade_modules, without_logits
 from vocable.encoder.graph import (
@@ -47,15 +47,14 @@ from vocable.encoder.graph import (
     import_openvino,
     refuse_exported,
 )
-from vocable.encoder.head import Activation, activate
 from vocable.encoder.hub import CARD
 from vocable.encoder.load import load
 from vocable.encoder.output_vocabulary import output_vocabulary
-from vocable.encoder.provenance import record
+from vocable.encoder.pooling import Activation, activate
+from vocable.encoder.provenance import checksum, model_name, record
 from vocable.encoder.special_terms import keeps_special_terms
-from vocable.encoder.stream import checksum, model_name
 from vocable.encoder.terms import terms
-from vocable.encoder.text_encoder import TextEncoder, terms_kept
+from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, ModelError, require_extra
 from vocable.options import Share, checked
 from vocable.progress import progress

@@ -11,7 +11,7 @@ from sentence_transformers.base.modules import Router
 from vocable.encoder.asymmetric import Role, static_embedding
 from vocable.encoder.graph import OUTPUT
 from vocable.encoder.hub import licence
-from vocable.encoder.stream import model_name
+from vocable.encoder.provenance import model_name
 from vocable.encoder.text_encoder import TextEncoder
 
 INPUTS = """\

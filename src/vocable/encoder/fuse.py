@@ -23,9 +23,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vocable.encoder.graph import refuse_exported
-from vocable.encoder.head import Activation, sparse_head
+from vocable.encoder.head import sparse_head
 from vocable.encoder.output_vocabulary import OutputVocabularyTransformer, output_layer, output_vocabulary, pass_on
-from vocable.encoder.pooling import POOLINGS, rows_to_pool
+from vocable.encoder.pooling import POOLINGS, Activation, rows_to_pool
 from vocable.encoder.special_terms import keeps_special_terms, silence, special_columns, special_tokens
 from vocable.errors import ModelError
 
@@ -49,6 +49,11 @@ def splade_modules(model: SparseEncoder) -> list[tuple[Transformer, SpladePoolin
         for chain in chains
         if len(chain) >= 2 and isinstance(chain[0], Transformer) and isinstance(chain[1], SpladePooling)
     ]
+
+
+def main_transformer(model: SparseEncoder) -> Transformer:
+    """Return the transformer of a model, that of the queries in an asymmetric one with two."""
+    return splade_modules(model)[0][0]
 
 
 def _some_pairs(model: SparseEncoder) -> list[tuple[Transformer, SpladePooling]]:

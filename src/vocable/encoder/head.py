@@ -1,10 +1,10 @@
-"""From hidden states to a sparse vector without the logits.
+"""Compute sparse vectors from hidden states without holding the logits.
 
 SPLADE's cost is the b x s x v matrix of logits x = H W^T + c. Max pooling commutes with the monotone log(1 + ReLU(x)),
 so the pooling comes first, one block of the vocabulary at a time, and only [b, v] is ever held. The backward pass
 recomputes the few dot products of the winning tokens of *active* terms (sum pooling: a block of logits) instead of
-storing positions. On CUDA, Triton's kernels do the same (`triton.py`). Where a processor has fast 8-bit integers,
-and that proves to be faster, they first find the few terms that can be active at all (`int8_screening.py`).
+storing positions. On CUDA, Triton's kernels do the same (`triton.py`). On a CPU with fast 8-bit integers, these first
+find the few terms that can be active at all, if that proves to be faster (`cpu.py`).
 
 Letters: b texts, n tokens of all texts together (packed, no padding), d size of the decoder's input, v output terms.
 """
@@ -12,38 +12,32 @@ Letters: b texts, n tokens of all texts together (packed, no padding), d size of
 from __future__ import annotations
 
 import logging
-import math
-import os
-from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
-from time import perf_counter
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from vocable.encoder.few_shapes import filled, product
-from vocable.encoder.int8_screening import blocks, has_fast_int8, logits_where, reduce_texts, runs, upper_bounds
-from vocable.encoder.pooling import Reduction
-from vocable.errors import ArgumentError
+from vocable.encoder.cpu import filled, product, screened_logits
+from vocable.encoder.pooling import (
+    Activation,
+    Reduction,
+    activate,
+    blocks,
+    check_offsets,
+    reduce_texts,
+    runs,
+    slope_at_output,
+)
 
 logger = logging.getLogger(__name__)
 
-Activation = Literal["relu", "log1p_relu"]
-
 # Terms in a block of logits: large enough for the matrix product to run at full speed, small enough that a block of a
 # usual batch stays in the cache until it is pooled (128 to 2048 measured within 10 % of each other).
-BLOCK = 512
-WAY = "VOCABLE_HEAD"  # in the environment, "screened" or "direct": nothing is measured
-MEASURED = 512  # tokens that are measured; batches of fewer are measured apart
-ROUNDS = 3  # of which the fastest counts
-CLEARLY = 0.9  # of the direct way's time
-_measured: dict[tuple[torch.dtype, torch.Size, bool], str] = {}
-# Share of terms left by screening up to which picking them out is cheaper than computing all.
-SCREENED = 0.1
+TERM_BLOCK = 512
 
 
 def sparse_head(
@@ -56,19 +50,19 @@ def sparse_head(
 ) -> Tensor:
     """Pool activations over each text's tokens: w_j = max_i (or sum_i) log(1 + ReLU(h_i . W_j + c_j)).
 
-    `hidden` [n, d] has the tokens of all texts one after the other, without padding: text i owns the tokens offsets[i]
-    to offsets[i + 1], one at least. `weight` [v, d] and `bias` [v] are the decoder's. Max pooling is that of
-    SPLADE-max, sum that of the first SPLADE. The activation "log1p_relu" is log(1 + log(1 + ReLU(x))).
+    `hidden` [n, d] holds the tokens of all texts one after the other, without padding: text i has the tokens offsets[i]
+    to offsets[i + 1], at least one. `weight` [v, d] and `bias` [v] are the decoder's. SPLADE-max pools by the maximum,
+    the first SPLADE by the sum. The activation "log1p_relu" is log(1 + log(1 + ReLU(x))).
 
-    The result [b, v] is float32, no entry negative, and differentiable once in hidden, weight and bias.
+    The result [b, v] is float32, not negative, and differentiable once in hidden, weight and bias. Raises
+    `ArgumentError` for a text without a token.
 
     >>> hidden, weight = torch.tensor([[1.0], [2.0], [-3.0]]), torch.tensor([[1.0], [-1.0]])
     >>> sparse_head(hidden, weight, None, [0, 2, 3]).expm1()
     tensor([[2., 0.],
             [0., 3.]])
     """
-    if any(start >= end for start, end in pairwise(offsets)):
-        raise ArgumentError("a text without a token cannot be pooled")
+    check_offsets(offsets)
     pools: tuple[Any, Any] = _MaxPool, _SumPool
     if _triton_serves(hidden.device, *_types(hidden, weight)):
         from vocable.encoder import triton
@@ -79,9 +73,9 @@ def sparse_head(
 
 
 def max_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Sequence[int]) -> Tensor:
-    """Each text's largest logit of every term, before any activation: [b, v] float32; arguments as `sparse_head`.
+    """Return each text's largest logit of every term, [b, v] float32, without activation; arguments as in `sparse_head`.
 
-    Differentiable once; the backward pass costs by the terms whose gradient is not zero.
+    Differentiable once; the backward pass takes time by the number of terms with a nonzero gradient.
     """
     pooled: Tensor = _MaxLogits.apply(hidden, weight, bias, tuple(offsets))
     return pooled
@@ -93,28 +87,28 @@ def _largest(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Seque
 
         return triton.largest_logits(hidden, weight, bias, offsets, winners=False)[0]
     best, texts, hidden = hidden.new_empty(len(offsets) - 1, len(weight)), runs(offsets), filled(hidden)
-    for block in blocks(len(weight), BLOCK):
+    for block in blocks(len(weight), TERM_BLOCK):
         reduce_texts(torch.amax, hidden @ weight[block].T, texts, best[:, block])
     # The same bias for every token: adding it to the winner alone gives the same maximum.
     return best.float() if bias is None else best.float() + bias.float()
 
 
 def _types(hidden: Tensor, weight: Tensor) -> tuple[torch.dtype, torch.dtype]:
-    """Those in which they are multiplied: autocast's, where it is on."""
+    """Return the types in which the two are multiplied, autocast's where it is on."""
     if not torch.is_autocast_enabled(hidden.device.type):
         return hidden.dtype, weight.dtype
     return (torch.get_autocast_dtype(hidden.device.type),) * 2
 
 
 def _autocast(hidden: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Both as they are multiplied."""
+    """Convert both to the types in which they are multiplied."""
     of_hidden, of_weight = _types(hidden, weight)
     return hidden.to(of_hidden), weight.to(of_weight)
 
 
-@cache  # so that every kind of input is decided, and logged, once
+@cache  # every kind of input is decided, and logged, once
 def _triton_serves(device: torch.device, dtype: torch.dtype, weight_dtype: torch.dtype) -> bool:
-    """Whether Triton's kernels compute such numbers."""
+    """Return whether Triton's kernels serve a device and number types."""
     reason = None
     if device.type != "cuda":
         reason = f"the hidden states are on the {device.type}"
@@ -132,71 +126,12 @@ def _triton_serves(device: torch.device, dtype: torch.dtype, weight_dtype: torch
 
 
 def _triton_version() -> tuple[int, ...]:
-    """Major and minor number; empty if it is not installed."""
+    """Return the major and minor number; empty if Triton is not installed."""
     try:
         import triton
     except ImportError:
         return ()
     return tuple(int(part) for part in triton.__version__.split(".")[:2])
-
-
-def _positive_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Sequence[int]) -> Tensor:
-    """`max_logits` where they are positive; whatever is not above zero may stand for those that are not."""
-    if not has_fast_int8(hidden, weight) or (way := _way(hidden, weight)) == "direct":
-        return max_logits(hidden, weight, bias, offsets)
-    possible = _possible(hidden, weight, bias, offsets)
-    if possible.count_nonzero() > SCREENED * possible.numel():  # which says nothing of a model that is sparse
-        return max_logits(hidden, weight, bias, offsets)
-    if way is None and _faster_way(hidden, weight, bias, offsets) == "direct":
-        return max_logits(hidden, weight, bias, offsets)
-    return logits_where(possible, hidden, weight, bias, offsets)
-
-
-def _possible(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Sequence[int]) -> Tensor:
-    """The terms that may be active, [b, v] bool; not a number counts as possible: let it be seen."""
-    return (upper_bounds(hidden, weight, bias, offsets) <= 0).logical_not_()
-
-
-def _way(hidden: Tensor, weight: Tensor) -> str | None:
-    """What the environment says, or what was measured for such numbers; None where neither is known."""
-    return os.environ.get(WAY) or _measured.get((hidden.dtype, weight.shape, len(hidden) >= MEASURED))
-
-
-def _faster_way(hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Sequence[int]) -> str:
-    """Measure the two ways to the same weights on the first texts of a batch, once in a process.
-
-    Which is faster depends on the processor and the type, and no flag of the processor says it. The direct way is left
-    only for one that is clearly faster, so that another process decides alike.
-    """
-    count = max(1, bisect_right(offsets, MEASURED) - 1)
-    few = hidden[: offsets[count]], weight, bias, offsets[: count + 1]
-    ways: dict[str, Callable[[], Tensor]] = {
-        "screened": lambda: logits_where(_possible(*few), *few),
-        "direct": lambda: max_logits(*few),
-    }
-    seconds = dict.fromkeys(ways, math.inf)
-    for _ in range(ROUNDS):
-        for name, run in ways.items():
-            start = perf_counter()
-            run()
-            seconds[name] = min(seconds[name], perf_counter() - start)
-    way = "screened" if seconds["screened"] < CLEARLY * seconds["direct"] else "direct"
-    _measured[hidden.dtype, weight.shape, len(hidden) >= MEASURED] = way
-    took = ", ".join(f"{name} {1e3 * one:.1f} ms" for name, one in seconds.items())
-    logger.debug("sparse head: %s, for %s tokens in %s (%s)", way, offsets[count], hidden.dtype, took)
-    return way
-
-
-def activate(x: Tensor, activation: Activation) -> Tensor:
-    """log(1 + ReLU(x)), once or twice, in place."""
-    x = x.relu_().log1p_()
-    return x.log1p_() if activation == "log1p_relu" else x
-
-
-def slope_at_output(y: Tensor, activation: Activation) -> Tensor:
-    """The activation's derivative where it is positive, from its value y."""
-    # y = log(1 + x) has slope exp(-y); y = log(1 + log(1 + x)) has exp(-y) / (1 + x) with log(1 + x) = expm1(y).
-    return torch.exp(-y) if activation == "relu" else torch.exp(-y - torch.expm1(y))
 
 
 class _MaxPool(torch.autograd.Function):
@@ -205,7 +140,8 @@ class _MaxPool(torch.autograd.Function):
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: tuple[int, ...], activation: Activation
     ) -> Tensor:
         ctx.types, (hidden, weight) = (hidden.dtype, weight.dtype), _autocast(hidden, weight)
-        pooled = activate(_positive_logits(hidden, weight, bias, offsets), activation)
+        found = screened_logits((hidden, weight, bias, offsets), max_logits)
+        pooled = activate(max_logits(hidden, weight, bias, offsets) if found is None else found, activation)
         ctx.save_for_backward(hidden, weight, bias, pooled)
         ctx.offsets, ctx.activation = offsets, activation
         return pooled
@@ -233,7 +169,7 @@ class _MaxLogits(torch.autograd.Function):
 
 
 def _of_winners(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    """The gradients of hidden, weight and bias, from that of each text's largest logits [b, v]."""
+    """Return the gradients of hidden, weight and bias from the gradient of each text's largest logits [b, v]."""
     hidden, weight, *_ = ctx.saved_tensors
     grad_hidden = torch.zeros_like(hidden, dtype=torch.float32)
     grad_weight = torch.zeros_like(weight, dtype=torch.float32)
@@ -256,7 +192,7 @@ class _SumPool(torch.autograd.Function):
     ) -> Tensor:
         ctx.types, (hidden, weight) = (hidden.dtype, weight.dtype), _autocast(hidden, weight)
         pooled, texts = hidden.new_empty(len(offsets) - 1, len(weight), dtype=torch.float32), runs(offsets)
-        for block in blocks(len(weight), BLOCK):
+        for block in blocks(len(weight), TERM_BLOCK):
             weights = activate(_logits(hidden, weight, bias, block), activation)
             reduce_texts(torch.sum, weights, texts, pooled[:, block])
         ctx.save_for_backward(hidden, weight, bias)
@@ -271,7 +207,7 @@ class _SumPool(torch.autograd.Function):
         grad_weight = torch.empty_like(weight, dtype=torch.float32)
         grad_bias = grad_weight.new_empty(len(weight))
         lengths = torch.tensor([end - start for start, end in pairwise(ctx.offsets)], device=hidden.device)
-        for block in blocks(len(weight), BLOCK):
+        for block in blocks(len(weight), TERM_BLOCK):
             weights = activate(_logits(hidden, weight, bias, block), ctx.activation)
             grad = grad_pooled[:, block].repeat_interleave(lengths, dim=0)
             grad *= slope_at_output(weights, ctx.activation) * (weights > 0)
@@ -282,13 +218,13 @@ class _SumPool(torch.autograd.Function):
 
 
 def _logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, block: slice) -> Tensor:
-    """A block of logits [n, terms], float32."""
+    """Return a block of logits [n, terms], float32."""
     logits = (hidden @ weight[block].T).float()
     return logits if bias is None else logits + bias[block].float()
 
 
 def _grads(ctx: Any, grad_hidden: Tensor, grad_weight: Tensor, grad_bias: Tensor) -> tuple[Tensor | None, ...]:
-    """Gradients in their inputs' types, those before autocast."""
+    """Convert gradients to the types of their inputs before autocast."""
     of_hidden, of_weight = ctx.types
     bias = ctx.saved_tensors[2]
     return grad_hidden.to(of_hidden), grad_weight.to(of_weight), None if bias is None else grad_bias.to(bias.dtype)

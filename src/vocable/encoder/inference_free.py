@@ -21,16 +21,9 @@ from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding
 
 from vocable.data.texts import iter_texts
-from vocable.encoder.asymmetric import (
-    Formula,
-    document_frequencies,
-    idf,
-    own_prompt,
-    refuse_output_vocabulary,
-    route,
-    routed,
-)
+from vocable.encoder.asymmetric import own_prompt, refuse_output_vocabulary, route, routed
 from vocable.encoder.graph import refuse_exported
+from vocable.encoder.idf import Formula, document_frequencies, idf
 from vocable.encoder.output_vocabulary import output_layer
 from vocable.encoder.provenance import Step, describes, record
 from vocable.encoder.special_terms import special_tokens

@@ -26,7 +26,6 @@ from transformers import (
 
 from vocable.encoder.fuse import every_pooling_allowed, fuse, splade_modules
 from vocable.encoder.graph import EXPORTED, exported
-from vocable.encoder.head import Activation
 from vocable.encoder.hub import (
     BUILT_IN,
     BY_LOOKUP,
@@ -40,8 +39,7 @@ from vocable.encoder.hub import (
     trusting,
 )
 from vocable.encoder.output_vocabulary import TERMS, OutputVocabularyTransformer, output_vocabulary
-from vocable.encoder.pooling import pooling_of
-from vocable.encoder.provenance import read_old_files
+from vocable.encoder.pooling import Activation, pooling_of
 from vocable.encoder.special_terms import KEPT
 from vocable.errors import ArgumentError, ModelError
 from vocable.storage import replacing_folder
@@ -120,7 +118,6 @@ def load(
             logger.info("%s has an output vocabulary of its own: %d terms", name, layer.out_features)
     model = fuse(model).eval()
     model.trust_remote_code = trust_remote_code or TRUSTING.get()  # as the host's trainer opens its checkpoints
-    read_old_files(model, locate(name))
     return model
 
 

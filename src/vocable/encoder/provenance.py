@@ -1,11 +1,10 @@
-"""Provenance: what was done to a model, step by step, and which of its terms were new to it.
+"""Identity and provenance of a model: its name, checksum and vocabulary, the steps that made it, its new terms.
 
-Both lie in the configuration of its transformer, under `vocable`, and travel with it wherever it is copied or saved:
+Steps and new terms are in the configuration of its transformer, under `vocable`, and are copied and saved with it:
 
     {"provenance": [{"verb": "rescale", "factor": 8.0}, ...], "new_tokens": "AAAB..."}
 
-The new tokens are one bit per term (`numpy.packbits`), in base64. `transfer.json` and `expand.json` of version 0.1 are
-read.
+The new tokens are one bit per term (`numpy.packbits`), in base64.
 """
 
 from __future__ import annotations
@@ -13,21 +12,52 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import os
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sentence_transformers import SparseEncoder
-from sentence_transformers.util import load_file_path
+from torch import nn
 
 from vocable.encoder.fuse import splade_modules
+from vocable.encoder.hub import BUILT_IN, BY_LOOKUP
+from vocable.encoder.terms import terms
+from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ModelError
 from vocable.tables import Table, Tabled
+from vocable.vectors import VectorsMeta, vocabulary_fingerprint
 
-KEY = "vocable"
-OLD_FILES = {"transfer.json": "new_tokens", "expand.json": "splitter"}  # with the key that each must have
+NOTES_KEY = "vocable"  # in a model's configuration
+
+
+def model_name(model: SparseEncoder | str | os.PathLike[str]) -> str:
+    """Return the name of a model in its outputs: the absolute path of a local folder, or the Hub id."""
+    if isinstance(model, SparseEncoder):
+        names = [transformer.auto_model.name_or_path for transformer, _ in splade_modules(model)]
+        return model_name(names[0]) if names and names[0] else "model"
+    name = os.fspath(model)
+    return str(Path(name).resolve()) if name not in (BUILT_IN, BY_LOOKUP) and Path(name).is_dir() else name
+
+
+def checksum(model: nn.Module, dtype: torch.dtype | None = None) -> str:
+    """Return eight hexadecimal digits that change with the weights of a model, converted to `dtype` if it is not None."""
+    total = 0
+    for parameter in model.parameters():
+        content = parameter.detach().to(dtype=dtype).cpu().contiguous().view(-1).view(torch.uint8)
+        total = zlib.crc32(content.numpy().data, total)
+    return f"{total:08x}"
+
+
+def describe(encoder: TextEncoder, name: str) -> VectorsMeta:
+    """Return the metadata of the vectors of `encoder`, by which vectors of other vocabularies or models are refused."""
+    names = terms(encoder.model)
+    length = encoder.max_length or 0
+    return VectorsMeta(vocabulary_fingerprint(names), name, encoder.pooling, encoder.role, length, size=len(names))
 
 
 class Step(Tabled, dict[str, Any]):
@@ -72,16 +102,16 @@ def new_tokens(model: SparseEncoder) -> NDArray[np.int64] | None:
 
 
 def record(model: SparseEncoder, verb: str, *, new: NDArray[np.int64] | None = None, **figures: Any) -> None:
-    """Write the step `verb` with its figures (JSON values) into the provenance of `model`, in place.
+    """Add the step `verb` with its figures (JSON values) to the provenance of `model`, in place.
 
-    `new` are the ids of the terms that are new to it; None leaves those that it has.
+    `new` are the ids of the terms that are new to it; None keeps the recorded ones.
     """
     step = json.loads(json.dumps({"verb": verb, **figures}))  # plain values: the same before and after saving
     notes = {**_notes(model), "provenance": [*_notes(model).get("provenance", []), step]}
     if new is not None:
         notes["new_tokens"] = base64.b64encode(np.packbits(np.bincount(new) > 0).tobytes()).decode()
     for transformer, _ in splade_modules(model):
-        setattr(transformer.auto_model.config, KEY, notes)
+        setattr(transformer.auto_model.config, NOTES_KEY, notes)
 
 
 def splitter_name(model: SparseEncoder) -> str:
@@ -90,22 +120,6 @@ def splitter_name(model: SparseEncoder) -> str:
     return str(names[-1]) if names else "words"
 
 
-def read_old_files(model: SparseEncoder, source: str) -> None:
-    """Take what the files of version 0.1 at `source` say into the model's configuration, if it says nothing itself."""
-    for name, required in () if _notes(model) else OLD_FILES.items():
-        if (path := load_file_path(source, name)) is None:
-            continue
-        try:
-            values = json.loads(Path(path).read_bytes())
-            if values[required] is None:
-                raise KeyError(required)
-            new = values.pop("new_tokens", None)
-            ids = None if new is None else np.asarray(new, dtype=np.int64)
-        except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-            raise ModelError(f"{path}: damaged ({error})") from error
-        record(model, name.removesuffix(".json"), new=ids, **values)
-
-
 def _notes(model: SparseEncoder) -> dict[str, Any]:
     transformer, _ = splade_modules(model)[-1]  # queries come first
-    return getattr(transformer.auto_model.config, KEY, None) or {}
+    return getattr(transformer.auto_model.config, NOTES_KEY, None) or {}

@@ -23,7 +23,7 @@ from tokenizers import PreTokenizedString, Regex, pre_tokenizers
 from transformers import PreTrainedTokenizerBase
 
 from vocable.data.texts import as_texts
-from vocable.encoder.fuse import splade_modules
+from vocable.encoder.fuse import main_transformer
 from vocable.encoder.output_vocabulary import OutputVocabulary, output_layer, output_vocabulary
 from vocable.encoder.special_terms import special_columns, special_tokens
 from vocable.errors import ArgumentError, ModelError, VectorsError
@@ -32,7 +32,7 @@ from vocable.vectors import as_vectors, selected, token_names
 
 def terms(model: SparseEncoder) -> list[str]:
     """The v output terms of `model`, by column; one without a token (padding of the head) is `<column>`."""
-    [(transformer, _), *_] = splade_modules(model)
+    transformer = main_transformer(model)
     layer = output_vocabulary(transformer.auto_model)
     if layer is not None:
         return list(layer.terms)
@@ -117,7 +117,7 @@ def input_terms(model: SparseEncoder, texts: Sequence[str], *, words: Words = "a
     texts = as_texts(texts)
     if words not in get_args(Words):
         raise ArgumentError(f"words must be one of {', '.join(get_args(Words))}, not {words!r}")
-    [(transformer, _), *_] = splade_modules(model)
+    transformer = main_transformer(model)
     tokenizer, layer = transformer.tokenizer, output_vocabulary(transformer.auto_model)
     ids: Iterable[Iterable[int]]
     if layer is None:
@@ -137,7 +137,7 @@ def term_places(model: SparseEncoder, text: str) -> list[Word]:
     Unknown tokens and white space are left out. Words that are no tokens may overlap. A tokenizer that does not say
     where its tokens stand gives none.
     """
-    [(transformer, _), *_] = splade_modules(model)
+    transformer = main_transformer(model)
     tokenizer, layer = transformer.tokenizer, output_vocabulary(transformer.auto_model)
     if layer is not None:
         [found] = _own_words(tokenizer, layer, "any", [text])
@@ -155,7 +155,7 @@ def term_places(model: SparseEncoder, text: str) -> list[Word]:
 
 def special_terms(model: SparseEncoder) -> np.ndarray:
     """The columns of the terms that stand for no text, [CLS] and its like, ascending, int64."""
-    [(transformer, _), *_] = splade_modules(model)
+    transformer = main_transformer(model)
     return special_columns(transformer.auto_model, transformer.tokenizer)
 
 

@@ -1,4 +1,4 @@
-"""Encode texts as a csr_array: sorted by length, in batches of so many tokens, without ever making the logits."""
+"""Encode texts as sparse vectors: sorted by length, in batches by number of tokens, without holding the logits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -17,65 +17,60 @@ from sentence_transformers import SparseEncoder
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sparse_encoder.modules import SpladePooling
 from sentence_transformers.util import batch_to_device
-from torch import Tensor, nn
-from transformers import PreTrainedConfig
-from transformers.tokenization_utils_base import LARGE_INTEGER
+from torch import Tensor
+from typing_extensions import Unpack
 
 from vocable.data.texts import Texts, as_texts
-from vocable.encoder.asymmetric import PROMPTS, Role, idf, own_prompt, route, static_embedding, static_lookup
-from vocable.encoder.few_shapes import use_few_shapes
-from vocable.encoder.fuse import fused, splade_modules
+from vocable.encoder.asymmetric import (
+    Role,
+    length_read,
+    own_prompt,
+    role_config,
+    route,
+    static_embedding,
+    static_lookup,
+    terms_kept,
+)
+from vocable.encoder.cpu import in_bfloat16, use_few_shapes
+from vocable.encoder.fuse import fused, main_transformer, splade_modules
 from vocable.encoder.graph import exported
+from vocable.encoder.idf import idf
 from vocable.encoder.output_vocabulary import output_layer
 from vocable.encoder.special_terms import keeps_special_terms
 from vocable.encoder.terms import special_terms
 from vocable.encoder.windows import Span, maximum, windows
 from vocable.errors import ArgumentError
-from vocable.options import Count, DType, LongDocuments, Share, checked
+from vocable.options import DType, Encoding, checked
 from vocable.vectors import heaviest, prune, selected
 
 logger = logging.getLogger(__name__)
 
-# Tokens of a batch, padding included: on a processor a batch should stay in the cache, a GPU wants to be filled.
+# Tokens of a batch, padding included: on a CPU a batch should stay in the cache, a GPU should be filled.
 BATCH_TOKENS = {"cpu": 1024, "cuda": 32768}
-LONG = 32  # characters per token that is read, from which on a text is not tokenized whole
-LOOKED_UP = 1024  # texts at a time where no encoder runs
-# A tokenizer keeps how it cuts and pads, and the encoders of a model share it: one thread at a time sets and uses it.
+LONGEST_TOKEN = 32  # characters; of a text with more of them per token that is read, only a beginning is tokenized
+LOOKED_UP = 1024  # texts at a time with a table of token weights
+# A tokenizer keeps its settings of truncation and padding, and the encoders of a model share it: one thread at a time.
 TOKENIZING = Lock()
 
 
-def native_bfloat16(device: torch.device) -> bool:
-    """Whether `device` multiplies bfloat16 matrices in hardware (AMX, AVX512-BF16, CUDA from 8.0)."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_capability(device) >= (8, 0)
-    if device.type == "cpu":
-        capabilities = torch.cpu.get_capabilities()
-        return bool(capabilities.get("amx_bf16") or capabilities.get("avx512_bf16"))
-    return False
-
-
-def in_bfloat16(dtype: DType, device: torch.device) -> bool:
-    """Whether to compute in bfloat16: "auto" does where `device` has it natively."""
-    return dtype == "bfloat16" or (dtype == "auto" and native_bfloat16(device))
-
-
 def warn_of_unknown(unknown: int, texts: int, kind: str = "texts", share: float = 0.5) -> None:
-    """Warn in one line where more than a `share` of `texts` is mostly unknown to the vocabulary."""
+    """Warn if more than a `share` of `texts` has most of its tokens outside the vocabulary."""
     if unknown > share * texts:
         message = "the model's vocabulary does not know most tokens of %d of %d %s: it was made for other languages"
         logger.warning(message, unknown, texts, kind)
 
 
 class TextEncoder:
-    """A model made ready for encoding one role: its number type, route, prompt and length are settled once.
+    """A model prepared for encoding one role: number type, `Router` route, prompt and maximum length are set once.
 
-    With `long_documents` "maxpool" a text is read in windows, whose vectors' maximum is the text's. Limits that are
-    asked for hold of the text; the model's own number of terms is that of one window, and a text of w windows may have sqrt(w) times as
-    many: the number of different words of a text grows about so with its length (Heaps' law). `truncated` counts the
-    texts, or windows, that were longer than `max_length` tokens and lost their end, `windows_read` the windows, and
-    `unknown` those of which the vocabulary does not know more than half of the tokens. A text of which it knows none,
-    as an empty one, has no terms. Once it knows the collection, the weights of queries are multiplied by the terms' IDF
-    to the power `query_idf`.
+    With `long_documents` "maxpool", a text is read in windows and gets each term's largest weight in any of them.
+    `max_terms` is the limit of the whole text; the model's own number of terms is the limit of one window, and a text of
+    w windows keeps sqrt(w) times as many, as the number of different words in a text grows (Heaps' law).
+
+    Counters: `truncated` texts or windows longer than `max_length` tokens, `windows_read` windows, and `unknown` texts or
+    windows with more than half of their tokens outside the vocabulary. A text with no token in the vocabulary, as an
+    empty one, has no terms. After `know_collection`, weights of queries are multiplied by the terms' IDF to the power
+    `query_idf`, by default the model's own.
     """
 
     @checked
@@ -84,38 +79,29 @@ class TextEncoder:
         model: SparseEncoder,
         role: Role = "document",
         *,
-        max_terms: Count | None = None,
-        min_weight: Annotated[float, Ge(0)] = 0.0,
-        mass: Share | None = None,
-        dtype: DType = "auto",
-        max_length: Count | None = None,
-        long_documents: LongDocuments = "truncate",
-        query_idf: Annotated[float, Ge(0)] | None = None,
+        query_idf: Annotated[float | None, Ge(0)] = None,
+        **options: Unpack[Encoding],  # `device` is the model's
     ) -> None:
-        if role not in PROMPTS:
-            raise ArgumentError(f"role must be query or document, not {role!r}")
-        if dtype not in get_args(DType):
-            raise ArgumentError(f"dtype must be one of {', '.join(get_args(DType))}, not {dtype!r}")
-        if long_documents not in ("truncate", "maxpool"):
-            raise ArgumentError(f"long_documents must be truncate or maxpool, not {long_documents!r}")
-        self.role, self.min_weight, self.mass, self.long_documents = role, min_weight, mass, long_documents
-        config, own = _config(model, role), terms_kept(model, role)
-        self.max_terms, self._grows = (
-            max_terms or own,
-            long_documents == "maxpool" and max_terms is None and own is not None,
-        )
+        self.long_documents = options.get("long_documents", "truncate")
+        if self.long_documents == "passages":
+            raise ArgumentError("long_documents must be truncate or maxpool, not 'passages'")
+        max_terms = options.get("max_terms")
+        self.role, self.min_weight, self.mass = role, options.get("min_weight", 0.0), options.get("mass")
+        config, own = role_config(model, role), terms_kept(model, role)
+        self.max_terms = max_terms or own
+        self._grows = self.long_documents == "maxpool" and max_terms is None and own is not None
         own_idf = getattr(config, "query_idf", None) or 0.0
         self.query_idf: float = 0.0 if role == "document" else own_idf if query_idf is None else query_idf
         self._factors: np.ndarray | None = None
         self._static = static_embedding(model, role)
-        self.model = _in_dtype(model, dtype) if self._static is None else model.eval()
+        self.model = _in_dtype(model, options.get("dtype", "auto")) if self._static is None else model.eval()
         self.prompt = own_prompt(model, role)
-        self.max_length = length_read(model, role, max_length)
+        self.max_length = length_read(model, role, options.get("max_length"))
         poolings = [module.pooling_strategy for module in route(model, role) if isinstance(module, SpladePooling)]
         self.pooling: str = poolings[0] if poolings else "static"
         self.truncated = self.windows_read = self.unknown = 0
         self._keeps_special = keeps_special_terms(config)
-        # What the stock head lets through, and no other.
+        # Only the stock head lets special terms through.
         stock = self._static is None and not self._keeps_special and not (fused(model) or exported(model))
         self._silenced = torch.from_numpy(special_terms(model)) if stock else None
         self._batch_tokens = BATCH_TOKENS.get(model.device.type, BATCH_TOKENS["cuda"])
@@ -128,10 +114,10 @@ class TextEncoder:
         begun: Callable[[np.ndarray], csr_array | None] = lambda order: None,
         keep: Callable[[list[csr_array]], object] = lambda rows: None,
     ) -> csr_array:
-        """Encode b texts into [b, v]; `advance` is called with the number of texts done after every batch.
+        """Encode b texts into [b, v]; `advance` is called after every batch with its number of texts.
 
-        `begun` is given the order in which the texts are encoded, int64 [b], and may give the vectors of the first of
-        them, which an earlier call has made; those made so far are given to `keep` after every batch.
+        `begun` gets the order in which the texts are encoded, int64 [b], and may return vectors of the first ones from
+        an earlier call. `keep` gets all vectors so far after every batch.
         """
         texts = as_texts(texts)
         if self.long_documents == "truncate":
@@ -151,32 +137,32 @@ class TextEncoder:
         return self.weighed(self._limited(maximum(rows, counts), np.array(counts)))
 
     def know_collection(self, frequencies: np.ndarray, documents: int) -> None:
-        """From now on multiply the weights of queries by the terms' IDF in a collection, to the power `query_idf`.
+        """Multiply weights from now on by the terms' IDF in a collection, to the power `query_idf`.
 
-        Of its `documents`, `frequencies` [v] have each term. A model cannot know which words everybody uses there.
+        `frequencies` [v] counts the collection's `documents` that contain each term.
         """
         if self.query_idf and documents:
             self._factors = idf(frequencies, documents) ** self.query_idf
 
     def weighed(self, vectors: csr_array) -> csr_array:
-        """Vectors [b, v] with what is known of the collection."""
+        """Multiply the weights of vectors [b, v] by the IDF of the collection, if it is known."""
         if self._factors is None:
             return vectors
         weights = vectors.data * self._factors[vectors.indices]
         return csr_array((weights, vectors.indices, vectors.indptr), shape=vectors.shape)
 
     def windows(self, text: str, before: str = "", share: float = 1.0) -> list[Span]:
-        """The windows over a text, each of which is read whole after the prompt and what stands `before` it.
+        """Cut a text into windows that fit into the model's length, after the prompt and the text `before`.
 
-        `share` is that of a model's length which a window may take. Raises `ArgumentError` where the tokenizer does not
-        say which characters its tokens are.
+        `share` is the largest share of the model's length that a window takes. Raises `ArgumentError` if the tokenizer
+        does not return the places of its tokens.
         """
         if self.max_length is None:
             return [(0, len(text))]
         tokenizer: Any = route(self.model, self.role)[0].tokenizer
         if not tokenizer.is_fast:
             raise ArgumentError(
-                "long_documents: this model's tokenizer does not tell the places of its tokens: truncate, or split texts"
+                "long_documents: this model's tokenizer does not return the places of its tokens: truncate, or split texts"
             )
         options = {"add_special_tokens": False, "return_offsets_mapping": True, "verbose": False}
         with TOKENIZING:
@@ -200,8 +186,8 @@ class TextEncoder:
     ) -> csr_array:
         texts = [self._beginning(text) for text in texts]
         if not texts:
-            # The model's own get_embedding_dimension gives the hidden size until something has been encoded.
-            [(transformer, _), *_] = splade_modules(self.model)
+            # The model's own get_embedding_dimension returns the hidden size until a text has been encoded.
+            transformer = main_transformer(self.model)
             return csr_array((0, output_layer(transformer.auto_model).out_features), dtype=np.float32)
         if self._static is not None:
             return self._look_up(texts, advance)
@@ -211,12 +197,12 @@ class TextEncoder:
             lengths = np.minimum(lengths, self.max_length)
         order = np.argsort(-lengths, kind="stable")
         batches, start = [], 0
-        while start < len(order):  # the longest first, and no batch of more than so many tokens (a single text may)
+        while start < len(order):  # the longest first; only a batch of one text has more tokens than the limit
             size = max(1, self._batch_tokens // max(1, int(lengths[order[start]])))
             batches.append(order[start : start + size])
             start += size
         rows, ends = [], np.cumsum([len(batch) for batch in batches])
-        if (earlier := begun(order)) is not None and earlier.shape[0] in ends:  # else it was made in other batches
+        if (earlier := begun(order)) is not None and earlier.shape[0] in ends:  # else it came from other batches
             rows.append(earlier)
             batches = batches[int(np.searchsorted(ends, earlier.shape[0])) + 1 :]
             advance(earlier.shape[0])
@@ -230,23 +216,23 @@ class TextEncoder:
         return _with_rows(stacked[np.argsort(order)], known)
 
     def lengths(self, texts: Sequence[str]) -> np.ndarray:
-        """How many tokens each text has, the prompt's and special ones among them, int64 [b]; nothing is cut.
+        """Count the tokens of each text, with the prompt and special tokens, int64 [b]; nothing is truncated.
 
-        Of a model that has no tokens, characters.
+        For a model without tokens, count characters.
         """
         return self._lengths_and_known(texts)[0]
 
     def _lengths_and_known(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """The lengths of texts, and whether the vocabulary knows any of their tokens, bool [b]."""
+        """Return the lengths of texts, and True for those with a token in the vocabulary, bool [b]."""
         if self._static is None and not isinstance(route(self.model, self.role)[0], Transformer):
             return np.array([len(text) for text in texts]), np.ones(len(texts), dtype=bool)
         ids = self._tokens(texts, special=self._static is None)
         return np.array(list(map(len, ids))), self._known(texts, ids)
 
     def _known(self, texts: Sequence[str], ids: Sequence[Sequence[int]]) -> np.ndarray:
-        """Return whether the vocabulary knows a token of each text that is read, bool [b]; counts the unknown texts.
+        """Return True for texts with a token in the vocabulary within the length, bool [b]; count unknown texts.
 
-        `ids` are the tokens of the texts behind the prompt, not cut. Of a text of blanks it knows none.
+        `ids` are the tokens of prompt and text, not truncated. A text of blanks has none.
         """
         tokenizer: Any = route(self.model, self.role)[0].tokenizer
         missing = tokenizer.unk_token_id
@@ -261,13 +247,13 @@ class TextEncoder:
         return np.array(known) | np.bool_(self._keeps_special)
 
     def _encoded(self, batches: list[list[str]]) -> Iterator[csr_array]:
-        """The vectors of each batch, on a processor several at once: a thread for each, and in it no further threads.
+        """Yield the vectors of each batch; a CPU encodes several batches at once, each in one thread.
 
-        Threads that share a product wait for each other, and for long where another process has one of the cores.
+        Threads that share a product wait for each other, and wait long if another process has one of the cores.
         """
         threads = torch.get_num_threads() if self.model.device.type == "cpu" else 1
         first, rest = batches[:1], batches[1:]
-        yield from map(self._encode_batch, first)  # what is made once, as 8-bit weights, is made here
+        yield from map(self._encode_batch, first)  # which also makes the 8-bit weights, once
         if threads == 1 or len(rest) < threads:
             yield from map(self._encode_batch, rest)
             return
@@ -275,15 +261,15 @@ class TextEncoder:
             try:
                 yield from pool.map(self._encode_batch, rest)
             finally:
-                torch.set_num_threads(threads)  # of threads that begin later
+                torch.set_num_threads(threads)  # for threads that start later
 
     def _beginning(self, text: str) -> str:
-        """A text without what is far behind the tokens that are read; those stay the same ones.
+        """Return the beginning of a long text that holds all tokens to be read, unchanged.
 
-        Ever longer beginnings of a long text are tokenized, until enough tokens are of other words than the last one,
-        which may be cut. The text of one word, as of a tokenizer that knows no words, stays whole.
+        Longer and longer beginnings are tokenized, until enough tokens come before the last word, which may be cut. A
+        text of one word stays whole, as does every text if the tokenizer has no words.
         """
-        if self.max_length is None or len(text) <= (size := LONG * self.max_length):
+        if self.max_length is None or len(text) <= (size := LONGEST_TOKEN * self.max_length):
             return text
         tokenizer: Any = route(self.model, self.role)[0].tokenizer
         while tokenizer.is_fast and tokenizer.truncation_side == "right" and size < len(text):
@@ -306,7 +292,7 @@ class TextEncoder:
         return self._pruned(csr_array(vstack(rows, format="csr")))
 
     def features(self, texts: Sequence[str]) -> dict[str, Any]:
-        """What an encoder reads of the texts: their tokens, cut and padded, on the model's device."""
+        """Return the inputs of the encoder: tokens, truncated and padded, on the model's device."""
         options = {} if self.max_length is None else {"max_length": self.max_length}
         with TOKENIZING:
             features = self.model.preprocess(list(texts), prompt=self.prompt, task=self.role, **options)
@@ -321,13 +307,13 @@ class TextEncoder:
         return self._pruned(_to_csr(pooled))
 
     def _pruned(self, vectors: csr_array) -> csr_array:
-        """Return the vectors without the terms beyond the limits, which hold of a whole text, not of its windows."""
+        """Prune the vectors of texts; windows are pruned later, as a whole text."""
         return (
             vectors if self.long_documents == "maxpool" else prune(vectors, self.max_terms, self.min_weight, self.mass)
         )
 
     def _limited(self, vectors: csr_array, windows: np.ndarray) -> csr_array:
-        """Return the vectors [b, v] of texts of so many windows [b] without the terms beyond the limits."""
+        """Prune the vectors [b, v] of texts by their numbers of windows [b]."""
         if not self._grows:
             return prune(vectors, self.max_terms, self.min_weight, self.mass)
         assert self.max_terms is not None
@@ -336,7 +322,7 @@ class TextEncoder:
         )
 
     def _tokens(self, texts: Sequence[str], *, special: bool) -> list[list[int]]:
-        """The token ids of each text and its prompt, not cut; `special` for those that the tokenizer puts around."""
+        """Return the token ids of each prompt and text, not truncated; with `special` tokens around them."""
         tokenizer: Any = route(self.model, self.role)[0].tokenizer
         prompted = [self.prompt + text for text in texts] if self.prompt else list(texts)
         options = {"return_attention_mask": False, "return_token_type_ids": False, "verbose": False}
@@ -345,27 +331,11 @@ class TextEncoder:
         return ids
 
 
-def _config(model: SparseEncoder, role: Role) -> PreTrainedConfig:
-    """The configuration of the encoder of a role, or of the document encoder where a table encodes."""
-    first = route(model, role)[0]
-    if not isinstance(first, Transformer):
-        [(first, _), *_] = splade_modules(model)
-    config: PreTrainedConfig = first.auto_model.config
-    return config
-
-
-def terms_kept(model: SparseEncoder, role: Role) -> int | None:
-    """Return how many terms of a text of the role a model keeps by itself, the heaviest; None for all."""
-    limits: dict[str, int] = getattr(_config(model, role), "active_terms", None) or {}
-    own: int | None = model.max_active_dims
-    return limits.get(role, own)
-
-
 def _in_dtype(model: SparseEncoder, dtype: DType) -> SparseEncoder:
-    """The model itself, or a copy in another type: casting it back and forth would lose its weights."""
+    """Return the model itself, or a copy in another type, as casting back and forth would lose precision."""
     if exported(model):
         if dtype == "bfloat16":
-            raise ArgumentError("dtype bfloat16: an exported model computes in the numbers that it was written with")
+            raise ArgumentError("dtype bfloat16: an exported model computes in the number type of its graph")
         return model.eval()
     wanted = torch.bfloat16 if in_bfloat16(dtype, model.device) else torch.float32
     made = model if model.dtype == wanted else copy.deepcopy(model).to(wanted)
@@ -375,39 +345,13 @@ def _in_dtype(model: SparseEncoder, dtype: DType) -> SparseEncoder:
     return made.eval()
 
 
-def length_read(model: SparseEncoder, role: Role, override: int | None = None) -> int | None:
-    """The tokens of a text that are read, its own or `override`; `ArgumentError` if it has not so many positions."""
-    first: Any = route(model, role)[0]
-    if static_embedding(model, role) is not None:
-        longest = override or first.tokenizer.model_max_length
-        return longest if longest < LARGE_INTEGER else None  # the tokenizer's way to say that it has no length
-    if not isinstance(first, Transformer):
-        return None
-    longest = positions(first)
-    if override is not None and override > longest:
-        raise ArgumentError(f"max_length must be at most {longest}, the positions of this model, not {override}")
-    own: int | None = override or (first.query_length if role == "query" else first.document_length)
-    return own or first.max_seq_length
-
-
-def positions(transformer: Transformer) -> int:
-    """How many tokens of a text a model can read."""
-    most: int = getattr(transformer.config, "max_position_embeddings", transformer.tokenizer.model_max_length)
-    for module in transformer.modules():
-        if isinstance(table := getattr(module, "position_embeddings", None), nn.Embedding):
-            # RoBERTa's positions begin behind that of padding.
-            most = table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1)
-    longest: int = transformer.tokenizer.model_max_length
-    return min(longest, most)
-
-
 def _with_rows(vectors: csr_array, kept: np.ndarray) -> csr_array:
-    """Vectors [b, v] of which only the rows `kept`, bool [b], have entries."""
+    """Empty all rows of vectors [b, v] but those `kept`, bool [b]."""
     return vectors if kept.all() else selected(vectors, np.repeat(kept, np.diff(vectors.indptr)))
 
 
 def _to_csr(pooled: Tensor) -> csr_array:
-    """[b, v] dense -> csr_array."""
+    """Convert dense weights [b, v] to a csr_array."""
     pooled = pooled.float()
     keep = pooled > 0
     rows, columns = keep.nonzero(as_tuple=True)

@@ -19,8 +19,7 @@ import triton
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from vocable.encoder.head import Activation, activate, slope_at_output
-from vocable.encoder.int8_screening import blocks
+from vocable.encoder.pooling import Activation, activate, blocks, slope_at_output
 from vocable.encoder.triton_kernels import credit_kernel, gather_kernel, max_kernel, sum_kernel
 
 CHUNK = 1024  # tokens from which a program's texts are enough: few tiles are left half empty at its end

@@ -18,7 +18,7 @@ from vocable.analysis.report import pruning_against_flops
 from vocable.data.bad_lines import tolerant
 from vocable.encoder.hub import check_length
 from vocable.encoder.load import load
-from vocable.encoder.stream import model_name
+from vocable.encoder.provenance import model_name
 from vocable.errors import ArgumentError, UnwrittenError
 from vocable.evaluation.cost import ANSWERS
 from vocable.evaluation.dataset import Convention, Dataset, load_dataset, load_files

@@ -19,11 +19,12 @@ from sentence_transformers import SparseEncoder
 
 from vocable.adapt.alignment import Surface, token_surfaces
 from vocable.data.texts import as_texts, iter_texts
-from vocable.encoder.fuse import splade_modules
+from vocable.encoder.encode import encode
+from vocable.encoder.fuse import main_transformer
 from vocable.encoder.graph import exported
 from vocable.encoder.load import load
 from vocable.encoder.output_vocabulary import output_layer, output_vocabulary
-from vocable.encoder.stream import encode, model_name
+from vocable.encoder.provenance import model_name
 from vocable.encoder.terms import Words, input_terms, special_terms, terms
 from vocable.errors import ArgumentError, VectorsError
 from vocable.evaluation.expanders import Expander
@@ -143,7 +144,7 @@ def word_surfaces(words: Sequence[str]) -> list[Surface]:
 
 def model_surfaces(model: SparseEncoder) -> list[Surface]:
     """Return what each of the v output terms stands for in a text; a column without a token is a special one."""
-    [(transformer, _), *_] = splade_modules(model)
+    transformer = main_transformer(model)
     names = terms(model)
     if output_vocabulary(transformer.auto_model) is not None:
         return word_surfaces(names)
@@ -156,7 +157,7 @@ def output_rows(model: SparseEncoder) -> np.ndarray | None:
     """Return the rows [v, d] of the output layer, float32; None of an exported model, which has none to read."""
     if exported(model):
         return None
-    [(transformer, _), *_] = splade_modules(model)
+    transformer = main_transformer(model)
     rows: np.ndarray = output_layer(transformer.auto_model).weight.detach().float().cpu().numpy()
     return rows
 

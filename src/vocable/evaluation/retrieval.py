@@ -16,7 +16,8 @@ from sentence_transformers import SparseEncoder
 from vocable.data import Document
 from vocable.encoder.asymmetric import Role
 from vocable.encoder.load import load
-from vocable.encoder.stream import describe, encode_stream, model_name
+from vocable.encoder.provenance import describe, model_name
+from vocable.encoder.stream import encode_stream
 from vocable.encoder.terms import input_terms
 from vocable.encoder.text_encoder import TextEncoder, warn_of_unknown
 from vocable.errors import ArgumentError, DataError, VectorsError

@@ -17,7 +17,7 @@ from vocable.analysis.report import frontier_figure
 from vocable.encoder.asymmetric import Role, static_embedding
 from vocable.encoder.graph import exported
 from vocable.encoder.hub import check_length, licence
-from vocable.encoder.stream import checksum, model_name
+from vocable.encoder.provenance import checksum, model_name
 from vocable.encoder.terms import terms
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, require_extra

@@ -16,7 +16,8 @@ import numpy as np
 from sentence_transformers import SparseEncoder
 
 from vocable.data import Document
-from vocable.encoder.stream import checksum, encode, model_name
+from vocable.encoder.encode import encode
+from vocable.encoder.provenance import checksum, model_name
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, require_extra
 from vocable.options import DType, LongDocuments

@@ -15,7 +15,7 @@ from typing import Any
 
 from sentence_transformers import SparseEncoder
 
-from vocable.encoder.stream import describe
+from vocable.encoder.provenance import describe
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.retrieval.export import term_counts
 from vocable.vectors import Sources, quantize

@@ -18,8 +18,9 @@ from sentence_transformers import SparseEncoder
 
 from vocable.data import Document
 from vocable.data.texts import Texts, as_texts
+from vocable.encoder.encode import EncodedCorpus
 from vocable.encoder.load import load
-from vocable.encoder.stream import EncodedCorpus, checksum, describe
+from vocable.encoder.provenance import checksum, describe
 from vocable.encoder.terms import terms
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, VectorsError

@@ -169,7 +169,7 @@ def explain(
         document: a text or a record.
         wacky: terms whose expansions are marked, as `vocable.wackiness.measure.read_wacky_terms` reads them.
     """
-    from vocable.encoder.stream import encode
+    from vocable.encoder.encode import encode
     from vocable.encoder.terms import terms
 
     query = as_text(query, "query")
@@ -185,7 +185,7 @@ def expand_text(
     model: SparseEncoder, text: Text, role: Role = "document", k: int = 20, wacky: Collection[str] | None = None
 ) -> Expansion:
     """Encode a text with a model from `vocable.load`, and return its k heaviest terms; `wacky` as in `explain`."""
-    from vocable.encoder.stream import encode
+    from vocable.encoder.encode import encode
     from vocable.encoder.terms import terms
 
     text = as_text(text)

@@ -15,7 +15,7 @@ import numpy as np
 from annotated_types import Ge
 from scipy.sparse import csr_array
 
-from vocable.encoder.asymmetric import idf
+from vocable.encoder.idf import idf
 from vocable.encoder.load import load
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, VectorsError, VocableError

@@ -28,20 +28,10 @@ from scipy.sparse import csr_array
 
 from vocable.arrays import Ids
 from vocable.data import BadLines, Document
-from vocable.encoder.stream import (
-    PART_SIZE,
-    TEXT_SCHEMA,
-    EncodedCorpus,
-    StreamProgress,
-    describe,
-    documents_of,
-    encode_stream,
-    file_checksum,
-    read_progress,
-    stream_settings,
-    text_table,
-    write_texts,
-)
+from vocable.data.text_table import TEXT_SCHEMA, documents_of, file_checksum, text_table, write_texts
+from vocable.encoder.encode import EncodedCorpus
+from vocable.encoder.provenance import describe
+from vocable.encoder.stream import PART_SIZE, StreamProgress, encode_stream, read_progress, stream_settings
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, VectorsError
 from vocable.fingerprint import fingerprint

@@ -19,7 +19,8 @@ from vocable.data.bad_lines import tolerant
 from vocable.data.texts import as_ids
 from vocable.encoder.hub import check_length
 from vocable.encoder.load import load
-from vocable.encoder.stream import StreamProgress, checksum, describe, in_parts, model_name
+from vocable.encoder.provenance import checksum, describe, model_name
+from vocable.encoder.stream import StreamProgress, in_parts
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, VectorsError
 from vocable.fingerprint import fingerprint

@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path, PurePath
 from typing import Any, cast
@@ -19,18 +19,13 @@ from datasets import DatasetDict
 from safetensors import safe_open
 from safetensors.torch import load_file, save
 from sentence_transformers import SparseEncoder
-from torch import Tensor, nn
+from torch import nn
 from transformers import (
-    AttentionInterface,
-    AttentionMaskInterface,
-    PreTrainedModel,
     TrainerCallback,
     TrainerControl,
     TrainerState,
     TrainingArguments,
 )
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
@@ -283,40 +278,3 @@ def set_dropout(model: nn.Module, rate: float) -> None:
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = rate
-
-
-ATTENTION = "float32_sdpa"
-
-
-@contextmanager
-def float32_attention(mlm: PreTrainedModel) -> Iterator[None]:
-    """Within the context PyTorch's fused attention computes in float32 where a model learns on a processor.
-
-    Its way back is slow in bfloat16: for texts of 128 tokens twice as long as in float32, of 24 tokens five times.
-    """
-    before = mlm.config._attn_implementation
-    if before != "sdpa" or not mlm._can_set_attn_implementation():  # as in older models' code
-        yield
-        return
-    mlm.set_attn_implementation(ATTENTION)
-    try:
-        yield
-    finally:
-        mlm.set_attn_implementation(before)
-
-
-def _float32_attention(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
-) -> tuple[Tensor, None]:
-    # Where a model learns also without gradients: gradient caching goes forward so first, to the same vectors.
-    if query.device.type != "cpu" or query.dtype != torch.bfloat16 or not module.training:
-        return cast(tuple[Tensor, None], sdpa_attention_forward(module, query, key, value, attention_mask, **options))
-    if attention_mask is not None and attention_mask.is_floating_point():
-        attention_mask = attention_mask.float()
-    with torch.autocast("cpu", enabled=False):
-        found, _ = sdpa_attention_forward(module, query.float(), key.float(), value.float(), attention_mask, **options)
-    return found.to(query.dtype), None
-
-
-AttentionInterface.register(ATTENTION, _float32_attention)
-AttentionMaskInterface.register(ATTENTION, sdpa_mask)

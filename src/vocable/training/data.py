@@ -29,7 +29,8 @@ from torch.utils.data import SequentialSampler
 
 from vocable.data import Example, read_corpus, read_examples, read_mined_negatives, read_queries, read_scores
 from vocable.data.docstore import IdSet, TextStore, text_store
-from vocable.encoder.asymmetric import document_frequencies, idf, route
+from vocable.encoder.asymmetric import route
+from vocable.encoder.idf import document_frequencies, idf
 from vocable.encoder.output_vocabulary import output_layer, output_vocabulary
 from vocable.errors import DataError, ModelError, RecipeError
 from vocable.progress import track

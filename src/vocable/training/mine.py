@@ -27,7 +27,8 @@ from sentence_transformers import SparseEncoder
 from vocable.data import Document, Example, read_corpus, read_examples
 from vocable.data.bad_lines import tolerant
 from vocable.data.docstore import IdSet
-from vocable.encoder.stream import checksum, describe, stream_settings
+from vocable.encoder.provenance import checksum, describe
+from vocable.encoder.stream import stream_settings
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, DataError, ModelError, VectorsError
 from vocable.fingerprint import fingerprint

@@ -20,7 +20,7 @@ from pydantic import (
 )
 
 from vocable.adapt.stages import Stage, register
-from vocable.encoder.text_encoder import in_bfloat16
+from vocable.encoder.cpu import in_bfloat16
 from vocable.errors import ArgumentError
 from vocable.evaluation.quality import parse_measures
 from vocable.objectives import Settings

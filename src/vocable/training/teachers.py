@@ -29,13 +29,15 @@ from transformers import AutoConfig
 
 from vocable.arrays import load_arrays, save_arrays
 from vocable.data import Document
-from vocable.encoder.asymmetric import Role, idf
+from vocable.encoder.asymmetric import Role, length_read
+from vocable.encoder.cpu import in_bfloat16
 from vocable.encoder.graph import exported
 from vocable.encoder.hub import TRUSTING, locate, open_model
+from vocable.encoder.idf import idf
 from vocable.encoder.load import load
 from vocable.encoder.stream import encode_stream
 from vocable.encoder.terms import terms
-from vocable.encoder.text_encoder import TextEncoder, in_bfloat16, length_read
+from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ModelError
 from vocable.objectives.losses import ensemble
 from vocable.options import DType

@@ -25,13 +25,13 @@ from transformers.trainer_callback import PrinterCallback, TrainerState
 from vocable.adapt.rescale import PROBE_TEXTS
 from vocable.adapt.statistics import RULES
 from vocable.data import tolerating
-from vocable.encoder.asymmetric import Role, static_embedding
-from vocable.encoder.few_shapes import use_few_shapes
+from vocable.encoder.asymmetric import Role, positions, static_embedding
+from vocable.encoder.cpu import float32_attention, use_few_shapes
 from vocable.encoder.fuse import every_pooling_allowed, splade_modules
 from vocable.encoder.graph import refuse_exported
 from vocable.encoder.hub import trusting, without_bars
 from vocable.encoder.load import load
-from vocable.encoder.text_encoder import TextEncoder, positions
+from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, DataError, RecipeError
 from vocable.figures import check_figure, save_figure
 from vocable.storage import finish, finished, resumable
@@ -44,7 +44,6 @@ from vocable.training.callbacks import (
     ObjectiveState,
     ProgressLog,
     ValidWeights,
-    float32_attention,
     last_checkpoint,
     lower_rate,
     refuse_wrecked,

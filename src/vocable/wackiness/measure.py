@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from pydantic import TypeAdapter, ValidationError
 from scipy.sparse import csr_array
 
-from vocable.encoder.asymmetric import Formula
+from vocable.encoder.idf import Formula
 from vocable.errors import ArgumentError, VectorsError
 from vocable.evaluation.expansion_data import KINDS, ExpansionData, term_kind
 from vocable.options import Share, checked

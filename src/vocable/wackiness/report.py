@@ -27,9 +27,11 @@ from sentence_transformers import SparseEncoder
 from vocable.analysis.report import wackiness_curves
 from vocable.data import Document, read_corpus, read_queries, read_texts
 from vocable.data.bad_lines import tolerant
-from vocable.encoder.asymmetric import Formula, Role
+from vocable.encoder.asymmetric import Role
 from vocable.encoder.hub import check_length
-from vocable.encoder.stream import checksum, encode_stream, model_name
+from vocable.encoder.idf import Formula
+from vocable.encoder.provenance import checksum, model_name
+from vocable.encoder.stream import encode_stream
 from vocable.encoder.terms import Words as Splitter
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, DataError, ModelError, require_extra

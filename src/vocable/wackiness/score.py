@@ -20,8 +20,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from scipy.sparse import csr_array
 
-from vocable.encoder.asymmetric import Formula
-from vocable.encoder.asymmetric import idf as inverse_document_frequency
+from vocable.encoder.idf import Formula
+from vocable.encoder.idf import idf as inverse_document_frequency
 from vocable.encoder.terms import expansion_entries, flags
 from vocable.errors import ArgumentError, VectorsError
 from vocable.retrieval.exact_kernels import compiled

@@ -23,8 +23,8 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from vocable.encoder.cpu import in_bfloat16
 from vocable.encoder.special_terms import special_tokens
-from vocable.encoder.text_encoder import in_bfloat16
 from vocable.options import DType
 from vocable.training.micro_batches import by_length, in_parts, in_threads, part_size, threads_pay
 from vocable.training.pretraining.masking import IGNORED, Masked, Part, mask_tokens, overlap_aware, whole_words

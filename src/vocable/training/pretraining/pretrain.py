@@ -33,14 +33,14 @@ from transformers import (
 from transformers.trainer_callback import PrinterCallback
 
 from vocable.data.texts import iter_texts
-from vocable.encoder.few_shapes import use_few_shapes
+from vocable.encoder.asymmetric import positions
+from vocable.encoder.cpu import float32_attention, use_few_shapes
 from vocable.encoder.fuse import copy_with, parts, splade_modules, without_logits
 from vocable.encoder.load import load, save_model
 from vocable.encoder.output_vocabulary import output_layer, output_vocabulary
 from vocable.encoder.provenance import Step, describes, new_tokens, record, splitter_name
 from vocable.encoder.special_terms import has_bias
 from vocable.encoder.terms import terms
-from vocable.encoder.text_encoder import positions
 from vocable.errors import ArgumentError, CollapseError, DataError, ModelError
 from vocable.objectives import first_mistake
 from vocable.options import CountOrZero, checked
@@ -49,7 +49,6 @@ from vocable.training import distributed
 from vocable.training.callbacks import (
     MarkComplete,
     ProgressLog,
-    float32_attention,
     last_checkpoint,
     log_beside_loss,
     lower_rate,
