@@ -118,7 +118,7 @@ def test_a_device_that_is_not_here_ends_every_verb_before_its_work(
         (["encode", "m", "c", "-o", "o", "--max-terms", "many"], "vocable: Invalid value for '--max-terms': "),
         (
             ["encode", "vocable-mini", "pydocs:", "-o", "o", "--shard", "3"],
-            "vocable: --shard, --workers and --scheduler are about shards: say with --shards how many there are",
+            "vocable: --shard, --workers and --scheduler need the number of --shards",
         ),
         (["encode", "m", "c", "-o", "o", "--max-length", "0"], "vocable: --max-length must be at least 1, not 0"),
         (["encode", "m", "none.jsonl", "-o", "o"], "vocable: none.jsonl: no such file (a source is a path or one of"),

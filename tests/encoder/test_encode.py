@@ -16,10 +16,10 @@ from sentence_transformers import SparseEncoder
 from sentence_transformers.base.modules import Router, Transformer
 from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling
 from transformers import PreTrainedTokenizerFast
-from vocable.encoder.encode import encode
 
+from vocable.encoder import cpu
 from vocable.encoder import text_encoder as encoding
-from vocable.encoder import text_encoder as precision
+from vocable.encoder.encode import encode
 from vocable.encoder.fuse import fuse
 from vocable.encoder.load import load
 from vocable.encoder.text_encoder import TextEncoder
@@ -307,7 +307,7 @@ def test_a_long_text_is_tokenized_no_further_than_it_is_read(
     long = [" ".join(toy_texts), "x" * 9_000, "a\u0301 " * 3_000, "  " * 5_000 + toy_texts[0], "\u4e2d!" * 4_000]
     cut, whole = TextEncoder(toy_model, max_length=5), TextEncoder(toy_model, max_length=5)
     vectors = cut.encode(long)
-    monkeypatch.setattr("vocable.encoder.text_encoder.LONG", 10**9)
+    monkeypatch.setattr("vocable.encoder.text_encoder.LONGEST_TOKEN", 10**9)
     assert (vectors != whole.encode(long)).nnz == 0
     assert cut.truncated == whole.truncated
 
@@ -355,7 +355,7 @@ def test_bfloat16_is_close_to_float32_and_leaves_the_model_alone(toy_model: Spar
 def test_auto_computes_in_bfloat16_only_where_it_is_native(
     toy_model: SparseEncoder, monkeypatch: pytest.MonkeyPatch, native: bool, dtype: torch.dtype
 ) -> None:
-    monkeypatch.setattr(precision, "native_bfloat16", lambda device: native)
+    monkeypatch.setattr(cpu, "native_bfloat16", lambda device: native)
     assert TextEncoder(toy_model).model.dtype == dtype
     assert TextEncoder(toy_model.bfloat16()).model.dtype == dtype
 

@@ -39,6 +39,7 @@ PARTS = 6  # other processes have larger parts: they make the same vectors of sh
 @pytest.fixture(autouse=True)
 def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "PART_SIZE", PART)
+    monkeypatch.setattr("vocable.encoder.encode.PART_SIZE", PART)
 
 
 @pytest.fixture
@@ -284,12 +285,12 @@ def test_processes_make_the_same_shards(backbones: dict[str, Path], corpus: Path
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"shard": 1}, "say with `shards` how many there are"),
-        ({"workers": 2}, "say with `shards` how many there are"),
-        ({"shards": 2, "shard": 3}, "shard is one of 2, counted from 1, not 3"),
+        ({"shard": 1}, "`shards`"),
+        ({"workers": 2}, "`shards`"),
+        ({"shards": 2, "shard": 3}, "shard must be from 1 to 2, not 3"),
         ({"shards": 0}, "shards must be at least 1 and at most 10000, not 0"),
         ({"shards": 10**9}, "shards must be at least 1 and at most 10000, not 1000000000"),
-        ({"shards": 2, "shard": 1, "workers": 2}, "one of the three"),
+        ({"shards": 2, "shard": 1, "workers": 2}, "only one of"),
         ({"shards": 2, "scheduler": "host:8786"}, "scheduler must be an address, as dask://host:8786, not 'host:8786'"),
     ],
 )

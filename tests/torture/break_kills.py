@@ -45,6 +45,7 @@ MOMENTS: dict[str, tuple[str, str, str, int, str]] = {  # the n-th call of a fun
 def small_parts() -> None:
     """Work in parts that are small enough for there to be several."""
     vars(import_module("vocable.encoder.stream"))["PART_SIZE"] = 8
+    vars(import_module("vocable.encoder.encode"))["PART_SIZE"] = 8
     vars(import_module("vocable.training.mine"))["CHUNK"] = 16
 
 

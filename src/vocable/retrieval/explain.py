@@ -194,11 +194,11 @@ def expand_text(
 
 def text_terms(model: SparseEncoder, text: str) -> set[str]:
     """Return the output terms that stand in a text, also beyond the length at which the model truncates it."""
-    from vocable.encoder.fuse import splade_modules
+    from vocable.encoder.fuse import main_transformer
     from vocable.encoder.output_vocabulary import output_vocabulary
     from vocable.encoder.terms import input_terms
 
-    [(transformer, _), *_] = splade_modules(model)
+    transformer = main_transformer(model)
     columns, layer = input_terms(model, [text]).indices.tolist(), output_vocabulary(transformer.auto_model)
     if layer is None:
         return set(transformer.tokenizer.convert_ids_to_tokens(columns))
