@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.ipc as ipc
 import pytest
 import torch
 from scipy.sparse import csr_array
@@ -219,7 +220,7 @@ def test_damaged_progress_is_named(
 
 def test_texts_are_kept_beside_their_vectors(encoder: TextEncoder, documents: list[Document], tmp_path: Path) -> None:
     encode_stream(encoder, documents, tmp_path / "out", model="toy", keep_texts=True)
-    parts = [stream.ipc.open_file(path).read_all() for path in sorted((tmp_path / "out").glob("part-*.arrow"))]
+    parts = [ipc.open_file(path).read_all() for path in sorted((tmp_path / "out").glob("part-*.arrow"))]
     rows = [row for part in parts for row in part.to_pylist()]
     assert rows == [{"id": d.id, "title": d.title, "text": d.text, "fields": ""} for d in documents]
     settings = json.loads((tmp_path / "out" / "settings.json").read_text(encoding="utf-8"))

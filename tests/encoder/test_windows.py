@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 from transformers import PreTrainedTokenizerFast
-from vocable.encoder.encode import encode
 
 from studies.toy_models import FAMILIES
 from vocable.data import Document
 from vocable.encoder import stream
+from vocable.encoder.encode import EncodedCorpus, encode
 from vocable.encoder.load import load
 from vocable.encoder.stream import StreamProgress, encode_stream, in_parts
 from vocable.encoder.text_encoder import TextEncoder
@@ -192,12 +192,12 @@ def test_what_is_refused(toy_model: SparseEncoder, monkeypatch: pytest.MonkeyPat
     with pytest.raises(ArgumentError, match="long_documents must be truncate or maxpool, not 'passages'"):
         encode(toy_model, ["fox"], long_documents=wrong)
     monkeypatch.setattr(PreTrainedTokenizerFast, "is_fast", False)
-    with pytest.raises(ArgumentError, match="does not tell the places of its tokens"):
+    with pytest.raises(ArgumentError, match="does not return the places of its tokens"):
         encode(toy_model, ["fox"], long_documents="maxpool")
 
 
 def test_counts_are_told() -> None:
-    told = stream.EncodedCorpus(3, 1.0, 0, 0, 128, 0, "", windows=17)
+    told = EncodedCorpus(3, 1.0, 0, 0, 128, 0, "", windows=17)
     assert "17 windows of at most 128 tokens" in str(told)
     assert told.to_json()["windows"] == 17
     assert StreamProgress().windows == 0
