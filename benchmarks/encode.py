@@ -29,10 +29,10 @@ from machine import NOT_NATIVE, machine, medians, print_machine
 from random_model import DESCRIPTION, write_random_model
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
-from vocable.encoder.cpu import native_bfloat16
-from vocable.encoder.encode import encode
 
 from vocable.data import read_texts
+from vocable.encoder.cpu import native_bfloat16
+from vocable.encoder.encode import encode
 from vocable.encoder.export import export_model
 from vocable.encoder.hub import locate
 from vocable.encoder.load import load

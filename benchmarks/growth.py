@@ -28,9 +28,9 @@ import numpy as np
 import torch
 from machine import machine, medians, peak_memory, print_machine
 from search import random_vectors
-from vocable.encoder.encode import encode
 
 from vocable.data import read_texts
+from vocable.encoder.encode import encode
 from vocable.encoder.load import load
 from vocable.figures import empty_panels, save_figure
 from vocable.retrieval.exact_index import ExactIndex

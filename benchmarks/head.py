@@ -24,9 +24,9 @@ import torch
 from machine import NOT_NATIVE, figure, machine, medians, peak_memory, print_machine, ratio
 from sentence_transformers.sparse_encoder.modules import SpladePooling
 from torch import Tensor, nn
-from vocable.encoder.cpu import native_bfloat16
 
 from vocable.encoder import head
+from vocable.encoder.cpu import native_bfloat16
 from vocable.encoder.head import max_logits, sparse_head
 
 OURS, THEIRS = "vocable", "sentence-transformers"

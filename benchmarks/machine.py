@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
 from vocable.encoder.cpu import native_bfloat16
 
 PROC = Path("/proc/self")

@@ -36,9 +36,9 @@ from sentence_transformers.sparse_encoder.callbacks.splade_callbacks import Spla
 from sentence_transformers.sparse_encoder.losses import SparseMultipleNegativesRankingLoss, SpladeLoss
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
-from vocable.encoder.cpu import float32_attention, native_bfloat16, use_few_shapes
 
 from vocable.data import read_texts
+from vocable.encoder.cpu import float32_attention, native_bfloat16, use_few_shapes
 from vocable.encoder.fuse import fuse
 from vocable.encoder.hub import locate
 from vocable.training.batch_statistics import Monitor

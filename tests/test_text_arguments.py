@@ -12,8 +12,6 @@ import pyarrow as pa
 import pytest
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
-from vocable.encoder.encode import encode
-from vocable.encoder.idf import document_frequencies
 
 from vocable.adapt.calibrate import calibrate
 from vocable.adapt.expand_vocabulary import expand_vocabulary, frequent_words
@@ -26,8 +24,10 @@ from vocable.adapt.transfer import neighbours, transfer
 from vocable.analysis.logits import analyze_logits, logit_statistics, recoverability
 from vocable.data import Document, Example, Query
 from vocable.data.texts import as_queries
+from vocable.encoder.encode import encode
 from vocable.encoder.export import export_model
 from vocable.encoder.fuse import main_transformer
+from vocable.encoder.idf import document_frequencies
 from vocable.encoder.inference_free import make_inference_free
 from vocable.encoder.terms import input_terms
 from vocable.encoder.text_encoder import TextEncoder

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
-from vocable.encoder.encode import encode
 
 from vocable.analysis.report import wackiness_curves
+from vocable.encoder.encode import encode
 from vocable.encoder.terms import input_terms, special_terms, terms
 from vocable.errors import ArgumentError, MissingExtraError
 from vocable.evaluation.expansion_data import ExpansionData, expansion_data, word_surfaces

@@ -12,10 +12,10 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 from scipy.stats import ttest_rel
-from vocable.encoder.encode import encode
 
 from tests.cli.command_line import done, refused
 from vocable.cli import main
+from vocable.encoder.encode import encode
 from vocable.encoder.load import load
 from vocable.evaluation.quality import evaluate_run
 from vocable.evaluation.retrieval import evaluate_system

@@ -7,10 +7,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from vocable.encoder.encode import encode
 
 from tests.cli.command_line import done, refused
 from vocable.cli import main
+from vocable.encoder.encode import encode
 from vocable.encoder.load import load
 
 

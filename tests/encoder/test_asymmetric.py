@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import SparseEncoder
-from vocable.encoder.encode import encode
 
 from vocable.encoder.asymmetric import asymmetric, static_embedding
+from vocable.encoder.encode import encode
 from vocable.encoder.inference_free import make_inference_free
 from vocable.encoder.load import load
 from vocable.encoder.output_vocabulary import OutputVocabulary, give_output_vocabulary

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import numpy as np
-from vocable.encoder.encode import encode
 
+from vocable.encoder.encode import encode
 from vocable.encoder.hub import locate
 from vocable.encoder.load import load
 from vocable.encoder.provenance import model_name

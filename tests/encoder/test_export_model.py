@@ -18,7 +18,6 @@ from datasets import Dataset
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 from tokenizers import Tokenizer
-from vocable.encoder.encode import encode
 
 from vocable.adapt.calibrate import calibrate
 from vocable.adapt.expand_vocabulary import expand_vocabulary
@@ -26,6 +25,7 @@ from vocable.adapt.inspect import inspect
 from vocable.adapt.rescale import rescale
 from vocable.encoder import export as exporting
 from vocable.encoder.asymmetric import asymmetric
+from vocable.encoder.encode import encode
 from vocable.encoder.export import ExportedModel, PooledTerms, export_model
 from vocable.encoder.fuse import fuse, without_logits
 from vocable.encoder.inference_free import make_inference_free

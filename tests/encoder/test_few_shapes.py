@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from sentence_transformers import SparseEncoder
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForMaskedLM
-from vocable.encoder.cpu import filled, product, rounded, use_few_shapes
 
+from vocable.encoder.cpu import filled, product, rounded, use_few_shapes
 from vocable.encoder.fuse import fuse
 from vocable.encoder.load import load
 from vocable.encoder.text_encoder import TextEncoder

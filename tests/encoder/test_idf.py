@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
-from vocable.encoder.idf import document_frequencies, idf
 
 from vocable.encoder import terms as module
+from vocable.encoder.idf import document_frequencies, idf
 from vocable.errors import ArgumentError
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from sentence_transformers import SparseEncoder
-from vocable.encoder.encode import encode
 
 from vocable.encoder.asymmetric import static_embedding
+from vocable.encoder.encode import encode
 from vocable.encoder.fuse import main_transformer
 from vocable.encoder.inference_free import make_inference_free
 from vocable.encoder.load import load

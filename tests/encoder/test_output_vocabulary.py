@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SparseEncoder
-from vocable.encoder.encode import encode
 
 from tests.by_parts import load_checkpoint, save_checkpoint
+from vocable.encoder.encode import encode
 from vocable.encoder.fuse import fuse, unfuse, without_logits
 from vocable.encoder.load import load
 from vocable.encoder.output_vocabulary import (

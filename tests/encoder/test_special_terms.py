@@ -13,10 +13,10 @@ import torch
 from sentence_transformers import SparseEncoder
 from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer, PreTrainedTokenizerFast
-from vocable.encoder.encode import EncodedCorpus
 
 from vocable import calibrate, encode, index, inspect, load, make_inference_free, search
 from vocable.adapt.expand_vocabulary import expand_vocabulary
+from vocable.encoder.encode import EncodedCorpus
 from vocable.encoder.fuse import fuse
 from vocable.encoder.special_terms import special_tokens
 from vocable.encoder.terms import special_terms, terms

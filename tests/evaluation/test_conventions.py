@@ -12,11 +12,11 @@ import pytrec_eval
 from hypothesis import given
 from hypothesis import strategies as st
 from sentence_transformers import SparseEncoder
-from vocable.encoder.encode import encode
 
 import vocable as vo
 from tests.cli.command_line import done, refused
 from vocable.data import Document, Qrel, Query, ScoredDoc
+from vocable.encoder.encode import encode
 from vocable.errors import ArgumentError
 from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.evaluate import evaluate

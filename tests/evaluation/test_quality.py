@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from ir_measures import ScoredDoc
 from sentence_transformers import SparseEncoder
-from vocable.encoder.encode import encode
 
 from vocable.data import Document, Qrel, Query
+from vocable.encoder.encode import encode
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.cost import Cost, active_terms, flops
 from vocable.evaluation.dataset import Dataset, load_dataset

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from sentence_transformers import SparseEncoder
-from vocable.encoder.encode import encode
 
+from vocable.encoder.encode import encode
 from vocable.errors import ArgumentError
 from vocable.integrations.pyserini import QueryEncoder
 from vocable.retrieval.export import export

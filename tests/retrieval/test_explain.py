@@ -13,8 +13,8 @@ from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 from sentence_transformers.base.modules import Router
 from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding
-from vocable.encoder.encode import encode
 
+from vocable.encoder.encode import encode
 from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, VectorsError
 from vocable.retrieval.exact_index import ExactIndex

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
-from vocable.encoder.encode import encode
 
 from tests.cli.command_line import done
+from vocable.encoder.encode import encode
 from vocable.encoder.load import load
 from vocable.errors import ArgumentError, VocableError
 from vocable.integrations.pyserini import QueryEncoder

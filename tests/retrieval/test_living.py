@@ -19,10 +19,10 @@ import pytest
 from safetensors.torch import load_file, save_file
 from scipy.sparse import csr_array, vstack
 from sentence_transformers import SentenceTransformer
-from vocable.encoder.encode import encode
 
 from tests.cli.command_line import done, refused
 from vocable.data import Document
+from vocable.encoder.encode import encode
 from vocable.encoder.load import load
 from vocable.errors import ArgumentError, DataError, InUseError, ModelError, NoSpaceError, VectorsError
 from vocable.retrieval import living, verbs

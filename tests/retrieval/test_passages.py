@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from ir_measures import R, nDCG
 from sentence_transformers import SentenceTransformer
-from vocable.encoder.encode import encode
 
 from tests.cli.command_line import done, refused
 from tests.retrieval.test_living import corpus, same
 from vocable.data import Document, Qrel, Query
+from vocable.encoder.encode import encode
 from vocable.encoder.load import load
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError

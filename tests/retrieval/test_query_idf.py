@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
-from vocable.encoder.encode import encode
 
 from tests.conftest import some_pairs
 from vocable.data import Document, Qrel, Query, ScoredDoc
+from vocable.encoder.encode import encode
 from vocable.encoder.load import load
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from vocable.encoder.encode import encode
 
 from tests.service.conftest import Client
 from vocable.data import Document
+from vocable.encoder.encode import encode
 from vocable.retrieval.answers import search
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.verbs import index

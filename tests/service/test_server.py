@@ -19,11 +19,11 @@ from urllib.request import urlopen
 import httpx
 import pytest
 from huggingface_hub import InferenceClient
-from vocable.encoder.cpu import native_bfloat16
 
 import vocable
 from tests.cli.command_line import done, refused
 from tests.service.process import serving
+from vocable.encoder.cpu import native_bfloat16
 from vocable.errors import ServiceError
 from vocable.retrieval.verbs import open_index
 from vocable.service.client import Client

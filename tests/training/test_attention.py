@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 from sentence_transformers import SparseEncoder
 from torch import Tensor
-from vocable.encoder.cpu import float32_attention
 
+from vocable.encoder.cpu import float32_attention
 from vocable.training.callbacks import set_dropout
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from sentence_transformers import SparseEncoder
-from vocable.encoder.encode import encode
 
 from vocable.data import Document, Example, read_examples
+from vocable.encoder.encode import encode
 from vocable.encoder.load import load
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, DataError, VectorsError

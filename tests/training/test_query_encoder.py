@@ -11,9 +11,9 @@ import pytest
 import torch
 from sentence_transformers import SparseEncoder
 from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding
-from vocable.encoder.encode import encode
 
 from vocable.encoder.asymmetric import asymmetric, static_embedding
+from vocable.encoder.encode import encode
 from vocable.encoder.fuse import splade_modules
 from vocable.encoder.inference_free import make_inference_free
 from vocable.encoder.load import load

@@ -12,8 +12,8 @@ import torch
 from safetensors.numpy import load_file
 from scipy.special import logsumexp
 from sentence_transformers import SparseEncoder
-from vocable.encoder.idf import idf
 
+from vocable.encoder.idf import idf
 from vocable.errors import RecipeError
 from vocable.training.batch_statistics import Monitor
 from vocable.training.callbacks import IDF_FILE, MarkComplete, set_dropout

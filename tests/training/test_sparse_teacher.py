@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 from datasets import Dataset
-from vocable.encoder.encode import encode
 
 from vocable.encoder import stream
+from vocable.encoder.encode import encode
 from vocable.encoder.load import load, save_model
 from vocable.errors import ModelError, RecipeError
 from vocable.training import teachers as module

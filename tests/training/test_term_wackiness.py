@@ -11,9 +11,9 @@ import torch
 from datasets import Dataset, DatasetDict
 from sentence_transformers import SparseEncoder
 from transformers import TrainerControl, TrainerState
-from vocable.encoder.encode import encode
 
 from vocable.encoder.asymmetric import Role
+from vocable.encoder.encode import encode
 from vocable.objectives.regularizers import Regularizers
 from vocable.training.callbacks import MeasureWackiness
 from vocable.training.objective import Penalties, Sample

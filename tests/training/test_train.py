@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import SparseEncoder
-from vocable.encoder.encode import encode
 
+from vocable.encoder.encode import encode
 from vocable.encoder.inference_free import make_inference_free
 from vocable.encoder.load import load
 from vocable.encoder.text_encoder import TextEncoder

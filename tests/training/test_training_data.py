@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 import torch
-from vocable.encoder.idf import document_frequencies, idf
 
+from vocable.encoder.idf import document_frequencies, idf
 from vocable.errors import DataError
 from vocable.training import data as module
 from vocable.training.data import load_training_data
