@@ -53,7 +53,7 @@ def test_documents(whole: dict[str, Document]) -> None:
 def test_a_fresh_interpreter_finds_the_same_without_a_word() -> None:
     """Another hash seed, warnings as errors; nothing is printed, and modules written in Python stay unimported."""
     program = (
-        "import hashlib, sys; from itertools import chain; from vocable import pydocs\n"
+        "import hashlib, sys; from itertools import chain; from vocable.data import pydocs\n"
         "records = chain(pydocs.documents(), pydocs.known_items())\n"
         "print(hashlib.sha256(repr(list(records)).encode()).hexdigest())\n"
         "print(sorted({'this', 'antigravity', 'turtle', 'tkinter', 'nntplib', 'idlelib'} & set(sys.modules)))"

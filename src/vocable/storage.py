@@ -47,7 +47,7 @@ def check_file(path: StrPath) -> Path:
     if target.exists() and not target.is_file():
         raise ArgumentError(f"{path} is a {'folder' if target.is_dir() else 'device'}: name a file")
     if not target.parent.is_dir():
-        raise ArgumentError(f"{path}: missing folder {target.parent}: make it, or name another output")
+        raise ArgumentError(f"{path}: there is no folder {target.parent}: make it, or name another output")
     _check_writable(target)
     return target
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.analysis.conftest import POSITIONS, UNHEARD_OF
-from vocable.data.schemas import Example
+from vocable.data.records import Example
 from vocable.errors import ArgumentError
 from vocable.evaluation.expanders import Query2Doc, generate, load_generator, prompt
 from vocable.retrieval.bm25 import BM25Index

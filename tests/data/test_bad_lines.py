@@ -34,9 +34,9 @@ REPEATS: dict[str, tuple[Callable[..., Iterator[Any]], str, str, str, str]] = {
         '{"_id": "1", "text": "a", "lang": "de"}',
         '{"lang": "de", "id": 1, "contents": "a", "title": ""}',
         '{"_id": "1", "text": "a", "lang": "en"}',
-        "the id '1'",
+        "duplicate id '1'",
     ),
-    "c.tsv": (read_corpus, "1\ta", "1\ta", "1\tb", "the id '1'"),
+    "c.tsv": (read_corpus, "1\ta", "1\ta", "1\tb", "duplicate id '1'"),
     "q.jsonl": (
         read_queries,
         '{"_id": "1", "text": "a"}',
@@ -44,16 +44,16 @@ REPEATS: dict[str, tuple[Callable[..., Iterator[Any]], str, str, str, str]] = {
         '{"_id": "1", "text": "A"}',
         "'1'",
     ),
-    "q.tsv": (read_queries, "1\ta", "1\ta", "1\tb", "the id '1'"),
-    "r.tsv": (read_judgments, "q\td\t1", "q\td\t1.0", "q\td\t2", "document 'd'"),
-    "r.qrels": (read_judgments, "q 0 d 1", "q Q0 d  1", "q 0 d -1", "document 'd'"),
-    "r.run": (read_run, "q Q0 d 1 2.5 t", "q Q0 d 9 2.50 u", "q Q0 d 1 2.6 t", "document 'd'"),
+    "q.tsv": (read_queries, "1\ta", "1\ta", "1\tb", "duplicate id '1'"),
+    "r.tsv": (read_judgments, "q\td\t1", "q\td\t1.0", "q\td\t2", "doc_id 'd'"),
+    "r.qrels": (read_judgments, "q 0 d 1", "q Q0 d  1", "q 0 d -1", "doc_id 'd'"),
+    "r.run": (read_run, "q Q0 d 1 2.5 t", "q Q0 d 9 2.50 u", "q Q0 d 1 2.6 t", "doc_id 'd'"),
     "n.jsonl": (
         read_mined_negatives,
         '{"qid": 7, "pos": [1], "neg": {"a": [3]}}',
         '{"qid": "7", "pos": ["1"], "neg": {"a": ["3"]}}',
         '{"qid": 7, "pos": [1], "neg": {"a": [4]}}',
-        "the query '7'",
+        "query_id '7'",
     ),
 }
 

@@ -35,7 +35,7 @@ from vocable.data import (
     read_queries,
     read_scores,
 )
-from vocable.data.schemas import visible
+from vocable.data.records import visible
 from vocable.errors import ArgumentError, DataError, MissingExtraError
 
 PACK: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.compress}
@@ -294,7 +294,7 @@ class TestRoundTrip:
 
 
 PAIR = '{"query": "q", "positive": "p", "negatives": ["n"], "scores": %s}'
-WANTED = '; expected a JSON object with "_id" or "id", "text" or "contents", and perhaps "title"'
+WANTED = '; expected a JSON object with "_id" or "id", "text" or "contents", and optionally "title"'
 COLUMNS = "; expected id TAB text, id TAB title TAB text, or id TAB url TAB title TAB text"
 
 
@@ -331,13 +331,13 @@ class TestBadLines:
             (
                 "c.jsonl",
                 b'{"_id": "d1", "text": "again"}',
-                "the id 'd1' is there already, with another title, text or field",
+                "duplicate id 'd1', with another title, text or field",
             ),
             ("c.tsv", b"x", "1 field" + COLUMNS),
             ("c.tsv", b"x\ty\tz\tu\tv", "5 fields" + COLUMNS),
             ("c.tsv", b"\tone", "an empty id" + COLUMNS),
             ("c.tsv", b"x\t", "document 'x' has neither text nor title" + COLUMNS),
-            ("c.tsv", b"d1\tagain", "the id 'd1' is there already, with another title, text or field"),
+            ("c.tsv", b"d1\tagain", "duplicate id 'd1', with another title, text or field"),
         ],
     )
     def test_documents(self, tmp_path: Path, name: str, line: bytes, message: str | None) -> None:
@@ -385,7 +385,7 @@ class TestBadLines:
                 "no relevance; expected a JSON object with ",
             ),
             (read_judgments, "r.jsonl", '{"corpus-id": "d", "score": 1}', 'no "query-id" or "query_id"; '),
-            (read_examples, "e.tsv", "q", "1 field; expected query TAB positive, and perhaps TAB negative..."),
+            (read_examples, "e.tsv", "q", "1 field; expected query TAB positive, then optionally TAB negative..."),
             (read_examples, "e.tsv", "q\t ", 'an empty "positive"; expected'),
             (read_examples, "e.tsv", "q\tp\t", 'an empty "negative"; expected'),
             (
@@ -397,7 +397,7 @@ class TestBadLines:
             (read_examples, "e.jsonl", '{"query": "q", "positive": "p", "negatives": 3}', '"negatives" is a int; '),
             (read_examples, "e.jsonl", '{"query": "q", "positive": "p", "negatives": [3]}', '"negative" is a int; '),
             (read_examples, "e.jsonl", PAIR % "3.0", '"scores" is a float; '),
-            (read_examples, "e.jsonl", PAIR % "[1]", "there are 1 scores where positive and negatives are 2; "),
+            (read_examples, "e.jsonl", PAIR % "[1]", "1 scores for 2 texts, "),
             (read_examples, "e.jsonl", PAIR % "[1, NaN]", "the score is nan, not a finite number; "),
             (read_examples, "e.jsonl", PAIR % '[1, "2"]', "the score is '2', not a finite number; "),
             (read_examples, "e.jsonl", PAIR % "[true, 1]", "the score is True, not a finite number; "),
@@ -422,10 +422,10 @@ class TestBadLines:
         assert str(caught.value).startswith(f"{path}:1: {message}")
 
     def test_contradictions(self, tmp_path: Path) -> None:
-        with pytest.raises(DataError, match=r"q\.tsv:2: the id '1' is there already, with another text$"):
+        with pytest.raises(DataError, match=r"q\.tsv:2: duplicate id '1', with another text$"):
             list(read_queries(write(tmp_path / "q.tsv", "1\ta\n1\tb\n")))
         with pytest.raises(
-            DataError, match=r"r\.tsv:3: document 'd' is judged already for .* 'q', with another grade$"
+            DataError, match=r"r\.tsv:3: duplicate query_id 'q' and doc_id 'd', with another grade$"
         ):
             list(read_judgments(write(tmp_path / "r.tsv", "q d -1\nq e 1\nq d -2\n")))
         assert len(list(read_examples(write(tmp_path / "e.tsv", "q\tp\nq\tp\n")))) == 2

@@ -34,7 +34,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a number of 5,000 digits": (Document("a", "x", fields={"y": 10**5000}), "not a JSON value"),
     "fields too deep": (Document("a", "x", fields={"y": DEEP}), "not a JSON value"),
     "no fields": (Document("a", "x", fields=["y"]), "keys are str"),  # type: ignore[arg-type]
-    "an id twice": (Document("first", "x"), "the id 'first' is there already"),
+    "an id twice": (Document("first", "x"), "duplicate id 'first'"),
     "a pair": (("a", "x"), "must be a Document, not tuple"),
     "a dict": ({"id": "a", "text": "x"}, "must be a Document, not dict"),
 }

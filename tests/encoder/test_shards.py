@@ -22,7 +22,7 @@ from sentence_transformers import SparseEncoder
 
 import vocable as vo
 from vocable.data import BadLines
-from vocable.data.schemas import DOCUMENT
+from vocable.data.kinds import DOCUMENT
 from vocable.data.slices import cut, has_changed, read_span
 from vocable.encoder import shards, stream
 from vocable.encoder.provenance import checksum

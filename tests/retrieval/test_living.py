@@ -111,7 +111,7 @@ def test_add_refuses_what_readers_refuse_and_writes_all_or_none(make: Make, docu
         "the id must be a text, not int": Document(5, "a text"),  # type: ignore[arg-type]
         "keys are str": Document("bad", "a text", fields={1: 2}),  # type: ignore[dict-item]
         "half of a surrogate pair": Document("bad", "a \ud83d text"),
-        "'new0' is there already": new[0],
+        "duplicate id 'new0'": new[0],
     }
     for message, document in refused.items():
         with pytest.raises(ArgumentError, match=rf"^documents\[{len(new)}\]: .*{message}"):

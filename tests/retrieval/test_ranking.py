@@ -63,7 +63,7 @@ def test_from_run_refuses_strangers(hit: ScoredDoc) -> None:
         (b"q1 Q0 d2 2 half tag", "the score 'half' is not a finite number"),
         (b"q1 Q0 d2 2 nan tag", "the score 'nan'"),
         (b"q1 Q0 d2 2 1_0 tag", "the score '1_0'"),
-        (b"q1 Q0 d1 2 0.5 tag", "query 'q1' already has document 'd1', with another score"),
+        (b"q1 Q0 d1 2 0.5 tag", "duplicate query_id 'q1' and doc_id 'd1', with another score"),
         (b"q1 Q0 d\xff 2 0.5 tag", "not UTF-8"),
     ],
 )

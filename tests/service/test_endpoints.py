@@ -172,7 +172,7 @@ BAD = {
     "a carriage return": ({"id": "\ra", "text": "x"}, "has a tab or a line end"),
     "no text": ({"id": "a", "text": ""}, "'a' has neither text nor title"),
     "blanks alone": ({"id": "a", "text": " \n\t", "title": "\u2003"}, "'a' has neither text nor title"),
-    "an id twice": ({"id": "good", "text": "y"}, "the id 'good' is there already"),
+    "an id twice": ({"id": "good", "text": "y"}, "duplicate id 'good'"),
 }
 
 

@@ -16,7 +16,7 @@ from vocable.data.read import (
     read_scores,
     read_texts,
 )
-from vocable.data.schemas import Document, Example, MinedNegatives, Qrel, Query, ScoredDoc
+from vocable.data.records import Document, Example, MinedNegatives, Qrel, Query, ScoredDoc
 
 __all__ = [
     "BadLines",

@@ -26,7 +26,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-from vocable.data.schemas import Document, Qrel, Query
+from vocable.data.records import Document, Qrel, Query
 
 SPLITS = ("train", "test")
 QUERY_WORDS = 3

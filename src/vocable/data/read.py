@@ -4,35 +4,29 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
+from operator import attrgetter
 from pathlib import Path
 from typing import Literal, TypeVar, cast
 
 from vocable.data.bad_lines import BadLines, tolerance
 from vocable.data.docstore import IdSet
-from vocable.data.schemas import (
+from vocable.data.kinds import (
     DOCUMENT,
     EXAMPLE,
-    FOUND_DOCUMENT,
     JUDGMENT,
     MINED,
     PLAIN_TEXT,
     QUERY,
+    RUN_HIT,
     SCORED,
     TYPED_ID,
     TYPED_QUERY,
-    Document,
-    Example,
     Kind,
-    MalformedError,
-    MinedNegatives,
-    Qrel,
-    Query,
     Row,
-    ScoredDoc,
-    text_row,
-    typed_row,
 )
+from vocable.data.lines import text_row, typed_row
+from vocable.data.records import Document, Example, MalformedError, MinedNegatives, Qrel, Query, ScoredDoc
 from vocable.data.sources import Stream, parse_source, resolve, rows_stream, run_file, standard_input
 from vocable.errors import DataError
 from vocable.storage import StrPath, path_name
@@ -85,7 +79,7 @@ def read_judgments(source: StrPath, *, bad: BadLines | None = None) -> Iterator[
 
 def read_run(path: StrPath, *, bad: BadLines | None = None) -> Iterator[ScoredDoc]:
     """Return the hits of a TREC run; arguments and errors are those of `read_corpus`."""
-    return records(run_file(Path(path), FOUND_DOCUMENT), FOUND_DOCUMENT, bad or tolerance())
+    return records(run_file(Path(path), RUN_HIT), RUN_HIT, bad or tolerance())
 
 
 def read_examples(source: StrPath, *, bad: BadLines | None = None) -> Iterator[Example]:
@@ -169,6 +163,7 @@ def _pair_rows(source: str) -> Iterator[Row]:
 def records(stream: Stream, kind: Kind[T], bad: BadLines) -> Iterator[T]:
     """Yield the records of a stream; `bad` is told what is wrong with a line, and how many were passed over."""
     make = (stream.published and kind.published) or kind.record
+    key_of = attrgetter(*kind.key) if kind.key else None
     seen, judged, repeated, empty = Seen(), None, 0, 0
     if stream.judged_in is not None:
         judged = {judgment.query_id for judgment in _read(stream.judged_in, JUDGMENT, bad)}
@@ -181,10 +176,10 @@ def records(stream: Stream, kind: Kind[T], bad: BadLines) -> Iterator[T]:
             continue
         if record is None:
             continue
-        key = kind.key(record)
+        key = None if key_of is None else key_of(record)
         before = None if key is None else seen.add(key, cast(Iterable[object], record))
         if before == "other":
-            bad.add(f"{kind.repeated(record)}, with {kind.differs}", source=stream.source, line=number)
+            bad.add(f"{kind.duplicate(record)}, with {kind.differs}", source=stream.source, line=number)
         elif before == "same":
             repeated += 1
         elif judged is None or key in judged:
@@ -204,7 +199,7 @@ class Seen:
     def __init__(self) -> None:
         self._keys, self._records = IdSet(), IdSet()
 
-    def add(self, key: str, record: Iterable[object]) -> Literal["same", "other"] | None:
+    def add(self, key: Hashable, record: Iterable[object]) -> Literal["same", "other"] | None:
         """Add a record, a named tuple; say whether an earlier one with its key, if any, is the same or another one."""
         is_new = self._keys.add(key)
         if self._records.add(tuple(map(str, record))):  # as text, since -1 and -2 have one hash, and a mapping none

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from vocable.data.bad_lines import BadLines
+from vocable.data.kinds import Kind
 from vocable.data.read import open_source, records
-from vocable.data.schemas import Kind
 from vocable.data.sources import BUFFER, Stream, bounded_lines, numbered, parse_source
 from vocable.fingerprint import DERIVED, fingerprint
 from vocable.storage import StrPath

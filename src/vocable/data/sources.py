@@ -20,17 +20,9 @@ from typing import Any, BinaryIO, NamedTuple, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from vocable.data.schemas import (
-    DOCUMENT,
-    JUDGMENT,
-    QUERY,
-    Kind,
-    MalformedError,
-    Parser,
-    Row,
-    TableRow,
-    json_row,
-)
+from vocable.data.kinds import DOCUMENT, JUDGMENT, QUERY, Kind, Row
+from vocable.data.lines import Parser, TableRow, json_row, parsers
+from vocable.data.records import MalformedError
 from vocable.data.topics import TOPIC, topic_row, topics
 from vocable.errors import ArgumentError, DataError, require_extra
 from vocable.fingerprint import DERIVED
@@ -138,7 +130,7 @@ def resolve(source: str, kind: Kind[Any]) -> Stream:
     if scheme is not None:
         return SCHEMES[scheme](name, split, kind)
     if source == "-":
-        return standard_input(*kind.parsers()[".jsonl"])
+        return standard_input(*parsers(kind)[".jsonl"])
     return _file(Path(source), kind)
 
 
@@ -179,30 +171,30 @@ def _file(path: Path, kind: Kind[Any]) -> Stream:
     if extension == ".parquet":
         rows = numbered(lambda: _parquet_rows(path, None if kind.further else kind.names), source)
         return Stream(source, stem, rows, _as_it_is, f"columns {kind.fields}")
-    parsers, lines = kind.parsers(), numbered(lambda: file_lines(path), source)
-    if extension in parsers and extension != ".txt":
-        stream = Stream(source, stem, lines, *parsers[extension])
+    known, lines = parsers(kind), numbered(lambda: file_lines(path), source)
+    if extension in known and extension != ".txt":
+        stream = Stream(source, stem, lines, *known[extension])
         return stream if stream.parse is not json_row or _packed(path) else stream._replace(lines=path)
     if kind.spaces:  # a table, whatever its name
-        return Stream(source, stem, lines, *parsers[".tsv"])
-    sampled = path.is_file() and (extension in parsers or kind is QUERY)
+        return Stream(source, stem, lines, *known[".tsv"])
+    sampled = path.is_file() and (extension in known or kind is QUERY)
     sample = b"".join(line for _, line in islice(lines(), SAMPLE)) if sampled else b""
     if TOPIC.search(sample):
         if kind is not QUERY:
             raise DataError(f"TREC topics are queries: there is no {kind.name} in them", source=source)
         return Stream(source, stem, topics(lines), topic_row, "<top> with <num> and <title>")
-    if extension not in parsers:
-        known = ", ".join([*parsers, ".parquet"])
-        raise DataError(f"{kind.name} files end in {known}, and may add .gz or .zst", source=source)
+    if extension not in known:
+        endings = ", ".join([*known, ".parquet"])
+        raise DataError(f"{kind.name} files end in {endings}, and may add .gz or .zst", source=source)
     if re.match(rb"\s*<DOC[ >]", sample):
         raise DataError("TREC documents (<DOC>) are not read: write them as JSON lines", source=source)
     if _is_json(sample):
         _warn_once(f"{source}: read as JSON lines, as its first lines are; name it .jsonl")
-        return Stream(source, stem, lines, *parsers[".jsonl"])
+        return Stream(source, stem, lines, *known[".jsonl"])
     if _is_table(sample, kind):
         _warn_once(f"{source}: read as {kind.layout}, as its first lines are; a file named .tsv always is")
-        return Stream(source, stem, lines, *parsers[".tsv"])
-    return Stream(source, stem, lines, *parsers[extension])
+        return Stream(source, stem, lines, *known[".tsv"])
+    return Stream(source, stem, lines, *known[extension])
 
 
 @cache

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.ipc as ipc
 
-from vocable.data.schemas import Document
+from vocable.data.records import Document
 from vocable.storage import regular, replacing
 
 TEXT_SCHEMA = pa.schema(  # fields: a JSON object, "" for none

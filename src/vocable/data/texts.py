@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any, TypeAlias
 
-from vocable.data.schemas import DOCUMENT, Document, MalformedError, Query, check_characters, check_document, check_id
+from vocable.data.kinds import DOCUMENT
+from vocable.data.records import Document, MalformedError, Query, check_characters, check_document, check_id
 from vocable.errors import ArgumentError
 
 Text: TypeAlias = str | Query | Document  # a query's text; a document's title and text
@@ -74,7 +75,7 @@ def check_documents(documents: Iterable[Document], name: str = "documents") -> l
 
     >>> check_documents([Document("d1", "A list."), Document("d1", "A set.")])
     Traceback (most recent call last):
-    vocable.errors.ArgumentError: documents[1]: the id 'd1' is there already
+    vocable.errors.ArgumentError: documents[1]: duplicate id 'd1'
     """
     checked, ids = list[Document](), set[str]()
     for position, document in enumerate(_items(documents, name, "documents", "document")):
@@ -85,7 +86,7 @@ def check_documents(documents: Iterable[Document], name: str = "documents") -> l
         except MalformedError as error:
             raise ArgumentError(f"{name}[{position}]: {error}") from error
         if document.id in ids:
-            raise ArgumentError(f"{name}[{position}]: {DOCUMENT.repeated(document)}")
+            raise ArgumentError(f"{name}[{position}]: {DOCUMENT.duplicate(document)}")
         ids.add(document.id)
     return checked
 

@@ -6,7 +6,9 @@ import re
 from collections.abc import Callable, Iterator
 from html import unescape
 
-from vocable.data.schemas import MalformedError, Row, decode
+from vocable.data.kinds import Row
+from vocable.data.lines import decode
+from vocable.data.records import MalformedError
 
 TOPIC = re.compile(rb"^(?:\xef\xbb\xbf)?[ \t]*<top(?:ic)?(?=[\s>])", re.MULTILINE | re.IGNORECASE)
 NUMBER = re.compile(

@@ -14,7 +14,7 @@ from sentence_transformers import SparseEncoder
 from typing_extensions import Unpack
 
 from vocable.data import BadLines, Document, Query, read_corpus, read_queries
-from vocable.data.schemas import DOCUMENT, QUERY, Kind
+from vocable.data.kinds import DOCUMENT, QUERY, Kind
 from vocable.data.slices import Span, absolute, has_changed, read_span
 from vocable.data.texts import Texts
 from vocable.encoder.asymmetric import Role

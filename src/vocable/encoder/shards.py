@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, TypeVar
 import torch
 
 from vocable.data import BadLines
-from vocable.data.schemas import Kind
+from vocable.data.kinds import Kind
 from vocable.data.slices import Span, cut
 from vocable.errors import ArgumentError, require_extra
 from vocable.processes import worker_pool

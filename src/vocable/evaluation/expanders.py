@@ -25,7 +25,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from vocable.data.schemas import Example
+from vocable.data.records import Example
 from vocable.data.texts import as_texts
 from vocable.encoder.asymmetric import Role
 from vocable.encoder.hub import open_model

@@ -22,7 +22,7 @@ from scipy.sparse import csr_array
 from sentence_transformers import SentenceTransformer
 
 from vocable.data import Document
-from vocable.data.schemas import same_document
+from vocable.data.records import same_document
 from vocable.data.texts import check_documents
 from vocable.encoder.encode import EncodedCorpus
 from vocable.encoder.hub import without_bars

@@ -1,0 +1,148 @@
+"""Records of a collection: documents, queries, examples, and the checks of their ids, texts and fields."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+from unicodedata import category
+
+from ir_measures import Qrel, ScoredDoc
+
+__all__ = ["Document", "Example", "MinedNegatives", "Qrel", "Query", "ScoredDoc"]
+
+
+class Document(NamedTuple):
+    """A document; `fields` are JSON values, which a search shows and can filter by.
+
+    >>> Document("d1", "A list is a sequence.", title="Lists").full
+    'Lists A list is a sequence.'
+    """
+
+    id: str
+    text: str
+    title: str = ""
+    fields: Mapping[str, Any] = {}
+
+    @property
+    def full(self) -> str:
+        """Title and text joined by a space: the text that is encoded and indexed."""
+        return f"{self.title} {self.text}".strip()
+
+
+def same_document(one: Document, other: Document | None) -> bool:
+    """Return whether two documents are equal; fields are compared as JSON, in which 1 differs from true and 1.0.
+
+    >>> same_document(Document("d1", "A list.", fields={"n": 1}), Document("d1", "A list.", fields={"n": True}))
+    False
+    """
+    if other is None or one != other:
+        return False
+    first, second = (json.dumps(dict(document.fields), sort_keys=True) for document in (one, other))
+    return first == second
+
+
+class Query(NamedTuple):
+    """A query."""
+
+    id: str
+    text: str
+
+
+class Example(NamedTuple):
+    """A training example: a query, a relevant text, and negatives.
+
+    `source` is the stem of the file that it came from, so that a batch can be drawn from one source. `scores` are those
+    of a teacher for the positive and each negative, or empty.
+    """
+
+    query: str
+    positive: str
+    negatives: tuple[str, ...] = ()
+    source: str = ""
+    scores: tuple[float, ...] = ()
+
+    @property
+    def line(self) -> bytes:
+        """The example as a line of JSON for `read_examples`, without its source.
+
+        >>> Example("lists?", "A list is a sequence.", ("A set is not.",)).line
+        b'{"query": "lists?", "positive": "A list is a sequence.", "negatives": ["A set is not."]}\\n'
+        """
+        values = {name: value for name, value in self._asdict().items() if value and name != "source"}
+        return json.dumps(values, ensure_ascii=False).encode() + b"\n"
+
+
+class MinedNegatives(NamedTuple):
+    """The ids of a query's positives, and of the best other documents of each system, in order."""
+
+    query_id: str
+    positives: tuple[str, ...]
+    systems: dict[str, tuple[str, ...]]
+
+
+class MalformedError(ValueError):
+    """A malformed line, row or record; the reader adds source, line and the expected format."""
+
+
+def check_document(document: Document, *, may_be_empty: bool = False) -> Document:
+    """Return `document`; raise `MalformedError` for a document that readers refuse.
+
+    The id has a visible character and neither a tab nor a line end. Title or text has a visible character, unless the
+    document `may_be_empty`. The fields are JSON values under names of type str.
+    """
+    check_id(document.id)
+    for name in ("title", "text"):
+        value = getattr(document, name)
+        if not isinstance(value, str):
+            raise MalformedError(f'"{name}" must be a text, not {type(value).__name__}')
+        check_characters(value)
+    if not (visible(document.full) or may_be_empty):
+        raise MalformedError(f"document {document.id!r} has neither text nor title")
+    if document.fields:
+        _check_fields(document.fields)
+    return document
+
+
+def visible(text: str) -> bool:
+    """Return whether a text has a visible character: neither white space nor a format character such as U+200B.
+
+    >>> visible("a"), visible(" \\u200b\\t")
+    (True, False)
+    """
+    return any(not character.isspace() and category(character) != "Cf" for character in text)
+
+
+def check_characters(text: str) -> None:
+    """Raise `MalformedError` for a text that cannot be encoded as UTF-8."""
+    try:
+        text.isascii() or text.encode()
+    except UnicodeEncodeError as error:  # tokenizers and Parquet refuse it
+        raise MalformedError("half of a surrogate pair, which is not a character") from error
+
+
+def check_id(value: object) -> str:
+    """Return an id; raise `MalformedError` for an id that tables and runs cannot hold."""
+    if not isinstance(value, str):
+        raise MalformedError(f"the id must be a text, not {type(value).__name__}")
+    if not visible(value):
+        raise MalformedError("an empty id")
+    if "\t" in value or "\n" in value or "\r" in value:
+        raise MalformedError(f"the id {value!r} has a tab or a line end")
+    check_characters(value)
+    return value
+
+
+def _check_fields(fields: object) -> None:
+    try:
+        json.dumps(fields, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise MalformedError(f"a field is not a JSON value ({error})") from error
+    if not isinstance(fields, Mapping) or not _has_named_fields(fields):
+        raise MalformedError("the fields are not a dict whose keys are str")
+
+
+def _has_named_fields(value: object) -> bool:
+    if isinstance(value, Mapping):
+        return all(isinstance(name, str) and _has_named_fields(one) for name, one in value.items())
+    return not isinstance(value, list | tuple) or all(map(_has_named_fields, value))
