@@ -59,7 +59,7 @@ def test_a_fresh_interpreter_finds_the_same_without_a_word() -> None:
         "print(sorted({'this', 'antigravity', 'turtle', 'tkinter', 'nntplib', 'idlelib'} & set(sys.modules)))"
     )
     command = [sys.executable, "-W", "error", "-c", program]
-    environment = {"PYTHONHASHSEED": "7", "PYTHONPATH": str(Path(pydocs.__file__).parents[1])}
+    environment = {"PYTHONHASHSEED": "7", "PYTHONPATH": str(Path(pydocs.__file__).parents[2])}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert (done.stdout, done.stderr) == (f"{digest()}\n[]\n", "")
 
