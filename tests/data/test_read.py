@@ -424,9 +424,7 @@ class TestBadLines:
     def test_contradictions(self, tmp_path: Path) -> None:
         with pytest.raises(DataError, match=r"q\.tsv:2: duplicate id '1', with another text$"):
             list(read_queries(write(tmp_path / "q.tsv", "1\ta\n1\tb\n")))
-        with pytest.raises(
-            DataError, match=r"r\.tsv:3: duplicate query_id 'q' and doc_id 'd', with another grade$"
-        ):
+        with pytest.raises(DataError, match=r"r\.tsv:3: duplicate query_id 'q' and doc_id 'd', with another grade$"):
             list(read_judgments(write(tmp_path / "r.tsv", "q d -1\nq e 1\nq d -2\n")))
         assert len(list(read_examples(write(tmp_path / "e.tsv", "q\tp\nq\tp\n")))) == 2
 
