@@ -24,7 +24,7 @@ import vocable as vo
 from vocable.cli.demo import known_items
 from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.quality import Evaluation
-from vocable.evaluation.significance import Comparison
+from vocable.evaluation.significance import ComparedEvaluations
 from vocable.retrieval.collection import Collection
 from vocable.tables import Table, p_value
 
@@ -61,7 +61,7 @@ def interval(best: Evaluation, other: Evaluation) -> str:
 def show(index: Collection, dataset: Dataset, **fusions: Any) -> Evaluation:
     """Print the evaluations of an index, each beside the best space alone, and return the last."""
     found = vo.evaluate(index, dataset, [MEASURE], hybrid=True, **fusions)
-    assert isinstance(found, Comparison)
+    assert isinstance(found, ComparedEvaluations)
     best, *others = found.evaluations
     rows = [[best.name, f"{best.values[MEASURE]:.3f}", "", ""]]
     for other, p in zip(others, found.p_values, strict=True):

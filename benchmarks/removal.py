@@ -24,8 +24,8 @@ from vocable.data import Document, Qrel, Query
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.retrieval import Encoded
 from vocable.vectors import selected
-from vocable.wackiness.ablate import DRAWS, remove_wackiest
-from vocable.wackiness.ablation import MEASURES, Ablation
+from vocable.wackiness.ablate import RANDOM_DRAWS, remove_wackiest
+from vocable.wackiness.ablation import ABLATION_MEASURES, Ablation
 
 THRESHOLDS = (10, 100, 1000, 3000, 10_000)
 OWN = 0.3  # share of a vector's entries that stand in the text itself
@@ -54,7 +54,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     ablation = Ablation(data, own, options.measures, role=options.role, threads=options.threads)
     ablation.values()  # builds the index, and searches and measures with the whole vectors
     ready = time.perf_counter()
-    found = remove_wackiest(ablation, rng.permutation(SIZE), THRESHOLDS, draws=DRAWS)
+    found = remove_wackiest(ablation, rng.permutation(SIZE), THRESHOLDS, draws=RANDOM_DRAWS)
     end = time.perf_counter()
     searched = [outcome.changed for point in found.points for outcome in (point.wacky, *point.random)]
     return {
@@ -71,7 +71,7 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=10_000)
     parser.add_argument("--documents", type=int, default=100_000)
     parser.add_argument("--role", choices=["query", "document"], default="query")
-    parser.add_argument("--measures", nargs="+", default=list(MEASURES))
+    parser.add_argument("--measures", nargs="+", default=list(ABLATION_MEASURES))
     parser.add_argument("--threads", type=int, help="of a search; all cores by default")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the lines")
     options = parser.parse_args()

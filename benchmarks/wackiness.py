@@ -25,10 +25,10 @@ from search import SIZE, random_vectors
 
 from vocable.encoder.load import load
 from vocable.encoder.terms import input_terms
-from vocable.evaluation.expansion_data import ExpansionData, word_surfaces
 from vocable.retrieval.exact_index import ExactIndex
 from vocable.vectors import selected
-from vocable.wackiness.measure import Choices, find
+from vocable.wackiness.expansions import ExpansionData, word_surfaces
+from vocable.wackiness.measure import WackinessSettings, wackiness_of
 from vocable.wackiness.score import lexical_importance, without_itself
 
 OWN = 0.3  # share of a vector's entries that stand in the text itself
@@ -67,9 +67,9 @@ def measure(options: argparse.Namespace) -> dict[str, float]:
         rows = without_itself(rows, itself)
     timed("lexical importance", lambda: lexical_importance(inputs, own, rows, counts))
     data = ExpansionData("random", inputs, own, rows, counts, word_surfaces(names), names)
-    choices = Choices(k=options.k)
-    timed("scores and curve", lambda: find(data, choices, draws=0))
-    timed(f"the same and {options.draws} draws", lambda: find(data, choices, draws=options.draws))
+    choices = WackinessSettings(k=options.k)
+    timed("scores and curve", lambda: wackiness_of(data, choices, draws=0))
+    timed(f"the same and {options.draws} draws", lambda: wackiness_of(data, choices, draws=options.draws))
     if options.model is not None:
         model = load(options.model, device="cpu")
         text = " ".join(name for name in rng.permutation(["the old fox reads", "sparse vectors", "in 1985"] * 14))

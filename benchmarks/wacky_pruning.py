@@ -21,13 +21,13 @@ from vocable.encoder.load import load
 from vocable.encoder.terms import input_terms, remove_expansions, terms
 from vocable.evaluation.cost import active_terms, flops
 from vocable.evaluation.dataset import load_dataset
-from vocable.evaluation.expansion_data import expansion_data
 from vocable.evaluation.quality import JudgedMeasures, parse_measures
 from vocable.evaluation.retrieval import encode_dataset
 from vocable.evaluation.significance import paired_t_test
 from vocable.retrieval.exact_index import ExactIndex
 from vocable.vectors import selected
-from vocable.wackiness.measure import Choices, find, read_wackiest
+from vocable.wackiness.expansions import expansion_data
+from vocable.wackiness.measure import WackinessSettings, read_wackiest, wackiness_of
 
 MEASURE, DEPTH = "nDCG@10", 100
 HEADER = ["pruned", "L0_q", "L0_d", "FLOPS", MEASURE, "p", "W-AUC"]
@@ -67,7 +67,7 @@ def measured_rows(model: SparseEncoder, place: str, wackiest: np.ndarray, tops: 
         p = "" if full is None else f"{paired_t_test(full[MEASURE], values[MEASURE]):.3f}"
         full = full or values
         vectors = {"vectors": collection, "query_vectors": pruned_queries, "ids": encoded.document_ids}
-        w_auc = find(expansion_data(model, *texts, name=name, **vectors), Choices(), draws=0).w_auc
+        w_auc = wackiness_of(expansion_data(model, *texts, name=name, **vectors), WackinessSettings(), draws=0).w_auc
         cost = [active_terms(pruned_queries), active_terms(collection), flops(pruned_queries, collection)]
         quality = judged.aggregated(values)[MEASURE]
         rows.append([name, *(f"{value:.2f}" for value in cost), f"{quality:.3f}", p, f"{w_auc:.3f}"])

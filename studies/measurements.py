@@ -26,7 +26,7 @@ from vocable.training.pretraining.pretrain import KEPT_LOG
 from vocable.training.train import LOG
 from vocable.wackiness.ablate import THRESHOLDS, ablate
 from vocable.wackiness.ablation import Control
-from vocable.wackiness.report import measure_wackiness
+from vocable.wackiness.study import measure_wackiness
 
 if TYPE_CHECKING:
     from studies.runs import OnDataset, Run
@@ -148,7 +148,7 @@ def wackiness(run: Run, on: OnDataset, values: Sequence[str], *, role: Role = "q
         limit=limit,
         vectors=None if run.model == BM25_RM3 else on.vectors[1],
     )
-    found = report.models[0]
+    found: dict[str, Any] = {**report.models[0]}
     curve = found["curve"]
     places = [place / max(1, len(curve) - 1) for place in range(len(curve))]
     return {name: {**found, "places": places}[name] for name in values}

@@ -52,6 +52,7 @@ NAMES = [
     "removal",
     "rescale",
     "search",
+    "select",
     "serve",
     "teacher_scores",
     "term_weights",

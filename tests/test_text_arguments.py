@@ -32,10 +32,9 @@ from vocable.encoder.inference_free import make_inference_free
 from vocable.encoder.terms import input_terms
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError
+from vocable.evaluation.clusters import text_embeddings
 from vocable.evaluation.expanders import Query2Doc, open_expander
-from vocable.evaluation.expansion_data import expansion_data, proper_names
 from vocable.evaluation.grid import parse_grid
-from vocable.evaluation.testsets import text_embeddings
 from vocable.integrations.searcher import Searcher
 from vocable.retrieval.answers import search
 from vocable.retrieval.bm25 import RM3, BM25Index
@@ -47,6 +46,7 @@ from vocable.retrieval.verbs import delete, index
 from vocable.retrieval.words import stemmed
 from vocable.training.pretraining.pretrain import pretrain
 from vocable.vectors import prune
+from vocable.wackiness.expansions import expansion_data, proper_names
 
 TEXT = "a text of more than eight words, which is one and not many"
 UNUSED: Any = None  # an argument that is not looked at before the texts are

@@ -43,8 +43,9 @@ if TYPE_CHECKING:  # each public name, once: type checkers read these lines, and
     from vocable.encoder.load import load as load
     from vocable.encoder.provenance import new_tokens as new_tokens
     from vocable.encoder.terms import terms as terms
-    from vocable.evaluation.compare import compare as compare
     from vocable.evaluation.evaluate import evaluate as evaluate
+    from vocable.evaluation.select import select as select
+    from vocable.evaluation.significance import compare as compare
     from vocable.evaluation.testsets import make_testset as make_testset
     from vocable.retrieval.answers import search as search
     from vocable.retrieval.bm25 import BM25Index as BM25Index
@@ -68,7 +69,7 @@ if TYPE_CHECKING:  # each public name, once: type checkers read these lines, and
     from vocable.training.train import train as train
     from vocable.vectors import prune as prune
     from vocable.wackiness.ablate import ablate as ablate
-    from vocable.wackiness.report import measure_wackiness as measure_wackiness
+    from vocable.wackiness.study import measure_wackiness as measure_wackiness
 
 # A thread that spins takes its core from the one that it waits for as soon as something else runs on the machine, too.
 # Two threads on two cores encode, in texts a second with the machine to themselves and beside a busy neighbour:

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from functools import cache, wraps
 from inspect import Parameter, signature
 from math import isfinite
+from os import PathLike
 from types import NoneType, UnionType
 from typing import (
     Annotated,
@@ -50,6 +51,7 @@ Share: TypeAlias = Annotated[float, Gt(0), Le(1)]
 DType: TypeAlias = Literal["auto", "float32", "bfloat16"]
 LongDocuments: TypeAlias = Literal["truncate", "maxpool", "passages"]
 Fusion: TypeAlias = Literal["weighted", "reciprocal-rank"]
+Difficulty: TypeAlias = Literal["hard", "plain"]
 
 
 class Pruning(TypedDict, total=False):
@@ -104,12 +106,110 @@ class SearchOptions(RankingOptions, QueryEncoding, total=False):
     """Settings of a search."""
 
 
+class EvaluationOptions(Inference, total=False):
+    """Data and conventions of an evaluation, fusions of systems, and encoding."""
+
+    judgments: Annotated[
+        str | PathLike[str] | None,
+        Doc("In place of a dataset: source of the judgments, as a qrels file of TREC or BEIR; enough for runs."),
+    ]
+    queries: Annotated[
+        str | PathLike[str] | None,
+        Doc("With judgments: source of the queries, as TREC topics; enough for an index."),
+    ]
+    corpus: Annotated[str | PathLike[str] | None, Doc("With judgments and queries: source of the documents.")]
+    hybrid: Annotated[
+        bool, Doc("Also evaluate each system fused with BM25, and the spaces of an index fused with each other.")
+    ]
+    weights: Annotated[
+        str | Mapping[str, float] | None, Doc("Also evaluate an index's fusion with weights, as sparse=0.5,bm25=0.5.")
+    ]
+    folds: Annotated[
+        int | None, Ge(2), Doc("With hybrid: also tune the fusion weights of an index, in a cross-validation.")
+    ]
+    long_documents: Annotated[
+        Literal["truncate", "maxpool"],
+        Doc("Documents beyond max_length: truncate them, or read them in windows and keep each term's largest weight."),
+    ]
+    query_idf: Annotated[
+        float | None, Ge(0), Doc("Multiply query weights by the dataset's IDF to this power; default: the model's.")
+    ]
+    convention: Annotated[
+        Literal["trec_eval", "beir"] | None,
+        Doc("trec_eval counts every hit, beir drops the query's own id; by default beir for BEIR's collections."),
+    ]
+    ties: Annotated[
+        Literal["search", "trec_eval"] | None,
+        Doc("Order of equal scores: by id as in a search (the default), or as in trec_eval by descending id."),
+    ]
+
+
+class TestsetOptions(TypedDict, total=False):
+    """Content of a test set made from a log."""
+
+    queries: Annotated[int, Ge(1), Doc("Number of queries, at most; 900 by default.")]
+    clusters: Annotated[int, Ge(2), Doc("Clusters of similar queries, from which queries are drawn evenly; 100.")]
+    difficulty: Annotated[
+        Difficulty, Doc("hard (default): three levels of overlap and hard negatives; plain: neither.")
+    ]
+    positives: Annotated[int | None, Ge(1), Doc("Positives of a hard test set per query, at most 3 by default.")]
+    negatives: Annotated[int, Ge(1), Doc("Hard negatives per query, at most 10 by default.")]
+    min_overlap: Annotated[float, Gt(0), Le(1), Doc("Least share of a query's words in a hard negative; 0.5.")]
+    distractors: Annotated[int, Ge(0), Doc("Further queries of each cluster whose documents are added; 0.")]
+
+
+class ExpansionStudy(Inference, total=False):
+    """Model inference, stored vectors and random numbers of a study of expansion terms."""
+
+    seed: Annotated[int, Ge(0), Doc("Seed of the random draws; 0 by default.")]
+    vectors: Annotated[
+        str | PathLike[str] | Sequence[str | PathLike[str]] | None,
+        Doc(
+            "Stored vectors of the documents (vocable encode): a folder or several shards, with one model and dataset."
+        ),
+    ]
+    query_vectors: Annotated[
+        str | PathLike[str] | Sequence[str | PathLike[str]] | None, Doc("Stored vectors of the queries.")
+    ]
+
+
+class WackinessOptions(ExpansionStudy, total=False):
+    """Settings of a measurement of wackiness that Polyakov et al. 2026 leave open, and the bootstrap."""
+
+    k: Annotated[int, Ge(1), Doc("Documents that an input retrieves; 100 by default.")]
+    idf: Annotated[Literal["log", "bm25"], Doc("log (the default) is log(n / df); bm25 is BM25's IDF, never 0.")]
+    special: Annotated[bool, Doc("Count special tokens such as [CLS] as expansions, too; the default.")]
+    splitter: Annotated[
+        Literal["any", "words", "whitespace"], Doc("Words of a text, for models whose terms are whole words.")
+    ]
+    bins: Annotated[int, Ge(1), Doc("Points of the curve; 100 by default.")]
+    whole_vocabulary: Annotated[bool, Doc("Divide all terms into the bins, not only the scored ones.")]
+    expansions: Annotated[int | None, Ge(1), Doc("Heaviest expansions per input that count; by default all.")]
+    bootstrap: Annotated[int, Ge(0), Doc("Draws of the inputs for the standard deviation; 0 for none, 100 by default.")]
+
+
+def _check_evaluation(options: Mapping[str, Any]) -> None:
+    if options.get("folds") is not None and not options.get("hybrid"):
+        raise ArgumentError("--folds goes with --hybrid")
+    if options.get("judgments") is None and (options.get("queries") or options.get("corpus")) is not None:
+        raise ArgumentError("`queries` and `corpus` go with `judgments`: a dataset has its own")
+
+
+def _check_bootstrap(options: Mapping[str, Any]) -> None:
+    if options.get("bootstrap") == 1:  # has no standard deviation
+        raise ArgumentError("bootstrap needs at least 2 draws, or 0 for none")
+
+
 def _check_fusion(options: Mapping[str, Any]) -> None:
     if options.get("fusion", "weighted") != "weighted" and not options.get("hybrid") and not options.get("weights"):
         raise ArgumentError("`fusion` goes with `hybrid` or `weights`")
 
 
-RULES: dict[Any, Callable[[Mapping[str, Any]], None]] = {RankingOptions: _check_fusion}
+RULES: dict[Any, Callable[[Mapping[str, Any]], None]] = {
+    RankingOptions: _check_fusion,
+    EvaluationOptions: _check_evaluation,
+    WackinessOptions: _check_bootstrap,
+}
 UNPACK = {typing.Unpack, typing_extensions.Unpack}  # two objects before Python 3.12
 SIGNS = {
     "ge": (operator.ge, "at least", "≥"),

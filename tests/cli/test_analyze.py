@@ -91,7 +91,7 @@ def test_figures_are_those_of_the_functions(
 
 def test_a_removal_is_whole(capsys: pytest.CaptureFixture[str], model: str, dataset: str, report: Path) -> None:
     names = {path.name for path in report.iterdir()}
-    files = {"removal.md", "removal.png", "removal.svg"}
+    files = {"ablation.md", "ablation.png", "ablation.svg"}
     assert names == files | {"index.html", "results.json", "scores.parquet", "settings.json"}
     assert not report.with_name("removed.partial").exists()
     page = (report / "index.html").read_text(encoding="utf-8")
@@ -102,7 +102,7 @@ def test_a_removal_is_whole(capsys: pytest.CaptureFixture[str], model: str, data
     results = json.loads((report / "results.json").read_bytes())["datasets"]
     assert results[0] == results[1]
     whole = results[0]["full"]["RR@10"]
-    assert f"| 0 | 0 | 0.0% | 0.0% | {whole:.4f} |" in (report / "removal.md").read_text(encoding="utf-8")
+    assert f"| 0 | 0 | 0.0% | 0.0% | {whole:.4f} |" in (report / "ablation.md").read_text(encoding="utf-8")
     assert f"{whole:.4f}" in table
 
 

@@ -256,11 +256,11 @@ def test_evaluate_side_by_side(
         assert shown in text
 
 
-def test_compare_models_under_a_budget(
+def test_select_models_under_a_budget(
     capsys: pytest.CaptureFixture[str], model: str, backbones: dict[str, Path], dataset: str, tmp_path: Path
 ) -> None:
     output, name = tmp_path / "chosen", Path(model).name
-    command = ["compare", model, backbones["distilbert"], "--dataset", dataset, "--grid", "document_max_terms=0,5"]
+    command = ["select", model, backbones["distilbert"], "--dataset", dataset, "--grid", "document_max_terms=0,5"]
     command += ["-m", "nDCG@10", "--dtype", "float32", "-o", output]
     values = json.loads(done(capsys, *command, "--json"))
     assert [one["system"] for one in values["settings"]] == [name, name, *[Path(command[2]).name] * 2]

@@ -14,7 +14,7 @@ from tests.cli.command_line import done, refused
 from vocable.cli import COMMANDS, main, program
 
 READING = {
-    *("add", "calibrate", "check-engine", "compare", "encode", "evaluate", "expand", "export-model", "index"),
+    *("add", "calibrate", "check-engine", "select", "encode", "evaluate", "expand", "export-model", "index"),
     *("make-inference-free", "inspect", "logits", "make-testset", "mine", "pretrain", "prune", "removal"),
     *("rescale", "search", "teacher-scores", "transfer", "vocabulary", "wackiness"),
 }

@@ -16,9 +16,9 @@ from vocable.cli import main
 from vocable.encoder.load import load
 from vocable.encoder.terms import Words, input_terms, terms
 from vocable.evaluation.expanders import open_expander
-from vocable.evaluation.expansion_data import expansion_data
 from vocable.vectors import vocabulary_fingerprint
-from vocable.wackiness.measure import Choices, find, read_scores
+from vocable.wackiness.expansions import expansion_data
+from vocable.wackiness.measure import WackinessSettings, read_scores, wackiness_of
 from vocable.wackiness.score import ranked
 
 QUERY, DOCUMENT = "the old fox", "a librarian reads books"
@@ -98,14 +98,14 @@ def test_a_report_of_two_models_and_rm3(
     names = [path.name for path in paths]
     scores = [f"scores-{name}.parquet" for name in [*names, "bm25+rm3"]]
     assert sorted(path.name for path in output.iterdir()) == sorted(FILES + scores)
-    choices = Choices(k=4, bins=10)
+    choices = WackinessSettings(k=4, bins=10)
     models = [load(path, device="cpu") for path in paths]
     data = [
         expansion_data(model, queries, documents, 40, name=name, dtype="float32")
         for name, model in zip(names, models, strict=True)
     ]
     data.append(expansion_data(open_expander("bm25+rm3", documents), queries, documents, 40, name="bm25+rm3"))
-    findings = [find(one, choices, draws=5, seed=3, sensitivity=True) for one in data]
+    findings = [wackiness_of(one, choices, draws=5, seed=3, sensitivity=True) for one in data]
     for found, one, model in zip(printed["models"], data, [*models, None], strict=True):
         for card in found["wackiest"]:
             said, counted = {name: card.pop(name) for name in CARD}, card_of(card["term"], one, queries, model)
@@ -140,7 +140,7 @@ def test_documents_expand_and_do_not_find_themselves(
     data = expansion_data(model, texts, documents, 3, itself=chosen, dtype="float32")
     assert not (data.rows == chosen[:, None]).any()
     [found] = printed["models"]
-    assert found["w_auc"] == pytest.approx(find(data, Choices(k=3), draws=0).w_auc, abs=1e-6)
+    assert found["w_auc"] == pytest.approx(wackiness_of(data, WackinessSettings(k=3), draws=0).w_auc, abs=1e-6)
     assert found["std"] is None
 
 
@@ -174,7 +174,7 @@ def test_a_killed_call_goes_on_and_does_not_encode_again(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("vocable.wackiness.report.write_report", killed)
+        patch.setattr("vocable.wackiness.study.write_report", killed)
         capsys.readouterr()
         assert main([*map(str, ["measure-wackiness", *arguments]), "--dtype", "float32"]) == 130
         assert "the same command goes on from here" in capsys.readouterr().err
@@ -259,7 +259,7 @@ def test_words_of_a_model_are_found_as_the_option_says(
         printed = json.loads(measured(capsys, tmp_path / "model", *places, "-o", tmp_path / way, *options))
         data = expansion_data(model, queries, documents, 5, splitter=way, dtype="float32")
         found[way] = printed["models"][0]["w_auc"]
-        assert found[way] == pytest.approx(find(data, Choices(k=5), draws=0).w_auc, abs=1e-6)
+        assert found[way] == pytest.approx(wackiness_of(data, WackinessSettings(k=5), draws=0).w_auc, abs=1e-6)
     assert found["any"] != found["whitespace"]
 
 

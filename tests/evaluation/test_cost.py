@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 
 from vocable.errors import ArgumentError, VectorsError
 from vocable.evaluation.cost import (
-    SAMPLE,
+    TIMED_TEXTS,
     TURN,
     Cost,
     TimedSystem,
@@ -127,4 +127,4 @@ def test_a_rate_of_encoding_is_a_median_without_the_first_round(monkeypatch: pyt
     clock, seconds = Clock(monkeypatch), iter([90.0, 1.0, 9.0, 2.0, 1.0, 2.0])
     slow = clock.taking(lambda texts: next(seconds))
     rates = encoding_rates([slow, clock.taking(lambda texts: len(texts) / 50)], ["text"] * 300)
-    assert rates == pytest.approx([SAMPLE / 2.0, 50.0])
+    assert rates == pytest.approx([TIMED_TEXTS / 2.0, 50.0])

@@ -9,12 +9,12 @@ import pytest
 from sentence_transformers import SparseEncoder
 
 import vocable as vo
-from tests.evaluation.test_stored_encoding import dataset as dataset
+from tests.evaluation.test_retrieval import dataset as dataset
 from vocable.data import Document, Qrel, Query
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.dataset import Dataset
-from vocable.evaluation.hybrid import tuned
+from vocable.evaluation.hybrid import tune_weights
 from vocable.evaluation.quality import evaluate_run
 from vocable.evaluation.retrieval import evaluate_system, retrieve_lexically
 from vocable.retrieval.folder import build_collection
@@ -111,7 +111,7 @@ def test_weights_of_a_fold_are_the_best_for_the_others(
         fold: max(tenths, key=lambda t: round(np.mean([values[t][q] for q in range(Q) if q % folds != fold]), 12))
         for fold in range(folds)
     }
-    weights, held_out = tuned(rankings, ["sparse", "bm25"], dataset, "RR@15", folds)
+    weights, held_out = tune_weights(rankings, ["sparse", "bm25"], dataset, "RR@15", folds)
     found = evaluate_run("tuned", held_out(N).to_run([query.id for query in dataset.queries]), dataset, ["RR@15"])
     expected = [values[best_of[query % folds]][query] for query in range(Q)]
     np.testing.assert_allclose(list(found.per_query["RR@15"].values()), expected, rtol=1e-6)
@@ -124,7 +124,7 @@ def test_of_equally_good_weights_the_most_even_are_taken(
 ) -> None:
     rankings, dataset, _ = random_search
     same = {"sparse": rankings["sparse"], "bm25": rankings["sparse"], "dense": rankings["sparse"]}
-    weights, _ = tuned(same, list(same), dataset, "RR@15", 2)
+    weights, _ = tune_weights(same, list(same), dataset, "RR@15", 2)
     assert sorted(weights.values()) == [0.3, 0.3, 0.4]
 
 
@@ -135,12 +135,12 @@ def test_what_an_index_is_not_evaluated_with(toy_model: SparseEncoder, dataset: 
         ({"folds": 1, "hybrid": True}, "folds must be at least 2, not 1"),
         ({"folds": 3, "hybrid": True}, "folds must be at most the 2 judged queries, not 3"),
         ({"weights": "dense=1"}, "there is no space 'dense': the index has sparse, bm25"),
-        ({"max_length": 9}, "an index is searched as it was made"),
-        ({"grid": ["query_max_terms=3"]}, "an index is searched as it was made"),
+        ({"max_length": 9}, "omit --max-length and --long-documents"),
+        ({"grid": ["query_max_terms=3"]}, "--grid goes with models"),
     ):
         with pytest.raises(ArgumentError, match=message):
             vo.evaluate(collection, dataset, **wrong)
-    with pytest.raises(ArgumentError, match="are for an index"):
+    with pytest.raises(ArgumentError, match="evaluate an index, or omit them"):
         vo.evaluate(toy_model, dataset, weights="bm25=1")
     elsewhere = Dataset("other", [], dataset.queries, [Qrel("q0", "not-there", 1)])
     with pytest.raises(DataError, match="none of the 1 relevant documents is in"):

@@ -4,6 +4,7 @@ import json
 import math
 from pathlib import Path
 
+import ir_measures
 import numpy as np
 import pytest
 from ir_measures import ScoredDoc
@@ -14,7 +15,7 @@ from vocable.encoder.encode import encode
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.cost import Cost, active_terms, flops
 from vocable.evaluation.dataset import Dataset, load_dataset
-from vocable.evaluation.quality import evaluate_run, notes, parse_measures, side_by_side
+from vocable.evaluation.quality import JudgedMeasures, evaluate_run, notes, parse_measures, quality_table
 from vocable.evaluation.retrieval import encode_dataset, evaluate_system, retrieve
 from vocable.evaluation.significance import compare
 from vocable.retrieval.bm25 import BM25Index
@@ -90,9 +91,9 @@ def test_a_run_without_hits_scores_zero() -> None:
 
 def test_a_place_that_is_no_dataset_is_refused(tmp_path: Path) -> None:
     (tmp_path / "corpus.jsonl").write_text('{"_id": "d", "text": "fox"}\n', encoding="utf-8")
-    with pytest.raises(DataError, match=r"judgments together: give beir:DIR, ir_datasets:NAME or pydocs:#test"):
+    with pytest.raises(DataError, match=r"use beir:DIR, ir_datasets:NAME or pydocs:#test"):
         load_dataset(tmp_path / "corpus.jsonl")
-    with pytest.raises(DataError, match=rf"judgments together: write beir:{tmp_path}"):
+    with pytest.raises(DataError, match=rf"judgments: write beir:{tmp_path}"):
         load_dataset(tmp_path)
 
 
@@ -122,12 +123,12 @@ def test_a_run_of_other_queries_is_refused() -> None:
 
 
 def test_a_document_twice_for_a_query_is_refused() -> None:
-    with pytest.raises(DataError, match="toy: x: the run has document 'd1' twice for query 'q1'"):
+    with pytest.raises(DataError, match="toy: x: duplicate document 'd1' for query 'q1'"):
         evaluate_run("x", [*RUN, ScoredDoc("q1", "d1", 0.5)], DATASET)
 
 
 def test_a_name_that_is_no_run_says_how_a_model_is_given() -> None:
-    with pytest.raises(DataError, match=r"naver/splade-v3: no such run file \(a model is given as vocable.load"):
+    with pytest.raises(DataError, match=r"naver/splade-v3: no such run file \(a model is passed as vocable.load"):
         evaluate_run("model", "naver/splade-v3", DATASET)
 
 
@@ -263,7 +264,7 @@ def test_tables_show_quality_and_cost() -> None:
 def test_the_widest_table_keeps_its_numbers_on_a_terminal_of_80_columns() -> None:
     cost = Cost(123.4, 1234.5, 12.34, 5_000_000_000, 1234.5, 12345.6, 12.345, 123.456)
     result = evaluate_run("a model with a long name", RUN, DATASET, ["nDCG@10", "R@1000"], cost=cost)
-    shown = str(side_by_side([result, result], [{"nDCG@10": 0.0321, "R@1000": 0.00001}]))
+    shown = str(quality_table([result, result], [{"nDCG@10": 0.0321, "R@1000": 0.00001}]))
     assert max(map(len, shown.splitlines())) <= 80
     for cells in ("0.032 0.6667 <0.001", "123.4 1234 12.3 5000 1,234 12346 12.3 123.5"):
         assert cells in [" ".join(line.split()[-len(cells.split()) :]) for line in shown.splitlines()]
@@ -281,7 +282,7 @@ def test_judgments_of_queries_that_are_not_there_are_said(caplog: pytest.LogCapt
     qrels = [Qrel("q1", "d1", 1), Qrel("q3", "d1", 1), Qrel("q2", "d1", 1)]
     left = Dataset("toy", [], [Query("q1", "lists")], qrels).judged()
     assert [judgment.query_id for judgment in left.judgments] == ["q1"]
-    assert caplog.messages == ["toy: 2 queries with judgments, as 'q2': not among the queries, left out"]
+    assert caplog.messages == ["toy: ignored 2 judged queries missing from the queries, such as 'q2'"]
     caplog.clear()
     left.judged()
     assert caplog.messages == []
@@ -294,3 +295,25 @@ def test_a_run_with_judgments_alone_says_what_was_left_out() -> None:
     assert (found.unanswered, found.unjudged, found.values["RR@10"]) == (2, 1, pytest.approx(1 / 3))
     assert [line for line in notes([found]) if "2 judged queries without a hit" in line]
     assert [line for line in notes([found]) if "1 query without a judgment" in line]
+
+
+NAMES = ["nDCG@10", "RR@3", "R@5", "AP", "P(rel=2)@5"]
+
+
+def test_each_run_has_the_values_of_ir_measures() -> None:
+    rng = np.random.default_rng(0)
+    queries = [Query(f"q{i}", "") for i in range(6)]
+    judgments = [
+        Qrel(q.id, f"d{i}", int(rng.integers(0, 3))) for q in queries for i in rng.choice(20, 4, replace=False)
+    ]
+    parsed = parse_measures(NAMES)
+    measures = JudgedMeasures(parsed, Dataset("toy", [], queries, judgments))
+    for some in ([0, 1, 2, 3, 4, 5], [3, 1], [5]):
+        answers = {f"q{q}": {f"d{i}": float(rng.random()) for i in rng.choice(20, 8, replace=False)} for q in some}
+        found = measures.per_query(answers)
+        assert [list(values) for values in found.values()] == [list(answers)] * len(NAMES)
+        for metric in ir_measures.iter_calc(list(parsed.values()), judgments, answers):
+            if metric.query_id in answers:
+                assert found[str(metric.measure)][metric.query_id] == pytest.approx(metric.value)
+        expected = {name: pytest.approx(np.mean(list(values.values()))) for name, values in found.items()}
+        assert measures.aggregated(found) == expected

@@ -24,10 +24,10 @@ from vocable.analysis.stored_vectors import ALL, Moments
 from vocable.data.texts import as_texts, iter_texts
 from vocable.encoder.fuse import pack, parts, without_logits
 from vocable.encoder.head import max_logits
+from vocable.encoder.load import load_model
 from vocable.encoder.special_terms import special_columns
 from vocable.errors import ArgumentError, DataError
-from vocable.evaluation.expansion_data import load_model
-from vocable.evaluation.testsets import LEXICAL, cluster, text_embeddings
+from vocable.evaluation.clusters import LEXICAL, cluster, text_embeddings
 from vocable.options import Count, checked
 from vocable.progress import track
 from vocable.tables import Table, Tabled
@@ -113,7 +113,7 @@ def analyze_logits(
         limit: texts at most. None is all.
         max_length: tokens of a text, at most.
         clusters: also measure how well the logits tell so many groups of texts apart. See `recoverability`.
-        embedding: dense model that makes the groups, or lexical. As in `vocable.evaluation.testsets.text_embeddings`.
+        embedding: dense model that makes the groups, or lexical. As in `vocable.evaluation.clusters.text_embeddings`.
         device: where models run, as cpu, cuda or cuda:1; by default the best there is.
 
     Raises:

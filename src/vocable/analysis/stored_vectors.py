@@ -22,7 +22,6 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 from tokenizers import Tokenizer
 
-from vocable import imported
 from vocable.arrays import HEADER
 from vocable.errors import ArgumentError, ModelError, VectorsError
 from vocable.options import Count, CountOrZero, checked
@@ -58,7 +57,9 @@ def stored_parts(vectors: Vectors) -> tuple[Iterable[csr_array], VectorsMeta | N
         index = load_index(folder)
         return [index.get()], index.meta
     if (folder / "postings").is_dir() or (folder / STORE).is_file():
-        collection = imported("vocable.retrieval.verbs:open_index")(folder)
+        from vocable.retrieval.verbs import open_index
+
+        collection = open_index(folder)
         return collection.stored(), collection.meta
     shards = read_shards(given)
     first = next(shards)
@@ -286,14 +287,13 @@ def _names(meta: VectorsMeta | None, model: str | SparseEncoder | None) -> list[
     """The words of the terms; None where the model that made the vectors is not at hand."""
     if meta is not None and model is None and (found := _names_of_tokens(meta)) is not None:
         return found
-    terms, load_model = (
-        imported("vocable.encoder.terms:terms"),
-        imported("vocable.evaluation.expansion_data:load_model"),
-    )
+    from vocable.encoder.load import load_model, model_of
+    from vocable.encoder.terms import terms
+
     if meta is None:
-        return None if model is None else list(terms(load_model(model)))
+        return None if model is None else terms(load_model(model))
     try:
-        return list(terms(imported("vocable.evaluation.expansion_data:model_of")(meta, model)))
+        return terms(model_of(meta, model))
     except (ArgumentError, ModelError):
         if model is not None:
             raise

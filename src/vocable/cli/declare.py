@@ -23,11 +23,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_origin
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 from typer.models import ArgumentInfo
+from typing_extensions import is_typeddict
 
-from vocable import HOMES, imported
+from vocable import HOMES, imported, options
 from vocable.cli.signature import REQUIRED, Argument, arguments
 from vocable.errors import ArgumentError, UnwrittenError
-from vocable.options import CountOrZero, Encoding, SearchOptions, Values
+from vocable.options import CountOrZero, Values
 from vocable.tables import masked, visible
 
 JSON = "as_json"  # last in the help of a command
@@ -64,7 +65,8 @@ class Command:
         """The keyword arguments of the verb: the values, as the verb calls them, and of sources of texts a stream."""
         given = {name: value for name, value in vars(self).items() if name not in (JSON, "markdown")}
         if "options" in inspect.signature(imported(HOMES[self.verb()])).parameters:  # those not given are left out
-            shared = Encoding.__annotations__.keys() | SearchOptions.__annotations__.keys()
+            records = [one for one in vars(options).values() if is_typeddict(one)]
+            shared = {name for record in records for name in record.__annotations__}
             given = {name: value for name, value in given.items() if value is not None or name not in shared}
         if isinstance(given.get("texts"), list):
             given["texts"] = texts_of(given["texts"])

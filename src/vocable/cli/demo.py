@@ -16,11 +16,11 @@ from vocable.data import Document, pydocs
 from vocable.encoder.hub import BUILT_IN
 from vocable.encoder.load import load
 from vocable.encoder.terms import terms
-from vocable.evaluation.cost import ANSWERS
+from vocable.evaluation.cost import TIMED_ANSWERS
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.quality import Evaluation, evaluate_run
 from vocable.evaluation.retrieval import encode_dataset, retrieve, retrieve_lexically
-from vocable.evaluation.significance import Comparison, compare
+from vocable.evaluation.significance import ComparedEvaluations, compare
 from vocable.retrieval.answers import search
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.explain import expand_text
@@ -116,7 +116,7 @@ def known_items() -> Dataset:
     return Dataset("known items", documents, [*pydocs.queries("test")][::EVERY], [*pydocs.judgments("test")][::EVERY])
 
 
-def verdict(systems: Comparison) -> list[str]:
+def verdict(systems: ComparedEvaluations) -> list[str]:
     """In plain words what fine-tuning and the hybrids gained or lost."""
     lexical, learned, tuned, hybrid, tuned_hybrid = systems.evaluations
     return [
@@ -153,8 +153,8 @@ def _ask(console: Console, model: SparseEncoder, collection: Collection) -> None
 
 def _systems(model: SparseEncoder, dataset: Dataset, name: str) -> tuple[Evaluation, Evaluation, Evaluation]:
     """BM25, the model, and both together."""
-    lexical = retrieve_lexically(dataset, k=DEPTH, time_queries=ANSWERS)
-    learned = retrieve(encode_dataset(model, dataset), k=DEPTH, time_queries=ANSWERS)
+    lexical = retrieve_lexically(dataset, k=DEPTH, time_queries=TIMED_ANSWERS)
+    learned = retrieve(encode_dataset(model, dataset), k=DEPTH, time_queries=TIMED_ANSWERS)
     both = weighted([learned.ranking, lexical.ranking], [1, 1])
     return (
         evaluate_run("BM25", lexical, dataset, [MEASURE]),

@@ -272,24 +272,31 @@ class Evaluate(Command):
 
 
 class Compare(Command):
-    """Set evaluations side by side, or choose a model.
+    """Set evaluations side by side.
 
-    Stored evaluations are each tested against the first (paired t-test). With
-    --dataset models are measured, whole and pruned: quality, terms, bytes, the
-    time of an answer. --max-p95 and --max-bytes-per-document are a budget; what
-    is best within it is said with the command to use it. Repeated after a kill
-    with the same -o, it goes on where it stopped.
+    Each is tested against the first (paired t-test).
 
-    Example: vocable compare vocable-mini my-model --dataset beir:scifact
+    Example: vocable compare first.json second.json
+    """
+
+    results: Annotated[list[str], typer.Argument(metavar="FILE", help="JSON files that vocable evaluate -o wrote.")]
+    markdown: Markdown = False
+
+
+class Select(Command):
+    """Select a model and a pruning within a budget.
+
+    Models are measured on a dataset, whole and pruned: quality, terms, bytes,
+    the time of an answer. --max-p95 and --max-bytes-per-document are the
+    budget; the best setting within it is printed with the command to use it.
+    An interrupted run resumes when repeated with the same -o.
+
+    Example: vocable select vocable-mini my-model --dataset beir:scifact
     """
 
     resumable: ClassVar[bool] = True
-    systems: Annotated[
-        list[str], typer.Argument(metavar="SYSTEM", help="What evaluate -o wrote; with --dataset, models.")
-    ]
-    dataset: Annotated[
-        str | None, typer.Option(metavar="SOURCE", help="Measure models on beir:DIR, ir_datasets:NAME or pydocs:#test.")
-    ] = None
+    systems: Annotated[list[str], typer.Argument(metavar="MODEL", help="Models: folders or Hub ids.")]
+    dataset: Annotated[str, typer.Option(metavar="SOURCE", help="beir:DIR, ir_datasets:NAME or pydocs:#test.")]
     measures: Measures
     grid: Annotated[
         list[str] | None,
@@ -416,6 +423,7 @@ COMMANDS: list[type[Command]] = [
     Prune,
     Evaluate,
     Compare,
+    Select,
     CheckEngine,
     Export,
     ExportModel,

@@ -63,7 +63,7 @@ class MakeTestset(Command):
     Example: vocable make-testset clicks.jsonl -o test-set --queries 300
     """
 
-    writes: ClassVar[tuple[str, ...]] = ("output", "rest")
+    writes: ClassVar[tuple[str, ...]] = ("output", "train_output")
     next_step: ClassVar[str] = "vocable evaluate vocable-mini --dataset beir:{output}"
     log: Annotated[str, typer.Argument(help="Source of queries and positives, perhaps with scores.")]
     output: Output

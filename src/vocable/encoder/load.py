@@ -41,8 +41,10 @@ from vocable.encoder.hub import (
 from vocable.encoder.output_vocabulary import TERMS, OutputVocabularyTransformer, output_vocabulary
 from vocable.encoder.pooling import Activation, pooling_of
 from vocable.encoder.special_terms import KEPT
+from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, ModelError
 from vocable.storage import replacing_folder
+from vocable.vectors import VectorsMeta, vocabulary_fingerprint
 
 logger = logging.getLogger(__name__)
 
@@ -118,6 +120,20 @@ def load(
             logger.info("%s has an output vocabulary of its own: %d terms", name, layer.out_features)
     model = fuse(model).eval()
     model.trust_remote_code = trust_remote_code or TRUSTING.get()  # as the host's trainer opens its checkpoints
+    return model
+
+
+def load_model(model: str | Path | SparseEncoder, device: str | None = None) -> SparseEncoder:
+    """Return the model itself, or the model of a name, loaded."""
+    return model if isinstance(model, SparseEncoder) else load(model, device=device)
+
+
+def model_of(meta: VectorsMeta, moved: str | SparseEncoder | None = None) -> SparseEncoder:
+    """Return the model that made vectors, or `moved` in its place; `ArgumentError` if its vocabulary is another one."""
+    model = load_model(moved or meta.model)
+    if vocabulary_fingerprint(terms(model)) != meta.vocabulary:
+        name = moved if isinstance(moved, str) else meta.model
+        raise ArgumentError(f"model {name}: the vectors have another vocabulary")
     return model
 
 

@@ -1,4 +1,4 @@
-"""What a retriever costs, in numbers that stand beside its quality.
+"""Costs of a retriever: active terms, FLOPS, bytes and times.
 
 Shapes: q queries, n documents, v output vocabulary.
 """
@@ -19,19 +19,19 @@ from vocable.errors import ArgumentError, VectorsError
 from vocable.progress import progress, track
 from vocable.tables import NONE, short
 
-ANSWERS = 200  # timed answers of a system: ten of them are slower than the 95th percentile
-TURN = 16  # queries that a system answers before it is another's turn
-SAMPLE, REPEATS = 128, 5  # texts that are encoded to time it, and how often
+TIMED_ANSWERS = 200  # of each system: ten of them are slower than the 95th percentile
+TURN = 16  # consecutive queries of one system
+TIMED_TEXTS, REPEATS = 128, 5  # texts of a round of encoding, and rounds
 
 
 def _column(title: str, text: Callable[[float], str] = short) -> Any:
-    """A field of `Cost`: what stands above its column, and how its value is printed."""
+    """Return a field of `Cost` with the title of its column and the format of its values."""
     return field(default=None, metadata={"title": title, "text": text})
 
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of a retriever; what was not measured, or has no meaning for it, is None."""
+    """The cost of a retriever; None for a cost that was not measured or does not apply."""
 
     query_terms: float | None = _column("query terms")  # mean number of active terms
     document_terms: float | None = _column("doc terms")
@@ -39,16 +39,16 @@ class Cost:
     index_bytes: int | None = _column("index MB", lambda count: short(count / 1e6))
     bytes_per_document: float | None = _column("bytes/ doc", "{:,.0f}".format)
     documents_per_second: float | None = _column("docs/s", "{:.0f}".format)  # of encoding
-    search_p50_ms: float | None = _column("p50 ms")  # of one query on one thread, once it is encoded
+    search_p50_ms: float | None = _column("p50 ms")  # search for one encoded query, on one thread
     search_p95_ms: float | None = _column("p95 ms")
-    answer_p50_ms: float | None = _column("answer p50 ms")  # of one query from its text to its hits
+    answer_p50_ms: float | None = _column("answer p50 ms")  # one query, from its text to its hits
     answer_p95_ms: float | None = _column("answer p95 ms")
     # Share of the documents with enough terms of a query to be scored, mean over queries.
     matched: float | None = _column("matched", "{:.3g}".format)
 
 
 def cost_columns(costs: Sequence[Cost | None]) -> tuple[list[str], list[list[str]]]:
-    """The header and the cells, one list for each of `costs`, of the columns in which any of them has a value."""
+    """Return the header and the rows, one for each of `costs`, of the columns that have a value in any row."""
     header: list[str] = []
     rows: list[list[str]] = [[] for _ in costs]
     for column in fields(Cost):
@@ -61,7 +61,7 @@ def cost_columns(costs: Sequence[Cost | None]) -> tuple[list[str], list[list[str
 
 
 def active_terms(vectors: csr_array) -> float:
-    """The mean number of terms of `vectors` [n, v]; 0 where there are none.
+    """Return the mean number of terms of `vectors` [n, v]; 0 of no vectors.
 
     >>> active_terms(csr_array(np.array([[1.0, 0.0, 2.0], [0.0, 0.0, 3.0]])))
     1.5
@@ -70,7 +70,7 @@ def active_terms(vectors: csr_array) -> float:
 
 
 def flops(queries: csr_array, documents: csr_array) -> float:
-    """The number of terms that one of `queries` [q, v] and one of `documents` [n, v] share, on average over all pairs.
+    """Return the mean number of terms that a query and a document share, over all pairs of [q, v] and [n, v].
 
     This is `sum_t p_q(t) p_d(t)` with p(t) the share of vectors in which term t is active (Formal et al. 2021).
 
@@ -84,40 +84,39 @@ def flops(queries: csr_array, documents: csr_array) -> float:
 
 
 def activation_rates(vectors: csr_array) -> NDArray[np.float64]:
-    """The share of `vectors` [n, v] in which each term is active, float64 [v]."""
+    """Return the share of `vectors` [n, v] in which each term is active, float64 [v]."""
     counts = np.bincount(vectors.indices[vectors.data != 0], minlength=vectors.shape[1])
     return np.asarray(counts / max(1, vectors.shape[0]))
 
 
 class TimedSystem(NamedTuple):
-    """What answers a query: `encode` makes a vector of its text, each of the `searches` hits of the vector."""
+    """A system to time: `encode` maps a query's text to its vector, each of `searches` the vector to its hits."""
 
     encode: Callable[[str], csr_array]
     searches: Sequence[Callable[[csr_array], object]]
 
 
 def answer_times(
-    systems: Sequence[TimedSystem], queries: Sequence[str], *, answers: int = ANSWERS, seed: int = 0
+    systems: Sequence[TimedSystem], queries: Sequence[str], *, answers: int = TIMED_ANSWERS, seed: int = 0
 ) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-    """The milliseconds of encoding [t], and of each search [searches, t], by system, for one query at a time.
+    """Return the milliseconds of encoding [t] and of each search [searches, t] by system, for one query at a time.
 
-    A query's vector is searched in every way, in random order, right after it was encoded; the systems take turns of
-    `TURN` queries: what else runs on the machine meets them all. The first query of a turn is answered once before,
-    untimed. The queries come as often as it takes for t to be `answers`; of more than that, as many are timed, evenly
-    spread.
+    All searches of a query run in random order right after its encoding. Systems take turns of `TURN` queries, so that
+    other load on the machine affects all of them. The first query of a turn is answered once before, untimed. Queries
+    repeat until t is `answers`; of more queries, that many are timed, evenly spread.
     """
     if not queries:
         raise ArgumentError("no queries to time answers to")
-    chosen = [queries[row] for row in spread(len(queries), answers)] * -(-answers // len(queries))
+    repeated = [queries[row] for row in spread(len(queries), answers)] * -(-answers // len(queries))
     rng = np.random.default_rng(seed)
-    times = [(np.empty(len(chosen)), np.empty((len(system.searches), len(chosen)))) for system in systems]
-    with progress("time answers", len(chosen) * len(systems)) as advance:
-        for first in range(0, len(chosen), TURN):
-            turn = range(first, min(first + TURN, len(chosen)))
+    times = [(np.empty(len(repeated)), np.empty((len(system.searches), len(repeated)))) for system in systems]
+    with progress("time answers", len(repeated) * len(systems)) as advance:
+        for first in range(0, len(repeated), TURN):
+            turn = range(first, min(first + TURN, len(repeated)))
             for system, (encoding, searching) in zip(systems, times, strict=True):
-                for number in (turn[0], *turn):  # what is timed once more counts
+                for number in (turn[0], *turn):  # the second time of the first query counts
                     start = perf_counter()
-                    vector = system.encode(chosen[number])
+                    vector = system.encode(repeated[number])
                     encoding[number] = perf_counter() - start
                     for search in rng.permutation(len(system.searches)):
                         start = perf_counter()
@@ -128,7 +127,7 @@ def answer_times(
 
 
 def answer_costs(encoding: NDArray[np.float64], searching: NDArray[np.float64]) -> dict[str, Any]:
-    """The fields of `Cost` that the milliseconds of encoding and searching [t] make.
+    """Return fields of `Cost` from milliseconds of encoding and searching [t].
 
     >>> answer_costs(np.array([4.0]), np.array([1.0]))["answer_p50_ms"]
     5.0
@@ -139,11 +138,11 @@ def answer_costs(encoding: NDArray[np.float64], searching: NDArray[np.float64]) 
 
 
 def encoding_rates(encoders: Sequence[Callable[[list[str]], object]], texts: Sequence[str]) -> list[float]:
-    """The texts that each of `encoders` encodes in a second: the median of `REPEATS` rounds, in which they take turns.
+    """Return the texts per second of each of `encoders`: the median of `REPEATS` rounds, in which they take turns.
 
-    In a round each encodes the same `SAMPLE` texts, evenly spread; a first round is not counted.
+    In each round they encode the same `TIMED_TEXTS` texts, evenly spread; a first round is not counted.
     """
-    sample = [texts[row] for row in spread(len(texts), SAMPLE)]
+    sample = [texts[row] for row in spread(len(texts), TIMED_TEXTS)]
     seconds = np.empty((REPEATS + 1, len(encoders)))
     for turn, number in track([*product(range(REPEATS + 1), range(len(encoders)))], "time encoding"):
         start = perf_counter()
@@ -153,7 +152,7 @@ def encoding_rates(encoders: Sequence[Callable[[list[str]], object]], texts: Seq
 
 
 def spread(count: int, limit: int) -> list[int]:
-    """Return the numbers below `count`: all of them, or `limit` evenly spread ones.
+    """Return the numbers below `count`, or `limit` evenly spread numbers if there are more.
 
     >>> spread(3, limit=4), spread(10, limit=4)
     ([0, 1, 2], [0, 2, 5, 7])

@@ -8,20 +8,21 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from vocable.data import Document, Qrel, Query, read_corpus, read_judgments, read_queries
 from vocable.data.read import read_collection
-from vocable.errors import ArgumentError, DataError
+from vocable.errors import DataError
+from vocable.options import check_fields
 from vocable.retrieval.ranking import Ties
 from vocable.storage import StrPath
 from vocable.tables import counted
 
 Convention: TypeAlias = Literal["trec_eval", "beir"]
 logger = logging.getLogger(__name__)
-BEIR = re.compile(r"(ir_datasets:)?beir[:/]")  # how the sources of its collections begin
+BEIR_SOURCE = re.compile(r"(ir_datasets:)?beir[:/]")
 
 
 class Identical(NamedTuple):
@@ -36,12 +37,12 @@ class Identical(NamedTuple):
 
 @dataclass(frozen=True)
 class Dataset:
-    """A test collection; `unjudged` counts the queries that `judged` has left out, as they have no judgment.
+    """A test collection; `unjudged` counts the queries without a judgment that `judged` has removed.
 
     By the `convention` of BEIR a document with the id of its query is no hit: in ArguAna each query is a document of
-    the collection, and would find itself first (Thakur et al. 2021). That of trec_eval counts whatever a run has.
-    `ties` is the order of hits with equal scores (`vocable.retrieval.ranking.in_order`), `identical` counts the documents
-    that share their text, where there are documents.
+    the collection, and would find itself first (Thakur et al. 2021). The convention of trec_eval counts every hit.
+    `ties` is the order of hits with equal scores (`vocable.retrieval.ranking.in_order`). `identical` counts the
+    documents with equal texts, if the documents have been read.
     """
 
     name: str
@@ -54,16 +55,14 @@ class Dataset:
     identical: Identical | None = None
 
     def __post_init__(self) -> None:
-        for name, allowed in (("convention", get_args(Convention)), ("ties", get_args(Ties))):
-            if (value := getattr(self, name)) not in allowed:
-                raise ArgumentError(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
+        check_fields(self)
 
-    def deep(self, k: int) -> int:
-        """Return the number of results to ask for, so that `k` are left when the query's own id is dropped."""
+    def search_depth(self, k: int) -> int:
+        """Return the number of results to request so that k remain after dropping the query's own id."""
         if self.convention == "trec_eval":
             return k
-        asked = {query.id for query in self.queries}
-        return k + (not self.documents or any(document.id in asked for document in self.documents))
+        query_ids = {query.id for query in self.queries}
+        return k + (not self.documents or any(document.id in query_ids for document in self.documents))
 
     def judged(self) -> Dataset:
         """Return the dataset without queries that have no judgment, and without judgments of unknown queries.
@@ -80,8 +79,8 @@ class Dataset:
         if not queries:
             raise DataError(f"none of the {len(self.queries)} queries has a judgment", source=self.name)
         if unknown := with_judgment - {query.id for query in self.queries}:
-            which = f"{counted(len(unknown), 'query', 'queries')} with judgments, as {min(unknown)!r}"
-            logger.warning("%s: %s: not among the queries, left out", self.name, which)
+            count = counted(len(unknown), "judged query", "judged queries")
+            logger.warning("%s: ignored %s missing from the queries, such as %r", self.name, count, min(unknown))
         known = {query.id for query in queries}
         judgments = [judgment for judgment in self.judgments if judgment.query_id in known]
         unjudged = self.unjudged + len(self.queries) - len(queries)
@@ -101,33 +100,32 @@ def count_identical(documents: Sequence[Document]) -> Identical:
 
 
 def load_dataset(source: StrPath, *, documents: bool = True, convention: Convention | None = None) -> Dataset:
-    """Read the judged part of a test collection: "beir:DIR", "beir:DIR#train", "ir_datasets:NAME", "pydocs:#test".
+    """Read a test collection, without its unjudged queries: "beir:DIR", "beir:DIR#train", "ir_datasets:NAME".
 
-    Without `documents` they are left unread, which is enough to evaluate a run. The convention is BEIR's for its
-    collections, trec_eval's for all others, unless it is given.
+    With `documents=False` the documents are not read; the evaluation of a run needs none. The default convention is
+    BEIR's for BEIR's collections and trec_eval's for all others.
     """
     name = os.fspath(source)
     if Path(name).exists():
-        instead = f"write beir:{name}" if Path(name).is_dir() else "give beir:DIR, ir_datasets:NAME or pydocs:#test"
-        raise DataError(f"a dataset is documents, queries and judgments together: {instead}", source=name)
+        instead = f"write beir:{name}" if Path(name).is_dir() else "use beir:DIR, ir_datasets:NAME or pydocs:#test"
+        raise DataError(f"a dataset consists of documents, queries and judgments: {instead}", source=name)
     corpus = list(read_corpus(name)) if documents else []
     queries, judgments = list(read_queries(name)), list(read_judgments(name))
-    own = convention or ("beir" if BEIR.match(name) else "trec_eval")
-    return Dataset(name, corpus, queries, judgments, convention=own).judged()
+    convention = convention or ("beir" if BEIR_SOURCE.match(name) else "trec_eval")
+    return Dataset(name, corpus, queries, judgments, convention=convention).judged()
 
 
 def load_files(judgments: StrPath, queries: StrPath | None = None, corpus: StrPath | None = None) -> Dataset:
-    """Read a test collection from the sources of its parts; it has the name of its judgments.
+    """Read a test collection from the sources of its parts, named after its judgments, by trec_eval's convention.
 
-    Without `queries` those are asked that are judged, by their ids and without a text, which is enough to evaluate a
-    run. The convention is trec_eval's.
+    Without `queries`, the judged ids become queries with empty texts; the evaluation of a run needs no texts.
     """
     judged = list(read_judgments(judgments))
     if not judged:
         raise DataError("no judgment", source=os.fspath(judgments))
     if queries is None:
-        asked = [Query(query, "") for query in dict.fromkeys(judgment.query_id for judgment in judged)]
+        all_queries = [Query(query, "") for query in dict.fromkeys(judgment.query_id for judgment in judged)]
     else:
-        asked = list(read_queries(queries))
+        all_queries = list(read_queries(queries))
     documents = [] if corpus is None else list(read_collection(corpus))
-    return Dataset(os.fspath(judgments), documents, asked, judged).judged()
+    return Dataset(os.fspath(judgments), documents, all_queries, judged).judged()

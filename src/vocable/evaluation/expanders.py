@@ -30,7 +30,7 @@ from vocable.data.texts import as_texts
 from vocable.encoder.asymmetric import Role
 from vocable.encoder.hub import open_model
 from vocable.errors import ArgumentError, ModelError
-from vocable.evaluation.retrieval import Weigh, unexpanded
+from vocable.evaluation.retrieval import QueryWeights, unexpanded
 from vocable.progress import track
 from vocable.retrieval.bm25 import RM3, BM25Index, count_words
 
@@ -131,7 +131,7 @@ def open_expander(name: str, documents: Sequence[str], role: Role = "query", dev
     return expander.open(_named(name)[1], documents, device, None)
 
 
-def lexical_search(name: str, device: str | None = None) -> Callable[..., tuple[BM25Index, Weigh]]:
+def lexical_search(name: str, device: str | None = None) -> Callable[..., tuple[BM25Index, QueryWeights]]:
     """Return the function that `retrieve_lexically` makes an index with, for "bm25" or the name of an expander."""
     if name == BM25:
         return unexpanded
@@ -139,7 +139,7 @@ def lexical_search(name: str, device: str | None = None) -> Callable[..., tuple[
     if expanding is None:
         raise ArgumentError(f"{name!r} is not an expander")
 
-    def make(documents: Sequence[str], ids: Sequence[str]) -> tuple[BM25Index, Weigh]:
+    def make(documents: Sequence[str], ids: Sequence[str]) -> tuple[BM25Index, QueryWeights]:
         expander = expanding.open(model, documents, device, ids)
         index = expander.index
         if "query" not in expander.roles:

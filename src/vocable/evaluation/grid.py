@@ -1,33 +1,37 @@
-"""Many ways to search with one encoding: pruned queries and documents, a threshold on the terms that match, two steps.
+"""Searches of one encoded dataset with many settings: pruned vectors, a minimum share of matching terms, rescoring.
 
 Kim et al. 2026 tabulate and draw them (table 2, figure 1, appendix J).
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from annotated_types import Ge, Le
 from scipy.sparse import csr_array
 
 from vocable.data.texts import as_texts
-from vocable.errors import ArgumentError
+from vocable.errors import ArgumentError, require_extra
 from vocable.evaluation.cost import Cost, active_terms, flops
 from vocable.evaluation.quality import DEPTH, Evaluation, Measures, depth, evaluate_run, notes, parse_measures
-from vocable.evaluation.retrieval import SHOWN, Encoded
-from vocable.options import Pruning, check, check_fields
+from vocable.evaluation.retrieval import TIMED_HITS, Encoded
+from vocable.figures import Panel, Point, draw_panels
+from vocable.options import CountOrZero, Share, check_fields
 from vocable.progress import progress
 from vocable.retrieval.exact_index import ExactIndex, rescore
 from vocable.retrieval.ranking import Ranking
 from vocable.tables import NONE, Table, Tabular
 from vocable.vectors import prune
 
-CANDIDATES = 100_000  # of a query, at most
-MEASURES = ("RR@10", "R@10")  # those of the paper
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+GRID_MEASURES = ("RR@10", "R@10")  # the paper's
 COLUMNS = {
     "query_max_terms": "qk",
     "query_mass": "q mass",
@@ -42,28 +46,23 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class Setting:
-    """Settings of a search. Limits are those of `vocable.prune`, with 0 for no max_terms and 1 for all of the mass.
+    """Settings of a search: the limits of `vocable.prune`, where max_terms=0 and mass=1 mean no limit.
 
-    `minimum_match` is the share of a query's terms that a document must have to be scored. With `rescore` a search is
-    two steps: so many candidates are found with the pruned vectors, and ordered by the whole ones.
+    `minimum_match` is the share of a query's terms that a document must contain to be scored. With `rescore` a search
+    has two steps: it finds that many candidates with the pruned vectors, and orders them by the whole vectors.
     """
 
-    query_max_terms: int = 0
-    query_mass: float = 1.0
-    query_min_weight: float = 0.0
-    document_max_terms: int = 0
-    document_mass: float = 1.0
-    document_min_weight: float = 0.0
+    query_max_terms: CountOrZero = 0
+    query_mass: Share = 1.0
+    query_min_weight: Annotated[float, Ge(0)] = 0.0
+    document_max_terms: CountOrZero = 0
+    document_mass: Share = 1.0
+    document_min_weight: Annotated[float, Ge(0)] = 0.0
     minimum_match: Annotated[float, Ge(0), Le(1)] = 0.0
-    rescore: int = 0
+    rescore: Annotated[int, Ge(0), Le(100_000)] = 0
 
     def __post_init__(self) -> None:
-        for role in ("query", "document"):
-            max_terms, min_weight, mass = self.limits(role)
-            check(Pruning, {"max_terms": max_terms, "min_weight": min_weight, "mass": mass})
         check_fields(self)
-        if self.rescore > CANDIDATES:
-            raise ArgumentError(f"rescore must be at most {CANDIDATES:,} candidates, not {self.rescore:,}")
 
     def limits(self, role: str) -> tuple[int | None, float, float | None]:
         """Return max_terms, min_weight and mass for `vocable.prune` of the role's vectors."""
@@ -71,11 +70,11 @@ class Setting:
         return max_terms or None, getattr(self, f"{role}_min_weight"), None if mass == 1 else mass
 
     def changed(self) -> dict[str, float]:
-        """Return the values that differ from those of a plain search."""
+        """Return the values other than the defaults."""
         return {name: value for name, value in vars(self).items() if value != getattr(Setting, name)}
 
     def __str__(self) -> str:
-        """Return what differs from a plain search, as `parse_grid` reads it.
+        """Return the values other than the defaults in the format of `parse_grid`.
 
         >>> str(Setting(query_max_terms=5, document_mass=0.5))
         'query_max_terms=5 document_mass=0.5'
@@ -84,41 +83,60 @@ class Setting:
 
 
 class GridPoint(NamedTuple):
-    """A system searched in one way; `setting` is None for one that cannot be pruned."""
+    """A system searched with one setting; `setting` is None for a system without vectors to prune."""
 
     system: str
     setting: Setting | None
     evaluation: Evaluation
 
     def to_json(self) -> dict[str, Any]:
-        """Return the point as JSON values, without the single queries."""
+        """Return the point as JSON values, without the values of single queries."""
         evaluation, setting = self.evaluation.to_json(), None if self.setting is None else vars(self.setting)
         del evaluation["name"], evaluation["per_query"]
         return {"system": self.system, "setting": setting, **evaluation}
 
 
 def parse_grid(texts: Sequence[str]) -> list[Setting]:
-    """The settings that texts such as "query_max_terms=5,10 document_max_terms=20" name: all combinations of each text.
+    """Return all combinations of the values in each text, as "query_max_terms=5,10 document_max_terms=20".
 
     >>> found = parse_grid(["query_max_terms=0", "query_max_terms=5,7 document_max_terms=20"])
     >>> [setting.query_max_terms for setting in found]
     [0, 5, 7]
     """
-    chosen = (dict(pairs) for text in as_texts(texts) for pairs in product(*map(_choices, text.split())))
-    return list(dict.fromkeys(Setting(**values) for values in chosen))
+    combinations = (dict(pairs) for text in as_texts(texts) for pairs in product(*map(_values, text.split())))
+    return list(dict.fromkeys(Setting(**values) for values in combinations))
+
+
+def _values(word: str) -> Iterator[tuple[str, Any]]:
+    """Yield the pairs of name and value in "name=value,value"."""
+    kinds = {name: type(value) for name, value in vars(Setting()).items()}
+    name, equals, values = word.partition("=")
+    if not equals:
+        raise ArgumentError(f"--grid: {word!r} has no value: write name=value, as in query_max_terms=5,10")
+    if name not in kinds:
+        raise ArgumentError(f"--grid: unknown name in {word!r}: it must be one of {', '.join(kinds)}")
+    for value in values.split(","):
+        try:
+            number = kinds[name](value)
+        except ValueError as error:
+            expected = "a whole number" if kinds[name] is int else "a number"
+            raise ArgumentError(f"--grid: {word}: {value!r} is not {expected}") from error
+        if number < 0:
+            raise ArgumentError(f"--grid: {word}: {value} is below 0")
+        yield name, number
 
 
 def search_grid(
-    name: str, encoded: Encoded, settings: Sequence[Setting], measures: Measures = MEASURES, *, k: int = DEPTH
+    name: str, encoded: Encoded, settings: Sequence[Setting], measures: Measures = GRID_MEASURES, *, k: int = DEPTH
 ) -> list[GridPoint]:
-    """Search an encoded dataset in each of the ways, and measure quality and cost.
+    """Search an encoded dataset with each of the settings, and measure quality and cost.
 
-    FLOPS is that of the vectors which are searched (Kim et al. 2026, eq. 1), in two steps those of the first: the
-    second reads `rescore` whole documents per query. `k` is the number of results; no measure may look deeper.
+    FLOPS is that of the searched vectors (Kim et al. 2026, eq. 1); of two steps, that of the first: the second one
+    reads `rescore` whole documents per query. `k` is the number of results; no measure may look deeper.
     """
     check_depth(settings, measures, k)
     points: dict[Setting, GridPoint] = {}
-    k = encoded.dataset.deep(k)
+    k = encoded.dataset.search_depth(k)
     with progress("search", total=len(settings)) as advance:
         for limits in dict.fromkeys(setting.limits("document") for setting in settings):
             documents = prune(encoded.documents, *limits)
@@ -146,7 +164,7 @@ def search_grid(
 
 
 def single_searches(encoded: Encoded, settings: Sequence[Setting]) -> list[Callable[[csr_array], Ranking]]:
-    """A search for each of the settings, without a second step: of one query's vector, which it prunes, on one thread.
+    """Return for each setting, without rescoring, a function that prunes and searches one query on one thread.
 
     The pruned indexes are held in memory.
     """
@@ -157,29 +175,29 @@ def single_searches(encoded: Encoded, settings: Sequence[Setting]) -> list[Calla
 
 def _search_one(index: ExactIndex, setting: Setting, query: csr_array) -> Ranking:
     pruned = prune(query, *setting.limits("query"))
-    return index.search(pruned, SHOWN, minimum_match=setting.minimum_match, threads=1)
+    return index.search(pruned, TIMED_HITS, minimum_match=setting.minimum_match, threads=1)
 
 
 def check_depth(settings: Sequence[Setting], measures: Measures, k: int) -> None:
-    """Raise `ArgumentError` for an unknown measure, or one that looks deeper than a search gives results."""
+    """Raise `ArgumentError` for an unknown measure, or one that looks deeper than the results of a search."""
     deepest = max(depth(measure) for measure in parse_measures(measures).values())
     shortest = min([k, *(setting.rescore for setting in settings if setting.rescore)])
     if deepest > shortest:
-        raise ArgumentError(f"a measure looks at {deepest} results, where a search gives {shortest}")
+        raise ArgumentError(f"a measure looks at {deepest} results, but a search returns {shortest}")
 
 
 @dataclass(frozen=True)
 class SearchGrid(Tabular):
-    """Systems searched in many ways."""
+    """Systems searched with many settings."""
 
     points: list[GridPoint]
 
     def to_json(self) -> list[dict[str, Any]]:
-        """The points as JSON values."""
+        """Return the points as JSON values."""
         return [point.to_json() for point in self.points]
 
     def table(self) -> Table:
-        """What is swept, mean numbers of terms, FLOPS, matched documents and the measures."""
+        """Return a table of the varied settings, mean numbers of terms, FLOPS, matched documents and the measures."""
         shown, first = swept(self.points), self.points[0].evaluation
         several = len({point.system for point in self.points}) > 1
         header, rows = ["system"] * several + [COLUMNS[name] for name in shown], []
@@ -195,30 +213,37 @@ class SearchGrid(Tabular):
 
 
 def grid_notes(points: Sequence[GridPoint]) -> list[str]:
-    """Return the lines under a table of settings, in which all of a system go by its name."""
+    """Return the lines under a table of settings, where all points of a system have its name."""
     return notes([replace(point.evaluation, name=point.system) for point in points])
 
 
 def swept(points: Sequence[GridPoint]) -> list[str]:
-    """The names of what any of the settings has another value for than a plain search; max_terms if there is none."""
+    """Return the names of the settings that any point changes; max_terms if none does."""
     changed = set[str]().union(*(point.setting.changed() for point in points if point.setting is not None))
     return [name for name in COLUMNS if name in changed] or ["query_max_terms", "document_max_terms"]
 
 
-def _choices(word: str) -> Iterator[tuple[str, Any]]:
-    """The pairs of name and value in "name=value,value"."""
-    kinds = {name: type(value) for name, value in vars(Setting()).items()}
-    name, equals, values = word.partition("=")
-    if not equals:
-        raise ArgumentError(f"--grid: {word!r} has no value: write name=value, as in query_max_terms=5,10")
-    if name not in kinds:
-        raise ArgumentError(f"--grid: unknown name in {word!r}: it is one of {', '.join(kinds)}")
-    for value in values.split(","):
-        try:
-            number = kinds[name](value)
-        except ValueError as error:
-            what = "a whole number" if kinds[name] is int else "a number"
-            raise ArgumentError(f"--grid: {word}: {value!r} is not {what}") from error
-        if number < 0:
-            raise ArgumentError(f"--grid: {word}: {value} is below 0")
-        yield name, number
+def flops_figure(points: Sequence[GridPoint]) -> Figure:
+    """Draw each measure against FLOPS, one curve per system and one point per pruning (Kim et al. 2026, figure 1).
+
+    A minimum match or rescoring makes another curve. Points of a curve are joined by increasing FLOPS; points without
+    FLOPS are left out. Raises `ArgumentError` if no point remains.
+    """
+    require_extra("matplotlib", "figures")
+    variants = ("minimum_match", "rescore")
+    shown = [name for name in swept(points) if name not in variants]
+    panels = []
+    for measure in points[0].evaluation.values:
+        curves: dict[str, list[Point]] = defaultdict(list)
+        for system, setting, evaluation in points:
+            flops = evaluation.cost.flops if evaluation.cost is not None else None
+            if flops:
+                label = "" if setting is None else "/".join(f"{getattr(setting, name):g}" for name in shown)
+                used = [(name, getattr(setting, name, 0)) for name in variants]
+                curve = ", ".join([system, *(f"{name}={value}" for name, value in used if value)])
+                curves[curve].append(Point(flops, evaluation.values[measure], label))
+        ordered = {curve: sorted(some) for curve, some in curves.items()}
+        panels.append(Panel(points[0].evaluation.dataset, measure, ordered))
+    if not any(panel.curves for panel in panels):
+        raise ArgumentError("nothing to draw: no search reads a posting")
+    return draw_panels(panels, "/".join(COLUMNS[name] for name in shown))

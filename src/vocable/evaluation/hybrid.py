@@ -1,4 +1,4 @@
-"""An index evaluated by each of its spaces and by their fusions, with weights chosen on judgments.
+"""Evaluation of an index by each of its spaces and by their fusions, with weights tuned on judgments.
 
 Letters: q queries, k results, g weightings.
 """
@@ -29,7 +29,7 @@ from vocable.retrieval.fusion import fused, fusion_depth, parse_weights
 from vocable.retrieval.protocols import Space
 from vocable.retrieval.ranking import Ranking
 
-STEPS = 10  # weights are tried in tenths
+STEPS = 10  # tuned weights are multiples of 1 / STEPS
 
 
 def evaluate_index(
@@ -38,46 +38,46 @@ def evaluate_index(
     measures: Sequence[str],
     *,
     hybrid: bool = False,
-    weights: str | Mapping[Space, float] | None = None,
+    weights: str | Mapping[str, float] | None = None,
     folds: int | None = None,
     query_idf: float | None = None,
 ) -> list[Evaluation]:
     """Evaluate each space of an index, the best by the first measure coming first, and fusions of them.
 
-    The fusions are those of `Collection.search`: one with `weights`; and with `hybrid` those of each pair of spaces and
-    of all, by reciprocal rank, with equal weights and, with `folds`, with tuned ones (`tuned`). Their names begin with
-    the weights. `query_idf` is that of `vocable.search`.
+    `weights` adds the fusion with these weights. `hybrid` adds fusions of each pair of spaces and of all spaces: by
+    reciprocal rank, with equal weights and, with `folds`, with tuned weights (`tune_weights`). Their names begin with
+    the weights. Fusions are computed as in `Collection.search`, and `query_idf` is that of `vocable.search`.
 
     Raises:
         ArgumentError: weights of a space that the index does not have, or more folds than queries.
         DataError: no relevant document is in the index.
     """
     judged, parsed, spaces = dataset.judged(), parse_measures(measures), list(collection.spaces)
-    asked = None if weights is None else parse_weights(weights, spaces)
+    fixed = None if weights is None else parse_weights(weights, spaces)
     if folds is not None and folds > len(judged.queries):
         raise ArgumentError(f"folds must be at most the {len(judged.queries)} judged queries, not {folds}")
     relevant = {judgment.doc_id for judgment in judged.judgments if judgment.relevance > 0}
     if not any(collection.documents(sorted(relevant))):
         raise DataError(f"none of the {len(relevant)} relevant documents is in {collection.place}", source=judged.name)
     ids, texts = [query.id for query in judged.queries], [query.text for query in judged.queries]
-    k = judged.deep(max(depth(measure) or DEPTH for measure in parsed.values()))
+    k = judged.search_depth(max(depth(measure) or DEPTH for measure in parsed.values()))
     encoder = collection.query_encoder(query_idf=query_idf)
     found = collection.rankings(texts, fusion_depth(k), spaces, vectors=encoder.encode(texts))
 
-    def power(some: Sequence[Space]) -> float | None:
+    def idf_power(some: Sequence[Space]) -> float | None:
         return encoder.query_idf if "sparse" in some else None
 
     def fusion(name: str, fuse: Callable[[int], Ranking], some: Sequence[Space]) -> Evaluation:
-        return replace(evaluate_fusion(name, fuse, judged, measures), query_idf=power(some))
+        return replace(evaluate_fusion(name, fuse, judged, measures), query_idf=idf_power(some))
 
     alone = [
-        evaluate_run(space, ranking.to_run(ids), judged, measures, query_idf=power([space]))
+        evaluate_run(space, ranking.to_run(ids), judged, measures, query_idf=idf_power([space]))
         for space, ranking in found.items()
     ]
     alone.sort(key=lambda one: -one.values[str(measures[0]).strip()])
     fusions = []
-    if asked is not None:
-        fusions.append(fusion(_name(asked), partial(fused, found, asked, "weighted"), list(asked)))
+    if fixed is not None:
+        fusions.append(fusion(_name(fixed), partial(fused, found, fixed, "weighted"), list(fixed)))
     for size in range(2, len(spaces) + 1) if hybrid else ():
         for some in combinations(spaces, size):
             equal = dict.fromkeys(some, 1.0)
@@ -85,20 +85,20 @@ def evaluate_index(
             fusions.append(fusion(f"{','.join(some)} by reciprocal rank", ranks, some))
             fusions.append(fusion(_name(equal), partial(fused, found, equal, "weighted"), some))
             if folds is not None:
-                chosen, held_out = tuned(found, some, judged, measures[0], folds)
-                fusions.append(fusion(f"{_name(chosen)} tuned in {folds} folds", held_out, some))
+                tuned, held_out = tune_weights(found, some, judged, measures[0], folds)
+                fusions.append(fusion(f"{_name(tuned)} tuned in {folds} folds", held_out, some))
     return alone + fusions
 
 
 def evaluate_fusion(name: str, fuse: Callable[[int], Ranking], judged: Dataset, measures: Measures) -> Evaluation:
-    """Evaluate the rankings that `fuse(k)` gives, each measure on that of as many results as it looks at.
+    """Evaluate the rankings of `fuse(k)`, each measure on the ranking of as many results as it looks at.
 
-    So a figure is that of a search for this number of results, whatever else is measured beside it: the scores of a
+    A figure is thus that of a search for this number of results, whatever other measures are computed: the scores of a
     fusion depend on the number of hits that go into it.
     """
     by_depth: dict[int, list[str]] = {}
     for measure, parsed in parse_measures(measures).items():
-        by_depth.setdefault(judged.deep(depth(parsed) or DEPTH), []).append(measure)
+        by_depth.setdefault(judged.search_depth(depth(parsed) or DEPTH), []).append(measure)
     ids = [query.id for query in judged.queries]
     parts = [evaluate_run(name, fuse(k).to_run(ids), judged, by_depth[k]) for k in sorted(by_depth)]
     names = list(parse_measures(measures))
@@ -110,14 +110,14 @@ def evaluate_fusion(name: str, fuse: Callable[[int], Ranking], judged: Dataset, 
     )
 
 
-def tuned(
+def tune_weights(
     rankings: Mapping[Space, Ranking], spaces: Sequence[Space], judged: Dataset, measure: str, folds: int
 ) -> tuple[dict[Space, float], Callable[[int], Ranking]]:
     """Return the weights of `spaces` with the highest mean of a measure, and a fusion for `evaluate_fusion`.
 
-    The fusion knows no judgment of the queries that it answers: those of each fold (every so many-th) are fused with
-    the weights that are best for the others. All weights in tenths that add up to 1 are tried; of equally good ones,
-    the most even are taken.
+    The fusion is cross-validated: query i is in fold i modulo `folds`, and each fold is fused with the weights that are
+    best for the other folds. All weights in tenths that sum to 1 are tried; of equally good weights, the most even
+    win.
     """
     tenths = [some for some in product(range(STEPS + 1), repeat=len(spaces)) if sum(some) == STEPS]
     tried = [
@@ -125,7 +125,7 @@ def tuned(
     ]
     parsed, ids = parse_measures([measure]), [query.id for query in judged.queries]
     measured, values = JudgedMeasures(parsed, judged), np.zeros((len(tried), len(ids)))  # values [g, q]
-    k = judged.deep(max(depth(one) or DEPTH for one in parsed.values()))
+    k = judged.search_depth(max(depth(one) or DEPTH for one in parsed.values()))
     for row, weights in enumerate(track(tried, "tune")):
         ranking = fused(rankings, weights, "weighted", k)
         answers = {query: dict(ranking.hits(number)) for number, query in enumerate(ids)}
@@ -135,10 +135,10 @@ def tuned(
     best = np.array([_best(values[:, fold != number]) for number in range(folds)])[fold]  # [q]
 
     def held_out(k: int) -> Ranking:
-        found = {choice: fused(rankings, tried[choice], "weighted", k) for choice in set(best.tolist())}
+        found = {row: fused(rankings, tried[row], "weighted", k) for row in set(best.tolist())}
         return Ranking(
-            np.stack([found[choice].rows[query] for query, choice in enumerate(best)]),
-            np.stack([found[choice].scores[query] for query, choice in enumerate(best)]),
+            np.stack([found[row].rows[query] for query, row in enumerate(best)]),
+            np.stack([found[row].scores[query] for query, row in enumerate(best)]),
             next(iter(found.values())).ids,
         )
 
@@ -146,10 +146,10 @@ def tuned(
 
 
 def _best(values: np.ndarray) -> int:
-    """The first row of `values` [g, q] with the highest mean, up to what the order of an addition changes."""
+    """Return the first row of `values` [g, q] with the highest mean, ignoring the rounding of sums."""
     return int(values.mean(axis=1).round(9).argmax())
 
 
 def _name(weights: Mapping[Space, float]) -> str:
-    """The weights as `parse_weights` reads them."""
+    """Return the weights in the format of `parse_weights`."""
     return ",".join(f"{space}={weight:g}" for space, weight in weights.items())

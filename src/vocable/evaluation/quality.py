@@ -1,4 +1,4 @@
-"""How good a ranking is, by measures with their ir_measures names; what it cost stands beside it."""
+"""Quality of rankings, by the measures of ir_measures, and tables of quality and cost."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Measures: TypeAlias = Sequence[str | Measure]
 
 
 def parse_measures(names: Measures) -> dict[str, Measure]:
-    """The ir_measures measures under the names they were asked by.
+    """Return the ir_measures measures by the names that the caller uses.
 
     >>> {name: str(measure) for name, measure in parse_measures(["nDCG@10", "MRR@10"]).items()}
     {'nDCG@10': 'nDCG@10', 'MRR@10': 'RR@10'}
@@ -37,13 +37,13 @@ def parse_measures(names: Measures) -> dict[str, Measure]:
 
 
 def depth(measure: Measure) -> int:
-    """The number of results that `measure` looks at; 0 where it has no cutoff."""
+    """Return the cutoff of a measure, 0 if it has none."""
     cutoff = measure.params.get("cutoff")
     return cutoff if isinstance(cutoff, int) else 0
 
 
 def _level(measure: Measure) -> int | None:
-    """Return the least judgment that `measure` counts as relevant, None where it does not ask."""
+    """Return the lowest judgment that counts as relevant, None for a measure without such a level."""
     level = measure["rel"] if "rel" in measure.SUPPORTED_PARAMS else None
     return level if isinstance(level, int) else None
 
@@ -57,7 +57,7 @@ def _parse(name: str) -> Measure:
         ir_measures.evaluator([measure], [Qrel("q", "d", 1)])  # finds the software, and validates the parameters
     except NameError as error:
         base, at, depth = name.partition("@")
-        by_lower = {known.lower(): known for known in reversed(registry)}  # the first of two: ir_measures documents it
+        by_lower = {known.lower(): known for known in reversed(registry)}  # of two, the first is the documented one
         near = get_close_matches(re.sub(r"[\W\d]+$", "", base).lower(), by_lower, n=4, cutoff=0.4)
         names = [by_lower[word] for word in near] or ["nDCG", "R", "RR", "AP"]
         meant = ", ".join(f"{known}{at}{depth}" for known in names)
@@ -72,7 +72,7 @@ def _parse(name: str) -> Measure:
 
 
 class JudgedMeasures:
-    """Evaluate rankings of a judged dataset (`Dataset.judged`) with `measures` {name: measure} of ir_measures."""
+    """Evaluate rankings of a judged dataset with ir_measures; `measures` are {name: measure}."""
 
     def __init__(self, measures: Mapping[str, Measure], judged: Dataset) -> None:
         self.measures, self._dataset = measures, judged
@@ -82,11 +82,11 @@ class JudgedMeasures:
             raise self._impossible(error) from error
 
     def per_query(self, answers: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
-        """{measure: {query id: value}} of the queries in `answers` {query id: {document id: score}}.
+        """Return {measure: {query id: value}} of the queries in `answers` {query id: {document id: score}}.
 
-        A query without an answer has the measure's default, 0 for most. By BEIR's convention (`Dataset`) an answer has
-        no document with the id of its query. Measures are computed by several programs, each with its own order of
-        equal scores: they are given the hits in the dataset's order of ties, with the scores n, n - 1, ..., 1.
+        A query without an answer has the measure's default, 0 for most. By BEIR's convention (`Dataset`) the document
+        with the id of the query is dropped. Measures are computed by several programs, each with its own order of
+        equal scores: they get the hits in the dataset's order of ties, with the scores n, n - 1, ..., 1.
 
         >>> from ir_measures import Qrel, nDCG
         >>> from vocable.data import Query
@@ -107,7 +107,7 @@ class JudgedMeasures:
         }
 
     def aggregated(self, per_query: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-        """The one figure of each measure for all the queries that `per_query` gives it, for most their mean."""
+        """Return each measure over all queries of `per_query`, for most measures the mean."""
         figures = {}
         for name, values in per_query.items():
             aggregator = self.measures[name].aggregator()
@@ -117,7 +117,7 @@ class JudgedMeasures:
         return figures
 
     def _falling(self, query: str, hits: Mapping[str, float]) -> dict[str, float]:
-        """The hits that count, best first, with scores that fall by 1."""
+        """Return the hits that count, best first, with scores that fall by 1."""
         ordered = in_order(hits, self._dataset.ties)
         if self._dataset.convention == "beir":
             ordered = [document for document in ordered if document != query]
@@ -127,12 +127,12 @@ class JudgedMeasures:
         return ArgumentError(f"{', '.join(self.measures)} cannot be computed for {self._dataset.name}: {error}")
 
 
-DEPTH = 1000  # results of a query, for measures that have no cutoff
+DEPTH = 1000  # results of a query for measures without a cutoff
 DEFAULT_MEASURES = ("nDCG@10", "R@1000", "RR@10")
 
 
 class Retrieval(NamedTuple):
-    """A `ranking` [q, k] of the judged queries `query_ids`, its cost, and the power of their weights' IDF, if any."""
+    """A `ranking` [q, k] of the judged queries `query_ids`, its cost, and the power of the IDF in the query weights."""
 
     ranking: Ranking
     query_ids: list[str]
@@ -151,12 +151,12 @@ Run = StrPath | Iterable[ScoredDoc] | Retrieval
 class Evaluation(Tabular):
     """The quality of one system on one dataset.
 
-    `values` are means over all judged queries, one that was not answered counting as its measure's default (0);
-    `per_query` is {measure: {query id: value}}. How it was measured: the `convention` and the order of `ties` of the
-    `Dataset`, and by measure the least judgment that counts as relevant (`relevant_from`; graded measures have none).
-    What was left out: `dropped` hits with the id of their query, and `unjudged` queries; where there are judgments
-    alone, those that the run answers. `unanswered` are judged queries without a hit, which count as 0. `query_idf` is
-    the power of the IDF by which the weights of queries were multiplied, None for a system without such weights.
+    `values` are means over all judged queries; an unanswered query counts as the measure's default (0). `per_query` is
+    {measure: {query id: value}}. `convention` and `ties` are those of the `Dataset`, `relevant_from` has the lowest
+    judgment that counts as relevant by measure (graded measures have none). `dropped` counts hits with the id of their
+    query, `unjudged` the queries left out (of a run evaluated by judgments alone, the unjudged queries that it
+    answers), `unanswered` the judged queries without a hit, which count as 0. `query_idf` is the power of the IDF by
+    which query weights were multiplied, None for a system without such weights.
     """
 
     name: str
@@ -175,17 +175,17 @@ class Evaluation(Tabular):
 
     @property
     def queries(self) -> int:
-        """The number of judged queries."""
+        """Return the number of judged queries."""
         return len(next(iter(self.per_query.values()), ()))
 
     def to_json(self) -> dict[str, Any]:
-        """The evaluation as JSON values."""
+        """Return the evaluation as JSON values."""
         identical = None if self.identical is None else self.identical._asdict()
         return asdict(self) | {"identical": identical, "queries": self.queries}
 
     def table(self) -> Table:
-        """Quality and cost in one row."""
-        return side_by_side([self])
+        """Return a table of quality and cost with one row."""
+        return quality_table([self])
 
 
 def evaluate_run(
@@ -197,9 +197,9 @@ def evaluate_run(
     cost: Cost | None = None,
     query_idf: float | None = None,
 ) -> Evaluation:
-    """Evaluate a run: the path of a TREC run, its hits, or a `Retrieval`, whose cost and power of IDF are taken over.
+    """Evaluate a run: the path of a TREC run, its hits, or a `Retrieval`, which has its own cost and power of IDF.
 
-    Queries that are not judged are left out. Equal scores are ordered as the dataset says, for all measures alike.
+    Unjudged queries are left out. For all measures, equal scores are in the dataset's order of ties.
     """
     parsed = parse_measures(measures)
     if isinstance(run, Retrieval):
@@ -225,10 +225,10 @@ def evaluate_run(
     )
 
 
-def side_by_side(evaluations: Sequence[Evaluation], p_values: Sequence[Mapping[str, float]] = ()) -> Table:
-    """The one table of quality and cost: a row for each evaluation, the measures being those of the first.
+def quality_table(evaluations: Sequence[Evaluation], p_values: Sequence[Mapping[str, float]] = ()) -> Table:
+    """Return a table with a row for each evaluation: the measures of the first one, and costs.
 
-    `p_values` {measure: p} are of all but the first evaluation; with them every measure gets a second column.
+    `p_values` {measure: p}, of all evaluations but the first, add a second column for each measure.
     """
     first = evaluations[0]
     header, rows = ["system"], [[evaluation.name] for evaluation in evaluations]
@@ -251,8 +251,8 @@ TIES = {"search": "equal scores by id", "trec_eval": "equal scores by descending
 
 
 def notes(evaluations: Sequence[Evaluation]) -> list[str]:
-    """Return the lines under a table of evaluations: how they were measured, and what was left out."""
-    lines = _agreed(evaluations, _measured_by)
+    """Return the lines under a table of evaluations: conventions, and counts of omitted queries and hits."""
+    lines = _agreed(evaluations, _conventions)
     if dropped := [one.dropped for one in evaluations if one.convention == "beir"]:
         least, most = min(dropped), max(dropped)
         count = counted(most, "hit") if least == most else f"{least:,} to {most:,} hits"
@@ -264,7 +264,7 @@ def notes(evaluations: Sequence[Evaluation]) -> list[str]:
 
 
 def _agreed(evaluations: Sequence[Evaluation], say: Callable[[Evaluation], str]) -> list[str]:
-    """Return the texts about evaluations; where they differ, with the names of the systems that each is about."""
+    """Return the distinct texts about evaluations; if there are several, each begins with the names of its systems."""
     names: dict[str, dict[str, None]] = {}
     for one in evaluations:
         names.setdefault(say(one), {})[one.name] = None
@@ -272,7 +272,7 @@ def _agreed(evaluations: Sequence[Evaluation], say: Callable[[Evaluation], str])
     return [f"{', '.join(some)}: {text}" if prefix else text for text, some in names.items() if text]
 
 
-def _measured_by(one: Evaluation) -> str:
+def _conventions(one: Evaluation) -> str:
     levels = one.relevant_from
     if len(set(levels.values())) > 1:
         relevant = ", ".join(f"{level} or more for {name}" for name, level in levels.items())
@@ -297,25 +297,25 @@ def _identical(one: Evaluation) -> str:
 
 
 def _shown(cost: Cost | None) -> Cost | None:
-    """The cost without the 95th percentiles of answers: with them the table is wider than 80 columns."""
+    """Return the cost without the 95th percentiles of times, which would make the table wider than 80 columns."""
     if cost is None or cost.answer_p50_ms is None:
         return cost
     return replace(cost, search_p95_ms=None, answer_p95_ms=None)
 
 
 def _answers(name: str, run: Run, judged: Dataset) -> tuple[dict[str, dict[str, float]], int]:
-    """Return {query id: {document id: score}} of the judged queries, and the number of others that a run answers."""
+    """Return {query id: {document id: score}} of the judged queries, and the number of unjudged queries in the run."""
     if isinstance(run, Retrieval):
         run = run.to_run()
     answers: dict[str, dict[str, float]] = {query.id: {} for query in judged.queries}
     if isinstance(run, str | os.PathLike):
         if not Path(run).is_file():
-            raise DataError("no such run file (a model is given as vocable.load(name))", source=os.fspath(run))
+            raise DataError("no such run file (a model is passed as vocable.load(name))", source=os.fspath(run))
         run = read_trec(run)
     hits = list(run)
     for query, document, score in (hit for hit in hits if hit.query_id in answers):
         if document in answers[query]:
-            raise DataError(f"{name}: the run has document {document!r} twice for query {query!r}", source=judged.name)
+            raise DataError(f"{name}: duplicate document {document!r} for query {query!r}", source=judged.name)
         answers[query][document] = float(score)
     if hits and not any(answers.values()):
         raise DataError(f"{name}: the run has none of the {len(answers)} judged queries", source=judged.name)

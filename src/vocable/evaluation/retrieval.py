@@ -1,9 +1,9 @@
-"""A dataset encoded and searched: rankings of a model and of the lexical baselines, and what they cost."""
+"""Encode and search a dataset: rankings of a model and of the lexical baselines, with their costs."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -18,7 +18,6 @@ from vocable.encoder.asymmetric import Role
 from vocable.encoder.load import load
 from vocable.encoder.provenance import describe, model_name
 from vocable.encoder.stream import encode_stream
-from vocable.encoder.terms import input_terms
 from vocable.encoder.text_encoder import TextEncoder, warn_of_unknown
 from vocable.errors import ArgumentError, DataError, VectorsError
 from vocable.evaluation.cost import (
@@ -48,19 +47,16 @@ from vocable.retrieval.exact_index import ExactIndex
 from vocable.retrieval.ranking import Ranking
 from vocable.storage import StrPath
 from vocable.vectors import Sources, read_vectors
-from vocable.wackiness.score import area, curve
-from vocable.wackiness.score import wackiness as wackiness_of
 
 logger = logging.getLogger(__name__)
-EXPANDED = 20  # answers timed at most where something is expanded, which may take seconds
-W_AUC, WACKY = "W-AUC", 100  # and the documents that it looks at
-SHOWN = 10  # results of a search whose time is measured: what somebody who waits for it looks at
+TIMED_EXPANSIONS = 20  # timed answers, at most, with an expander, which may take seconds
+TIMED_HITS = 10  # results of a timed search: a first page
 
 
 class Encoded(NamedTuple):
     """A dataset as vectors: `queries` csr_array [q, v] of the judged queries, `documents` csr_array [n, v].
 
-    `encoder` is what made the queries, where it is at hand.
+    `encoder` encodes queries; None if the vectors were stored.
     """
 
     dataset: Dataset
@@ -76,7 +72,7 @@ class Encoded(NamedTuple):
 
     @property
     def query_idf(self) -> float | None:
-        """Return the power of the IDF that the weights of the queries were multiplied by."""
+        """Return the power of the IDF by which query weights were multiplied."""
         return None if self.encoder is None else self.encoder.query_idf
 
     @property
@@ -86,14 +82,14 @@ class Encoded(NamedTuple):
 
 
 def retrieve(encoded: Encoded, *, k: int = DEPTH, time_queries: int = 0) -> Retrieval:
-    """Search the vectors of a dataset exactly; `k` results of a query.
+    """Search the vectors of a dataset exactly for `k` results per query.
 
-    So many answers are timed, from the text of a query to its hits, where the encoder is at hand.
+    With an encoder, `time_queries` answers are timed, from the text of a query to its hits.
     """
     queries, index = encoded.queries, ExactIndex(encoded.documents, encoded.document_ids)
 
     def search(query: csr_array) -> Ranking:
-        return index.search(query, k=SHOWN, threads=1)
+        return index.search(query, k=TIMED_HITS, threads=1)
 
     times = {}
     if encoded.encoder is not None:
@@ -107,13 +103,13 @@ def retrieve(encoded: Encoded, *, k: int = DEPTH, time_queries: int = 0) -> Retr
         documents_per_second=encoded.documents_per_second,
         **times,
     )
-    return Retrieval(index.search(queries, encoded.dataset.deep(k)), encoded.query_ids, cost, encoded.query_idf)
+    return Retrieval(index.search(queries, encoded.dataset.search_depth(k)), encoded.query_ids, cost, encoded.query_idf)
 
 
 def _answer_costs(
     encode: Callable[[str], csr_array], search: Callable[[csr_array], Ranking], dataset: Dataset, answers: int
 ) -> dict[str, Any]:
-    """Return the times of `answers` to the dataset's queries, one at a time; of 0 none."""
+    """Return the times of `answers` to the dataset's queries, one at a time; {} for 0 answers."""
     if not answers:
         return {}
     [(encoding, [searching])] = answer_times(
@@ -136,22 +132,25 @@ def encode_dataset(
 ) -> Encoded:
     """Encode the judged queries and all documents of `dataset`; `query_idf` is that of `vocable.search`.
 
-    `keep` is a folder for the vectors, stored with the model's `name`: what is whole there is read, and a killed call
-    goes on when it is repeated. `title` is that of the progress bar; `long_documents` is of documents,
-    as in `vocable.encode`.
+    `keep` is a folder for the vectors, stored with the model's `name`: an interrupted call resumes when repeated, and
+    finished vectors are read. `title` is that of the progress bar; `long_documents` is that of `vocable.encode`.
     """
     judged = dataset.judged()
     if not judged.documents:
         raise DataError("there are no documents to search", source=dataset.name)
-    # The queries first: they are few, and warm the model up before the documents are timed.
+    # Queries first: they are few, and warm the model up before documents are timed.
     texts: dict[Role, Sequence[Document]]
     texts = {"query": [Document(query.id, query.text) for query in judged.queries], "document": judged.documents}
     matrices, encoders, seconds = [], [], 0.0
     with progress(title, total=sum(map(len, texts.values()))) as advance:
         for role, documents in texts.items():
-            reading: LongDocuments = long_documents if role == "document" else "truncate"
             encoder = TextEncoder(
-                model, role, dtype=dtype, max_length=max_length, long_documents=reading, query_idf=query_idf
+                model,
+                role,
+                dtype=dtype,
+                max_length=max_length,
+                long_documents=long_documents if role == "document" else "truncate",
+                query_idf=query_idf,
             )
             encoders.append(encoder)
             if keep is None:
@@ -165,7 +164,7 @@ def encode_dataset(
                 matrices.append(read_vectors(folder).matrix)
             if encoder.truncated:
                 counts = encoder.truncated, len(documents), encoder.role, encoder.max_length
-                logger.warning("%d of %d %s texts were cut at %d tokens", *counts)
+                logger.warning("%d of %d %s texts were truncated to %d tokens", *counts)
             if keep is None:
                 warn_of_unknown(encoder.unknown, len(documents), f"{role} texts")
     queries, vectors = _with_idf(encoders[0], *matrices)
@@ -174,7 +173,7 @@ def encode_dataset(
 
 
 def _with_idf(encoder: TextEncoder, queries: csr_array, documents: csr_array) -> tuple[csr_array, csr_array]:
-    """The vectors of queries and documents, the queries weighed as a search of the documents weighs them."""
+    """Return the vectors of queries, multiplied by the IDF as in a search of the documents, and of documents."""
     encoder.know_collection(np.bincount(documents.indices, minlength=documents.shape[1]), documents.shape[0])
     return encoder.weighed(queries), documents
 
@@ -188,26 +187,26 @@ def stored_dataset(
     query_idf: float | None = None,
     device: str | None = None,
 ) -> Encoded:
-    """The dataset with stored document vectors; the model that they name encodes the judged queries."""
+    """Return the dataset with stored document vectors; the model that they name encodes the judged queries."""
     judged, stored = dataset.judged(), read_vectors(source)
     rows = {identifier: row for row, identifier in enumerate(stored.ids)}
     missing = next((document.id for document in judged.documents if document.id not in rows), None)
     if missing is not None or not judged.documents:
         raise VectorsError(f"{source}: the document {missing!r} of {dataset.name} has no vector")
-    limits: dict[str, Any] = {"dtype": dtype, "max_length": max_length, "query_idf": query_idf}
-    encoder = TextEncoder(load(stored.meta.model, device=device), "query", **limits)
+    model = load(stored.meta.model, device=device)
+    encoder = TextEncoder(model, "query", dtype=dtype, max_length=max_length, query_idf=query_idf)
     if describe(encoder, stored.meta.model).vocabulary != stored.meta.vocabulary:
-        raise VectorsError(f"{source}: the vocabulary of {stored.meta.model} is another one by now")
+        raise VectorsError(f"{source}: the vocabulary of {stored.meta.model} has changed since")
     queries = encoder.encode([query.text for query in judged.queries])
     documents = stored.matrix[[rows[document.id] for document in judged.documents]]
     return Encoded(judged, *_with_idf(encoder, queries, documents), None, encoder)
 
 
-Weigh: TypeAlias = Callable[[Sequence[str]], csr_array]  # of q texts the weights of an index's words [q, v]
+QueryWeights: TypeAlias = Callable[[Sequence[str]], csr_array]  # q texts -> weights of an index's words [q, v]
 
 
-def unexpanded(documents: Sequence[str], ids: Sequence[str]) -> tuple[BM25Index, Weigh]:
-    """BM25 as it is."""
+def unexpanded(documents: Sequence[str], ids: Sequence[str]) -> tuple[BM25Index, QueryWeights]:
+    """Return plain BM25, without an expander."""
     index = BM25Index(documents, ids)
     return index, index.query_vectors
 
@@ -217,12 +216,12 @@ def retrieve_lexically(
     *,
     k: int = DEPTH,
     time_queries: int = 0,
-    make: Callable[[Sequence[str], Sequence[str]], tuple[BM25Index, Weigh]] = unexpanded,
+    make: Callable[[Sequence[str], Sequence[str]], tuple[BM25Index, QueryWeights]] = unexpanded,
 ) -> Retrieval:
     """Index the documents of `dataset` with BM25 and search for its judged queries; the terms are stemmed words.
 
-    `make` indexes the documents under their ids and says how the words of queries are weighed, which is the encoding
-    of an answer's time. `time_queries` answers are timed, at most twenty where something is expanded.
+    `make` indexes the documents under their ids, and returns the function from queries to word weights, which counts
+    as the encoding of a timed answer. `time_queries` answers are timed, at most 20 with an expander.
     """
     judged = dataset.judged()
     if not judged.documents:
@@ -234,9 +233,9 @@ def retrieve_lexically(
     queries, shares = weigh(texts), index.document_frequency / len(index)
     times = _answer_costs(
         lambda text: weigh([text]),
-        lambda query: index.search(query, k=SHOWN, threads=1),
+        lambda query: index.search(query, k=TIMED_HITS, threads=1),
         judged,
-        time_queries if make is unexpanded else min(time_queries, EXPANDED),
+        time_queries if make is unexpanded else min(time_queries, TIMED_EXPANSIONS),
     )
     cost = Cost(
         query_terms=active_terms(queries),
@@ -246,7 +245,7 @@ def retrieve_lexically(
         documents_per_second=len(index) / seconds,
         **times,
     )
-    return Retrieval(index.search(queries, judged.deep(k)), [query.id for query in judged.queries], cost)
+    return Retrieval(index.search(queries, judged.search_depth(k)), [query.id for query in judged.queries], cost)
 
 
 def evaluate_system(
@@ -257,11 +256,11 @@ def evaluate_system(
     name: str | None = None,
     k: int = DEPTH,
     dtype: DType = "auto",
-    wackiness: bool = False,
+    further: Callable[[SparseEncoder, Encoded, Ranking], Mapping[str, float]] | None = None,
 ) -> Evaluation:
     """Evaluate a model on a dataset; no measure may look deeper than the `k` results of the search.
 
-    With `wackiness` the values end with W-AUC, the wackiness of the queries' expansions (`w_auc`), if there are any.
+    `further` computes values of the whole dataset that ir_measures does not have; they come last.
     """
     parsed = parse_measures(measures)
     deepest = max(parsed, key=lambda measure: depth(parsed[measure]))
@@ -271,17 +270,6 @@ def evaluate_system(
     encoded = encode_dataset(model, collection, dtype=dtype)
     found = retrieve(encoded, k=k)
     evaluation = evaluate_run(name or Path(model_name(model)).name, found, collection, measures)
-    wacky = w_auc(model, encoded, found.ranking.rows[:, :WACKY]) if wackiness else None
-    return evaluation if wacky is None else replace(evaluation, values={**evaluation.values, W_AUC: wacky})
-
-
-def w_auc(model: SparseEncoder, encoded: Encoded, rows: np.ndarray) -> float | None:
-    """The wackiness of the terms that a model adds to the q queries of a dataset, by the documents that each retrieves.
-
-    It is W-AUC of Polyakov et al. 2026, section 3.3, with the choices of `vocable.measure_wackiness`; `rows` [q, k] are of the
-    documents, -1 where there is no k-th. None where nothing is added.
-    """
-    own = input_terms(model, [query.text for query in encoded.dataset.queries])
-    counts = input_terms(model, [document.full for document in encoded.dataset.documents])
-    found = area(curve(wackiness_of(encoded.queries, own, rows, counts).scores))
-    return None if np.isnan(found) else found
+    if further is None:
+        return evaluation
+    return replace(evaluation, values={**evaluation.values, **further(model, encoded, found.ranking)})

@@ -1,4 +1,4 @@
-"""Models measured alike on one dataset, for a choice: what `compare` does with a dataset."""
+"""The verb `select`: measure models, whole and pruned, on one dataset, and recommend one within a budget."""
 
 from __future__ import annotations
 
@@ -12,88 +12,126 @@ from typing import Any, get_args
 import numpy as np
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
+from typing_extensions import Unpack
 
-from vocable.analysis.report import frontier_figure
+from vocable.data.bad_lines import tolerant
 from vocable.encoder.asymmetric import Role, static_embedding
 from vocable.encoder.graph import exported
 from vocable.encoder.hub import check_length, licence
+from vocable.encoder.load import load
 from vocable.encoder.provenance import checksum, model_name
 from vocable.encoder.terms import terms
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, require_extra
-from vocable.evaluation.choice import Choice, Deployment, parse_budget
 from vocable.evaluation.cost import Cost, TimedSystem, answer_costs, answer_times, encoding_rates
 from vocable.evaluation.dataset import Convention, Dataset, load_dataset
-from vocable.evaluation.evaluate import System, named_systems
+from vocable.evaluation.evaluate import Model, named_systems
 from vocable.evaluation.expanders import is_lexical
-from vocable.evaluation.expansion_data import load_model
+from vocable.evaluation.frontier import Deployment, ModelSelection, frontier_figure, parse_budget
 from vocable.evaluation.grid import GridPoint, Setting, check_depth, parse_grid, search_grid, single_searches
 from vocable.evaluation.quality import DEPTH
 from vocable.evaluation.retrieval import encode_dataset
+from vocable.figures import save_figure
+from vocable.options import CountOrZero, DType, Inference, checked
 from vocable.fingerprint import fingerprint
-from vocable.html import RESULTS, drawing
-from vocable.options import DType
 from vocable.storage import finish, finished, read_record, resumable, write_record
 
-MEASURES = ("nDCG@10", "R@100")
-GRID = ("document_max_terms=0,128,64,32,16 document_min_weight=0,0.5,1 query_max_terms=0,20",)
-FIGURE = "frontier"
+SELECTION_MEASURES = ("nDCG@10", "R@100")
+SELECTION_GRID = ("document_max_terms=0,128,64,32,16 document_min_weight=0,0.5,1 query_max_terms=0,20",)
+RESULTS = "results.json"
 
 
-def choose(
-    systems: System | Sequence[System] | Mapping[str, System],
+@tolerant
+@checked
+def select(
+    systems: Model | Sequence[Model] | Mapping[str, Model],
     dataset: str | os.PathLike[str] | Dataset,
-    measures: Sequence[str] | None,
+    measures: Sequence[str] | None = None,
     *,
-    grid: Sequence[str] | None,
-    max_p95: str | float | None,
-    max_bytes_per_document: str | float | None,
-    output: str | os.PathLike[str] | None,
-    dtype: DType,
-    max_length: int | None,
-    convention: Convention | None,
-    device: str | None,
-) -> Choice:
-    """Measure models, whole and pruned, on a dataset; arguments and errors are those of `compare`."""
+    grid: Sequence[str] | None = None,
+    max_p95: str | float | None = None,
+    max_bytes_per_document: str | float | None = None,
+    output: str | os.PathLike[str] | None = None,
+    convention: Convention | None = None,
+    skip_bad: CountOrZero = 0,
+    **options: Unpack[Inference],
+) -> ModelSelection:
+    """Measure models on a dataset and recommend the best model and pruning within a budget.
+
+    Each model encodes the dataset once and is searched with each setting of the grid: quality, active terms, bytes,
+    texts encoded per second, and the time from a query's text to its hits.
+
+    Args:
+        systems: models from `vocable.load` or their names, or several by the names to call them.
+        dataset: a source such as "beir:DIR", or a `Dataset`.
+        measures: names of ir_measures; the first one is the quality. Defaults: nDCG@10 and R@100.
+        grid: settings, as "document_max_terms=0,64 document_min_weight=0,0.5" (`vocable.evaluation.grid`); by
+            default 30 settings.
+        max_p95: 95th percentile of the time of an answer, at most, as 20ms or 0.5s. A number means milliseconds.
+        max_bytes_per_document: size of the exact index per document, at most, as 600 or 1.5kB.
+        output: folder for the figure, all settings and the vectors (written atomically). An interrupted run resumes
+            when repeated; with another budget nothing is measured again.
+        convention: "trec_eval" counts every hit, "beir" drops the hit with the id of its query; by default BEIR's for
+            its collections.
+        skip_bad: number of bad lines of the dataset to tolerate and skip.
+        options: the fields of `vocable.options.Inference`.
+
+    Raises:
+        ArgumentError: a budget, grid or measure that cannot be read, a system that is not a model, or something else
+            exists at `output`.
+        DataError: the dataset cannot be read.
+        ModelError: no such model.
+        MissingExtraError: there is an output, and matplotlib is not installed.
+    """
     budget = parse_budget(max_p95, max_bytes_per_document)
-    named, measures = named_systems(systems), list(measures or MEASURES)
-    settings = list(dict.fromkeys([Setting(), *parse_grid(grid or GRID)]))
+    named, measures = named_systems(systems), list(measures or SELECTION_MEASURES)
+    settings = list(dict.fromkeys([Setting(), *parse_grid(grid or SELECTION_GRID)]))
     if any(setting.rescore for setting in settings):
-        raise ArgumentError("grid: no index searches in two steps by itself: leave rescore out")
+        raise ArgumentError("grid: no index rescores by itself: leave rescore out")
     check_depth(settings, measures, DEPTH)
     if output is not None:
         require_extra("matplotlib", "figures")
     for system in named.values():
         if not isinstance(system, SparseEncoder) and Path(system).is_file():
-            raise ArgumentError(f"{system}: with `dataset`, models are compared; a file of evaluations goes without it")
+            raise ArgumentError(f"{system}: not a model (`compare` sets files of evaluations side by side)")
         if isinstance(system, str) and is_lexical(system):
-            raise ArgumentError(f"{system} is no model, whose vectors can be pruned: measure it with evaluate")
-        check_length(system, max_length)
+            raise ArgumentError(f"{system} is not a model with vectors to prune: measure it with evaluate")
+        check_length(system, options.get("max_length"))
     judged = dataset.judged() if isinstance(dataset, Dataset) else load_dataset(dataset)
     judged = replace(judged, convention=convention or judged.convention)
     places = {name: model_name(system) for name, system in named.items()}
-    models = {name: load_model(one, device) for name, one in named.items()}
-    options: dict[str, Any] = {"dtype": dtype, "max_length": max_length}
-    measure = partial(_measure, models, places, judged, settings, measures, options)
+    device, dtype, max_length = options.get("device"), options.get("dtype", "auto"), options.get("max_length")
+    models = {
+        name: one if isinstance(one, SparseEncoder) else load(os.fspath(one), device=device)
+        for name, one in named.items()
+    }
+    measure = partial(_measure, models, places, judged, settings, measures, dtype, max_length)
     if output is None:
         return replace(measure(), budget=budget)
-    made_from: dict[str, Any] = {"models": places, "weights": [checksum(model) for model in models.values()]}
-    made_from |= {"dataset": judged.name, "inputs": fingerprint(judged.name), "measures": measures, **options}
-    made_from |= {"grid": list(map(str, settings)), "device": device, "convention": judged.convention}
+    made_from: dict[str, Any] = {
+        "models": places,
+        "weights": [checksum(model) for model in models.values()],
+        "dataset": judged.name,
+    }
+    made_from |= {"inputs": fingerprint(judged.name), "measures": measures, "grid": list(map(str, settings))}
+    made_from |= {"dtype": dtype, "max_length": max_length, "device": device}
+    made_from["convention"] = judged.convention
     if not finished(output, made_from):
         with resumable(output, made_from) as work:
             _write(replace(measure(keep=work / "vectors"), budget=budget), work)
             finish(work, output, work)
-    choice = read_record(Path(output) / RESULTS, Choice)
-    if choice.budget != budget:
-        choice = replace(choice, budget=budget)
-        _write(choice, Path(output))
-    return choice
+    selection = read_record(Path(output) / RESULTS, ModelSelection)
+    if selection.budget != budget:
+        selection = replace(selection, budget=budget)
+        _write(selection, Path(output))
+    return selection
 
 
-def _write(choice: Choice, folder: Path) -> None:
-    write_record(folder / RESULTS, choice)
-    drawing(frontier_figure(choice), folder, FIGURE, "quality against cost")
+def _write(selection: ModelSelection, folder: Path) -> None:
+    write_record(folder / RESULTS, selection)
+    figure = frontier_figure(selection)
+    for ending in ("png", "svg"):
+        save_figure(figure, folder / f"frontier.{ending}")
 
 
 def _measure(
@@ -102,32 +140,37 @@ def _measure(
     dataset: Dataset,
     settings: Sequence[Setting],
     measures: Sequence[str],
-    options: dict[str, Any],
+    dtype: DType,
+    max_length: int | None,
     *,
     keep: Path | None = None,
-) -> Choice:
-    """Encode a dataset with each model, search it in all ways, and time these; the vectors are kept in a folder."""
+) -> ModelSelection:
+    """Encode a dataset with each model, search it with all settings, and time them; vectors are kept in a folder."""
     points: list[GridPoint] = []
-    systems, encoders, notes = list[TimedSystem](), list[Callable[[list[str]], object]](), dict[str, Deployment]()
+    systems, encoders = list[TimedSystem](), list[Callable[[list[str]], object]]()
+    deployments = dict[str, Deployment]()
     for name, model in models.items():
-        kept: dict[str, Any] = {} if keep is None else {"keep": keep / name, "name": places[name]}
-        encoded = encode_dataset(model, dataset, title=name, **kept, **options)
+        folder = None if keep is None else keep / name
+        encoded = encode_dataset(
+            model, dataset, keep=folder, name=places[name], title=name, dtype=dtype, max_length=max_length
+        )
         points += search_grid(name, encoded, settings, measures, k=DEPTH)
-        queries, documents = (TextEncoder(model, role, **options) for role in get_args(Role))
+        queries, documents = (TextEncoder(model, role, dtype=dtype, max_length=max_length) for role in get_args(Role))
         systems.append(TimedSystem(partial(_encode_one, queries), single_searches(encoded, settings)))
         encoders.append(documents.encode)
         parameters = None if exported(model) else sum(weights.numel() for weights in model.parameters())
         looked_up = static_embedding(model, "query") is not None
         sizes = len(terms(model)), parameters, queries.max_length, documents.max_length
-        notes[name] = Deployment(places[name], looked_up, licence(places[name]), *sizes)
+        deployments[name] = Deployment(places[name], looked_up, licence(places[name]), *sizes)
     rates = encoding_rates(encoders, [document.full for document in dataset.documents])
     times = answer_times(systems, [query.text for query in dataset.queries])
     each = (
         (rate, encoding, one) for rate, (encoding, searching) in zip(rates, times, strict=True) for one in searching
     )
-    timed = [_timed(point, *those) for point, those in zip(points, each, strict=True)]
-    other = {name: value for name, value in options.items() if value not in (None, "auto")}
-    return Choice(dataset.name, notes, timed, len(times[0][0]), other)
+    timed = [_timed(point, *measured) for point, measured in zip(points, each, strict=True)]
+    options: dict[str, str | int] = {} if dtype == "auto" else {"dtype": dtype}
+    options |= {} if max_length is None else {"max_length": max_length}
+    return ModelSelection(dataset.name, deployments, timed, len(times[0][0]), options)
 
 
 def _encode_one(encoder: TextEncoder, text: str) -> csr_array:
@@ -135,7 +178,7 @@ def _encode_one(encoder: TextEncoder, text: str) -> csr_array:
 
 
 def _timed(point: GridPoint, rate: float, encoding: np.ndarray, searching: np.ndarray) -> GridPoint:
-    """The setting with its times added to its cost: texts a second, and of each query the milliseconds of its parts."""
+    """Return the setting with times added to its cost: texts per second, and milliseconds of each query's answer."""
     times = answer_costs(encoding, searching)
     cost = replace(point.evaluation.cost or Cost(), documents_per_second=rate, **times)
     return point._replace(evaluation=replace(point.evaluation, cost=cost))

@@ -1,7 +1,8 @@
-"""Evaluations side by side, with a paired test of each against the first."""
+"""The verb `compare`: evaluations side by side, with a paired test of each against the first."""
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,25 +11,25 @@ from typing import Annotated, Any
 
 import numpy as np
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
-from scipy.special import stdtr, stdtrit  # Student's t, without the time that importing scipy.stats takes
+from scipy.special import stdtr, stdtrit  # Student's t, without the import time of scipy.stats
 
 from vocable.errors import ArgumentError, DataError
-from vocable.evaluation.quality import Evaluation, side_by_side
+from vocable.evaluation.quality import Evaluation, quality_table
 from vocable.storage import StrPath, regular
 from vocable.tables import Table, Tabular, counted
 
-# What `vocable evaluate` writes is a list, what `Evaluation.to_json` gives one.
+# `vocable evaluate` writes a list, `Evaluation.to_json` gives one evaluation.
 STORED = TypeAdapter(
     Annotated[list[Evaluation], BeforeValidator(lambda values: values if isinstance(values, list) else [values])]
 )
 
 
 @dataclass(frozen=True)
-class Comparison(Tabular):
+class ComparedEvaluations(Tabular):
     """Evaluations of the same queries; the first is the baseline.
 
     `p_values` has, for each further evaluation, {measure: p} of the paired two-sided t-test against the baseline. They
-    are not corrected for how many there are.
+    are not corrected for the number of tests.
     """
 
     evaluations: tuple[Evaluation, ...]
@@ -41,7 +42,7 @@ class Comparison(Tabular):
         return self.evaluations[number]
 
     def to_json(self) -> dict[str, Any]:
-        """The comparison as JSON values, without the single queries."""
+        """Return the comparison as JSON values, without the values of single queries."""
         systems = [evaluation.to_json() for evaluation in self.evaluations]
         for system, p in zip(systems, [None, *self.p_values], strict=True):
             del system["per_query"]
@@ -49,22 +50,24 @@ class Comparison(Tabular):
         return {"dataset": self.evaluations[0].dataset, "baseline": self.evaluations[0].name, "systems": systems}
 
     def table(self) -> Table:
-        """Quality, significance and cost."""
-        return side_by_side(self.evaluations, self.p_values)
+        """Return a table of quality, significance and cost."""
+        return quality_table(self.evaluations, self.p_values)
 
 
-def compare(results: Sequence[Evaluation | StrPath], *, mixed_conventions: bool = False) -> Comparison:
-    """Set evaluations side by side and test each against the first, measure by measure.
+def compare(
+    results: Evaluation | StrPath | Sequence[Evaluation | StrPath], *, mixed_conventions: bool = False
+) -> ComparedEvaluations:
+    """Set evaluations side by side and test each against the first, measure by measure (paired t-test).
 
     Args:
         results: evaluations, and JSON files that `vocable evaluate` wrote.
         mixed_conventions: allow evaluations whose conventions or orders of ties differ.
 
     Raises:
-        ArgumentError: there are none, or they differ in their dataset, measures, queries or conventions.
-        DataError: a file is not one of evaluations.
+        ArgumentError: no evaluations, or evaluations that differ in their dataset, measures, queries or conventions.
+        DataError: a file does not contain evaluations.
     """
-    evaluations = _told_apart(results)
+    evaluations = _distinctly_named([results] if isinstance(results, Evaluation | str | os.PathLike) else results)
     if not evaluations:
         raise ArgumentError("there are no evaluations to compare")
     baseline, *others = evaluations
@@ -76,17 +79,17 @@ def compare(results: Sequence[Evaluation | StrPath], *, mixed_conventions: bool 
             both = f"{baseline.name} has {', '.join(baseline.values)}; {other.name} has {', '.join(other.values)}"
             raise ArgumentError(f"evaluations with different measures cannot be compared: {both}")
         if (other.convention, other.ties) != (baseline.convention, baseline.ties) and not mixed_conventions:
-            both = "; ".join(f"{one.name} by convention {one.convention}, ties {one.ties}" for one in (baseline, other))
-            raise ArgumentError(f"{both}: evaluate both alike, or say `mixed_conventions`")
+            both = "; ".join(f"{one.name}: convention {one.convention}, ties {one.ties}" for one in (baseline, other))
+            raise ArgumentError(f"{both}: evaluate both alike, or pass mixed_conventions")
     p_values = [
         {name: paired_t_test(baseline.per_query[name], other.per_query[name]) for name in baseline.values}
         for other in others
     ]
-    return Comparison(tuple(evaluations), tuple(p_values))
+    return ComparedEvaluations(tuple(evaluations), tuple(p_values))
 
 
-def _told_apart(results: Sequence[Evaluation | StrPath]) -> list[Evaluation]:
-    """Return the evaluations; those of several files that have one name are named with their file."""
+def _distinctly_named(results: Sequence[Evaluation | StrPath]) -> list[Evaluation]:
+    """Return the evaluations; where evaluations of several files have one name, the file is added to it."""
     read = [
         (one, "" if isinstance(result, Evaluation) else Path(result).stem)
         for result in results
@@ -97,17 +100,19 @@ def _told_apart(results: Sequence[Evaluation | StrPath]) -> list[Evaluation]:
 
 
 def _read(path: Path) -> list[Evaluation]:
+    if path.is_dir() or (not path.exists() and path.suffix != ".json"):
+        raise ArgumentError(f"{path}: not a file of evaluations (models are compared on a dataset by `select`)")
     try:
         return STORED.validate_json(regular(path).read_bytes())
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        what = "not JSON" if first["type"] == "json_invalid" else "not an evaluation as JSON"
+        problem = "not JSON" if first["type"] == "json_invalid" else "not an evaluation as JSON"
         field = "".join(f"{part}: " for part in first["loc"])
-        raise DataError(f"{what}: {field}{first['msg']}", source=str(path)) from error
+        raise DataError(f"{problem}: {field}{first['msg']}", source=str(path)) from error
 
 
 def mean_interval(values: Mapping[str, float]) -> tuple[float, float]:
-    """The 95 % confidence interval of the mean of {query id: value}, by Student's t; of one query the value itself.
+    """Return the 95 % confidence interval of the mean of {query id: value} by Student's t; of one query, its value.
 
     >>> [round(limit, 3) for limit in mean_interval({"q1": 0.0, "q2": 0.5, "q3": 1.0})]
     [-0.742, 1.742]
@@ -119,7 +124,7 @@ def mean_interval(values: Mapping[str, float]) -> tuple[float, float]:
 
 
 def paired_t_test(first: Mapping[str, float], second: Mapping[str, float]) -> float:
-    """The two-sided p-value of the paired t-test over the values {query id: value} of two systems.
+    """Return the two-sided p-value of the paired t-test over the values {query id: value} of two systems.
 
     Where the test is not defined, p is 1 if the systems do not differ or there is a single query, and 0 if they differ
     by the same amount on every query.

@@ -32,7 +32,7 @@ from vocable.service import TOKEN
 from vocable.service.limits import Limits, checked_limits
 from vocable.service.metrics import Metrics
 from vocable.tables import counted, shortened
-from vocable.wackiness.measure import SHARE, read_wacky_terms
+from vocable.wackiness.measure import WACKY_SHARE, read_wacky_terms
 
 logger = logging.getLogger(__name__)
 logger.setLevel(logging.INFO)  # where it listens is for everybody
@@ -219,7 +219,7 @@ def _opened(settings: Settings) -> Opened:
         if settings.beside is not None:
             opened = opened._replace(beside=open_index(settings.beside, **how))
         if settings.wacky is not None:
-            found = read_wacky_terms(settings.wacky, opened.collection.terms, settings.wacky_share or SHARE)
+            found = read_wacky_terms(settings.wacky, opened.collection.terms, settings.wacky_share or WACKY_SHARE)
             opened = opened._replace(wacky=found)
     except BaseException:
         opened.close()

@@ -42,6 +42,7 @@ from vocable.training import distributed
 from vocable.training.objective import Objective, Penalties, Sample
 from vocable.training.recipe import Recipe
 from vocable.training.settings import EvaluationSettings
+from vocable.wackiness.score import query_w_auc
 
 NAME = re.compile(r"checkpoint-(\d+)")
 COMPLETE = "whole"  # an empty file in a checkpoint that is on disk with all its files
@@ -157,7 +158,8 @@ def evaluations(model: SparseEncoder, recipe: Recipe) -> Iterator[tuple[str, Eva
     for place in recipe.evaluation.datasets:
         prefix = f"{short_name(place)} " if len(recipe.evaluation.datasets) > 1 else ""
         settings = recipe.evaluation
-        yield prefix, evaluate_system(model, recipe.place(place), settings.measures, wackiness=settings.wackiness)
+        further = query_w_auc if settings.wackiness else None
+        yield prefix, evaluate_system(model, recipe.place(place), settings.measures, further=further)
 
 
 class EvaluateDuringTraining(TrainerCallback):

@@ -1,45 +1,46 @@
-"""Search an encoded dataset without some of its expansion terms, again and again, with nothing encoded again.
+"""Searches of an encoded dataset without some of its expansion terms, and the comparison with random terms.
 
-Vectors lose entries, and only the queries that this touches are searched and measured again. A term is removed where it
-is an expansion, never where it stands in the text itself.
+Nothing is encoded again: vectors lose entries, and only the affected queries are searched and measured again. A term is
+removed where it is an expansion, never where the text itself contains it.
 
-Letters: m vectors of the role that loses terms, v output vocabulary.
+Letters: m vectors of the role that loses terms, v output vocabulary, q queries, d draws.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
 from ir_measures import Measure
 from scipy.sparse import csr_array
+from typing_extensions import TypedDict
 
 from vocable.encoder.asymmetric import Role
 from vocable.encoder.terms import expansion_entries, flags
-from vocable.errors import ArgumentError
-from vocable.evaluation.quality import JudgedMeasures, depth, parse_measures
+from vocable.evaluation.quality import DEPTH, JudgedMeasures, depth, parse_measures
 from vocable.evaluation.retrieval import Encoded
 from vocable.evaluation.significance import paired_t_test
+from vocable.options import checked
 from vocable.retrieval.protocols import Index, vector_index
 from vocable.vectors import selected
 
 PerQuery = Mapping[str, Mapping[str, float]]  # {measure: {query id: value}}
 
-MEASURES = ("nDCG@10", "R@100")
-DEPTH = 1000  # results of a query where a measure has no cutoff
+ABLATION_MEASURES = ("nDCG@10", "R@100")
 Control = Literal["frequency", "number"]
-STRATUM = 20  # terms next to each other in frequency, of which one is as good a control as another
+STRATUM = 20  # terms of neighbouring frequencies, any of which is an equally good control
+RESAMPLES = 1000  # of queries and draws, for an interval
 
 
 @dataclass(frozen=True)
-class Outcome:
+class AblatedSearch:
     """A search without some terms.
 
-    `terms` is how many of them were expansions here, `share` the share of the expansion entries that went with them,
-    and `changed` the number of queries whose results could change. `values` are those of the measures, `p` of the
+    `terms` is the number of these terms that are expansions here, `share` the share of expansion entries removed with
+    them, and `changed` the number of queries whose results may change. `values` are the measures, `p` those of the
     paired t-test against the full vectors. `per_query`, the values of each query, is left out of a report.
     """
 
@@ -54,32 +55,31 @@ class Outcome:
 class Ablation:
     """An encoded dataset that can be searched without any of its expansion terms.
 
-    `own` [m, v] are the terms that stand in the texts (`vocable.encoder.terms.input_terms`). The vectors of `role` lose
-    terms; of documents the index is then built anew for every removal. A query gets as many results as the deepest of
-    the measures looks at, 1000 where one has no cutoff. `candidates` are the terms that are an expansion in one of the
-    m vectors at least, int64 columns in order.
+    `own` [m, v] are the terms of the texts themselves (`vocable.encoder.terms.input_terms`). The vectors of `role` lose
+    terms; for documents, the index is rebuilt for every removal. A query gets as many results as the deepest measure
+    looks at, 1000 for a measure without a cutoff. `expansion_terms` are the terms that are an expansion in at least
+    one of the m vectors, int64 columns in order.
     """
 
+    @checked
     def __init__(
         self,
         encoded: Encoded,
         own: csr_array,
-        measures: Sequence[str | Measure] = MEASURES,
+        measures: Sequence[str | Measure] = ABLATION_MEASURES,
         *,
         role: Role = "query",
         threads: int | None = None,
     ) -> None:
-        if role not in ("query", "document"):
-            raise ArgumentError(f"role must be query or document, not {role!r}")
         parsed = parse_measures(measures)
         self.encoded, self.role = encoded, role
         self._vectors = encoded.queries if role == "query" else encoded.documents
-        self._is_expansion = expansion_entries(self._vectors, own)
-        self.candidates = np.unique(self._vectors.indices[self._is_expansion]).astype(np.int64)
-        entries = np.bincount(self._vectors.indices[self._is_expansion], minlength=self._vectors.shape[1])
-        self._by_frequency = self.candidates[np.argsort(-entries[self.candidates], kind="stable")]
+        self.is_expansion = expansion_entries(self._vectors, own)
+        self.expansion_terms = np.unique(self._vectors.indices[self.is_expansion]).astype(np.int64)
+        entries = np.bincount(self._vectors.indices[self.is_expansion], minlength=self._vectors.shape[1])
+        self.by_frequency = self.expansion_terms[np.argsort(-entries[self.expansion_terms], kind="stable")]
         self._judged_measures = JudgedMeasures(parsed, encoded.dataset)
-        self._k = encoded.dataset.deep(max(depth(measure) or DEPTH for measure in parsed.values()))
+        self._k = encoded.dataset.search_depth(max(depth(measure) or DEPTH for measure in parsed.values()))
         self._threads = threads
         self._query_ids, self._document_ids = encoded.query_ids, np.array(encoded.document_ids, dtype=object)
 
@@ -89,37 +89,37 @@ class Ablation:
 
     @cached_property
     def full(self) -> PerQuery:
-        """The values of the whole vectors."""
+        """Return the values of the full vectors."""
         return self._measure(self._index, self.encoded.queries, np.arange(len(self._query_ids)))
 
     def values(self) -> dict[str, float]:
-        """Return the figure of each measure for the whole vectors."""
+        """Return each measure of the full vectors over all queries."""
         return self._judged_measures.aggregated(self.full)
 
     def control(self, terms: np.ndarray, kind: Control, rng: np.random.Generator) -> np.ndarray:
-        """Draw as many candidates as `terms`, which are some of them: of any frequency, or of the frequencies of these.
+        """Draw as many expansion terms as `terms` has: of any frequency ("number"), or of the same frequencies.
 
-        Candidates by falling frequency, the number of vectors in which they are an expansion, are cut into strata of
-        STRATUM; from each as many are drawn as `terms` has there. `terms` can be among them: what is tested is that of
-        terms as frequent the wacky ones are worth no less than others.
+        By falling frequency, the number of vectors in which they are an expansion, the expansion terms are cut into
+        strata of STRATUM; from each stratum as many are drawn as `terms` has in it. `terms` can be drawn, too: the
+        null hypothesis is that among equally frequent terms the wacky ones are worth no less than others.
         """
         if kind == "number":
-            return rng.choice(self.candidates, len(terms), replace=False)
-        chosen = np.isin(self._by_frequency, terms)
-        starts = range(0, len(chosen), STRATUM)
-        strata = [(self._by_frequency[i : i + STRATUM], int(chosen[i : i + STRATUM].sum())) for i in starts]
+            return rng.choice(self.expansion_terms, len(terms), replace=False)
+        removed = np.isin(self.by_frequency, terms)
+        starts = range(0, len(removed), STRATUM)
+        strata = [(self.by_frequency[i : i + STRATUM], int(removed[i : i + STRATUM].sum())) for i in starts]
         drawn = [rng.choice(stratum, count, replace=False) for stratum, count in strata if count]
-        return np.concatenate(drawn) if drawn else self.candidates[:0]
+        return np.concatenate(drawn) if drawn else self.expansion_terms[:0]
 
-    def without(self, terms: np.ndarray) -> Outcome:
-        """Search without the expansions that are one of `terms` (columns, each once)."""
+    def without(self, terms: np.ndarray) -> AblatedSearch:
+        """Search without the expansions that are one of `terms` (distinct columns)."""
         mask = flags(terms, self._vectors.shape[1])
-        gone = self._is_expansion & mask[self._vectors.indices]
+        gone = self.is_expansion & mask[self._vectors.indices]
         queries, index = self.encoded.queries, self._index
         if self.role == "query":
             changed = _rows_with(self._vectors, gone)
             left = selected(self._vectors, ~gone)[changed]
-        else:  # a document that lost a term gives another score only to a query that has the term
+        else:  # a document that lost a term changes its score only for queries with the term
             lost = flags(self._vectors.indices[gone], self._vectors.shape[1])
             changed = _rows_with(queries, lost[queries.indices])
             left = queries[changed]
@@ -127,9 +127,9 @@ class Ablation:
                 index = vector_index(selected(self._vectors, ~gone), self.encoded.document_ids)
         again = self._measure(index, left, changed) if len(changed) else {}
         per_query = {name: {**values, **again.get(name, {})} for name, values in self.full.items()}
-        return Outcome(
-            terms=int(mask[self.candidates].sum()),
-            share=float(gone.sum() / max(1, self._is_expansion.sum())),
+        return AblatedSearch(
+            terms=int(mask[self.expansion_terms].sum()),
+            share=float(gone.sum() / max(1, self.is_expansion.sum())),
             changed=len(changed),
             values=self._judged_measures.aggregated(per_query),
             p={name: paired_t_test(self.full[name], values) for name, values in per_query.items()},
@@ -137,7 +137,7 @@ class Ablation:
         )
 
     def _measure(self, index: Index, queries: csr_array, rows: np.ndarray) -> PerQuery:
-        """The values of the queries in `rows`, whose vectors are `queries`."""
+        """Return the values of the queries in `rows`, whose vectors are `queries`."""
         ranking = index.search(queries, self._k, threads=self._threads)
         found, lengths = self._document_ids[ranking.rows], (ranking.rows >= 0).sum(axis=1)
         # {document id: score} of each query: a record for each of millions of hits would take longer.
@@ -149,5 +149,102 @@ class Ablation:
 
 
 def _rows_with(matrix: csr_array, entries: np.ndarray) -> np.ndarray:
-    """The rows in which any of the `entries` (one bool each) holds."""
+    """Return the rows with any of the `entries` (a bool per entry)."""
     return np.flatnonzero(np.diff(selected(matrix, entries).indptr))
+
+
+class RandomValues(TypedDict):
+    """Mean and sample standard deviation of a measure over draws; `low` and `high` are mean ± 2 std."""
+
+    mean: float
+    std: float
+    low: float
+    high: float
+
+
+class DifferenceInterval(TypedDict):
+    """A mean difference with its 95 % interval."""
+
+    difference: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class AblatedMeasure:
+    """A measure without the wackiest terms: its value, minus that of the full vectors, and p of the paired t-test.
+
+    `wacky_is` is "below", "inside" or "above" the interval of the `random` draws. `vs_random` is the mean difference
+    from the draws, with its interval over queries and draws (`difference_interval`).
+    """
+
+    wacky: float
+    difference: float
+    p: float
+    wacky_is: str
+    random: RandomValues
+    vs_random: DifferenceInterval
+
+
+def difference_interval(
+    values: np.ndarray, draws: np.ndarray, rng: np.random.Generator, samples: int = RESAMPLES
+) -> DifferenceInterval:
+    """Return the mean of the values [q] minus that of d draws [d, q], with its 95 % percentile interval.
+
+    Each sample draws queries and draws anew, both with replacement.
+
+    >>> found = difference_interval(np.zeros(50), np.ones((4, 50)), np.random.default_rng(0))
+    >>> {name: round(value, 6) for name, value in found.items()}
+    {'difference': -1.0, 'low': -1.0, 'high': -1.0}
+    """
+    d, q = draws.shape
+    differences = values - draws
+    of_draws = rng.multinomial(d, np.full(d, 1 / d), size=samples) / d
+    of_queries = rng.multinomial(q, np.full(q, 1 / q), size=samples) / q
+    low, high = np.percentile(((of_draws @ differences) * of_queries).sum(axis=1), [2.5, 97.5])
+    return {"difference": float(differences.mean()), "low": float(low), "high": float(high)}
+
+
+@dataclass(frozen=True)
+class ThresholdResult:
+    """The removal of the `threshold` wackiest terms and of random draws of as many terms."""
+
+    threshold: int
+    measures: dict[str, AblatedMeasure]
+    wacky: AblatedSearch
+    random: tuple[AblatedSearch, ...]
+
+    @classmethod
+    def of(
+        cls,
+        threshold: int,
+        wacky: AblatedSearch,
+        random: Sequence[AblatedSearch],
+        full: Mapping[str, float],
+        seed: int = 0,
+    ) -> ThresholdResult:
+        """Compare the searches; `full` are the values of the full vectors, `seed` is that of the intervals."""
+        measures, rng = {}, np.random.default_rng([seed, threshold])
+        for name, value in wacky.values.items():
+            draws = [search.values[name] for search in random]
+            mean, std = float(np.mean(draws)), float(np.std(draws, ddof=1))
+            low, high = mean - 2 * std, mean + 2 * std
+            # Differences as small as rounding errors do not count.
+            side = "below" if value < low - 1e-12 else "above" if value > high + 1e-12 else "inside"
+            own, *others = ([*one.per_query[name].values()] for one in (wacky, *random))
+            apart = difference_interval(np.array(own), np.array(others), rng)
+            interval: RandomValues = {"mean": mean, "std": std, "low": low, "high": high}
+            measures[name] = AblatedMeasure(value, value - full[name], wacky.p[name], side, interval, apart)
+        first, *others_kept = (replace(search, per_query={}) for search in (wacky, *random))
+        return cls(threshold, measures, first, tuple(others_kept))
+
+
+@dataclass(frozen=True)
+class DatasetAblation:
+    """Ablations on one dataset: `full` are the values of the full vectors, `points` by rising threshold."""
+
+    dataset: str
+    role: Role
+    queries: int
+    full: dict[str, float]
+    points: tuple[ThresholdResult, ...]

@@ -1,66 +1,50 @@
-"""The verb `measure_wackiness`: how wacky the expansions of models are (Polyakov et al. 2026, tables 2 and 3, figure 4).
+"""Reports of `measure_wackiness` and `ablate`: folders with a page, tables, figures and JSON; model cards.
 
-The folder of a report has everything on one page (index.html), the figures, curves and wackiest terms (results.json),
-the drawn curves (curves.png, .svg), and the score of every term (scores.parquet; scores-NAME.parquet of each of several
-expanders).
-
-Letters: m inputs, n documents of the collection.
+Figures and tables follow Polyakov et al. 2026, tables 2 and 3, figures 2 to 4.
 """
 
 from __future__ import annotations
 
-import logging
-import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain, zip_longest
+from dataclasses import asdict, dataclass
+from itertools import zip_longest
 from pathlib import Path, PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from huggingface_hub import EvalResult, ModelCard
-from scipy.sparse import csr_array
-from sentence_transformers import SparseEncoder
 
-from vocable.analysis.report import wackiness_curves
-from vocable.data import Document, read_corpus, read_queries, read_texts
-from vocable.data.bad_lines import tolerant
-from vocable.encoder.asymmetric import Role
-from vocable.encoder.hub import check_length
-from vocable.encoder.idf import Formula
-from vocable.encoder.provenance import checksum, model_name
-from vocable.encoder.stream import encode_stream
-from vocable.encoder.terms import Words as Splitter
-from vocable.encoder.text_encoder import TextEncoder
-from vocable.errors import ArgumentError, DataError, ModelError, require_extra
-from vocable.evaluation.expanders import expander_class, open_expander
-from vocable.evaluation.expansion_data import (
-    KINDS,
-    ExpansionData,
-    as_setting,
-    expansion_data,
-    load_model,
-    output_rows,
-    proper_names,
-    stored_vectors,
-)
-from vocable.fingerprint import fingerprint
 from vocable.html import PAGE, RESULTS, Section, Words, drawing, settings_section, write_page
-from vocable.options import Count, CountOrZero, DType, checked
-from vocable.storage import finish, finished, read_record, replacing, resumable, write_record
-from vocable.tables import NONE, Table, Tabled
-from vocable.vectors import Sources, read_vectors
-from vocable.wackiness.measure import WACKIEST, Choices, Finding, find, known, term_cards, write_scores
+from vocable.errors import ArgumentError, ModelError, require_extra
+from vocable.figures import ACROSS, add_legend, empty_panels
+from vocable.storage import replacing, write_record
+from vocable.tables import NONE, Table, Tabled, p_value
+from vocable.wackiness.ablation import DatasetAblation
+from vocable.wackiness.expansions import KINDS
+from vocable.wackiness.measure import (
+    WACKIEST,
+    AreaDifference,
+    ExpanderWackiness,
+    WackinessRecord,
+    WackinessSettings,
+    known,
+    write_scores,
+)
 
-logger = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 CARD = "README.md"
+CURVE_SIZE = (7.0, 4.5)  # inches
+LINE_STYLES = ("-", "--", "-.", ":")
+WACKY_COLOR, RANDOM_COLOR, FULL_COLOR = "C3", "C0", "0.3"
 ABOUT_AREAS = (
-    "W-AUC is the area under the Normalized Wackiness Curve; a lower one means fewer wacky terms. After ± stands its "
-    "standard deviation when the inputs are drawn again. The interval of a difference is of the same draws for both "
-    "(paired bootstrap). Scored terms are those that expand some input; L0 and "
-    "expansions are means of the terms of an input."
+    "W-AUC is the area under the Normalized Wackiness Curve; a lower one means fewer wacky terms. The value after ± is "
+    "its standard deviation over bootstrap draws of the inputs. The interval of a difference uses the same draws for "
+    "both models (paired bootstrap). Scored terms expand at least one input; L0 and expansions are mean numbers of "
+    "terms per input."
 )
 ABOUT_KINDS = (
     "The share of each kind in the scored terms, and in the expansions of all inputs; the mean Wackiness Score is that "
@@ -70,340 +54,306 @@ ABOUT_KINDS = (
 ABOUT_WACKIEST = (
     "Grouped by kind, each group from the wackiest on. Of equal scores the term that expands more inputs comes first."
 )
-
 ABOUT_CARDS = (
-    "Documents are those in which the term itself stands, inputs those to which it is added, weight is the mean there. "
-    "Nearest are the terms whose rows of the output layer have the greatest cosine with its own."
+    "Documents is the number of documents that contain the term, inputs the number of inputs that it expands, weight "
+    "its mean weight in them. Nearest are the terms whose rows of the output layer have the greatest cosine with the "
+    "term's row."
+)
+ABOUT_ABLATION = (
+    "Terms is the number of the wackiest terms that expand a text of the dataset: they are removed wherever they are "
+    "expansions, never where the text itself contains them; entries is the share of all expansions removed with them. "
+    "p is that of the paired t-test against the full vectors, over queries. Random is the mean over draws of as many of "
+    "the dataset's expansion terms, of about the same frequencies with the control frequency, and interval is mean ± 2 "
+    "standard deviations: the range of other terms on the same queries. The next column compares the value without the "
+    "wackiest terms with this interval. Vs. random is the mean difference from the random draws, with its 95 % interval "
+    "over resampled queries and draws. In the figure, filled markers lie outside the first interval."
 )
 
 
 @dataclass(frozen=True)
 class WackinessReport(Tabled):
-    """A report in the folder `output`: how it was measured, and the findings as JSON values, by expander."""
+    """A report in the folder `output`: settings, and the wackiness of each expander."""
 
     settings: dict[str, Any]
-    models: list[dict[str, Any]]
+    models: list[WackinessRecord]
     output: Path = Path()
 
     def table(self) -> list[Table | str]:
-        """Return W-AUC of each expander, and where the rest is."""
-        where = f"{self.output / PAGE}: curves, the wackiest terms, and how they were measured"
-        return [areas_table(self.models), where]
+        """Return the W-AUC of each expander, and the place of the page."""
+        return [areas_table(self.models), f"{self.output / PAGE}: curves, the wackiest terms, and the settings"]
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON values."""
         return {"output": str(self.output), "settings": self.settings, "models": self.models}
 
 
-@checked
-@tolerant
-def measure_wackiness(
-    models: str | SparseEncoder | Sequence[str | SparseEncoder],
-    corpus: str,
-    output: str | os.PathLike[str],
-    *,
-    queries: str | None = None,
-    role: Role = "query",
-    limit: Count | None = None,
-    k: Count = 100,
-    idf: Formula = "log",
-    special: bool = True,
-    splitter: Splitter = "any",
-    bins: Count = 100,
-    whole_vocabulary: bool = False,
-    expansions: Count | None = None,
-    bootstrap: CountOrZero = 100,
-    seed: CountOrZero = 0,
-    names: str | None = None,
-    sensitivity: bool = False,
-    card: bool = False,
-    dtype: DType = "auto",
-    max_length: Count | None = None,
-    device: str | None = None,
-    vectors: Sources | None = None,
-    query_vectors: Sources | None = None,
-    skip_bad: CountOrZero = 0,
-) -> WackinessReport:
-    """Measure how little the expansion terms of models have to do with what they find, and write a report.
+def write_report(
+    folder: Path, found: Sequence[ExpanderWackiness], settings: WackinessSettings, run: Mapping[str, Any]
+) -> None:
+    """Write a report into a folder, which is emptied: the page, results.json, curves.png and .svg, scores*.parquet.
 
-    Repeated with the same arguments it goes on where it was stopped, and does not encode again what was encoded.
-
-    Args:
-        models: folders, Hub ids, or models from `vocable.load`; "bm25+rm3", "query2doc:MODEL" or "doct5query:MODEL".
-        corpus: source of the collection, which is searched; of the role "document", the inputs are of it.
-        output: folder of the report; there only when it is whole.
-        queries: source of the inputs, where these are queries.
-        role: which texts are expanded; documents are those of `corpus`.
-        limit: inputs at most, drawn at random. None is all.
-        k: documents that an input retrieves.
-        idf: "log" is log(n / df); "bm25" is BM25's, which is never 0.
-        special: count special tokens such as [CLS] as expansions, too.
-        splitter: for models whose terms are whole words: what a word of a text is.
-        bins: points of the curve.
-        whole_vocabulary: divide all terms into the bins, not only those that have a score.
-        expansions: count only so many expansions of an input, the heaviest: as many of each model. None is all.
-        bootstrap: draws of the inputs, for the standard deviation; 0 for none.
-        seed: decides what is drawn.
-        names: source of more texts whose capitals say which words are names.
-        sensitivity: also measure with each choice changed, one at a time.
-        card: also write the result into the models' cards, README.md in their folders.
-        dtype: "auto" computes in bfloat16 where the device has it natively.
-        max_length: tokens of a text, in place of the model's own length.
-        device: where models run, as cpu, cuda or cuda:1; by default the best there is.
-        vectors: the collection as `vocable encode` wrote it with the one model, instead of encoding. A folder, or
-            several shards.
-        query_vectors: the same of the queries.
-        skip_bad: bad lines in the collection, the queries and the names that are tolerated, and left out.
-
-    Raises:
-        ArgumentError: an argument out of its range, or the output is there and something else.
-        DataError: there are no documents or no queries, or texts cannot be read.
-        ModelError: a model cannot be loaded.
-        VectorsError: stored vectors are of another vocabulary, or miss a text.
-        MissingExtraError: matplotlib is not installed.
+    `run` are the settings of the whole run as JSON values, among them "models", "role", "queries" and "corpus". Raises
+    `ArgumentError` if none of the expanders expands anything.
     """
-    output, choices = Path(output), Choices(k, idf, special, bins, whole_vocabulary, expansions)
-    chosen = [models] if isinstance(models, str | SparseEncoder) else list(models)
-    called = [model_name(one) for one in chosen]
-    require_extra("matplotlib", "figures")  # missed before the work, not after it
-    if bootstrap == 1:  # has no standard deviation
-        raise ArgumentError("bootstrap needs 2 draws at least, or 0 for none")
-    for name in called if card else ():
-        if not Path(name).is_dir():
-            raise ArgumentError(f"card: it is written into the folder of a model, and {name} is none")
-    if len(set(called)) < len(called):
-        raise ArgumentError(f"the same model twice: {' '.join(called)}")
-    expanders = [expander_class(name, role) for name in called]
-    if (vectors or query_vectors) and (len(called) > 1 or expanders[0] is not None):
-        raise ArgumentError("vectors and query_vectors are of one model: name no other one")
-    for one, expander in zip(chosen, expanders, strict=True):
-        check_length(one if expander is None else None, max_length)
-    opened = [None if known else load_model(one, device) for one, known in zip(chosen, expanders, strict=True)]
-    stored: dict[Role, Sources | None] = {"document": vectors, "query": query_vectors}
-    settings: dict[str, Any] = {"models": called, "weights": ["" if one is None else checksum(one) for one in opened]}
-    settings |= {**choices.settings(), "bootstrap": bootstrap, "seed": seed, "sensitivity": sensitivity}
-    settings |= {"splitter": splitter, "dtype": dtype, "max_length": max_length, "queries": queries, "corpus": corpus}
-    settings |= {"names": names, "role": role, "limit": limit}
-    settings |= {"vectors": as_setting(vectors), "query_vectors": as_setting(query_vectors)}
-    sources = filter(None, (corpus, queries, names))
-    settings["inputs"] = fingerprint(*sources, *settings["vectors"], *settings["query_vectors"])
-    if not finished(output, settings):
-        inputs, documents, itself = _read(queries, corpus, role, limit, seed)
-        named = proper_names(chain((one.full for one in documents), read_texts(names) if names else ()))
-        short = [name if known else Path(name).name for name, known in zip(called, expanders, strict=True)]
-        titles = short if len(set(short)) == len(short) else called
-        deepest = max(other.k for other in choices.others().values()) if sensitivity else k
-        texts: dict[str, Any] = {
-            "inputs": inputs,
-            "documents": documents,
-            "itself": itself,
-            "k": deepest,
-            "device": device,
-        }
-        texts |= {"splitter": splitter, "stored": stored, "dtype": dtype, "max_length": max_length}
-        drawn: dict[str, Any] = {"draws": bootstrap, "seed": seed, "sensitivity": sensitivity}
-        with resumable(output, settings) as work:
-            findings = []
-            for number, (name, title, model) in enumerate(zip(called, titles, opened, strict=True)):
-                data = _expand(title, name, model, work / f"{number:02d}", **texts)
-                found, rows = find(data, choices, names=named, **drawn), None if model is None else output_rows(model)
-                cards = term_cards(data, found.wackiest, [one.full for one in inputs], rows, choices)
-                findings.append(replace(found, cards=cards))
-            write_report(work / "whole", findings, choices, settings)
-            finish(work, output, work / "whole")
-    report = replace(read_record(output / RESULTS, WackinessReport), output=output)
-    for name, finding in zip(called if card else (), report.models if card else (), strict=True):
-        write_card(name, finding, report.settings)
-    return report
-
-
-def _read(
-    queries: str | None, corpus: str, role: Role, limit: int | None, seed: int
-) -> tuple[list[Document], list[Document], np.ndarray | None]:
-    """The m inputs, all or `limit` of them at random in their order, the n documents, and the row that each input is
-    among these, [m]; None of queries.
-    """
-    if (queries is None) == (role == "query"):
-        raise ArgumentError("--role query needs --queries, and --role document takes its inputs from --corpus")
-    documents = list(read_corpus(corpus))
-    if not documents:
-        raise DataError("there are no documents", source=corpus)
-    inputs = documents if queries is None else [Document(query.id, query.text) for query in read_queries(queries)]
-    if not inputs:
-        raise DataError("there are no queries", source=queries)
-    rows = np.arange(len(inputs))
-    if limit is not None and limit < len(inputs):
-        rows = np.sort(np.random.default_rng(seed).choice(len(inputs), limit, replace=False))
-    return [inputs[row] for row in rows], documents, rows if queries is None else None
-
-
-def _expand(
-    title: str,
-    name: str,
-    model: SparseEncoder | None,
-    work: Path,
-    *,
-    inputs: Sequence[Document],
-    documents: Sequence[Document],
-    itself: np.ndarray | None,
-    k: int,
-    splitter: Splitter,
-    device: str | None,
-    stored: Mapping[Role, Sources | None],
-    **encoding: Any,
-) -> ExpansionData:
-    """Expand the inputs with a model, whose vectors are kept in `work`; without one, with the expander of the name."""
-    asked, collection = [one.full for one in inputs], [one.full for one in documents]
-    options: dict[str, Any] = {"name": title, "itself": itself}
-    if model is None:
-        opened = open_expander(name, collection, "query" if itself is None else "document", device)
-        return expansion_data(opened, asked, collection, k, **options)
-
-    def vectors(role: Role, texts: Sequence[Document]) -> csr_array:
-        if (sources := stored[role]) is not None:
-            return stored_vectors(sources, model, [text.id for text in texts])
-        encoder, folder = TextEncoder(model, role, **encoding), work / role
-        done = encode_stream(encoder, texts, folder, model=name, title=title, total=len(texts))
-        if done.truncated:
-            message = "%s: %d of %d %s texts were cut at %d tokens"
-            logger.warning(message, title, done.truncated, done.texts, role, encoder.max_length)
-        return read_vectors(folder).matrix
-
-    options |= {"vectors": vectors("document", documents), "ids": [one.id for one in documents], "splitter": splitter}
-    if itself is None:
-        options["query_vectors"] = vectors("query", inputs)
-    return expansion_data(model, asked, collection, k, **options)
-
-
-def write_report(folder: Path, findings: Sequence[Finding], choices: Choices, settings: Mapping[str, Any]) -> None:
-    """Write the files of a report into a folder for them; what is there is replaced.
-
-    `settings` are JSON values that say how the findings were measured, among them "models", "role", "queries" and
-    "corpus". Raises `ArgumentError` if nothing is expanded by any of them.
-    """
-    shutil.rmtree(folder, ignore_errors=True)  # of a call that was killed while it wrote
+    shutil.rmtree(folder, ignore_errors=True)  # left by an interrupted call
     folder.mkdir(parents=True)
-    curves = drawing(wackiness_curves(findings), folder, "curves", "Normalized Wackiness Curves")
-    about = {"role": settings["role"], "queries": settings["queries"] or "", "corpus": settings["corpus"]}
-    for one, model in zip(findings, settings["models"], strict=True):
-        suffix = "-" + re.sub(r"[^\w.+-]", "_", one.name) if len(findings) > 1 else ""
-        write_scores(folder / f"scores{suffix}.parquet", one, choices, model=model, **about)
-    models = [one.to_json() for one in findings]
-    for model, one in zip(models[1:], findings[1:], strict=True):
-        if (found := one.difference(findings[0])) is not None:
-            model["difference"] = found
-    write_record(folder / RESULTS, {"settings": dict(settings), "models": models})
+    curves = drawing(curves_figure(found), folder, "curves", "Normalized Wackiness Curves")
+    for one, model in zip(found, run["models"], strict=True):
+        suffix = "-" + re.sub(r"[^\w.+-]", "_", one.name) if len(found) > 1 else ""
+        write_scores(
+            folder / f"scores{suffix}.parquet",
+            one,
+            settings,
+            model=model,
+            role=run["role"],
+            queries=run["queries"] or "",
+            corpus=run["corpus"],
+        )
+    models = [one.to_json() for one in found]
+    for model, one in zip(models[1:], found[1:], strict=True):
+        if (difference := one.difference(found[0])) is not None:
+            model["difference"] = difference
+    write_record(folder / RESULTS, {"settings": dict(run), "models": models})
     sections = [
         Section("Area under the curve", [areas_table(models), ABOUT_AREAS]),
         Section("Curves", [curves]),
-        Section("Kinds of expansions", [kinds_table(findings), ABOUT_KINDS]),
-        Section(f"The {WACKIEST} wackiest terms", [Words(wackiest_table(findings)), ABOUT_WACKIEST]),
+        Section("Kinds of expansions", [kinds_table(found), ABOUT_KINDS]),
+        Section(f"The {WACKIEST} wackiest terms", [Words(wackiest_table(found)), ABOUT_WACKIEST]),
     ]
-    for one in findings:
-        if one.cards:
-            sections.append(Section(f"Where {one.name} adds them", [Words(cards_table(one)), ABOUT_CARDS]))
-    if findings[0].sensitivity:
-        note = "W-AUC with one choice another than in the settings below."
-        sections.append(Section("Sensitivity", [sensitivity_table(findings), note]))
-    title = f"Wackiness of {', '.join(one.name for one in findings)} on {_short(settings['corpus'])}"
-    write_page(folder, title, [*sections, settings_section(settings)])
+    sections += [
+        Section(f"Expansions by {one.name}", [Words(cards_table(one)), ABOUT_CARDS]) for one in found if one.cards
+    ]
+    if found[0].sensitivity:
+        note = "W-AUC with one setting changed from those below."
+        sections.append(Section("Sensitivity", [sensitivity_table(found), note]))
+    title = f"Wackiness of {', '.join(one.name for one in found)} on {_short(run['corpus'])}"
+    write_page(folder, title, [*sections, settings_section(run)])
 
 
-def areas_table(models: Sequence[Mapping[str, Any]]) -> Table:
-    """Return W-AUC of each expander (table 2 of the paper), and how much it expands.
-
-    `models` are findings as JSON values.
-    """
+def areas_table(models: Sequence[WackinessRecord]) -> Table:
+    """Return the W-AUC of each expander (table 2 of the paper), and its numbers of expansions."""
     rows = []
-    compared = next((one["difference"]["to"] for one in models if one.get("difference")), "")
+    baseline = next((one["difference"]["to"] for one in models if one.get("difference")), "")
     for one in models:
         w_auc = _number(one["w_auc"]) + ("" if one["std"] is None else f" ± {_number(one['std'])}")
         scored = f"{one['scored_terms']:,} of {one['terms']:,}"
         rows.append([one["name"], w_auc, scored, f"{one['active_terms']:,.1f}", f"{one['expansions']:,.1f}"])
-        if compared:
+        if baseline:
             rows[-1].insert(2, _difference(one.get("difference")))
-    column = [f"above {compared}, 95 %"] if compared else []
+    column = [f"above {baseline}, 95 %"] if baseline else []
     return Table("", ["model", "W-AUC", *column, "scored terms", "L0", "expansions"], rows)
 
 
-def _difference(found: Mapping[str, Any] | None) -> str:
+def _difference(found: AreaDifference | None) -> str:
     return NONE if found is None else f"{found['value']:+.3f} [{found['low']:+.3f}, {found['high']:+.3f}]"
 
 
-def kinds_table(findings: Sequence[Finding]) -> Table:
+def kinds_table(found: Sequence[ExpanderWackiness]) -> Table:
     """Return the share of each kind in the scored terms and the expansions of each expander, and its mean score."""
-    counts = [{row["kind"]: row for row in one.by_kind()} for one in findings]
-    totals = [{key: sum(row[key] for row in own.values()) for key in ("terms", "expansions")} for own in counts]
+    counts = [{row["kind"]: row for row in one.by_kind()} for one in found]
+    terms = [sum(row["terms"] for row in own.values()) for own in counts]
+    expansions = [sum(row["expansions"] for row in own.values()) for own in counts]
     rows = []
     for kind in KINDS:
         cells = [kind]
-        for own, total in zip(counts, totals, strict=True):
-            row = own.get(kind)
-            cells += [NONE] * 3 if row is None else [f"{row[key] / whole:.1%}" for key, whole in total.items()]
-            cells += [] if row is None else [f"{row['score']:.3f}"]
+        for own, all_terms, all_expansions in zip(counts, terms, expansions, strict=True):
+            if (row := own.get(kind)) is None:
+                cells += [NONE] * 3
+            else:
+                cells += [f"{row['terms'] / all_terms:.1%}", f"{row['expansions'] / all_expansions:.1%}"]
+                cells.append(f"{row['score']:.3f}")
         if any(kind in own for own in counts):
             rows.append(cells)
-    prefixes = ["" if len(findings) == 1 else f"{one.name}: " for one in findings]
+    prefixes = ["" if len(found) == 1 else f"{one.name}: " for one in found]
     header = [f"{prefix}{name}" for prefix in prefixes for name in ("terms", "expansions", "mean score")]
     return Table("", ["kind", *header], rows)
 
 
-def wackiest_table(findings: Sequence[Finding]) -> Table:
+def wackiest_table(found: Sequence[ExpanderWackiness]) -> Table:
     """Return the wackiest terms of each expander side by side, grouped by kind (table 3 of the paper)."""
     rows: list[list[str]] = []
     for kind in KINDS:
-        lists = [[one.terms[column] for column in one.wackiest if one.kinds[column] == kind] for one in findings]
+        lists = [[one.terms[column] for column in one.wackiest if one.kinds[column] == kind] for one in found]
         for row, terms in enumerate(zip_longest(*lists, fillvalue="")):
             rows.append(["" if row else kind, *terms])
-    return Table("", ["kind", *(one.name for one in findings)], rows)
+    return Table("", ["kind", *(one.name for one in found)], rows)
 
 
-def cards_table(finding: Finding) -> Table:
-    """Return where the wackiest terms of an expander stand, where it adds them, and what is like them."""
+def cards_table(found: ExpanderWackiness) -> Table:
+    """Return the cards of the wackiest terms of an expander."""
     rows = []
-    for column, card in zip(finding.wackiest, finding.cards, strict=False):
-        counts = f"{card.documents:,}", f"{finding.wackiness.inputs[column]:,}", f"{card.weight:.2f}"
-        rows.append([finding.terms[column], *counts, " / ".join(card.examples), ", ".join(card.nearest)])
+    for column, card in zip(found.wackiest, found.cards, strict=False):
+        counts = f"{card.documents:,}", f"{found.wackiness.inputs[column]:,}", f"{card.weight:.2f}"
+        rows.append([found.terms[column], *counts, " / ".join(card.examples), ", ".join(card.nearest)])
     return Table("", ["term", "documents", "inputs", "weight", "added most to", "nearest terms"], rows)
 
 
-def sensitivity_table(findings: Sequence[Finding]) -> Table:
-    """Return W-AUC of each expander as it is measured, and with one choice another."""
-    columns = [{"as chosen": one.w_auc, **dict(one.sensitivity)} for one in findings]
-    rows = [[choice, *(_number(known(column[choice])) for column in columns)] for choice in columns[0]]
-    return Table("", ["choice", *(one.name for one in findings)], rows)
+def sensitivity_table(found: Sequence[ExpanderWackiness]) -> Table:
+    """Return the W-AUC of each expander with the settings of the run, and with one setting changed."""
+    columns = [{"unchanged": one.w_auc, **dict(one.sensitivity)} for one in found]
+    rows = [[label, *(_number(known(column[label])) for column in columns)] for label in columns[0]]
+    return Table("", ["setting", *(one.name for one in found)], rows)
 
 
 def _number(value: float | None) -> str:
     return NONE if value is None else f"{value:.3f}"
 
 
-def write_card(folder: str | Path, finding: Mapping[str, Any], settings: Mapping[str, Any]) -> Path:
-    """Write a measurement as evaluation results into the card of the model in `folder`, which gets one if it has none.
+def curves_figure(found: Sequence[ExpanderWackiness]) -> Figure:
+    """Draw the curve of each expander (Polyakov et al. 2026, figure 4).
 
-    `finding` and `settings` are those of a report's results.json. A measurement takes the place of an earlier one of
-    the same inputs, collection and choices; all else stays. Raises `ModelError` if there is no such folder, or its card
+    Expanders without expansions are left out. Raises `ArgumentError` if none remains.
+    """
+    require_extra("matplotlib", "figures")
+    from matplotlib.figure import Figure
+
+    shown = [one for one in found if not np.isnan(one.w_auc)]
+    if not shown:
+        raise ArgumentError("nothing to draw: no term is an expansion")
+    figure = Figure(figsize=CURVE_SIZE, layout="constrained")
+    axes = figure.add_subplot()
+    for number, one in enumerate(shown):
+        places = np.linspace(0, 100, len(one.curve)) if len(one.curve) > 1 else np.array([50.0])
+        style, marker = LINE_STYLES[number // 10 % len(LINE_STYLES)], "" if len(one.curve) > 1 else "o"
+        axes.plot(places, one.curve, style, marker=marker, color=f"C{number}", label=f"{one.name} ({one.w_auc:.3f})")
+    axes.set_xlabel("terms that are expansions, wackiest first (%)")
+    axes.set_ylabel("mean Wackiness Score")
+    axes.set_ylim(-0.02, 1.02)
+    axes.grid(alpha=0.3)
+    axes.legend(title="W-AUC", frameon=False, loc="lower left")
+    return figure
+
+
+@dataclass(frozen=True)
+class AblationReport(Tabled):
+    """A report in the folder `output`: settings, and the ablations on each dataset."""
+
+    settings: dict[str, Any]
+    datasets: list[DatasetAblation]
+    output: Path = Path()
+
+    def table(self) -> list[Table | str]:
+        """Return a table for each dataset and measure, and the place of the page."""
+        return [*self._tables(), f"{self.output / PAGE}: tables, figure and settings"]
+
+    def _tables(self) -> list[Table]:
+        return [table for one in self.datasets for table in ablation_tables(one)]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as JSON values."""
+        return {"settings": self.settings, "datasets": [asdict(one) for one in self.datasets]}
+
+    def write(self, folder: Path) -> None:
+        """Write the page, results.json, ablation.md, ablation.png and .svg into an existing folder."""
+        figure = drawing(ablation_figure(self.datasets), folder, "ablation", "Measures against removed terms")
+        write_record(folder / RESULTS, self.to_json())
+        tables = [f"{table.title}\n\n{table.markdown()}" for table in self._tables()]
+        with replacing(folder / "ablation.md") as file:
+            file.write("\n\n".join(tables).encode() + b"\n")
+        sections = [Section("Quality without the wackiest expansion terms", [figure, ABOUT_ABLATION])]
+        sections += [Section(one.dataset, ablation_tables(one)) for one in self.datasets]
+        datasets = ", ".join(Path(one.dataset).name for one in self.datasets)
+        title = f"Ablation of expansion terms of {Path(self.settings['model']).name} on {datasets}"
+        write_page(folder, title, [*sections, settings_section(self.settings)])
+
+
+def ablation_tables(found: DatasetAblation) -> list[Table]:
+    """Return a table for each measure, with a row for the full vectors and one for each threshold."""
+    title = f"{found.dataset}, {found.queries} queries, {found.role} expansions"
+    tables = []
+    for measure, value in found.full.items():
+        rows = [["0", "0", "0.0%", "0.0%", f"{value:.4f}", *[NONE] * 5]]
+        for point in found.points:
+            values, random = point.measures[measure], float(np.mean([search.share for search in point.random]))
+            cells = [f"{point.threshold:,}", f"{point.wacky.terms:,}", f"{point.wacky.share:.1%}", f"{random:.1%}"]
+            cells += [f"{values.wacky:.4f}", p_value(values.p), f"{values.random['mean']:.4f}"]
+            cells += [f"{values.random['low']:.4f}–{values.random['high']:.4f}", values.wacky_is]
+            apart = values.vs_random
+            rows.append([*cells, f"{apart['difference']:+.4f} ({apart['low']:+.4f} to {apart['high']:+.4f})"])
+        header = ["removed", "terms", "entries", "random entries", measure, "p", "random", "interval", "wacky is"]
+        tables.append(Table(title, [*header, "vs. random"], rows))
+    return tables
+
+
+def ablation_figure(ablations: Sequence[DatasetAblation]) -> Figure:
+    """Draw each measure against the number of removed terms (Polyakov et al. 2026, figures 2 and 3).
+
+    Each dataset and measure has a panel. The line is without the wackiest terms, its marker filled where the value lies
+    outside the band: mean and 95 % interval without as many random terms. Raises `ArgumentError` without ablations.
+    """
+    require_extra("matplotlib", "figures")
+    from matplotlib.ticker import NullLocator
+
+    if not ablations:
+        raise ArgumentError("nothing to draw: there is no ablation")
+    measures = list(ablations[0].full)
+    panels = [(one, measure) for one in ablations for measure in measures]
+    columns = len(measures) if 1 < len(measures) <= ACROSS else ACROSS
+    figure = empty_panels(len(panels), columns)
+    for axes, (ablation, measure) in zip(figure.axes, panels, strict=True):
+        thresholds = [point.threshold for point in ablation.points]
+        found = [point.measures[measure] for point in ablation.points]
+        low = [one.random["low"] for one in found]
+        mean = [one.random["mean"] for one in found]
+        high = [one.random["high"] for one in found]
+        axes.axhline(ablation.full[measure], color=FULL_COLOR, linestyle=":", label="nothing removed")
+        label = "95 % of random removals"
+        axes.fill_between(thresholds, low, high, color=RANDOM_COLOR, alpha=0.2, linewidth=0, label=label)
+        axes.plot(thresholds, mean, color=RANDOM_COLOR, linestyle="--", label="random terms, mean")
+        label = "wackiest terms (filled: outside the 95 %)"
+        axes.plot(thresholds, [one.wacky for one in found], color=WACKY_COLOR, label=label)
+        for threshold, one in zip(thresholds, found, strict=True):
+            face = "white" if one.wacky_is == "inside" else WACKY_COLOR
+            axes.plot([threshold], [one.wacky], marker="o", color=WACKY_COLOR, markerfacecolor=face)
+        axes.set_xscale("log")
+        removed = [(point.threshold, point.wacky.terms) for point in ablation.points]  # a dataset may have fewer
+        ticks = [f"{most:,}" + ("" if terms == most else f"\n({terms:,} here)") for most, terms in removed]
+        axes.set_xticks(thresholds, ticks)
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.set_xlabel(f"terms removed from {ablation.role} expansions")
+        axes.set_ylabel(measure)
+        axes.set_title(Path(ablation.dataset).name, parse_math=False)
+        axes.grid(alpha=0.3)
+    handles, names = figure.axes[0].get_legend_handles_labels()
+    add_legend(figure, handles, names)
+    return figure
+
+
+def write_card(folder: str | Path, found: WackinessRecord, run: Mapping[str, Any]) -> Path:
+    """Write a measurement as evaluation results into the card of the model in `folder`, creating it if necessary.
+
+    `found` and `run` are those of a report's results.json. A measurement replaces an earlier one with the same inputs,
+    collection and settings; the rest of the card stays. Raises `ModelError` if the folder does not exist or its card
     cannot be read.
     """
     path = Path(folder) / CARD
     if not path.parent.is_dir():
-        raise ModelError(f"{folder}: no folder of a model, whose card could be written")
-    inputs = "documents" if settings["role"] == "document" else f"queries of {_short(settings['queries'])}"
-    if settings["limit"] is not None:
-        inputs = f"{settings['limit']:,} {inputs}"
-    about: dict[str, Any] = {"task_type": "sparse-retrieval", "task_name": "wackiness", "dataset_config": inputs}
-    about |= dict.fromkeys(("dataset_type", "dataset_name"), _short(settings["corpus"]))
-    choices = {key: settings[key] for key in ("k", "idf", "bins", "whole_vocabulary", "special", "splitter")}
-    measures = {"w_auc": "W-AUC", "std": "W-AUC, standard deviation", "scored_terms": "scored terms"}
+        raise ModelError(f"{folder}: no such folder of a model")
+    inputs = "documents" if run["role"] == "document" else f"queries of {_short(run['queries'])}"
+    if run["limit"] is not None:
+        inputs = f"{run['limit']:,} {inputs}"
+    settings = {key: run[key] for key in ("k", "idf", "bins", "whole_vocabulary", "special", "splitter")}
+    measures = {"W-AUC": ("w_auc", found["w_auc"]), "W-AUC, standard deviation": ("std", found["std"])}
+    measures["scored terms"] = ("scored_terms", found["scored_terms"])
     results = [
-        EvalResult(metric_type=key, metric_name=name, metric_value=finding[key], metric_args=choices, **about)
-        for key, name in measures.items()
-        if finding[key] is not None
+        EvalResult(
+            metric_type=key,
+            metric_name=name,
+            metric_value=value,
+            metric_args=settings,
+            task_type="sparse-retrieval",
+            task_name="wackiness",
+            dataset_config=inputs,
+            dataset_type=_short(run["corpus"]),
+            dataset_name=_short(run["corpus"]),
+        )
+        for name, (key, value) in measures.items()
+        if value is not None
     ]
     try:
         card = ModelCard(path.read_bytes().decode() if path.exists() else "")
         data: Any = card.data
-    except ValueError as error:  # not UTF-8, too
+    except ValueError as error:  # also invalid UTF-8
         raise ModelError(f"{path}: cannot be read: {error}") from error
     others = [old for old in data.eval_results or [] if not any(new.is_equal_except_value(old) for new in results)]
     data.model_name = data.model_name or Path(folder).resolve().name
@@ -414,7 +364,7 @@ def write_card(folder: str | Path, finding: Mapping[str, Any], settings: Mapping
 
 
 def _short(source: str) -> str:
-    """Return what a source is called by somebody who has other folders.
+    """Return the name of a source without the folders of this machine.
 
     >>> _short("beir:data/scifact"), _short("data/queries.jsonl"), _short("ir_datasets:msmarco/dev")
     ('scifact', 'queries.jsonl', 'ir_datasets:msmarco/dev')

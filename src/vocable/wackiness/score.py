@@ -1,12 +1,13 @@
-"""The Wackiness Score: how little a model's expansion terms have to do with the documents that they find
-("Understanding Wacky Weights: A Dissection of SPLADE's Learned Term Importance", section 3.2).
+"""The Wackiness Score of expansion terms, absent from the documents that they help to find (Polyakov et al. 2026,
+section 3.2).
 
-An expansion term is an active term that does not stand in the input itself. The input retrieves its k best documents
+An expansion term is an active term that the input itself does not contain. The input retrieves its k best documents
 with the weights under investigation, and the term's lexical importance is its frequency in them times its inverse
 document frequency in the collection. The mean over the inputs that the term expands is scaled to 0 to 1 over all
-terms, and the score is 1 less that: a wacky term is absent from what it helps to find.
+terms, and the score is 1 minus that: a wacky term is absent from the documents that it helps to find.
 
-The scores of all terms, the wackiest first, are its Normalized Wackiness Curve, the area below is W-AUC (section 3.3).
+The scores of all terms, the wackiest first, are the Normalized Wackiness Curve of the model, and the area below it is
+W-AUC (section 3.3).
 
 Letters: m inputs (queries, or documents), n documents of the collection, v terms, u of which have a score, k retrieved
 documents, N bins.
@@ -19,40 +20,46 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.sparse import csr_array
+from sentence_transformers import SparseEncoder
 
 from vocable.encoder.idf import Formula
 from vocable.encoder.idf import idf as inverse_document_frequency
-from vocable.encoder.terms import expansion_entries, flags
-from vocable.errors import ArgumentError, VectorsError
+from vocable.encoder.terms import expansion_entries, flags, input_terms
+from vocable.errors import VectorsError
+from vocable.evaluation.retrieval import Encoded
+from vocable.options import Count, checked
 from vocable.retrieval.exact_kernels import compiled
+from vocable.retrieval.ranking import Ranking
 from vocable.vectors import as_vectors, selected
 
-BINS = 100  # of a curve
+CURVE_BINS = 100
+W_AUC, W_AUC_DEPTH = "W-AUC", 100  # the measure's name, and the retrieved documents per query
 
 Ints: TypeAlias = Sequence[int] | np.ndarray
 
 
 class Wackiness(NamedTuple):
-    """What each of v terms is as an expansion; `scores` and `importance` are nan where it is none."""
+    """Wackiness of each of v terms; `scores` and `importance` are nan for a term that is never an expansion."""
 
     scores: np.ndarray  # float64 [v], 0 to 1, the wackiest 1
-    importance: np.ndarray  # float64 [v], mean lexical importance, as it was before it was scaled
-    inputs: np.ndarray  # int64 [v], how many inputs the term expands
+    importance: np.ndarray  # float64 [v], mean lexical importance before scaling
+    inputs: np.ndarray  # int64 [v], number of inputs that the term expands
 
 
 def wackiness(
     vectors: csr_array, own: csr_array, rows: np.ndarray, counts: csr_array, *, idf: Formula = "log", special: Ints = ()
 ) -> Wackiness:
-    """The Wackiness Score of every term that expands an input.
+    """Return the Wackiness Score of every term that expands an input.
 
     Args:
         vectors: [m, v], the inputs.
-        own: [m, v], how often the terms stand in the inputs themselves (`vocable.encoder.terms`).
+        own: [m, v], frequencies of the terms in the inputs themselves (`vocable.encoder.terms`).
         rows: int32 [m, k], the documents that each input retrieves (`Ranking.rows`), -1 where there is no k-th.
-        counts: [n, v], how often the terms stand in the documents of the collection.
-        idf: "log" is log(n / df), the paper's; "bm25" is log(1 + (n - df + 0.5) / (df + 0.5)), which leaves a term
-            that stands in every document something.
-        special: columns that are no expansions. None by default: the paper has [CLS] among the wackiest terms.
+        counts: [n, v], frequencies of the terms in the documents of the collection.
+        idf: "log" is log(n / df), the paper's; "bm25" is log(1 + (n - df + 0.5) / (df + 0.5)), which is
+            above 0 for a term of every document.
+        special: columns that do not count as expansions. By default all count: the paper has [CLS] among the wackiest
+            terms.
 
     Three documents, two queries, six words:
 
@@ -60,11 +67,11 @@ def wackiness(
         a1  dog the             q1  "bird"  bird 1.0 dog 0.1  the 0.3       retrieves a2 and a1
         a2  bird the                        edmund 0.4
 
-    `dog` and `the` expand both queries and `edmund` one; `cat` and `bird` are the queries' own, and nobody uses `fish`.
-    Two of three documents have `dog`, and two have `the`: their IDF is log(3/2). No document has `edmund`. What q0
-    retrieves has `dog` 2 times and `the` 1 time; what q1 retrieves has `dog` 1 time, `the` 2 times, and `edmund` 0
-    times. So the importance of `dog` is log(3/2) (2 + 1) / 2, that of `the` log(3/2) (1 + 2) / 2, that of `edmund` 0,
-    and their scores are 0, 0 and 1.
+    `dog` and `the` expand both queries and `edmund` one; `cat` and `bird` are the queries' own words, and `fish` is
+    never used. Two of three documents have `dog`, and two have `the`: their IDF is log(3/2). No document has `edmund`.
+    The documents of q0 have `dog` 2 times and `the` 1 time; those of q1 have `dog` 1 time, `the` 2 times, and `edmund`
+    0 times. The importances of `dog`, `the` and `edmund` are log(3/2) (2 + 1) / 2, log(3/2) (1 + 2) / 2 and 0, and
+    their scores are 0, 0 and 1.
 
     >>> cat, dog, the, bird, edmund, fish = range(6)
     >>> queries = csr_array(np.array([[1, 0.5, 0.2, 0, 0, 0], [0, 0.1, 0.3, 1, 0.4, 0]]))
@@ -80,7 +87,7 @@ def wackiness(
 
 
 def expansions(vectors: csr_array, own: csr_array, special: Ints = ()) -> csr_array:
-    """The vectors [m, v] without the terms that stand in the inputs themselves, and without the columns `special`.
+    """Return the vectors [m, v] without terms of the inputs themselves, and without the columns `special`.
 
     >>> vector, in_text = csr_array(np.array([[1.0, 0.5, 2.0]])), csr_array(np.array([[3.0, 0.0, 0.0]]))
     >>> expansions(vector, in_text).toarray().tolist()
@@ -94,9 +101,9 @@ def expansions(vectors: csr_array, own: csr_array, special: Ints = ()) -> csr_ar
 def lexical_importance(
     vectors: csr_array, own: csr_array, rows: np.ndarray, counts: csr_array, *, idf: Formula = "log", special: Ints = ()
 ) -> csr_array:
-    """Frequency in the retrieved documents times IDF, float64 [m, v] with an entry, perhaps 0, for each expansion.
+    """Return frequency in the retrieved documents times IDF, float64 [m, v], with an entry, even if 0, per expansion.
 
-    A term that no document has is of no importance, whatever its IDF. Arguments are those of `wackiness`.
+    A term that no document contains has importance 0, whatever its IDF. Arguments are those of `wackiness`.
     """
     expanded, counts = expansions(vectors, own, special), as_vectors(counts, "the collection's terms")
     m, v = expanded.shape
@@ -116,9 +123,9 @@ def lexical_importance(
 
 
 def scored(importance: csr_array, weights: np.ndarray | None = None) -> Wackiness:
-    """The Wackiness Scores from `lexical_importance` [m, v]; `weights` [m] say how often an input counts, if not once.
+    """Return the Wackiness Scores from `lexical_importance` [m, v]; input i counts `weights`[i] times, by default once.
 
-    The least important term has the score 1, also where it is the only one or all are of the same importance.
+    The least important term has the score 1, also if it is the only term or all terms are equally important.
     """
     v = importance.shape[1]
     times = np.ones(importance.shape[0]) if weights is None else weights
@@ -134,10 +141,10 @@ def scored(importance: csr_array, weights: np.ndarray | None = None) -> Wackines
 
 
 def ranked(scores: np.ndarray, inputs: np.ndarray | None = None) -> np.ndarray:
-    """The columns of the terms that have a score [v], the wackiest first.
+    """Return the columns of the scored terms, the wackiest first; `scores` [v] are nan for other terms.
 
-    Of equal scores, as all terms have that no retrieved document has, the one that expands more of the `inputs` [v]
-    comes first, then the one with the lower column.
+    Of equal scores, which all terms absent from every retrieved document have, the term that expands more of the
+    `inputs` [v] comes first, then the term with the lower column.
 
     >>> scores = np.array([0.2, np.nan, 1.0, 0.2])
     >>> ranked(scores).tolist(), ranked(scores, np.array([1, 0, 1, 5])).tolist()
@@ -148,21 +155,20 @@ def ranked(scores: np.ndarray, inputs: np.ndarray | None = None) -> np.ndarray:
     return columns[np.lexsort((columns, often, -scores[columns]))]
 
 
-def curve(scores: np.ndarray, bins: int = BINS, *, whole_vocabulary: bool = False) -> np.ndarray:
+@checked
+def curve(scores: np.ndarray, bins: Count = CURVE_BINS, *, whole_vocabulary: bool = False) -> np.ndarray:
     """Return the mean Wackiness Score of each of N equal bins of the terms, the wackiest first, float64 [N].
 
-    Bin i has the terms from rank floor(i u / N) up to floor((i + 1) u / N), and one term at least: where there are
-    fewer terms than bins, neighbouring bins share one. `scores` [v] are nan for a term that has none; all heights are
-    where no term has a score. With `whole_vocabulary` all v terms are cut into bins instead of the u that have a score:
-    the others come last and are left out of the means; a bin that has none but these is 0.
+    Bin i has the terms from rank floor(i u / N) up to floor((i + 1) u / N), and at least one term: with fewer terms
+    than bins, neighbouring bins share one. `scores` [v] are nan for a term without a score; if no term has a score, all
+    heights are nan. With `whole_vocabulary` all v terms are cut into bins instead of the u scored terms: the others
+    come last and are left out of the means; a bin without a scored term is 0.
 
     >>> curve(np.array([0.5, 1.0, np.nan, 0.0, 0.9]), bins=2)
     array([0.95, 0.25])
     >>> curve(np.array([0.5, 1.0, np.nan, 0.0, 0.9, np.nan]), bins=3, whole_vocabulary=True)
     array([0.95, 0.25, 0.  ])
     """
-    if bins < 1:
-        raise ArgumentError(f"bins must be at least 1, not {bins}")
     ordered = scores[ranked(scores)]
     if not len(ordered):
         return np.full(bins, np.nan)
@@ -176,7 +182,7 @@ def curve(scores: np.ndarray, bins: int = BINS, *, whole_vocabulary: bool = Fals
 
 
 def area(heights: np.ndarray) -> float:
-    """Return W-AUC: the area below a curve [N] over 0 to 1, by the trapezoidal rule; between 0 and 1.
+    """Return W-AUC, the area below a curve [N] over 0 to 1 by the trapezoidal rule; between 0 and 1.
 
     >>> area(np.array([1.0, 0.5, 0.0]))
     0.5
@@ -184,14 +190,26 @@ def area(heights: np.ndarray) -> float:
     return float(heights[0]) if len(heights) == 1 else float(np.trapezoid(heights, dx=1 / (len(heights) - 1)))
 
 
+def query_w_auc(model: SparseEncoder, encoded: Encoded, ranking: Ranking) -> dict[str, float]:
+    """Return {"W-AUC": area} of a model's expansions of the queries of a dataset; {} if nothing is expanded.
+
+    The settings are the defaults of `vocable.measure_wackiness` (Polyakov et al. 2026, section 3.3). `ranking` is the
+    model's, of at least 100 documents per query.
+    """
+    own = input_terms(model, [query.text for query in encoded.dataset.queries])
+    counts = input_terms(model, [document.full for document in encoded.dataset.documents])
+    found = area(curve(wackiness(encoded.queries, own, ranking.rows[:, :W_AUC_DEPTH], counts).scores))
+    return {} if np.isnan(found) else {W_AUC: found}
+
+
 def without_itself(rows: np.ndarray, itself: np.ndarray) -> np.ndarray:
-    """The k documents that each of m inputs, row `itself` [m], retrieves besides itself, of its best `rows` [m, k + 1].
+    """Return the k documents that each of m inputs, row `itself` [m], retrieves besides itself, of `rows` [m, k + 1].
 
     >>> without_itself(np.array([[4, 7, 2], [1, 3, 5]]), np.array([7, 6])).tolist()
     [[4, 2], [1, 3]]
     """
     others = rows != itself[:, None]
-    # What is kept moves to the front, in its order.
+    # Kept rows move to the front, in their order.
     order = np.argsort(~others, axis=1, kind="stable")[:, : rows.shape[1] - 1]
     return np.take_along_axis(rows, order, axis=1)
 
@@ -210,7 +228,7 @@ def _retrieved_frequencies(
     """Fill `frequencies`, one for each of the inputs' terms, with the term's count in the documents `rows` [m, k].
 
     Documents and inputs are CSR matrices of v columns. One dense row holds an input's counts: a sparse product would
-    hold those of every term of every retrieved document.
+    hold the counts of all terms of all retrieved documents.
     """
     dense = np.zeros(v, np.float64)
     for x in range(len(input_starts) - 1):

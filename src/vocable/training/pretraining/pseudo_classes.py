@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
 from vocable.errors import DataError
-from vocable.evaluation.testsets import cluster
+from vocable.evaluation.clusters import cluster
 from vocable.storage import replacing
 from vocable.training.pretraining.masking import IGNORED, Masked, Part
 from vocable.training.pretraining.mlm import PredictionTask

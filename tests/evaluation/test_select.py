@@ -1,4 +1,4 @@
-"""The verb `compare` with models: what it measures, keeps and draws, and what it refuses."""
+"""The verb `select`: measurements, kept vectors, figure and errors."""
 
 from __future__ import annotations
 
@@ -10,22 +10,20 @@ import pytest
 from sentence_transformers import SparseEncoder
 
 import vocable as vo
-from tests.evaluation.test_stored_encoding import dataset as dataset
+from tests.evaluation.test_retrieval import dataset as dataset
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError
 from vocable.evaluation import select as module
-from vocable.evaluation.choice import Choice
 from vocable.evaluation.dataset import Dataset
+from vocable.evaluation.frontier import ModelSelection
 from vocable.evaluation.retrieval import encode_dataset
 
 MEASURES = ["nDCG@10", "R@3"]
 GRID = ["document_max_terms=0,4 query_max_terms=0,2"]
 
 
-def measured(systems: Any, dataset: Dataset, **more: Any) -> Choice:
-    found = vo.compare(systems, dataset, MEASURES, **{"grid": GRID, "dtype": "float32"} | more)
-    assert isinstance(found, Choice)
-    return found
+def measured(systems: Any, dataset: Dataset, **more: Any) -> ModelSelection:
+    return vo.select(systems, dataset, MEASURES, **{"grid": GRID, "dtype": "float32"} | more)
 
 
 def test_each_model_is_measured_whole_and_pruned(toy_model: SparseEncoder, dataset: Dataset) -> None:
@@ -112,17 +110,15 @@ def _only_read(encoder: TextEncoder, documents: object, folder: Path, **_: objec
 
 def test_what_does_not_go_together_is_refused(toy_model: SparseEncoder, dataset: Dataset, tmp_path: Path) -> None:
     (tmp_path / "stored.json").write_text("[]", encoding="utf-8")
-    with pytest.raises(ArgumentError, match="give `dataset`"):
-        vo.compare(toy_model)
-    with pytest.raises(ArgumentError, match="give `dataset`"):
+    with pytest.raises(ArgumentError, match="select"):
         vo.compare([tmp_path])
-    with pytest.raises(ArgumentError, match="max_p95 goes with models"):
-        vo.compare([tmp_path / "stored.json"], max_p95="20ms")
-    with pytest.raises(ArgumentError, match="models are compared"):
-        vo.compare([tmp_path / "stored.json"], dataset)
+    with pytest.raises(ArgumentError, match=r"stored\.json: not a model"):
+        vo.select([tmp_path / "stored.json"], dataset)
+    with pytest.raises(ArgumentError, match="bm25 is not a model"):
+        vo.select("bm25", dataset)
     with pytest.raises(ArgumentError, match="leave rescore out"):
         measured(toy_model, dataset, grid=["rescore=100"])
     with pytest.raises(ArgumentError, match="no system"):
         measured([], dataset)
     with pytest.raises(ArgumentError, match="looks at 5000 results"):
-        vo.compare(toy_model, dataset, ["R@5000"])
+        vo.select(toy_model, dataset, ["R@5000"])

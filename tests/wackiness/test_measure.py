@@ -9,9 +9,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from vocable.errors import VectorsError
+from vocable.errors import ArgumentError, VectorsError
 from vocable.vectors import vocabulary_fingerprint
-from vocable.wackiness.measure import METADATA_KEY, SCHEMA, Choices, Finding, ScoresMeta, read_scores, write_scores
+from vocable.wackiness.measure import (
+    METADATA_KEY,
+    SCHEMA,
+    ExpanderWackiness,
+    ScoresMeta,
+    WackinessSettings,
+    read_scores,
+    read_wacky_terms,
+    write_scores,
+)
+from vocable.wackiness.report import kinds_table
 from vocable.wackiness.score import Wackiness, ranked
 
 TERMS = ["the", "##ing", "fox\n", "б", "unused"]
@@ -23,8 +33,8 @@ META = ScoresMeta("a model", vocabulary_fingerprint(TERMS), 5, "query", 100, "lo
 
 
 def write(path: Path, found: Wackiness = FOUND, w_auc: float = 0.625) -> None:
-    finding = Finding("toy", TERMS, KINDS, found, np.array([]), w_auc, None, 0.0, 0.0)
-    write_scores(path, finding, Choices(), model="a model", queries="queries.tsv", corpus="beir:x")
+    finding = ExpanderWackiness("toy", TERMS, KINDS, found, np.array([]), w_auc, None, 0.0, 0.0)
+    write_scores(path, finding, WackinessSettings(), model="a model", queries="queries.tsv", corpus="beir:x")
 
 
 @pytest.fixture
@@ -63,9 +73,9 @@ def test_scores_of_another_vocabulary_are_refused(stored: Path) -> None:
 
 
 def test_what_is_no_file_of_scores_is_refused(stored: Path, tmp_path: Path) -> None:
-    with pytest.raises(VectorsError, match=r"none\.parquet: no such file: make it with vocable wackiness"):
+    with pytest.raises(VectorsError, match=r"none\.parquet: no such file: make it with vocable measure-wackiness"):
         read_scores(tmp_path / "none.parquet")
-    with pytest.raises(VectorsError, match=r"a folder: name the scores in it, .*scores\.parquet"):
+    with pytest.raises(VectorsError, match=r"a folder: .*scores\.parquet"):
         read_scores(tmp_path)
     content = stored.read_bytes()
     for damaged in (b"", content[:-20], b"text"):
@@ -89,7 +99,7 @@ def test_metadata_that_does_not_fit_is_refused(stored: Path) -> None:
     with pytest.raises(VectorsError, match="stored in format 2; this version reads format 1"):
         read_scores(stored)
     rewritten(b'"idf"', b'"fdi"')
-    with pytest.raises(VectorsError, match="its metadata does not say idf"):
+    with pytest.raises(VectorsError, match="metadata: idf"):
         read_scores(stored)
     rewritten(b'"size": 5', b'"size": 3')
     with pytest.raises(VectorsError, match="a term lies outside the vocabulary of 3"):
@@ -97,3 +107,53 @@ def test_metadata_that_does_not_fit_is_refused(stored: Path) -> None:
     rewritten(b'"size": 5', b'"size": 5', ["term", "column"])
     with pytest.raises(VectorsError, match="expected the columns term, column, score"):
         read_scores(stored)
+
+
+NAMES = ["a", "b", "c", "d", "e"]
+
+
+@pytest.fixture
+def scores(tmp_path: Path) -> Path:
+    """c first, then e, which expands more than a; d has no score."""
+    values = np.array([0.9, 0.1, 1.0, np.nan, 0.9])
+    found = Wackiness(values, 1 - values, np.array([1, 1, 3, 0, 2]))
+    finding = ExpanderWackiness("toy", NAMES, ["other word"] * 5, found, np.array([]), 0.7, None, 0.0, 0.0)
+    write_scores(tmp_path / "scores.parquet", finding, WackinessSettings(), model="toy")
+    return tmp_path / "scores.parquet"
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"), [(0.1, "c"), (0.25, "c"), (0.26, "ce"), (0.5, "ce"), (0.75, "cea"), (1, "ceab")]
+)
+def test_it_is_the_first_share_of_the_scored_terms(scores: Path, share: float, expected: str) -> None:
+    assert read_wacky_terms(scores, NAMES, share) == set(expected)
+
+
+def test_kinds_are_counted_by_terms_and_by_expansions() -> None:
+    values = np.array([0.9, 0.1, 1.0, np.nan, 0.9])
+    found = Wackiness(values, 1 - values, np.array([1, 1, 3, 0, 2]))
+    kinds = ["number", "other word", "stop word", "stop word", "number"]
+    finding = ExpanderWackiness("toy", NAMES, kinds, found, np.array([]), 0.7, None, 0.0, 0.0)
+    expected = [
+        {"kind": "stop word", "terms": 1, "expansions": 3, "score": 1.0},
+        {"kind": "number", "terms": 2, "expansions": 3, "score": pytest.approx(0.9)},
+        {"kind": "other word", "terms": 1, "expansions": 1, "score": 0.1},
+    ]
+    assert finding.by_kind() == finding.to_json()["kinds"] == expected
+    other = ExpanderWackiness(
+        "none", NAMES, kinds, Wackiness(values * np.nan, values, values * 0), np.array([]), 0, None, 0, 0
+    )
+    assert kinds_table([finding, other]).rows == [
+        ["stop word", "25.0%", "42.9%", "1.000", "–", "–", "–"],
+        ["number", "50.0%", "42.9%", "0.900", "–", "–", "–"],
+        ["other word", "25.0%", "14.3%", "0.100", "–", "–", "–"],
+    ]
+    assert kinds_table([finding]).header == ["kind", "terms", "expansions", "mean score"]
+
+
+def test_scores_of_another_vocabulary_or_no_share_are_refused(scores: Path) -> None:
+    with pytest.raises(VectorsError, match="another vocabulary"):
+        read_wacky_terms(scores, NAMES[::-1])
+    for share in (0, -0.1, 1.5):
+        with pytest.raises(ArgumentError, match=r"share must be above 0 and at most 1"):
+            read_wacky_terms(scores, NAMES, share)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from vocable.errors import ArgumentError
-from vocable.evaluation.choice import Budget, Choice, Deployment, parse_budget
 from vocable.evaluation.cost import Cost
+from vocable.evaluation.frontier import Budget, Deployment, ModelSelection, frontier_figure, parse_budget
 from vocable.evaluation.grid import GridPoint, Setting
 from vocable.evaluation.quality import Evaluation
 from vocable.evaluation.significance import mean_interval, paired_t_test
+from vocable.figures import save_figure
 
 NOTES = {
     "a": Deployment("models/a", False, "mit", 30522, 1000, 64, 256),
@@ -42,8 +46,8 @@ SMALL_B = point(
 POINTS = [WHOLE_A, SMALL_A, WHOLE_B, SMALL_B]
 
 
-def choice(size: float | None = None, p95: float | None = None, points: list[GridPoint] = POINTS) -> Choice:
-    return Choice("beir:toy", NOTES, points, 208, budget=Budget(size, p95))
+def selection(size: float | None = None, p95: float | None = None, points: list[GridPoint] = POINTS) -> ModelSelection:
+    return ModelSelection("beir:toy", NOTES, points, 208, budget=Budget(size, p95))
 
 
 @st.composite
@@ -56,7 +60,7 @@ def some_points(draw: st.DrawFn) -> list[GridPoint]:
 
 @given(some_points(), st.integers(1, 5), st.integers(1, 5))
 def test_frontier_and_recommendation_are_those_of_brute_force(points: list[GridPoint], size: int, p95: int) -> None:
-    found = choice(size, p95, points)
+    found = selection(size, p95, points)
     costs = [(one.evaluation.cost.bytes_per_document, one.evaluation.cost.answer_p95_ms) for one in points]  # type: ignore[union-attr]
     values = [one.evaluation.values["nDCG@10"] for one in points]
     for number, name in enumerate(("bytes_per_document", "answer_p95_ms")):
@@ -75,9 +79,9 @@ def test_frontier_and_recommendation_are_those_of_brute_force(points: list[GridP
 
 def test_times_that_differ_by_noise_are_equal() -> None:
     points = [point("a", 9, 84.6, 0.5), point("a", 8, 85.1, 0.7), point("a", 7, 90.2, 0.6), point("a", 9, 96, 0.8)]
-    assert choice(points=points).frontier("answer_p95_ms") == [points[1], points[3]]
-    assert choice(p95=10, points=points).closest() is points[1]
-    assert choice(p95=85, points=points).recommended() is points[0]  # a limit is one
+    assert selection(points=points).frontier("answer_p95_ms") == [points[1], points[3]]
+    assert selection(p95=10, points=points).closest() is points[1]
+    assert selection(p95=85, points=points).recommended() is points[0]  # a limit is one
 
 
 def test_of_equal_quality_the_smaller_and_then_the_plainer_is_taken() -> None:
@@ -86,25 +90,25 @@ def test_of_equal_quality_the_smaller_and_then_the_plainer_is_taken() -> None:
         point("a", 500, 2.0, 0.5, document_max_terms=500),
         point("a", 501, 0.5, 0.5),
     ]
-    assert choice(1000, None, same).recommended() is same[1]
+    assert selection(1000, None, same).recommended() is same[1]
 
 
 def test_what_is_said_has_the_numbers_and_the_commands() -> None:
-    whole = choice(5000, 20)
+    whole = selection(5000, 20)
     assert whole.recommended() is WHOLE_A
     assert whole.sentence() == (
         "Within 5,000 bytes a document and 20 ms at p95 the best is a with whole vectors "
         "(nDCG@10 0.5000, 1,000 bytes a document, 12 ms at p95); the best of all 4 settings:"
     )
     assert whole.commands(WHOLE_A) == ["vocable index models/a beir:toy -o exact:my-index"]
-    small = choice(600)
+    small = selection(600)
     p = paired_t_test(WHOLE_A.evaluation.per_query["nDCG@10"], SMALL_A.evaluation.per_query["nDCG@10"])
     assert small.recommended() is SMALL_A
     assert small.sentence().endswith(f"; the best of all 4 settings has 0.5000, p = {p:.3f}:")
     assert small.commands(SMALL_A) == [
         "vocable index models/a beir:toy --max-terms 32 --min-weight 0.5 -o exact:my-index"
     ]
-    none = choice(200, 1.0)
+    none = selection(200, 1.0)
     assert none.recommended() is None
     assert "None of the 4 settings is within 200 bytes a document and 1 ms at p95; the closest is b" in none.sentence()
     assert none.commands(none.closest()) == [
@@ -112,18 +116,18 @@ def test_what_is_said_has_the_numbers_and_the_commands() -> None:
         "vocable search my-index 'your question' --max-terms 5 --mass 0.75 --minimum-match 0.25",
     ]
     assert none.commands(SMALL_B)[0] in str(none)
-    free = choice()
+    free = selection()
     assert (free.sentence(), free.recommended()) == ("", None)
     assert "vocable index" not in str(free)
 
 
 def test_options_of_the_measurement_are_options_of_the_command() -> None:
-    made = Choice("beir:toy", NOTES, POINTS, 200, {"dtype": "float32", "max_length": 64})
+    made = ModelSelection("beir:toy", NOTES, POINTS, 200, {"dtype": "float32", "max_length": 64})
     assert made.commands(WHOLE_A)[0].endswith(" beir:toy --dtype float32 --max-length 64 -o exact:my-index")
 
 
 def test_tables_show_models_deployment_and_the_frontier() -> None:
-    models, notes, frontier, timed, *_ = choice(600).table()
+    models, notes, frontier, timed, *_ = selection(600).table()
     assert not isinstance(models, str)
     low, high = mean_interval(WHOLE_B.evaluation.per_query["nDCG@10"])
     p = paired_t_test(*(one.evaluation.per_query["nDCG@10"] for one in (WHOLE_A, WHOLE_B)))
@@ -139,11 +143,11 @@ def test_tables_show_models_deployment_and_the_frontier() -> None:
     assert not isinstance(frontier, str)
     assert [row[0] for row in frontier.rows] == ["b", "a *", "a", "b"]  # by bytes, then what p95 adds
     assert "208 of each setting" in str(timed)
-    assert max(len(line) for line in str(choice(600)).splitlines() if "vocable index" not in line) <= 80
+    assert max(len(line) for line in str(selection(600)).splitlines() if "vocable index" not in line) <= 80
 
 
 def test_json_has_every_setting() -> None:
-    written = json.loads(json.dumps(choice(600).to_json()))
+    written = json.loads(json.dumps(selection(600).to_json()))
     assert written["budget"] == {"bytes_per_document": 600}
     assert written["models"]["b"]["inference_free"] is True
     rows = written["settings"]
@@ -186,3 +190,47 @@ def test_what_is_no_time_is_refused(wrong: Any) -> None:
 def test_what_is_no_size_is_refused(wrong: str) -> None:
     with pytest.raises(ArgumentError, match="max_bytes_per_document must be bytes"):
         parse_budget(None, wrong)
+
+
+pytest.importorskip("matplotlib")
+
+
+def test_settings_frontier_budget_and_what_is_taken_are_drawn() -> None:
+    figure = frontier_figure(selection(600, 50))
+    sizes, times = figure.axes
+    assert [axes.get_xlabel().split()[0] for axes in figure.axes] == ["bytes", "95th"]
+    drawn = {line.get_label(): np.asarray(line.get_xydata()).tolist() for line in sizes.get_lines()}
+    assert drawn["a"] == [[1000, pytest.approx(0.5)], [400, pytest.approx(1.4 / 3)]]
+    assert drawn["Pareto-optimal"] == [
+        [300, pytest.approx(0.2)],
+        [400, pytest.approx(1.4 / 3)],
+        [1000, pytest.approx(0.5)],
+    ]
+    assert drawn["budget"] == [[600, 0], [600, 1]]
+    [ring] = times.collections
+    assert np.asarray(ring.get_offsets()).tolist() == [[11, pytest.approx(1.4 / 3)]]
+    assert "dk 32, d min 0.5" in [text.get_text() for text in sizes.texts]
+    assert "whole" in [text.get_text() for text in sizes.texts]
+    free = frontier_figure(selection())
+    assert not any(axes.collections for axes in free.axes)
+    assert "budget" not in [text.get_text() for text in free.legends[0].get_texts()]
+
+
+def test_labels_meet_neither_each_other_nor_the_edge(tmp_path: object) -> None:
+    rng = np.random.default_rng(0)
+    points = []
+    for number in range(60):  # a frontier of many settings, close together
+        size = 100 + 5 * number
+        one = POINTS[number % 2]
+        cost = replace(one.evaluation.cost, bytes_per_document=size, answer_p95_ms=5 + rng.random())  # type: ignore[type-var]
+        value = 0.3 + number / 300
+        changed = replace(one.evaluation, cost=cost, values={"nDCG@10": value})
+        points.append(one._replace(evaluation=changed))
+    figure = frontier_figure(selection(250, None, points))
+    for axes in figure.axes:
+        boxes = [text.get_window_extent() for text in axes.texts]
+        assert boxes
+        assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
+        inside = axes.get_window_extent()
+        assert all(inside.contains(box.x0, box.y0) and inside.contains(box.x1, box.y1) for box in boxes)
+    save_figure(figure, f"{tmp_path}/frontier.svg")

@@ -1,4 +1,4 @@
-"""What an expander does to texts: its vectors of the inputs, what these retrieve, and of what kind its terms are.
+"""Expansions of texts by models and expanders: vectors, retrieved documents, and the kinds of their terms.
 
 Letters: m inputs, n documents of the collection, v terms, k retrieved documents.
 """
@@ -19,35 +19,33 @@ from sentence_transformers import SparseEncoder
 
 from vocable.adapt.alignment import Surface, token_surfaces
 from vocable.data.texts import as_texts, iter_texts
-from vocable.encoder.encode import encode
 from vocable.encoder.fuse import main_transformer
 from vocable.encoder.graph import exported
-from vocable.encoder.load import load
 from vocable.encoder.output_vocabulary import output_layer, output_vocabulary
-from vocable.encoder.provenance import model_name
+from vocable.encoder.encode import encode
 from vocable.encoder.terms import Words, input_terms, special_terms, terms
-from vocable.errors import ArgumentError, VectorsError
+from vocable.errors import VectorsError
 from vocable.evaluation.expanders import Expander
-from vocable.options import Count, DType, checked
+from vocable.options import Count, checked
 from vocable.retrieval.bm25 import count_words
 from vocable.retrieval.protocols import vector_index
-from vocable.vectors import Sources, VectorsMeta, read_vectors, vocabulary_fingerprint
+from vocable.vectors import Sources, read_vectors, vocabulary_fingerprint
 from vocable.wackiness.score import without_itself
 
 NO_COLUMNS = np.empty(0, dtype=np.int64)
 
 
 class ExpansionData(NamedTuple):
-    """An expander at work on m inputs and n documents; the arguments of `vocable.wackiness.score.wackiness`."""
+    """Expansions of m inputs and their searches of n documents; the arguments of `vocable.wackiness.score.wackiness`."""
 
     name: str
     vectors: csr_array  # [m, v], the inputs
-    own: csr_array  # [m, v], how often the terms stand in the inputs themselves
-    rows: np.ndarray  # int32 [m, k], what each input retrieves, -1 where there is no k-th
-    counts: csr_array  # [n, v], how often the terms stand in the documents
-    surfaces: Sequence[Surface]  # v, what each term stands for in a text
+    own: csr_array  # [m, v], frequencies of the terms in the inputs themselves
+    rows: np.ndarray  # int32 [m, k], the documents that each input retrieves, -1 where there is no k-th
+    counts: csr_array  # [n, v], frequencies of the terms in the documents
+    surfaces: Sequence[Surface]  # v, each term as it appears in a text
     terms: Sequence[str]  # v, by column
-    special: np.ndarray = NO_COLUMNS  # of special tokens
+    special: np.ndarray = NO_COLUMNS  # columns of special tokens
 
 
 @checked
@@ -63,18 +61,22 @@ def expansion_data(
     query_vectors: csr_array | None = None,
     ids: Sequence[str] | None = None,
     splitter: Words = "any",
-    dtype: DType = "auto",
 ) -> ExpansionData:
-    """Expand m inputs and search the n documents with them, exactly; of each input `k` are retrieved.
+    """Expand m inputs and search the n documents with them, exactly, for `k` documents per input.
 
     Args:
-        expander: a model from `vocable.load`, or what `vocable.evaluation.expanders.open_expander` made of the documents.
-        name: what the expander is called.
-        itself: [m], for inputs that are documents of the collection, the row of each: it is not among the k that it
-            retrieves. (Its expansions do not stand in it, so that it could only take the place of another.)
-        vectors, query_vectors: of a model, the documents [n, v] and queries [m, v] where they are encoded already.
-        ids: of the documents, which decide the order of equal scores; by default the rows do.
-        splitter: which words of a text are terms, as `input_terms` says it of its `words`.
+        expander: a model from `vocable.load`, or the result of `vocable.evaluation.expanders.open_expander` for the
+            documents.
+        texts: the m inputs.
+        documents: the n documents.
+        k: number of documents that each input retrieves.
+        name: name of the expander.
+        itself: [m], for inputs that are documents of the collection, the row of each: a document does not retrieve
+            itself. (Its expansions do not appear in it, so that it could only displace another document.)
+        vectors: of a model, the encoded documents [n, v], by default encoded here.
+        query_vectors: of a model, the encoded queries [m, v].
+        ids: ids of the documents, which decide the order of equal scores; by default their rows.
+        splitter: the `words` of `input_terms`.
 
     Raises:
         ArgumentError: k below 1, or texts that the expander cannot expand.
@@ -82,21 +84,21 @@ def expansion_data(
     """
     texts, documents = as_texts(texts), as_texts(documents, "documents")
     if isinstance(expander, SparseEncoder):
-        collection = encode(expander, documents, dtype=dtype) if vectors is None else vectors
+        collection = encode(expander, documents) if vectors is None else vectors
         counts = input_terms(expander, documents, words=splitter)
         if itself is not None:
             inputs, own = collection[itself], counts[itself]
         else:
-            inputs = encode(expander, texts, role="query", dtype=dtype) if query_vectors is None else query_vectors
+            inputs = encode(expander, texts, role="query") if query_vectors is None else query_vectors
             own = input_terms(expander, texts, words=splitter)
-        index, asked = vector_index(collection, ids), inputs
+        index, searched = vector_index(collection, ids), inputs
         columns = model_surfaces(expander), terms(expander), special_terms(expander)
     else:
         inputs, index = expander.expand(texts), expander.index
         own, counts = (count_words(expander.index.words(part), expander.vocabulary) for part in (texts, documents))
-        asked = inputs[:, : len(expander.index.vocabulary)]  # no document has the words that follow
+        searched = inputs[:, : len(expander.index.vocabulary)]  # no document has the words that follow
         columns = word_surfaces([*expander.vocabulary]), [*expander.vocabulary], NO_COLUMNS
-    rows = index.search(asked, k if itself is None else k + 1).rows
+    rows = index.search(searched, k if itself is None else k + 1).rows
     if itself is not None:
         rows = without_itself(rows, itself)
     return ExpansionData(name, inputs, own, rows, counts, *columns)
@@ -106,15 +108,15 @@ def stored_vectors(sources: Sources, model: SparseEncoder, ids: Sequence[str]) -
     """Read the vectors [n, v] of the texts with these n ids, by row, from folders or shards of `vocable encode`.
 
     Raises:
-        VectorsError: they are damaged, of another vocabulary than the model's, or miss a text.
+        VectorsError: they are damaged, made by a model with another vocabulary, or miss a text.
     """
-    stored, named = read_vectors(sources), ", ".join(as_setting(sources))
+    stored, places = read_vectors(sources), ", ".join(as_setting(sources))
     if stored.meta.vocabulary != vocabulary_fingerprint(terms(model)):
-        raise VectorsError(f"{named}: the vectors are of {stored.meta.model}, which has another vocabulary")
+        raise VectorsError(f"{places}: made by {stored.meta.model}, which has another vocabulary")
     rows = {name: row for row, name in enumerate(stored.ids)}
     missing = next((name for name in ids if name not in rows), None)
     if missing is not None:
-        raise VectorsError(f"{named}: there is no vector of the text {missing!r}")
+        raise VectorsError(f"{places}: no vector of the text {missing!r}")
     return stored.matrix[[rows[name] for name in ids]]
 
 
@@ -124,26 +126,13 @@ def as_setting(sources: Sources | None) -> list[str]:
     return [os.fspath(path) for path in paths]
 
 
-def load_model(model: str | os.PathLike[str] | SparseEncoder, device: str | None = None) -> SparseEncoder:
-    """Return the model, loaded if it is a name."""
-    return model if isinstance(model, SparseEncoder) else load(os.fspath(model), device=device)
-
-
-def model_of(meta: VectorsMeta, moved: str | SparseEncoder | None) -> SparseEncoder:
-    """Return the model that made vectors, `moved` if it has moved; `ArgumentError` if it is of another vocabulary."""
-    model = load_model(moved or meta.model)
-    if vocabulary_fingerprint(terms(model)) != meta.vocabulary:
-        raise ArgumentError(f"model {model_name(moved or meta.model)}: the vectors are of another vocabulary")
-    return model
-
-
 def word_surfaces(words: Sequence[str]) -> list[Surface]:
     """Return the surfaces of terms that are words."""
     return [Surface(word, True, "word" if any(map(str.isalnum, word)) else "punctuation") for word in words]
 
 
 def model_surfaces(model: SparseEncoder) -> list[Surface]:
-    """Return what each of the v output terms stands for in a text; a column without a token is a special one."""
+    """Return the surfaces of the v output terms; a column without a token is special."""
     transformer = main_transformer(model)
     names = terms(model)
     if output_vocabulary(transformer.auto_model) is not None:
@@ -154,7 +143,7 @@ def model_surfaces(model: SparseEncoder) -> list[Surface]:
 
 
 def output_rows(model: SparseEncoder) -> np.ndarray | None:
-    """Return the rows [v, d] of the output layer, float32; None of an exported model, which has none to read."""
+    """Return the rows [v, d] of the output layer, float32; None for an exported model, which hides them."""
     if exported(model):
         return None
     transformer = main_transformer(model)
@@ -162,7 +151,7 @@ def output_rows(model: SparseEncoder) -> np.ndarray | None:
     return rows
 
 
-KINDS = ["proper name", "stop word", "punctuation", "non-Latin", "tokenizer artefact"]  # as a table lists them
+KINDS = ["proper name", "stop word", "punctuation", "non-Latin", "tokenizer artefact"]  # in the order of tables
 KINDS += ["sub-word", "number", "other word"]
 STOP_WORDS = frozenset(word for word in STOPWORDS_EN_PLUS if len(word) > 1) | {"a", "i"}
 ARTEFACT = re.compile(r"\[unused\d+\]|<.*>|\[[A-Z]+\]", re.DOTALL)
@@ -171,37 +160,36 @@ WORD = re.compile(r"[^\W\d_]{2,}")
 
 
 def term_kind(surface: Surface, names: Collection[str] = ()) -> str:
-    """Return the kind of a term, the first of these that it is (Polyakov et al. 2026, table 3, by eye).
+    """Return the first of these kinds that a term belongs to (Polyakov et al. 2026, table 3, by eye).
 
-    | kind | what is one |
+    | kind | its terms |
     |:--|:--|
-    | tokenizer artefact | special and unused tokens, bytes that are no character, Latin letters other than a and I |
+    | tokenizer artefact | special and unused tokens, partial characters, single Latin letters other than a and I |
     | punctuation | no letter and no digit |
-    | non-Latin | has a letter of another script |
-    | stop word | one of the English list of bm25s (`STOPWORDS_EN_PLUS`), in any case |
-    | sub-word | goes on with a word |
+    | non-Latin | a letter of another script |
+    | stop word | the English list of bm25s (`STOPWORDS_EN_PLUS`), in any case |
+    | sub-word | continuations of words |
     | number | digits and no letter |
     | proper name | one of `names` |
     | other word | all others |
 
-    `surface` is what the term stands for in a text, and `names` are in lower case, from `proper_names`.
+    `names` are in lower case, from `proper_names`.
 
     >>> kinds = [term_kind(Surface(text, True, "word"), {"edmund"}) for text in ("Edmund", "She", "б", "1985", "D")]
     >>> kinds, term_kind(Surface("ing", False, "continuation"))
     (['proper name', 'stop word', 'non-Latin', 'number', 'tokenizer artefact'], 'sub-word')
     """
     text, letters = surface.text, [character for character in surface.text if character.isalpha()]
-    whole = surface.kind == "word"
     if surface.kind in ("special", "bytes") or ARTEFACT.fullmatch(text):
         return "tokenizer artefact"
     if not any(character.isalnum() for character in text):
         return "punctuation"
     if not all(unicodedata.name(letter, "").startswith("LATIN") for letter in letters):
         return "non-Latin"
-    if whole and text.lower() in STOP_WORDS:
-        return "stop word"
-    if not whole:
+    if surface.kind != "word":
         return "sub-word"
+    if text.lower() in STOP_WORDS:
+        return "stop word"
     if not letters:
         return "number"
     if len(text) == 1:
@@ -210,12 +198,11 @@ def term_kind(surface: Surface, names: Collection[str] = ()) -> str:
 
 
 def proper_names(texts: Iterable[str], *, share: float = 0.8, least: int = 3) -> set[str]:
-    """Return the words, in lower case, that texts write with a capital letter where others have none.
+    """Return the words, in lower case, that texts capitalize where other words are in lower case.
 
-    A word counts where it is not the first of its sentence, and where at least half of the sentence's other words begin
-    with a small letter: headings and texts in capitals say nothing. It is a proper name if it counts `least` times and
-    in `share` of these begins with a capital letter and goes on with small ones (an acronym is not). So a name that the
-    texts do not have is not known, and of texts in small letters none is.
+    A word counts if it is not the first of its sentence and at least half of the sentence's other words begin with a
+    lower-case letter: headings and texts in capitals are no evidence. It is a proper name if it counts `least` times
+    and in `share` of these begins with a capital letter followed by lower-case letters (an acronym does not).
 
     >>> sorted(proper_names(["We met Edmund. He and Edmund met us.", "So did Edmund and Will: we will."] * 3))
     ['edmund']

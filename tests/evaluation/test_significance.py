@@ -110,7 +110,7 @@ def test_evaluations_that_do_not_match_are_refused() -> None:
     for how in ({"convention": "beir"}, {"ties": "trec_eval"}):
         pair = [evaluation("a", 1.0, 0.0), evaluation("b", 1.0, 0.5, **how)]
         [(_, other)] = how.items()
-        with pytest.raises(ArgumentError, match=rf"a by convention trec_eval, ties search; b by .*{other}.*mixed_conv"):
+        with pytest.raises(ArgumentError, match=rf"a: convention trec_eval, ties search; b: .*{other}.*mixed_conv"):
             compare(pair)
         assert f"b: convention {pair[1].convention}; equal scores by" in str(compare(pair, mixed_conventions=True))
     with pytest.raises(ArgumentError, match="2 queries are in only one"):

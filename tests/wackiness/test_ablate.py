@@ -7,11 +7,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.analysis.test_ablation import MEASURES, V, toy
+from tests.wackiness.test_ablation import MEASURES, V, toy
 from vocable.errors import ArgumentError, VectorsError
 from vocable.storage import read_record, write_record
-from vocable.wackiness.ablate import Point, Removal, difference_interval, remove_wackiest
-from vocable.wackiness.ablation import STRATUM, Ablation, Outcome
+from vocable.wackiness.ablate import remove_wackiest
+from vocable.wackiness.ablation import (
+    STRATUM,
+    AblatedSearch,
+    Ablation,
+    DatasetAblation,
+    ThresholdResult,
+    difference_interval,
+)
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +31,7 @@ def test_as_many_random_terms_are_removed_as_wacky_ones(ablation: Ablation, monk
     removed: list[np.ndarray] = []
     search = ablation.without
 
-    def watched(terms: np.ndarray) -> Outcome:
+    def watched(terms: np.ndarray) -> AblatedSearch:
         removed.append(terms)
         return search(terms)
 
@@ -35,7 +42,7 @@ def test_as_many_random_terms_are_removed_as_wacky_ones(ablation: Ablation, monk
     assert [set(removed[0].tolist()), set(removed[4].tolist())] == [{7, 3}, {7, 3, 12, 5, 1}]
     assert [len(terms) for terms in removed] == [2] * 4 + [5] * 4
     assert all(len(set(terms.tolist())) == len(terms) for terms in removed)
-    assert set(np.concatenate(removed).tolist()) <= set(ablation.candidates.tolist())
+    assert set(np.concatenate(removed).tolist()) <= set(ablation.expansion_terms.tolist())
     assert len({tuple(sorted(terms.tolist())) for terms in removed[5:]}) == 3
     assert found.points[1].wacky == search(wackiest[:5])
     assert found.full == ablation.values()
@@ -45,15 +52,15 @@ def test_as_many_random_terms_are_removed_as_wacky_ones(ablation: Ablation, monk
 def test_terms_that_are_no_expansion_here_do_not_count() -> None:
     encoded, own, _ = toy(share=0.05)
     ablation = Ablation(encoded, own, MEASURES)
-    assert 0 < len(ablation.candidates) < V
+    assert 0 < len(ablation.expansion_terms) < V
     [point] = remove_wackiest(ablation, np.arange(V), [V], draws=2).points
-    assert [outcome.terms for outcome in (point.wacky, *point.random)] == [len(ablation.candidates)] * 3
+    assert [outcome.terms for outcome in (point.wacky, *point.random)] == [len(ablation.expansion_terms)] * 3
     assert {outcome.share for outcome in point.random} == {1.0}
     assert [point.measures[name].wacky_is for name in MEASURES] == ["inside"] * 3
 
 
 def test_draws_depend_on_nothing_but_the_seed(ablation: Ablation) -> None:
-    def draws(thresholds: list[int], count: int, seed: int) -> tuple[Outcome, ...]:
+    def draws(thresholds: list[int], count: int, seed: int) -> tuple[AblatedSearch, ...]:
         return remove_wackiest(ablation, np.arange(V), thresholds, draws=count, seed=seed).points[-1].random
 
     few, many = draws([4], 2, 0), draws([1, 4], 4, 0)
@@ -63,8 +70,10 @@ def test_draws_depend_on_nothing_but_the_seed(ablation: Ablation) -> None:
 
 def test_the_band_is_the_mean_and_two_standard_deviations() -> None:
     values = [0.5, 0.25, 0.75, 0.5]
-    random = tuple(Outcome(3, share / 4, 2, {"RR": value}, {"RR": 0.5}) for share, value in enumerate(values))
-    point = Point.of(10, Outcome(3, 0.5, 2, {"RR": 0.0625}, {"RR": 0.01}), random, {"RR": 0.625})
+    wacky, *random = (
+        AblatedSearch(3, 0.5, 2, {"RR": value}, {"RR": 0.01}, {"RR": {"q": value}}) for value in (0.0625, *values)
+    )
+    point = ThresholdResult.of(10, wacky, random, {"RR": 0.625})
     std = float(np.std(values, ddof=1))
     found = point.measures["RR"]
     assert (found.wacky, found.difference, found.p, found.wacky_is) == (0.0625, -0.5625, 0.01, "below")
@@ -92,11 +101,11 @@ def test_a_removal_has_the_interval_of_its_queries(ablation: Ablation) -> None:
     found = remove_wackiest(ablation, np.arange(V), [2, 9], draws=3, seed=4)
     for point in found.points:
         chosen = np.arange(point.threshold)
-        own = ablation.without(np.intersect1d(chosen, ablation.candidates)).per_query
+        own = ablation.without(np.intersect1d(chosen, ablation.expansion_terms)).per_query
         drawn = [
             ablation.without(
                 ablation.control(
-                    np.intersect1d(chosen, ablation.candidates),
+                    np.intersect1d(chosen, ablation.expansion_terms),
                     "frequency",
                     np.random.default_rng([4, point.threshold, number]),
                 )
@@ -106,22 +115,21 @@ def test_a_removal_has_the_interval_of_its_queries(ablation: Ablation) -> None:
         for name, measured in point.measures.items():
             means = [np.mean(list(one[name].values())) for one in drawn]
             expected = np.mean(list(own[name].values())) - np.mean(means)
-            assert measured.less_random["difference"] == pytest.approx(expected)
-            assert measured.less_random["low"] <= expected + 1e-12
-            assert expected <= measured.less_random["high"] + 1e-12
+            assert measured.vs_random["difference"] == pytest.approx(expected)
+            assert measured.vs_random["low"] <= expected + 1e-12
+            assert expected <= measured.vs_random["high"] + 1e-12
     assert found == remove_wackiest(ablation, np.arange(V), [2, 9], draws=3, seed=4)
     assert not found.points[0].wacky.per_query
-    assert found.tables()[0].header[-1] == "less random"
 
 
 def test_removals_are_written_and_read_as_json(ablation: Ablation, tmp_path: Path) -> None:
     found = remove_wackiest(ablation, np.arange(V), [2, 9], draws=2)
     write_record(tmp_path / "removal.json", found)
-    assert read_record(tmp_path / "removal.json", Removal) == found
+    assert read_record(tmp_path / "removal.json", DatasetAblation) == found
     for damaged in ({}, asdict(found) | {"points": [{}]}):
         write_record(tmp_path / "removal.json", damaged)
         with pytest.raises(VectorsError, match="damaged"):
-            read_record(tmp_path / "removal.json", Removal)
+            read_record(tmp_path / "removal.json", DatasetAblation)
 
 
 def test_what_was_found_before_is_not_searched_again(
@@ -131,7 +139,7 @@ def test_what_was_found_before_is_not_searched_again(
     names = ["2-random-1.json", "2-random-2.json", "2-wacky.json"]
     assert sorted(path.name for path in (tmp_path / "searches").iterdir()) == names
     wacky = tmp_path / "searches" / "2-wacky.json"
-    write_record(wacky, replace(first.points[0].wacky, values=dict.fromkeys(MEASURES, 0.125)))
+    write_record(wacky, replace(read_record(wacky, AblatedSearch), values=dict.fromkeys(MEASURES, 0.125)))
     monkeypatch.delattr(Ablation, "without")
     again = remove_wackiest(ablation, np.arange(V), [2], draws=2, folder=tmp_path / "searches")
     assert again.points[0].random == first.points[0].random
@@ -143,7 +151,8 @@ def test_what_was_found_before_is_not_searched_again(
 
 
 @pytest.mark.parametrize(
-    ("thresholds", "draws", "message"), [([], 2, "thresholds"), ([0], 2, "not"), ([1], 1, "draws")]
+    ("thresholds", "draws", "message"),
+    [([], 2, "thresholds"), ([0], 2, "thresholds must be at least 1, not 0"), ([1], 1, "draws")],
 )
 def test_an_impossible_plan_is_refused(ablation: Ablation, thresholds: list[int], draws: int, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
@@ -154,9 +163,9 @@ def test_matched_terms_are_as_many_of_each_frequency(ablation: Ablation) -> None
     entries = np.zeros(V, int)
     for row in range(ablation.encoded.queries.shape[0]):
         part = slice(*ablation.encoded.queries.indptr[row : row + 2])
-        for column in ablation.encoded.queries.indices[part][ablation._is_expansion[part]]:
+        for column in ablation.encoded.queries.indices[part][ablation.is_expansion[part]]:
             entries[column] += 1
-    ordered = sorted(ablation.candidates.tolist(), key=lambda term: (-entries[term], term))
+    ordered = sorted(ablation.expansion_terms.tolist(), key=lambda term: (-entries[term], term))
     strata = {term: place // STRATUM for place, term in enumerate(ordered)}
     wacky = np.array(ordered[::7] + ordered[:3])
     wacky = np.unique(wacky)
@@ -174,8 +183,8 @@ def test_matched_terms_are_as_many_of_each_frequency(ablation: Ablation) -> None
 
 
 def test_the_control_of_the_paper_draws_from_all(ablation: Ablation) -> None:
-    rare = ablation._by_frequency[-3:]
+    rare = ablation.by_frequency[-3:]
     drawn = {
         term for seed in range(60) for term in ablation.control(rare, "number", np.random.default_rng(seed)).tolist()
     }
-    assert drawn == set(ablation.candidates.tolist())
+    assert drawn == set(ablation.expansion_terms.tolist())

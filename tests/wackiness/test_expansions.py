@@ -10,7 +10,7 @@ from sentence_transformers import SparseEncoder
 from vocable.adapt.alignment import Surface
 from vocable.encoder.fuse import fuse
 from vocable.encoder.terms import terms
-from vocable.evaluation.expansion_data import KINDS, model_surfaces, proper_names, term_kind, word_surfaces
+from vocable.wackiness.expansions import KINDS, model_surfaces, proper_names, term_kind, word_surfaces
 
 
 @pytest.mark.parametrize(

@@ -76,9 +76,9 @@ def test_what_is_removed_is_counted(role: Role) -> None:
     own, vectors = (own_queries, encoded.queries) if role == "query" else (own_documents, encoded.documents)
     ablation = Ablation(encoded, own, MEASURES, role=role)
     is_expansion = (vectors.toarray() > 0) & (own.toarray() == 0)
-    assert ablation.candidates.tolist() == np.flatnonzero(is_expansion.any(axis=0)).tolist()
-    terms = ablation.candidates[:2]
-    missing = np.setdiff1d(np.arange(V), ablation.candidates)[:1]
+    assert ablation.expansion_terms.tolist() == np.flatnonzero(is_expansion.any(axis=0)).tolist()
+    terms = ablation.expansion_terms[:2]
+    missing = np.setdiff1d(np.arange(V), ablation.expansion_terms)[:1]
     outcome = ablation.without(np.concatenate([terms, missing]))
     assert outcome.terms == 2
     assert outcome.share == pytest.approx(is_expansion[:, terms].sum() / is_expansion.sum())
@@ -96,7 +96,7 @@ def test_a_query_that_is_left_with_nothing_counts_zero() -> None:
     assert (outcome.changed, outcome.share) == (Q, 1.0)
     assert set(outcome.values.values()) == {0.0}
     own = Ablation(encoded, encoded.queries, MEASURES)
-    assert own.candidates.tolist() == []
+    assert own.expansion_terms.tolist() == []
     assert own.without(np.arange(V)).values == own.values()
 
 

@@ -12,23 +12,22 @@ import pytest
 from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 
-from vocable.analysis.report import wackiness_curves
 from vocable.encoder.encode import encode
 from vocable.encoder.terms import input_terms, special_terms, terms
 from vocable.errors import ArgumentError, MissingExtraError
-from vocable.evaluation.expansion_data import ExpansionData, expansion_data, word_surfaces
 from vocable.retrieval.exact_index import ExactIndex
 from vocable.vectors import vocabulary_fingerprint
+from vocable.wackiness.expansions import ExpansionData, expansion_data, word_surfaces
 from vocable.wackiness.measure import (
-    Choices,
-    Finding,
+    ExpanderWackiness,
+    WackinessSettings,
     area,
     bootstrap,
     curve,
-    find,
     read_scores,
+    wackiness_of,
 )
-from vocable.wackiness.report import areas_table, sensitivity_table, wackiest_table, write_report
+from vocable.wackiness.report import areas_table, curves_figure, sensitivity_table, wackiest_table, write_report
 from vocable.wackiness.score import lexical_importance, wackiness
 
 
@@ -63,8 +62,8 @@ def test_a_model_is_measured_by_its_own_ranking(toy_model: SparseEncoder, toy_te
 
 
 def test_a_finding_is_the_steps_one_by_one(measured: ExpansionData) -> None:
-    choices = Choices(k=5, bins=10)
-    found = find(measured, choices, draws=8, seed=2, sensitivity=True)
+    settings = WackinessSettings(k=5, bins=10)
+    found = wackiness_of(measured, settings, draws=8, seed=2, sensitivity=True)
     arrays = measured.vectors, measured.own, measured.rows[:, :5], measured.counts
     scores, _, inputs = wackiness(*arrays)
     np.testing.assert_array_equal(found.wackiness.scores, scores)
@@ -85,30 +84,30 @@ def test_a_finding_is_the_steps_one_by_one(measured: ExpansionData) -> None:
         "no special tokens": area(curve(wackiness(*arrays, special=measured.special).scores, 10)),
         "whole vocabulary": area(curve(scores, 10, whole_vocabulary=True)),
     }
-    without = find(measured, choices, draws=0)
+    without = wackiness_of(measured, settings, draws=0)
     assert (without.std, without.w_auc, without.sensitivity) == (None, found.w_auc, ())
 
 
 def test_the_bootstrap_is_its_standard_deviation(measured: ExpansionData) -> None:
     importance = lexical_importance(measured.vectors, measured.own, measured.rows, measured.counts)
-    found = find(measured, Choices(k=50), draws=8, seed=2)
+    found = wackiness_of(measured, WackinessSettings(k=50), draws=8, seed=2)
     assert found.std == pytest.approx(bootstrap(importance, 8, seed=2).std(ddof=1))
 
 
 def test_differences_are_paired_draw_by_draw(measured: ExpansionData) -> None:
-    one, other = (find(measured, Choices(k=k), draws=40, seed=2) for k in (5, 50))
+    one, other = (wackiness_of(measured, WackinessSettings(k=k), draws=40, seed=2) for k in (5, 50))
     found = other.difference(one)
-    drawn = [bootstrap(Choices(k=k).importance(measured), 40, seed=2) for k in (50, 5)]
+    drawn = [bootstrap(WackinessSettings(k=k).importance(measured), 40, seed=2) for k in (50, 5)]
     low, high = np.quantile(drawn[0] - drawn[1], [0.025, 0.975])
     assert found == {"to": "random", "value": other.w_auc - one.w_auc, "low": low, "high": high}
     assert one.difference(one) == {"to": "random", "value": 0, "low": 0, "high": 0}
-    assert find(measured, draws=0).difference(find(measured, draws=0)) is None
+    assert wackiness_of(measured, draws=0).difference(wackiness_of(measured, draws=0)) is None
     rows = areas_table([one.to_json(), {**other.to_json(), "difference": found}]).rows
     assert {row[2] for row in rows} == {"–", f"{found['value']:+.3f} [{low:+.3f}, {high:+.3f}]"}
 
 
 def test_as_many_expansions_of_each_input(measured: ExpansionData) -> None:
-    limited = find(measured, Choices(k=5, expansions=3), draws=0)
+    limited = wackiness_of(measured, WackinessSettings(k=5, expansions=3), draws=0)
     vectors, own = measured.vectors.toarray(), measured.own.toarray()
     heaviest = np.where(own > 0, 0, vectors)
     for row in heaviest:
@@ -116,19 +115,18 @@ def test_as_many_expansions_of_each_input(measured: ExpansionData) -> None:
     scores = wackiness(csr_array(heaviest), measured.own, measured.rows[:, :5], measured.counts).scores
     np.testing.assert_array_equal(limited.wackiness.scores, scores)
     assert limited.expansions == 3
-    assert "expansions" not in Choices().settings()
 
 
-def test_other_choices_differ_in_one() -> None:
-    choices = Choices(k=3, idf="bm25", special=False, whole_vocabulary=True)
-    others = choices.others()
-    assert list(others)[:5] == ["k = 1", "k = 30", "idf = log", "bins = 10", "bins = 1000"]
-    assert list(others)[5:] == ["special tokens", "scored terms only"]
-    for other in others.values():
-        assert sum(vars(other)[name] != value for name, value in vars(choices).items()) == 1
+def test_variants_differ_in_one_setting() -> None:
+    settings = WackinessSettings(k=3, idf="bm25", special=False, whole_vocabulary=True)
+    variants = settings.variants()
+    assert list(variants)[:5] == ["k = 1", "k = 30", "idf = log", "bins = 10", "bins = 1000"]
+    assert list(variants)[5:] == ["special tokens", "scored terms only"]
+    for other in variants.values():
+        assert sum(vars(other)[name] != value for name, value in vars(settings).items()) == 1
 
 
-def by_hand(name: str, scores: list[float], **others: object) -> Finding:
+def by_hand(name: str, scores: list[float], **others: object) -> ExpanderWackiness:
     """A finding of six words; a score below 0 stands for none."""
     words = ["the", "Mira", "б", "1985", ",", "fox"]
     values = np.where(np.array(scores) < 0, np.nan, scores)
@@ -142,7 +140,7 @@ def by_hand(name: str, scores: list[float], **others: object) -> Finding:
         word_surfaces(words),
         words,
     )
-    found = find(measured, names={"mira"}, draws=0)
+    found = wackiness_of(measured, names={"mira"}, draws=0)
     heights = curve(values)
     held = found.wackiness._replace(scores=values, inputs=inputs)
     return replace(found, wackiness=held, curve=heights, w_auc=area(heights), **others)  # type: ignore[arg-type]
@@ -166,10 +164,10 @@ def test_tables_put_models_side_by_side() -> None:
     assert rows[1][1:] == [f"{one.w_auc:.3f} ± 0.012", "4 of 6", "6.0", "6.0"]
     assert rows[0][1:3] == ["–", "0 of 6"]
     judged = [replace(one, sensitivity=(("k = 1", 0.25),)), replace(none, sensitivity=(("k = 1", float("nan")),))]
-    assert sensitivity_table(judged).rows == [["as chosen", f"{one.w_auc:.3f}", "–"], ["k = 1", "0.250", "–"]]
+    assert sensitivity_table(judged).rows == [["unchanged", f"{one.w_auc:.3f}", "–"], ["k = 1", "0.250", "–"]]
 
 
-def shaped(name: str, heights: list[float]) -> Finding:
+def shaped(name: str, heights: list[float]) -> ExpanderWackiness:
     """A finding with this curve."""
     values = np.array(heights)
     return replace(by_hand(name, [1.0] * 6), curve=values, w_auc=area(values))
@@ -178,23 +176,23 @@ def shaped(name: str, heights: list[float]) -> Finding:
 def test_curves_are_drawn_in_the_order_of_the_findings(monkeypatch: pytest.MonkeyPatch) -> None:
     curves = {"high": [1.0, 1.0, 0.8], "low": [1.0, 0.2, 0.0], "none": [np.nan] * 3}
     drawn = [shaped(name, heights) for name, heights in curves.items()]
-    [axes] = wackiness_curves(drawn).axes
+    [axes] = curves_figure(drawn).axes
     assert [line.get_label() for line in axes.get_lines()] == ["high (0.950)", "low (0.350)"]
     for line, name in zip(axes.get_lines(), ("high", "low"), strict=True):
         np.testing.assert_allclose(line.get_xydata(), np.column_stack([[0, 50, 100], curves[name]]))
-    [point] = wackiness_curves([shaped("one", [0.5])]).axes[0].get_lines()
+    [point] = curves_figure([shaped("one", [0.5])]).axes[0].get_lines()
     assert point.get_xydata().tolist() == [[50, 0.5]]
     with pytest.raises(ArgumentError, match="nothing to draw: no term is an expansion"):
-        wackiness_curves(drawn[2:])
+        curves_figure(drawn[2:])
     monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
     with pytest.raises(MissingExtraError, match=r"vocable\[figures\]"):
-        wackiness_curves(drawn)
+        curves_figure(drawn)
 
 
 def test_the_files_of_a_report(tmp_path: Path) -> None:
     findings = [by_hand("one", [0.5, 1.0, 0.9, 0.0, -1, -1]), by_hand("a/two:b", [-1, 0.3, -1, 0.2, 0.1, 0.0])]
     settings = {"models": ["m", "n"], "role": "query", "queries": "q", "corpus": "<c>"}
-    write_report(tmp_path, findings, Choices(), settings)
+    write_report(tmp_path, findings, WackinessSettings(), settings)
     names = ["curves.png", "curves.svg", "index.html", "results.json", "scores-a_two_b.parquet", "scores-one.parquet"]
     assert sorted(path.name for path in tmp_path.iterdir()) == names
     for found, name in zip(findings, names[5:3:-1], strict=True):

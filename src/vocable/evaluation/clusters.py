@@ -1,0 +1,65 @@
+"""Embeddings of texts and k-means over them, for test sets, pseudo-classes and the analysis of logits."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, csr_matrix
+
+from vocable.data.texts import as_texts
+from vocable.encoder.hub import open_model
+from vocable.errors import ArgumentError, DataError
+from vocable.retrieval.words import words
+
+LEXICAL = "lexical"
+FULL_BATCH = 20_000  # more texts are clustered by mini-batch k-means
+STARTS = 4  # k-means keeps the best
+
+Embeddings: TypeAlias = NDArray[np.floating[Any]] | csr_array
+
+
+def text_embeddings(texts: Sequence[str], model: str = LEXICAL, device: str | None = None) -> Embeddings:
+    """Return unit vectors [n, d] of n texts.
+
+    `model` is a sentence-transformers dense model (a folder, `package:NAME/FOLDER` or a Hub id), or "lexical": the
+    tf-idf weights of the texts' words, which need no model. `device` is the device of the model.
+    """
+    texts = as_texts(texts)
+    if model == LEXICAL:
+        from sklearn.feature_extraction.text import TfidfVectorizer
+
+        analyzer = partial(words, letters=True)
+        try:
+            return csr_array(TfidfVectorizer(analyzer=analyzer, sublinear_tf=True).fit_transform(texts))
+        except ValueError as error:  # an empty vocabulary
+            raise DataError("no text has a word to cluster by") from error
+    from sentence_transformers import SentenceTransformer
+
+    encoder = open_model(model, partial(SentenceTransformer, model_kwargs={"dtype": "float32"}), device)
+    found = encoder.encode(texts, normalize_embeddings=True, show_progress_bar=False, convert_to_numpy=True)
+    return cast(Embeddings, found)
+
+
+def cluster(embeddings: Embeddings, count: int, seed: int = 0) -> NDArray[np.int64]:
+    """Return the cluster of each row of `embeddings` [n, d] by k-means, int64 [n] below `count`.
+
+    More than 20,000 rows are clustered by mini-batches.
+    """
+    from sklearn.cluster import KMeans, MiniBatchKMeans
+    from sklearn.exceptions import ConvergenceWarning
+
+    n = embeddings.shape[0]
+    if not 2 <= count <= n:
+        raise ArgumentError(f"clusters must be between 2 and the {n:,} different texts, not {count:,}")
+    settings = {"n_clusters": count, "random_state": seed, "n_init": STARTS}
+    kmeans = KMeans(**settings) if n <= FULL_BATCH else MiniBatchKMeans(**settings, batch_size=max(1024, 3 * count))
+    rows = csr_matrix(embeddings) if isinstance(embeddings, csr_array) else embeddings
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # equal rows: fewer clusters than requested
+        labels: NDArray[np.int64] = kmeans.fit_predict(rows).astype(np.int64)
+    return labels

@@ -1,0 +1,206 @@
+"""The verb `measure_wackiness`: the wackiness of models' and expanders' expansions of queries or documents.
+
+Letters: m inputs, n documents of the collection.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array
+from sentence_transformers import SparseEncoder
+from typing_extensions import Unpack
+
+from vocable.html import RESULTS
+from vocable.data import Document, read_corpus, read_queries, read_texts
+from vocable.data.bad_lines import tolerant
+from vocable.encoder.asymmetric import Role
+from vocable.encoder.hub import check_length
+from vocable.encoder.load import load_model
+from vocable.encoder.provenance import checksum, model_name
+from vocable.encoder.stream import encode_stream
+from vocable.encoder.text_encoder import TextEncoder
+from vocable.errors import ArgumentError, DataError, require_extra
+from vocable.evaluation.expanders import expander_class, open_expander
+from vocable.options import Count, CountOrZero, WackinessOptions, checked
+from vocable.fingerprint import fingerprint
+from vocable.storage import finish, finished, read_record, resumable
+from vocable.vectors import read_vectors
+from vocable.wackiness.expansions import (
+    ExpansionData,
+    as_setting,
+    expansion_data,
+    output_rows,
+    proper_names,
+    stored_vectors,
+)
+from vocable.wackiness.measure import WackinessSettings, term_cards, wackiness_of
+from vocable.wackiness.report import WackinessReport, write_card, write_report
+
+logger = logging.getLogger(__name__)
+
+
+@tolerant
+@checked
+def measure_wackiness(
+    models: str | SparseEncoder | Sequence[str | SparseEncoder],
+    corpus: str,
+    output: str | os.PathLike[str],
+    *,
+    queries: str | None = None,
+    role: Role = "query",
+    limit: Count | None = None,
+    names: str | None = None,
+    sensitivity: bool = False,
+    card: bool = False,
+    skip_bad: CountOrZero = 0,
+    **options: Unpack[WackinessOptions],
+) -> WackinessReport:
+    """Measure the wackiness of models' expansion terms, and write a report.
+
+    An interrupted run resumes when repeated, and does not encode finished vectors again.
+
+    Args:
+        models: folders, Hub ids, or models from `vocable.load`; "bm25+rm3", "query2doc:MODEL" or "doct5query:MODEL".
+        corpus: source of the collection, which is searched; its documents are the inputs of the role "document".
+        output: folder of the report (written atomically).
+        queries: source of the inputs of the role "query".
+        role: role of the expanded texts.
+        limit: number of inputs, at most, drawn at random; by default all.
+        names: source of further texts whose capitalization tells proper names.
+        sensitivity: also measure with one setting changed at a time.
+        card: also write the result into the models' cards, README.md in their folders.
+        skip_bad: number of bad lines of the collection, the queries and the names to tolerate and skip.
+        options: the fields of `vocable.options.WackinessOptions`.
+
+    Raises:
+        ArgumentError: an argument is out of its range, or something else exists at `output`.
+        DataError: there are no documents or no queries, or texts cannot be read.
+        ModelError: a model cannot be loaded.
+        VectorsError: stored vectors have another vocabulary, or miss a text.
+        MissingExtraError: matplotlib is not installed.
+    """
+    output = Path(output)
+    fields = WackinessSettings.__dataclass_fields__
+    settings = WackinessSettings(**{name: value for name, value in options.items() if name in fields})  # type: ignore[arg-type]
+    several = [models] if isinstance(models, str | SparseEncoder) else list(models)
+    places = [model_name(one) for one in several]
+    require_extra("matplotlib", "figures")  # before the work
+    for place in places if card else ():
+        if not Path(place).is_dir():
+            raise ArgumentError(f"card: the card is written into a model's folder, and {place} is not a folder")
+    if len(set(places)) < len(places):
+        raise ArgumentError(f"the same model twice: {' '.join(places)}")
+    expanders = [expander_class(place, role) for place in places]
+    vectors, query_vectors = options.get("vectors"), options.get("query_vectors")
+    if (vectors or query_vectors) and (len(places) > 1 or expanders[0] is not None):
+        raise ArgumentError("vectors and query_vectors go with a single model")
+    for one, expander in zip(several, expanders, strict=True):
+        check_length(one if expander is None else None, options.get("max_length"))
+    opened = [
+        None if expander else load_model(one, options.get("device"))
+        for one, expander in zip(several, expanders, strict=True)
+    ]
+    draws, seed = options.get("bootstrap", 100), options.get("seed", 0)
+    run: dict[str, Any] = {"models": places, "weights": ["" if one is None else checksum(one) for one in opened]}
+    run |= {**asdict(settings), "bootstrap": draws, "seed": seed, "sensitivity": sensitivity}
+    run |= {"splitter": options.get("splitter", "any"), "dtype": options.get("dtype", "auto")}
+    run |= {"max_length": options.get("max_length"), "queries": queries, "corpus": corpus}
+    run |= {"names": names, "role": role, "limit": limit}
+    run |= {"vectors": as_setting(vectors), "query_vectors": as_setting(query_vectors)}
+    sources = filter(None, (corpus, queries, names))
+    run["inputs"] = fingerprint(*sources, *run["vectors"], *run["query_vectors"])
+    if not finished(output, run):
+        texts = _read(queries, corpus, role, limit, seed)
+        known_names = proper_names(chain((one.full for one in texts.documents), read_texts(names) if names else ()))
+        short = [place if expander else Path(place).name for place, expander in zip(places, expanders, strict=True)]
+        titles = short if len(set(short)) == len(short) else places
+        k = max(other.k for other in settings.variants().values()) if sensitivity else settings.k
+        with resumable(output, run) as work:
+            found = []
+            for number, (place, title, model) in enumerate(zip(places, titles, opened, strict=True)):
+                data = _expand(title, place, model, texts, k, work / f"{number:02d}", options)
+                one = wackiness_of(data, settings, names=known_names, draws=draws, seed=seed, sensitivity=sensitivity)
+                rows = None if model is None else output_rows(model)
+                cards = term_cards(data, one.wackiest, [text.full for text in texts.inputs], rows, settings)
+                found.append(replace(one, cards=cards))
+            write_report(work / "whole", found, settings, run)
+            finish(work, output, work / "whole")
+    report = replace(read_record(output / RESULTS, WackinessReport), output=output)
+    for place, record in zip(places if card else (), report.models if card else (), strict=True):
+        write_card(place, record, report.settings)
+    return report
+
+
+class StudyTexts(NamedTuple):
+    """The m inputs and n documents; of inputs that are documents, `itself` [m] has their rows."""
+
+    inputs: list[Document]
+    documents: list[Document]
+    itself: np.ndarray | None
+
+
+def _read(queries: str | None, corpus: str, role: Role, limit: int | None, seed: int) -> StudyTexts:
+    """Read the texts; of more than `limit` inputs, as many at random in their order."""
+    if (queries is None) == (role == "query"):
+        raise ArgumentError("--role query needs --queries, and --role document takes its inputs from --corpus")
+    documents = list(read_corpus(corpus))
+    if not documents:
+        raise DataError("there are no documents", source=corpus)
+    inputs = documents if queries is None else [Document(query.id, query.text) for query in read_queries(queries)]
+    if not inputs:
+        raise DataError("there are no queries", source=queries)
+    rows = np.arange(len(inputs))
+    if limit is not None and limit < len(inputs):
+        rows = np.sort(np.random.default_rng(seed).choice(len(inputs), limit, replace=False))
+    return StudyTexts([inputs[row] for row in rows], documents, rows if queries is None else None)
+
+
+def _expand(
+    title: str,
+    place: str,
+    model: SparseEncoder | None,
+    texts: StudyTexts,
+    k: int,
+    work: Path,
+    options: WackinessOptions,
+) -> ExpansionData:
+    """Expand the inputs with a model, whose vectors are kept in `work`, or with the expander of this name."""
+    inputs, collection = [one.full for one in texts.inputs], [one.full for one in texts.documents]
+    if model is None:
+        role: Role = "query" if texts.itself is None else "document"
+        expander = open_expander(place, collection, role, options.get("device"))
+        return expansion_data(expander, inputs, collection, k, name=title, itself=texts.itself)
+    loaded = model
+
+    def vectors(role: Role, documents: Sequence[Document]) -> csr_array:
+        sources = options.get("vectors") if role == "document" else options.get("query_vectors")
+        if sources is not None:
+            return stored_vectors(sources, loaded, [document.id for document in documents])
+        dtype, max_length = options.get("dtype", "auto"), options.get("max_length")
+        encoder, folder = TextEncoder(loaded, role, dtype=dtype, max_length=max_length), work / role
+        done = encode_stream(encoder, documents, folder, model=place, title=title, total=len(documents))
+        if done.truncated:
+            message = "%s: %d of %d %s texts were truncated to %d tokens"
+            logger.warning(message, title, done.truncated, done.texts, role, encoder.max_length)
+        return read_vectors(folder).matrix
+
+    return expansion_data(
+        model,
+        inputs,
+        collection,
+        k,
+        name=title,
+        itself=texts.itself,
+        vectors=vectors("document", texts.documents),
+        query_vectors=vectors("query", texts.inputs) if texts.itself is None else None,
+        ids=[one.id for one in texts.documents],
+        splitter=options.get("splitter", "any"),
+    )
