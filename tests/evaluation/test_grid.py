@@ -137,14 +137,14 @@ def test_what_cannot_be_read_is_refused(text: str, message: str) -> None:
 
 
 def test_a_measure_may_not_look_deeper_than_the_search() -> None:
-    with pytest.raises(ArgumentError, match="looks at 10 results, .* returns 5"):
+    with pytest.raises(ArgumentError, match=r"looks at 10 results, .* returns 5"):
         check_depth(parse_grid(["rescore=5,20"]), ["R@10"], 100)
-    with pytest.raises(ArgumentError, match="looks at 1000 results, .* returns 100"):
+    with pytest.raises(ArgumentError, match=r"looks at 1000 results, .* returns 100"):
         search_grid("toy", ENCODED, [Setting()], ["R@1000"], k=100)
 
 
 def test_candidates_have_a_bound_and_more_than_there_are_documents_are_all() -> None:
-    with pytest.raises(ArgumentError, match="rescore must be .*at most 100000, not 1000000000"):
+    with pytest.raises(ArgumentError, match=r"rescore must be .*at most 100000, not 1000000000"):
         parse_grid(["rescore=1000000000"])
     assert parse_grid(["rescore=100000"])
     most, some = search_grid("toy", ENCODED, parse_grid(["query_max_terms=2 rescore=100000,1000"]))

@@ -32,8 +32,8 @@ from vocable.evaluation.grid import GridPoint, Setting, check_depth, parse_grid,
 from vocable.evaluation.quality import DEPTH
 from vocable.evaluation.retrieval import encode_dataset
 from vocable.figures import save_figure
-from vocable.options import CountOrZero, DType, Inference, checked
 from vocable.fingerprint import fingerprint
+from vocable.options import CountOrZero, DType, Inference, checked
 from vocable.storage import finish, finished, read_record, resumable, write_record
 
 SELECTION_MEASURES = ("nDCG@10", "R@100")

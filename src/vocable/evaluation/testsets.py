@@ -24,10 +24,10 @@ from typing_extensions import Unpack
 from vocable.data import BadLines, Example, read_examples
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.clusters import LEXICAL, cluster, text_embeddings
+from vocable.fingerprint import fingerprint
 from vocable.options import CountOrZero, Difficulty, TestsetOptions, checked
 from vocable.progress import track
 from vocable.retrieval.words import words as words_in_order
-from vocable.fingerprint import fingerprint
 from vocable.storage import check_file, finished, refuse_taken, replacing, replacing_folder
 
 LEVELS = ("low", "middle", "high")

@@ -18,7 +18,6 @@ from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 from typing_extensions import Unpack
 
-from vocable.html import RESULTS
 from vocable.data import Document, read_corpus, read_queries
 from vocable.data.bad_lines import tolerant
 from vocable.encoder.asymmetric import Role
@@ -30,9 +29,10 @@ from vocable.errors import ArgumentError, DataError, require_extra
 from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.quality import parse_measures
 from vocable.evaluation.retrieval import Encoded, encode_dataset
+from vocable.fingerprint import fingerprint
+from vocable.html import RESULTS
 from vocable.options import Count, CountOrZero, ExpansionStudy, checked
 from vocable.progress import track
-from vocable.fingerprint import fingerprint
 from vocable.storage import finish, finished, read_record, resumable, write_record
 from vocable.vectors import Sources, read_shards
 from vocable.wackiness.ablation import (

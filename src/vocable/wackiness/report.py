@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from huggingface_hub import EvalResult, ModelCard
 
-from vocable.html import PAGE, RESULTS, Section, Words, drawing, settings_section, write_page
 from vocable.errors import ArgumentError, ModelError, require_extra
 from vocable.figures import ACROSS, add_legend, empty_panels
+from vocable.html import PAGE, RESULTS, Section, Words, drawing, settings_section, write_page
 from vocable.storage import replacing, write_record
 from vocable.tables import NONE, Table, Tabled, p_value
 from vocable.wackiness.ablation import DatasetAblation

@@ -18,7 +18,6 @@ from scipy.sparse import csr_array
 from sentence_transformers import SparseEncoder
 from typing_extensions import Unpack
 
-from vocable.html import RESULTS
 from vocable.data import Document, read_corpus, read_queries, read_texts
 from vocable.data.bad_lines import tolerant
 from vocable.encoder.asymmetric import Role
@@ -29,8 +28,9 @@ from vocable.encoder.stream import encode_stream
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, DataError, require_extra
 from vocable.evaluation.expanders import expander_class, open_expander
-from vocable.options import Count, CountOrZero, WackinessOptions, checked
 from vocable.fingerprint import fingerprint
+from vocable.html import RESULTS
+from vocable.options import Count, CountOrZero, WackinessOptions, checked
 from vocable.storage import finish, finished, read_record, resumable
 from vocable.vectors import read_vectors
 from vocable.wackiness.expansions import (
