@@ -15,7 +15,6 @@ from vocable.analysis.stored_vectors import analyze_postings, analyze_weights, g
 from vocable.encoder.load import load
 from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, ModelError, VectorsError
-from vocable.evaluation import expansion_data
 from vocable.retrieval.exact_index import ExactIndex
 from vocable.vectors import VectorsMeta, prune, vocabulary_fingerprint, write_vectors
 
@@ -117,7 +116,7 @@ def test_terms_have_the_names_of_the_model_that_is_not_loaded(
     columns = np.array([0, 7, last])
     matrix = csr_array((np.ones(3, np.float32), (np.zeros(3, int), columns)), shape=(1, len(names)))
     meta = replace(META, vocabulary=vocabulary_fingerprint(names), model=str(backbone), size=len(names))
-    monkeypatch.setattr(expansion_data, "load", refused)
+    monkeypatch.setattr("vocable.encoder.load.load", refused)
     for made_by, expected in (
         (meta, [names[0], names[7], names[last]]),
         (replace(meta, model="moved/away"), [0, 7, last]),  # there is no such model
