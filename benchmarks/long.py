@@ -39,12 +39,12 @@ from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.quality import Evaluation, evaluate_run
 from vocable.evaluation.significance import paired_t_test
 from vocable.options import LongDocuments
+from vocable.pruning import prune
 from vocable.retrieval.exact_index import ExactIndex
 from vocable.retrieval.living import LivingCollection
 from vocable.retrieval.ranking import Ranking
 from vocable.retrieval.verbs import index
 from vocable.tables import Table, p_value
-from vocable.vectors import prune
 
 MEASURES = ("nDCG@10", "R@100")
 SEED, K = 0, 100

@@ -31,7 +31,7 @@ TREES = {
 # A part imports from the levels below it and from its own.
 LEVELS = [
     {"errors", "options", "tables", "html", "figures", "progress", "storage", "fingerprint", "locks", "seal", "arrays"},
-    {"data", "vectors"},
+    {"data", "vectors", "pruning"},
     {"encoder", "objectives"},
     {"retrieval"},
     {"evaluation"},

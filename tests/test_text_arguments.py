@@ -36,6 +36,7 @@ from vocable.evaluation.clusters import text_embeddings
 from vocable.evaluation.expanders import Query2Doc, open_expander
 from vocable.evaluation.grid import parse_grid
 from vocable.integrations.searcher import Searcher
+from vocable.pruning import prune
 from vocable.retrieval.answers import search
 from vocable.retrieval.bm25 import RM3, BM25Index
 from vocable.retrieval.collection import Collection
@@ -45,7 +46,6 @@ from vocable.retrieval.living import LivingCollection
 from vocable.retrieval.verbs import delete, index
 from vocable.retrieval.words import stemmed
 from vocable.training.pretraining.pretrain import pretrain
-from vocable.vectors import prune
 from vocable.wackiness.expansions import expansion_data, proper_names
 
 TEXT = "a text of more than eight words, which is one and not many"

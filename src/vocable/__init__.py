@@ -47,6 +47,7 @@ if TYPE_CHECKING:  # each public name, once: type checkers read these lines, and
     from vocable.evaluation.select import select as select
     from vocable.evaluation.significance import compare as compare
     from vocable.evaluation.testsets import make_testset as make_testset
+    from vocable.pruning import prune as prune
     from vocable.retrieval.answers import search as search
     from vocable.retrieval.bm25 import BM25Index as BM25Index
     from vocable.retrieval.check import check_engine as check_engine
@@ -67,7 +68,6 @@ if TYPE_CHECKING:  # each public name, once: type checkers read these lines, and
     from vocable.training.recipe_files import recipes as recipes
     from vocable.training.stages import provenance as provenance
     from vocable.training.train import train as train
-    from vocable.vectors import prune as prune
     from vocable.wackiness.ablate import ablate as ablate
     from vocable.wackiness.study import measure_wackiness as measure_wackiness
 

@@ -18,21 +18,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from hashlib import blake2b
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, Protocol, cast, overload
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from annotated_types import Ge
 from scipy.sparse import csr_array, issparse
 
 from vocable.arrays import Ids, numbers, place_state, read_whole
 from vocable.data.slices import Span
-from vocable.errors import ArgumentError, VectorsError
-from vocable.fingerprint import INPUTS, settings_of
-from vocable.options import Count, Share, checked
-from vocable.progress import track
-from vocable.storage import SETTINGS, StrPath, finished, read_record, regular, replacing, replacing_folder
+from vocable.errors import VectorsError
+from vocable.fingerprint import INPUTS
+from vocable.storage import SETTINGS, StrPath, read_record, regular, replacing
 
 BLOCK = 1 << 22  # entries that are checked at once
 METADATA_KEY = b"vocable"
@@ -78,14 +75,6 @@ def token_names(tokenizer: Any, size: int) -> list[str]:
     """The tokens with the ids from 0 to `size` in a tokenizer's `get_vocab()`; `<id>` where no token has the id."""
     named = {column: token for token, column in tokenizer.get_vocab().items()}
     return [named.get(column, f"<{column}>") for column in range(size)]
-
-
-class Then(Protocol):
-    """What `prune` calls with the ids and vectors [n, v] of a shard, to leave less of them."""
-
-    made_from: dict[str, Any]  # all that decides what is left, as JSON values
-
-    def __call__(self, ids: Sequence[str], matrix: csr_array, /) -> csr_array: ...
 
 
 Sources = StrPath | Sequence[StrPath]
@@ -341,33 +330,6 @@ def wrong_entries(matrix: tuple[np.ndarray, np.ndarray, np.ndarray], size: int) 
     return 0
 
 
-def quantize(matrix: csr_array, *, bits: int | None = None, scale: float | None = None) -> csr_array:
-    """Round the weights [n, v] to integers (impact scores); weights that round to zero are dropped.
-
-    With `bits` (1 to 16) the heaviest weight of the matrix becomes 2**bits - 1 and the result has the smallest unsigned
-    type that holds it (uint8 or uint16). With `scale` every weight becomes round(weight * scale), as int32, so that
-    matrices quantized apart stay comparable. Exactly one of the two is given.
-
-    >>> quantize(csr_array(np.array([[0.1, 2.0, 1.0]], dtype=np.float32)), bits=2).toarray().tolist()
-    [[0, 3, 2]]
-    """
-    if (bits is None) == (scale is None):
-        raise ArgumentError("give bits or scale, one of the two")
-    if bits is not None and not 1 <= bits <= 16:
-        raise ArgumentError(f"bits must lie between 1 and 16, not {bits}")
-    if scale is not None and not 0 < scale < np.inf:
-        raise ArgumentError(f"scale must be a positive number, not {scale}")
-    matrix = as_vectors(matrix)
-    heaviest = float(matrix.data.max(initial=0.0))
-    factor = scale if scale is not None else (2 ** (bits or 1) - 1) / heaviest if heaviest else 1.0
-    if heaviest * factor > np.iinfo(np.int32).max:
-        raise ArgumentError(f"scale {scale} takes the heaviest weight, {heaviest:.4g}, out of the range of int32")
-    kind = np.int32 if bits is None else np.uint8 if bits <= 8 else np.uint16
-    # In float64, so that the heaviest weight meets its bound exactly; half-way values go to the even integer.
-    rounded = np.rint(matrix.data.astype(np.float64) * factor).astype(kind)
-    return selected(csr_array((rounded, matrix.indices, matrix.indptr), shape=matrix.shape), rounded > 0)
-
-
 def selected(matrix: csr_array, keep: np.ndarray) -> csr_array:
     """The entries of `matrix` where `keep` (one bool an entry) holds."""
     indptr = np.concatenate([[0], np.cumsum(keep, dtype=np.int64)])[matrix.indptr]
@@ -379,127 +341,3 @@ def _matrix(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, size: int
     kind = np.int32 if indptr[-1] <= np.iinfo(np.int32).max else np.int64
     parts = data, indices.astype(np.int32, copy=False), indptr.astype(kind, copy=False)
     return csr_array(parts, shape=(len(indptr) - 1, size))
-
-
-class Pruned(NamedTuple):
-    """How many postings stored vectors had before they were pruned, and how many they have now."""
-
-    postings_before: int
-    postings: int
-
-    def to_json(self) -> dict[str, int]:
-        return self._asdict()
-
-    def __str__(self) -> str:
-        return f"{self.postings:,} of {self.postings_before:,} postings kept"
-
-
-@overload
-def prune(
-    vectors: csr_array, max_terms: int | None = None, min_weight: float = 0.0, mass: float | None = None
-) -> csr_array: ...
-@overload
-def prune(
-    vectors: Sources,
-    max_terms: int | None = None,
-    min_weight: float = 0.0,
-    mass: float | None = None,
-    *,
-    output: StrPath,
-    then: Then | None = None,
-) -> Pruned: ...
-@checked
-def prune(
-    vectors: csr_array | Sources,
-    max_terms: Count | None = None,
-    min_weight: Annotated[float, Ge(0)] = 0.0,
-    mass: Share | None = None,
-    *,
-    output: StrPath | None = None,
-    then: Then | None = None,
-) -> csr_array | Pruned:
-    """Keep the heaviest terms of every vector [n, v], in memory or on disk (Lassance et al. 2023).
-
-    Each limit looks at the whole vector, and a term stays if it meets all of them. Of terms that weigh the same, those
-    with the lower index come first.
-
-    Args:
-        vectors: a matrix of sparse vectors; with `output`, what `read_shards` reads, one shard after the other.
-        max_terms: keep so many terms.
-        min_weight: keep terms that weigh at least this.
-        mass: keep the fewest terms that together have this share of the vector's total weight.
-        output: the folder for pruned shards; there only when it is whole.
-        then: with `output`, called with the ids and what the limits leave of a shard [n, v], to leave less of it.
-
-    Returns:
-        the matrix; with `output`, the counts of postings.
-
-    >>> vectors = csr_array(np.array([[0.5, 2.0, 0.5, 1.0]], dtype=np.float32))
-    >>> prune(vectors, max_terms=3).toarray().tolist()
-    [[0.5, 2.0, 0.0, 1.0]]
-    >>> prune(vectors, mass=0.75).toarray().tolist()
-    [[0.0, 2.0, 0.0, 1.0]]
-
-    Raises:
-        ArgumentError: a limit out of its range, or something is at `output` already.
-        VectorsError: not sparse vectors, or stored ones that cannot be read.
-    """
-    if output is None:
-        matrix = as_vectors(vectors)
-        keep = matrix.data >= np.float32(min_weight)
-        if max_terms is not None or mass is not None:
-            keep &= _heaviest(matrix, max_terms, mass)
-        return matrix if keep.all() else selected(matrix, keep)
-    settings = settings_of(prune, locals(), then.made_from if then else {}, without=("then",))
-    places = places_of(cast(Sources, vectors))
-    if finished(output, settings):
-        return Pruned(*(sum(shard.matrix.nnz for shard in read_shards(some)) for some in (places, [output])))
-    before, after = 0, 0
-    with replacing_folder(output, settings) as work:
-        for number, shard in enumerate(track(read_shards(cast(Sources, vectors)), "prune")):
-            kept = prune(shard.matrix, max_terms, min_weight, mass)
-            kept = kept if then is None else then(shard.ids, kept)
-            write_vectors(work / f"part-{number:05d}.parquet", shard.ids, kept, shard.meta)
-            before, after = before + shard.matrix.nnz, after + kept.nnz
-    return Pruned(before, after)
-
-
-def heaviest(vectors: csr_array, max_terms: np.ndarray) -> csr_array:
-    """Return the vectors [n, v] with the heaviest terms of each, `max_terms` [n] says how many.
-
-    >>> vectors = csr_array(np.array([[0.5, 2.0, 0.5, 1.0], [3.0, 1.0, 2.0, 0.0]], dtype=np.float32))
-    >>> heaviest(vectors, np.array([1, 2])).toarray().tolist()
-    [[0.0, 2.0, 0.0, 0.0], [3.0, 0.0, 2.0, 0.0]]
-    """
-    matrix = as_vectors(vectors)
-    return selected(matrix, _heaviest(matrix, max_terms, None))
-
-
-def _heaviest(matrix: csr_array, max_terms: int | np.ndarray | None, mass: float | None) -> np.ndarray:
-    """Return one bool an entry: whether it is among the `max_terms` heaviest of its row, and those with the `mass`."""
-    starts = matrix.indptr[:-1]
-    rows = np.repeat(np.arange(len(starts)), np.diff(matrix.indptr))
-    # Positive floats order as their bits do: one integer sorts by row and, within it, from heavy to light.
-    keys = (rows.astype(np.uint64) << np.uint64(32)) | ~matrix.data.view(np.uint32)
-    order = np.argsort(keys, kind="stable")
-    among = np.ones(len(rows), dtype=bool)
-    if max_terms is not None:
-        among &= np.arange(len(rows)) - starts[rows] < np.broadcast_to(max_terms, len(starts))[rows]
-    if mass is not None:
-        totals, heavier = _running_sums(matrix, matrix.data[order].astype(np.float64))
-        # Rounding alone must not bring in a term more: 0.3 of ten equal weights is three of them.
-        among &= heavier < (mass - 1e-9) * totals[rows]
-    keep = np.empty(len(rows), dtype=bool)
-    keep[order] = among
-    return keep
-
-
-def _running_sums(matrix: csr_array, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Each row's total [n], and for each of the `weights` the sum of those before it in its row."""
-    filled = np.flatnonzero(np.diff(matrix.indptr))
-    starts, totals = matrix.indptr[:-1][filled], np.zeros(matrix.shape[0])
-    totals[filled] = np.add.reduceat(weights, starts) if len(filled) else 0
-    steps = np.concatenate([[0.0], weights[:-1]])[: len(weights)]
-    # Each row begins by taking the one before away, so that the sum never grows beyond a row's own.
-    steps[starts[1:]] -= totals[filled[:-1]]
-    return totals, np.cumsum(steps)

@@ -15,8 +15,9 @@ from vocable.analysis.stored_vectors import analyze_postings, analyze_weights, g
 from vocable.encoder.load import load
 from vocable.encoder.terms import terms
 from vocable.errors import ArgumentError, ModelError, VectorsError
+from vocable.pruning import prune
 from vocable.retrieval.exact_index import ExactIndex
-from vocable.vectors import VectorsMeta, prune, vocabulary_fingerprint, write_vectors
+from vocable.vectors import VectorsMeta, vocabulary_fingerprint, write_vectors
 
 META = VectorsMeta(vocabulary="abc", model="toy", pooling="max", role="document", max_length=9, size=6)
 dense_matrices = arrays(

@@ -19,7 +19,8 @@ from vocable.encoder.load import load
 from vocable.encoder.terms import input_terms, remove_expansions
 from vocable.evaluation.dataset import load_dataset
 from vocable.evaluation.retrieval import encode_dataset
-from vocable.vectors import prune, read_vectors
+from vocable.pruning import prune
+from vocable.vectors import read_vectors
 from vocable.wackiness.ablate import remove_wackiest
 from vocable.wackiness.ablation import Ablation
 from vocable.wackiness.measure import read_scores

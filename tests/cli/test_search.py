@@ -19,9 +19,10 @@ from vocable.encoder.encode import encode
 from vocable.encoder.load import load
 from vocable.evaluation.quality import evaluate_run
 from vocable.evaluation.retrieval import evaluate_system
+from vocable.pruning import prune
 from vocable.retrieval.explain import Explanation, explain
 from vocable.retrieval.verbs import open_index
-from vocable.vectors import prune, read_vectors
+from vocable.vectors import read_vectors
 
 NARROW = 80  # columns
 

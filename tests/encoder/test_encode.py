@@ -24,7 +24,7 @@ from vocable.encoder.fuse import fuse
 from vocable.encoder.load import load
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError
-from vocable.vectors import prune
+from vocable.pruning import prune
 
 Floats = NDArray[np.float32]
 

@@ -23,7 +23,8 @@ from vocable.encoder.stream import StreamProgress, encode_stream, in_parts
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.encoder.windows import OVERLAP, windows
 from vocable.errors import ArgumentError
-from vocable.vectors import prune, read_vectors
+from vocable.pruning import prune
+from vocable.vectors import read_vectors
 
 TEXTS = st.lists(
     st.one_of(

@@ -12,11 +12,12 @@ from scipy.sparse import csr_array, random_array
 
 from vocable.arrays import Ids, save_arrays
 from vocable.errors import ArgumentError, VectorsError
+from vocable.pruning import prune
 from vocable.retrieval import exact_index as exact
 from vocable.retrieval import exact_kernels as kernels
 from vocable.retrieval.exact_index import ExactIndex, rescore, strings_from_arrays, strings_to_arrays
 from vocable.retrieval.ranking import Ranking
-from vocable.vectors import VectorsMeta, as_vectors, prune
+from vocable.vectors import VectorsMeta, as_vectors
 
 # Few distinct weights, exact in float32, so that equal scores are common.
 WEIGHTS = st.sampled_from([0.0, 0.0, 0.5, 1.0, 2.0])

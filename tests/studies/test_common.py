@@ -21,7 +21,7 @@ from vocable.encoder.fuse import parts
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, RecipeError
 from vocable.evaluation.cost import flops
-from vocable.vectors import prune
+from vocable.pruning import prune
 
 ROWS = {  # study -> exhibit -> its only row here
     "mlm_head_rescaling": {"table-1": "roberta-k2", "table-2": "roberta-k2", "figure-4": "roberta-k2"},

@@ -12,7 +12,8 @@ from hypothesis.extra.numpy import arrays
 from scipy.sparse import csr_array
 
 from vocable.errors import ArgumentError, VectorsError
-from vocable.vectors import VectorsMeta, prune, read_vectors, selected, write_vectors
+from vocable.pruning import prune
+from vocable.vectors import VectorsMeta, read_vectors, selected, write_vectors
 
 # Few distinct weights, so that ties are common.
 dense_matrices = arrays(

@@ -16,14 +16,8 @@ from scipy.sparse import coo_array, csr_array, csr_matrix
 
 from vocable.arrays import Ids
 from vocable.errors import ArgumentError, VectorsError
-from vocable.vectors import (
-    StoredVectors,
-    VectorsMeta,
-    as_vectors,
-    quantize,
-    read_vectors,
-    write_vectors,
-)
+from vocable.pruning import quantize
+from vocable.vectors import StoredVectors, VectorsMeta, as_vectors, read_vectors, write_vectors
 
 META = VectorsMeta(vocabulary="abc123", model="toy", pooling="max", role="document", max_length=128, size=6)
 DENSE = np.array([[0, 1.5, 0, 0.25, 0, 3], [0, 0, 0, 0, 0, 0], [2, 0, 0, 0, 0.5, 0]], dtype=np.float32)
@@ -264,8 +258,8 @@ def test_quantize_by_a_scale_drops_what_rounds_to_zero() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "give bits or scale"),
-        ({"bits": 8, "scale": 2.0}, "give bits or scale"),
+        ({}, "either bits or scale"),
+        ({"bits": 8, "scale": 2.0}, "either bits or scale"),
         ({"bits": 0}, "bits must lie between 1 and 16"),
         ({"bits": 17}, "bits must lie between 1 and 16"),
         ({"scale": 0.0}, "scale must be a positive number"),

@@ -26,10 +26,11 @@ from vocable.arrays import HEADER
 from vocable.errors import ArgumentError, ModelError, VectorsError
 from vocable.options import Count, CountOrZero, checked
 from vocable.progress import track
+from vocable.pruning import prune
 from vocable.retrieval.engines.edge import SETTINGS as STORE
 from vocable.retrieval.protocols import load_index
 from vocable.tables import NONE, Table, Tabled
-from vocable.vectors import VectorsMeta, prune, read_shards, token_names, vocabulary_fingerprint
+from vocable.vectors import VectorsMeta, read_shards, token_names, vocabulary_fingerprint
 
 if TYPE_CHECKING:
     from sentence_transformers import SparseEncoder

@@ -58,9 +58,9 @@ from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, ModelError, require_extra
 from vocable.options import Share, checked
 from vocable.progress import progress
+from vocable.pruning import prune
 from vocable.storage import finished, read_record, replacing_folder, write_record
 from vocable.tables import NONE, Table, Tabular, counted, short
-from vocable.vectors import prune
 
 GraphFormat = Literal["onnx", "openvino"]
 

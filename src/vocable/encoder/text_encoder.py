@@ -41,7 +41,8 @@ from vocable.encoder.terms import special_terms
 from vocable.encoder.windows import Span, maximum, windows
 from vocable.errors import ArgumentError
 from vocable.options import DType, Encoding, checked
-from vocable.vectors import heaviest, prune, selected
+from vocable.pruning import heaviest, prune
+from vocable.vectors import selected
 
 logger = logging.getLogger(__name__)
 

@@ -23,10 +23,10 @@ from vocable.evaluation.retrieval import TIMED_HITS, Encoded
 from vocable.figures import Panel, Point, draw_panels
 from vocable.options import CountOrZero, Share, check_fields
 from vocable.progress import progress
+from vocable.pruning import prune
 from vocable.retrieval.exact_index import ExactIndex, rescore
 from vocable.retrieval.ranking import Ranking
 from vocable.tables import NONE, Table, Tabular
-from vocable.vectors import prune
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -17,8 +17,9 @@ from sentence_transformers import SparseEncoder
 
 from vocable.encoder.provenance import describe
 from vocable.encoder.text_encoder import TextEncoder
+from vocable.pruning import quantize
 from vocable.retrieval.export import term_counts
-from vocable.vectors import Sources, quantize
+from vocable.vectors import Sources
 
 logger = logging.getLogger(__name__)
 

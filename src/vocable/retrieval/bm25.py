@@ -19,11 +19,12 @@ from scipy.sparse import csc_array, csr_array
 from vocable.arrays import Ids
 from vocable.data.texts import Texts, as_texts
 from vocable.errors import ArgumentError, VectorsError
+from vocable.pruning import prune
 from vocable.retrieval.exact_index import ExactIndex, strings_from_arrays, strings_to_arrays
 from vocable.retrieval.protocols import About
 from vocable.retrieval.ranking import Ranking
 from vocable.retrieval.words import stemmed, stemmer_of
-from vocable.vectors import as_vectors, prune
+from vocable.vectors import as_vectors
 
 
 class BM25Index(ExactIndex):

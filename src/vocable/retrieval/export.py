@@ -22,8 +22,9 @@ from vocable.errors import ArgumentError, VectorsError, VocableError
 from vocable.fingerprint import fingerprint
 from vocable.options import checked
 from vocable.progress import track
+from vocable.pruning import quantize
 from vocable.storage import finished, read_record, replacing_folder, write_record
-from vocable.vectors import Sources, StoredVectors, VectorsMeta, places_of, quantize, read_shards, read_vectors
+from vocable.vectors import Sources, StoredVectors, VectorsMeta, places_of, read_shards, read_vectors
 
 Format = Literal["anserini", "ciff"]
 RECORD = "export.json"

@@ -36,6 +36,7 @@ from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, VectorsError
 from vocable.fingerprint import fingerprint
 from vocable.progress import track
+from vocable.pruning import prune
 from vocable.retrieval.bm25 import BM25Index
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.filters import Filter, matches, names_of
@@ -52,7 +53,7 @@ from vocable.storage import (
     resumable,
     write_record,
 )
-from vocable.vectors import PROGRESS, StoredVectors, places_of, prune, read_vectors
+from vocable.vectors import PROGRESS, StoredVectors, places_of, read_vectors
 
 
 class FolderCollection(Collection):

@@ -25,6 +25,7 @@ from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, VectorsError
 from vocable.fingerprint import fingerprint
 from vocable.options import Count, CountOrZero, DType, LongDocuments, Share, checked
+from vocable.pruning import prune
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.engines.edge import SETTINGS as STORE
 from vocable.retrieval.engines.edge import EdgeStore
@@ -35,7 +36,7 @@ from vocable.retrieval.passages import PassageCollection
 from vocable.retrieval.protocols import Space, Store, engine_of
 from vocable.retrieval.records import Changed
 from vocable.storage import ANOTHER, finish, finished, path_name, resumable
-from vocable.vectors import Sources, VectorsMeta, holds_vectors, places_of, prune, read_vectors
+from vocable.vectors import Sources, VectorsMeta, holds_vectors, places_of, read_vectors
 
 Parts: TypeAlias = Iterator[tuple[list[Document], csr_array | None]]  # of a corpus, with vectors that there are
 

@@ -18,6 +18,7 @@ from vocable.data import Document, Query
 from vocable.encoder.asymmetric import route, static_embedding
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError
+from vocable.pruning import prune
 from vocable.retrieval.answers import Answers
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.engines.base import rows_of
@@ -32,7 +33,6 @@ from vocable.service.batching import Batcher, Work, as_exception
 from vocable.service.limits import Limits
 from vocable.service.metrics import Metrics
 from vocable.service.view import Wanted, term_postings, view
-from vocable.vectors import prune
 
 Row: TypeAlias = tuple[np.ndarray, np.ndarray]  # a vector of v terms: columns int32, rising, and weights float32
 LONGEST_KEPT = 500  # characters of a query that the cache keeps

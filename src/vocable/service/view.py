@@ -16,12 +16,12 @@ from scipy.sparse import csr_array
 from vocable.data import Document
 from vocable.encoder.terms import term_places
 from vocable.errors import ArgumentError
+from vocable.pruning import prune
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.explain import MARKED, Explanation, expand_vector, explain_vectors, json_values, text_terms
 from vocable.retrieval.filters import Filter
 from vocable.retrieval.fusion import aligned, fused, fusion_depth
 from vocable.retrieval.ranking import Ranking
-from vocable.vectors import prune
 
 T = TypeVar("T")
 HYBRID, UNPRUNED = "hybrid", "unpruned"  # rankings beside those by one kind of vector

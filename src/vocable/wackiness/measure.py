@@ -28,8 +28,9 @@ from vocable.encoder.idf import Formula
 from vocable.errors import VectorsError
 from vocable.options import Share, checked
 from vocable.progress import track
+from vocable.pruning import prune
 from vocable.storage import replacing
-from vocable.vectors import FORMAT, prune, read_table, vocabulary_fingerprint
+from vocable.vectors import FORMAT, read_table, vocabulary_fingerprint
 from vocable.wackiness.expansions import KINDS, ExpansionData, term_kind
 from vocable.wackiness.score import (
     CURVE_BINS,
