@@ -41,9 +41,9 @@ from vocable.data import read_texts
 from vocable.encoder.cpu import float32_attention, native_bfloat16, use_few_shapes
 from vocable.encoder.fuse import fuse
 from vocable.encoder.hub import locate
-from vocable.training.batch_statistics import Monitor
 from vocable.training.callbacks import ObjectiveState, set_dropout
 from vocable.training.data import TrainingData
+from vocable.training.detector import Monitor
 from vocable.training.objective import make_objective
 from vocable.training.settings import TrainingSettings
 

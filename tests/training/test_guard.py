@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -10,15 +11,19 @@ from typing import Any
 
 import pytest
 import torch
+from sentence_transformers import SparseEncoder
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-from tests.by_parts import rescale
+from tests.by_parts import calibrate, load_checkpoint, rescale
 from vocable.adapt.rescale import RescaleSettings, choose_factor
-from vocable.adapt.statistics import probe_texts
+from vocable.adapt.statistics import Start, measure_start, probe_texts
 from vocable.cli import main
 from vocable.encoder.load import load
+from vocable.encoder.pooling import Activation
 from vocable.errors import ArgumentError, CollapseError
-from vocable.training.batch_statistics import Monitor
+from vocable.tables import short
+from vocable.training.detector import BatchStatistics, Collapse, CollapseKind, Monitor
+from vocable.training.guard import advise
 from vocable.training.recipe import Recipe, make_recipe
 from vocable.training.train import train
 
@@ -93,7 +98,7 @@ def test_a_head_eight_times_too_large_is_stopped(
     said = stopped(recipe(broken, examples), tmp_path / "model")
     figures = re.match(
         r"stopped at step 10, dense collapse: (\d+) of (\d+) terms active in a document, loss ([\d.]+) "
-        r"where that of guessing is 2.08; so it was from the start: ",
+        r"that of chance is 2.08; this was so from the start: ",
         said,
     )
     assert figures is not None, said
@@ -127,7 +132,9 @@ def test_healthy_runs_pass_untouched(
 def test_a_dead_start_is_stopped(backbones: dict[str, Path], examples: Path, tmp_path: Path) -> None:
     broken = changed(backbones["distilbert"], tmp_path / "broken", bias=-100.0)
     said = stopped(recipe(broken, examples), tmp_path / "model")
-    assert said.startswith("stopped at step 10, dead vectors: 100% of the documents have no active term; so it was at")
+    assert said.startswith(
+        "stopped at step 10, dead vectors: 100% of the documents have no active term; this was already so at step 1"
+    )
     assert "the output bias is too low: calibrate to 5%" in said
     assert "last good checkpoint" not in said
     assert checkpoints(tmp_path / "model") == []
@@ -198,7 +205,7 @@ def test_a_run_gone_on_with_is_judged_from_its_first_step(
     spoil(1, loss=9999.0)
     said = stopped(run, tmp_path / "model")
     assert said.startswith("stopped at step 14, hopeless scores: ")
-    assert "so it was not at the first step: lower training.learning_rate" in said
+    assert "this was not yet so at step 1: lower training.learning_rate" in said
 
 
 def test_what_was_warned_of_is_not_said_again_after_a_kill(
@@ -221,7 +228,7 @@ def test_what_was_warned_of_is_not_said_again_after_a_kill(
 @pytest.mark.parametrize(
     ("figures", "advice"),
     [
-        ({"loss": 9999.0}, "not at the first step: lower training.learning_rate from 2e-05 to 2e-06"),
+        ({"loss": 9999.0}, "not yet so at step 1: lower training.learning_rate from 2e-05 to 2e-06"),
         ({"empty_queries": 1.0, "query_terms": 0.0}, "lower training.regularizers.query from 0.01 to 0.001"),
     ],
 )
@@ -267,3 +274,67 @@ def test_off_is_silent(
     broken = changed(backbones["distilbert"], tmp_path / "broken", bias=-100.0)
     train(recipe(broken, examples, guard="off"), tmp_path / "model")
     assert [record for record in caplog.records if record.name.startswith("vocable.training.guard")] == []
+
+
+LOUD = BatchStatistics(
+    query_terms=300.0,
+    document_terms=300.0,
+    empty_queries=0.0,
+    empty_documents=0.0,
+    score=9e5,
+    loss=9e4,
+    chance=math.log(8),
+    terms=360,
+    finite=True,
+)
+
+
+@pytest.mark.parametrize(
+    ("pooling", "activation"), [("sum", "relu"), ("cls", "relu"), ("mean-before-head", "relu"), ("max", "log1p_relu")]
+)
+def test_repairs_are_tried_as_the_run_pools(
+    backbones: dict[str, Path], toy_texts: list[str], tmp_path: Path, pooling: str, activation: Activation
+) -> None:
+    mlm, tokenizer = load_checkpoint(backbones["roberta"])
+    large = rescale(mlm, 1 / 16)
+    large.save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(backbones["roberta"]).save_pretrained(tmp_path)
+    texts = [text for text in sorted(set(toy_texts)) if len(text.split()) >= 8][:24]
+    recipe = make_recipe(
+        {
+            "model": str(tmp_path),
+            "pooling": pooling,
+            "activation": activation,
+            "data": {"examples": ["pairs.jsonl"]},
+            "training": {"steps": 9},
+        }
+    )
+    model = load(tmp_path, pooling=recipe.pooling, activation=recipe.activation)
+    said = advise(Collapse(CollapseKind.HOPELESS, 10, LOUD, LOUD), recipe, model, texts)
+    choice = choose_factor(large, tokenizer, texts, pooling=pooling, activation=activation)
+    usual = choose_factor(large, tokenizer, texts)
+    assert rescaling(*choice) in said
+    assert rescaling(*usual) not in said
+    calibrated = calibrate(large, tokenizer, texts, activation_rate=0.05, pooling=pooling).mlm
+    start = measure_start(calibrated, tokenizer, texts, pooling=pooling, activation=activation)
+    assert start.score_max > 0
+    assert ("vocable calibrate" in said) == start.stable
+
+
+@pytest.mark.parametrize(("pooling", "option"), [("max", "0.05"), ("sum", "0.05"), ("cls", "0.05 --pooling cls")])
+def test_texts_that_are_all_alike(toy_model: SparseEncoder, pooling: str, option: str) -> None:
+    recipe = make_recipe(
+        {"model": "m", "pooling": pooling, "data": {"examples": ["p.jsonl"]}, "training": {"steps": 200}}
+    )
+    alike = replace(LOUD, query_terms=9.0, document_terms=9.0, score=3.0, loss=math.log(8))
+    said = advise(Collapse(CollapseKind.ALIKE, 112, alike, alike), recipe, toy_model, [])
+    assert said.startswith("this was already so at step 1: pre-train the model, at a lower rate")
+    assert f"vocable calibrate m TEXTS --activation-rate {option} -o DIR`" in said
+    later = advise(Collapse(CollapseKind.ALIKE, 112, alike, replace(alike, loss=1.0)), recipe, toy_model, [])
+    assert later == "this was not yet so at step 1: lower training.learning_rate from 2e-05 to 2e-06"
+
+
+def rescaling(factor: int, starts: dict[int, Start]) -> str:
+    """What is said of a rescaling."""
+    start, repair = starts[factor], f"rescale by {factor} (`rescale.factor: {factor}` in the recipe)"
+    return f"{repair}, after which the loss starts at {short(start.loss)} (chance 3.18)"

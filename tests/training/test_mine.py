@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from sentence_transformers import SparseEncoder
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sentence_transformers import CrossEncoder, SentenceTransformer, SparseEncoder
+from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
 from vocable.data import Document, Example, read_examples
 from vocable.encoder.encode import encode
 from vocable.encoder.load import load
 from vocable.encoder.text_encoder import TextEncoder
-from vocable.errors import ArgumentError, DataError, VectorsError
+from vocable.errors import ArgumentError, DataError, ModelError, VectorsError
 from vocable.retrieval.folder import build_collection
-from vocable.training import mine as rewrite
-from vocable.training.mine import mine
+from vocable.training import mine as module
+from vocable.training.mine import ExampleCounts, mine, rewrite, teacher_scores
+from vocable.training.teachers import load_scoring_model
 
 
 @pytest.fixture(autouse=True)
 def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rewrite, "CHUNK", 5)
+    monkeypatch.setattr(module, "CHUNK", 3)
 
 
 @pytest.fixture
@@ -149,10 +156,10 @@ def test_an_index_of_another_vocabulary(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"corpus": "a", "index": "b"}, "give a corpus, or an index that is made already, not both"),
+        ({"corpus": "a", "index": "b"}, "`corpus` and `index`"),
         ({"negatives": 0}, "negatives must be at least 1, not 0"),
         ({"from_rank": 0, "to_rank": 9}, "from_rank must be at least 1, not 0"),
-        ({"from_rank": 9, "to_rank": 3}, "the last rank comes before the first: 9 to 3"),
+        ({"from_rank": 9, "to_rank": 3}, "`to_rank` 3 is below `from_rank` 9"),
         ({"from_rank": 1, "to_rank": 7}, "8 negatives cannot come from ranks 1 to 7"),
         ({"margin": float("nan")}, "margin must be a finite number"),
         ({"relative_margin": 1.0}, "relative_margin must be at least 0 and below 1, not 1"),
@@ -179,3 +186,219 @@ def test_places_that_are_not_there(toy_model: SparseEncoder, examples: Path, tmp
     with pytest.raises(VectorsError, match="there is no index here"):
         mine(toy_model, examples, tmp_path / "out.jsonl", index=tmp_path / "index")
     assert [path.name for path in tmp_path.iterdir()] == ["pairs.jsonl"]
+
+
+def examples_rewrite(count: int) -> list[Example]:
+    return [Example(f"query {i}", f"positive {i}", (f"wrong {i}",)) for i in range(count)]
+
+
+def run(
+    given: Iterable[Example], output: Path, *, fail_at: int = 99, settings: dict[str, int] | None = None
+) -> ExampleCounts:
+    """Upper-case the queries and drop every fifth example; `fail_at` ends it in a chunk."""
+    chunks = iter(range(99))
+
+    def change(chunk: list[Example]) -> list[Example]:
+        if next(chunks) == fail_at:
+            raise RuntimeError("killed")
+        return [one._replace(query=one.query.upper()) for one in chunk if int(one.query.split()[1]) % 5]
+
+    return rewrite(lambda: given, output, settings or {"a": 1}, lambda work: change, title="test")
+
+
+@pytest.mark.parametrize("fail_at", range(5))
+def test_an_interrupted_run_goes_on(tmp_path: Path, fail_at: int) -> None:
+    whole = run(examples_rewrite(14), tmp_path / "whole.jsonl")
+    assert (whole.read, whole.written, whole.negatives) == (14, 11, 11)
+    with pytest.raises(RuntimeError, match="killed"):
+        run(examples_rewrite(14), tmp_path / "out.jsonl", fail_at=fail_at)
+    assert not (tmp_path / "out.jsonl").exists()
+    with (tmp_path / "out.jsonl.partial" / "lines.jsonl").open("ab") as file:
+        file.write(b'{"query": "half a li')  # of a chunk that did not come to count
+    assert run(examples_rewrite(14), tmp_path / "out.jsonl") == whole
+    assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        ".out.jsonl.settings.json",
+        ".whole.jsonl.settings.json",
+        "out.jsonl",
+        "whole.jsonl",
+    ]
+    queries = [one.query for one in read_examples(tmp_path / "out.jsonl")]
+    assert queries == [f"QUERY {i}" for i in range(14) if i % 5]
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(str.strip)
+
+
+NEGATIVES = st.lists(TEXT, max_size=2).map(tuple)
+
+
+@given(st.lists(st.builds(Example, TEXT, TEXT, NEGATIVES, st.just(""), st.just(())), min_size=1, max_size=7))
+def test_what_is_written_can_be_read(tmp_path_factory: pytest.TempPathFactory, given: list[Example]) -> None:
+    output = tmp_path_factory.mktemp("round") / "out.jsonl"
+    rewrite(lambda: given, output, {}, lambda work: list, title="test")
+    assert [one._replace(source="") for one in read_examples(output)] == given
+
+
+def test_another_run_is_refused(tmp_path: Path) -> None:
+    output = tmp_path / "out.jsonl"
+    with pytest.raises(RuntimeError, match="killed"):
+        run(examples_rewrite(14), output, fail_at=2)
+    with pytest.raises(
+        ArgumentError, match=r"out\.jsonl\.partial was made with other settings \(a\): name another output"
+    ):
+        run(examples_rewrite(14), output, settings={"a": 2})
+    with pytest.raises(VectorsError, match=r"out\.jsonl\.partial was begun with other examples"):
+        run([*examples_rewrite(3), *examples_rewrite(11)], output)
+    run(examples_rewrite(14), output)
+    with pytest.raises(ArgumentError, match=r"out\.jsonl was made with other settings \(a\): name another output"):
+        run(examples_rewrite(14), output, settings={"a": 2})
+
+
+def test_a_finished_run_repeated_counts_what_is_there(tmp_path: Path) -> None:
+    output = tmp_path / "out.jsonl"
+    first = run(examples_rewrite(14), output)
+    before = output.stat()
+    assert run(examples_rewrite(14), output, fail_at=0).to_json() == first.to_json()
+    assert (output.stat().st_ino, output.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    output.write_bytes(output.read_bytes().replace(b"QUERY 1", b"QUERY 9"))
+    with pytest.raises(ArgumentError, match=r"out\.jsonl already exists and is something else"):
+        run(examples_rewrite(14), output)
+
+
+def test_no_example(tmp_path: Path) -> None:
+    def none() -> Iterator[Example]:
+        yield from ()
+
+    with pytest.raises(DataError, match="there is no example"):
+        run(none(), tmp_path / "out.jsonl")
+    assert not list(tmp_path.iterdir())
+
+
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
+
+
+def cross_encoder(folder: Path, tokenizer: PreTrainedTokenizerFast, labels: int = 1) -> Path:
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(tokenizer), num_labels=labels, initializer_range=0.2, max_position_embeddings=80, **SIZES
+    )
+    BertForSequenceClassification(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def cross(tmp_path: Path, tokenizers: dict[str, PreTrainedTokenizerFast]) -> Path:
+    return cross_encoder(tmp_path / "cross", tokenizers["wordpiece"])
+
+
+@pytest.fixture
+def dense(tmp_path: Path, backbones: dict[str, Path]) -> Path:
+    transformer = Transformer(str(backbones["roberta"]))
+    pooling = Pooling(transformer.get_embedding_dimension())
+    SentenceTransformer(modules=[transformer, pooling], device="cpu").save_pretrained(str(tmp_path / "dense"))
+    return tmp_path / "dense"
+
+
+@pytest.fixture
+def examples_score(tmp_path: Path, toy_texts: list[str], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Eleven examples with none to three negatives, texts of many lengths, in chunks of four."""
+    monkeypatch.setattr(module, "CHUNK", 4)
+    texts = sorted(set(toy_texts))
+    rows = [
+        {"query": texts[i][:12], "positive": f"{texts[i]} " * (1 + i % 3), "negatives": texts[40 : 40 + i % 4]}
+        for i in range(11)
+    ]
+    path = tmp_path / "examples.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def scored(model, examples: Path, tmp_path: Path) -> list[tuple[str, str, float]]:
+    """Every query and text with its score."""
+    done = teacher_scores(model, examples, tmp_path / "out.jsonl")
+    found = list(read_examples(tmp_path / "out.jsonl"))
+    assert [one._replace(source="", scores=()) for one in found] == [
+        one._replace(source="") for one in read_examples(examples)
+    ]
+    assert (done.read, done.written, done.negatives) == (11, 11, sum(i % 4 for i in range(11)))
+    return [
+        (one.query, text, value)
+        for one in found
+        for text, value in zip((one.positive, *one.negatives), one.scores, strict=True)
+    ]
+
+
+def test_cross_encoder(cross: Path, examples_score: Path, tmp_path: Path) -> None:
+    model = load_scoring_model(cross)
+    assert isinstance(model, CrossEncoder)
+    found = scored(model, examples_score, tmp_path)
+    for query, text, value in found:
+        inputs = model.tokenizer(query, text, return_tensors="pt", truncation=True, max_length=64)
+        with torch.inference_mode():
+            logit = model.model(**inputs.to(model.device)).logits.item()
+        assert value == pytest.approx(logit, abs=1e-4)
+    values = [value for *_, value in found]
+    assert not 0 <= min(values) <= max(values) <= 1  # no sigmoid
+
+
+def test_dense(dense: Path, examples_score: Path, tmp_path: Path) -> None:
+    model = load_scoring_model(dense)
+    assert isinstance(model, SentenceTransformer)
+    for query, text, value in scored(model, examples_score, tmp_path):
+        one, other = model.encode([query]), model.encode([text])
+        assert value == pytest.approx(float(model.similarity(one, other)), abs=1e-4)
+
+
+@pytest.mark.parametrize("architecture", ["bert", "roberta"])
+def test_sparse(backbones: dict[str, Path], examples_score: Path, tmp_path: Path, architecture: str) -> None:
+    model = load_scoring_model(backbones[architecture])
+    assert isinstance(model, SparseEncoder)
+    for query, text, value in scored(model, examples_score, tmp_path):
+        one, other = (model.encode([part], convert_to_sparse_tensor=False).float() for part in (query, text))
+        assert value == pytest.approx(float((one * other).sum()), rel=0.02)
+
+
+def test_saved_models_say_what_they_are(cross: Path, backbones: dict[str, Path], tmp_path: Path) -> None:
+    CrossEncoder(str(cross)).save_pretrained(str(tmp_path / "saved-cross"))
+    SparseEncoder(str(backbones["bert"])).save_pretrained(str(tmp_path / "saved-sparse"))
+    assert isinstance(load_scoring_model(tmp_path / "saved-cross"), CrossEncoder)
+    assert isinstance(load_scoring_model(tmp_path / "saved-sparse"), SparseEncoder)
+    assert isinstance(load_scoring_model(backbones["bert"], "dense"), SentenceTransformer)
+
+
+def test_models_that_cannot_score(tokenizers: dict[str, PreTrainedTokenizerFast], examples_score: Path, tmp_path: Path):
+    several = load_scoring_model(cross_encoder(tmp_path / "several", tokenizers["wordpiece"], labels=3))
+    with pytest.raises(ModelError, match="a cross-encoder with 3 labels gives a pair no single score"):
+        teacher_scores(several, examples_score, tmp_path / "out.jsonl")
+    with pytest.raises(ModelError, match="nowhere: no such model folder"):
+        load_scoring_model(tmp_path / "nowhere")
+    (tmp_path / "encoder").mkdir()
+    config = {"model_type": "bert", "architectures": ["BertModel"]}
+    (tmp_path / "encoder" / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    with pytest.raises(ModelError, match="BertModel: `kind`"):
+        load_scoring_model(tmp_path / "encoder")
+
+
+def test_scores_that_are_not_finite(cross: Path, examples_score: Path, tmp_path: Path) -> None:
+    model = load_scoring_model(cross)
+    torch.nn.init.constant_(model.model.classifier.bias, np.nan)
+    with pytest.raises(ModelError, match="scores that are not finite"):
+        teacher_scores(model, examples_score, tmp_path / "out.jsonl")
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_another_model_does_not_go_on(cross: Path, examples_score: Path, tmp_path: Path, monkeypatch) -> None:
+    model = load_scoring_model(cross)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "write_record", raising)
+        with pytest.raises(KeyboardInterrupt):
+            teacher_scores(model, examples_score, tmp_path / "out.jsonl")
+    torch.nn.init.constant_(model.model.classifier.bias, 1.0)
+    with pytest.raises(ArgumentError, match=r"was made with other settings \(weights\)"):
+        teacher_scores(model, examples_score, tmp_path / "out.jsonl")
+
+
+def raising(*_: object) -> None:
+    raise KeyboardInterrupt

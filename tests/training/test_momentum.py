@@ -19,9 +19,9 @@ from torch import Tensor
 from transformers import TrainingArguments
 
 from vocable.objectives.losses import QueueSettings
-from vocable.training.batch_statistics import Monitor
 from vocable.training.callbacks import QUEUE_FILE, MarkComplete, ObjectiveState, set_dropout
 from vocable.training.data import TrainingData
+from vocable.training.detector import Monitor
 from vocable.training.momentum import Momentum, fingerprints
 from vocable.training.objective import Objective, make_objective
 from vocable.training.recipe import make_recipe

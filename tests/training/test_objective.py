@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -9,24 +10,35 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scipy.special import logsumexp
+from datasets import Dataset, DatasetDict
+from safetensors.numpy import load_file
+from scipy.special import log_softmax, logsumexp
 from sentence_transformers import SparseEncoder
 from sentence_transformers.sparse_encoder.losses import SparseMultipleNegativesRankingLoss, SpladeLoss
 from torch import Tensor
 from transformers import TrainerControl, TrainerState
 
+from tests.objectives.test_losses import heaviest
 from vocable.encoder.fuse import fuse
-from vocable.training.batch_statistics import Monitor
-from vocable.training.callbacks import ObjectiveState, set_dropout
+from vocable.encoder.idf import idf
+from vocable.errors import RecipeError
+from vocable.objectives.losses import KL, InfoNCE, MarginMSE, SparseAlignment
+from vocable.training.callbacks import IDF_FILE, MarkComplete, ObjectiveState, set_dropout
 from vocable.training.data import TrainingData
-from vocable.training.objective import CachedObjective, Objective, make_objective
-from vocable.training.settings import TrainingSettings
+from vocable.training.detector import Monitor
+from vocable.training.objective import MEMORY, CachedObjective, Objective, QueryIdf, WeightedLosses, make_objective
+from vocable.training.recipe import make_recipe
+from vocable.training.settings import MaxTermsSettings, TrainingSettings
+from vocable.training.train import train
+
+EXAMPLES = DatasetDict({"a": Dataset.from_dict({"query": ["q"], "positive": ["p"]})})
+
 
 Gradients = dict[str, Tensor]
 
 
 def objective(model: SparseEncoder, **settings: Any) -> Objective:
-    return make_objective(model, TrainingSettings(steps=30, **settings), TrainingData(None), Monitor())  # type: ignore[arg-type]
+    return make_objective(model, TrainingSettings(steps=30, **settings), TrainingData(EXAMPLES), Monitor())
 
 
 def tokens(model: SparseEncoder, texts: list[str], columns: int = 3, size: int = 4) -> list[dict[str, Any]]:
@@ -103,7 +115,7 @@ def test_micro_batches_give_the_gradients_of_the_whole(
     found = cached(tokens(toy_model, texts))
     assert values(found) == pytest.approx(values(expected), rel=1e-5)
     assert_alike(gradients(toy_model, found), wanted)
-    assert cached.penalties.state() == whole.penalties.state()  # counted once, though there are two passes
+    assert cached.regularizers.state() == whole.regularizers.state()  # counted once, though there are two passes
 
 
 def test_every_part_as_by_hand(toy_model: SparseEncoder) -> None:
@@ -134,10 +146,10 @@ def test_evaluation_leaves_the_document_frequencies_alone(toy_model: SparseEncod
     ours = objective(toy_model, regularizers={"document": {"name": "df_flops", "weight": 1}})
     toy_model.eval()
     ours(tokens(toy_model, texts))
-    assert not any(ours.penalties.state()["frequencies.seen"])
+    assert not any(ours.regularizers.state()["statistics.document.seen"])
     toy_model.train()
     ours(tokens(toy_model, texts))
-    assert ours.penalties.state()["frequencies.documents"] == 8
+    assert ours.regularizers.state()["statistics.document.documents"] == 8
 
 
 def test_a_checkpoint_brings_the_state_back(toy_model: SparseEncoder, texts: list[str], tmp_path: Path) -> None:
@@ -148,15 +160,15 @@ def test_a_checkpoint_brings_the_state_back(toy_model: SparseEncoder, texts: lis
     toy_model.train()
     first, second = (objective(deepcopy(toy_model), regularizers=regularizers) for _ in range(2))
     first(tokens(toy_model, texts))
-    first.penalties.wackiness("query").uniform_()
+    first.regularizers.statistics["query"].scores.uniform_()  # type: ignore[union-attr, operator]
     TrainerState(global_step=7, stateful_callbacks=[ObjectiveState(first)]).save_to_json(str(tmp_path / "state.json"))
     state = TrainerState.load_from_json(str(tmp_path / "state.json"))
     callback = ObjectiveState(second)
     callback.on_train_begin(None, state, TrainerControl())  # type: ignore[arg-type]
-    callback.on_step_begin(None, state, TrainerControl())  # type: ignore[arg-type]
+    callback.on_step_begin(None, state, TrainerControl(), model=toy_model)  # step 7: nothing is measured
     assert second.step == 7
-    for name, buffer in first.penalties.state_dict().items():
-        assert torch.equal(buffer, second.penalties.state_dict()[name]), name
+    for name, buffer in first.regularizers.state_dict().items():
+        assert torch.equal(buffer, second.regularizers.state_dict()[name]), name
 
 
 def test_the_monitor_gives_means_since_it_was_last_asked() -> None:
@@ -170,3 +182,179 @@ def test_the_monitor_gives_means_since_it_was_last_asked() -> None:
     terms = {"query_terms": 1.5, "document_terms": 1.5, "score": 3.0}
     assert monitor.figures() == terms | {"kl": 2.0, "info_nce": 4.0, "query_regularizer_weight": 3.0}
     assert monitor.figures() == {}
+
+
+B, C, V = 4, 2, 9
+
+
+ROWS = np.array([7, 0, 3, 5])
+
+
+class Known:
+    """A teacher, sparse or not, that knows something of every row."""
+
+    def __init__(self, values, wanted=lambda values: values):
+        self._values, self._wanted = values, wanted
+
+    def __call__(self, rows):
+        return torch.from_numpy(self._wanted(self._values[rows]))
+
+
+@pytest.fixture
+def vectors():
+    rng = np.random.default_rng(0)
+    queries, documents = (np.maximum(rng.normal(size=(n, V)), 0) for n in (B, B * (1 + C)))
+    return queries, documents
+
+
+def value(ranking, vectors):
+    found = ranking(*map(torch.from_numpy, vectors), torch.from_numpy(ROWS))
+    return {name: float(loss) for name, loss in found.items()}
+
+
+def divergence(scores, taught):
+    p, q = log_softmax(taught, axis=1), log_softmax(scores, axis=1)
+    return (np.exp(p) * (p - q)).sum(axis=1).mean()
+
+
+def test_a_teacher_of_the_batch_is_compared_on_all_documents(vectors):
+    queries, documents = vectors
+    taught = np.random.default_rng(1).normal(size=(10, B * (1 + C)))
+    losses = [KL(weight=2, temperature=0.8, teacher_temperature=0.5), MarginMSE(weight=3), InfoNCE(temperature=0.8)]
+    scores, lesson = queries @ documents.T, taught[ROWS]
+    margins = [np.delete(x[i, i] - x[i], i) for x in (scores, lesson) for i in range(B)]
+    expected = {
+        "kl": 2 * divergence(scores / 0.8, lesson / 0.5),
+        "margin_mse": 3 * np.mean((np.array(margins[:B]) - np.array(margins[B:])) ** 2),
+        "info_nce": -log_softmax(scores / 0.8, axis=1).diagonal().mean(),
+    }
+    assert value(WeightedLosses(losses, teacher=Known(taught)), vectors) == pytest.approx(expected)
+
+
+def test_scores_of_examples_are_compared_on_their_own_documents(vectors):
+    queries, documents = vectors
+    taught = np.random.default_rng(1).normal(size=(10, 1 + C))
+    scores = np.array([[queries[i] @ documents[i + column * B] for column in range(1 + C)] for i in range(B)])
+    lesson = taught[ROWS]
+    differences = (scores[:, :1] - scores[:, 1:]) - (lesson[:, :1] - lesson[:, 1:])
+    expected = {"kl": divergence(scores, lesson), "margin_mse": (differences**2).mean()}
+    assert value(WeightedLosses([KL(), MarginMSE()], teacher=Known(taught)), vectors) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("settings", "full"), [({"query": 2, "document": 3}, True), ({"document": 3, "full": False}, False)]
+)
+def test_the_heaviest_terms_count_alone_or_beside_all(vectors, settings, full):
+    queries, documents = vectors
+    masked = heaviest(queries, settings.get("query", V)), heaviest(documents, 3)
+    views = [masked, vectors] if full else [masked]
+    expected = sum(-log_softmax(q @ d.T, axis=1).diagonal().mean() for q, d in views)
+    assert value(WeightedLosses([InfoNCE()], max_terms=MaxTermsSettings(**settings)), vectors)[
+        "info_nce"
+    ] == pytest.approx(expected)
+
+
+def test_vectors_are_aligned_with_those_of_queries_and_documents(vectors):
+    taught = np.maximum(np.random.default_rng(2).normal(size=(10, 2 + C, V)), 0)
+    teacher = Known(taught, lambda values: values.transpose(1, 0, 2).reshape(-1, V))
+    student = np.concatenate(vectors)
+    lesson = np.concatenate([taught[ROWS, column] for column in range(2 + C)])
+    shared = (student > 0) & (lesson > 0)
+    expected = 0.5 * ((student - lesson)[shared] ** 2).mean()
+    losses = WeightedLosses([SparseAlignment(weight=0.5)], sparse_teacher=teacher)
+    assert value(losses, vectors)["alignment"] == pytest.approx(expected)
+
+
+SOURCES = np.array([0, 0, 0, 1, 1, 1])
+
+
+V = 7
+
+
+def test_each_source_is_a_collection_of_its_own() -> None:
+    rng = np.random.default_rng(0)
+    weigh = QueryIdf(0.75, SOURCES, V)
+    counts = {source: (np.zeros(V), 0.0) for source in (0, 1)}
+    for label in (0, 4, 1, 2, 3):
+        queries, documents = (np.maximum(rng.normal(size=(size, V)), 0) for size in (3, 6))
+        having, count = counts[SOURCES[label]]
+        counts[SOURCES[label]] = having * MEMORY + (documents > 0).sum(axis=0), count * MEMORY + 6
+        having, count = counts[SOURCES[label]]
+        expected = np.log(1 + (count - having + 0.5) / (having + 0.5)) ** 0.75
+        labels = torch.tensor([label])
+        found = weigh(torch.tensor(queries).float(), torch.tensor(documents).float(), labels, learn=True).numpy()
+        np.testing.assert_allclose(found / found[0], expected / expected[0], rtol=1e-5)
+        assert (queries * found).sum() == pytest.approx(queries.sum(), rel=1e-5)  # scores keep their scale
+
+
+def test_without_learning_nothing_is_counted() -> None:
+    weigh = QueryIdf(1.0, SOURCES, V)
+    documents = torch.eye(V)
+    learned = weigh(torch.ones(2, V), documents, torch.tensor([0]), learn=True)
+    np.testing.assert_allclose(weigh(torch.ones(2, V), documents * 0, torch.tensor([0]), learn=False), learned)
+
+
+def test_it_is_the_idf_of_a_search() -> None:
+    documents = torch.tensor([[1.0, 0.0, 2.0], [1.0, 0.0, 0.0], [3.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
+    found = QueryIdf(1.0, SOURCES, 3)(torch.ones(1, 3), documents, torch.tensor([0]), learn=True).numpy()
+    expected = idf(np.array([4, 1, 1]), 4)
+    np.testing.assert_allclose(found, expected * 3 / expected.sum(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("micro_batch", [None, 2])
+def test_losses_see_it_and_penalties_do_not(toy_model: SparseEncoder, toy_texts: list[str], micro_batch: Any) -> None:
+    texts = sorted(set(toy_texts))[:8]
+    set_dropout(toy_model, 0.0)
+    toy_model.train()
+    columns = [dict(toy_model.preprocess(texts[start : start + 4])) for start in (0, 4)]
+    with torch.no_grad():
+        queries, documents = (toy_model(dict(column))["sentence_embedding"].double().numpy() for column in columns)
+    penalty: Any = {"query": {"weight": 0.5, "ramp": "constant"}}
+    settings = TrainingSettings(steps=3, micro_batch=micro_batch, query_idf=0.75, regularizers=penalty)
+    data = TrainingData(None, sources=np.zeros(4, dtype=np.int64))
+    found = make_objective(toy_model, settings, data, Monitor(settings.monitored_loss))(columns, torch.arange(4))
+    factors = idf((documents > 0).sum(axis=0), 4) ** 0.75
+    factors *= queries.sum() / (queries @ factors).sum()
+    scores = queries * factors @ documents.T
+    assert found["base_loss"].item() == pytest.approx((logsumexp(scores, axis=1) - scores.diagonal()).mean(), rel=1e-4)
+    assert found["query_regularizer_loss"].item() == pytest.approx(0.5 * (queries.mean(axis=0) ** 2).sum(), rel=1e-4)
+
+
+class StoppedError(Exception):
+    """A run that ends in the middle."""
+
+
+def test_a_run_goes_on_as_if_it_had_not_stopped(
+    backbones: dict[str, Path], toy_texts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = sorted(set(toy_texts))[:48]
+    for name, some in (("one", texts[:24]), ("other", texts[24:])):
+        rows = [json.dumps({"query": text, "positive": f"chapter {i} {text}"}) for i, text in enumerate(some)]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    training = {"steps": 6, "batch_size": 8, "save_every": 2, "learning_rate": 1e-3, "query_idf": 0.75}
+    examples = [str(tmp_path / f"{name}.jsonl") for name in ("one", "other")]
+    recipe = make_recipe({"model": str(backbones["bert"]), "data": {"examples": examples}, "training": training})
+    train(recipe, tmp_path / "whole")
+    mark = MarkComplete.on_save
+
+    def stop(self: Any, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        mark(self, args, state, control, **kwargs)
+        if state.global_step == 4:
+            raise StoppedError
+
+    monkeypatch.setattr(MarkComplete, "on_save", stop)
+    with pytest.raises(StoppedError):
+        train(recipe, tmp_path / "out")
+    monkeypatch.undo()
+    [kept] = (tmp_path / "out.partial" / "train").glob(f"checkpoint-4/{IDF_FILE}")
+    assert load_file(kept)["documents"].min() > 0
+    train(recipe, tmp_path / "out")
+    found, expected = (load_file(tmp_path / name / "model.safetensors") for name in ("out", "whole"))
+    for name, weights in expected.items():
+        np.testing.assert_array_equal(found[name], weights, err_msg=name)
+
+
+def test_with_alignment_it_is_refused() -> None:
+    training = {"steps": 1, "query_idf": 0.75, "sparse_teacher": "m", "losses": [{"name": "alignment"}]}
+    with pytest.raises(RecipeError, match=r"query_idf and .*alignment"):
+        make_recipe({"model": "m", "data": {"examples": ["a"]}, "training": training})

@@ -55,17 +55,17 @@ def test_what_was_written_down_is_read_again():
     [
         ({"micro_batch": 5}, "training: micro_batch 5 does not divide batch_size 32"),
         ({"losses": [{"name": "kl", "temp": 1}]}, "training.losses.0.temp: unknown key"),
-        ({"losses": [{"name": "kl"}, {"name": "kl"}]}, "training: each of losses can be there once"),
+        ({"losses": [{"name": "kl"}, {"name": "kl"}]}, "training: losses must have different names"),
         ({"losses": [{"name": "info_nce", "queue": {}}]}, "training.losses.0.queue.size: this key is missing"),
         (
             {"losses": [{"name": "info_nce", "queue": {"size": 9, "momentum": 1}}]},
             "training.losses.0.queue.momentum: Input should be less than 1",
         ),
         ({"losses": [{"name": "alignment"}]}, "training: the loss alignment needs sparse_teacher"),
-        ({"sparse_teacher": "s"}, "training: sparse_teacher teaches nothing without alignment"),
-        ({"teacher": {"models": []}}, "training.teacher: a teacher is at least one of models, or lexical"),
+        ({"sparse_teacher": "s"}, "training: sparse_teacher needs the loss alignment"),
+        ({"teacher": {"models": []}}, "training.teacher: teacher needs models or lexical"),
         ({"teacher": {"lexical": True}}, "training.teacher teaches nothing: add kl or margin_mse"),
-        ({"max_terms": {}}, "training.max_terms: max_terms masks nothing"),
+        ({"max_terms": {}}, "training.max_terms: max_terms needs query"),
         (
             {"regularizers": {"query": {"name": "l1", "threshold": 3}}},
             "training.regularizers.query: threshold is for",

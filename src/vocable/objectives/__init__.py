@@ -1,7 +1,7 @@
-"""Training objectives: pure functions on vectors and scores, and classes that carry their settings.
+"""Training objectives: pure functions on vectors and scores, and classes with their settings.
 
-Each loss is a class of `losses.py`, each regularizer one of `regularizers.py`: its name in a recipe, its settings and
-their checks, what it needs beside vectors, and what it computes. Adding one touches that file alone.
+Each loss is a class in `losses.py`, each regularizer one in `regularizers.py`, with its name in a recipe, its settings,
+its inputs and its value. Adding one touches that file alone.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from pydantic_core import PydanticCustomError
 
 
 class Settings(BaseModel):
-    """Keys of a recipe that belong together: unknown ones are refused, and none is changed after reading."""
+    """A section of a recipe: frozen, and without unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
     def _suggest_for_unknown(cls, given: Any) -> Any:
-        """Refuse an unknown key with the nearest known one; the error's context has the key."""
+        """Refuse an unknown key and suggest the nearest known one; the error's context has the key."""
         if isinstance(given, Mapping):
             known = {name for field in cls.model_fields.items() for name in _names(*field)}
             for key in given:
@@ -34,7 +34,7 @@ class Settings(BaseModel):
 
     @classmethod
     def _below(cls, key: Any) -> list[str]:
-        """Where in the parts below a key is known."""
+        """Return the paths of a key in the sections below."""
         fields = cls.model_fields.items()
         parts = ((name, part) for name, one in fields for part in (one.annotation, *get_args(one.annotation)))
         return [
@@ -63,7 +63,7 @@ def first_mistake(failure: ValidationError, values: Any) -> tuple[list[str | int
 
 
 def _names(name: str, field: Any) -> list[str]:
-    """Return what a field may be called."""
+    """Return the names of a field."""
     alias = field.validation_alias
     return [str(choice) for choice in alias.choices] if isinstance(alias, AliasChoices) else [name]
 

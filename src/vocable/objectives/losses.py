@@ -1,10 +1,10 @@
-"""Losses: how well the vectors of a batch rank, or how far they are from what teachers say.
+"""Losses of a batch: ranking losses, and distances from the scores or vectors of teachers.
 
-The pure functions come first, then the classes of a recipe's losses. A new loss is a class and its name in `AnyLoss`.
+Pure functions come first, then the classes of a recipe's losses. A new loss is a class and its name in `AnyLoss`.
 
 Letters: b queries, c negatives of an example, n = b (1 + c) documents, m vectors, v terms, z weights above zero in all
-vectors together. The documents stand column by column: first the b positives, then everybody's first negative, and so
-on.
+vectors together. The documents come column by column: the b positives, then the first negatives of all examples, and
+so on.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from vocable.objectives import Positive, Settings, Weight
 
 
 class Packed(NamedTuple):
-    """The rows of a sparse matrix [m, v]: 8 bytes a weight, and no gradients."""
+    """The rows of a sparse matrix [m, v], with 8 bytes per weight and no gradients."""
 
-    offsets: Tensor  # [m + 1] int32, row i owns the places offsets[i] to offsets[i + 1]
-    terms: Tensor  # [z] int32, of a row the heaviest first
+    offsets: Tensor  # [m + 1] int32, row i has the entries offsets[i] to offsets[i + 1]
+    terms: Tensor  # [z] int32, the heaviest of a row first
     weights: Tensor  # [z]
 
 
 def pack(vectors: Tensor, k: int) -> Packed:
-    """Return the k heaviest terms of each vector [m, v]; of one with fewer active terms, all.
+    """Return the k heaviest active terms of each vector [m, v].
 
     >>> offsets, terms, weights = pack(torch.tensor([[0.0, 3.0, 4.0], [0.0, 0.0, 0.0], [2.0, 0.0, 0.0]]), 2)
     >>> offsets.tolist(), terms.tolist(), weights.tolist()
@@ -42,25 +42,25 @@ def pack(vectors: Tensor, k: int) -> Packed:
     return Packed(offsets.int(), terms[active].int(), weights[active])
 
 
-def nothing(like: Tensor) -> Packed:
-    """Return no rows, of the type and on the device of weights such as these."""
+def empty(like: Tensor) -> Packed:
+    """Return a matrix without rows, with the type and device of these weights."""
     return Packed(like.new_zeros(1, dtype=torch.int32), like.new_empty(0, dtype=torch.int32), like.new_empty(0))
 
 
 def join(first: Packed, second: Packed) -> Packed:
-    """Return the rows of both, one after the other."""
+    """Return the rows of both matrices."""
     offsets = torch.cat([first.offsets, second.offsets[1:] + first.offsets[-1]])
     return Packed(offsets, torch.cat([first.terms, second.terms]), torch.cat([first.weights, second.weights]))
 
 
 def last_rows(packed: Packed, count: int) -> Packed:
-    """Return the last `count` rows, or all if there are no more."""
+    """Return the last `count` rows, at most all."""
     offsets = packed.offsets[-count - 1 :]
     return Packed(offsets - offsets[0], packed.terms[offsets[0] :], packed.weights[offsets[0] :])
 
 
 def unit(packed: Packed) -> Packed:
-    """Return each row over its length; a row without terms stays one."""
+    """Return the rows normalized to length 1; empty rows stay empty."""
     row = torch.repeat_interleave(packed.offsets.diff())
     squares = packed.weights.new_zeros(len(packed.offsets) - 1).index_add(0, row, packed.weights.square())
     return packed._replace(weights=packed.weights / squares.sqrt()[row])
@@ -75,16 +75,16 @@ def packed_scores(queries: Tensor, packed: Packed) -> Tensor:
     if not len(packed.offsets) - 1:
         return queries.new_empty(len(queries), 0)
     weights = packed.weights.to(queries.dtype)
-    return functional.embedding_bag(  # which sums rows of a table with weights: of [v, b], this product
+    return functional.embedding_bag(  # a weighted sum of rows of [v, b]
         packed.terms, queries.T, packed.offsets, mode="sum", per_sample_weights=weights, include_last_offset=True
     ).T
 
 
 class Queue(NamedTuple):
-    """Negatives from beyond the batch."""
+    """Negatives from earlier batches."""
 
     documents: Packed  # m rows
-    left_out: Tensor  # [b, m], True where a document is none of the query's negatives: it is its positive
+    left_out: Tensor  # [b, m], True where a document is the query's positive
 
 
 def info_nce(
@@ -96,17 +96,17 @@ def info_nce(
     cosine: bool = False,
     queue: Queue | None = None,
 ) -> Tensor:
-    """Return -log of the positive's share of e^{s / tau} over all documents, the mean over queries.
+    """Return -log of the positive's share of e^{s / tau} over all documents, averaged over queries.
 
     Kim et al. 2026, eq. 2.
 
     Args:
         queries: [b, v].
-        documents: [n, v] with n >= b: document i is query i's positive, every other one a negative.
-        temperature: tau, what the scores are divided by.
+        documents: [n, v] with n >= b: document i is query i's positive, the others are negatives.
+        temperature: tau, the divisor of the scores.
         margin: taken from the positive's score before the division (Kim et al. 2026, J.4).
-        cosine: s is the cosine and not the inner product. With a vector without terms it is 0.
-        queue: further negatives, which get no gradients (ibid., after arXiv 1911.05722).
+        cosine: s is the cosine, 0 for an empty vector, in place of the inner product.
+        queue: further negatives without gradients (ibid., after arXiv 1911.05722).
 
     >>> queries, documents = torch.eye(2), torch.tensor([[2.0, 0.0], [0.0, 2.0], [1.0, 1.0]])
     >>> round(float(info_nce(queries, documents)), 4)  # log(e^2 + e^0 + e^1) - 2
@@ -130,13 +130,13 @@ def info_nce(
 
 
 def _unit(vectors: Tensor) -> Tensor:
-    """Each row over its length; a row of zeros stays one, and so does its gradient stay finite."""
+    """Return the rows normalized to length 1; rows of zeros stay so, with a finite gradient."""
     lengths = vectors.norm(dim=1, keepdim=True)
     return vectors / torch.where(lengths > 0, lengths, 1)
 
 
 def margin_mse(scores: Tensor, teacher_scores: Tensor) -> Tensor:
-    """Return ((s(q,d+) - s(q,d-)) - (t+ - t-))^2, the mean over all triples (Hofstätter et al. 2020, arXiv 2010.02666).
+    """Return ((s(q,d+) - s(q,d-)) - (t+ - t-))^2, averaged over triples (Hofstätter et al. 2020, arXiv 2010.02666).
 
     The scores s are the student's of each query's k candidates, the positive first, t the teacher's of the same, both
     [b, k]. The teacher's scale becomes the student's.
@@ -147,14 +147,14 @@ def margin_mse(scores: Tensor, teacher_scores: Tensor) -> Tensor:
     """
     if scores.shape != teacher_scores.shape or scores.shape[1] < 2:
         shapes = f"{list(scores.shape)} and {list(teacher_scores.shape)}"
-        raise ArgumentError(f"MarginMSE needs scores of a positive and of negatives, alike in shape, not {shapes}")
+        raise ArgumentError(f"MarginMSE needs scores [b, k] of a positive and negatives in equal shapes, not {shapes}")
     return functional.mse_loss(scores[:, :1] - scores[:, 1:], teacher_scores[:, :1] - teacher_scores[:, 1:])
 
 
 def kl(scores: Tensor, teacher_scores: Tensor, *, temperature: float = 1.0, teacher_temperature: float = 1.0) -> Tensor:
     """Return KL(softmax(t / T) || softmax(s / tau)), the mean over queries.
 
-    The host library's SparseDistillKLDivLoss multiplies the same value by tau squared.
+    SparseDistillKLDivLoss of sentence-transformers is this value times tau squared.
 
     The scores s are the student's of each query's k candidates, t the teacher's of the same, both [b, k]; tau is
     `temperature` and T `teacher_temperature`, of the order of the differences that matter to the teacher.
@@ -171,17 +171,17 @@ def kl(scores: Tensor, teacher_scores: Tensor, *, temperature: float = 1.0, teac
 
 
 Divergence = Literal["mse", "kl"]
-ABSENT = 1e-8  # the share of a vector's weight that a term without weight counts as, in a logarithm
+ABSENT = 1e-8  # share of an absent term, in a logarithm
 
 
 def alignment(student: Tensor, teacher: Tensor, *, kind: Divergence = "mse") -> Tensor:
-    """Return how far the student's vectors are from the teacher's, beside other losses of the retrieval training.
+    """Return the distance of the student's vectors from the teacher's.
 
-    As a stage of its own, by logits, it is `vocable.pretrain` with a `teacher` (SAP of Geng and Yang 2026).
+    `vocable.pretrain` with a `teacher` aligns logits instead, before the training (SAP of Geng and Yang 2026).
 
-    - `mse`: the mean of squared differences over the terms of a text that both have active; 0 without a common term.
-    - `kl`: KL(teacher || student) of the vectors normalized to sum 1, the mean over texts. A term that the student
-      lacks counts as a share of 1e-8; a text for which the teacher has no term counts 0.
+    - `mse`: the mean squared difference over terms that are active in both; 0 without such a term.
+    - `kl`: KL(teacher || student) of the vectors normalized to sum 1, averaged over texts. A term that the
+      student lacks has the share 1e-8; an empty vector of the teacher counts 0.
 
     Both are [m, v], of the same texts over the same terms, without negative weights.
 
@@ -207,8 +207,8 @@ def alignment(student: Tensor, teacher: Tensor, *, kind: Divergence = "mse") -> 
 def ensemble(scores: Sequence[Tensor], weights: Sequence[float] | None = None) -> Tensor:
     """Return the mean of the teachers' scores, each teacher's standardized over a query's candidates.
 
-    The scores of each teacher are [b, k], as is the result, in standard deviations. A teacher to whom all candidates of
-    a query are alike says nothing about it. With `weights`, one a teacher, the mean is weighted.
+    The scores of each teacher are [b, k], as is the result, in standard deviations. A teacher with equal scores for
+    all candidates of a query has no influence. `weights`, one per teacher, weight the mean.
 
     >>> ensemble([torch.tensor([[0.1, 0.1, 0.4, 0.2]]), torch.tensor([[0.0, 0.0, 30.0, 0.0]])]).round(decimals=2)
     tensor([[-0.7000, -0.7000,  1.6800, -0.2900]])
@@ -279,36 +279,33 @@ class Loss(Settings):
         """Return the loss, without its weight."""
         raise NotImplementedError
 
-    def yardstick(self) -> InfoNCE | None:
-        """Return the InfoNCE on scores as this loss sees them, by which a training is watched; None if it has none."""
+    def monitored_loss(self) -> InfoNCE | None:
+        """Return the InfoNCE with the scores of this loss, which monitors a training; None for other kinds of loss."""
         return None
 
 
 class QueueSettings(Settings):
-    """Documents of earlier batches, encoded by a copy of the encoder that follows it slowly.
+    """Documents of earlier batches, encoded by a momentum copy of the encoder (Kim et al. 2026, appendix J.4)."""
 
-    The momentum of Kim et al. 2026, appendix J.4.
-    """
-
-    size: PositiveInt = Field(description="how many documents, the newest ones")
+    size: PositiveInt = Field(description="newest documents to keep")
     momentum: float = Field(default=0.999, ge=0, lt=1, description="share of the copy's weights that a step keeps")
-    terms: PositiveInt = Field(default=1000, description="a document is kept with so many of its heaviest terms")
+    terms: PositiveInt = Field(default=1000, description="heaviest terms of a document to keep")
 
 
 class InfoNCE(Loss):
     """A query's own document against all others of the batch."""
 
     name: Literal["info_nce"] = "info_nce"
-    temperature: Positive = Field(default=1.0, description="what the scores are divided by")
-    margin: Weight = Field(default=0.0, description="what is taken from the positive's score")
-    cosine: bool = Field(default=False, description="of vectors of length 1")
+    temperature: Positive = Field(default=1.0, description="divisor of the scores")
+    margin: Weight = Field(default=0.0, description="margin subtracted from the positive's score")
+    cosine: bool = Field(default=False, description="cosine in place of the inner product")
     queue: QueueSettings | None = Field(default=None, description="further negatives, from earlier batches")
 
     def value(self, batch: Batch) -> Tensor:
         settings: Any = self.model_dump(include={"temperature", "margin", "cosine"})
         return info_nce(batch.queries, batch.documents, **settings, queue=batch.queue)
 
-    def yardstick(self) -> InfoNCE:
+    def monitored_loss(self) -> InfoNCE:
         return InfoNCE(temperature=self.temperature, cosine=self.cosine)
 
 
@@ -327,23 +324,23 @@ class KL(Loss):
 
     name: Literal["kl"] = "kl"
     needs = "teacher_scores"
-    temperature: Positive = Field(default=1.0, description="what the student's scores are divided by")
-    teacher_temperature: Positive = Field(default=1.0, description="what the teacher's scores are divided by")
+    temperature: Positive = Field(default=1.0, description="divisor of the student's scores")
+    teacher_temperature: Positive = Field(default=1.0, description="divisor of the teacher's scores")
 
     def value(self, batch: Batch) -> Tensor:
         student, teacher = batch.compared_scores()
         return kl(student, teacher, temperature=self.temperature, teacher_temperature=self.teacher_temperature)
 
-    def yardstick(self) -> InfoNCE:
+    def monitored_loss(self) -> InfoNCE:
         return InfoNCE(temperature=self.temperature)
 
 
 class SparseAlignment(Loss):
-    """A sparse teacher's vectors."""
+    """The distance from a sparse teacher's vectors."""
 
     name: Literal["alignment"] = "alignment"
     needs = "teacher_vectors"
-    kind: Divergence = Field(default="mse", description="over shared terms, or of vectors with sum 1")
+    kind: Divergence = Field(default="mse", description="mse over shared terms, or kl of vectors with sum 1")
 
     def value(self, batch: Batch) -> Tensor:
         return alignment(torch.cat([batch.queries, batch.documents]), batch.teacher_vectors, kind=self.kind)

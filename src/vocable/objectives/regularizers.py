@@ -1,7 +1,8 @@
-"""Regularizers: what the terms of a batch's vectors cost, so that they become sparse.
+"""Regularizers: costs of the terms of a batch's vectors, which make them sparse.
 
-A side, queries or documents, has one of `SideRegularizer`; `joint` and `overlap` look at both sides together. A new one
-is a class here: of one side with a line in `SideRegularizer`, of both with one in `Regularizers`.
+Each side, queries or documents, has one of `SideRegularizer`; `joint` and `overlap` concern both sides. A new one is a
+class here, with its line in `SideRegularizer` for one side or in `Regularizers` for both. A new statistic of terms is a
+name in `Statistic` and a class in `vocable.training.term_statistics`.
 
 Letters: b queries, n documents, m texts of one side, v terms.
 """
@@ -24,10 +25,10 @@ POWERS = {"constant": 0, "linear": 1, "quadratic": 2}
 
 
 def ramp(step: int, total_steps: int, *, shape: Shape = "quadratic", share: float = 1 / 3) -> float:
-    """Return min(1, step / (T · share))^p, which a weight is multiplied by in a training of T = `total_steps` steps.
+    """Return min(1, step / (T · share))^p, the factor of a weight in a training of T = `total_steps` steps.
 
-    `step` is how many are done, 0 in the first one; p is 0, 1 or 2 for the shapes "constant", "linear" and "quadratic".
-    A quadratic ramp over the first third is that of Jang et al. 2026.
+    `step` counts from 0; p is 0, 1 or 2 for the shapes "constant", "linear" and "quadratic".
+    Jang et al. 2026 use a quadratic ramp over the first third.
 
     >>> [ramp(step, 300) for step in (0, 50, 100, 200)]
     [0.0, 0.25, 1.0, 1.0]
@@ -35,7 +36,7 @@ def ramp(step: int, total_steps: int, *, shape: Shape = "quadratic", share: floa
     (0.5, 1.0)
     """
     if shape not in POWERS:
-        raise ArgumentError(f"a ramp is {', '.join(POWERS)}, not {shape}")
+        raise ArgumentError(f"ramp must be {', '.join(POWERS)}, not {shape}")
     if step < 0 or total_steps < 1 or not 0 < share <= 1:
         raise ArgumentError(f"no ramp at step {step} of {total_steps} over a share of {share}")
     return float(min(1.0, step / (total_steps * share)) ** POWERS[shape])
@@ -44,14 +45,13 @@ def ramp(step: int, total_steps: int, *, shape: Shape = "quadratic", share: floa
 def flops(vectors: Tensor, *, threshold: int = 0, term_weights: Tensor | None = None) -> Tensor:
     """Return sum_j (mean_i w_j(i))^2 (Paria et al. 2020, arXiv 2004.05665; Kim et al. 2026, eq. 3).
 
-    The vectors of a batch that is spread over devices have to be gathered first.
+    Gather the vectors of a batch that is spread over devices first.
 
     Args:
         vectors: [m, v].
-        threshold: texts with this many active terms or fewer count as empty (L0-masked FLOPS, arXiv 2504.14839). They
-            still count in the number of texts.
-        term_weights: [v] what each term's weights are multiplied by: inverse document frequencies (arXiv 2504.14839),
-            or g of `vocable.objectives.regularizers.df_weights`.
+        threshold: texts with at most this many active terms count as empty vectors in the mean (L0-masked FLOPS,
+            arXiv 2504.14839).
+        term_weights: [v] factors of the terms' weights: inverse document frequencies (arXiv 2504.14839), or g of `vocable.objectives.regularizers.df_weights`.
 
     >>> vectors = torch.tensor([[2.0, 0.0, 0.0], [2.0, 4.0, 1.0]])
     >>> float(flops(vectors))  # 2^2 + 2^2 + 0.5^2
@@ -72,9 +72,9 @@ def flops(vectors: Tensor, *, threshold: int = 0, term_weights: Tensor | None = 
 def df_weights(frequencies: Tensor, *, alpha: float = 0.1, beta: float = 10.0) -> Tensor:
     """Return g = 1 / (1 + (x^{log_alpha 2} - 1)^beta), the term weights of DF-FLOPS (arXiv 2505.15070).
 
-    It is one half at the share `alpha`, and rises there the more steeply the larger `beta` is: a term of no document
-    costs nothing, one of every document as much as in FLOPS. `frequencies` [v] are x, for each of v terms the share of
-    documents that it is active in; the result [v] lies between 0 and 1.
+    It is one half at the share `alpha`, where a larger `beta` makes it steeper: a term of no document costs nothing, a
+    term of every document as much as in FLOPS. `frequencies` [v] are x, the share of documents in which each term is
+    active; the result [v] lies between 0 and 1.
 
     >>> df_weights(torch.tensor([0.0, 0.05, 0.1, 0.2, 1.0])).round(decimals=3)
     tensor([0.0000, 0.0220, 0.5000, 0.9910, 1.0000])
@@ -108,10 +108,10 @@ def l1(vectors: Tensor) -> Tensor:
 
 
 def overlap_distance(queries: Tensor, documents: Tensor) -> Tensor:
-    """Return 1 - sum_j min(a_j(q), a_j(d)) / sum_j max(a_j(q), a_j(d)), a = 1 - e^-w, the mean over pairs.
+    """Return 1 - sum_j min(a_j(q), a_j(d)) / sum_j max(a_j(q), a_j(d)), a = 1 - e^-w, averaged over pairs.
 
-    Kim et al. 2026, appendix J.3, name the Jaccard distance; that it is taken of a is this project's reading. With
-    weights of 0 and infinity only, it is the Jaccard distance of two sets. The distance of a pair without a term is 1.
+    Kim et al. 2026, appendix J.3, name the Jaccard distance; computing it on a is our interpretation. With weights of 0
+    and infinity only, it is the Jaccard distance of two sets. The distance of a pair of empty vectors is 1.
     Both are [b, v] without negative weights; document i is query i's positive.
 
     >>> inf = float("inf")
@@ -121,9 +121,9 @@ def overlap_distance(queries: Tensor, documents: Tensor) -> Tensor:
     >>> round(float(overlap_distance(half.clamp(min=0), most)), 4)  # 1 - (1/2 + 0) / (3/4 + 1/2)
     0.6
     """
-    active, given = -torch.expm1(-queries), -torch.expm1(-documents)
-    shared = torch.minimum(active, given).sum(dim=1)
-    either = torch.maximum(active, given).sum(dim=1)
+    queries, documents = -torch.expm1(-queries), -torch.expm1(-documents)
+    shared = torch.minimum(queries, documents).sum(dim=1)
+    either = torch.maximum(queries, documents).sum(dim=1)
     return (1 - shared / torch.where(either > 0, either, 1)).mean()
 
 
@@ -131,11 +131,11 @@ Statistic = Literal["document_frequencies", "idf", "wackiness"]
 
 
 class Regularizer(Settings):
-    """A penalty's weight, and the ramp by which it rises."""
+    """A regularizer's weight, and the ramp by which it rises."""
 
     weight: Weight = 0.0
     ramp: Shape = "quadratic"
-    share: Share = Field(default=1 / 3, description="of the steps, in which the weight rises")
+    share: Share = Field(default=1 / 3, description="share of the steps in which the weight rises")
 
     def weight_at(self, step: int, steps: int) -> float:
         """Return the weight in a step, counted from 0, of a training of `steps`."""
@@ -143,26 +143,26 @@ class Regularizer(Settings):
 
 
 class OneSide(Regularizer):
-    """What makes the vectors of queries, or those of documents, sparse."""
+    """A regularizer of queries, or of documents."""
 
-    needs: ClassVar[Statistic | None] = None  # what has to be known of each term
+    needs: ClassVar[Statistic | None] = None  # statistic of each term
 
-    def penalty(self, vectors: Tensor, statistic: Tensor | None) -> Tensor:
-        """Return the penalty of vectors [m, v], without its weight; `statistic` [v] is what the class needs."""
+    def value(self, vectors: Tensor, statistic: Tensor | None) -> Tensor:
+        """Return the unweighted cost of vectors [m, v]; `statistic` [v] is the one that the class needs."""
         raise NotImplementedError
 
 
 class AnyFlops(OneSide):
-    """FLOPS over the texts that have more than some terms."""
+    """FLOPS over texts with more than `threshold` terms."""
 
-    threshold: int = Field(default=0, ge=0, description="texts with so many active terms or fewer are left in peace")
+    threshold: int = Field(default=0, ge=0, description="texts with at most this many active terms cost nothing")
 
-    def penalty(self, vectors: Tensor, statistic: Tensor | None) -> Tensor:
+    def value(self, vectors: Tensor, statistic: Tensor | None) -> Tensor:
         return flops(vectors, threshold=self.threshold, term_weights=statistic)
 
 
 class Flops(AnyFlops):
-    """FLOPS, all terms alike."""
+    """FLOPS with equal weights of all terms."""
 
     name: Literal["flops"] = "flops"
 
@@ -172,59 +172,59 @@ class L1(OneSide):
 
     name: Literal["l1"] = "l1"
 
-    def penalty(self, vectors: Tensor, statistic: Tensor | None) -> Tensor:
+    def value(self, vectors: Tensor, statistic: Tensor | None) -> Tensor:
         return l1(vectors)
 
 
 class DFFlops(AnyFlops):
-    """FLOPS by the share of documents that a term is active in, estimated while the model is trained."""
+    """FLOPS weighted by the share of documents in which a term is active, estimated in the training."""
 
     name: Literal["df_flops"] = "df_flops"
     needs = "document_frequencies"
 
-    def penalty(self, vectors: Tensor, statistic: Tensor | None) -> Tensor:
-        return super().penalty(vectors, None if statistic is None else df_weights(statistic))
+    def value(self, vectors: Tensor, statistic: Tensor | None) -> Tensor:
+        return super().value(vectors, None if statistic is None else df_weights(statistic))
 
 
 class IDFFlops(AnyFlops):
-    """FLOPS by the inverse document frequencies of the training's documents."""
+    """FLOPS weighted by the inverse document frequencies of the training's documents."""
 
     name: Literal["idf_flops"] = "idf_flops"
     needs = "idf"
 
 
 class WackinessFlops(AnyFlops):
-    """FLOPS by the wackiness of a term as an expansion, measured again and again while the model is trained."""
+    """FLOPS weighted by the wackiness of a term as an expansion, measured repeatedly in the training."""
 
     name: Literal["wackiness_flops"] = "wackiness_flops"
     needs = "wackiness"
     every: PositiveInt = Field(default=100, description="steps between two measurements")
-    sample: PositiveInt = Field(default=1000, description="examples on which wackiness is measured")
-    k: PositiveInt = Field(default=100, description="documents that are retrieved for a text")
+    sample: PositiveInt = Field(default=1000, description="examples that wackiness is measured on")
+    k: PositiveInt = Field(default=100, description="documents retrieved for a text")
 
 
 SideRegularizer: TypeAlias = Flops | L1 | DFFlops | IDFFlops | WackinessFlops
 
 
 class BothSides(Regularizer):
-    """What queries and documents cost together."""
+    """A regularizer of queries and documents together."""
 
-    def penalty(self, queries: Tensor, documents: Tensor) -> Tensor:
-        """Return the penalty of queries [b, v] and documents [n, v], without its weight."""
+    def value(self, queries: Tensor, documents: Tensor) -> Tensor:
+        """Return the unweighted cost of queries [b, v] and documents [n, v]."""
         raise NotImplementedError
 
 
 class JointFlops(BothSides):
-    """Joint FLOPS: the terms that queries and documents have in common."""
+    """Joint FLOPS: the cost of terms that queries and documents share."""
 
-    def penalty(self, queries: Tensor, documents: Tensor) -> Tensor:
+    def value(self, queries: Tensor, documents: Tensor) -> Tensor:
         return joint_flops(queries, documents)
 
 
 class Overlap(BothSides):
-    """That a query and its own document differ in their terms."""
+    """The distance between the terms of a query and of its own document."""
 
-    def penalty(self, queries: Tensor, documents: Tensor) -> Tensor:
+    def value(self, queries: Tensor, documents: Tensor) -> Tensor:
         return overlap_distance(queries, documents[: len(queries)])
 
 
@@ -234,9 +234,9 @@ def _weight_alone(given: Any) -> Any:
 
 
 def _one_side(given: Any) -> Any:
-    """Read a number alone as the weight of FLOPS, and refuse settings that another regularizer has, in its name.
+    """Read a number alone as the weight of FLOPS; refuse settings of another regularizer and name it.
 
-    They may be there with the values that the other one has by default.
+    Defaults of the other regularizer are accepted.
     """
     given = _weight_alone(given)
     if not isinstance(given, Mapping):
@@ -257,7 +257,7 @@ Side = Annotated[Annotated[SideRegularizer, Field(discriminator="name")], Before
 
 
 class Regularizers(Settings):
-    """The weights of queries, of documents and of both together, or all that there is to say about each."""
+    """Regularizers of queries, of documents and of both together: weights, or sections with all settings."""
 
     query: Side = Flops(weight=5e-5)
     document: Side = Flops(weight=3e-5)
@@ -266,10 +266,6 @@ class Regularizers(Settings):
 
     @property
     def active(self) -> dict[str, OneSide | BothSides]:
-        """The regularizers with a weight, by their keys, in a fixed order."""
+        """The regularizers with a weight, by key, in a fixed order."""
         parts = {key: getattr(self, key) for key in type(self).model_fields}
         return {key: part for key, part in parts.items() if part.weight}
-
-    def needing(self, statistic: Statistic) -> dict[str, OneSide]:
-        """Return the active regularizers of one side that need a statistic, by their side."""
-        return {key: part for key, part in self.active.items() if isinstance(part, OneSide) and part.needs == statistic}

@@ -1,21 +1,17 @@
-"""What is added to the host library's trainer: callbacks, the choice of a checkpoint, dropout, attention.
-
-Letters: v terms.
-"""
+"""Additions to the trainers of transformers and sentence-transformers: callbacks, checkpoints, dropout, attention."""
 
 from __future__ import annotations
 
 import json
+import logging
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path, PurePath
-from typing import Any, cast
+from typing import Any
 
 import torch
-from datasets import DatasetDict
 from safetensors import safe_open
 from safetensors.torch import load_file, save
 from sentence_transformers import SparseEncoder
@@ -29,39 +25,41 @@ from transformers import (
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from vocable.encoder.asymmetric import Role, trainable_tables
+from vocable.encoder.asymmetric import trainable_tables
 from vocable.encoder.hub import check_finite
 from vocable.encoder.special_terms import special_tokens
 from vocable.errors import CollapseError, ModelError
 from vocable.evaluation.quality import Evaluation
 from vocable.evaluation.retrieval import evaluate_system
-from vocable.objectives.regularizers import OneSide, WackinessFlops
 from vocable.progress import progress
 from vocable.storage import force_all_to_disk, force_to_disk, replacing
 from vocable.training import distributed
-from vocable.training.objective import Objective, Penalties, Sample
+from vocable.training.objective import Objective
 from vocable.training.recipe import Recipe
 from vocable.training.settings import EvaluationSettings
 from vocable.wackiness.score import query_w_auc
 
-NAME = re.compile(r"checkpoint-(\d+)")
+logger = logging.getLogger(__name__)
+logger.setLevel(logging.INFO)
+
+CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 COMPLETE = "whole"  # an empty file in a checkpoint that is on disk with all its files
-QUEUE_FILE = "momentum.safetensors"  # in a checkpoint, of the queue
+QUEUE_FILE = "momentum.safetensors"  # in a checkpoint
 IDF_FILE = "query-idf.safetensors"
 
 
 def last_checkpoint(folder: Path) -> str | None:
-    """Return the newest checkpoint of the host trainer in `folder` that is on disk with all its files."""
-    steps = {int(found[1]): path for path in folder.glob("checkpoint-*") if (found := NAME.fullmatch(path.name))}
+    """Return the newest complete checkpoint in `folder`."""
+    steps = {int(found[1]): path for path in folder.glob("checkpoint-*") if (found := CHECKPOINT.fullmatch(path.name))}
     whole = [step for step, checkpoint in steps.items() if (checkpoint / COMPLETE).exists()]
     return str(steps[max(whole)]) if whole else None
 
 
 class MarkComplete(TrainerCallback):
-    """Forces a checkpoint to disk, then marks it as whole; the last of the callbacks, as others add files to it."""
+    """Forces a checkpoint to disk, then marks it as complete; the last callback, since others add files."""
 
-    def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        distributed.wait()  # each has written the state of its random numbers
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        distributed.wait()  # every process has written the state of its random numbers
         if distributed.is_first():
             checkpoint = _checkpoint(args, state)
             force_all_to_disk(checkpoint)
@@ -74,7 +72,7 @@ def _checkpoint(args: TrainingArguments, state: TrainerState) -> Path:
 
 
 def log_beside_loss(trainer: Any, figures: dict[str, float], control: TrainerControl) -> None:
-    """Log figures in a step, whether or not its loss is logged: the trainer takes any log for that of the loss."""
+    """Log figures in a step without suppressing the log of its loss, which the trainer takes for done after any log."""
     loss_is_due = control.should_log
     trainer.log(figures)
     control.should_log = loss_is_due
@@ -84,18 +82,20 @@ _QUIET = {"epoch", "total_flos", "train_runtime", "train_samples_per_second", "t
 
 
 class ProgressLog(TrainerCallback):
-    """Shows a bar with the newest figures on stderr and appends every log step to a file of JSON lines.
+    """Shows a progress bar with the newest figures, and appends every log step to a file of JSON lines.
 
-    `more` gives further figures for a step of the training loss. A loss that is not finite ends the run, unless the
-    guard has done so.
+    `more` returns further figures for a log of the training loss. A loss that is not finite ends the run, unless the
+    guard has ended it.
     """
 
     def __init__(self, title: str, log_file: Path, more: Callable[[], dict[str, float]] = dict) -> None:
         self._title, self._log_file, self._more = title, log_file, more
         self._bar = ExitStack()
 
-    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        if self._log_file.exists():  # what a killed run logged after its last checkpoint comes again
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if self._log_file.exists():  # drop the lines that a killed run logged after its last checkpoint
             lines = self._log_file.read_text(encoding="utf-8").splitlines(keepends=True)
             kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= state.global_step]
             with replacing(self._log_file) as file:
@@ -103,10 +103,10 @@ class ProgressLog(TrainerCallback):
         self._advance = self._bar.enter_context(progress(self._title, state.max_steps))
         self._advance(state.global_step)
 
-    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self._advance(1)
 
-    def on_log(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         figures = {key: value for key, value in kwargs["logs"].items() if key not in _QUIET}
         if not figures:
             return
@@ -120,21 +120,23 @@ class ProgressLog(TrainerCallback):
             self._bar.close()
             raise CollapseError(f"step {state.global_step}: the loss is not finite: {lower_rate(args.learning_rate)}")
 
-    def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self._log_file.exists():
             force_to_disk(self._log_file)
 
-    def on_train_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         self._bar.close()
 
 
 def lower_rate(rate: float) -> str:
-    """What to change in a recipe whose weights or losses are no numbers any more."""
+    """Return the advice for a run whose weights or losses are not finite."""
     return f"lower learning_rate from {rate:g} to {rate / 10:g}"
 
 
-def refuse_wrecked(name: str, model: nn.Module, rate: float) -> None:
-    """Raise `CollapseError` after a training at this rate that has left weights that are not finite."""
+def refuse_non_finite(name: str, model: nn.Module, rate: float) -> None:
+    """Raise `CollapseError` if a training at this rate has left weights that are not finite."""
     try:
         check_finite(name, model)
     except ModelError as error:
@@ -142,7 +144,7 @@ def refuse_wrecked(name: str, model: nn.Module, rate: float) -> None:
 
 
 def short_name(place: str) -> str:
-    """What a dataset is called where there is no room for its place.
+    """Return a short name for a dataset.
 
     >>> short_name("beir:data/scifact"), short_name("beir:data/scifact#train"), short_name("ir_datasets:msmarco/dev")
     ('scifact', 'scifact#train', 'msmarco/dev')
@@ -151,35 +153,33 @@ def short_name(place: str) -> str:
     return PurePath(rest).name if scheme == "beir" else rest or place
 
 
-def evaluations(model: SparseEncoder, recipe: Recipe) -> Iterator[tuple[str, Evaluation]]:
-    """Evaluate on each dataset of a recipe; in front of an evaluation what its measures' names begin with."""
-    if recipe.evaluation is None:
-        return
-    for place in recipe.evaluation.datasets:
-        prefix = f"{short_name(place)} " if len(recipe.evaluation.datasets) > 1 else ""
-        settings = recipe.evaluation
+def evaluations(
+    model: SparseEncoder, settings: EvaluationSettings, locate: Callable[[str], str]
+) -> Iterator[tuple[str, Evaluation]]:
+    """Evaluate on each dataset; yield the prefix of the names of its measures, and the evaluation."""
+    for place in settings.datasets:
+        prefix = f"{short_name(place)} " if len(settings.datasets) > 1 else ""
         further = query_w_auc if settings.wackiness else None
-        yield prefix, evaluate_system(model, recipe.place(place), settings.measures, further=further)
+        yield prefix, evaluate_system(model, locate(place), settings.measures, further=further)
 
 
 class EvaluateDuringTraining(TrainerCallback):
-    """Every so many steps, search whole datasets and log the measures, those of several with the dataset's name.
+    """Evaluates on whole datasets every `every` steps, in the first process, and logs the measures.
 
-    The first process does, the others wait. Where the best state is wanted, its weights are kept in `work`; the last
-    one is measured, too, as it may be the best.
+    With `best` it keeps the best weights in `work`, and evaluates after the last step, too.
     """
 
     def __init__(self, recipe: Recipe, settings: EvaluationSettings, trainer: Any, work: Path) -> None:
-        self._recipe, self._settings, self._trainer = recipe, settings, trainer
+        self._locate, self._settings, self._trainer = recipe.place, settings, trainer
         self._weights = work / "best.safetensors"
 
-    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         last = self._settings.best and state.global_step == state.max_steps
         if state.global_step % (self._settings.every or state.max_steps) and not last:
             return
         if distributed.is_first():
             found, firsts = dict[str, float](), list[float]()
-            for prefix, evaluation in evaluations(kwargs["model"], self._recipe):
+            for prefix, evaluation in evaluations(kwargs["model"], self._settings, self._locate):
                 found |= {f"{prefix}{measure}": value for measure, value in evaluation.values.items()}
                 firsts.append(next(iter(evaluation.values.values())))
             if self._settings.best:
@@ -189,7 +189,7 @@ class EvaluateDuringTraining(TrainerCallback):
         distributed.wait()
 
     def _keep(self, model: nn.Module, step: int, mean: float) -> None:
-        """Write the weights down if they are the best so far."""
+        """Save the weights if they are the best so far."""
         if self._weights.exists() and self._best()[1] >= mean:
             return
         tensors = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
@@ -201,19 +201,18 @@ class EvaluateDuringTraining(TrainerCallback):
             kept = file.metadata()
         return int(kept["step"]), float(kept["mean"])
 
-    def take_best(self, model: nn.Module) -> str | None:
-        """Load the best weights into the model, if they were wanted, and say which they are."""
-        if not self._settings.best:
-            return None
-        model.load_state_dict(load_file(self._weights))
-        step, mean = self._best()
-        return f"the model is that of step {step}, the best one: {self._settings.measures[0]} {mean:.4f}"
+    def load_best(self, model: nn.Module) -> None:
+        """Load the best weights into the model, if the settings ask for them."""
+        if self._settings.best:
+            model.load_state_dict(load_file(self._weights))
+            step, mean = self._best()
+            logger.info("the model is the best one, of step %d: %s %.4f", step, self._settings.measures[0], mean)
 
 
 class ObjectiveState(TrainerCallback, ExportableState):
-    """Tells the objective which step it is, has its momentum follow, and keeps its state in the checkpoints.
+    """Tells the objective the step, updates its momentum encoder, and keeps its state in the checkpoints.
 
-    That of the penalties is in `trainer_state.json`, those of the momentum and of the IDF in files of their own.
+    The state of the regularizers is in `trainer_state.json`, momentum and query IDF have files of their own.
     """
 
     def __init__(self, objective: Objective) -> None:
@@ -222,54 +221,37 @@ class ObjectiveState(TrainerCallback, ExportableState):
         self._files = {name: part for name, part in parts.items() if part is not None}
 
     def state(self) -> dict[str, Any]:
-        """What the trainer writes down."""
-        return {"args": {}, "attributes": self._objective.penalties.state()}
+        """Return what the trainer writes to `trainer_state.json`."""
+        return {"args": {}, "attributes": self._objective.regularizers.state()}
 
-    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        self._objective.penalties.restore(state.stateful_callbacks[type(self).__name__]["attributes"])
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._objective.regularizers.restore(state.stateful_callbacks[type(self).__name__]["attributes"])
         for name, part in self._files.items() if state.global_step else ():
             part.load_state_dict(load_file(_checkpoint(args, state) / name))
 
-    def on_step_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         self._objective.step = state.global_step
+        self._objective.regularizers.begin_step(kwargs["model"], state.global_step)
 
-    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self._momentum is not None:
             self._momentum.follow()
 
-    def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         for name, part in self._files.items() if distributed.is_first() else ():
             with replacing(_checkpoint(args, state) / name) as file:
                 file.write(save({key: tensor.contiguous() for key, tensor in part.state_dict().items()}))
 
 
-class MeasureWackiness(TrainerCallback):
-    """Measures wackiness before the first step, then every so many steps; the penalties keep it in checkpoints."""
-
-    def __init__(self, penalties: Penalties, settings: Mapping[str, OneSide], examples: DatasetDict, seed: int) -> None:
-        self._penalties = penalties
-        self._measured = [
-            (side, part.every, Sample(examples, part.sample, cast(Role, side), part.k, seed))
-            for side, part in settings.items()
-            if isinstance(part, WackinessFlops)
-        ]
-
-    def on_step_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        for side, every, sample in self._measured:
-            if state.global_step % every == 0:
-                scores = distributed.by_first(partial(sample.scores, kwargs["model"]))
-                self._penalties.wackiness(side).copy_(scores)
-                kwargs["model"].train()
-
-
 class ValidWeights(TrainerCallback):
-    """After every step, no looked-up weight is negative, and special tokens weigh nothing.
-
-    A sparse vector has no negative weights: what the training would gain by them, a search would lose.
-    """
+    """Keeps looked-up query weights non-negative, as sparse vectors are, and those of special tokens at 0."""
 
     @torch.no_grad()
-    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         for table in trainable_tables(kwargs["model"]):
             table.weight.clamp_(min=0)
             table.weight[special_tokens(table.tokenizer, len(table.weight))] = 0

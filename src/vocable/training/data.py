@@ -1,8 +1,8 @@
-"""Training data: the examples of a run, their teachers' scores, and inverse document frequencies.
+"""Training data: the examples of a run and their teachers' scores.
 
-The examples are one data set per source, on disk, drawn in the shares that the recipe asks for. With `topical` a batch
-has examples that are near each other: topic-aware sampling as in TAS-B (Hofstätter et al. 2021). Instead of k-means,
-whose topics are of any size, the examples are halved along their principal direction until each part is one batch.
+The examples are one data set per source, on disk, drawn in the shares of the recipe. With `topical` the examples of a
+batch are similar: topic-aware sampling as in TAS-B (Hofstätter et al. 2021). Instead of clusters by k-means, whose sizes
+differ, the examples are halved along their principal direction until each part is one batch.
 """
 
 from __future__ import annotations
@@ -17,24 +17,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from datasets import Dataset, DatasetDict, concatenate_datasets
 from datasets.exceptions import DatasetGenerationError
 from datasets.utils.logging import disable_progress_bar, enable_progress_bar, is_progress_bar_enabled
 from numpy.typing import NDArray
 from sentence_transformers import SparseEncoder
 from sentence_transformers.base.sampler import DefaultBatchSampler
-from torch import Tensor
 from torch.utils.data import SequentialSampler
 
 from vocable.data import Example, read_corpus, read_examples, read_mined_negatives, read_queries, read_scores
 from vocable.data.docstore import IdSet, TextStore, text_store
-from vocable.encoder.asymmetric import route
-from vocable.encoder.idf import document_frequencies, idf
-from vocable.encoder.output_vocabulary import output_layer, output_vocabulary
-from vocable.errors import DataError, ModelError, RecipeError
+from vocable.errors import DataError, RecipeError
 from vocable.progress import track
-from vocable.storage import replacing
 from vocable.training.recipe import Recipe
 from vocable.training.settings import DataSettings, HardNegatives, located
 from vocable.training.teachers import Teacher, load_sparse_teacher, load_teachers, own_scores
@@ -43,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 class Examples(NamedTuple):
-    """The examples of a run by source, and pairs of query and positive that it does not learn from."""
+    """The examples of a run by source, and held-out pairs of query and positive."""
 
     drawn: DatasetDict
     held_out: Dataset
@@ -61,29 +55,29 @@ def load_examples(
 ) -> Examples:
     """Load the examples of a run, one data set per source, so that a batch can be drawn from one source.
 
-    Some are kept apart, from every source in proportion, and none of their queries is learned from.
+    Examples are held out of every source in proportion; their queries are not learned from.
 
     Args:
-        settings: `negatives` of an example become the columns negative_1, negative_2, ..., the first ones or, with
-            random sampling, others in every pass; a source of n examples gets a share proportional to n to the power
-            `size_exponent`. An example is passed over if `false_negative_margin`, or its ids, leave too few.
-        draws: examples that the run sees; a source is repeated, newly shuffled, when its share is larger than it is.
-        batch_size: shares are rounded to whole batches, one at least.
-        cache: folder for the Arrow files, which are memory-mapped rather than held.
-        scored: also give the column label: the teacher's scores of the positive and of each negative taken.
+        settings: `negatives` of an example become the columns negative_1, negative_2, ...: the first ones or, with
+            random sampling, others in every pass. A source of n examples has a share proportional to n to the power
+            `size_exponent`. An example is passed over if `false_negative_margin`, or its ids, leave too few negatives.
+        draws: examples that the run sees; a source smaller than its share is repeated, shuffled again.
+        batch_size: shares are rounded to whole batches, at least one.
+        cache: folder of the Arrow files, which are memory-mapped.
+        scored: add the column label: the teacher's scores of the positive and of each negative.
 
     Raises:
-        DataError: a source without an example, an example with fewer negatives than asked for, or without the scores
-            that a margin or `scored` needs.
+        DataError: a source has no example, or an example has too few negatives or lacks scores that a margin or
+            `scored` needs.
     """
     names = [f"{i}-{Path(one if isinstance(one, str) else one.file).name}" for i, one in enumerate(sources)]
     first = [_on_disk(source, settings, scored, seed, 0, cache) for source in sources]
     whole = sum(map(len, first))
     parts = [_held_out(one, -(-settings.held_out * len(one) // whole), seed) for one in first]
     sizes = np.array([len(learned) for learned, _ in parts])
-    if batch_size > sizes.max() and not settings.topical:  # of which no text is twice
-        most = f"and the largest source of data.examples has {sizes.max():,}"
-        raise RecipeError(f"training.batch_size: a batch takes {batch_size:,} different examples, {most}")
+    if batch_size > sizes.max() and not settings.topical:
+        largest = f"the largest source of data.examples has {sizes.max():,}"
+        raise RecipeError(f"training.batch_size: a batch needs {batch_size:,} different examples, {largest}")
     shares = sizes**settings.size_exponent / (sizes**settings.size_exponent).sum()
     rng = np.random.default_rng(seed)
     drawn = {}
@@ -104,9 +98,9 @@ def load_examples(
 
 
 def _held_out(examples: Dataset, count: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The rows to learn from, and `count` others of different queries, none of which those to learn from have.
+    """Return the rows to learn from, and `count` held-out rows of different queries that occur in no other row.
 
-    At most a tenth of the examples are taken from the training.
+    At most a tenth of the examples are held out.
     """
     queries, held = list(examples["query"]), dict[str, int]()
     times, room = Counter(queries), len(queries) // 10
@@ -122,7 +116,7 @@ def _held_out(examples: Dataset, count: int, seed: int) -> tuple[NDArray[np.int6
 def _on_disk(
     source: str | HardNegatives, settings: DataSettings, scored: bool, seed: int, number: int, cache: Path
 ) -> Dataset:
-    """One pass over a source as a memory-mapped data set; a second call finds the files of the first."""
+    """Return one pass over a source as a memory-mapped data set; a second call finds the files of the first."""
     options = {
         "source": source if isinstance(source, str) else source.model_dump(),
         "negatives": settings.negatives,
@@ -150,12 +144,12 @@ def _rows(
     draw: tuple[int, int] | None,
     cache: str,
 ) -> Iterator[dict[str, Any]]:
-    chooser = Chooser(negatives, margin, None if draw is None else np.random.default_rng(draw))
+    sampler = NegativeSampler(negatives, margin, None if draw is None else np.random.default_rng(draw))
     if isinstance(source, str):
-        place, examples = source, _chosen(source, chooser, negatives, margin)
+        place, examples = source, _sampled(source, sampler, negatives, margin)
     else:
         settings = HardNegatives(**source)
-        place, examples = settings.file, read_hard_negatives(settings, chooser, Path(cache))
+        place, examples = settings.file, read_hard_negatives(settings, sampler, Path(cache))
     taken = passed_over = 0
     for example in examples:
         if example is None or len(example.negatives) < negatives:
@@ -163,84 +157,84 @@ def _rows(
             continue
         if scored and not example.scores:
             remedy = "name training.teacher, or score them first (vocable teacher-scores)"
-            raise DataError(f"its examples carry no scores to learn from: {remedy}", source=place)
+            raise DataError(f"its examples have no scores to learn from: {remedy}", source=place)
         taken += 1
         columns = {f"negative_{i}": text for i, text in enumerate(example.negatives, start=1)}
         label = {"label": list(example.scores)} if scored else {}
         yield {"query": example.query, "positive": example.positive, **columns, **label}
     if not taken:
         raise DataError("no example" + (f" has {negatives} usable negatives" if passed_over else ""), source=place)
-    if (passed_over or chooser.dropped) and (draw is None or draw[1] == 0):
+    if (passed_over or sampler.dropped) and (draw is None or draw[1] == 0):
         message = "%s: %d negatives left out for their scores, %d of %d examples passed over"
-        logger.warning(message, place, chooser.dropped, passed_over, taken + passed_over)
+        logger.warning(message, place, sampler.dropped, passed_over, taken + passed_over)
 
 
-def _chosen(place: str, chooser: Chooser, negatives: int, margin: float | None) -> Iterator[Example | None]:
-    """The examples of a place, each with the negatives taken."""
+def _sampled(place: str, sampler: NegativeSampler, negatives: int, margin: float | None) -> Iterator[Example | None]:
+    """Yield the examples of a source with their sampled negatives."""
     for example in read_examples(place):
         if len(example.negatives) < negatives:
-            few = f"an example has {len(example.negatives)} negatives where {negatives} are asked for"
+            few = f"an example has {len(example.negatives)} negatives, and data.negatives is {negatives}"
             raise DataError(f"{few}: {example.query[:60]!r}", source=place)
         if margin is not None and not example.scores:
             raise DataError(f"an example has no scores to compare: {example.query[:60]!r}", source=place)
         own, *others = example.scores or [None] * (1 + len(example.negatives))
-        chosen = chooser.choose([list(map(Candidate, example.negatives, others))], own)
-        names = tuple(candidate.name for candidate in chosen)
-        yield example._replace(negatives=names, scores=_all_scores(own, chosen))
+        taken = sampler.sample([list(map(Candidate, example.negatives, others))], own)
+        names = tuple(candidate.name for candidate in taken)
+        yield example._replace(negatives=names, scores=_all_scores(own, taken))
 
 
 class Candidate(NamedTuple):
-    """A negative, by its text or id, and its teacher's score if there is one."""
+    """A candidate negative by its text or id, and its score by the teacher, if known."""
 
     name: str
     score: float | None = None
 
 
-class Chooser:
-    """Takes up to `count` negatives of an example, evenly from the systems that found them.
+class NegativeSampler:
+    """Samples up to `count` negatives of an example, evenly from the systems that retrieved them.
 
-    A negative whose score is above the positive's less `margin` is left out, and counted in `dropped`. With `rng` the
-    systems and the negatives of each are taken in random order, else as they stand.
+    A negative that scores above the positive's score minus `margin` is left out and counted in `dropped`. With `rng`
+    the systems and the negatives of each come in random order, otherwise in the given order.
     """
 
     def __init__(self, count: int, margin: float | None = None, rng: np.random.Generator | None = None) -> None:
         self._count, self._margin, self._rng = count, margin, rng
         self.dropped = 0
 
-    def choose(
+    def sample(
         self,
         systems: Sequence[Sequence[Candidate]],
         positive: float | None = None,
         usable: Callable[[str], bool] = lambda name: True,
     ) -> list[Candidate]:
-        """The negatives taken, each name once, from the candidates of each system, best first.
+        """Return negatives with different names from the candidates of each system, best first.
 
-        The positive's score is needed with a margin; `usable` says which names can be taken at all.
+        The positive's score is needed with a margin; candidates that are not `usable` are left out.
 
         >>> lists = [[Candidate("a"), Candidate("b")], [Candidate("a"), Candidate("c")]]
-        >>> [candidate.name for candidate in Chooser(3).choose(lists)]
+        >>> [candidate.name for candidate in NegativeSampler(3).sample(lists)]
         ['a', 'c', 'b']
         """
-        chosen: dict[str, Candidate] = {}
+        taken: dict[str, Candidate] = {}
         dropped: set[str] = set()
         if self._rng is not None:
             rng = self._rng
             shuffled = [[system[i] for i in rng.permutation(len(system))] for system in systems]
             systems = [shuffled[i] for i in rng.permutation(len(shuffled))]
         turns = deque(iter(system) for system in systems)
-        while turns and len(chosen) < self._count:
+        while turns and len(taken) < self._count:
             system = turns.popleft()
             for candidate in system:
-                if candidate.name in chosen or candidate.name in dropped:
+                if candidate.name in taken or candidate.name in dropped:
                     continue
                 if self._too_good(candidate, positive):
                     dropped.add(candidate.name)
                 elif usable(candidate.name):
-                    chosen[candidate.name] = candidate
+                    taken[candidate.name] = candidate
                     turns.append(system)
                     break
         self.dropped += len(dropped)
-        return list(chosen.values())
+        return list(taken.values())
 
     def _too_good(self, candidate: Candidate, positive: float | None) -> bool:
         if self._margin is None or candidate.score is None or positive is None:
@@ -248,14 +242,14 @@ class Chooser:
         return candidate.score > positive - self._margin
 
 
-def read_hard_negatives(source: HardNegatives, chooser: Chooser, cache: Path) -> Iterator[Example | None]:
-    """One example for each query and positive of `source`, with the negatives that `chooser` takes.
+def read_hard_negatives(source: HardNegatives, sampler: NegativeSampler, cache: Path) -> Iterator[Example | None]:
+    """Yield one example for each query and positive of `source`, with sampled negatives.
 
-    None stands for one whose query or positive has no text, or no score where there are scores. A positive of the
-    query is never its negative. `cache` is the folder for the texts and scores by id, made once.
+    It yields None if the query or positive lacks its text, or its score where the source has scores. A positive of the
+    query is never its negative. The folder `cache` keeps the texts and scores by id.
 
     Raises:
-        DataError: scores of a query that do not stand together, or a system that no query has.
+        DataError: the scores of a query are not consecutive, or no query has negatives of a system.
     """
     corpus = _store(cache, "corpus", source.corpus, _documents)
     queries = _store(cache, "queries", source.queries, read_queries)
@@ -279,9 +273,9 @@ def read_hard_negatives(source: HardNegatives, chooser: Chooser, cache: Path) ->
                 yield None
                 continue
             own = None if scored is None else scored[positive]
-            chosen = chooser.choose(systems, own, lambda identifier: corpus.get(identifier) is not None)
-            texts = tuple(corpus.get(candidate.name) or "" for candidate in chosen)
-            yield Example(query, text, texts, name, _all_scores(own, chosen))
+            taken = sampler.sample(systems, own, lambda identifier: corpus.get(identifier) is not None)
+            texts = tuple(corpus.get(candidate.name) or "" for candidate in taken)
+            yield Example(query, text, texts, name, _all_scores(own, taken))
     if unseen:
         raise DataError(f"no query has negatives of {', '.join(sorted(unseen))}", source=source.file)
 
@@ -291,31 +285,31 @@ def _all_scores(positive: float | None, negatives: Iterable[Candidate]) -> tuple
 
 
 def _store(cache: Path, kind: str, place: str, read: Callable[[str], Iterable[tuple[str, str]]]) -> TextStore:
-    """The texts of a place by id, shared by the sources that name it."""
+    """Return the texts of a source by id; examples of several sources may share it."""
     digest = blake2b(place.encode(), digest_size=4).hexdigest()
     return text_store(cache / f"{kind}-{digest}", lambda: track(read(place), kind))
 
 
 def _documents(place: str) -> Iterator[tuple[str, str]]:
-    """The ids and texts of a corpus, but for documents without text."""
+    """Yield the ids and texts of a corpus, without documents that have no text."""
     return ((document.id, document.full) for document in read_corpus(place) if document.full)
 
 
 def _scores(place: str) -> Iterator[tuple[str, str]]:
-    """For each query its documents' scores, as JSON: a hundred million of them are too many to sort."""
+    """Yield the scores of each query's documents, as JSON; a hundred million scores are too many to sort."""
     seen = IdSet()
     for query, rows in groupby(read_scores(place), key=lambda row: row.query_id):
         if not seen.add(query):
-            raise DataError(f"the scores of query {query!r} do not stand together: sort by query", source=place)
+            raise DataError(f"the scores of query {query!r} are not consecutive: sort by query", source=place)
         yield query, json.dumps({row.doc_id: row.score for row in rows})
 
 
 def topical_order(
     embeddings: NDArray[np.floating[Any]], batch_size: int, rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """An order of n examples in which every `batch_size` in a row are near each other, the batches themselves shuffled.
+    """Return an order of n examples by embeddings [n, d]: similar ones in each batch, the batches shuffled.
 
-    By embeddings [n, d]. n may leave a remainder, which stands at the end.
+    A remainder of less than a batch comes last.
     """
     batches: list[NDArray[np.int64]] = []
     parts = [np.arange(len(embeddings))]
@@ -326,9 +320,9 @@ def topical_order(
             continue
         vectors = embeddings[part].astype(np.float32)
         centred = vectors - vectors.mean(axis=0)
-        direction = np.linalg.eigh(centred.T @ centred)[1][:, -1]  # in which the vectors vary most
+        direction = np.linalg.eigh(centred.T @ centred)[1][:, -1]  # of the largest variance
         ranked = part[np.argsort(centred @ direction, kind="stable")]
-        half = -(-len(ranked) // (2 * batch_size)) * batch_size  # whole batches on one side
+        half = -(-len(ranked) // (2 * batch_size)) * batch_size  # whole batches
         parts += [ranked[:half], ranked[half:]]
     whole = [batch for batch in batches if len(batch) == batch_size]
     rest = [batch for batch in batches if len(batch) < batch_size]
@@ -336,27 +330,28 @@ def topical_order(
 
 
 class InOrder(DefaultBatchSampler):
-    """Batches of the data set as it stands."""
+    """Batches in the order of the data set."""
 
     def __init__(self, dataset: Any, batch_size: int, drop_last: bool, **others: Any) -> None:
         super().__init__(SequentialSampler(dataset), batch_size=batch_size, drop_last=drop_last, **others)
 
 
 class TrainingData(NamedTuple):
-    """Training data: examples, teachers and IDF."""
+    """The examples of a run and its teachers."""
 
     examples: DatasetDict  # columns query, positive, negative_1, ..., and with a teacher `label`, the row
     teacher: Teacher | None = None
     sparse_teacher: Teacher | None = None
-    idf: Tensor | None = None  # [v]
     sources: NDArray[np.int64] = np.empty(0, np.int64)  # [m], the number of each example's source, by its label
     held_out: Dataset = Dataset.from_dict({"query": [], "positive": []})  # not learned from
+    folder: Path = Path()  # of files that a resumed run uses again
+    seed: int = 0
 
 
 def load_training_data(recipe: Recipe, model: SparseEncoder, folder: Path) -> TrainingData:
-    """Load the examples of a recipe, and what its teachers say of them.
+    """Load the examples of a recipe and the scores and vectors of its teachers.
 
-    The folder keeps what was made; what a killed run left there is used.
+    The folder keeps them, and an interrupted run resumes when repeated.
     """
     settings = recipe.training
     examples, held_out = load_examples(
@@ -379,9 +374,9 @@ def load_training_data(recipe: Recipe, model: SparseEncoder, folder: Path) -> Tr
         teacher, embeddings = load_teachers(texts, sources, settings.teacher, folder, settings.dtype)
         if recipe.data.topical:
             if not embeddings:
-                raise RecipeError("data.topical: none of training.teacher.models is dense, to say what is near")
+                raise RecipeError("data.topical needs a dense model among training.teacher.models")
             rng = np.random.default_rng(recipe.seed)
-            for name, source in examples.items():  # near by the sum of query and positive
+            for name, source in examples.items():  # similar by the sum of query and positive
                 pairs = embeddings[0].pairs(np.array(source["label"]))
                 examples[name] = source.select(topical_order(pairs, settings.batch_size, rng))
     elif settings.needs_scores:
@@ -391,12 +386,11 @@ def load_training_data(recipe: Recipe, model: SparseEncoder, folder: Path) -> Tr
         sparse_teacher = load_sparse_teacher(
             settings.sparse_teacher, model, texts, folder / "sparse-teacher", settings.dtype
         )
-    weights = _idf(model, texts, folder) if settings.regularizers.needing("idf") else None
-    return TrainingData(examples, teacher, sparse_teacher, weights, sources, held_out)
+    return TrainingData(examples, teacher, sparse_teacher, sources, held_out, folder, recipe.seed)
 
 
 def _numbered(examples: DatasetDict) -> DatasetDict:
-    """The examples with their rows, counted over all sources, for labels."""
+    """Label the examples by their rows, counted over all sources."""
     numbered, start = {}, 0
     for name, source in examples.items():
         rows = Dataset.from_dict({"label": np.arange(start, start + len(source))})
@@ -404,17 +398,3 @@ def _numbered(examples: DatasetDict) -> DatasetDict:
         numbered[name] = concatenate_datasets([texts, rows], axis=1)
         start += len(source)
     return DatasetDict(numbered)
-
-
-def _idf(model: SparseEncoder, texts: Dataset, folder: Path) -> Tensor:
-    """Inverse document frequencies [v] over the documents of the examples."""
-    transformer: Any = route(model, "document")[0]
-    if output_vocabulary(transformer.auto_model) is not None:
-        raise ModelError("idf_flops counts the tokens of documents, but this model's output terms are not its tokens")
-    finished = folder / "idf.npy"
-    if not finished.exists():
-        size = output_layer(transformer.auto_model).out_features
-        documents = (text for column in texts.column_names[1:] for text in texts[column])
-        with replacing(finished) as file:
-            np.save(file, idf(*document_frequencies(documents, transformer.tokenizer, size=size)))
-    return torch.from_numpy(np.load(finished))

@@ -1,6 +1,6 @@
-"""Several processes that train one model: `torchrun --nproc_per_node N -m vocable train ...`, one process a device.
+"""Training on several processes: `torchrun --nproc_per_node N -m vocable train ...`, one process per device.
 
-Process 0 alone writes what all read. In one process without `torchrun` nothing here does anything.
+Process 0 alone writes files. In a single process, without `torchrun`, these functions do nothing.
 
 Letters: b texts of this process, p processes.
 """
@@ -24,71 +24,68 @@ from vocable.errors import ArgumentError, LostProcessError, VocableError
 
 T = TypeVar("T")
 
-MENDABLE = (VocableError, OSError)  # what the command line lets a user mend
+USER_ERRORS = (VocableError, OSError)  # reported by the command line in one line
 # The others wait while process 0 transfers a backbone, embeds a corpus or evaluates; if it dies, torchrun ends them.
-PATIENCE = timedelta(days=30)
-# Vectors and gradients are exchanged in every step, by all: whoever does not come has stopped.
-STEP = timedelta(minutes=15)
-LOST = ("timed out", "timeout", "connection closed", "connection reset")  # in what the backends raise
+WAIT_FOR_FIRST = timedelta(days=30)
+# All processes exchange vectors and gradients in every step: one that does not arrive has stopped.
+WAIT_FOR_STEP = timedelta(minutes=15)
+LOST = ("timed out", "timeout", "connection closed", "connection reset")  # in errors of the backends
 
-_patient: distributed.ProcessGroup | None = None  # the same processes, for what process 0 does alone
+_patient: distributed.ProcessGroup | None = None  # all processes, for waiting while process 0 works alone
 
 
 def join() -> None:
-    """Join the processes that `torchrun` started, if it started this one and that has not been done."""
+    """Join the other processes of `torchrun`, once; without `torchrun`, do nothing."""
     global _patient
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or "RANK" not in os.environ or distributed.is_initialized():
         return
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo", timeout=STEP)
-    _patient = distributed.new_group(backend="gloo", timeout=PATIENCE)
+    distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo", timeout=WAIT_FOR_STEP)
+    _patient = distributed.new_group(backend="gloo", timeout=WAIT_FOR_FIRST)
     atexit.register(distributed.destroy_process_group)
 
 
 def is_first() -> bool:
-    """Whether this is process 0, or the only one."""
+    """Return True in process 0 or in a single process."""
     return bool(get_rank() == 0)
 
 
 def count() -> int:
-    """How many processes there are."""
+    """Return the number of processes."""
     return int(get_world_size())
 
 
 def wait() -> None:
-    """Go on only when all processes have come here, however long it takes."""
+    """Wait for all processes, however long it takes."""
     if count() > 1:
         distributed.barrier(group=_patient)
 
 
 @contextmanager
 def together() -> Iterator[None]:
-    """In the block all processes exchange vectors and gradients; one that the others have lost is a `LostProcessError`.
-
-    After `STEP`, or at once where the other has ended.
-    """
+    """Raise `LostProcessError` if another process ends within the context, or misses a step for `WAIT_FOR_STEP`."""
     try:
         yield
     except RuntimeError as error:
         if count() == 1 or not any(sign in str(error).lower() for sign in LOST):
             raise
-        waited = f"{STEP.total_seconds() / 60:.0f} minutes"
-        message = f"another process has ended, or has not come to a step within {waited}: see what it says"
-        raise LostProcessError(f"{message}; the same command goes on from the last checkpoint") from error
+        waited = f"{WAIT_FOR_STEP.total_seconds() / 60:.0f} minutes"
+        message = f"lost contact with another training process for {waited}, or it has ended: check its output"
+        raise LostProcessError(f"{message}; the same command resumes from the last checkpoint") from error
 
 
 @contextmanager
 def first_alone() -> Iterator[None]:
-    """The block is carried out by process 0, then by the others, who find what it has made.
+    """Run the block in process 0, then in the others, which find its files.
 
-    A mistake of the user's that process 0 meets in it is raised in the others, too: they would wait for ever.
+    A user error of process 0 is raised in the others, too, which would wait forever.
     """
     if not is_first() and (error := from_first(None)) is not None:
         raise error
     try:
         yield
-    except MENDABLE as error:
+    except USER_ERRORS as error:
         if is_first():
             from_first(error)
         raise
@@ -97,7 +94,7 @@ def first_alone() -> Iterator[None]:
 
 
 def by_first(make: Callable[[], T]) -> T:
-    """What process 0 makes, in all of them; errors as in `first_alone`."""
+    """Call `make` in process 0 and return its result in all processes; errors as in `first_alone`."""
     made: Any = None
     with first_alone():
         if is_first():
@@ -106,7 +103,7 @@ def by_first(make: Callable[[], T]) -> T:
 
 
 def from_first(value: Any) -> Any:
-    """What process 0 has for the value, in all of them."""
+    """Return the value of process 0 in all processes."""
     box = [value]
     if count() > 1:
         distributed.broadcast_object_list(box, src=0, group=_patient)
@@ -114,7 +111,7 @@ def from_first(value: Any) -> Any:
 
 
 def shared(size: int) -> int:
-    """A batch's `size`, of all processes together; `ArgumentError` if they cannot share it equally."""
+    """Return the batch size of all processes together; `ArgumentError` if they cannot share it equally."""
     if size % count():
         raise ArgumentError(f"batch_size: {size} examples cannot be shared equally by {count()} processes")
     return size
@@ -122,14 +119,14 @@ def shared(size: int) -> int:
 
 @contextmanager
 def common_folder() -> Iterator[Path]:
-    """A temporary folder of process 0, on one machine, for all; it is removed when all have left it."""
+    """Yield a temporary folder that all processes of a machine share; it is removed when all have left it."""
     with TemporaryDirectory(prefix="vocable-") as folder:
         yield Path(from_first(folder))
         wait()
 
 
 def of_all(mean: Tensor, rows: int) -> Tensor:
-    """A `mean` over this process' rows, weighted so that the mean of all processes' is that over all rows."""
+    """Weight a mean over this process's rows so that the mean over the processes is that over all rows."""
     if count() == 1:
         return mean
     every = torch.tensor(float(rows), device=mean.device)
@@ -138,10 +135,9 @@ def of_all(mean: Tensor, rows: int) -> Tensor:
 
 
 def gathered(rows: Tensor) -> Tensor:
-    """The rows [b, ...] of all processes, [p b, ...], in the order of the processes; gradients flow to all of them.
+    """Return the rows [b, ...] of all processes, [p b, ...], in the order of the processes, with gradients.
 
-    Each process computes the loss of the whole batch and hands back its gradients to everybody's rows. What arrives at
-    the rows of one is p times the gradient, and `DistributedDataParallel` divides by p when it averages: the gradient
-    is that of one process with the whole batch.
+    Each process computes the loss of the whole batch, so that the rows of one process receive p times the gradient;
+    `DistributedDataParallel` divides by p. The result is the gradient of a single process with the whole batch.
     """
     return rows if count() == 1 else all_gather(rows, with_grad=rows.is_floating_point())

@@ -1,7 +1,7 @@
-"""The guard of a retrieval training: it stops a run that has collapsed, and says why and what to do.
+"""Guard of a retrieval training: stops a collapsed run and names the likely cause and repair.
 
-Where scores are too large from the start, each repair is applied to a copy of the model, whose start is measured anew
-(`vocable.adapt.statistics`). Elsewhere the cause follows from the figures.
+If scores are too large from the start, each repair is tried on a copy of the model, whose start is measured again
+(`vocable.adapt.statistics`). Otherwise the cause follows from the statistics.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from sentence_transformers import SparseEncoder
 from torch import nn
-from transformers import TrainerCallback, TrainerControl, TrainerState
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
 
 from vocable.adapt.calibrate import calibrate
@@ -30,54 +30,54 @@ from vocable.errors import CollapseError, DataError, ModelError
 from vocable.storage import read_record, write_record
 from vocable.tables import short
 from vocable.training import distributed
-from vocable.training.batch_statistics import Collapse, CollapseDetector, CollapseKind, Monitor
 from vocable.training.callbacks import last_checkpoint
+from vocable.training.detector import Collapse, CollapseDetector, CollapseKind, Monitor
 from vocable.training.recipe import Recipe
 
 Side = Literal["query", "document"]
 PLURAL: dict[Side, str] = {"query": "queries", "document": "documents"}
 
-PROBE = 64  # texts, two batches: the user is waiting
-MILDER = 10  # what a rate or a weight is divided by, or multiplied
+PROBE_SIZE = 64  # texts, two batches: the user is waiting
+CHANGE = 10  # factor by which a rate or a weight is lowered or raised
 
 
 def describe(collapse: Collapse, recipe: Recipe) -> str:
-    """The figures by which a collapse was recognized."""
+    """Return the statistics that show a collapse."""
     batch, side = collapse.batch, _side(collapse, recipe)
     if collapse.kind is CollapseKind.NON_FINITE:
-        return "the loss or its gradient is no finite number"
+        return "the loss or its gradient is not finite"
     if collapse.kind is CollapseKind.EMPTY:
         empty = max(batch.empty_queries, batch.empty_documents)
         return f"{empty:.0%} of the {PLURAL[side]} have no active term"
     count = batch.query_terms if side == "query" else batch.document_terms
     if collapse.kind is CollapseKind.SHRINKING:
-        return f"{count:.1f} of {batch.terms:,} terms active in a {side}, fewer and fewer"
-    loss = f"loss {short(batch.loss)} where that of guessing is {short(batch.chance)}"
+        return f"{count:.1f} of {batch.terms:,} terms active in a {side}, and falling"
+    loss = f"loss {short(batch.loss)}, that of chance is {short(batch.chance)}"
     return f"{count:,.0f} of {batch.terms:,} terms active in a {side}, {loss}"
 
 
 def advise(collapse: Collapse, recipe: Recipe, model: SparseEncoder, texts: Sequence[str]) -> str:
-    """The likely cause of a collapse and its repair; repairs are tried on the texts, and the model is left as it is."""
+    """Return the likely cause of a collapse and its repair; repairs are tried on a copy of the model, with the texts."""
     first, side = collapse.first, _side(collapse, recipe)
     if not first.finite:
-        return f"so it was at the first step: look at the model, `vocable inspect {shlex.quote(recipe.model)}`"
+        return f"this was already so at step 1: inspect the model, `vocable inspect {shlex.quote(recipe.model)}`"
     if collapse.kind in (CollapseKind.EMPTY, CollapseKind.SHRINKING):
         if max(first.empty_queries, first.empty_documents) >= RULES["empty"].threshold:
             factor = _factor(recipe)
             less = f", or rescale less (`rescale.factor: {factor / 2:g}` in the recipe)" if factor > 1 else ""
-            return f"so it was at the first step, the output bias is too low: {_calibration(recipe)}{less}"
-        name, weight = _penalty(recipe, side)
-        return _changed(f"regularizers.{name}", weight, weight / MILDER) if weight else _lower_rate(recipe)
+            return f"this was already so at step 1, the output bias is too low: {_calibration(recipe)}{less}"
+        name, weight = _regularizer(recipe, side)
+        return _changed(f"regularizers.{name}", weight, weight / CHANGE) if weight else _lower_rate(recipe)
     if collapse.kind is CollapseKind.DENSE:
-        name, weight = _penalty(recipe, side)
-        other = _changed(f"regularizers.{name}", weight, weight * MILDER) if weight else _lower_rate(recipe)
+        name, weight = _regularizer(recipe, side)
+        other = _changed(f"regularizers.{name}", weight, weight * CHANGE) if weight else _lower_rate(recipe)
         return f"{other}, or {_calibration(recipe)}"
     if collapse.kind is CollapseKind.ALIKE and first.alike:
         again = "pre-train the model, at a lower rate if it was pre-trained"
-        return f"so it was at the first step: {again}, or {_calibration(recipe)}"
+        return f"this was already so at step 1: {again}, or {_calibration(recipe)}"
     if not first.stable:
-        return f"so it was from the start: {_for_the_unstable(collapse, recipe, model, texts)}"
-    return f"so it was not at the first step: {_lower_rate(recipe)}"
+        return f"this was so from the start: {_for_the_unstable(collapse, recipe, model, texts)}"
+    return f"this was not yet so at step 1: {_lower_rate(recipe)}"
 
 
 def _changed(key: str, now: float, then: float) -> str:
@@ -86,11 +86,11 @@ def _changed(key: str, now: float, then: float) -> str:
 
 def _lower_rate(recipe: Recipe) -> str:
     rate = recipe.training.learning_rate
-    return _changed("learning_rate", rate, rate / MILDER)
+    return _changed("learning_rate", rate, rate / CHANGE)
 
 
 def _for_the_unstable(collapse: Collapse, recipe: Recipe, model: SparseEncoder, texts: Sequence[str]) -> str:
-    """Return the repairs that make the start stable, or all where none does alone or none could be tried."""
+    """Return the repairs that make the start stable; all repairs if none is enough alone or none can be tried."""
     try:
         tried = list(_tried(recipe, model, texts))
     except (DataError, ModelError):  # too few texts for a probe, or a head that cannot be changed
@@ -106,29 +106,29 @@ def _for_the_unstable(collapse: Collapse, recipe: Recipe, model: SparseEncoder, 
 
 
 def _tried(recipe: Recipe, model: SparseEncoder, texts: Sequence[str]) -> Iterator[tuple[str, bool]]:
-    """Yield rescaling and calibration, tried, the likelier repair first; nothing for texts that start stably.
+    """Yield rescaling and calibration with the start after them, the likelier repair first; nothing for a stable start.
 
-    Each with the start after it, and whether it helps: that is stable, and not for want of terms.
+    The second value is True if the repair helps: the start is stable, and not because terms are missing.
     """
     transformer, pooling = splade_modules(model)[-1]
     mlm, tokenizer = transformer.auto_model, transformer.tokenizer
-    probe = probe_texts(texts)[:PROBE]
-    way: Any = {
-        "temperature": recipe.training.yardstick.temperature,
+    probe = probe_texts(texts)[:PROBE_SIZE]
+    options: Any = {
+        "temperature": recipe.training.monitored_loss.temperature,
         "pooling": pooling.pooling_strategy,
         "activation": pooling.activation_function,
     }
-    factor, starts = choose_factor(mlm, tokenizer, probe, **way)
+    factor, starts = choose_factor(mlm, tokenizer, probe, **options)
     if factor == 1 and starts[1].stable:
         return
     repairs = []
     if factor > 1:
-        repairs.append((_after(_rescaling(recipe, factor), starts[factor]), starts[factor].stable))  # chosen alive
+        repairs.append((_after(_rescaling(recipe, factor), starts[factor]), starts[factor].stable))  # has active terms
     layer = output_layer(mlm)
     if has_bias(layer):
         documents = SparseEncoder(modules=[transformer, pooling], device=str(model.device))
         calibrated = parts(calibrate(documents, probe, activation_rate=RATE)).mlm
-        start = measure_start(calibrated, tokenizer, probe, **way)
+        start = measure_start(calibrated, tokenizer, probe, **options)
         helps = start.stable and start.score_max > 0 and start.alive(starts[1])
         repairs.append((_after(_calibration(recipe), start), helps))
     long = float(row_norms(layer.weight).mean()) > RULES["long_rows"].threshold
@@ -136,26 +136,26 @@ def _tried(recipe: Recipe, model: SparseEncoder, texts: Sequence[str]) -> Iterat
 
 
 def _after(repair: str, start: Start) -> str:
-    return f"{repair}, after which the loss starts at {short(start.loss)} (guessing {short(start.chance)})"
+    return f"{repair}, after which the loss starts at {short(start.loss)} (chance {short(start.chance)})"
 
 
-def _penalty(recipe: Recipe, side: Side) -> tuple[str, float]:
-    """The penalty that acts on a side, by its key, and its weight: the side's own, or the joint one."""
+def _regularizer(recipe: Recipe, side: Side) -> tuple[str, float]:
+    """Return the key and weight of the regularizer that acts on a side: its own, or the joint one."""
     regularizers = recipe.training.regularizers
     own = regularizers.query if side == "query" else regularizers.document
     return (side, own.weight) if own.weight else ("joint", regularizers.joint.weight)
 
 
 def _side(collapse: Collapse, recipe: Recipe) -> Side:
-    """The side on which a collapse shows."""
+    """Return the side on which a collapse shows."""
     batch = collapse.batch
     if collapse.kind is CollapseKind.EMPTY:
         return "query" if batch.empty_queries > batch.empty_documents else "document"
     if collapse.kind is CollapseKind.SHRINKING:
         return "query" if batch.query_terms < batch.document_terms else "document"
     counts: dict[Side, float] = {"query": batch.query_terms, "document": batch.document_terms}
-    if collapse.kind is CollapseKind.DENSE:  # what has no penalty is not found to be dense
-        counts = {side: count for side, count in counts.items() if _penalty(recipe, side)[1]}
+    if collapse.kind is CollapseKind.DENSE:  # a side without a regularizer may be dense
+        counts = {side: count for side, count in counts.items() if _regularizer(recipe, side)[1]}
     return max(counts, key=lambda side: counts[side])
 
 
@@ -172,7 +172,7 @@ def _calibration(recipe: Recipe) -> str:
 
 
 def _factor(recipe: Recipe) -> float:
-    """By what the recipe rescales already."""
+    """Return the factor of the recipe's rescale stage."""
     return 1.0 if recipe.rescale is None or recipe.rescale.factor == "auto" else recipe.rescale.factor
 
 
@@ -182,12 +182,12 @@ STOPPED = "stopped.json"  # in the folder of the run
 
 
 class Guard(TrainerCallback, ExportableState):
-    """Watches every step and, by `training.guard`, stops the trainer or warns once.
+    """Judges every step and, by `training.guard`, stops the trainer or warns once.
 
-    What it has seen is kept in the checkpoints. Of several processes, all see what the first one sees. While something
-    looks wrong no checkpoint is written; this callback has to come after the host's own, which decide about them.
+    Checkpoints keep its state; none is written while a condition holds, so it comes after the callbacks of
+    transformers, which decide about checkpoints. All processes judge the batch of the first one.
 
-    The monitor has seen the batch of each step; repairs are tried on the texts; checkpoints are in work/train.
+    The monitor has the statistics of each step; repairs are tried with the texts; checkpoints are in work/train.
     """
 
     def __init__(
@@ -200,28 +200,32 @@ class Guard(TrainerCallback, ExportableState):
         self._collapse: Collapse | None = None
 
     def state(self) -> dict[str, Any]:
-        """What the trainer writes down; no detector after a warning, or if there never was one."""
+        """Return what the trainer writes to `trainer_state.json`; no detector after a warning or with the guard off."""
         return {"args": {}, "attributes": {"watch": None if self._detector is None else self._detector.state()}}
 
-    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         kept = state.stateful_callbacks[type(self).__name__]["attributes"]["watch"]
         if kept is None:
             self._detector = None
         elif self._detector is not None:
             self._detector.restore(kept)
 
-    def on_pre_optimizer_step(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_pre_optimizer_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         if self._detector is not None:
             gradients = [weight.grad for weight in self._model.parameters() if weight.grad is not None]
             self._gradient_is_finite = bool(nn.utils.get_total_norm(gradients).isfinite())
 
-    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         batch = self._monitor.newest
         if self._detector is None or batch is None:
             return
         batch = distributed.from_first(replace(batch, finite=batch.finite and self._gradient_is_finite))
         collapse = self._detector.see(state.global_step, batch)
-        if self._detector.uneasy:
+        if self._detector.suspicious:
             control.should_save = False
         if collapse is None:
             return
@@ -233,7 +237,7 @@ class Guard(TrainerCallback, ExportableState):
             logger.warning(self._message(collapse))
 
     def check(self) -> None:
-        """After the training: raise `CollapseError` if it was stopped, and leave the reason in the run's folder."""
+        """Raise `CollapseError` after a training that was stopped, and write the reason to the run's folder."""
         if self._collapse is None:
             return
         with distributed.first_alone():
@@ -250,6 +254,6 @@ class Guard(TrainerCallback, ExportableState):
 
 
 def refuse_stopped(work: Path) -> None:
-    """Raise `CollapseError` with the reason for which an earlier call stopped the run in `work`, if one did."""
+    """Raise `CollapseError` if an earlier call stopped the run in `work`, with its reason."""
     if (work / STOPPED).exists():
         raise CollapseError(read_record(work / STOPPED, dict[str, str])["reason"])

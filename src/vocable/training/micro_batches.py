@@ -1,7 +1,7 @@
-"""A batch that goes through the encoder in parts, on a processor several at once: a thread for each, and its gradients.
+"""Encode a batch in parts; on a CPU several parts at once, each with a thread of its own, forward and backward.
 
-Threads that share a product wait for each other, and for long where another process has one of the cores. Here each has
-texts of its own, forwards and backwards, and computes alone.
+Threads that share a matrix product wait for each other, for long if another process occupies a core. Here each thread
+computes its own texts alone.
 
 Letters: b texts, s tokens, v terms.
 """
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import torch
 from sentence_transformers.base.losses.merged_forward import embed_columns
@@ -23,18 +23,19 @@ from torch.autograd.function import once_differentiable
 from vocable.training import distributed
 
 T = TypeVar("T")
+Tokens: TypeAlias = dict[str, Any]  # of texts: input_ids and attention_mask [b, s], and what else the model takes
 
-# Tokens, padding included, that go through the encoder at once on a processor: every part has gradients of all weights.
+# Tokens, padding included, of a part on a CPU; every part has gradients of all weights.
 TOGETHER = 2048
-LEAST = 1024  # of them, where there are threads for smaller parts, and of a batch that is worth threads
-MEMORY = 2**31  # bytes that gradients of all weights may take, where every thread has its own
+LEAST = 1024  # tokens of a part where threads make parts smaller, and of a batch that is worth threads
+MEMORY = 2**31  # bytes for gradients, of which every thread has its own
 
 
-def embedded(model: Any, columns: Sequence[dict[str, Any]]) -> list[Tensor]:
+def embedded(model: Any, columns: Sequence[Tokens]) -> list[Tensor]:
     """Return the vectors of tokens by column, one [b, v] each.
 
-    On a processor padding costs what words cost, so that texts of like length go through the encoder together. Several
-    processes each have to call the model as often as the others, and GPUs want to be filled: there a column is one.
+    On a CPU padding costs as much as words, so texts of similar length are encoded together. On a GPU, or with several
+    processes, which must call the model equally often, a column is encoded at once.
     """
     if not in_parts(model):
         return cast(list[Tensor], embed_columns(model, columns))
@@ -43,7 +44,7 @@ def embedded(model: Any, columns: Sequence[dict[str, Any]]) -> list[Tensor]:
     split = [[*by_length(column, part_size(tokens))] for column in columns]
     parts = [part for some in split for _, part in some]
 
-    def encode(part: dict[str, Any]) -> Tensor:
+    def encode(part: Tokens) -> Tensor:
         return cast(Tensor, model(part)["sentence_embedding"])
 
     threads = threads_pay(model, len(parts), tokens)
@@ -56,14 +57,14 @@ def embedded(model: Any, columns: Sequence[dict[str, Any]]) -> list[Tensor]:
 
 
 def in_parts(model: nn.Module) -> bool:
-    """Whether a batch of the model goes through it in parts: on a processor, in one process."""
+    """Return True if batches are encoded in parts: on a CPU, in a single process."""
     return distributed.count() == 1 and next(model.parameters()).device.type == "cpu"
 
 
 def threads_pay(model: nn.Module, parts: int, tokens: int) -> bool:
-    """Whether so many parts, of so many tokens, padding included, should have a thread each.
+    """Return True if each of these parts, of these tokens in total with padding, should have a thread.
 
-    Not if some threads would idle, or if the gradients, of all weights in each thread, would need too much memory.
+    False if some threads would idle, or if the gradients of all threads would need too much memory.
     """
     learning = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
     threads = torch.get_num_threads()
@@ -71,15 +72,15 @@ def threads_pay(model: nn.Module, parts: int, tokens: int) -> bool:
 
 
 def part_size(tokens: int) -> int:
-    """How many of a batch's tokens, padding included, go through the encoder together: less if each thread has some."""
+    """Return the tokens of a part, padding included: fewer where each thread gets one."""
     share = tokens // torch.get_num_threads()
     return share if LEAST <= share <= TOGETHER else TOGETHER
 
 
-def by_length(batch: dict[str, Any], size: int) -> Iterator[tuple[Tensor, dict[str, Any]]]:
-    """Yield parts of a batch of tokens, [b, s], of up to `size` each, and the rows that they are: the longest first."""
+def by_length(batch: Tokens, size: int) -> Iterator[tuple[Tensor, Tokens]]:
+    """Yield the rows and tokens of parts of a batch [b, s], up to `size` tokens each, longest texts first."""
     mask = batch.get("attention_mask")
-    if not isinstance(mask, Tensor) or not bool(mask[:, 0].all()):  # a table of weights reads it; padded on the left
+    if not isinstance(mask, Tensor) or not bool(mask[:, 0].all()):  # read by a table of weights, or padded on the left
         yield torch.arange(len(batch["input_ids"])), batch
         return
     lengths = mask.sum(dim=1)
@@ -96,11 +97,11 @@ def by_length(batch: dict[str, Any], size: int) -> Iterator[tuple[Tensor, dict[s
 
 
 def in_threads(model: nn.Module, call: Callable[[T], Tensor], parts: Sequence[T]) -> list[Tensor]:
-    """What `call` makes of each part with the weights of `model`, which is on a processor; differentiable once.
+    """Call `call` on each part, with the weights of `model` on a CPU; differentiable once.
 
-    Gradients are added up in the order of the parts, whichever thread is first: of the same parts they do not depend on
-    how many threads there are, but for autocast's weights that a part uses several times (ALBERT). A model that drops
-    activations is called without further threads: all draw from one generator.
+    Gradients are added in the order of the parts, so that they do not depend on the number of threads, except for
+    weights that a part uses several times under autocast (ALBERT). A model with dropout is called in this thread alone,
+    as all calls draw from one generator.
     """
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     drops = model.training and any(_rate(module) for module in model.modules())
@@ -114,24 +115,24 @@ def in_threads(model: nn.Module, call: Callable[[T], Tensor], parts: Sequence[T]
 
 
 def _rate(module: nn.Module) -> float:
-    """The share of activations that a module drops itself; ModernBERT's attention has it as a number."""
-    given = module.p if isinstance(module, nn.Dropout) else getattr(module, "attention_dropout", 0.0)
-    return given if isinstance(given, float) else 0.0
+    """Return the dropout rate of a module; the attention of ModernBERT has it as a number."""
+    rate = module.p if isinstance(module, nn.Dropout) else getattr(module, "attention_dropout", 0.0)
+    return rate if isinstance(rate, float) else 0.0
 
 
 @contextmanager
 def _pool(parts: int) -> Iterator[ThreadPoolExecutor]:
-    """Threads that compute alone, for so many parts."""
+    """Yield a pool with a single-threaded worker per part, up to PyTorch's number of threads."""
     before = torch.get_num_threads()
     with ThreadPoolExecutor(min(before, parts), initializer=torch.set_num_threads, initargs=(1,)) as pool:
         try:
             yield pool
         finally:
-            torch.set_num_threads(before)  # of threads that begin later
+            torch.set_num_threads(before)  # for threads that start later
 
 
 def _as_here() -> Callable[..., Any]:
-    """Return what calls a function in another thread with this one's gradients and number type."""
+    """Return a function that calls another in a thread with the gradient mode and autocast of this one."""
     learns, infers = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
     casts, kind = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
 
@@ -143,11 +144,11 @@ def _as_here() -> Callable[..., Any]:
 
 
 class _Backward(torch.autograd.Function):
-    """Hands on what threads have made; its gradients go back through their graphs in threads, too."""
+    """Passes on the results of threads; the backward pass runs through their graphs in threads, too."""
 
     @staticmethod
     def forward(ctx: Any, anchor: Tensor, weights: list[nn.Parameter], made: list[Tensor]) -> tuple[Tensor, ...]:
-        """`anchor`, of which nothing else is known, makes the results differentiable."""
+        """Detach the results; `anchor` makes them differentiable."""
         ctx.weights, ctx.made = weights, made
         return tuple(one.detach() for one in made)
 
@@ -168,9 +169,9 @@ class _Backward(torch.autograd.Function):
 
 @contextmanager
 def _gradients_in_order(weights: Sequence[nn.Parameter], count: int) -> Iterator[Callable[[int], Any]]:
-    """Within the context a part, in the block of what is yielded, adds to each weight's gradient after those before it.
+    """Yield a context per part, in which the part adds to the gradient of each weight after the parts before it.
 
-    A part waits at a weight until the one before it has added there, or is through.
+    A part waits at a weight until its predecessor has added to it, or is done.
     """
     added = [{weight: threading.Event() for weight in weights} for _ in range(count)]
     through, own = [threading.Event() for _ in range(count)], threading.local()
@@ -184,7 +185,7 @@ def _gradients_in_order(weights: Sequence[nn.Parameter], count: int) -> Iterator
         own.number = number
         try:
             yield
-        finally:  # also after an error: nobody waits for what will not come
+        finally:  # after an error, too: nobody may wait forever
             if number:
                 through[number - 1].wait()
             for event in added[number].values():

@@ -1,8 +1,8 @@
-"""Hard negatives and teacher scores for training examples: JSON lines in, JSON lines out, resumable after a kill.
+"""Hard negatives and teacher scores for training examples: JSON lines in, JSON lines out.
 
-Hard negatives come from the model's own index: what it ranks high for a query and is none of the query's answers.
+Hard negatives come from the model's own index: documents that it ranks high for a query and that are not answers.
 
-What has been written is in OUTPUT.partial/lines.jsonl, and in progress.json how much of it counts.
+Work in progress is in OUTPUT.partial: the lines in lines.jsonl, and their valid size in progress.json.
 
 Shapes: b queries, v output vocabulary, k results.
 """
@@ -41,19 +41,19 @@ from vocable.storage import ANOTHER, finish, finished, read_record, resumable, w
 from vocable.tables import counted
 from vocable.training.teachers import Model, Scorer, load_scoring_model, make_scorer
 
-CHUNK = 256  # examples that are worked on together, and lost at most
+CHUNK = 256  # examples processed together; an interruption loses at most one chunk
 LINES, DONE = "lines.jsonl", "progress.json"
 
 
 @dataclass
-class Rewritten:
-    """Counts of examples read and written and of the negatives of those written, all runs together."""
+class ExampleCounts:
+    """Counts of examples read and written, and of the negatives written, including interrupted runs."""
 
     read: int = 0
     written: int = 0
     negatives: int = 0
-    size: int = 0  # bytes of the lines that count
-    checksum: int = 0  # of the examples that were read
+    size: int = 0  # bytes of the complete lines
+    checksum: int = 0  # of the examples read
 
     def to_json(self) -> dict[str, int]:
         """Return the counts as JSON values."""
@@ -62,7 +62,7 @@ class Rewritten:
     def __str__(self) -> str:
         left_out = self.read - self.written
         line = f"{counted(self.written, 'example')}, {counted(self.negatives, 'negative')}"
-        return f"{line}; left out for want of negatives: {counted(left_out, 'example')}" if left_out else line
+        return f"{line}; left out for too few negatives: {counted(left_out, 'example')}" if left_out else line
 
 
 def rewrite(
@@ -72,25 +72,25 @@ def rewrite(
     prepare: Callable[[Path], Callable[[list[Example]], list[Example]]],
     *,
     title: str,
-) -> Rewritten:
-    """Write what becomes of the examples as JSON lines, going on where an earlier call with the same settings stopped.
+) -> ExampleCounts:
+    """Write changed examples as JSON lines; an interrupted call resumes when repeated.
 
     Args:
-        examples: starts their stream.
-        settings: all that decides the result, as JSON values.
-        prepare: given the work folder, which it may keep things in, gives what changes some examples in a row; it may
-            leave examples out.
+        examples: opens the stream of examples.
+        settings: everything that decides the result, as JSON values.
+        prepare: takes the work folder, where it may keep files, and returns the function that changes a chunk of
+            examples; it may leave examples out.
 
     Raises:
         DataError: there is no example.
-        VectorsError: the work in progress was begun with other examples.
+        VectorsError: the work in progress has other examples.
     """
     if finished(output, settings):
         with Path(output).open("rb") as file:
             negatives = [len(json.loads(line).get("negatives", ())) for line in file]
-        return Rewritten(sum(1 for _ in examples()), len(negatives), sum(negatives))
+        return ExampleCounts(sum(1 for _ in examples()), len(negatives), sum(negatives))
     with resumable(output, settings) as work:
-        done = read_record(work / DONE, Rewritten) if (work / DONE).exists() else Rewritten()
+        done = read_record(work / DONE, ExampleCounts) if (work / DONE).exists() else ExampleCounts()
         stream = iter(examples())
         if _checksum(islice(stream, done.read), 0) != done.checksum:
             raise VectorsError(f"{work} was begun with other examples: {ANOTHER}")
@@ -125,10 +125,10 @@ def _checksum(examples: Iterable[Example], start: int) -> int:
 
 @dataclass(frozen=True)
 class NegativeRule:
-    """Which hits of a query become negatives: the `negatives` best from rank `from_rank` to `to_rank`.
+    """Rule for hits of a query as negatives: the best `negatives` from rank `from_rank` to `to_rank`.
 
-    With `margin` a negative scores below the positive's score less that, with `relative_margin` m below (1 - m) of the
-    positive's score.
+    With `margin` a negative scores below the positive's score minus the margin, with `relative_margin` m below (1 - m)
+    of the positive's score.
     """
 
     negatives: Count
@@ -140,12 +140,12 @@ class NegativeRule:
     def __post_init__(self) -> None:
         check_fields(self)
         if self.to_rank < self.from_rank:
-            raise ArgumentError(f"the last rank comes before the first: {self.from_rank} to {self.to_rank}")
+            raise ArgumentError(f"`to_rank` {self.to_rank} is below `from_rank` {self.from_rank}")
         if self.to_rank - self.from_rank + 1 < self.negatives:
             raise ArgumentError(f"{self.negatives} negatives cannot come from ranks {self.from_rank} to {self.to_rank}")
 
     def bound(self, positive: float) -> float:
-        """Return what a negative's score must be below, given the positive's.
+        """Return the bound that a negative's score must be below, for the positive's score.
 
         >>> NegativeRule(8, 1, 100, margin=1.0, relative_margin=0.05).bound(40.0)
         38.0
@@ -174,39 +174,39 @@ def mine(
     relative_margin: Annotated[float, Ge(0), Lt(1)] | None = None,
     with_scores: bool = False,
     skip_bad: CountOrZero = 0,
-) -> Rewritten:
-    """Write the examples with the hardest negatives that the model finds, as JSON lines.
+) -> ExampleCounts:
+    """Write the examples with the hardest negatives that the model retrieves, as JSON lines.
 
-    Never a negative: the positive, another positive of the same query, and a document of the same text. Negatives that
-    the examples have already are replaced. An example for which too few are found is left out.
+    Positives of the query, and documents with their texts, are never negatives. Existing negatives are replaced. An
+    example with too few negatives is left out. An interrupted call resumes when repeated.
 
     Args:
         model: from `vocable.load`.
         examples: their source.
-        output: the file; there only when it is whole. The same call goes on with work that was killed.
-        corpus: source of the documents; the examples' own positives if neither it nor `index` is given.
-        index: a folder that `vocable index` made, in place of `corpus`.
+        output: output file (written atomically).
+        corpus: source of the documents; by default the positives of the examples.
+        index: a folder of `vocable index`, in place of `corpus`.
         negatives: negatives per example.
-        from_rank: first rank that a negative may have, counted from 1 and positives included.
-        to_rank: last rank that a negative may have.
-        margin: a negative must score below the positive's score less this.
+        from_rank: lowest rank of a negative, counted from 1, positives included.
+        to_rank: highest rank of a negative.
+        margin: a negative must score below the positive's score minus this.
         relative_margin: a negative must score below (1 - this) of the positive's score.
-        with_scores: also write the model's scores, of the positive and of each negative.
-        skip_bad: bad lines in the examples and the corpus that are tolerated, and left out.
+        with_scores: write the model's scores of the positive and of each negative, too.
+        skip_bad: bad lines to skip in the examples and the corpus; one more is an error.
 
     Raises:
-        ArgumentError: an argument out of its range, both a corpus and an index, examples from standard
-            input, or an output that exists.
-        DataError: a source that cannot be read, or no example.
-        VectorsError: the index is of another vocabulary, or the work in progress of other examples.
+        ArgumentError: an argument is out of its range, both a corpus and an index are given, the examples come from
+            standard input, or the output exists.
+        DataError: a source cannot be read, or there is no example.
+        VectorsError: the index has another vocabulary, or the work in progress other examples.
     """
     if corpus is not None and index is not None:
-        raise ArgumentError("give a corpus, or an index that is made already, not both")
+        raise ArgumentError("`corpus` and `index` exclude each other")
     source = str(examples)
     if source == "-":
-        raise ArgumentError("the examples are read more than once: give a file instead of standard input")
+        raise ArgumentError("`examples` are read more than once: give a file instead of standard input")
     rule = NegativeRule(negatives, from_rank, to_rank, margin, relative_margin)
-    # What is not there is known before anything is made.
+    # A missing source is an error before any work is done.
     read_examples(source)
     if corpus is not None:
         read_corpus(corpus)
@@ -216,7 +216,7 @@ def mine(
     settings["inputs"] = fingerprint(source, corpus or "", index or "")
     opened = None if index is None else open_index(index)
     if opened is not None:
-        opened.query_encoder(model)  # the same vocabulary?
+        opened.query_encoder(model)  # raises an error for another vocabulary
 
     def prepare(work: Path) -> Miner:
         collection = opened
@@ -234,7 +234,7 @@ def mine(
 
 
 class Miner:
-    """Finds the negatives of some examples in a row; `answers` are the hashes of query and positive of all examples."""
+    """Finds the negatives of examples; `answers` are hashes of query and positive of all examples."""
 
     def __init__(
         self, model: SparseEncoder, collection: Collection, rule: NegativeRule, answers: set[int], *, scored: bool
@@ -244,27 +244,29 @@ class Miner:
         self._scorer = make_scorer(model)
 
     def __call__(self, examples: list[Example]) -> list[Example]:
-        """Return the examples with negatives; those that have too few are left out."""
+        """Return the examples with negatives, without those that have too few."""
         queries = [example.query for example in examples]
         ranking = self._collection.rank(self._queries.encode(queries), min(self._rule.to_rank, len(self._collection)))
         own = np.zeros(len(examples), dtype=np.float32)
         if self._scored or self._rule.margin is not None or self._rule.relative_margin is not None:
-            own = self._scorer(queries, [example.positive for example in examples])  # they need not be in the index
+            own = self._scorer(
+                queries, [example.positive for example in examples]
+            )  # positives may be missing from the index
         numbered = zip(examples, own, range(len(examples)), strict=True)
         mined = [self._mined(example, float(score), ranking.hits(number)) for example, score, number in numbered]
         return [example for example in mined if len(example.negatives) == self._rule.negatives]
 
     def _mined(self, example: Example, own: float, hits: Sequence[tuple[str, float]]) -> Example:
-        """The example with the negatives among its hits."""
+        """Return the example with the negatives among its hits."""
         bound, taken = self._rule.bound(own), dict[str, float]()
-        chosen = hits[self._rule.from_rank - 1 :]
-        found = self._collection.documents([identifier for identifier, _ in chosen])
-        for document, (_, score) in zip(found, chosen, strict=True):
+        candidates = hits[self._rule.from_rank - 1 :]
+        found = self._collection.documents([identifier for identifier, _ in candidates])
+        for document, (_, score) in zip(found, candidates, strict=True):
             if len(taken) == self._rule.negatives:
                 break
-            if document is None:  # deleted in the meantime
+            if document is None:  # deleted meanwhile
                 continue
-            texts = (document.full, document.text)  # examples may have been made without the titles
+            texts = (document.full, document.text)  # examples may lack the titles
             if score < bound and not any(_answer(example.query, text) in self._answers for text in texts):
                 taken.setdefault(document.full, float(score))
         all_scores = (own, *taken.values()) if self._scored else ()
@@ -272,7 +274,7 @@ class Miner:
 
 
 def _answer(query: str, text: str) -> int:
-    """A hash of the pair; texts that differ in white space alone are the same."""
+    """Return a hash of the pair that ignores differences in white space."""
     return hash((query, " ".join(text.split())))
 
 
@@ -286,25 +288,25 @@ def teacher_scores(
     kind: Literal["cross", "dense", "sparse"] | None = None,
     device: str | None = None,
     skip_bad: CountOrZero = 0,
-) -> Rewritten:
+) -> ExampleCounts:
     """Write the examples with the model's scores of the positive and of each negative, as JSON lines.
 
-    Scores that the examples have already are replaced.
+    Existing scores are replaced. An interrupted call resumes when repeated.
 
     Args:
-        model: a cross-encoder with one label, whose scores are taken as they leave its head, or a dense or sparse
-            bi-encoder of the host library: opened, or its folder or Hub id.
+        model: a cross-encoder with one label, whose raw scores are used, or a dense or sparse bi-encoder of
+            sentence-transformers: a loaded one, its folder or Hub id.
         examples: their source.
-        output: the file; there only when it is whole. The same call goes on with work that was killed.
-        kind: what the model is, if its files do not say so.
-        device: where models run, as cpu, cuda or cuda:1; by default the best there is.
-        skip_bad: bad lines in the examples that are tolerated, and left out.
+        output: output file (written atomically).
+        kind: kind of the model, if its files do not tell.
+        device: device of the model, as cpu, cuda or cuda:1; by default the best available.
+        skip_bad: bad lines to skip in the examples; one more is an error.
 
     Raises:
-        ArgumentError: something else is at the output, or the work in progress is another model's.
-        DataError: a source that cannot be read, or no example.
-        ModelError: a cross-encoder with several labels, or scores that are not finite.
-        VectorsError: the work in progress is of other examples.
+        ArgumentError: the output is something else, or the work in progress is of another model.
+        DataError: a source cannot be read, or there is no example.
+        ModelError: a cross-encoder has several labels, or a score is not finite.
+        VectorsError: the work in progress has other examples.
     """
     if isinstance(model, str | Path):
         model = load_scoring_model(model, kind, device)

@@ -1,8 +1,8 @@
-"""A queue of documents from earlier batches, encoded by a copy of the encoder that follows it slowly (MoCo).
+"""A queue of documents from earlier batches, encoded by a momentum copy of the encoder (MoCo).
 
-After arXiv 1911.05722 and Kim et al. 2026, J.4. What they leave open is this project's reading: the queue's documents
-are negatives on top of those of the batch; all documents of a batch go into the queue, negatives, too; a query's own
-positive, when it comes round again, is none of its negatives.
+After arXiv 1911.05722 and Kim et al. 2026, J.4. Our interpretation of what they leave open: the queue adds negatives to
+those of the batch; all documents of a batch enter it, negatives, too; a query's own positive in the queue is not a
+negative.
 
 Letters: b queries of a batch, n documents, m documents in the queue, v terms.
 """
@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from hashlib import blake2b
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from sentence_transformers import SparseEncoder
@@ -23,19 +23,20 @@ from torch import Tensor, nn
 
 from vocable.encoder.asymmetric import route
 from vocable.encoder.fuse import pack as without_padding
-from vocable.objectives.losses import Packed, Queue, QueueSettings, join, last_rows, nothing, pack
+from vocable.objectives.losses import Packed, Queue, QueueSettings, empty, join, last_rows, pack
 from vocable.training import distributed
+from vocable.training.micro_batches import Tokens
 
 
 class Documents(NamedTuple):
-    """Documents, by what they are and by their vectors."""
+    """Documents by fingerprint and vector."""
 
-    texts: Tensor  # [n], the same number for the same text
+    texts: Tensor  # [n], equal for equal texts
     vectors: Packed  # n rows
 
 
 class Momentum(CachedLossMixin):
-    """The queue, and the copy of the model's encoder of documents, which it follows, `micro_batch` texts at a time."""
+    """The queue and the momentum encoder, a copy of the document encoder that reads `micro_batch` texts at a time."""
 
     def __init__(self, model: SparseEncoder, settings: QueueSettings, micro_batch: int) -> None:
         self._followed = nn.Sequential(*route(model, "document"))
@@ -44,10 +45,10 @@ class Momentum(CachedLossMixin):
         self._settings = settings
         weight = next(self.model.parameters())
         texts = torch.empty(0, dtype=torch.int64, device=weight.device)
-        self._queue = Documents(texts, nothing(weight.new_empty(0, dtype=torch.float32)))
+        self._queue = Documents(texts, empty(weight.new_empty(0, dtype=torch.float32)))
 
-    def read(self, columns: Sequence[dict[str, Any]]) -> Documents:
-        """Encode the documents of a batch, given as tokens, one dictionary a column: those of all processes."""
+    def read(self, columns: Sequence[Tokens]) -> Documents:
+        """Encode the documents of a batch on all processes, given this one's tokens by column."""
         texts, vectors = [], []
         for column in columns:
             parts = [part for part, _ in self.embed_minibatch_iter(column, with_grad=False, copy_random_state=False)]
@@ -56,11 +57,11 @@ class Momentum(CachedLossMixin):
         return Documents(torch.cat(texts), reduce(join, vectors))
 
     def negatives(self, positives: Tensor) -> Queue:
-        """The documents in the queue, for queries with these positives, by their texts [b]."""
+        """Return the documents in the queue as negatives of queries whose positives have these fingerprints [b]."""
         return Queue(self._queue.vectors, positives[:, None] == self._queue.texts)
 
     def push(self, newest: Documents) -> None:
-        """Put documents into the queue, and let the oldest go."""
+        """Add documents to the queue and drop the oldest."""
         size = self._settings.size
         texts = torch.cat([self._queue.texts, newest.texts])[-size:]
         self._queue = Documents(texts, last_rows(join(self._queue.vectors, newest.vectors), size))
@@ -72,21 +73,21 @@ class Momentum(CachedLossMixin):
             own.lerp_(followed, 1 - self._settings.momentum)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """What a checkpoint has to keep."""
+        """Return the state for a checkpoint."""
         queue = {"texts": self._queue.texts, **self._queue.vectors._asdict()}
         return dict(self.model.named_parameters()) | {f"queue.{name}": tensor for name, tensor in queue.items()}
 
     @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from what `state_dict` gave."""
+        """Continue from what `state_dict` returned."""
         for name, weight in self.model.named_parameters():
             weight.copy_(state[name])
         queue = {name: state[f"queue.{name}"].to(self._queue.texts.device) for name in ("texts", *Packed._fields)}
         self._queue = Documents(queue.pop("texts"), Packed(**queue))
 
 
-def fingerprints(column: Mapping[str, Any]) -> Tensor:
-    """Return a number for each text of a column of tokens: [b] int64, the same wherever the tokens are the same."""
+def fingerprints(column: Tokens) -> Tensor:
+    """Return a hash of the tokens of each text in a column: [b] int64."""
     tokens, offsets = without_padding({**column, "token_embeddings": column["input_ids"]})
     ids = tokens.cpu().numpy()
     digests = (blake2b(ids[start:end].tobytes(), digest_size=8).digest() for start, end in pairwise(offsets))

@@ -1,83 +1,42 @@
-"""What a batch is trained on: the losses and regularizers of a recipe, over the vectors of all devices together.
+"""The objective of a training: the losses and regularizers of a recipe on the vectors of all devices together.
 
-Letters: b queries of a batch, n documents, m sampled texts, v terms; a column is one of the examples: queries,
-positives, first negatives and so on. The documents of a batch stand column by column.
+Letters: b queries of a batch, n documents, m examples, v terms. A column is one of the examples': queries, positives,
+first negatives and so on. The documents of a batch come column by column.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
-from datasets import DatasetDict, concatenate_datasets
 from numpy.typing import NDArray
 from sentence_transformers import SparseEncoder
 from sentence_transformers.base.losses.gradcache import CachedLossMixin
 from torch import Tensor, nn
 
-from vocable.encoder.asymmetric import Role
-from vocable.encoder.terms import input_terms, terms
-from vocable.encoder.text_encoder import TextEncoder
+from vocable.encoder.terms import terms
 from vocable.objectives.losses import AnyLoss, Batch, Queue, top_k_mask
-from vocable.objectives.regularizers import OneSide, Regularizers, Statistic
-from vocable.retrieval.exact_index import ExactIndex
-from vocable.training.batch_statistics import Monitor
+from vocable.objectives.regularizers import OneSide, Regularizers
 from vocable.training.data import TrainingData
+from vocable.training.detector import Monitor
 from vocable.training.distributed import gathered
-from vocable.training.micro_batches import embedded
+from vocable.training.micro_batches import Tokens, embedded
 from vocable.training.momentum import Momentum
 from vocable.training.settings import MaxTermsSettings, TrainingSettings
 from vocable.training.teachers import Teacher
-from vocable.wackiness.score import wackiness, without_itself
+from vocable.training.term_statistics import TermStatistic, term_statistics
 
-REFRESH = 100  # steps between two estimates (arXiv 2505.15070)
-
-
-class DocumentFrequencies(nn.Module):
-    """The share of documents in which each term is active, estimated anew every `REFRESH` steps of the training.
-
-    Until the first estimate is whole, it is that of the documents seen so far.
-    """
-
-    seen: Tensor  # [v], documents since the last estimate in which a term was active
-    documents: Tensor  # how many these are
-    estimate: Tensor  # [v]
-    estimated: Tensor  # the step of the last estimate
-
-    def __init__(self, v: int) -> None:
-        super().__init__()
-        self.register_buffer("seen", torch.zeros(v, dtype=torch.int64))
-        self.register_buffer("documents", torch.tensor(0))
-        self.register_buffer("estimate", torch.zeros(v))
-        self.register_buffer("estimated", torch.tensor(0))
-
-    @torch.no_grad()
-    def count(self, documents: Tensor, step: int) -> None:
-        """Take note of documents [n, v] that are trained on in a step, counted from 0."""
-        if step - int(self.estimated) >= REFRESH:
-            self.estimate.copy_(self.seen / self.documents.clamp(min=1))
-            self.estimated.fill_(step)
-            self.seen.zero_()
-            self.documents.zero_()
-        self.seen += (documents > 0).sum(dim=0)
-        self.documents += len(documents)
-
-    def shares(self) -> Tensor:
-        """[v], each from 0 to 1."""
-        return self.estimate if int(self.estimated) else self.seen / self.documents.clamp(min=1)
-
-
-MEMORY = 0.97  # of the counts of a source, what a batch of it leaves: some 33 batches
+DECAY = 0.97  # of the counts of a source with each of its batches: a memory of about 33 batches
 
 
 class QueryIdf(nn.Module):
-    """What a search multiplies queries' weights by: the IDF of terms in a collection, to a power.
+    """The IDF of terms to a power, by which a search multiplies the weights of queries.
 
-    Each source of the examples is a collection of the documents that the training has seen of it, of which older ones
-    are forgotten, as the model becomes another.
+    Each source of the examples is a collection: its documents in the training so far. Older ones count less and less,
+    since the model that encoded them has changed.
     """
 
     active: Tensor  # [sources, v], documents in which a term was active
@@ -98,103 +57,67 @@ class QueryIdf(nn.Module):
         """
         source = int(self._sources[int(labels[0])])
         if learn:
-            self.active[source].mul_(MEMORY).add_((documents > 0).sum(dim=0))
-            self.documents[source] = MEMORY * self.documents[source] + len(documents)
+            self.active[source].mul_(DECAY).add_((documents > 0).sum(dim=0))
+            self.documents[source] = DECAY * self.documents[source] + len(documents)
         having, count = self.active[source], self.documents[source]
-        factors = torch.log1p((count - having + 0.5) / (having + 0.5)) ** self._power  # `encoder.roles.idf`
+        factors = torch.log1p((count - having + 0.5) / (having + 0.5)) ** self._power  # `encoder.asymmetric.idf`
         return factors * (queries.sum() / (queries @ factors).sum().clamp(min=1e-9))
 
 
-class Sample:
-    """Queries and documents of the examples, on which the wackiness of one role's expansions is measured.
+class WeightedRegularizers(nn.Module):
+    """The regularizers of a recipe, times their weights, with the term statistics that they need, by side.
 
-    Of `size` examples, which the seed decides, the positives are the collection in either role, of which k are
-    retrieved for a text; a document does not retrieve itself. A text that is there twice counts once.
+    Ramps are shares of `steps`, those of the whole training.
     """
 
-    def __init__(self, examples: DatasetDict, size: int, role: Role, k: int, seed: int) -> None:
-        together = concatenate_datasets([source.select_columns(["query", "positive"]) for source in examples.values()])
-        rows = np.random.default_rng(seed).permutation(len(together))[:size]
-        chosen = together.select(np.sort(rows))
-        self._documents = list(dict.fromkeys(chosen["positive"]))
-        self._queries = list(dict.fromkeys(chosen["query"])) if role == "query" else None
-        self._k = k
-
-    def scores(self, model: SparseEncoder) -> Tensor:
-        """The Wackiness Scores [v] by this model as it is; 0 for a term that is nobody's expansion."""
-        documents = TextEncoder(model).encode(self._documents)
-        counts = input_terms(model, self._documents)
-        index = ExactIndex(documents)
-        if self._queries is None:
-            rows = without_itself(index.search(documents, self._k + 1).rows, np.arange(len(self._documents)))
-            found = wackiness(documents, counts, rows, counts)
-        else:
-            queries = TextEncoder(model, "query").encode(self._queries)
-            found = wackiness(queries, input_terms(model, self._queries), index.search(queries, self._k).rows, counts)
-        return torch.from_numpy(np.nan_to_num(found.scores, nan=0.0)).float()
-
-
-class Penalties(nn.Module):
-    """The regularizers of a recipe on the vectors of a batch, and the statistics of v terms that they need.
-
-    The ramps are a share of `steps`, those of the whole training. `idf` [v] is for a regularizer that needs it.
-    """
-
-    idf: Tensor | None
-
-    def __init__(self, settings: Regularizers, steps: int, v: int, *, idf: Tensor | None = None) -> None:
+    def __init__(self, settings: Regularizers, steps: int, statistics: dict[str, TermStatistic]) -> None:
         super().__init__()
         self._settings, self._steps = settings, steps
-        self.register_buffer("idf", idf, persistent=False)
-        self.frequencies = DocumentFrequencies(v) if settings.needing("document_frequencies") else None
-        for side in settings.needing("wackiness"):
-            self.register_buffer(f"{side}_wackiness", torch.zeros(v))
+        self.statistics = nn.ModuleDict(statistics)
 
     def forward(self, queries: Tensor, documents: Tensor, step: int, *, learn: bool) -> dict[str, Tensor]:
-        """Return the penalties of queries [b, v] and documents [n, v] in a step, counted from 0, times their weights.
+        """Return the weighted regularizers of queries [b, v] and documents [n, v] in a step, counted from 0.
 
-        Documents that the model is to `learn` from count for DF-FLOPS.
+        The statistics observe documents that the model is to `learn` from.
         """
-        if self.frequencies is not None and learn:
-            self.frequencies.count(documents, step)
-        penalties = {}
+        statistics = {side: cast(TermStatistic, one) for side, one in self.statistics.items()}
+        for one in statistics.values() if learn else ():
+            one.observe(documents, step)
+        found = {}
         for key, part in self._settings.active.items():
             weight = part.weight_at(step, self._steps)
             if isinstance(part, OneSide):
-                vectors = queries if key == "query" else documents
-                penalty = part.penalty(vectors, self._statistic(key, part.needs))
+                statistic = statistics[key].values() if key in statistics else None
+                value = part.value(queries if key == "query" else documents, statistic)
             else:
-                penalty = part.penalty(queries, documents)
-            penalties[f"{key}_regularizer_loss"] = weight * penalty
-        return penalties
-
-    def wackiness(self, side: str) -> Tensor:
-        """Return each term's wackiness [v] as an expansion of a side's texts, 0 until `MeasureWackiness` writes it."""
-        return self.get_buffer(f"{side}_wackiness")
+                value = part.value(queries, documents)
+            found[f"{key}_regularizer_loss"] = weight * value
+        return found
 
     def weights(self, step: int) -> dict[str, float]:
+        """Return the weights in a step."""
         active = self._settings.active.items()
         return {f"{key}_regularizer_weight": part.weight_at(step, self._steps) for key, part in active}
 
-    def _statistic(self, side: str, name: Statistic | None) -> Tensor | None:
-        if name == "document_frequencies":
-            return None if self.frequencies is None else self.frequencies.shares()
-        return self.idf if name == "idf" else self.wackiness(side) if name == "wackiness" else None
+    def begin_step(self, model: SparseEncoder, step: int) -> None:
+        """Let the statistics look at the model before a step."""
+        for one in self.statistics.values():
+            cast(TermStatistic, one).begin_step(model, step)
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint has to keep, as JSON values."""
+        """Return the state for a checkpoint, as JSON values."""
         return {name: buffer.tolist() for name, buffer in self.state_dict().items()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from what `state` gave."""
+        """Continue from what `state` returned."""
         self.load_state_dict({name: torch.tensor(values) for name, values in state.items()})
 
 
 class WeightedLosses(NamedTuple):
-    """The losses of a recipe on the vectors of a batch, each times its weight.
+    """The losses of a recipe on the vectors of a batch, times their weights.
 
-    With `max_terms` they are taken on the heaviest terms and, if it says so, on all, and the two are added (arXiv
-    2112.09628). The teachers give the scores and the vectors that losses need.
+    With `max_terms` they are computed on the heaviest terms; with its `full`, also on all terms, and added (arXiv
+    2112.09628). The teachers give the scores and vectors that losses need.
     """
 
     losses: Sequence[AnyLoss]
@@ -213,15 +136,15 @@ class WeightedLosses(NamedTuple):
         """Return each loss of queries [b, v] and documents [n, v], times its weight, by its name.
 
         Args:
-            labels: [b], the rows of the examples, by which the teachers know them.
-            queue: further negatives of the in-batch loss, the same whether the others are masked or full.
-            factors: [v], what the weights of queries are multiplied by.
+            labels: [b], the rows of the examples in the teachers' data.
+            queue: further negatives of the in-batch loss, never masked.
+            factors: [v], factors of the queries' weights.
         """
         needed = {loss.needs for loss in self.losses}
         rows = np.empty(0, dtype=np.int64) if labels is None else labels.cpu().numpy()
         scores, vectors = (
-            queries.new_empty(0, 0) if teacher is None or what not in needed else teacher(rows).to(queries.device)
-            for what, teacher in (("teacher_scores", self.teacher), ("teacher_vectors", self.sparse_teacher))
+            queries.new_empty(0, 0) if teacher is None or need not in needed else teacher(rows).to(queries.device)
+            for need, teacher in (("teacher_scores", self.teacher), ("teacher_vectors", self.sparse_teacher))
         )
         views = [(queries, documents)]
         if (k := self.max_terms) is not None:
@@ -231,7 +154,7 @@ class WeightedLosses(NamedTuple):
             )
             views = [masked, *views] if k.full else [masked]
         if factors is not None:
-            views = [(asked * factors, answers) for asked, answers in views]
+            views = [(one * factors, others) for one, others in views]
         batches = [Batch(*view, scores, vectors, queue) for view in views]
         return {
             loss.name: loss.weight * torch.stack([loss.value(batch) for batch in batches]).sum() for loss in self.losses
@@ -242,17 +165,13 @@ LOSSES = "base_loss"
 
 
 class Objective(nn.Module):
-    """The loss of `SparseEncoderTrainer` over the queries and documents of all devices.
-
-    Args:
-        settings, data: of the recipe. A queue keeps documents of earlier batches, negatives of the ranking losses.
-        monitor: sees every batch.
-    """
+    """The loss of `SparseEncoderTrainer` over the queries and documents of all devices; `monitor` sees every batch."""
 
     def __init__(self, model: SparseEncoder, settings: TrainingSettings, data: TrainingData, monitor: Monitor) -> None:
         super().__init__()
-        self.model: Any = model  # under this name the trainer finds it, and replaces it by its wrapped self
-        self.penalties = Penalties(settings.regularizers, settings.steps, len(terms(model)), idf=data.idf)
+        self.model: Any = model  # the trainer replaces it, under this name, by the wrapped model
+        statistics = term_statistics(settings.regularizers, model, data.examples, data.folder, data.seed)
+        self.regularizers = WeightedRegularizers(settings.regularizers, settings.steps, statistics)
         self.query_idf = None
         if settings.query_idf is not None:
             self.query_idf = QueryIdf(settings.query_idf, data.sources, len(terms(model)))
@@ -264,15 +183,15 @@ class Objective(nn.Module):
         self._losses = WeightedLosses(settings.losses, settings.max_terms, data.teacher, data.sparse_teacher)
         self._settings, self._monitor = settings, monitor
 
-    def forward(self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None) -> dict[str, Tensor]:
-        """The parts of the loss, which the trainer adds up, of tokens by column; labels [b] are the examples' rows."""
+    def forward(self, sentence_features: Iterable[Tokens], labels: Tensor | None = None) -> dict[str, Tensor]:
+        """Return the parts of the loss of tokens by column, which the trainer adds up; labels [b] are the examples' rows."""
         columns = list(sentence_features)
         with self._queued(columns):
             return self.parts(embedded(self.model, columns), labels)
 
     @contextmanager
-    def _queued(self, columns: list[dict[str, Any]]) -> Iterator[None]:
-        """Within the context the queue is at hand; then the batch's own documents go into it, if they are learned."""
+    def _queued(self, columns: list[Tokens]) -> Iterator[None]:
+        """Provide the queue within the context; afterwards, in training, the documents of the batch enter it."""
         if self.momentum is None:
             yield
             return
@@ -285,24 +204,24 @@ class Objective(nn.Module):
             self.momentum.push(newest)
 
     def parts(self, columns: list[Tensor], labels: Tensor | None) -> dict[str, Tensor]:
-        """Losses and penalties of this process's vectors, one [b, v] a column, and those of the others."""
+        """Return losses and regularizers of the vectors of all processes, given this one's, [b, v] a column."""
         queries, *others = [gathered(column) for column in columns]
         documents = torch.cat(others)
         rows, factors = None if labels is None else gathered(labels), None
         if self.query_idf is not None:
             factors = self.query_idf(queries, documents, rows, learn=self.model.training)
         losses = self._losses(queries, documents, rows, self._queue, factors)
-        self._monitor.see(queries, documents, losses, self.penalties.weights(self.step))
-        penalties = self.penalties(queries, documents, self.step, learn=self.model.training)
-        return {LOSSES: torch.stack(list(losses.values())).sum(), **penalties}
+        self._monitor.see(queries, documents, losses, self.regularizers.weights(self.step))
+        regularizers = self.regularizers(queries, documents, self.step, learn=self.model.training)
+        return {LOSSES: torch.stack(list(losses.values())).sum(), **regularizers}
 
     def get_config_dict(self) -> dict[str, Any]:
-        """Return what the model card says of the loss."""
+        """Return the settings that the model card prints."""
         return self._settings.model_dump(include={"losses", "regularizers"})
 
 
 class CachedObjective(CachedLossMixin, Objective):
-    """The same with gradient caching (arXiv 2101.06983): only `micro_batch` texts at a time need memory."""
+    """The objective with gradient caching (arXiv 2101.06983): only `micro_batch` texts at a time need memory."""
 
     forward_cached: Any  # of the mixin
 
@@ -311,8 +230,8 @@ class CachedObjective(CachedLossMixin, Objective):
         self.mini_batch_size = settings.micro_batch
         self._parts: dict[str, Tensor] = {}
 
-    def forward(self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None) -> dict[str, Tensor]:
-        """As `Objective.forward`; the gradient hangs on the first part alone."""
+    def forward(self, sentence_features: Iterable[Tokens], labels: Tensor | None = None) -> dict[str, Tensor]:
+        """Return the parts of the loss; the first alone carries the gradient."""
         columns = list(sentence_features)
         with self._queued(columns):
             total = self.forward_cached(columns, labels)
@@ -322,7 +241,7 @@ class CachedObjective(CachedLossMixin, Objective):
     def calculate_loss(
         self, reps: list[list[Tensor]], labels: Tensor | None = None, *, with_backward: bool = False
     ) -> Tensor:
-        """The whole loss of the vectors, one list of micro batches a column."""
+        """Return the whole loss of the vectors, a list of micro batches per column."""
         parts = self.parts([torch.cat(column) for column in reps], labels)
         self._parts = {name: value.detach() for name, value in parts.items()}
         total = torch.stack(list(parts.values())).sum()
@@ -333,6 +252,6 @@ class CachedObjective(CachedLossMixin, Objective):
 
 
 def make_objective(model: SparseEncoder, settings: TrainingSettings, data: TrainingData, monitor: Monitor) -> Objective:
-    """The objective of a recipe, for its examples."""
+    """Return the objective of a recipe for its examples."""
     kind = Objective if settings.micro_batch is None else CachedObjective
     return kind(model, settings, data, monitor)

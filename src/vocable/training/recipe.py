@@ -1,4 +1,4 @@
-"""A training run as one typed recipe, read from YAML: what it starts from, what it learns from, and how.
+"""Recipe of a training run, read from YAML and checked.
 
 The sections are in `vocable.training.settings`, what belongs to a loss or regularizer in `vocable.objectives`. Before
 the retrieval training come the stages of `vocable.adapt.stages`, each a key.
@@ -18,18 +18,18 @@ from vocable.errors import RecipeError
 from vocable.fingerprint import DERIVED
 from vocable.objectives import Settings, first_mistake
 from vocable.storage import RECIPE
-from vocable.training.recipe_files import assign, line_of, override, read_values, recipe_file
+from vocable.training.recipe_files import Values, assign, line_of, override, read_values, recipe_file
 from vocable.training.settings import DataSettings, EvaluationSettings, SavedSettings, TrainingSettings
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]*$")]  # a folder's name, too
 
 
 class Variant(Settings):
-    """A recipe that differs from another in some keys, and what a paper reports of it."""
+    """Changed keys of a recipe, and the figures that a paper reports for it."""
 
-    set: dict[str, Any] = Field(default={}, description="dotted key: value; null takes a part away")
-    published: dict[str, float] = Field(default={}, description="measure or column: figure, as it is printed")
-    source: str = Field(default="", description="where the figures are printed")
+    set: dict[str, Any] = Field(default={}, description="dotted key: value; null removes a section")
+    published: dict[str, float] = Field(default={}, description="measure or column: published figure")
+    source: str = Field(default="", description="source of the figures")
 
 
 class Backbone(Settings):
@@ -70,7 +70,7 @@ class Recipe(Adapted, Backbone):
             raise ValueError("transfer.head_only and expand both replace the output terms: leave one of them out")
         teacher = self.training.teacher
         if self.data.topical and (teacher is None or not teacher.models):
-            raise ValueError("data.topical needs training.teacher.models: a dense teacher says what is near")
+            raise ValueError("data.topical needs a dense teacher: set training.teacher.models")
         if teacher is not None and not self.training.needs_scores and not self.data.topical:
             raise ValueError("training.teacher teaches nothing: add kl or margin_mse to training.losses")
         if self.training.needs_scores and teacher is None and not self.data.negatives:
@@ -85,12 +85,12 @@ class Recipe(Adapted, Backbone):
         return [(one, settings) for one in stages() if (settings := getattr(self, one.name))]
 
     def check_needs(self) -> None:
-        """Raise `RecipeError` if the recipe needs what is not shipped: it would silently be another experiment."""
+        """Raise `RecipeError` if the recipe needs data, devices or code that are not shipped."""
         if self.needs:
-            raise RecipeError(f"this recipe needs {'; '.join(self.needs)}. Once all is there, add --set needs=[]")
+            raise RecipeError(f"this recipe needs {'; '.join(self.needs)}. Once these are at hand, override needs=[]")
 
     def place(self, place: str) -> str:
-        """A place of the recipe: a relative path is one inside `data_folder`."""
+        """Return a source of the recipe, with a relative path in `data_folder`."""
         scheme, colon, rest = place.partition(":")
         if scheme in DERIVED and colon:
             return f"{scheme}:{self.place(rest)}"
@@ -102,11 +102,11 @@ class Recipe(Adapted, Backbone):
 
 
 def read_recipe(path: str | Path, overrides: Sequence[str] = (), variant: str | None = None) -> Recipe:
-    """Read a recipe, a YAML file or a shipped one by its name; apply a variant, then overrides such as `seed=2`.
+    """Read a YAML file or a shipped recipe by name; apply a variant, then overrides such as `seed=2`.
 
     Raises:
-        RecipeError: no such file, not YAML, no such variant, or a key that is unknown, missing, of the wrong type or
-            impossible together with another; the message names the file, the line or the variant, and the key's path.
+        RecipeError: the file or variant does not exist, the file is not YAML, or a key is unknown, missing, of a wrong
+            type or in conflict with another; the message has the file, the line or variant, and the key's path.
     """
     path = recipe_file(path)
     values, name = read_values(path), str(path)
@@ -126,12 +126,10 @@ def read_recipe(path: str | Path, overrides: Sequence[str] = (), variant: str | 
     return make_recipe(values, name, path, changed)
 
 
-def make_recipe(
-    values: dict[str, Any], name: str = "recipe", file: Path | None = None, changed: Sequence[str] = ()
-) -> Recipe:
-    """Check a recipe given as plain values; errors are those of `read_recipe`.
+def make_recipe(values: Values, name: str = "recipe", file: Path | None = None, changed: Sequence[str] = ()) -> Recipe:
+    """Check a recipe of plain values; errors as in `read_recipe`.
 
-    They call it `name`, and say the line of the `file`, except of keys `changed` since.
+    Messages have its `name`, and the line of the `file` except for `changed` keys.
     """
     try:
         return Recipe.model_validate(values)

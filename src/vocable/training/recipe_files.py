@@ -1,16 +1,16 @@
-"""Recipes as YAML: the shipped ones and their list, a base below a recipe, and single keys laid over it.
+"""Recipes as YAML files: the shipped recipes, bases, and overrides of single keys.
 
-Nothing here needs more than YAML, so that recipes are listed at once.
+Only YAML is imported here, so that recipes are listed at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from textwrap import fill, indent
-from typing import Any
+from typing import Any, TypeAlias
 
 import yaml
 
@@ -18,10 +18,12 @@ from vocable.errors import RecipeError
 from vocable.storage import regular
 from vocable.tables import text_width
 
+Values: TypeAlias = dict[str, Any]  # keys of a recipe, as YAML has them
+
 # libyaml, where PyYAML was built with it, is ten times as fast.
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-OWN_KEYS = ("about", "needs", "variants")  # what is said of one recipe, not of those that stand on it
-NODES = 100_000  # of a recipe, keys aside
+OWN_KEYS = ("about", "needs", "variants")  # not inherited from a base
+MAX_NODES = 100_000  # values of a recipe, which aliases could multiply
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class ShippedRecipe:
 
     name: str
     about: str
-    needs: list[str]  # what is not shipped, in words
+    needs: list[str]  # data, devices or code that are not shipped
     variants: list[str]
     text: str
 
@@ -38,12 +40,12 @@ class ShippedRecipe:
         return self.text.rstrip("\n")
 
     def to_json(self) -> dict[str, Any]:
-        """The recipe as JSON values."""
+        """Return the recipe as JSON values."""
         return {"name": self.name, "recipe": self.text}
 
 
 class RecipeList(dict[str, ShippedRecipe]):
-    """The shipped recipes by their names; `str()` lists them with their variants."""
+    """The shipped recipes by name; `str()` lists them with their variants."""
 
     def __str__(self) -> str:
         lines = []
@@ -62,10 +64,10 @@ class RecipeList(dict[str, ShippedRecipe]):
 
 
 def recipes(name: str | None = None) -> ShippedRecipe | RecipeList:
-    """List the shipped recipes and their variants, those first that run with what is shipped; or give one of them.
+    """Return the shipped recipes, those without needs first, or the recipe of this name.
 
     Raises:
-        RecipeError: there is no recipe of that name.
+        RecipeError: there is no recipe of this name.
     """
     if name is not None:
         return _described(_shipped(name))
@@ -74,7 +76,7 @@ def recipes(name: str | None = None) -> ShippedRecipe | RecipeList:
 
 
 def recipe_file(recipe: str | Path) -> Path:
-    """Return a recipe's path: its own, or that of the shipped one with this name; `RecipeError` if there is neither."""
+    """Return the path of a recipe's file, or of the shipped recipe of this name; otherwise raise `RecipeError`."""
     path = Path(recipe)
     return path if path.is_file() or path.suffix in (".yaml", ".yml") else _shipped(str(recipe))
 
@@ -96,27 +98,27 @@ def _described(path: Path) -> ShippedRecipe:
     return ShippedRecipe(path.stem, about, needs, list(variants), path.read_text(encoding="utf-8"))
 
 
-def read_values(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """Read a YAML file; `base: NAME.yaml` names a recipe beside it, whose keys hold where this one has none.
+def read_values(path: Path, above: tuple[Path, ...] = ()) -> Values:
+    """Read a YAML file over its base, the file beside it that the key `base` names.
 
-    The recipes `above` stand on this one, to notice a circle.
+    `above` are the recipes that have this one as a base, to detect a circle.
     """
     if path in above:
-        raise RecipeError(f"{path}: base: a recipe cannot stand on itself")
+        raise RecipeError(f"{path}: base: a recipe cannot be its own base")
     values = read_yaml(path)
     if not isinstance(values, dict):
-        raise RecipeError(f"{path}: a recipe is a mapping of keys, this is {type(values).__name__}")
+        raise RecipeError(f"{path}: a recipe is a mapping of keys, not {type(values).__name__}")
     base = values.pop("base", None)
     if base is None:
         return values
     if not isinstance(base, str):
-        raise RecipeError(f"{path}: base: the name of a file, not {base!r}")
+        raise RecipeError(f"{path}: base must be the name of a file, not {base!r}")
     below = read_values(path.parent / base, (*above, path))
-    return _laid_over({key: value for key, value in below.items() if key not in OWN_KEYS}, values)
+    return _merged({key: value for key, value in below.items() if key not in OWN_KEYS}, values)
 
 
 def read_yaml(path: Path) -> Any:
-    """Return the values of a YAML file; `RecipeError` for one that cannot be read, such as a device."""
+    """Return the values of a YAML file; `RecipeError` if it cannot be read."""
     try:
         text = regular(path).read_text(encoding="utf-8")
     except OSError as error:
@@ -127,27 +129,27 @@ def read_yaml(path: Path) -> Any:
 
 
 def load_yaml(text: str, where: str) -> Any:
-    """Return the values of a YAML text; errors begin with `where`, and name the line of a key that is there twice."""
+    """Return the values of a YAML text; errors begin with `where`, and name the line of a duplicate key."""
     try:
         loader = LOADER(text)
         root = loader.get_single_node()
         nodes = [] if root is None else [root]
-        for node in nodes:  # and those below it, as often as an alias says
+        for node in nodes:  # and those below, once for each alias
             pairs = node.value if isinstance(node, yaml.MappingNode) else []
-            names: dict[str, Any] = {}
+            names: dict[str, yaml.Node] = {}
             for name, _ in pairs:
                 if names.setdefault(str(name.value), name) is not name:
-                    raise RecipeError(f"{where}:{name.start_mark.line + 1}: {name.value}: this key is there twice")
+                    raise RecipeError(f"{where}:{name.start_mark.line + 1}: duplicate key {name.value!r}")
             nodes += node.value if isinstance(node, yaml.SequenceNode) else [value for _, value in pairs]
-            if len(nodes) > NODES:
-                raise RecipeError(f"{where}: not a recipe: more than {NODES:,} values, aliases counted")
+            if len(nodes) > MAX_NODES:
+                raise RecipeError(f"{where}: more than {MAX_NODES:,} values, aliases counted")
         return None if root is None else loader.construct_document(root)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise RecipeError(f"{where}: not YAML: {' '.join(str(error).split())}") from error
 
 
 def line_of(path: Path, keys: Sequence[str | int]) -> int | None:
-    """Return the line of a recipe's file, from 1, in which a key stands; None if it is in none, or a base's."""
+    """Return the line of a key in a recipe's file, from 1; None if the file lacks the key."""
     node = yaml.compose(regular(path).read_text(encoding="utf-8"), Loader=LOADER)
     line = None
     for key in keys:
@@ -164,29 +166,27 @@ def line_of(path: Path, keys: Sequence[str | int]) -> int | None:
     return line
 
 
-def override(values: dict[str, Any], text: str) -> None:
-    """Change one key of `values` as `text` says: `training.learning_rate=2e-5`."""
+def override(values: Values, text: str) -> None:
+    """Change one key of `values` by a text such as `training.learning_rate=2e-5`."""
     key, equals, value = text.partition("=")
     if not equals:
-        raise RecipeError(f"--set {text}: expected key=value")
-    given = load_yaml(value, f"--set {text}")
-    # A source that ends in a colon, as pydocs: does, would be a part with one key.
-    plain = isinstance(given, dict) and not value.lstrip().startswith("{")
-    assign(values, key, value if plain else scalar(given), f"--set {text}")
+        raise RecipeError(f"override {text}: expected KEY=VALUE")
+    parsed = load_yaml(value, f"override {text}")
+    # YAML reads a source that ends in a colon, such as pydocs:, as a mapping with one key.
+    plain = isinstance(parsed, dict) and not value.lstrip().startswith("{")
+    assign(values, key, value if plain else scalar(parsed), f"override {text}")
 
 
-def assign(values: dict[str, Any], key: str, value: Any, where: str) -> None:
-    """Change the `key` of `values`, its path with dots between; parts that are missing or null are made.
+def assign(values: Values, key: str, value: Any, where: str) -> None:
+    """Change a key of `values`, a path with dots; missing and null sections are created.
 
-    Of a list, the path has the position, counted from 0.
+    In a list the path has the position, counted from 0. Errors begin with `where`.
 
     >>> values = {"seed": 1, "calibrate": None, "losses": [{"weight": 1}]}
     >>> assign(values, "calibrate.shift", 5, "here")
     >>> assign(values, "losses.0.weight", 2, "here")
     >>> values
     {'seed': 1, 'calibrate': {'shift': 5}, 'losses': [{'weight': 2}]}
-
-    Errors begin with `where`.
     """
     *parents, last = key.split(".")
     part: Any = values
@@ -199,27 +199,27 @@ def assign(values: dict[str, Any], key: str, value: Any, where: str) -> None:
 
 
 def _key_or_position(part: Any, name: str, above: str, where: str) -> str | int:
-    """Return what `name` is called in the part `above`: a key, or a position in a list."""
+    """Return a name of a path as a key, or as a position in a list; `above` is the name before it."""
     if isinstance(part, dict):
         return name
     if not isinstance(part, list):
-        raise RecipeError(f"{where}: {above} is not a part with keys of its own")
+        raise RecipeError(f"{where}: {above} has no keys")
     if not (name.isdecimal() and int(name) < len(part)):
-        raise RecipeError(f"{where}: {above} is a list of {len(part)}: give a position from 0 on, not {name!r}")
+        raise RecipeError(f"{where}: {above} is a list of {len(part)}: expected a position from 0, not {name!r}")
     return int(name)
 
 
-def _laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Return both together, key by key where both have a part; elsewhere the one above counts."""
+def _merged(below: Values, above: Values) -> Values:
+    """Merge two mappings key by key; `above` takes precedence."""
     both = dict(below)
     for key, value in above.items():
         old = both.get(key)
-        both[key] = _laid_over(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+        both[key] = _merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
     return both
 
 
 def scalar(value: Any) -> Any:
-    """Return a value from YAML 1.1, which reads 2e-5 as a string, since it has no point: people mean the number."""
+    """Return the number of a string such as 2e-5, which YAML 1.1 does not read as a number without a point."""
     try:
         return float(value) if isinstance(value, str) else value
     except ValueError:

@@ -1,4 +1,4 @@
-"""The sections of a recipe, each a class with its keys, their defaults and what they mean (docs/recipe-keys.md)."""
+"""Sections of a recipe: keys, defaults and descriptions (docs/recipe-keys.md)."""
 
 from __future__ import annotations
 
@@ -30,13 +30,17 @@ from vocable.options import DType
 
 
 class HardNegatives(Settings):
-    """Examples as ids, in the layout of the msmarco-hard-negatives data set, and where the texts of the ids are."""
+    """Examples as ids, in the layout of the msmarco-hard-negatives data set, and the sources of their texts."""
 
     file: str = Field(description="place of the ids: positives and, by system, negatives of each query")
     corpus: str = Field(description="place of the documents")
     queries: str = Field(description="place of the queries")
-    scores: str | None = Field(default=None, description="place of a teacher's scores; what has none is left out")
-    systems: list[str] | None = Field(default=None, min_length=1, description="whose negatives; null for all systems")
+    scores: str | None = Field(
+        default=None, description="place of a teacher's scores; documents without a score are left out"
+    )
+    systems: list[str] | None = Field(
+        default=None, min_length=1, description="systems whose negatives are used; null for all"
+    )
 
 
 Source = Annotated[
@@ -46,7 +50,7 @@ Source = Annotated[
 
 
 def located(source: str | HardNegatives, locate: Callable[[str], str]) -> str | HardNegatives:
-    """The same source with `locate` applied to every place in it."""
+    """Return the source with `locate` applied to each of its places."""
     if isinstance(source, str):
         return locate(source)
     places = {name: getattr(source, name) for name in ("file", "corpus", "queries", "scores")}
@@ -54,43 +58,43 @@ def located(source: str | HardNegatives, locate: Callable[[str], str]) -> str | 
 
 
 class TeacherSettings(Settings):
-    """Who scores every query of a batch with every document: several are standardized per query and averaged."""
+    """Teachers that score every query of a batch with every document; several are standardized per query and averaged."""
 
     models: list[str] = Field(
         default=[], description="dense or sparse encoders: folder, Hub id, or package:NAME/FOLDER"
     )
-    lexical: bool = Field(default=False, description="BM25 over the examples' documents is one of the teachers")
+    lexical: bool = Field(default=False, description="add BM25 over the examples' documents as a teacher")
     weights: list[Annotated[float, Field(gt=0)]] | None = Field(
-        default=None, description="of the mean: one for each of models, then that of BM25; equal by default"
+        default=None, description="weights of the mean: one per model, then that of BM25; equal by default"
     )
-    max_length: PositiveInt = Field(default=128, description="tokens of a text that each of models reads, at most")
+    max_length: PositiveInt = Field(default=128, description="tokens of a text that the models read")
 
     @model_validator(mode="after")
-    def _somebody(self) -> TeacherSettings:
+    def _check(self) -> TeacherSettings:
         if not self.models and not self.lexical:
-            raise ValueError("a teacher is at least one of models, or lexical")
+            raise ValueError("teacher needs models or lexical")
         teachers = len(self.models) + self.lexical
         if self.weights is not None and len(self.weights) != teachers:
-            raise ValueError(f"weights are one for each teacher, {teachers} of them, not {len(self.weights)}")
+            raise ValueError(f"weights needs one value for each of {teachers} teachers, not {len(self.weights)}")
         return self
 
 
 class MaxTermsSettings(Settings):
-    """The losses see the heaviest terms alone."""
+    """Losses on the heaviest terms alone."""
 
     query: PositiveInt | None = Field(default=None, description="q_K, terms of a query; null for all")
     document: PositiveInt | None = Field(default=None, description="d_K, terms of a document; null for all")
-    full: bool = Field(default=True, description="the losses of the full vectors are added")
+    full: bool = Field(default=True, description="add the losses of the full vectors")
 
     @model_validator(mode="after")
-    def _something_is_masked(self) -> MaxTermsSettings:
+    def _check(self) -> MaxTermsSettings:
         if self.query is None and self.document is None:
-            raise ValueError("max_terms masks nothing: give query, document, or both")
+            raise ValueError("max_terms needs query, document, or both")
         return self
 
 
 class OptimizerSettings(Settings):
-    """What pre-training and retrieval training have in common."""
+    """Settings that pre-training and retrieval training share."""
 
     steps: PositiveInt = Field(description="optimizer steps")
     batch_size: PositiveInt = Field(default=32, description="texts of a batch")
@@ -106,7 +110,7 @@ class OptimizerSettings(Settings):
     save_every: PositiveInt = Field(default=200, description="steps between checkpoints")
 
     def trainer_arguments(self, device: torch.device, folder: Path, seed: int) -> dict[str, Any]:
-        """Return what both trainings tell the host library's trainer."""
+        """Return the arguments that both trainings give to the trainer of transformers."""
         return {
             "output_dir": str(folder),
             "max_steps": self.steps,
@@ -116,9 +120,9 @@ class OptimizerSettings(Settings):
             "weight_decay": self.weight_decay,
             "warmup_steps": self.warmup_share,
             "bf16": in_bfloat16(self.dtype, device),
-            "use_cpu": device.type == "cpu",  # has to be said for bfloat16 there
+            "use_cpu": device.type == "cpu",  # required for bfloat16 on a CPU
             "logging_steps": self.log_every,
-            "logging_nan_inf_filter": False,  # it would hide them
+            "logging_nan_inf_filter": False,  # the filter would hide losses that are not finite
             "save_steps": self.save_every,
             "save_total_limit": 2,
             "seed": seed,
@@ -129,19 +133,21 @@ class OptimizerSettings(Settings):
 
 
 class TrainingSettings(OptimizerSettings):
-    """How the retrieval training goes: by default InfoNCE over in-batch and hard negatives, with FLOPS."""
+    """Retrieval training, by default InfoNCE over in-batch and hard negatives, with FLOPS."""
 
-    batch_size: int = Field(default=32, ge=2, description="what a loss sees, on all devices together")
-    micro_batch: PositiveInt | None = Field(default=None, description="what fits in memory at once; null for all")
+    batch_size: int = Field(default=32, ge=2, description="examples of a batch, on all devices together")
+    micro_batch: PositiveInt | None = Field(default=None, description="examples in memory at once; null for all")
     query_length: PositiveInt = 64
     document_length: PositiveInt = 128
     losses: list[AnyLoss] = Field(default=[InfoNCE()], min_length=1)
     teacher: TeacherSettings | None = None
-    sparse_teacher: str | None = Field(default=None, description="of alignment: a model with the same output terms")
+    sparse_teacher: str | None = Field(
+        default=None, description="teacher of the loss alignment: a model with the same output terms"
+    )
     query_idf: float | None = Field(
         default=None,
         gt=0,
-        description="losses see queries as a search of their source weighs them, by its terms' IDF to this power",
+        description="multiply query weights in the losses by the IDF of their source to this power, as a search does",
     )
     max_terms: MaxTermsSettings | None = None
     regularizers: Regularizers = Regularizers()
@@ -160,19 +166,19 @@ class TrainingSettings(OptimizerSettings):
     def _losses_and_teacher(self) -> TrainingSettings:
         names = [loss.name for loss in self.losses]
         if len(set(names)) < len(names):
-            raise ValueError("each of losses can be there once")
+            raise ValueError("losses must have different names")
         losses = [loss.name for loss in self.losses if loss.needs == "teacher_vectors"]
         if losses and self.sparse_teacher is None:
-            raise ValueError(f"the loss {losses[0]} needs sparse_teacher, the model whose vectors are aligned with")
+            raise ValueError(f"the loss {losses[0]} needs sparse_teacher")
         if self.sparse_teacher is not None and not losses:
-            raise ValueError("sparse_teacher teaches nothing without alignment among the losses")
+            raise ValueError("sparse_teacher needs the loss alignment")
         if losses and self.query_idf is not None:
-            raise ValueError("query_idf weighs scores, and alignment compares vectors: not both")
+            raise ValueError("query_idf and the loss alignment exclude each other")
         return self
 
     @property
     def needs_scores(self) -> bool:
-        """Whether a loss needs a teacher's scores: of `teacher`, or those that the examples carry."""
+        """True if a loss needs the scores of `teacher` or of the examples."""
         return any(loss.needs == "teacher_scores" for loss in self.losses)
 
     @property
@@ -181,53 +187,55 @@ class TrainingSettings(OptimizerSettings):
         return next((loss.queue for loss in self.losses if isinstance(loss, InfoNCE)), None)
 
     @property
-    def yardstick(self) -> InfoNCE:
-        """The InfoNCE by which a training is watched, on the scores as the losses see them."""
-        return next((found for loss in self.losses if (found := loss.yardstick()) is not None), InfoNCE())
+    def monitored_loss(self) -> InfoNCE:
+        """The InfoNCE that monitors the training, on the scores that the losses use."""
+        return next((found for loss in self.losses if (found := loss.monitored_loss()) is not None), InfoNCE())
 
 
-WHOLE_TERMS = ("whole-word", "longest-span")  # ways of masking that hide terms of an output vocabulary
+WHOLE_TERMS = ("whole-word", "longest-span")  # kinds of masking that hide terms of an output vocabulary
 
 
 class PretrainSettings(OptimizerSettings):
-    """Masked language modelling, or what a teacher says of whole texts, before the retrieval training."""
+    """Masked language modelling, or learning from a teacher, before the retrieval training."""
 
     texts: list[str] = Field(min_length=1, description="sources of the texts that the model learns from")
     max_length: int = Field(default=128, ge=8, description="tokens of a window, special tokens included")
     masking: Literal["uniform", "overlap-aware", "whole-word", "longest-span"] = Field(
         default="uniform",
-        description="which tokens are guessed: overlap-aware: new ones of a transferred model more often; "
+        description="tokens to hide: overlap-aware: new ones of a transferred model more often; "
         "whole-word: words of an expanded one; longest-span: terms of a new head, continuations too",
     )
     masking_rate: float = Field(
-        default_factory=lambda given: 0.15 if given.get("masking") in WHOLE_TERMS else 0.3,
+        default_factory=lambda values: 0.15 if values.get("masking") in WHOLE_TERMS else 0.3,
         gt=0,
         le=1,
-        description="share of the tokens to be guessed, by default 0.3; of words or terms, 0.15",
+        description="share of the tokens to hide, by default 0.3; of words or terms, 0.15",
     )
     new_token_weight: float = Field(
-        default=2.0, gt=0, description="overlap-aware: how often a new token is masked for each shared one"
+        default=2.0, gt=0, description="overlap-aware: rate of new tokens, relative to shared ones"
     )
     teacher: str | None = Field(
         default=None,
-        description="nothing is masked: the largest logits of this sparse model, of the same output terms, are learned",
+        description="learn the largest logits of this sparse model with the same output terms; nothing is masked",
     )
     classes: int | None = Field(
         default=None,
         ge=2,
-        description="instead, with a dense teacher: its embeddings of the texts are put into so many clusters, and the "
-        "cluster of a text is learned",
+        description="with a dense teacher: cluster its embeddings of the texts into this number of classes, and learn the "
+        "class of a text",
     )
-    trainable: Literal["all", "embeddings"] = Field(default="all", description="what learns; the rest is frozen")
-    train_bias: bool = Field(default=False, description="with embeddings alone, let the output bias learn, too")
-    held_out: int = Field(default=256, ge=0, description="windows kept apart for the report, at most a tenth of all")
+    trainable: Literal["all", "embeddings"] = Field(
+        default="all", description="weights that learn; the others are frozen"
+    )
+    train_bias: bool = Field(default=False, description="with trainable embeddings, let the output bias learn, too")
+    held_out: int = Field(default=256, ge=0, description="windows held out for the report, at most a tenth of all")
     passes: PositiveInt | None = Field(
-        default=None, description="how often a text is seen at most, under other masks each time; no limit by default"
+        default=None, description="largest number of passes over the texts, each with other masks; no limit by default"
     )
     learning_rate: float = Field(default=3e-4, gt=0, description="highest rate, after the warm-up")
-    schedule: Literal["cosine", "linear"] = Field(default="cosine", description="how the rate falls")
+    schedule: Literal["cosine", "linear"] = Field(default="cosine", description="decay of the rate")
     schedule_steps: PositiveInt | None = Field(
-        default=None, description="steps in which the rate would fall to 0, if not those of the run: more of them"
+        default=None, description="steps until the rate is 0, at least those of the run, its default"
     )
 
     @field_validator("schedule_steps")
@@ -235,21 +243,17 @@ class PretrainSettings(OptimizerSettings):
     def _no_shorter_than_the_run(cls, value: int | None, others: ValidationInfo) -> int | None:
         steps = others.data.get("steps")
         if value is not None and steps is not None and value < steps:
-            raise ValueError(f"the schedule cannot be shorter than the run of {steps} steps")
+            raise ValueError(f"schedule_steps must be at least steps, {steps}")
         return value
 
     @model_validator(mode="after")
-    def _no_mask_before_a_teacher(self) -> PretrainSettings:
+    def _check(self) -> PretrainSettings:
         if self.teacher is not None and self.masking != "uniform":
-            raise ValueError(f"with a teacher nothing is masked: leave masking {self.masking} out")
+            raise ValueError(f"teacher and masking {self.masking} exclude each other")
         if self.classes is not None and self.teacher is None:
-            raise ValueError("classes are clusters of a teacher's embeddings: name a dense model as teacher")
-        return self
-
-    @model_validator(mode="after")
-    def _bias_beside_embeddings(self) -> PretrainSettings:
+            raise ValueError("classes needs a dense teacher")
         if self.train_bias and self.trainable == "all":
-            raise ValueError("train_bias goes with trainable: embeddings, everything learns without it")
+            raise ValueError("train_bias goes with trainable: embeddings")
         return self
 
 
@@ -257,27 +261,31 @@ register(Stage("pretrain", PretrainSettings, 50, models=("teacher",)))
 
 
 class DataSettings(Settings):
-    """What the retrieval training learns from."""
+    """Data of the retrieval training."""
 
-    examples: list[Source] = Field(min_length=1, description="places of query, positive and negatives, or ids of them")
+    examples: list[Source] = Field(
+        min_length=1, description="sources of query, positive and negatives, or of their ids"
+    )
     negatives: int = Field(default=0, ge=0, description="hard negatives taken from each example")
-    sampling: Literal["first", "random"] = Field(default="first", description="random: other negatives in every pass")
+    sampling: Literal["first", "random"] = Field(default="first", description="random: other negatives in each pass")
     false_negative_margin: float | None = Field(
-        default=None, description="negatives whose teacher's score is above the positive's less this are left out"
+        default=None, description="leave out negatives that score above the positive's score minus this"
     )
     size_exponent: float = Field(
-        default=1.0, ge=0, le=1, description="a source of n examples is drawn in proportion to n to this power"
+        default=1.0, ge=0, le=1, description="share of a source of n examples is proportional to n to this power"
     )
     held_out: int = Field(
-        default=64, ge=0, description="examples kept apart for the report at the end, at most a tenth of each source"
+        default=64, ge=0, description="examples held out for the report, at most a tenth of each source"
     )
-    topical: bool = Field(default=False, description="batches of examples that the teacher finds near each other")
-    skip_bad: int = Field(default=0, ge=0, description="bad lines in all that a run reads that are left out")
+    topical: bool = Field(default=False, description="batches of examples that are similar by the dense teacher")
+    skip_bad: int = Field(
+        default=0, ge=0, description="bad lines to skip in all sources of a run; one more is an error"
+    )
 
     @model_validator(mode="after")
-    def _choice_of_negatives(self) -> DataSettings:
+    def _check(self) -> DataSettings:
         if not self.negatives and (self.sampling == "random" or self.false_negative_margin is not None):
-            raise ValueError("sampling and false_negative_margin choose among negatives: say how many with negatives")
+            raise ValueError("sampling and false_negative_margin need negatives")
         if self.false_negative_margin is not None and any(
             isinstance(source, HardNegatives) and source.scores is None for source in self.examples
         ):
@@ -286,22 +294,24 @@ class DataSettings(Settings):
 
 
 class EvaluationSettings(Settings):
-    """Quality by exact search over whole datasets, in training and of variants; `dataset: PLACE` will do for one."""
+    """Evaluation by exact search over whole datasets, in training and of variants; `dataset: PLACE` for one."""
 
     datasets: Annotated[list[str], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)] = Field(
         min_length=1, validation_alias=AliasChoices("datasets", "dataset")
     )
     measures: list[str] = Field(default=["nDCG@10"], min_length=1)
-    wackiness: bool = Field(default=False, description="also W-AUC, the wackiness of the queries' expansions")
-    every: PositiveInt | None = Field(default=500, description="steps; null: not during the training")
+    wackiness: bool = Field(default=False, description="measure W-AUC, the wackiness of the queries' expansions, too")
+    every: PositiveInt | None = Field(
+        default=500, description="steps between evaluations; null: not during the training"
+    )
     best: bool = Field(
-        default=False, description="the result is the state with the best mean of the first measure, not the last one"
+        default=False, description="save the weights with the best mean of the first measure, in place of the last ones"
     )
 
     @model_validator(mode="after")
-    def _measured_during_training(self) -> EvaluationSettings:
+    def _check(self) -> EvaluationSettings:
         if self.best and self.every is None:
-            raise ValueError("best is chosen during the training: say with every how often it is measured")
+            raise ValueError("best needs every")
         return self
 
     @field_validator("measures")
@@ -315,25 +325,29 @@ class EvaluationSettings(Settings):
 
 
 class SavedSettings(Settings):
-    """Settings that are saved with the model; by default those of the model that the training started from."""
+    """Settings that are saved with the model; by default those of the initial model."""
 
     query_length: PositiveInt | None = Field(
-        default=None, description="tokens of a query that the model reads; null for as many as its start"
+        default=None, description="tokens of a query that the model reads; null: as the initial model"
     )
-    document_length: PositiveInt | None = Field(default=None, description="tokens of a document, in the same way")
+    document_length: PositiveInt | None = Field(
+        default=None, description="tokens of a document that the model reads; null: as the initial model"
+    )
     query_terms: PositiveInt | None = Field(
-        default=None, description="the heaviest terms of a query that are kept; null for as many as its start keeps"
+        default=None, description="heaviest terms of a query to keep; null: as the initial model"
     )
-    document_terms: PositiveInt | None = Field(default=None, description="those of a document, in the same way")
+    document_terms: PositiveInt | None = Field(
+        default=None, description="heaviest terms of a document to keep; null: as the initial model"
+    )
     query_idf: float | None = Field(
         default=None,
         ge=0,
-        description="a search multiplies a query's weights by the collection's IDF to this power; null for its start's",
+        description="power of the collection's IDF in a search's query weights; null: as the initial model",
     )
     start_share: float = Field(
         default=0.0,
         ge=0,
         lt=1,
-        description="share of the start's weights in a mean with those of the end",
+        description="share of the initial weights in a mean with the trained ones",
     )
     dtype: Literal["float32", "bfloat16"] = "float32"

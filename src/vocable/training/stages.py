@@ -118,16 +118,16 @@ def _queries(recipe: Recipe) -> Iterator[Iterator[str]]:
 
 
 def freeze_documents(model: SparseEncoder) -> None:
-    """Let nothing learn of what encodes documents."""
+    """Freeze the document encoder."""
     for module in route(model, "document"):
         module.requires_grad_(False)
 
 
-PARAMETERS = r"sub_modules\.query\."  # the host library's names of what encodes queries
+QUERY_PARAMETERS = r"sub_modules\.query\."  # sentence-transformers' names of the query encoder's weights
 
 
 def queries_learn_apart(model: SparseEncoder) -> bool:
-    """Whether a training moves weights that encode queries alone."""
+    """Return True if a training moves weights of the query encoder alone."""
     first = model[0]
     return isinstance(first, Router) and any(
         weight.requires_grad for module in route(model, "query") for weight in module.parameters()

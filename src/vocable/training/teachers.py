@@ -1,8 +1,9 @@
-"""Teachers: models that score pairs of texts (`make_scorer`), and teachers of a training, by their scores or vectors.
+"""Teachers: models that score pairs of texts, and the scores or vectors that a training learns from.
 
 Each distinct text of the examples is embedded or encoded once, before the training.
 
-Letters: p pairs, t distinct texts, m examples, b of a batch, c negatives of each, n = b (1 + c) documents, v terms.
+Letters: p pairs, t distinct texts, m examples, b examples of a batch, c negatives of each, n = b (1 + c) documents, v
+terms.
 """
 
 from __future__ import annotations
@@ -53,19 +54,19 @@ ARCHITECTURES: dict[str, ModelKind] = {"ForSequenceClassification": "cross", "Fo
 
 Model: TypeAlias = CrossEncoder | SentenceTransformer | SparseEncoder
 Scorer: TypeAlias = Callable[[Sequence[str], Sequence[str]], NDArray[np.float32]]
-# Of the b examples in some rows: the scores of every query with every document [b, n], column by column, positives
-# first; or those of each example's own documents [b, 1 + c]; or the vectors of all texts.
+# Rows of b examples -> the scores of every query with every document [b, n], column by column, positives first; or with
+# the example's own documents [b, 1 + c]; or the vectors of all texts.
 Teacher: TypeAlias = Callable[[NDArray[np.int64]], Tensor]
 
 
 def make_scorer(model: Model) -> Scorer:
-    """Return what scores p queries, each with its text: [p].
+    """Return a function that scores p queries, each with its text: [p].
 
-    A cross-encoder's scores are taken as they leave its head: an activation such as the sigmoid would flatten the
-    margins. A bi-encoder encodes each text once a call.
+    The scores of a cross-encoder are its logits: an activation such as the sigmoid would flatten the margins. A
+    bi-encoder encodes each text once per call.
 
     Raises:
-        ModelError: a cross-encoder has several labels, so that a pair has no one score.
+        ModelError: a cross-encoder has several labels, so that a pair has no single score.
     """
     if isinstance(model, CrossEncoder):
         if model.num_labels != 1:
@@ -80,9 +81,9 @@ def make_scorer(model: Model) -> Scorer:
 
     def score(queries: Sequence[str], texts: Sequence[str]) -> NDArray[np.float32]:
         sides = []
-        for encode, given in zip(encoders, (queries, texts), strict=True):
-            places = {text: i for i, text in enumerate(dict.fromkeys(given))}
-            sides.append(encode(list(places))[[places[text] for text in given]])
+        for encode, side in zip(encoders, (queries, texts), strict=True):
+            rows = {text: i for i, text in enumerate(dict.fromkeys(side))}
+            sides.append(encode(list(rows))[[rows[text] for text in side]])
         if isinstance(model, SparseEncoder):
             scores: NDArray[np.float32] = sides[0].multiply(sides[1]).sum(axis=1)
         else:
@@ -97,7 +98,7 @@ def load_scoring_model(name: str | Path, kind: ModelKind | None = None, device: 
 
     Args:
         name: a folder, a Hub id, `package:NAME/FOLDER` or "vocable-mini".
-        kind: what it is; by default what its configuration says.
+        kind: kind of the model; by default that of its configuration.
         device: as for `load`.
     """
     place = locate(name)
@@ -115,22 +116,22 @@ def _kind(place: str) -> ModelKind:
     if saved_as is not None:
         return SAVED_AS[json.loads(Path(saved_as).read_text(encoding="utf-8")).get("model_type", "SentenceTransformer")]
     if load_file_path(place, "modules.json") is not None:
-        return "dense"  # of a time when there were no others
+        return "dense"  # saved before other kinds existed
     architectures = AutoConfig.from_pretrained(place, trust_remote_code=TRUSTING.get()).architectures or []
     for architecture in architectures:
         for ending, kind in ARCHITECTURES.items():
             if architecture.endswith(ending):
                 return kind
     found = ", ".join(architectures) or "no architecture"
-    raise ModelError(f"{place}: its configuration names {found}: say with --kind whether it is cross, dense or sparse")
+    raise ModelError(f"{place}: its configuration has {found}: `kind` must be cross, dense or sparse")
 
 
 VECTORS = "vectors of a sparse teacher"
-CHUNK = 1024  # texts embedded at a time, and lost at most when a run is killed
+EMBEDDED_TOGETHER = 1024  # texts; an interruption loses at most as many
 
 
 def lexical_teacher(examples: Dataset) -> Teacher:
-    """BM25 over the documents of all examples: it keeps the student to the words that a query and a document share."""
+    """Return BM25 over the documents of all examples, a teacher of shared words."""
     query, *columns = examples.column_names
     index = BM25Index([text for column in columns for text in examples[column]])
     documents, queries = index.get(), index.query_vectors(examples[query][:])
@@ -143,7 +144,7 @@ def lexical_teacher(examples: Dataset) -> Teacher:
 
 
 def own_scores(examples: Dataset) -> Teacher:
-    """The scores that the examples carry: a column `label` of 1 + c floats, of the positive and of each negative."""
+    """Return the examples' own scores: a column `label` of 1 + c floats, of the positive and of each negative."""
     labels = examples.select_columns("label")
     return lambda rows: torch.tensor(labels[rows.tolist()]["label"], dtype=torch.float32)
 
@@ -155,18 +156,18 @@ class Embeddings(NamedTuple):
     rows: NDArray[np.int64]
 
     def cosines(self, examples: NDArray[np.int64]) -> Tensor:
-        """Of every query with every document of a batch."""
+        """Return the cosine of every query with every document of a batch [b, n]."""
         batch = torch.from_numpy(self.vectors[self.rows[examples]].astype(np.float32))
         return batch[:, 0] @ batch[:, 1:].transpose(0, 1).flatten(0, 1).T
 
     def pairs(self, examples: NDArray[np.int64]) -> NDArray[np.float16]:
-        """The sums of query and positive [n, d]."""
+        """Return the sums of query and positive [n, d]."""
         sums: NDArray[np.float16] = self.vectors[self.rows[examples, :2]].sum(axis=1)
         return sums
 
 
 def distinct_texts(examples: Dataset, columns: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
-    """Return the distinct texts of these columns in the order in which they come, and their rows by example."""
+    """Return the distinct texts of these columns in order, and their rows by example."""
     known: dict[str, int] = {}
     rows = [[known.setdefault(text, len(known)) for text in examples[column]] for column in columns]
     return list(known), np.array(rows, np.int64).T
@@ -179,9 +180,9 @@ def load_teachers(
 
     Args:
         examples: columns query, positive, negative_1, ...
-        sources: [m], the number of each example's source, which is the collection that a sparse teacher searches.
-        folder: keeps embeddings and vectors, memory-mapped; what a killed run left there is used.
-        dtype: number type of the products that make embeddings and vectors.
+        sources: [m], the number of each example's source, the collection that a sparse teacher searches.
+        folder: keeps embeddings and vectors, memory-mapped; an interrupted run resumes when repeated.
+        dtype: number type of the models.
     """
     teachers: list[Teacher] = []
     embeddings = []
@@ -204,7 +205,7 @@ def load_teachers(
 
 
 def _is_sparse(name: str) -> bool:
-    """Whether this is a saved sparse encoder; what is not saved as any kind is taken for dense."""
+    """Return True for a saved sparse encoder; a model without a saved kind counts as dense."""
     place = locate(name)
     return load_file_path(place, "config_sentence_transformers.json") is not None and _kind(place) == "sparse"
 
@@ -212,9 +213,9 @@ def _is_sparse(name: str) -> bool:
 def sparse_scores(
     name: str, max_length: int, examples: Dataset, sources: NDArray[np.int64], folder: Path, dtype: DType
 ) -> Teacher:
-    """Load a sparse encoder as a teacher by its scores, over any output terms, as it would search each source.
+    """Load a sparse encoder with any output terms as a teacher by its scores.
 
-    Where it multiplies the weights of queries by the collection's IDF, that of the documents of the query's source.
+    If it multiplies query weights by the collection's IDF, the documents of the query's source are the collection.
     """
     teacher = load(name)
     columns = _encoded(teacher, name, examples, folder, dtype, max_length)
@@ -235,8 +236,8 @@ def sparse_scores(
 
 
 def dense_teacher(name: str, max_length: int, device: str | None = None) -> SentenceTransformer:
-    """Open a dense bi-encoder that reads at most so many tokens; a saved sparse encoder raises `ModelError`."""
-    if _is_sparse(name):  # the host library would make it dense
+    """Load a dense bi-encoder that reads at most `max_length` tokens; a saved sparse encoder raises `ModelError`."""
+    if _is_sparse(name):  # sentence-transformers would load it as dense
         raise ModelError(f"teacher {name} is a sparse encoder: name a dense one")
     model = open_model(name, partial(SentenceTransformer, model_kwargs={"dtype": "float32"}), device)
     config = getattr(getattr(model[0], "auto_model", None), "config", None)
@@ -262,14 +263,14 @@ def embed(
         shape = (len(items), model.get_embedding_dimension())
         embeddings = open_memmap(unfinished, mode="w+", dtype=np.float16, shape=shape)
     # No text is embedded as the zero vector: rows of zeros are not done yet.
-    done = int(embeddings.any(axis=1).sum()) // CHUNK * CHUNK
+    done = int(embeddings.any(axis=1).sum()) // EMBEDDED_TOGETHER * EMBEDDED_TOGETHER
     with progress("teacher", len(items)) as advance:
         advance(done)
-        for begin in range(done, len(items), CHUNK):
-            chunk = list(texts_of(items[begin : begin + CHUNK]))
+        for begin in range(done, len(items), EMBEDDED_TOGETHER):
+            chunk = list(texts_of(items[begin : begin + EMBEDDED_TOGETHER]))
             with torch.autocast(model.device.type, torch.bfloat16, enabled=in_bfloat16(dtype, model.device)):
                 made = model.encode(chunk, normalize_embeddings=True, show_progress_bar=False, convert_to_tensor=True)
-            embeddings[begin : begin + CHUNK] = made.float().cpu().numpy()
+            embeddings[begin : begin + EMBEDDED_TOGETHER] = made.float().cpu().numpy()
             embeddings.flush()
             advance(len(chunk))
     os.replace(unfinished, finished)
@@ -282,8 +283,8 @@ def load_sparse_teacher(
 
     Args:
         examples: columns query, positive, negative_1, ...
-        folder: keeps the vectors of all of them, memory-mapped; what a killed run left there is used.
-        dtype: number type of the products that make them.
+        folder: keeps the vectors, memory-mapped; an interrupted run resumes when repeated.
+        dtype: number type of the teacher.
 
     Raises:
         ModelError: the teacher cannot be read, or its output terms are not the student's.
@@ -292,8 +293,8 @@ def load_sparse_teacher(
     names = terms(teacher)
     if vocabulary_fingerprint(names) != vocabulary_fingerprint(terms(student)):
         raise ModelError(
-            f"sparse teacher {name}: its {len(names)} output terms are not those of the model that is trained "
-            f"({len(terms(student))}): alignment compares vectors term by term"
+            f"sparse teacher {name}: its {len(names)} output terms differ from the student's {len(terms(student))}: "
+            "alignment compares vectors term by term"
         )
     columns = _encoded(teacher, name, examples, folder, dtype)
     return lambda rows: torch.from_numpy(np.concatenate([matrix[of[rows]].toarray() for matrix, of in columns]))
@@ -302,7 +303,7 @@ def load_sparse_teacher(
 def _encoded(
     teacher: SparseEncoder, name: str, examples: Dataset, folder: Path, dtype: DType, max_length: int | None = None
 ) -> list[tuple[csr_array, NDArray[np.int64]]]:
-    """For each column of the examples the vectors of distinct texts [t, v], memory-mapped, and each example's row."""
+    """Return for each column the vectors of distinct texts [t, v], memory-mapped, and each example's row."""
     found = []
     sides: dict[Role, list[str]] = {"query": examples.column_names[:1], "document": examples.column_names[1:]}
     for role, columns in sides.items():
@@ -311,7 +312,7 @@ def _encoded(
         if not finished.exists():
             own = length_read(teacher, role)
             read = min(max_length, own) if max_length and own else own
-            number_type: DType = "auto" if exported(teacher) else dtype  # an exported one has its own
+            number_type: DType = "auto" if exported(teacher) else dtype  # an exported model has its own
             encoder, parts = TextEncoder(teacher, role, max_length=read, dtype=number_type), folder / "parts"
             documents = (Document(str(row), text) for row, text in enumerate(texts))
             title = f"sparse teacher: {role}"

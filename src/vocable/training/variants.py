@@ -1,7 +1,7 @@
-"""The variants of a recipe and sweeps over a key: which runs they are, their figures, and those that a paper prints.
+"""Variants of a recipe and sweeps over a key: their runs, measured and published figures.
 
-Each run is left in OUTPUT/NAME, and OUTPUT/results.json has the figures of those that are done. The same call goes on
-after a kill. A sweep makes several runs of each variant, one per value of a key.
+Each run is in OUTPUT/NAME, and OUTPUT/results.json has the figures of the finished ones. An interrupted call resumes
+when repeated. A sweep has one run per variant and value of a key.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ FLOPS = "FLOPS"
 
 
 def read_sweep(text: str) -> tuple[str, list[Any]]:
-    """Read a sweep written `KEY=VALUE,VALUE,...`; the values are YAML, parts with keys of their own among them.
+    """Read a sweep `KEY=VALUE,VALUE,...`, with values in YAML, possibly mappings.
 
     >>> read_sweep("training.regularizers.document=0.001,3e-3")
     ('training.regularizers.document', [0.001, 0.003])
     """
     key, equals, values = text.partition("=")
     if not equals or not values.strip():
-        raise RecipeError(f"--sweep {text}: expected key=value,value,...")
-    return key, list(map(scalar, load_yaml(f"[{values}]", f"--sweep {text}")))
+        raise RecipeError(f"sweep {text}: expected KEY=VALUE,VALUE,...")
+    return key, list(map(scalar, load_yaml(f"[{values}]", f"sweep {text}")))
 
 
 def label(value: Any) -> str:
-    """Return what a swept value is called where there is little room; of a part, the values of its keys.
+    """Return a short name of a swept value: of a mapping, the values of its keys.
 
     >>> label(0.003), label({"query": 0.001, "document": 0.0005}), label(None)
     ('0.003', '0.001/0.0005', 'null')
@@ -61,10 +61,10 @@ def label(value: Any) -> str:
 
 @dataclass(frozen=True)
 class RunResult:
-    """The figures of one run: ours {measure: value}, the published {measure or column: value} and their source.
+    """Figures of one run: `measured` {measure: value}, `published` {measure or column: value} and their source.
 
-    Of several datasets each of our measures has the dataset's name in front. In a sweep, `curve` is what the runs are
-    called that differ in the swept key alone, and `swept` is that key with this run's value.
+    With several datasets, measures are prefixed by the dataset. In a sweep, `curve` names the runs that differ in the
+    swept key alone, and `swept` has that key and its value.
     """
 
     measured: dict[str, float]
@@ -75,33 +75,33 @@ class RunResult:
 
 
 class TrainingResults(Tabular, dict[str, RunResult]):
-    """The results of several runs by their names, in the order in which they were asked for."""
+    """The results of several runs by name, in the order of the call."""
 
     def table(self, title: str = "") -> Table:
-        """Return one row per run: what was measured, then what is published, under `paper:` and the column's name."""
-        ours = list(dict.fromkeys(key for result in self.values() for key in result.measured))
-        theirs = list(dict.fromkeys(key for result in self.values() for key in result.published))
+        """Return one row per run: measured figures, then published ones under `paper: NAME`."""
+        measures = list(dict.fromkeys(key for result in self.values() for key in result.measured))
+        columns = list(dict.fromkeys(key for result in self.values() for key in result.published))
         rows = []
         for name, result in self.items():
             measured, published = result.measured, result.published
             written = {key: short(value) if key.endswith(FLOPS) else f"{value:.4f}" for key, value in measured.items()}
-            printed = [f"{published[key]:g}" if key in published else NONE for key in theirs]
-            rows.append([name, *(written.get(key, NONE) for key in ours), *printed])
-        return Table(title, ["variant", *ours, *(f"paper: {key}" for key in theirs)], rows)
+            printed = [f"{published[key]:g}" if key in published else NONE for key in columns]
+            rows.append([name, *(written.get(key, NONE) for key in measures), *printed])
+        return Table(title, ["variant", *measures, *(f"paper: {key}" for key in columns)], rows)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the results as JSON values, as they stand in results.json, under `runs`."""
+        """Return the results as JSON values under `runs`."""
         return {"runs": {name: asdict(result) for name, result in self.items()}}
 
 
 def effectiveness_against_flops(results: Mapping[str, RunResult]) -> Figure:
-    """Draw each measure against FLOPS, one curve a variant and one point a swept value (Jang et al. 2026, figure 2).
+    """Draw each measure against FLOPS, with a curve per variant and a point per value (Jang et al. 2026, figure 2).
 
-    Each dataset has a panel, and their mean stands in front of several. Points of a curve are joined in the order of
-    the sweep. FLOPS is logarithmic, so that a run without any shared term has no place and is left out.
+    Each dataset has a panel; with several, their mean comes first. Points are joined in the order of the sweep. The
+    FLOPS axis is logarithmic, so a run without shared terms is left out.
 
     Raises:
-        ArgumentError: nothing was swept or measured.
+        ArgumentError: no run of a sweep was measured.
         MissingExtraError: matplotlib is not installed.
     """
     require_extra("matplotlib", "figures")
@@ -123,7 +123,7 @@ def effectiveness_against_flops(results: Mapping[str, RunResult]) -> Figure:
 
 
 def _curves(results: Iterable[RunResult], datasets: Sequence[str], measure: str) -> dict[str, list[Point]]:
-    """The points of each curve, means over the datasets, in the order of the results."""
+    """Return the points of each curve, means over the datasets, in the order of the results."""
     found: dict[str, list[Point]] = defaultdict(list)
     for result in results:
         costs, values = ([f"{dataset} {name}".lstrip() for dataset in datasets] for name in (FLOPS, measure))
@@ -135,7 +135,7 @@ def _curves(results: Iterable[RunResult], datasets: Sequence[str], measure: str)
 
 
 class PlannedRun(NamedTuple):
-    """A recipe to carry out, and all that its result has before anything is measured."""
+    """A recipe, and its result without measured figures."""
 
     recipe: Recipe
     result: RunResult
@@ -144,10 +144,9 @@ class PlannedRun(NamedTuple):
 def train_planned(
     plan: dict[str, PlannedRun], output: Path, carry_out: Callable[[Recipe, Path], SparseEncoder]
 ) -> TrainingResults:
-    """Train the runs of a plan into folders of `output`, and measure each on its recipe's evaluation datasets.
+    """Train the runs of a plan into folders of `output`, and evaluate each on the datasets of its recipe.
 
-    That a recipe needs what is not shipped, or OUTPUT/NAME was made by another recipe, is known before the first is
-    trained.
+    Before the first training, unmet needs and folders of other recipes are refused.
     """
     for name, (recipe, _) in plan.items():
         recipe.check_needs()
@@ -171,16 +170,16 @@ def train_planned(
 def plan_runs(
     path: str | Path, names: Sequence[str] | None, overrides: Sequence[str] = (), sweep: str | None = None
 ) -> dict[str, PlannedRun]:
-    """Return the runs of variants, once or with each value of a sweep, by the names of their folders.
+    """Return the runs of variants, one each or one per value of a sweep, by the names of their folders.
 
-    A figure that is published of a variant is none of a run with another value. A run of a sweep is called after the
-    variant, the key's last part and the value: `k8-document-0.001`.
+    A run of a sweep is named after the variant, the last part of the key and the value (`k8-document-0.001`), and has
+    no published figures.
 
-    The names of the variants stand in the order in which to train them; None is all. With a sweep, no name at all is
-    the recipe itself. Overrides come after the keys of the variant, the values of the sweep last of all.
+    The variants are trained in the order of `names`; None stands for all. A sweep without names is of the recipe
+    itself. Overrides follow the keys of the variant; the values of the sweep come last.
     """
     known = read_recipe(path).variants
-    # An unknown one is refused when it is read.
+    # Reading the recipe refuses an unknown variant.
     variants = known if names is None else {name: known.get(name, Variant()) for name in names}
     if sweep is None:
         if not variants:
@@ -191,21 +190,21 @@ def plan_runs(
         }
     plan: dict[str, PlannedRun] = {}
     key, values = read_sweep(sweep)
-    chosen: list[str | None] = [*variants]
-    for name in chosen or [None]:
+    bases: list[str | None] = [*variants]
+    for name in bases or [None]:
         for value in values:
             recipe = read_recipe(path, [*overrides, f"{key}={json.dumps(value)}"], name)
             if recipe.evaluation is None:
-                raise RecipeError(f"{path}: a sweep compares runs: name the datasets of evaluation")
+                raise RecipeError(f"{path}: a sweep needs evaluation.datasets")
             run = run_name(name, key, value)
             if run in plan:
-                raise RecipeError(f"--sweep {key}: two values are called {label(value)}")
+                raise RecipeError(f"sweep {key}: two values have the name {label(value)}")
             plan[run] = PlannedRun(recipe, RunResult({}, curve=name or recipe_file(path).stem, swept={key: value}))
     return plan
 
 
 def run_name(variant: str | None, key: str, value: Any) -> str:
-    """Return a name for the folder of a run.
+    """Return the name of the folder of a run.
 
     >>> run_name("k8", "training.regularizers.document", 0.001), run_name(None, "model", "my/Model")
     ('k8-document-0.001', 'model-my-model')
@@ -215,10 +214,10 @@ def run_name(variant: str | None, key: str, value: Any) -> str:
 
 
 def _measured(model: SparseEncoder, recipe: Recipe) -> dict[str, float]:
-    """The measures of the recipe and FLOPS on each of its datasets."""
+    """Return the measures of the recipe and FLOPS on each of its datasets."""
     figures: dict[str, float] = {}
     with tolerating(recipe.data.skip_bad):
-        for prefix, evaluation in evaluations(model, recipe):
+        for prefix, evaluation in evaluations(model, recipe.evaluation, recipe.place) if recipe.evaluation else ():
             figures |= {f"{prefix}{measure}": value for measure, value in evaluation.values.items()}
             if evaluation.cost is not None and evaluation.cost.flops is not None:
                 figures[f"{prefix}{FLOPS}"] = evaluation.cost.flops

@@ -122,5 +122,5 @@ def test_a_teacher_of_other_terms_is_refused(
 
 
 def test_nothing_is_masked_before_a_teacher(backbones: dict[str, Path], toy_texts: list[str]) -> None:
-    with pytest.raises(ArgumentError, match="leave masking whole-word out"):
+    with pytest.raises(ArgumentError, match="teacher and masking whole-word"):
         vo.pretrain(vo.load(backbones["bert"]), toy_texts, steps=2, teacher="vocable-mini", masking="whole-word")

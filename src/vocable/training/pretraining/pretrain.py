@@ -52,7 +52,7 @@ from vocable.training.callbacks import (
     last_checkpoint,
     log_beside_loss,
     lower_rate,
-    refuse_wrecked,
+    refuse_non_finite,
     set_dropout,
 )
 from vocable.training.pretraining.finders import SpanFinder, TermFinder, WordFinder
@@ -254,7 +254,7 @@ class _Run:
         with without_logits(mlm) as decoder, _learning(mlm, settings), float32_attention(mlm), class_layer:
             before = self._held_out.evaluate(mlm, decoder)
             self._train(decoder)
-            refuse_wrecked("pretrain", mlm, settings.learning_rate)
+            refuse_non_finite("pretrain", mlm, settings.learning_rate)
             after = self._held_out.evaluate(mlm, decoder)
         for group, found in after.items() if distributed.is_first() else ():
             if found.loss > before[group].loss:
@@ -387,7 +387,7 @@ class _LogHeldOut(TrainerCallback):
     def __init__(self, trainer: _PretrainTrainer, held_out: HeldOut) -> None:
         self._trainer, self._held_out = trainer, held_out
 
-    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if not control.should_save:
             return
         outcomes = self._held_out.evaluate(kwargs["model"], self._trainer.decoder) if distributed.is_first() else {}

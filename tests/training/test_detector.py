@@ -13,7 +13,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from vocable.training.batch_statistics import BatchStatistics, Collapse, CollapseDetector, CollapseKind
+from vocable.training.detector import BatchStatistics, Collapse, CollapseDetector, CollapseKind
 from vocable.training.settings import TrainingSettings
 
 HEALTHY = BatchStatistics(
@@ -118,7 +118,7 @@ def test_uneasy_from_the_first_bad_step_to_the_last() -> None:
     seen = []
     for step, batch in enumerate([HEALTHY, *batches(3, empty_queries=1.0), HEALTHY], start=1):
         assert detector.see(step, batch) is None
-        seen.append(detector.uneasy)
+        seen.append(detector.suspicious)
     assert seen == [False, True, True, True, False]
 
 
@@ -134,7 +134,7 @@ def test_a_watch_goes_on_where_it_was(kept: int, fall: float) -> None:
     run = [replace(HEALTHY, query_terms=8 * fall**step) for step in range(60)]
     detector = CollapseDetector(SETTINGS)
     found = [detector.see(step, batch) for step, batch in enumerate(run[:kept], start=1)]
-    if detector.uneasy or any(found):
+    if detector.suspicious or any(found):
         return
     again = CollapseDetector(SETTINGS)
     again.restore(json.loads(json.dumps(detector.state())))

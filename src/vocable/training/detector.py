@@ -1,8 +1,8 @@
-"""Batch statistics of a training, and the detector that tells from them when it has collapsed.
+"""Detector of a collapsed training, and the batch statistics that it judges.
 
 The rules are in `vocable.adapt.statistics.RULES`; docs/guard.md gives the reason for every figure.
 
-Letters: b queries, n documents, the first b of them the positives, v terms.
+Letters: b queries, n documents of which the first b are the positives, v terms.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from vocable.adapt.statistics import RULES, BatchLoss
 from vocable.objectives.losses import InfoNCE, info_nce
 from vocable.training.settings import TrainingSettings
 
-FALL = 0.75  # of the active terms of a text WINDOW steps before: what is less is a fall
+FALL = 0.75  # a smaller share of the active terms of WINDOW steps before is a fall
 WINDOW = 20
 
 
 class CollapseKind(StrEnum):
-    """The ways in which a training fails."""
+    """Kinds of failed trainings."""
 
     NON_FINITE = "a number that is not finite"
     HOPELESS = "hopeless scores"
@@ -40,7 +40,7 @@ class CollapseKind(StrEnum):
 
 
 class Collapse(NamedTuple):
-    """What has happened."""
+    """A detected collapse."""
 
     kind: CollapseKind
     step: int
@@ -49,7 +49,7 @@ class Collapse(NamedTuple):
 
 
 class CollapseDetector:
-    """Follows the batches of a run, one a step, knowing its warm-up, ramps, and which sides have a penalty at all."""
+    """Judges the batch of each step, given the warm-up, the ramps and the regularized sides of the run."""
 
     def __init__(self, settings: TrainingSettings) -> None:
         parts = settings.regularizers
@@ -63,21 +63,21 @@ class CollapseDetector:
         self._first: BatchStatistics | None = None
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint has to keep, as JSON values; one is written only while no rule's condition holds."""
+        """Return the state for a checkpoint, as JSON values; none is written while a condition holds."""
         return {"first": None if self._first is None else asdict(self._first), "terms": [*map(list, self._terms)]}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from what `state` gave."""
+        """Continue from what `state` returned."""
         self._first = BatchStatistics(**state["first"]) if state["first"] else None
         self._terms.extend((queries, documents) for queries, documents in state["terms"])
 
     @property
-    def uneasy(self) -> bool:
-        """Whether a rule's condition holds now, though perhaps not yet for long enough."""
+    def suspicious(self) -> bool:
+        """True while a condition holds, even if not yet for long enough."""
         return bool(self._running)
 
     def see(self, step: int, batch: BatchStatistics) -> Collapse | None:
-        """Look at a batch of the step, counted from 1; the first rule that is met, if one is."""
+        """Judge the batch of a step, counted from 1; return the first rule that is met, if any."""
         self._first = self._first or batch
         self._terms.append((batch.query_terms, batch.document_terms))
         holding = set(self._conditions(step, batch))
@@ -86,7 +86,7 @@ class CollapseDetector:
         return Collapse(met[0], step, batch, self._first) if met else None
 
     def _conditions(self, step: int, batch: BatchStatistics) -> Sequence[CollapseKind]:
-        """The kinds whose condition holds."""
+        """Return the kinds whose condition holds."""
         if not batch.finite:
             return [CollapseKind.NON_FINITE]
         unstable = not batch.stable
@@ -116,30 +116,27 @@ LOGGED = ("query_terms", "document_terms", "score")
 
 @dataclass(frozen=True, kw_only=True)
 class BatchStatistics(BatchLoss):
-    """What a batch looks like."""
+    """Statistics of one batch."""
 
     query_terms: float  # active terms of a query, mean
     document_terms: float
     empty_queries: float  # share of the queries without an active term
     empty_documents: float
-    score: float  # of a query with its own document, mean
+    score: float  # mean over queries, with their own documents
     terms: int  # v
-    finite: bool  # whether these and the losses trained on are
+    finite: bool  # these statistics and the losses are finite
 
     @property
     def alike(self) -> bool:
-        """Whether scores say nothing of which document is whose: the loss is that of guessing."""
+        """True if the loss is that of chance: scores do not tell documents apart."""
         return abs(self.loss - self.chance) <= RULES["alike"].threshold * self.chance
 
 
 class Monitor:
-    """Figures of the newest batch, and of those since the last log step.
+    """Statistics of the newest batch, and means since the last log; its InfoNCE is that of `monitored_loss`."""
 
-    Its InfoNCE is that of the `yardstick`, whatever the losses trained on are.
-    """
-
-    def __init__(self, yardstick: InfoNCE = InfoNCE()) -> None:  # noqa: B008  (it is frozen)
-        self._yardstick = yardstick
+    def __init__(self, monitored_loss: InfoNCE = InfoNCE()) -> None:  # noqa: B008  (it is frozen)
+        self._monitored_loss = monitored_loss
         self._sums: dict[str, float] = {}
         self._batches = 0
         self._weights: dict[str, float] = {}
@@ -149,8 +146,8 @@ class Monitor:
     def see(
         self, queries: Tensor, documents: Tensor, losses: dict[str, Tensor], weights: dict[str, float] | None = None
     ) -> None:
-        """Look at the queries [b, v] and documents [n, v] of a batch, its ranking losses and its penalties' weights."""
-        like = self._yardstick
+        """Take the queries [b, v] and documents [n, v] of a batch, its losses, and the weights of its regularizers."""
+        monitored = self._monitored_loss
         query_counts, document_counts = ((side > 0).sum(dim=1) for side in (queries, documents))
         statistics = {
             "query_terms": query_counts.float().mean(),
@@ -158,9 +155,9 @@ class Monitor:
             "empty_queries": (query_counts == 0).float().mean(),
             "empty_documents": (document_counts == 0).float().mean(),
             "score": (queries * documents[: len(queries)]).sum(dim=1).mean(),
-            "loss": info_nce(queries, documents, temperature=like.temperature, cosine=like.cosine),
+            "loss": info_nce(queries, documents, temperature=monitored.temperature, cosine=monitored.cosine),
         }
-        # Stacked, so that an accelerator is waited for once.
+        # Stacked, to synchronize with an accelerator once.
         values = torch.stack([figure.float() for figure in (*statistics.values(), *losses.values())]).tolist()
         found, trained = dict(zip(statistics, values, strict=False)), values[len(statistics) :]
         finite = all(map(math.isfinite, values))
@@ -173,7 +170,7 @@ class Monitor:
         self._weights = weights or {}
 
     def figures(self) -> dict[str, float]:
-        """Return means since the last call, with those of several losses, and the newest weights of the penalties."""
+        """Return means since the last call, of several losses also each loss, and the newest regularizer weights."""
         found = {name: total / self._batches for name, total in self._sums.items()} | self._weights
         self._sums, self._batches, self._weights = {}, 0, {}
         return found

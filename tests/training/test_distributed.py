@@ -22,9 +22,9 @@ from vocable.encoder.load import load
 from vocable.encoder.provenance import provenance
 from vocable.errors import RecipeError
 from vocable.training import distributed
-from vocable.training.batch_statistics import Monitor
 from vocable.training.callbacks import set_dropout
 from vocable.training.data import TrainingData
+from vocable.training.detector import Monitor
 from vocable.training.objective import make_objective
 from vocable.training.recipe import read_recipe
 from vocable.training.settings import TrainingSettings
@@ -55,7 +55,7 @@ from vocable.cli import main
 from vocable.encoder.load import load
 from vocable.errors import CollapseError, DataError
 from vocable.training import processes, trainer
-from vocable.training.batch_statistics import Monitor
+from vocable.training.detector import Monitor
 from vocable.training.recipe import read_recipe
 from vocable.training.train import train
 import torch
@@ -337,7 +337,7 @@ import torch
 from vocable.errors import LostProcessError
 from vocable.training import processes
 
-distributed.STEP = timedelta(seconds=2)
+distributed.WAIT_FOR_STEP = timedelta(seconds=2)
 distributed.join()
 if not distributed.is_first():
     time.sleep({"hangs": 8, "ends": 0, "is late": 4}[sys.argv[1]])
@@ -359,7 +359,7 @@ def test_a_process_that_is_lost_ends_the_others_with_the_reason(what: str) -> No
     first, other = start_two("-c", LOSING, what)
     said, _ = first.communicate(timeout=120)
     other.communicate(timeout=120)
-    assert said.startswith("met" if what == "is late" else "another process has ended, or has not come to a step")
+    assert said.startswith("met" if what == "is late" else "lost contact with another training process")
 
 
 def test_a_batch_that_cannot_be_shared_is_refused(

@@ -1,0 +1,491 @@
+"""What a training learns from: labels are rows, scores are asked for where somebody needs them, IDF is counted once."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sentence_transformers.base.sampler import DefaultBatchSampler, ProportionalBatchSampler
+from torch.utils.data import ConcatDataset, SequentialSampler
+
+from vocable.data.docstore import TextStore
+from vocable.encoder.idf import document_frequencies, idf
+from vocable.errors import DataError, RecipeError
+from vocable.training import term_statistics as term_statistics_module
+from vocable.training.data import Candidate, InOrder, NegativeSampler, load_examples, load_training_data, topical_order
+from vocable.training.recipe import make_recipe
+from vocable.training.settings import DataSettings, HardNegatives, located
+from vocable.training.term_statistics import term_statistics
+from vocable.training.train import train
+
+
+@pytest.fixture
+def places(toy_texts, tmp_path):
+    """Two sources of 12 examples with one negative and scores."""
+    texts = sorted(set(toy_texts))[:24]
+    for number in range(2):
+        rows = [
+            {"query": f"{i} {texts[i]}", "positive": texts[i], "negatives": [f"{texts[i - 1]} {i}"], "scores": [i, -i]}
+            for i in range(12 * number, 12 * number + 12)
+        ]
+        (tmp_path / f"{number}.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    return [str(tmp_path / f"{number}.jsonl") for number in range(2)]
+
+
+def recipe(places, model="m", **training):
+    data = {"examples": places, "negatives": 1}
+    return make_recipe({"model": str(model), "data": data, "training": {"steps": 6, "batch_size": 4, **training}})
+
+
+def test_where_nobody_teaches_there_are_no_labels(toy_model, places, tmp_path):
+    data = load_training_data(recipe(places), toy_model, tmp_path)
+    assert {tuple(source.column_names) for source in data.examples.values()} == {("query", "positive", "negative_1")}
+    assert (data.teacher, data.sparse_teacher) == (None, None)
+
+
+def test_labels_lead_to_the_scores_of_the_examples(toy_model, places, tmp_path):
+    data = load_training_data(recipe(places, losses=[{"name": "margin_mse"}]), toy_model, tmp_path)
+    for source in data.examples.values():
+        numbers = [int(query.split()[0]) for query in source["query"]]
+        found = data.teacher(np.array(source["label"]))
+        assert found.tolist() == [[number, -number] for number in numbers]
+    rows = np.concatenate([source["label"] for source in data.examples.values()])
+    assert rows.tolist() == list(range(24))
+
+
+def test_examples_without_scores_are_refused_where_they_are_needed(toy_model, places, tmp_path):
+    (tmp_path / "bare.jsonl").write_text(
+        json.dumps({"query": "q", "positive": "p", "negatives": ["n"]}), encoding="utf-8"
+    )
+    with pytest.raises(DataError, match=r"bare\.jsonl: .*no scores"):
+        load_training_data(
+            recipe([*places, str(tmp_path / "bare.jsonl")], losses=[{"name": "kl"}]), toy_model, tmp_path
+        )
+
+
+def test_idf_is_counted_over_the_documents_and_kept(toy_model, places, tmp_path, monkeypatch):
+    settings = recipe(places, regularizers={"query": {"name": "idf_flops", "weight": 1}})
+    data = load_training_data(settings, toy_model, tmp_path)
+    documents = [text for source in data.examples.values() for text in [*source["positive"], *source["negative_1"]]]
+    size = toy_model[0].auto_model.config.vocab_size
+    expected = idf(*document_frequencies(documents, toy_model.tokenizer, size=size))
+    inputs = settings.training.regularizers, toy_model, data.examples, tmp_path, 0
+    np.testing.assert_array_equal(term_statistics(*inputs)["query"].values(), expected)
+    monkeypatch.setattr(term_statistics_module, "document_frequencies", None)
+    np.testing.assert_array_equal(term_statistics(*inputs)["query"].values(), expected)
+
+
+def test_all_at_once_is_trained(backbones, places, tmp_path):
+    losses = [{"name": "margin_mse", "weight": 0.1}, {"name": "kl"}, {"name": "alignment"}, {"name": "info_nce"}]
+    regularizers = {
+        "query": {"name": "l1", "weight": 0.01, "ramp": "constant"},
+        "document": {"name": "idf_flops", "weight": 0.01, "ramp": "linear", "threshold": 3},
+        "joint": 0.1,
+    }
+    settings = recipe(
+        places,
+        backbones["bert"],
+        losses=losses,
+        sparse_teacher=str(backbones["distilbert"]),
+        regularizers=regularizers,
+        max_terms={"query": 8, "document": 16},
+        micro_batch=2,
+        log_every=1,
+    )
+    train(settings, tmp_path / "model")
+    log = [json.loads(line) for line in (tmp_path / "model" / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert len(log) == 6
+    for line in log:
+        parts = [line[f"{side}_regularizer_loss"] for side in ("query", "document", "joint")]
+        assert line["loss"] == pytest.approx(line["base_loss"] + sum(parts), abs=3e-4)
+        assert line["base_loss"] == pytest.approx(sum(line[loss["name"]] for loss in losses), abs=1e-3)
+
+
+HARD = {"file": "ids.jsonl", "corpus": "corpus.tsv", "queries": "queries.tsv"}
+
+
+@pytest.fixture
+def places_examples(tmp_path):
+    def write(name, size, negatives=0, scores=False):
+        rows = [
+            {
+                "query": f"{name} {i}",
+                "positive": f"answer {i}",
+                "negatives": [f"wrong {i} {j}" for j in range(negatives)],
+                "scores": [10.0, *(float(j + i) for j in range(negatives))] if scores else [],
+            }
+            for i in range(size)
+        ]
+        path = tmp_path / f"{name}.jsonl"
+        path.write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
+        return str(path)
+
+    return write
+
+
+def load(sources, tmp_path, *, draws=120, batch_size=4, seed=0, scored=False, **data):
+    settings = DataSettings(examples=sources, **{"held_out": 0} | data)
+    options = {"draws": draws, "batch_size": batch_size, "seed": seed, "cache": tmp_path / "cache", "scored": scored}
+    return load_examples(sources, settings, **options).drawn
+
+
+@pytest.mark.parametrize("sampling", ["first", "random"])
+def test_examples_are_held_out_of_every_source_and_their_queries_are_not_learned(places_examples, tmp_path, sampling):
+    sources = [places_examples("large", 80, 3), places_examples("small", 20, 3)]
+    settings = DataSettings(examples=sources, negatives=2, sampling=sampling, held_out=9)
+    options = {"draws": 300, "batch_size": 4, "seed": 0}
+    drawn, held_out = load_examples(sources, settings, cache=tmp_path / "cache", **options)
+    queries = set(held_out["query"])
+    assert held_out.column_names == ["query", "positive"]
+    assert len(queries) == len(held_out) == 8 + 2  # in proportion, rounded up
+    learned = {query for examples in drawn.values() for query in examples["query"]}
+    assert not learned & queries
+    assert len(learned | queries) == 100
+    again = load_examples(sources, settings, cache=tmp_path / "cache", **options)
+    assert again.held_out["query"][:] == held_out["query"][:]
+
+
+def test_a_query_that_is_there_often_is_held_out_whole_or_not_at_all(tmp_path):
+    rows = [{"query": f"asks {i % 15}", "positive": f"answers {i}"} for i in range(60)]
+    path = tmp_path / "pairs.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    settings = DataSettings(examples=[str(path)])
+    options = {"draws": 300, "batch_size": 4, "seed": 0}
+    drawn, held_out = load_examples([str(path)], settings, cache=tmp_path / "cache", **options)
+    [query] = held_out["query"]  # of four rows; a tenth are six
+    assert query not in {one for examples in drawn.values() for one in examples["query"]}
+
+
+def test_a_batch_beyond_the_examples_is_refused(places_examples, tmp_path):
+    with pytest.raises(RecipeError, match=r"training\.batch_size: .*\b9\b"):
+        load([places_examples("few", 8)], tmp_path, batch_size=9)
+
+
+@pytest.mark.parametrize(("exponent", "shares"), [(1.0, [96, 24]), (0.0, [60, 60]), (0.5, [80, 40])])
+def test_sources_are_drawn_by_a_power_of_their_size(places_examples, tmp_path, exponent, shares):
+    examples = load([places_examples("large", 80), places_examples("small", 20)], tmp_path, size_exponent=exponent)
+    assert [len(source) for source in examples.values()] == shares
+
+
+def test_a_source_is_repeated_in_whole_passes(places_examples, tmp_path):
+    [source] = load([places_examples("few", 8)], tmp_path, draws=20).values()
+    queries = source["query"][:]
+    assert sorted(queries[:8]) == sorted(queries[8:16]) == sorted(f"few {i}" for i in range(8))
+    assert queries[:8] != queries[8:16]
+
+
+def test_the_seed_decides_the_order(places_examples, tmp_path):
+    place = places_examples("some", 30)
+    orders = [next(iter(load([place], tmp_path, seed=seed).values()))["query"][:] for seed in (0, 0, 1)]
+    assert orders[0] == orders[1] != orders[2]
+
+
+def test_negatives_become_columns(places_examples, tmp_path):
+    [source] = load([places_examples("hard", 8, negatives=3)], tmp_path, negatives=2, draws=8).values()
+    assert source.column_names == ["query", "positive", "negative_1", "negative_2"]
+    row = source[0]
+    number = row["query"].split()[1]
+    assert (row["negative_1"], row["negative_2"]) == (f"wrong {number} 0", f"wrong {number} 1")
+
+
+def test_too_few_negatives_are_refused(places_examples, tmp_path):
+    with pytest.raises(DataError, match=r"has 1 negatives.* 2: 'hard 0'"):
+        load([places_examples("hard", 8, negatives=1)], tmp_path, negatives=2)
+
+
+def test_an_empty_source_is_refused(places_examples, tmp_path):
+    with pytest.raises(DataError, match="no example"):
+        load([places_examples("none", 0)], tmp_path)
+
+
+def test_scores_become_labels(places_examples, tmp_path):
+    [source] = load(
+        [places_examples("scored", 8, negatives=3, scores=True)], tmp_path, negatives=2, draws=8, scored=True
+    ).values()
+    for row in source:
+        number = int(row["query"].split()[1])
+        assert row["label"] == [10.0, number, number + 1]
+    [source] = load([places_examples("scored", 8, negatives=3, scores=True)], tmp_path, negatives=2, draws=8).values()
+    assert "label" not in source.column_names
+
+
+def test_scores_that_are_missing(places_examples, tmp_path):
+    place = places_examples("plain", 8, negatives=2)
+    with pytest.raises(DataError, match=r"plain\.jsonl: .*no scores.*training\.tea"):
+        load([place], tmp_path, negatives=2, scored=True)
+    with pytest.raises(DataError, match=r"plain\.jsonl: an example has no scores to compare: 'plain 0'"):
+        load([place], tmp_path, negatives=2, false_negative_margin=1.0)
+
+
+def test_false_negatives_are_left_out(places_examples, tmp_path):
+    place = places_examples(
+        "scored", 8, negatives=4, scores=True
+    )  # example i has negatives that score i, i + 1, i + 2, i + 3
+    data = {"negatives": 2, "false_negative_margin": 4.0, "draws": 8}
+    [source] = load([place], tmp_path, scored=True, **data).values()
+    assert {int(query.split()[1]) for query in source["query"]} == set(range(6))  # of 6 and 7 too few are left
+    assert all(max(row["label"][1:]) <= 6.0 for row in source)
+    with pytest.raises(DataError, match="no example has 4 usable negatives"):
+        load([place], tmp_path, negatives=4, false_negative_margin=8.0)
+
+
+def test_random_negatives(places_examples, tmp_path):
+    place = places_examples("many", 8, negatives=6)
+    [source] = load([place], tmp_path, negatives=2, sampling="random", draws=80).values()
+    queries = source["query"][:]
+    assert all(len(set(queries[start : start + 8])) == 8 for start in range(0, 80, 8))
+    chosen = {(row["negative_1"], row["negative_2"]) for row in source if row["query"] == "many 0"}
+    assert len(chosen) > 5
+    assert {text for pair in chosen for text in pair} == {f"wrong 0 {j}" for j in range(6)}
+
+
+def test_a_batch_comes_from_one_source(places_examples, tmp_path):
+    """The host trainer's own batches over what `load_examples` gives."""
+    examples = load([places_examples("large", 40), places_examples("small", 12)], tmp_path, draws=48)
+    samplers = [
+        DefaultBatchSampler(SequentialSampler(source), batch_size=4, drop_last=True) for source in examples.values()
+    ]
+    mixed = ConcatDataset(list(examples.values()))
+    batches = list(
+        ProportionalBatchSampler(mixed, samplers, generator=torch.Generator(), seed=0),
+    )
+    names = [{mixed[row]["query"].split()[0] for row in batch} for batch in batches]
+    assert sorted(map(sorted, names)) == [["large"]] * 9 + [["small"]] * 3
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"sampling": "random"}, "data: .*false_negative_margin need negatives"),
+        ({"false_negative_margin": 1.0}, "data: .*false_negative_margin need negatives"),
+        ({"examples": [{"file": "a"}]}, r"data\.examples\.0\.corpus: this key is missing"),
+        ({"examples": [HARD | {"system": []}]}, r"data\.examples\.0\.system: unknown key"),
+        ({"examples": [HARD], "negatives": 2, "false_negative_margin": 1.0}, "needs the scores of every source"),
+    ],
+)
+def test_impossible_settings(data, message):
+    with pytest.raises(RecipeError, match=message):
+        make_recipe({"model": "m", "data": {"examples": ["a"]} | data, "training": {"steps": 1}})
+
+
+SYSTEMS = {"bm25": [11, 12, 13, 14], "dense": [21, 22, 11, 23]}
+
+
+SCORES = {1: 9.0, 2: 7.0, 11: 1.0, 12: 8.5, 13: 2.0, 14: 3.0, 21: 8.9, 22: 4.0, 23: 5.0}
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> dict[str, str]:
+    """Queries 100 to 107, each with two positives and eight negatives of two systems; of query 108 is no text."""
+    rows = [{"qid": qid, "pos": [1, 2], "neg": SYSTEMS} for qid in range(100, 109)]
+    files = {
+        "ids.jsonl": "".join(json.dumps(row) + "\n" for row in rows),
+        "corpus.tsv": "".join(f"{number}\ttext {number}\n" for number in SCORES),
+        "queries.tsv": "".join(f"{qid}\tquery {qid}\n" for qid in range(100, 108)),
+        "scores.tsv": "".join(f"{qid}\t{pid}\t{s}\n" for qid in range(100, 109) for pid, s in SCORES.items()),
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    names = {"file": "ids.jsonl", "corpus": "corpus.tsv", "queries": "queries.tsv"}
+    return {key: str(tmp_path / name) for key, name in names.items()}
+
+
+def load_hard_negatives(
+    source: dict[str, Any], tmp_path: Path, *, draws: int = 16, seed: int = 0, scored: bool = False, **data: Any
+):
+    settings = DataSettings(examples=[HardNegatives(**source)], held_out=0, **data)
+    options = {"draws": draws, "batch_size": 4, "seed": seed, "cache": tmp_path / "cache", "scored": scored}
+    [examples] = load_examples(settings.examples, settings, **options).drawn.values()
+    return examples
+
+
+def numbers(row: dict[str, Any]) -> list[int]:
+    return [int(text.split()[1]) for name, text in sorted(row.items()) if name.startswith("negative_")]
+
+
+def test_ids_become_texts(source: dict[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "vocable"):
+        examples = load_hard_negatives(source, tmp_path, negatives=3)
+    assert sorted(zip(examples["query"], examples["positive"], strict=True)) == [
+        (f"query {qid}", f"text {pid}") for qid in range(100, 108) for pid in (1, 2)
+    ]
+    assert [numbers(row) for row in examples] == [[11, 21, 12]] * 16
+    assert [record.getMessage().partition(": ")[2] for record in caplog.records] == [
+        "0 negatives left out for their scores, 2 of 18 examples passed over"
+    ]
+
+
+def test_systems_that_are_asked_for(source: dict[str, Any], tmp_path: Path) -> None:
+    examples = load_hard_negatives(source | {"systems": ["dense"]}, tmp_path, negatives=3)
+    assert [numbers(row) for row in examples] == [[21, 22, 11]] * 16
+    with pytest.raises(DataError, match=r"ids\.jsonl: no query has negatives of splade"):
+        load_hard_negatives(source | {"systems": ["dense", "splade"]}, tmp_path, negatives=1)
+
+
+def test_false_negatives_are_left_out_hard_negatives(
+    source: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source |= {"scores": str(tmp_path / "scores.tsv")}
+    with caplog.at_level(logging.WARNING, "vocable"):
+        examples = load_hard_negatives(source, tmp_path, negatives=5, false_negative_margin=3.0, scored=True)
+    for row in examples:
+        own = SCORES[int(row["positive"].split()[1])]
+        chosen = numbers(row)
+        assert sorted(chosen) == [n for n in SCORES if n > 2 and SCORES[n] <= own - 3.0][:5]
+        assert row["label"] == [own, *(SCORES[number] for number in chosen)]
+    # 12 and 21 are too good for both positives, 23 for the second, which then has 11, 13, 14 and 22 alone.
+    assert set(examples["positive"]) == {"text 1"}
+    assert caplog.records[-1].getMessage().endswith("left out for their scores, 10 of 18 examples passed over")
+
+
+def test_what_has_no_score_or_no_text_is_left_out(source: dict[str, Any], tmp_path: Path) -> None:
+    kept = {pid: score for pid, score in SCORES.items() if pid not in (2, 11)}
+    lines = [f"{qid}\t{pid}\t{score}\n" for qid in range(100, 109) for pid, score in kept.items()]
+    (tmp_path / "scores.tsv").write_text("".join(lines), encoding="utf-8")
+    corpus = [f"{number}\ttext {number}\n" for number in SCORES if number != 21]
+    (tmp_path / "corpus.tsv").write_text("".join(corpus), encoding="utf-8")
+    examples = load_hard_negatives(source | {"scores": str(tmp_path / "scores.tsv")}, tmp_path, negatives=2, draws=8)
+    assert [(row["positive"], numbers(row)) for row in examples] == [("text 1", [12, 22])] * 8
+
+
+def test_random_negatives_change_from_pass_to_pass(source: dict[str, str], tmp_path: Path) -> None:
+    options = {"negatives": 2, "sampling": "random", "draws": 64}
+    examples = load_hard_negatives(source, tmp_path, **options)
+    again, other = (
+        load_hard_negatives(source, tmp_path, **options),
+        load_hard_negatives(source, tmp_path, seed=1, **options),
+    )
+    assert examples[:] == again[:] != other[:]
+    drawn = [tuple(numbers(row)) for row in examples]
+    assert all({*pair} & {*ids} for pair in drawn for ids in SYSTEMS.values())  # one of each system
+    passes = [
+        dict(zip(zip(p["query"], p["positive"], strict=True), map(numbers, rows(p)), strict=True))
+        for p in (examples[start : start + 16] for start in range(0, 64, 16))
+    ]
+    assert all(len(one) == 16 for one in passes)  # every example once a pass
+    assert len({json.dumps(one[("query 100", "text 1")]) for one in passes}) > 1
+    assert {number for pair in drawn for number in pair} == {n for ids in SYSTEMS.values() for n in ids}
+
+
+def rows(columns: dict[str, list[Any]]) -> list[dict[str, Any]]:
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def test_scores_stand_together(source: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "scores.tsv").write_text("100\t1\t1\n101\t1\t1\n100\t2\t1\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"scores\.tsv: the .*'100'.*sort by query"):
+        load_hard_negatives(source | {"scores": str(tmp_path / "scores.tsv")}, tmp_path, negatives=1)
+
+
+def test_places_lie_in_the_data_folder() -> None:
+    source = HardNegatives(file="a.jsonl", corpus="hf:name", queries="q.tsv")
+    found = located(source, lambda place: f"data/{place}")
+    assert found == HardNegatives(file="data/a.jsonl", corpus="data/hf:name", queries="data/q.tsv")
+    assert located("pairs.tsv", lambda place: f"data/{place}") == "data/pairs.tsv"
+
+
+def test_a_large_corpus_is_not_held(source: dict[str, str], tmp_path: Path) -> None:
+    load_hard_negatives(source, tmp_path, negatives=1)
+    [corpus] = (tmp_path / "cache").glob("corpus-*")
+    assert len(TextStore(corpus)) == len(SCORES)
+
+
+SCORES_NEGATIVES = {name: float(number) for number, name in enumerate("abcdefghij")}
+
+
+SYSTEMS_NEGATIVES = st.lists(st.lists(st.sampled_from(sorted(SCORES_NEGATIVES)), unique=True), max_size=4)
+
+
+BOUNDS = st.none() | st.integers(-2, 12)
+
+
+def candidates(systems: list[list[str]]) -> list[list[Candidate]]:
+    return [[Candidate(name, SCORES_NEGATIVES[name]) for name in system] for system in systems]
+
+
+def names(chosen: list[Candidate]) -> list[str]:
+    return [candidate.name for candidate in chosen]
+
+
+@given(
+    SYSTEMS_NEGATIVES,
+    st.integers(0, 12),
+    BOUNDS,
+    st.none() | st.integers(0, 3),
+    st.sets(st.sampled_from(sorted(SCORES_NEGATIVES))),
+)
+def test_all_that_may_be_taken_is(
+    systems: list[list[str]], count: int, bound: int | None, seed: int | None, unusable: set[str]
+) -> None:
+    rng = None if seed is None else np.random.default_rng(seed)
+    chooser = NegativeSampler(count, None if bound is None else 1.0, rng)
+    positive = None if bound is None else bound + 1.0
+    chosen = names(chooser.sample(candidates(systems), positive, lambda name: name not in unusable))
+    there = {name for system in systems for name in system}
+    too_good = {name for name in there if bound is not None and SCORES_NEGATIVES[name] > bound}
+    allowed = there - too_good - unusable
+    assert len(set(chosen)) == len(chosen) == min(count, len(allowed))
+    assert set(chosen) <= allowed
+    assert chooser.dropped <= len(too_good)
+    if count > len(allowed):
+        assert chooser.dropped == len(too_good)  # all was looked at
+
+
+def test_systems_take_turns_in_their_order() -> None:
+    systems = [["a", "b", "c"], ["b", "d"], ["e"]]
+    assert names(NegativeSampler(6).sample(candidates(systems))) == ["a", "b", "e", "c", "d"]
+
+
+def test_random_turns_are_even_and_seeded() -> None:
+    systems = [list("abcde"), list("fghij")]
+    taken = Counter[str]()
+    for seed in range(300):
+        chosen = names(NegativeSampler(2, rng=np.random.default_rng(seed)).sample(candidates(systems)))
+        assert names(NegativeSampler(2, rng=np.random.default_rng(seed)).sample(candidates(systems))) == chosen
+        assert sorted(name in systems[0] for name in chosen) == [False, True]
+        taken.update(chosen)
+    assert set(taken) == set(SCORES_NEGATIVES)
+    assert min(taken.values()) > 30  # 60 of each are expected
+
+
+@pytest.mark.parametrize(("margin", "expected"), [(0.0, ["d", "c", "b", "a"]), (1.0, ["c", "b", "a"]), (9.0, [])])
+def test_a_negative_may_score_as_high_as_the_bound(margin: float, expected: list[str]) -> None:
+    chooser = NegativeSampler(8, margin)
+    assert names(chooser.sample(candidates([list("fedcba")]), positive=3.0)) == expected
+    assert chooser.dropped == 6 - len(expected)
+
+
+@given(st.integers(0, 99), st.integers(1, 90), st.integers(1, 9))
+def test_every_example_stands_in_the_order_once(seed, examples, batch_size):
+    rng = np.random.default_rng(seed)
+    order = topical_order(rng.normal(size=(examples, 3)).astype(np.float16), batch_size, rng)
+    assert sorted(order) == list(range(examples))
+
+
+def test_a_batch_is_of_one_topic():
+    rng = np.random.default_rng(0)
+    topics = np.repeat(np.arange(8), 12)  # eight far centres, three batches of four each
+    vectors = 10 * np.eye(8)[topics] + rng.normal(scale=0.01, size=(96, 8))
+    mixed = rng.permutation(96)
+    batches = topics[mixed][topical_order(vectors[mixed], 4, rng)].reshape(-1, 4)
+    assert (batches == batches[:, :1]).all()
+    assert (np.diff(batches[:, 0]) < 0).any()  # batches in no order
+
+
+def test_batches_are_nearer_than_chance():
+    rng = np.random.default_rng(1)
+    vectors = rng.normal(size=(512, 16))
+    spread = vectors[topical_order(vectors, 16, rng)].reshape(32, 16, 16).var(axis=1).sum(axis=1).mean()
+    assert spread < 0.8 * vectors.var(axis=0).sum()
+
+
+def test_the_sampler_keeps_the_order():
+    assert list(InOrder(range(10), batch_size=4, drop_last=True)) == [[0, 1, 2, 3], [4, 5, 6, 7]]
