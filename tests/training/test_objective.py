@@ -26,7 +26,7 @@ from vocable.objectives.losses import KL, InfoNCE, MarginMSE, SparseAlignment
 from vocable.training.callbacks import IDF_FILE, MarkComplete, ObjectiveState, set_dropout
 from vocable.training.data import TrainingData
 from vocable.training.detector import Monitor
-from vocable.training.objective import MEMORY, CachedObjective, Objective, QueryIdf, WeightedLosses, make_objective
+from vocable.training.objective import DECAY, CachedObjective, Objective, QueryIdf, WeightedLosses, make_objective
 from vocable.training.recipe import make_recipe
 from vocable.training.settings import MaxTermsSettings, TrainingSettings
 from vocable.training.train import train
@@ -278,7 +278,7 @@ def test_each_source_is_a_collection_of_its_own() -> None:
     for label in (0, 4, 1, 2, 3):
         queries, documents = (np.maximum(rng.normal(size=(size, V)), 0) for size in (3, 6))
         having, count = counts[SOURCES[label]]
-        counts[SOURCES[label]] = having * MEMORY + (documents > 0).sum(axis=0), count * MEMORY + 6
+        counts[SOURCES[label]] = having * DECAY + (documents > 0).sum(axis=0), count * DECAY + 6
         having, count = counts[SOURCES[label]]
         expected = np.log(1 + (count - having + 0.5) / (having + 0.5)) ** 0.75
         labels = torch.tensor([label])
