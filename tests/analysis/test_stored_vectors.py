@@ -151,7 +151,7 @@ def test_parts_are_measured_as_the_whole(cuts: list[int]) -> None:
 
 
 def test_weights_that_cannot_be_measured_are_refused() -> None:
-    with pytest.raises(ArgumentError, match="min_count is a number of texts, 1 or more, not 0"):
+    with pytest.raises(ArgumentError, match="min_count must be at least 1, not 0"):
         analyze_weights(TEXTS, min_count=[0])
     with pytest.raises(ArgumentError, match="max_terms must be at least 1"):
         analyze_weights(TEXTS, max_terms=[0])

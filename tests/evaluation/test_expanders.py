@@ -22,8 +22,8 @@ from vocable.errors import ArgumentError, ModelError
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.evaluate import evaluate
 from vocable.evaluation.expanders import (
-    LONGEST,
-    NEW_TOKENS,
+    DOCUMENT_TOKENS,
+    QUERY_TOKENS,
     TOP_K,
     DocT5Query,
     Expander,
@@ -183,7 +183,9 @@ def test_the_document_and_its_queries(seq2seq: Path) -> None:
     generator = load_generator(seq2seq, "seq2seq")
     expander = DocT5Query(GUESSED, generator, samples=3, seed=7)
     asked = [GUESSED[0], GUESSED[2]]
-    guessed = generate(generator, asked, samples=3, new_tokens=NEW_TOKENS, top_k=TOP_K, max_length=LONGEST, seed=7)
+    guessed = generate(
+        generator, asked, samples=3, new_tokens=QUERY_TOKENS, top_k=TOP_K, max_length=DOCUMENT_TOKENS, seed=7
+    )
     expanded = [" ".join([GUESSED[0], *guessed[0]]), "", " ".join([GUESSED[2], *guessed[1]])]
     assert len(set(guessed[0])) == 3
     # The index has the documents with their queries, and so has what is expanded.
@@ -255,7 +257,7 @@ def test_what_cannot_be_done_is_refused(causal: Path, toy_texts: list[str]) -> N
     index, generator = BM25Index(toy_texts), load_generator(causal, "causal")
     with pytest.raises(ArgumentError, match="repeats must be at least 1, not 0"):
         Query2Doc(index, generator, repeats=0)
-    with pytest.raises(ArgumentError, match=f"more than the model's {POSITIONS} positions"):
+    with pytest.raises(ArgumentError, match=f"the model's {POSITIONS} positions"):
         Query2Doc(index, generator, new_tokens=POSITIONS).expand(["old fox"])  # no room is left for a prompt
 
 
@@ -340,22 +342,24 @@ def test_what_does_not_fit_is_refused(causal: Path, seq2seq: Path) -> None:
     generator, long = load_generator(causal, "causal"), " ".join(["fox"] * 100)
     [[text]] = generate(generator, [long], new_tokens=POSITIONS - 100, top_k=1)
     assert text
-    message = "the longest prompt has 100 tokens and 61 are to be written: more than the model's 160 positions"
+    message = "the longest prompt has 100 tokens; with 61 new tokens it exceeds the model's 160 positions"
     with pytest.raises(ArgumentError, match=message):
         generate(generator, [long], new_tokens=POSITIONS - 99)
     # T5 counts relative positions: there is no end of them.
     assert generate(load_generator(seq2seq, "seq2seq"), [long], new_tokens=29, top_k=1)
     for new_tokens, samples, top_k in ((0, 1, 0), (1, 0, 0), (1, 1, -1)):
-        with pytest.raises(ArgumentError, match=f"must be at least 1 .*, not {new_tokens}, {samples} and {top_k}"):
+        with pytest.raises(ArgumentError, match="must be at least"):
             generate(generator, PROMPTS, new_tokens=new_tokens, samples=samples, top_k=top_k)
 
 
 def test_another_kind_of_model_is_refused(causal: Path, seq2seq: Path, backbones: dict[str, Path]) -> None:
-    with pytest.raises(ModelError, match=r"is no seq2seq language model \(its configuration names GPT2LMHeadModel\)"):
+    with pytest.raises(
+        ModelError, match=r"is not a seq2seq language model \(its configuration names GPT2LMHeadModel\)"
+    ):
         load_generator(causal, "seq2seq")
-    with pytest.raises(ModelError, match=r"is no causal language model .*T5ForConditionalGeneration"):
+    with pytest.raises(ModelError, match=r"is not a causal language model .*T5ForConditionalGeneration"):
         load_generator(seq2seq, "causal")
-    with pytest.raises(ModelError, match=r"is no causal language model .*BertForMaskedLM"):
+    with pytest.raises(ModelError, match=r"is not a causal language model .*BertForMaskedLM"):
         load_generator(backbones["bert"], "causal")
     with pytest.raises(ModelError, match="no such model folder"):
         load_generator("/no/such/folder", "causal")

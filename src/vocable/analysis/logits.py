@@ -1,8 +1,7 @@
-"""Logits of a masked language model before it learns to retrieve: how they are distributed, and which texts they tell
-apart (Kim et al. 2026, sections 4.1.1, appendices E and I, tables 3, 8 and 9).
+"""Logits of a masked language model before retrieval training: their distribution, and the clusters of texts that they
+recover (Kim et al. 2026, sections 4.1.1, appendices E and I, tables 3, 8 and 9).
 
-Letters: n tokens of all texts together, b texts of a batch, m texts that are clustered, d size of the decoder's input,
-v output terms.
+Letters: n tokens of all texts, b texts of a batch, m clustered texts, d size of the decoder's input, v output terms.
 """
 
 from __future__ import annotations
@@ -32,18 +31,18 @@ from vocable.options import Count, checked
 from vocable.progress import track
 from vocable.tables import Table, Tabled
 
-BATCH = 32  # texts
-VALUES = 1 << 24  # logits of a block: 64 MiB
+LOGIT_BATCH = 32  # texts
+BLOCK_LOGITS = 1 << 24  # 64 MiB
 
 
 @dataclass(frozen=True)
 class Recoverability:
-    """How well clusters of logits are those of an embedding model (Kim et al. 2026, appendix I).
+    """Agreement of clusters of logits with those of an embedding model (Kim et al. 2026, appendix I).
 
-    `recoverability` is the adjusted Rand index of the two: 1 for the same clusters, 0 for chance. `inner_variance` is
-    that of a term's logit within the true clusters, mean over the terms, and `inner_share` its share of the variance
-    over all texts, which does not depend on the scale of the logits. Of two models that recover clusters equally well,
-    the one with more variance within them has more left to be trained.
+    `recoverability` is the adjusted Rand index: 1 for the same clusters, 0 for chance. `inner_variance` is the variance
+    of a term's logit within the true clusters, mean over the terms, and `inner_share` its share of the variance over
+    all texts, which does not depend on the scale of the logits. Of two models that recover clusters equally well, the
+    one with more variance within them has more left to learn.
     """
 
     texts: int
@@ -59,8 +58,8 @@ class LogitStatistics(Tabled):
 
     `logit_score_std` is the standard deviation of a term's logit over all tokens, averaged over the terms.
     `doc_score_avg` and `doc_score_std` have, by k, the mean and the standard deviation of a token's k largest logits,
-    averaged within each text and then over the texts; "all" stands for k = v. `non_neg_terms_avg` and
-    `non_neg_terms_std` are of the number of logits that are not negative, over the tokens.
+    averaged within each text and then over the texts; "all" means k = v. `non_neg_terms_avg` and `non_neg_terms_std`
+    are those of the number of non-negative logits, over the tokens.
     """
 
     texts: int
@@ -104,29 +103,29 @@ def analyze_logits(
     embedding: str = LEXICAL,
     device: str | None = None,
 ) -> LogitStatistics:
-    """Measure the logits of a masked language model: how much they vary, how large the best are, how many not negative.
+    """Measure the logits of a masked language model: variation, largest values, and number of non-negative ones.
 
     Args:
         model: a folder, a Hub id, or a model from `vocable.load`.
-        texts: read once.
+        texts: texts, read once.
         top_k: the k of the averages over a token's k largest logits.
-        limit: texts at most. None is all.
-        max_length: tokens of a text, at most.
-        clusters: also measure how well the logits tell so many groups of texts apart. See `recoverability`.
-        embedding: dense model that makes the groups, or lexical. As in `vocable.evaluation.clusters.text_embeddings`.
-        device: where models run, as cpu, cuda or cuda:1; by default the best there is.
+        limit: number of texts, at most; None for all.
+        max_length: tokens per text, at most.
+        clusters: also measure the recovery of this number of clusters of texts. See `recoverability`.
+        embedding: dense model that defines the clusters, or lexical, as in `vocable.evaluation.clusters.text_embeddings`.
+        device: where models run, as cpu, cuda or cuda:1; by default the best available.
 
     Raises:
         ArgumentError: a number out of its range.
         DataError: there is no text.
         ModelError: the model or the embedding model cannot be loaded.
     """
-    chosen = list(islice(iter_texts(texts), limit))
+    sample = list(islice(iter_texts(texts), limit))
     mlm, tokenizer, *_ = parts(load_model(model, device))
-    found = logit_statistics(mlm, tokenizer, chosen, top_k=top_k, max_length=max_length)
+    found = logit_statistics(mlm, tokenizer, sample, top_k=top_k, max_length=max_length)
     if clusters is None:
         return found
-    groups = recoverability(mlm, tokenizer, chosen, clusters, embedding=embedding, max_length=max_length)
+    groups = recoverability(mlm, tokenizer, sample, clusters, embedding=embedding, max_length=max_length)
     return replace(found, clusters=groups)
 
 
@@ -138,40 +137,37 @@ def logit_statistics(
     top_k: Sequence[int] = (10, 100),
     max_length: int = 128,
 ) -> LogitStatistics:
-    """Measure the logits of a masked language model over its output terms, on texts that are not masked.
+    """Measure the logits of a masked language model over its output terms, on unmasked texts.
 
-    `mlm` is in evaluation mode. A text's logits are n x v numbers, so a block of tokens is computed at a time and only
-    sums are kept. All standard deviations are those of a population. Logits of the tokens around
-    a text count, since SPLADE pools over them, too; output terms that stand for no text, such as [CLS], do not, since
-    they are never active. The paper leaves all of this open, as well as how tokens are averaged. Texts without a
-    word are passed over.
+    `mlm` is in evaluation mode. Logits are computed for a block of tokens at a time, and only sums are kept. All
+    standard deviations are those of a population. Special tokens around a text count, since SPLADE pools over them,
+    too; special output terms, such as [CLS], do not, since they are never active. The paper leaves all of this open, as
+    well as the averaging over tokens. Blank texts are skipped.
     """
-    given = iter_texts(texts)
+    stream = iter_texts(texts)
     total = len(texts) if isinstance(texts, Sized) else None
     with torch.inference_mode(), without_logits(mlm) as layer:
         weight, bias = _ordinary(layer, mlm, tokenizer)
         v, largest = len(weight), max(top_k, default=1)
         if min(top_k, default=1) < 1 or largest > v:
-            raise ArgumentError(
-                f"top_k: a number of largest logits lies between 1 and {v}, the terms, not {list(top_k)}"
-            )
+            raise ArgumentError(f"top_k must be between 1 and the {v} terms, not {list(top_k)}")
         terms, scores, count = Moments(v), np.zeros(2 * len(top_k) + 2), 0
-        tokens = total = squares = 0  # of numbers of logits that are not negative; sums of whole numbers are exact
-        for hidden, offsets in token_states(mlm, tokenizer, track(given, "logits", total), max_length):
+        tokens = positive = squares = 0  # sums of numbers of non-negative logits, exact in integers
+        for hidden, offsets in token_states(mlm, tokenizer, track(stream, "logits", total), max_length):
             of_tokens = []
-            for some in hidden.split(max(1, VALUES // v)):
+            for some in hidden.split(max(1, BLOCK_LOGITS // v)):
                 block = nn.functional.linear(some, weight, bias).float()
                 variance, mean = torch.var_mean(block, dim=0, correction=0)
                 terms.add(len(block), mean.cpu().numpy(), variance.double().cpu().numpy() * len(block))
                 numbers = (block >= 0).sum(dim=1).tolist()
-                tokens, total = tokens + len(numbers), total + sum(numbers)
+                tokens, positive = tokens + len(numbers), positive + sum(numbers)
                 squares += sum(number * number for number in numbers)
                 of_tokens.append(_token_scores(block, top_k))
             of_texts = np.add.reduceat(np.concatenate(of_tokens), offsets[:-1]) / np.diff(offsets)[:, None]
             scores += of_texts.sum(axis=0)
             count += len(of_texts)
     if not count:
-        raise DataError("there is no text to measure logits on")
+        raise DataError("no text to measure logits on")
     averages, deviations = (scores / count).reshape(-1, 2).T.tolist()
     names = [*map(str, top_k), ALL]
     return LogitStatistics(
@@ -181,15 +177,15 @@ def logit_statistics(
         logit_score_std=float(terms.std().mean()),
         doc_score_avg=dict(zip(names, averages, strict=True)),
         doc_score_std=dict(zip(names, deviations, strict=True)),
-        non_neg_terms_avg=total / tokens,
-        non_neg_terms_std=float(np.sqrt((tokens * squares - total**2) / tokens**2)),
+        non_neg_terms_avg=positive / tokens,
+        non_neg_terms_std=float(np.sqrt((tokens * squares - positive**2) / tokens**2)),
     )
 
 
 def _ordinary(
     layer: nn.Linear, mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
 ) -> tuple[Tensor, Tensor | None]:
-    """The weight [v, d] and bias [v] of an output layer's terms, without those that stand for no text."""
+    """Return the weight [v, d] and bias [v] of an output layer without its special terms."""
     ordinary = np.setdiff1d(np.arange(len(layer.weight)), special_columns(mlm, tokenizer))
     rows = torch.from_numpy(ordinary).to(layer.weight.device)
     return layer.weight[rows], None if layer.bias is None else layer.bias[rows]
@@ -201,13 +197,13 @@ def token_states(
     """Yield the decoder's inputs [n, d] of each batch of texts, and their b + 1 offsets, within `without_logits`."""
     waiting = (text for text in texts if text.strip())
     cut = {"truncation": True, "max_length": min(max_length, tokenizer.model_max_length)}
-    while batch := list(islice(waiting, BATCH)):
+    while batch := list(islice(waiting, LOGIT_BATCH)):
         inputs = tokenizer(batch, padding=True, return_tensors="pt", **cut).to(mlm.device)
         yield pack({"token_embeddings": mlm(**inputs).logits, **inputs})
 
 
 def _token_scores(block: Tensor, top: Sequence[int]) -> NDArray[np.float64]:
-    """The mean and standard deviation of each token's k largest logits, for every k and then for all [tokens, 2 k]."""
+    """Return mean and standard deviation of each token's k largest logits, for every k and for all, [tokens, 2 k + 2]."""
     largest = block.topk(max(top, default=1), dim=1).values  # sorted
     figures = [torch.var_mean(some, dim=1, correction=0) for some in (*(largest[:, :k] for k in top), block)]
     columns = [column for variance, mean in figures for column in (mean, variance.sqrt())]
@@ -226,13 +222,13 @@ def recoverability(
 ) -> Recoverability:
     """Compare the clusters of a model's pooled logits with those of an embedding model.
 
-    The paper sketches the measure in two footnotes. Our reading of it: a text's vector has the largest logit of every
-    term, before any activation, since pre-trained models may have next to no logit above 0; each term less its mean
-    over the texts, since a common offset says nothing. k-means runs over these vectors scaled to length 1, and over the
-    embeddings, whose clusters are the truth. The vectors are held, m x v numbers of 4 bytes: a thousand texts of
-    100,000 terms take 0.4 GB, twice.
+    The paper sketches the measure in two footnotes. Our reading: a text's vector has the largest logit of every term,
+    before any activation, since pre-trained models may have hardly any logit above 0, minus the term's mean over the
+    texts, since a common offset carries no information. k-means runs over these vectors scaled to length 1, and over
+    the embeddings, whose clusters are the truth. The vectors are held in memory, m x v numbers of 4 bytes: a thousand
+    texts of 100,000 terms take 0.4 GB, twice.
 
-    Repeated texts and those without a word are left out. The other arguments and the errors are those of `analyze_logits`.
+    Repeated and blank texts are left out. Other arguments and errors are those of `analyze_logits`.
     """
     usable = [text for text in dict.fromkeys(as_texts(texts)) if text.strip()]
     true = cluster(text_embeddings(usable, embedding, str(mlm.device)), clusters)
@@ -245,12 +241,12 @@ def recoverability(
 
 
 def compare_clusters(logits: NDArray[np.float32], true: NDArray[np.int64]) -> Recoverability:
-    """Return the measure of pooled `analyze_logits` [m, v], given the `true` cluster of each text [m]."""
+    """Return the measure of pooled logits [m, v] for the `true` cluster of each text [m]."""
     from sklearn.metrics import adjusted_rand_score
 
     count = len(np.unique(true))
     rows = logits - logits.mean(axis=0, dtype=np.float64).astype(np.float32)
-    # Points [m, m] as far from each other and from the origin as the rows [m, v] are: k-means has less to carry.
+    # Points [m, m] with the same distances to each other and the origin as the rows [m, v], for a faster k-means.
     values, directions = np.linalg.eigh((rows @ rows.T).astype(np.float64))
     points = directions * np.sqrt(np.maximum(values, 0))
     lengths = np.linalg.norm(points, axis=1, keepdims=True)

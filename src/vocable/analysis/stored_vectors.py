@@ -1,7 +1,7 @@
-"""Distributions over stored vectors: how much a term's weights vary between texts, and how long the postings lists are
+"""Statistics of stored vectors: the weights of a term in different texts, and the lengths of postings lists
 (Kim et al. 2026, appendices G and H).
 
-Nothing here runs a model: the terms' names come from its tokenizer's file where that is at hand.
+No model runs: the terms' names come from the tokenizer's file if it is available.
 
 Letters: n texts, v output terms.
 """
@@ -38,22 +38,22 @@ if TYPE_CHECKING:
 ALL = "all"
 Floats = NDArray[np.float64]
 Vectors: TypeAlias = "str | os.PathLike[str] | csr_array | Sequence[str | os.PathLike[str] | csr_array]"
-R = TypeVar("R", bound="TermWeights | Postings")
+R = TypeVar("R", bound="TermWeights | PostingStatistics")
 M = TypeVar("M", bound="Moments | _Counts")
 
 
 def stored_parts(vectors: Vectors) -> tuple[Iterable[csr_array], VectorsMeta | None]:
-    """Return vectors, a part [n, v] at a time, and what made them (None where nothing says so).
+    """Return vectors, a part [n, v] at a time, and their metadata (None for a matrix).
 
     They are folders of `vocable encode`, of `vocable index`, a saved index, or a matrix. Shards are read one at a time;
-    an index, which is stored by term, is one part. Raises `VectorsError` if there is nothing of the kind, or damaged.
+    an index, which is stored by term, is one part. Raises `VectorsError` if there are none, or they are damaged.
     """
-    given = [vectors] if isinstance(vectors, str | os.PathLike | csr_array) else list(vectors)
-    if not given:
+    sources = [vectors] if isinstance(vectors, str | os.PathLike | csr_array) else list(vectors)
+    if not sources:
         raise VectorsError("there are no vectors to measure")
-    if isinstance(given[0], csr_array):
-        return given, None
-    folder = Path(given[0])
+    if isinstance(sources[0], csr_array):
+        return sources, None
+    folder = Path(sources[0])
     if (folder / HEADER).is_file():
         index = load_index(folder)
         return [index.get()], index.meta
@@ -62,15 +62,15 @@ def stored_parts(vectors: Vectors) -> tuple[Iterable[csr_array], VectorsMeta | N
 
         collection = open_index(folder)
         return collection.stored(), collection.meta
-    shards = read_shards(given)
+    shards = read_shards(sources)
     first = next(shards)
     return chain([first.matrix], (shard.matrix for shard in shards)), first.meta
 
 
 class Moments:
-    """Count, mean and squared deviations of the values of each of v terms, float64 [v], added up block by block.
+    """Count, mean and squared deviations of the values of each of v terms, float64 [v], merged block by block.
 
-    The formula for merging is that of Chan et al. 1979.
+    The formula is that of Chan et al. 1979.
 
     >>> moments = Moments(1)
     >>> moments.add(2, [3.0], [2.0])  # 2 and 4
@@ -83,7 +83,7 @@ class Moments:
         self.counts, self.mean, self._squares = np.zeros(v), np.zeros(v), np.zeros(v)
 
     def add(self, counts: ArrayLike, mean: ArrayLike, squares: ArrayLike) -> None:
-        """Merge a block in: the `counts` of its values, their `mean`, and the sums of squared deviations from it.
+        """Merge a block: the `counts` of its values, their `mean`, and the sums of squared deviations from it.
 
         Each is [v], or one number for all terms.
         """
@@ -95,20 +95,20 @@ class Moments:
         self.counts += more
 
     def add_vectors(self, part: csr_array) -> None:
-        """Merge the weights of vectors [n, v] in."""
+        """Merge the weights of vectors [n, v]."""
         v, weights = part.shape[1], part.data.astype(np.float64)
         counts = np.bincount(part.indices, minlength=v)
         mean = np.bincount(part.indices, weights, minlength=v) / np.maximum(counts, 1)
         self.add(counts, mean, np.bincount(part.indices, (weights - mean[part.indices]) ** 2, minlength=v))
 
     def std(self) -> Floats:
-        """Return the standard deviation of all values, [v] (divided by their number); 0 where there are none."""
+        """Return the population standard deviation of all values, [v]; 0 for a term without values."""
         found: Floats = np.sqrt(self._squares / np.maximum(self.counts, 1))
         return found
 
 
 class Measurements(Tabled, UserList[R]):
-    """What a verb has measured: a list of records that knows its JSON values and its tables."""
+    """A list of records of a verb, with its tables and lines."""
 
     def __init__(self, records: Iterable[R], tables: Sequence[Table | str] = ()) -> None:
         super().__init__(records)
@@ -119,14 +119,16 @@ class Measurements(Tabled, UserList[R]):
         return [one.to_json() for one in self]
 
     def table(self) -> Sequence[Table | str]:
-        """Return the tables, and lines to print below them."""
+        """Return the tables and lines."""
         return self._tables
 
 
 @dataclass(frozen=True)
 class TermWeights:
-    """`logit_score_std`: the standard deviation of a term's weights, averaged over the `logit_cnt` terms that at least
-    `min_count` texts have, when `max_terms` terms of each text are kept (None: all). None where there is no such term.
+    """The mean over terms, `logit_score_std`, of the standard deviation of a term's weights between texts.
+
+    It averages over the `logit_cnt` terms of at least `min_count` texts, when `max_terms` terms of each text are kept
+    (None: all). It is None without such a term.
     """
 
     max_terms: int | None
@@ -143,50 +145,48 @@ class TermWeights:
 def analyze_weights(
     vectors: Vectors, *, min_count: Sequence[Count] = (1,), max_terms: Sequence[Count | None] = (None,)
 ) -> Measurements[TermWeights]:
-    """Measure how much the weights of a term differ between the texts that have it (Kim et al. 2026, appendix G).
+    """Measure the variation of a term's weights between the texts that have the term (Kim et al. 2026, appendix G).
 
-    A text in which a term is not active says nothing about the term. Standard deviations are those of a population.
+    Standard deviations are those of a population; texts in which a term is not active do not count.
 
     Args:
-        vectors: what `vocable encode` or `vocable index` wrote, a folder or several shards; or csr_array [n, v].
-        min_count: numbers of texts that a term must be in, each measured apart.
-        max_terms: numbers of terms to keep of a text, each measured apart; None for all.
+        vectors: output of `vocable encode` or `vocable index`, a folder or several shards; or csr_array [n, v].
+        min_count: least numbers of texts per term, each measured separately.
+        max_terms: numbers of terms to keep per text, each measured separately; None for all.
 
     Returns:
         for each `max_terms` in turn, its figures at each `min_count`.
 
     Raises:
-        ArgumentError: a min_count below 1, or a max_terms.
-        VectorsError: there is nothing to measure, or it is of different vocabularies, or damaged.
+        ArgumentError: a min_count or max_terms below 1.
+        VectorsError: no vectors, vectors of different vocabularies, or damaged ones.
 
     >>> texts = csr_array(np.array([[1.0, 5.0], [3.0, 0.0]], dtype=np.float32))
     >>> [(found.logit_cnt, found.logit_score_std) for found in analyze_weights(texts, min_count=[1, 2])]
     [(2, 0.5), (1, 1.0)]
     """
-    if min(min_count, default=1) < 1:
-        raise ArgumentError(f"min_count is a number of texts, 1 or more, not {min(min_count)}")
     records = []
     for moments, k in zip(_gather(stored_parts(vectors)[0], Moments, max_terms), max_terms, strict=True):
         for least in min_count:
             often = moments.counts >= least
             count = int(often.sum())
             records.append(TermWeights(k, least, count, float(moments.std()[often].mean()) if count else None))
-    rows = [
-        [_kept(k), f"{least:,}", f"{count:,}", NONE if std is None else f"{std:.4f}"]
-        for k, least, count, std in (vars(one).values() for one in records)
-    ]
+    rows = []
+    for one in records:
+        std = NONE if one.logit_score_std is None else f"{one.logit_score_std:.4f}"
+        rows.append([_kept(one.max_terms), f"{one.min_count:,}", f"{one.logit_cnt:,}", std])
     return Measurements(records, [Table("", ["kept", "min count", "logit-cnt", "logit-score-std"], rows)])
 
 
-LONGEST = 20
 PERCENTILES = (50, 90, 99, 100)
-POSTING, OFFSET = 6, 8  # bytes of a posting (place and weight), and of the start of a posting list
-WINDOW = 65_536  # texts, for which a term has a list: `retrieval.exact_kernels` has it, and takes numba to import
+POSTING_BYTES, OFFSET_BYTES = 6, 8  # a document and a weight; the start of a postings list
+WINDOW = 65_536  # texts per list of a term, as in `retrieval.exact_kernels`, which would import numba
 
 
 class Lengths(NamedTuple):
-    """Of `terms` postings lists: mean, variance and standard deviation of their lengths (of a population), and the Gini
-    coefficient: 0 where all are as long, near 1 where few terms have nearly all postings.
+    """Mean, variance and standard deviation (of a population) of the lengths of `terms` postings lists.
+
+    `gini` is their Gini coefficient: 0 if all are equally long, near 1 if few terms have nearly all postings.
     """
 
     terms: int
@@ -197,12 +197,12 @@ class Lengths(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Postings:
+class PostingStatistics:
     """Postings of the vectors of n texts, when `max_terms` terms of each are kept (None: all).
 
-    `all_terms` is over the v terms, `used_terms` over those that some text has. `l0` is of the number of terms of a
-    text: "mean", "std" and percentiles ("p50", ...). `bytes` counts 6 for a posting and 8 for a list. `longest` are
-    the longest lists with their terms, or their columns where the terms are not known.
+    `all_terms` is over the v terms, `used_terms` over the terms of at least one text. `l0` is of the number of terms of
+    a text: "mean", "std" and percentiles ("p50", ...). `bytes` counts 6 for a posting and 8 for a list. `longest` are
+    the longest lists with their terms, or their columns if the terms are unknown.
     """
 
     max_terms: int | None
@@ -226,21 +226,21 @@ def analyze_postings(
     vectors: Vectors,
     *,
     max_terms: Sequence[Count | None] = (None,),
-    longest: CountOrZero = LONGEST,
+    longest: CountOrZero = 20,
     model: str | SparseEncoder | None = None,
-) -> Measurements[Postings]:
-    """Measure the postings lists that vectors make: how long they are, and how evenly (Kim et al. 2026, appendix H).
+) -> Measurements[PostingStatistics]:
+    """Measure the lengths of the postings lists of vectors, and their evenness (Kim et al. 2026, appendix H).
 
     Args:
-        vectors: what `vocable encode` or `vocable index` wrote, a folder or several shards; or csr_array [n, v].
-        max_terms: numbers of terms to keep of a text, each measured apart; None for all.
-        longest: how many of the longest lists to name. Of lists of one length those of the lower terms.
+        vectors: output of `vocable encode` or `vocable index`, a folder or several shards; or csr_array [n, v].
+        max_terms: numbers of terms to keep per text, each measured separately; None for all.
+        longest: number of the longest lists to name; of equally long lists, those of the lower columns.
         model: the model that made the vectors, if it has moved.
 
     Raises:
-        ArgumentError: a max_terms below 1, `longest` below 0, or vectors of another vocabulary than the model's.
-        ModelError: the given model cannot be loaded.
-        VectorsError: there is nothing to measure, or it is of different vocabularies, or damaged.
+        ArgumentError: a number out of its range, or the model has another vocabulary than the vectors.
+        ModelError: `model` cannot be loaded.
+        VectorsError: no vectors, vectors of different vocabularies, or damaged ones.
 
     >>> texts = csr_array(np.array([[1.0, 5.0, 0.0], [3.0, 0.0, 0.0]], dtype=np.float32))
     >>> [found] = analyze_postings(texts)
@@ -253,9 +253,9 @@ def analyze_postings(
     records = [one.figures(k, longest, names) for one, k in gathered]
     lengths, sizes = [], []
     for one in records:
-        for which, spread in (("all", one.all_terms), ("used", one.used_terms)):
+        for terms, spread in (("all", one.all_terms), ("used", one.used_terms)):
             figures = [f"{value:,.2f}" for value in (spread.mean, spread.variance, spread.std)]
-            lengths.append([_kept(one.max_terms), which, f"{spread.terms:,}", *figures, f"{spread.gini:.3f}"])
+            lengths.append([_kept(one.max_terms), terms, f"{spread.terms:,}", *figures, f"{spread.gini:.3f}"])
         l0 = [f"{value:,.{0 if name.startswith('p') else 2}f}" for name, value in one.l0.items()]
         sizes.append([_kept(one.max_terms), *l0, f"{one.postings:,}", f"{one.bytes / 1e6:,.2f}"])
     header = ["kept", "L0 mean", "L0 std", *(f"p{share}" for share in PERCENTILES), "postings", "index MB"]
@@ -268,13 +268,13 @@ def analyze_postings(
 
 
 def _gather(parts: Iterable[csr_array], kind: Callable[[int], M], max_terms: Sequence[int | None]) -> list[M]:
-    """For each `max_terms`, what a `kind` has gathered over all parts."""
+    """Return one `kind` for each of `max_terms`, accumulated over all parts."""
     gathered: list[M] = []
     for part in track(parts, "shards"):
         v = part.shape[1]
         gathered = gathered or [kind(v) for _ in max_terms]
         if (known := len(gathered[0].counts)) != v:
-            raise VectorsError(f"vectors of {known} terms and of {v}: of different vocabularies")
+            raise VectorsError(f"vectors of {known} terms and of {v}: their vocabularies differ")
         for one, k in zip(gathered, max_terms, strict=True):
             one.add_vectors(prune(part, k))
     return gathered
@@ -285,8 +285,8 @@ def _kept(max_terms: int | None) -> str:
 
 
 def _names(meta: VectorsMeta | None, model: str | SparseEncoder | None) -> list[str] | None:
-    """The words of the terms; None where the model that made the vectors is not at hand."""
-    if meta is not None and model is None and (found := _names_of_tokens(meta)) is not None:
+    """Return the names of the terms; None if the model that made the vectors is unknown or not available."""
+    if meta is not None and model is None and (found := _tokenizer_names(meta)) is not None:
         return found
     from vocable.encoder.load import load_model, model_of
     from vocable.encoder.terms import terms
@@ -301,22 +301,22 @@ def _names(meta: VectorsMeta | None, model: str | SparseEncoder | None) -> list[
         return None
 
 
-def _names_of_tokens(meta: VectorsMeta) -> list[str] | None:
-    """The names in the tokenizer's file of the built-in model or of a folder; None if the vectors are of others.
+def _tokenizer_names(meta: VectorsMeta) -> list[str] | None:
+    """Return the names from the tokenizer's file of the built-in model or a folder; None if the vectors' differ.
 
-    The model is not loaded for them, which takes seconds: that they are the right ones, their fingerprint says.
+    This avoids seconds of loading the model; the fingerprint of the vocabulary verifies the names.
     """
     built_in = Path(str(files("vocable"))) / "models" / meta.model
     try:
         tokenizer = Tokenizer.from_file(str((built_in if built_in.is_dir() else Path(meta.model)) / "tokenizer.json"))
-    except Exception:  # of whatever kind: the library raises nothing more precise, and the model itself is asked next
+    except Exception:  # tokenizers raises nothing more precise; the model itself is tried next
         return None
     names = token_names(tokenizer, meta.size)
     return names if vocabulary_fingerprint(names) == meta.vocabulary else None
 
 
 class _Counts:
-    """How many texts have each term, `counts` int64 [v], and how many texts have 0, 1, 2, ... terms."""
+    """Numbers of texts with each term, `counts` int64 [v], and of texts with 0, 1, 2, ... terms."""
 
     def __init__(self, v: int) -> None:
         self.counts, self._texts = np.zeros(v, np.int64), np.zeros(1, np.int64)
@@ -327,16 +327,16 @@ class _Counts:
         texts[: len(self._texts)] += self._texts
         self._texts = texts
 
-    def figures(self, max_terms: int | None, longest: int, names: Sequence[str] | None) -> Postings:
+    def figures(self, max_terms: int | None, longest: int, names: Sequence[str] | None) -> PostingStatistics:
         order = np.argsort(-self.counts, kind="stable")[:longest].tolist()
         lists = [(term if names is None else names[term], int(self.counts[term])) for term in order]
         total, texts = int(self.counts.sum()), int(self._texts.sum())
         starts = len(self.counts) * max(1, -(-texts // WINDOW)) + 1
-        return Postings(
+        return PostingStatistics(
             max_terms=max_terms,
             texts=texts,
             postings=total,
-            bytes=POSTING * total + OFFSET * starts,
+            bytes=POSTING_BYTES * total + OFFSET_BYTES * starts,
             all_terms=_spread(self.counts),
             used_terms=_spread(self.counts[self.counts > 0]),
             l0=_l0(self._texts),
@@ -365,10 +365,10 @@ def gini(lengths: NDArray[np.int64]) -> float:
 
 
 def _l0(texts: NDArray[np.int64]) -> dict[str, float]:
-    """Of the number of terms of a text, given how many texts have each number."""
+    """Return mean, standard deviation and percentiles of the terms per text, from the numbers of texts by terms."""
     n, sizes, below = max(1, int(texts.sum())), np.arange(len(texts), dtype=np.float64), np.cumsum(texts)
     mean = float(sizes @ texts / n)
     std = float(((sizes - mean) ** 2 @ texts / n) ** 0.5)
-    # The smallest number of terms that such a share of the texts do not exceed.
+    # A percentile is the smallest number of terms that this share of the texts do not exceed.
     shares = {f"p{share}": float(np.searchsorted(below, share * below[-1] / 100)) for share in PERCENTILES}
     return {"mean": mean, "std": std} | shares

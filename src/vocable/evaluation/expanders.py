@@ -1,10 +1,10 @@
-"""Expanders around BM25, measured as learned sparse models are: RM3, Query2Doc and docT5query (Polyakov et al.
-2026, section 4.2), and the generative models that two of them write with.
+"""Expanders around BM25, evaluated like learned sparse models: RM3, Query2Doc and docT5query (Polyakov et al. 2026,
+section 4.2), with the generative models of the last two.
 
-Terms are BM25's stemmed words. The ranking is BM25's with the expanded inputs; what stands in a document is counted in
-the document as it was before anything expanded it. To add an expander, write one class and `register` it.
+Terms are BM25's stemmed words. BM25 ranks with the expanded texts; the frequency of a term in a document is that in the
+original document. To add an expander, write one class and `register` it.
 
-Letters: b prompts, r samples of each, m inputs, n documents of the collection, v stemmed words.
+Letters: b prompts, r samples per prompt, m inputs, n documents of the collection, v stemmed words.
 """
 
 from __future__ import annotations
@@ -31,73 +31,70 @@ from vocable.encoder.asymmetric import Role
 from vocable.encoder.hub import open_model
 from vocable.errors import ArgumentError, ModelError
 from vocable.evaluation.retrieval import QueryWeights, unexpanded
+from vocable.options import Count, CountOrZero, checked
 from vocable.progress import track
 from vocable.retrieval.bm25 import RM3, BM25Index, count_words
 
 Task = Literal["causal", "seq2seq"]
 LOADERS = {"causal": AutoModelForCausalLM, "seq2seq": AutoModelForSeq2SeqLM}
-BATCH = 64  # texts written at a time
+GENERATED_BATCH = 64  # samples
 
 
 class Expander(Protocol):
-    """What adds words to texts before BM25 sees them."""
+    """Expansion of texts by words before BM25 ranks."""
 
-    prefix: ClassVar[str]  # its name; of one that ends in ":", a model's name follows
-    roles: ClassVar[tuple[Role, ...]]  # of the texts that it expands
+    prefix: ClassVar[str]  # the expander's name; if it ends in ":", a model's name follows
+    roles: ClassVar[tuple[Role, ...]]  # roles of the texts that it expands
 
     @classmethod
     def open(cls, model: str, documents: Sequence[str], device: str | None, ids: Sequence[str] | None) -> Self:
-        """Return the expander with its index of the n documents under their `ids`, by default their numbers.
-
-        `model` is what follows the prefix.
-        """
+        """Return the expander with its index of the n documents; `model` follows the prefix, `ids` default to rows."""
 
     @property
     def index(self) -> BM25Index:
-        """The n documents."""
+        """Return the index of the n documents."""
 
     @property
     def vocabulary(self) -> Mapping[str, int]:
-        """The column of each of the v words: those of the index first, in its order."""
+        """Return the column of each of the v words, the words of the index first and in its order."""
 
     def expand(self, texts: Sequence[str]) -> csr_array:
-        """Return the weights of the words of m expanded texts, csr_array [m, v]; `vocabulary` may grow by new words."""
+        """Return the word weights of m expanded texts, csr_array [m, v]; `vocabulary` may grow by new words."""
 
 
-BM25 = "bm25"  # the name of the search without an expander
+BM25 = "bm25"
 EXPANDERS: dict[str, type[Expander]] = {}
 E = TypeVar("E", bound=type[Expander])
 
 
 def register(expander: E) -> E:
-    """Make an expander known under its prefix."""
+    """Register an expander under its prefix."""
     EXPANDERS[expander.prefix] = expander
     return expander
 
 
-def _named(name: str) -> tuple[type[Expander] | None, str]:
-    """The expander that a name means, if it means one, and the name of its model."""
+def _resolve(name: str) -> tuple[type[Expander] | None, str]:
+    """Return the expander of a name, if any, and the name of its model."""
     prefix, colon, model = name.partition(":")
     return EXPANDERS.get(prefix + colon), model
 
 
 def _expanders() -> str:
-    """Return the names of all expanders as a list in words."""
     names = [prefix + "MODEL" * prefix.endswith(":") for prefix in EXPANDERS]
     return f"{', '.join(names[:-1])} or {names[-1]}"
 
 
 def is_lexical(name: str) -> bool:
-    """Return whether a name means BM25, alone or with an expander: a system that searches words.
+    """Return whether a name means BM25, alone or with an expander.
 
     >>> is_lexical("bm25"), is_lexical("bm25+rm3"), is_lexical("vocable-mini")
     (True, True, False)
     """
-    return name == BM25 or _named(name)[0] is not None
+    return name == BM25 or _resolve(name)[0] is not None
 
 
 def expander_class(name: str, role: Role = "query") -> type[Expander] | None:
-    """Return the expander that a name such as "query2doc:gpt2" means, None for a name that is a model's.
+    """Return the expander of a name such as "query2doc:gpt2", None for the name of a model.
 
     Raises:
         ArgumentError: the name is "bm25", or the expander does not expand texts of this role.
@@ -106,8 +103,8 @@ def expander_class(name: str, role: Role = "query") -> type[Expander] | None:
     ('Query2Doc', None)
     """
     if name == BM25:
-        raise ArgumentError(f"bm25 expands nothing: choose {_expanders()}")
-    expander, _ = _named(name)
+        raise ArgumentError(f"bm25 expands nothing: use {_expanders()}")
+    expander, _ = _resolve(name)
     if expander is not None and role not in expander.roles:
         message = f"{name} expands documents, not queries: measure it with --role document"
         raise ArgumentError(message if role == "query" else f"{name} does not expand texts of the role {role}")
@@ -117,41 +114,41 @@ def expander_class(name: str, role: Role = "query") -> type[Expander] | None:
 def open_expander(name: str, documents: Sequence[str], role: Role = "query", device: str | None = None) -> Expander:
     """Return the expander of a name, with its index of the n documents.
 
-    The name is "bm25+rm3", "query2doc:MODEL" or "doct5query:MODEL"; MODEL is a folder or a Hub id of a causal language
-    model, or of one from sequence to sequence. `role` is what is to be expanded: queries, or documents of the n.
-    MODEL goes to the `device`, by default a GPU if there is one.
+    The name is "bm25+rm3", "query2doc:MODEL" or "doct5query:MODEL"; MODEL is a folder or a Hub id of a causal or a
+    sequence-to-sequence language model, loaded on the `device`, by default a GPU if there is one. `role` is that of the
+    texts to expand: queries, or some of the n documents.
 
     Raises:
-        ArgumentError: no such expander, or one that does not expand texts of this role.
+        ArgumentError: no such expander, or it does not expand texts of this role.
         ModelError: the model cannot be loaded.
     """
     documents, expander = as_texts(documents, "documents"), expander_class(name, role)
     if expander is None:
-        raise ArgumentError(f"{name!r} is not an expander: choose {_expanders()}")
-    return expander.open(_named(name)[1], documents, device, None)
+        raise ArgumentError(f"{name!r} is not an expander: use {_expanders()}")
+    return expander.open(_resolve(name)[1], documents, device, None)
 
 
 def lexical_search(name: str, device: str | None = None) -> Callable[..., tuple[BM25Index, QueryWeights]]:
-    """Return the function that `retrieve_lexically` makes an index with, for "bm25" or the name of an expander."""
+    """Return the `make` of `retrieve_lexically` for "bm25" or the name of an expander."""
     if name == BM25:
         return unexpanded
-    expanding, model = _named(name)
-    if expanding is None:
+    expander_of, model = _resolve(name)
+    if expander_of is None:
         raise ArgumentError(f"{name!r} is not an expander")
 
     def make(documents: Sequence[str], ids: Sequence[str]) -> tuple[BM25Index, QueryWeights]:
-        expander = expanding.open(model, documents, device, ids)
+        expander = expander_of.open(model, documents, device, ids)
         index = expander.index
         if "query" not in expander.roles:
             return index, index.query_vectors
-        return index, lambda texts: expander.expand(texts)[:, : len(index.vocabulary)]  # no document has the others
+        return index, lambda texts: expander.expand(texts)[:, : len(index.vocabulary)]  # no document has other words
 
     return make
 
 
 @register
 class Feedback(RM3):
-    """BM25 whose queries are expanded by the words of the documents that it finds first (`retrieval.bm25`)."""
+    """BM25 with queries expanded by words of the documents that they retrieve first (`retrieval.bm25`)."""
 
     prefix: ClassVar[str] = "bm25+rm3"
     roles: ClassVar[tuple[Role, ...]] = ("query", "document")
@@ -167,12 +164,11 @@ INSTRUCTION = "Write a passage that answers the given query:"
 
 @register
 class Query2Doc:
-    """BM25 whose queries are expanded with the passage that a causal language model writes for them (Wang et al. 2023).
+    """BM25 with queries expanded by a passage that a causal language model writes for them (Wang et al. 2023).
 
-    The query stands `repeats` times before the passage, so that BM25 does not drown it in the passage's many words.
-    `examples`, queries with their passages, are shown in the prompt; the paper shows four of the training data. A
-    passage has `new_tokens` at most. `index` searches what `expand` gives. `vocabulary` is that of the index, {word:
-    column}, and grows by the words that are written and no document has.
+    The query is repeated `repeats` times before the passage, so that the many words of the passage do not outweigh it.
+    The prompt shows `examples`, queries with their passages; the paper shows four from the training data. A passage
+    has at most `new_tokens`. `vocabulary`, {word: column}, is that of the index and grows by new words of passages.
     """
 
     prefix: ClassVar[str] = "query2doc:"
@@ -183,18 +179,17 @@ class Query2Doc:
         """Load the language model `model` and index the documents."""
         return cls(BM25Index(documents, ids), load_generator(model, "causal", device))
 
+    @checked
     def __init__(
         self,
         index: BM25Index,
         generator: Generator,
         *,
         examples: Sequence[Example] = (),
-        repeats: int = 5,
-        new_tokens: int = 128,
+        repeats: Count = 5,
+        new_tokens: Count = 128,
         seed: int = 0,
     ) -> None:
-        if repeats < 1:
-            raise ArgumentError(f"repeats must be at least 1, not {repeats}")
         self.index, self.vocabulary = index, dict(index.vocabulary)
         self._generator, self._examples, self._repeats = generator, tuple(examples), repeats
         self._new_tokens, self._seed = new_tokens, seed
@@ -210,7 +205,7 @@ class Query2Doc:
         return count_words(words, self.vocabulary)
 
     def passages(self, texts: Sequence[str]) -> list[str]:
-        """Write a passage for each of m queries; none for a query without a letter."""
+        """Write a passage for each of m queries; "" for a blank query."""
         texts = as_texts(texts)
         prompts = [prompt(text, self._examples) for text in texts if text.strip()]
         written = generate(self._generator, prompts, new_tokens=self._new_tokens, seed=self._seed)
@@ -219,7 +214,7 @@ class Query2Doc:
 
 
 def prompt(query: str, examples: Sequence[Example] = ()) -> str:
-    r"""Return what the language model is given for a query, with examples of queries and their passages before it.
+    r"""Return the language model's prompt for a query, with examples of queries and their passages before it.
 
     >>> print(prompt("what is a list", [Example("what is a set", "A set has no duplicates.")]))
     Write a passage that answers the given query:
@@ -235,7 +230,7 @@ def prompt(query: str, examples: Sequence[Example] = ()) -> str:
 
 
 def passage(continuation: str) -> str:
-    r"""Return the passage in a prompt's continuation: a model that was shown examples may go on with another one.
+    r"""Return the passage in a prompt's continuation: after examples, a model may continue with another one.
 
     >>> passage(" A list is a sequence.\n\nQuery: what is a tuple\nPassage: A tuple")
     'A list is a sequence.'
@@ -243,16 +238,15 @@ def passage(continuation: str) -> str:
     return continuation.partition("\nQuery:")[0].strip()
 
 
-TOP_K, LONGEST, NEW_TOKENS = 10, 512, 64  # of the paper: tokens to sample from, of a document, of a query
+TOP_K, DOCUMENT_TOKENS, QUERY_TOKENS = 10, 512, 64  # of the paper; sampling is from the TOP_K likeliest tokens
 
 
 @register
 class DocT5Query:
-    """BM25 whose documents are expanded with the queries that a model guesses for them (Nogueira and Lin 2019).
+    """BM25 with documents expanded by queries that a model predicts for them (Nogueira and Lin 2019).
 
-    The guesses, `samples` of each (the authors index 40), are appended to the document before it is indexed, so that
-    the documents are what is expanded: a query is searched as it is. `index` has them, expanded; `vocabulary` is that
-    of the index, {word: column}.
+    The `samples` predicted queries of a document (the authors index 40) are appended to it before it is indexed.
+    Queries are searched unexpanded. `vocabulary`, {word: column}, is that of the index.
     """
 
     prefix: ClassVar[str] = "doct5query:"
@@ -263,25 +257,33 @@ class DocT5Query:
         """Load the sequence-to-sequence model `model`, expand the documents and index them."""
         return cls(documents, load_generator(model, "seq2seq", device), ids=ids)
 
+    @checked
     def __init__(
         self,
         documents: Sequence[str],
         generator: Generator,
         *,
         ids: Sequence[str] | None = None,
-        samples: int = 40,
+        samples: Count = 40,
         seed: int = 0,
     ) -> None:
         documents = as_texts(documents, "documents")
         distinct = [text for text in dict.fromkeys(documents) if text.strip()]
-        options = {"new_tokens": NEW_TOKENS, "top_k": TOP_K, "max_length": LONGEST, "seed": seed}
-        guessed = generate(generator, distinct, samples=samples, **options)
-        self._expanded = {text: " ".join([text, *queries]) for text, queries in zip(distinct, guessed, strict=True)}
+        predicted = generate(
+            generator,
+            distinct,
+            new_tokens=QUERY_TOKENS,
+            samples=samples,
+            top_k=TOP_K,
+            max_length=DOCUMENT_TOKENS,
+            seed=seed,
+        )
+        self._expanded = {text: " ".join([text, *queries]) for text, queries in zip(distinct, predicted, strict=True)}
         self.index = BM25Index([self._expanded.get(text, text) for text in documents], ids)
         self.vocabulary = self.index.vocabulary
 
     def expand(self, texts: Sequence[str]) -> csr_array:
-        """Count the words of m expanded documents, csr_array [m, v]; `ArgumentError` for any other text."""
+        """Count the words of m expanded documents, csr_array [m, v]; `ArgumentError` for texts not in the index."""
         texts = as_texts(texts)
         unknown = [text for text in texts if text.strip() and text not in self._expanded]
         if unknown:
@@ -290,7 +292,7 @@ class DocT5Query:
 
 
 class Generator(NamedTuple):
-    """A model that writes, with its tokenizer."""
+    """A generative model with its tokenizer."""
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
@@ -299,25 +301,25 @@ class Generator(NamedTuple):
 def load_generator(name: str | Path, task: Task, device: str | None = None) -> Generator:
     """Load a generative model in its own number type, from safetensors.
 
-    `name` is a folder or a Hub id; a "causal" model continues a text, a "seq2seq" one answers it. It goes to the
-    `device`, by default a GPU if there is one.
+    `name` is a folder or a Hub id; a "causal" model continues a text, a "seq2seq" model answers it. `device` is by
+    default a GPU if there is one.
 
     Raises:
-        ModelError: nothing is there, it is of another kind, or its weights are not safetensors.
+        ModelError: no such model, a model for another task, or its weights are not safetensors.
     """
 
     def open_place(place: str, device: str | None, trust_remote_code: bool) -> Generator:
         safe = {"trust_remote_code": trust_remote_code}
         config = AutoConfig.from_pretrained(place, **safe)
-        # Refused at once, not slowly; and encoders, which the host library would let write nonsense.
+        # Refused before the weights are loaded; encoders, because transformers would let them generate nonsense.
         masked = any(architecture.endswith("ForMaskedLM") for architecture in config.architectures or [])
         if masked or config.is_encoder_decoder != (task == "seq2seq"):
             named = ", ".join(config.architectures or []) or config.model_type
-            raise ModelError(f"{name} is no {task} language model (its configuration names {named})")
+            raise ModelError(f"{name} is not a {task} language model (its configuration names {named})")
         model = LOADERS[task].from_pretrained(place, dtype="auto", use_safetensors=True, **safe)
         tokenizer = AutoTokenizer.from_pretrained(place, **safe)
         if task == "causal":
-            tokenizer.padding_side = "left"  # a continuation begins where its prompt ends
+            tokenizer.padding_side = "left"  # the continuation follows its prompt directly
         if tokenizer.pad_token is None:
             tokenizer.pad_token = tokenizer.eos_token
         return Generator(model.to(device or get_device_name()).eval(), tokenizer)
@@ -325,41 +327,39 @@ def load_generator(name: str | Path, task: Task, device: str | None = None) -> G
     return open_model(name, open_place, device)
 
 
+@checked
 def generate(
     generator: Generator,
     prompts: Sequence[str],
     *,
-    new_tokens: int,
-    samples: int = 1,
-    top_k: int = 0,
-    max_length: int | None = None,
+    new_tokens: Count,
+    samples: Count = 1,
+    top_k: CountOrZero = 0,
+    max_length: Count | None = None,
     seed: int = 0,
 ) -> list[list[str]]:
     """Sample r = `samples` continuations of each of b prompts, or answers to them, at temperature 1.
 
-    The same prompts with the same seed give the same texts on the same machine; torch's own random numbers stay as
-    they were. A sample has `new_tokens` at most, each of the `top_k` likeliest ones, of all if it is 0. Prompts are cut
-    at `max_length` tokens if it is given.
+    The same prompts and seed give the same texts on the same machine; the state of torch's global generator is
+    preserved. A sample has at most `new_tokens`, drawn from the `top_k` likeliest tokens, or from all if `top_k` is 0.
+    Prompts are truncated to `max_length` tokens if it is set.
 
     Raises:
-        ArgumentError: a number out of its range, or more tokens than the model has positions for.
+        ArgumentError: a number out of its range, or more tokens than the model has positions.
     """
-    if min(new_tokens, samples) < 1 or top_k < 0:
-        message = "new_tokens and samples must be at least 1 and top_k not negative"
-        raise ArgumentError(f"{message}, not {new_tokens}, {samples} and {top_k}")
     model, tokenizer = generator
     cut: dict[str, Any] = {"truncation": max_length is not None, "max_length": max_length, "verbose": False}
     lengths = [len(ids) for ids in tokenizer(list(prompts), **cut)["input_ids"]] if prompts else []
     _check_room(model, max(lengths, default=0), new_tokens)
-    # The model's own settings say which tokens begin and end a text.
+    # The model's own settings define the tokens that begin and end a text.
     sampling: dict[str, Any] = {"do_sample": True, "temperature": 1.0, "top_k": top_k, "top_p": 1.0, "num_beams": 1}
     sampling |= {"max_new_tokens": new_tokens, "max_length": None, "num_return_sequences": samples}
     order = sorted(range(len(prompts)), key=lambda row: -lengths[row])  # longest first: a batch has little padding
-    size = max(1, BATCH // samples)
+    size = max(1, GENERATED_BATCH // samples)
     written: list[list[str]] = [[] for _ in prompts]
     with torch.random.fork_rng([model.device] if model.device.type == "cuda" else []), torch.inference_mode():
         torch.manual_seed(seed)
-        for first in track(range(0, len(order), size), "write"):
+        for first in track(range(0, len(order), size), "generate"):
             rows = order[first : first + size]
             batch = tokenizer([prompts[row] for row in rows], padding=True, return_tensors="pt", **cut)
             inputs = {name: batch[name].to(model.device) for name in ("input_ids", "attention_mask")}
@@ -372,11 +372,11 @@ def generate(
 
 
 def _check_room(model: PreTrainedModel, longest: int, new_tokens: int) -> None:
-    """Raise `ArgumentError` if prompts and answers do not fit the model's positions, where it has an end of them."""
+    """Raise `ArgumentError` if prompts and new tokens exceed the positions of a model with absolute positions."""
     positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     needed = max(longest, new_tokens) if model.config.is_encoder_decoder else longest + new_tokens
     if positions is not None and needed > positions:
         raise ArgumentError(
-            f"the longest prompt has {longest} tokens and {new_tokens} are to be written: "
-            f"more than the model's {positions} positions"
+            f"the longest prompt has {longest} tokens; with {new_tokens} new tokens it exceeds the model's "
+            f"{positions} positions"
         )
