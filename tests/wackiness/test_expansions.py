@@ -10,7 +10,7 @@ from sentence_transformers import SparseEncoder
 from vocable.adapt.alignment import Surface
 from vocable.encoder.fuse import fuse
 from vocable.encoder.terms import terms
-from vocable.wackiness.expansions import KINDS, model_surfaces, proper_names, term_kind, word_surfaces
+from vocable.wackiness.expansions import TERM_KINDS, model_surfaces, proper_names, term_kind, word_surfaces
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ from vocable.wackiness.expansions import KINDS, model_surfaces, proper_names, te
 )
 def test_a_term_is_the_first_kind_that_it_can_be(surface: Surface, kind: str) -> None:
     assert term_kind(surface, {"edmund"}) == kind
-    assert kind in KINDS
+    assert kind in TERM_KINDS
 
 
 FAMILIES = {

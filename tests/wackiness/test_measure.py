@@ -12,8 +12,8 @@ import pytest
 from vocable.errors import ArgumentError, VectorsError
 from vocable.vectors import vocabulary_fingerprint
 from vocable.wackiness.measure import (
-    METADATA_KEY,
-    SCHEMA,
+    SCORES_KEY,
+    SCORES_SCHEMA,
     ExpanderWackiness,
     ScoresMeta,
     WackinessSettings,
@@ -25,7 +25,7 @@ from vocable.wackiness.report import kinds_table
 from vocable.wackiness.score import Wackiness, ranked
 
 TERMS = ["the", "##ing", "fox\n", "б", "unused"]
-KINDS = ["stop word", "sub-word", "other word", "non-Latin", "other word"]
+TERM_KINDS = ["stop word", "sub-word", "other word", "non-Latin", "other word"]
 FOUND = Wackiness(
     np.array([1.0, 0.25, 1.0, 0.1 + 0.2, np.nan]), np.array([0.0, 9.5, 0.0, 1 / 3, np.nan]), np.array([2, 7, 5, 1, 0])
 )
@@ -33,7 +33,7 @@ META = ScoresMeta("a model", vocabulary_fingerprint(TERMS), 5, "query", 100, "lo
 
 
 def write(path: Path, found: Wackiness = FOUND, w_auc: float = 0.625) -> None:
-    finding = ExpanderWackiness("toy", TERMS, KINDS, found, np.array([]), w_auc, None, 0.0, 0.0)
+    finding = ExpanderWackiness("toy", TERMS, TERM_KINDS, found, np.array([]), w_auc, None, 0.0, 0.0)
     write_scores(path, finding, WackinessSettings(), model="a model", queries="queries.tsv", corpus="beir:x")
 
 
@@ -88,11 +88,11 @@ def test_what_is_no_file_of_scores_is_refused(stored: Path, tmp_path: Path) -> N
 
 
 def test_metadata_that_does_not_fit_is_refused(stored: Path) -> None:
-    table, text = pq.read_table(stored), pq.read_schema(stored).metadata[METADATA_KEY]
+    table, text = pq.read_table(stored), pq.read_schema(stored).metadata[SCORES_KEY]
 
-    def rewritten(old: bytes, new: bytes, columns: list[str] = SCHEMA.names) -> None:
+    def rewritten(old: bytes, new: bytes, columns: list[str] = SCORES_SCHEMA.names) -> None:
         assert old in text
-        changed = table.select(columns).replace_schema_metadata({METADATA_KEY: text.replace(old, new)})
+        changed = table.select(columns).replace_schema_metadata({SCORES_KEY: text.replace(old, new)})
         pq.write_table(changed, stored)
 
     rewritten(b'"format": 1', b'"format": 2')

@@ -32,7 +32,7 @@ from vocable.progress import track
 from vocable.tables import Table, Tabled
 
 LOGIT_BATCH = 32  # texts
-BLOCK_LOGITS = 1 << 24  # 64 MiB
+LOGITS_AT_ONCE = 1 << 24  # 64 MiB
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ def logit_statistics(
         tokens = positive = squares = 0  # sums of numbers of non-negative logits, exact in integers
         for hidden, offsets in token_states(mlm, tokenizer, track(stream, "logits", total), max_length):
             of_tokens = []
-            for some in hidden.split(max(1, BLOCK_LOGITS // v)):
+            for some in hidden.split(max(1, LOGITS_AT_ONCE // v)):
                 block = nn.functional.linear(some, weight, bias).float()
                 variance, mean = torch.var_mean(block, dim=0, correction=0)
                 terms.add(len(block), mean.cpu().numpy(), variance.double().cpu().numpy() * len(block))

@@ -39,7 +39,7 @@ ALL = "all"
 Floats = NDArray[np.float64]
 Vectors: TypeAlias = "str | os.PathLike[str] | csr_array | Sequence[str | os.PathLike[str] | csr_array]"
 R = TypeVar("R", bound="TermWeights | PostingStatistics")
-M = TypeVar("M", bound="Moments | _Counts")
+Gathered = TypeVar("Gathered", bound="Moments | _Counts")
 
 
 def stored_parts(vectors: Vectors) -> tuple[Iterable[csr_array], VectorsMeta | None]:
@@ -180,7 +180,7 @@ def analyze_weights(
 
 PERCENTILES = (50, 90, 99, 100)
 POSTING_BYTES, OFFSET_BYTES = 6, 8  # a document and a weight; the start of a postings list
-WINDOW = 65_536  # texts per list of a term, as in `retrieval.exact_kernels`, which would import numba
+LIST_TEXTS = 65_536  # texts per list of a term, as in `retrieval.exact_kernels`, which would import numba
 
 
 class Lengths(NamedTuple):
@@ -267,9 +267,11 @@ def analyze_postings(
     return Measurements(records, [*tables, f"longest lists: {', '.join(named) or 'none'}"])
 
 
-def _gather(parts: Iterable[csr_array], kind: Callable[[int], M], max_terms: Sequence[int | None]) -> list[M]:
+def _gather(
+    parts: Iterable[csr_array], kind: Callable[[int], Gathered], max_terms: Sequence[int | None]
+) -> list[Gathered]:
     """Return one `kind` for each of `max_terms`, accumulated over all parts."""
-    gathered: list[M] = []
+    gathered: list[Gathered] = []
     for part in track(parts, "shards"):
         v = part.shape[1]
         gathered = gathered or [kind(v) for _ in max_terms]
@@ -331,7 +333,7 @@ class _Counts:
         order = np.argsort(-self.counts, kind="stable")[:longest].tolist()
         lists = [(term if names is None else names[term], int(self.counts[term])) for term in order]
         total, texts = int(self.counts.sum()), int(self._texts.sum())
-        starts = len(self.counts) * max(1, -(-texts // WINDOW)) + 1
+        starts = len(self.counts) * max(1, -(-texts // LIST_TEXTS)) + 1
         return PostingStatistics(
             max_terms=max_terms,
             texts=texts,

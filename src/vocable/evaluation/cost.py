@@ -21,7 +21,7 @@ from vocable.tables import NONE, short
 
 TIMED_ANSWERS = 200  # of each system: ten of them are slower than the 95th percentile
 TURN = 16  # consecutive queries of one system
-TIMED_TEXTS, REPEATS = 128, 5  # texts of a round of encoding, and rounds
+TIMED_TEXTS, ENCODING_ROUNDS = 128, 5  # texts of a round of encoding, and rounds
 
 
 def _column(title: str, text: Callable[[float], str] = short) -> Any:
@@ -138,13 +138,13 @@ def answer_costs(encoding: NDArray[np.float64], searching: NDArray[np.float64]) 
 
 
 def encoding_rates(encoders: Sequence[Callable[[list[str]], object]], texts: Sequence[str]) -> list[float]:
-    """Return the texts per second of each of `encoders`: the median of `REPEATS` rounds, in which they take turns.
+    """Return the texts per second of each of `encoders`: the median of `ENCODING_ROUNDS` rounds, in which they take turns.
 
     In each round they encode the same `TIMED_TEXTS` texts, evenly spread; a first round is not counted.
     """
     sample = [texts[row] for row in spread(len(texts), TIMED_TEXTS)]
-    seconds = np.empty((REPEATS + 1, len(encoders)))
-    for turn, number in track([*product(range(REPEATS + 1), range(len(encoders)))], "time encoding"):
+    seconds = np.empty((ENCODING_ROUNDS + 1, len(encoders)))
+    for turn, number in track([*product(range(ENCODING_ROUNDS + 1), range(len(encoders)))], "time encoding"):
         start = perf_counter()
         encoders[number](sample)
         seconds[turn, number] = perf_counter() - start

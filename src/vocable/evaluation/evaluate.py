@@ -33,7 +33,7 @@ from vocable.evaluation.grid import (
     search_grid,
 )
 from vocable.evaluation.hybrid import evaluate_fusion, evaluate_index
-from vocable.evaluation.quality import DEFAULT_MEASURES, DEPTH, Evaluation, depth, evaluate_run, parse_measures
+from vocable.evaluation.quality import DEFAULT_DEPTH, DEFAULT_MEASURES, Evaluation, depth, evaluate_run, parse_measures
 from vocable.evaluation.retrieval import Encoded, encode_dataset, retrieve, retrieve_lexically, stored_dataset
 from vocable.evaluation.significance import ComparedEvaluations, compare
 from vocable.figures import check_figure, save_figure
@@ -49,7 +49,7 @@ from vocable.vectors import holds_vectors
 Model: TypeAlias = SparseEncoder | str | os.PathLike[str]
 System: TypeAlias = Model | Collection
 Kind: TypeAlias = Literal["model", "vectors", "index", "run", "lexical"]
-T = TypeVar("T", bound=System)
+S = TypeVar("S", bound=System)
 
 
 @tolerant
@@ -103,10 +103,10 @@ def evaluate(
     if grid is not None and "index" in kinds.values():
         raise ArgumentError("--grid goes with models: an index cannot be pruned")
     measures = list(measures or (DEFAULT_MEASURES if grid is None else GRID_MEASURES))
-    k = max(DEPTH, *(depth(measure) for measure in parse_measures(measures).values()))
+    k = max(DEFAULT_DEPTH, *(depth(measure) for measure in parse_measures(measures).values()))
     settings = None if grid is None else parse_grid(grid)
     if settings is not None:
-        check_depth(settings, measures, DEPTH)
+        check_depth(settings, measures, DEFAULT_DEPTH)
     if figure is not None:
         check_figure(Path(figure))
     for file in (per_query, output):
@@ -140,14 +140,14 @@ def evaluate(
     return found
 
 
-def named_systems(systems: T | Sequence[T] | Mapping[str, T]) -> dict[str, T]:
+def named_systems(systems: S | Sequence[S] | Mapping[str, S]) -> dict[str, S]:
     """Return systems by name: the last part of a path; repeated names get a '."""
     if isinstance(systems, Mapping):
         return dict(systems)
     several = [systems] if isinstance(systems, SparseEncoder | Collection | str | os.PathLike) else list(systems)
     if not several:
         raise ArgumentError("there is no system to evaluate")
-    named: dict[str, T] = {}
+    named: dict[str, S] = {}
     for system in several:
         place: Any = system.place if isinstance(system, Collection) else system
         path = Path(model_name(place) if isinstance(place, SparseEncoder) else masked(os.fspath(place)))
@@ -221,7 +221,7 @@ def _grid(
 ) -> SearchGrid:
     points: list[GridPoint] = []
     for name, system in named.items():
-        points += search_grid(name, _encoded(system, dataset, name, options), settings, measures, k=DEPTH)
+        points += search_grid(name, _encoded(system, dataset, name, options), settings, measures, k=DEFAULT_DEPTH)
     if bm25:
         points.append(GridPoint("BM25", None, evaluate_run("BM25", retrieve_lexically(dataset), dataset, measures)))
     return SearchGrid(points)

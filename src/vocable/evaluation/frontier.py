@@ -16,7 +16,7 @@ import numpy as np
 
 from vocable.errors import ArgumentError, require_extra
 from vocable.evaluation.cost import Cost, cost_columns
-from vocable.evaluation.grid import COLUMNS, GridPoint, Setting, grid_notes, swept
+from vocable.evaluation.grid import SETTING_COLUMNS, GridPoint, Setting, grid_notes, swept
 from vocable.evaluation.retrieval import TIMED_HITS
 from vocable.evaluation.significance import compare, mean_interval, paired_t_test
 from vocable.figures import MARKERS, add_legend, empty_panels
@@ -232,7 +232,7 @@ class ModelSelection(Tabled):
         shown, recommended = swept(self.points), self.recommended()
         optimal = self.frontier("bytes_per_document")
         optimal += [point for point in self.frontier("answer_p95_ms") if point not in optimal]
-        header = ["model", *(COLUMNS[name] for name in shown), *optimal[0].evaluation.values, *TITLES.values()]
+        header = ["model", *(SETTING_COLUMNS[name] for name in shown), *optimal[0].evaluation.values, *TITLES.values()]
         rows = []
         for point in optimal:
             limits = [f"{getattr(point.setting, name):g}" for name in shown]
@@ -282,7 +282,7 @@ def frontier_figure(selection: ModelSelection) -> Figure:
         axes.set_xlabel(label)
         axes.set_ylabel(selection.measure)
     drawn = {name: one for axes in figure.axes for one, name in zip(*axes.get_legend_handles_labels(), strict=True)}
-    labels = ", ".join(f"{COLUMNS[name]}: {name}" for name in swept(selection.points))
+    labels = ", ".join(f"{SETTING_COLUMNS[name]}: {name}" for name in swept(selection.points))
     add_legend(figure, list(drawn.values()), list(drawn), title=f"labels: {labels}")
     title = f"{Path(selection.source).name}, {selection.points[0].evaluation.queries} queries"
     figure.suptitle(title, parse_math=False)
@@ -334,7 +334,7 @@ def _label_points(axes: Axes, selection: ModelSelection, cost: str) -> None:
     for point in ordered:
         place = cost_of(point, cost), selection.quality(point)
         changed = {} if point.setting is None else point.setting.changed()
-        label = ", ".join(f"{COLUMNS[name]} {value:g}" for name, value in changed.items()) or "whole"
+        label = ", ".join(f"{SETTING_COLUMNS[name]} {value:g}" for name, value in changed.items()) or "whole"
         for (x, y), side, end in LABEL_PLACES:
             text = axes.annotate(label, place, (x, y), textcoords="offset points", ha=side, va=end)
             text.set_fontsize("x-small")

@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 from vocable.data.texts import as_texts
 from vocable.errors import ArgumentError, require_extra
 from vocable.evaluation.cost import Cost, active_terms, flops
-from vocable.evaluation.quality import DEPTH, Evaluation, Measures, depth, evaluate_run, notes, parse_measures
+from vocable.evaluation.quality import DEFAULT_DEPTH, Evaluation, Measures, depth, evaluate_run, notes, parse_measures
 from vocable.evaluation.retrieval import TIMED_HITS, Encoded
 from vocable.figures import Panel, Point, draw_panels
 from vocable.options import CountOrZero, Share, check_fields
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 GRID_MEASURES = ("RR@10", "R@10")  # the paper's
-COLUMNS = {
+SETTING_COLUMNS = {
     "query_max_terms": "qk",
     "query_mass": "q mass",
     "query_min_weight": "q min",
@@ -127,7 +127,12 @@ def _values(word: str) -> Iterator[tuple[str, Any]]:
 
 
 def search_grid(
-    name: str, encoded: Encoded, settings: Sequence[Setting], measures: Measures = GRID_MEASURES, *, k: int = DEPTH
+    name: str,
+    encoded: Encoded,
+    settings: Sequence[Setting],
+    measures: Measures = GRID_MEASURES,
+    *,
+    k: int = DEFAULT_DEPTH,
 ) -> list[GridPoint]:
     """Search an encoded dataset with each of the settings, and measure quality and cost.
 
@@ -200,7 +205,7 @@ class SearchGrid(Tabular):
         """Return a table of the varied settings, mean numbers of terms, FLOPS, matched documents and the measures."""
         shown, first = swept(self.points), self.points[0].evaluation
         several = len({point.system for point in self.points}) > 1
-        header, rows = ["system"] * several + [COLUMNS[name] for name in shown], []
+        header, rows = ["system"] * several + [SETTING_COLUMNS[name] for name in shown], []
         for point in self.points:
             cost = point.evaluation.cost or Cost()
             setting = [NONE if point.setting is None else f"{getattr(point.setting, name):g}" for name in shown]
@@ -220,7 +225,7 @@ def grid_notes(points: Sequence[GridPoint]) -> list[str]:
 def swept(points: Sequence[GridPoint]) -> list[str]:
     """Return the names of the settings that any point changes; max_terms if none does."""
     changed = set[str]().union(*(point.setting.changed() for point in points if point.setting is not None))
-    return [name for name in COLUMNS if name in changed] or ["query_max_terms", "document_max_terms"]
+    return [name for name in SETTING_COLUMNS if name in changed] or ["query_max_terms", "document_max_terms"]
 
 
 def flops_figure(points: Sequence[GridPoint]) -> Figure:
@@ -246,4 +251,4 @@ def flops_figure(points: Sequence[GridPoint]) -> Figure:
         panels.append(Panel(points[0].evaluation.dataset, measure, ordered))
     if not any(panel.curves for panel in panels):
         raise ArgumentError("nothing to draw: no search reads a posting")
-    return draw_panels(panels, "/".join(COLUMNS[name] for name in shown))
+    return draw_panels(panels, "/".join(SETTING_COLUMNS[name] for name in shown))

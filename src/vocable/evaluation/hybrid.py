@@ -15,7 +15,7 @@ import numpy as np
 from vocable.errors import ArgumentError, DataError
 from vocable.evaluation.dataset import Dataset
 from vocable.evaluation.quality import (
-    DEPTH,
+    DEFAULT_DEPTH,
     Evaluation,
     JudgedMeasures,
     Measures,
@@ -60,7 +60,7 @@ def evaluate_index(
     if not any(collection.documents(sorted(relevant))):
         raise DataError(f"none of the {len(relevant)} relevant documents is in {collection.place}", source=judged.name)
     ids, texts = [query.id for query in judged.queries], [query.text for query in judged.queries]
-    k = judged.search_depth(max(depth(measure) or DEPTH for measure in parsed.values()))
+    k = judged.search_depth(max(depth(measure) or DEFAULT_DEPTH for measure in parsed.values()))
     encoder = collection.query_encoder(query_idf=query_idf)
     found = collection.rankings(texts, fusion_depth(k), spaces, vectors=encoder.encode(texts))
 
@@ -98,7 +98,7 @@ def evaluate_fusion(name: str, fuse: Callable[[int], Ranking], judged: Dataset, 
     """
     by_depth: dict[int, list[str]] = {}
     for measure, parsed in parse_measures(measures).items():
-        by_depth.setdefault(judged.search_depth(depth(parsed) or DEPTH), []).append(measure)
+        by_depth.setdefault(judged.search_depth(depth(parsed) or DEFAULT_DEPTH), []).append(measure)
     ids = [query.id for query in judged.queries]
     parts = [evaluate_run(name, fuse(k).to_run(ids), judged, by_depth[k]) for k in sorted(by_depth)]
     names = list(parse_measures(measures))
@@ -125,7 +125,7 @@ def tune_weights(
     ]
     parsed, ids = parse_measures([measure]), [query.id for query in judged.queries]
     measured, values = JudgedMeasures(parsed, judged), np.zeros((len(tried), len(ids)))  # values [g, q]
-    k = judged.search_depth(max(depth(one) or DEPTH for one in parsed.values()))
+    k = judged.search_depth(max(depth(one) or DEFAULT_DEPTH for one in parsed.values()))
     for row, weights in enumerate(track(tried, "tune")):
         ranking = fused(rankings, weights, "weighted", k)
         answers = {query: dict(ranking.hits(number)) for number, query in enumerate(ids)}

@@ -127,7 +127,7 @@ class JudgedMeasures:
         return ArgumentError(f"{', '.join(self.measures)} cannot be computed for {self._dataset.name}: {error}")
 
 
-DEPTH = 1000  # results of a query for measures without a cutoff
+DEFAULT_DEPTH = 1000  # results of a query for measures without a cutoff
 DEFAULT_MEASURES = ("nDCG@10", "R@1000", "RR@10")
 
 

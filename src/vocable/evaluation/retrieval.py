@@ -31,8 +31,8 @@ from vocable.evaluation.cost import (
 )
 from vocable.evaluation.dataset import Dataset, load_dataset
 from vocable.evaluation.quality import (
+    DEFAULT_DEPTH,
     DEFAULT_MEASURES,
-    DEPTH,
     Evaluation,
     Measures,
     Retrieval,
@@ -81,7 +81,7 @@ class Encoded(NamedTuple):
         return [document.id for document in self.dataset.documents]
 
 
-def retrieve(encoded: Encoded, *, k: int = DEPTH, time_queries: int = 0) -> Retrieval:
+def retrieve(encoded: Encoded, *, k: int = DEFAULT_DEPTH, time_queries: int = 0) -> Retrieval:
     """Search the vectors of a dataset exactly for `k` results per query.
 
     With an encoder, `time_queries` answers are timed, from the text of a query to its hits.
@@ -214,7 +214,7 @@ def unexpanded(documents: Sequence[str], ids: Sequence[str]) -> tuple[BM25Index,
 def retrieve_lexically(
     dataset: Dataset,
     *,
-    k: int = DEPTH,
+    k: int = DEFAULT_DEPTH,
     time_queries: int = 0,
     make: Callable[[Sequence[str], Sequence[str]], tuple[BM25Index, QueryWeights]] = unexpanded,
 ) -> Retrieval:
@@ -254,7 +254,7 @@ def evaluate_system(
     measures: Measures = DEFAULT_MEASURES,
     *,
     name: str | None = None,
-    k: int = DEPTH,
+    k: int = DEFAULT_DEPTH,
     dtype: DType = "auto",
     further: Callable[[SparseEncoder, Encoded, Ranking], Mapping[str, float]] | None = None,
 ) -> Evaluation:

@@ -29,16 +29,16 @@ from vocable.evaluation.evaluate import Model, named_systems
 from vocable.evaluation.expanders import is_lexical
 from vocable.evaluation.frontier import Deployment, ModelSelection, frontier_figure, parse_budget
 from vocable.evaluation.grid import GridPoint, Setting, check_depth, parse_grid, search_grid, single_searches
-from vocable.evaluation.quality import DEPTH
+from vocable.evaluation.quality import DEFAULT_DEPTH
 from vocable.evaluation.retrieval import encode_dataset
 from vocable.figures import save_figure
 from vocable.fingerprint import fingerprint
+from vocable.html import RESULTS
 from vocable.options import CountOrZero, DType, Inference, checked
 from vocable.storage import finish, finished, read_record, resumable, write_record
 
 SELECTION_MEASURES = ("nDCG@10", "R@100")
 SELECTION_GRID = ("document_max_terms=0,128,64,32,16 document_min_weight=0,0.5,1 query_max_terms=0,20",)
-RESULTS = "results.json"
 
 
 @tolerant
@@ -88,7 +88,7 @@ def select(
     settings = list(dict.fromkeys([Setting(), *parse_grid(grid or SELECTION_GRID)]))
     if any(setting.rescore for setting in settings):
         raise ArgumentError("grid: no index rescores by itself: leave rescore out")
-    check_depth(settings, measures, DEPTH)
+    check_depth(settings, measures, DEFAULT_DEPTH)
     if output is not None:
         require_extra("matplotlib", "figures")
     for system in named.values():
@@ -154,7 +154,7 @@ def _measure(
         encoded = encode_dataset(
             model, dataset, keep=folder, name=places[name], title=name, dtype=dtype, max_length=max_length
         )
-        points += search_grid(name, encoded, settings, measures, k=DEPTH)
+        points += search_grid(name, encoded, settings, measures, k=DEFAULT_DEPTH)
         queries, documents = (TextEncoder(model, role, dtype=dtype, max_length=max_length) for role in get_args(Role))
         systems.append(TimedSystem(partial(_encode_one, queries), single_searches(encoded, settings)))
         encoders.append(documents.encode)

@@ -20,7 +20,7 @@ from typing_extensions import TypedDict
 
 from vocable.encoder.asymmetric import Role
 from vocable.encoder.terms import expansion_entries, flags
-from vocable.evaluation.quality import DEPTH, JudgedMeasures, depth, parse_measures
+from vocable.evaluation.quality import DEFAULT_DEPTH, JudgedMeasures, depth, parse_measures
 from vocable.evaluation.retrieval import Encoded
 from vocable.evaluation.significance import paired_t_test
 from vocable.options import checked
@@ -79,7 +79,7 @@ class Ablation:
         entries = np.bincount(self._vectors.indices[self.is_expansion], minlength=self._vectors.shape[1])
         self.by_frequency = self.expansion_terms[np.argsort(-entries[self.expansion_terms], kind="stable")]
         self._judged_measures = JudgedMeasures(parsed, encoded.dataset)
-        self._k = encoded.dataset.search_depth(max(depth(measure) or DEPTH for measure in parsed.values()))
+        self._k = encoded.dataset.search_depth(max(depth(measure) or DEFAULT_DEPTH for measure in parsed.values()))
         self._threads = threads
         self._query_ids, self._document_ids = encoded.query_ids, np.array(encoded.document_ids, dtype=object)
 

@@ -151,12 +151,12 @@ def output_rows(model: SparseEncoder) -> np.ndarray | None:
     return rows
 
 
-KINDS = ["proper name", "stop word", "punctuation", "non-Latin", "tokenizer artefact"]  # in the order of tables
-KINDS += ["sub-word", "number", "other word"]
+TERM_KINDS = ["proper name", "stop word", "punctuation", "non-Latin", "tokenizer artefact"]  # in the order of tables
+TERM_KINDS += ["sub-word", "number", "other word"]
 STOP_WORDS = frozenset(word for word in STOPWORDS_EN_PLUS if len(word) > 1) | {"a", "i"}
 ARTEFACT = re.compile(r"\[unused\d+\]|<.*>|\[[A-Z]+\]", re.DOTALL)
-SENTENCE_END = re.compile(r"(?<=[.!?:])\s+|\n+")
-WORD = re.compile(r"[^\W\d_]{2,}")
+SENTENCE_BREAK = re.compile(r"(?<=[.!?:])\s+|\n+")
+LETTERS = re.compile(r"[^\W\d_]{2,}")
 
 
 def term_kind(surface: Surface, names: Collection[str] = ()) -> str:
@@ -209,8 +209,8 @@ def proper_names(texts: Iterable[str], *, share: float = 0.8, least: int = 3) ->
     """
     seen, capital = Counter[str](), Counter[str]()
     for text in iter_texts(texts):
-        for sentence in SENTENCE_END.split(text):
-            _, *words = WORD.findall(sentence) or [""]
+        for sentence in SENTENCE_BREAK.split(text):
+            _, *words = LETTERS.findall(sentence) or [""]
             if 2 * sum(word[0].islower() for word in words) < len(words):
                 continue
             for word in words:

@@ -31,7 +31,7 @@ from vocable.progress import track
 from vocable.pruning import prune
 from vocable.storage import replacing
 from vocable.vectors import FORMAT, read_table, vocabulary_fingerprint
-from vocable.wackiness.expansions import KINDS, ExpansionData, term_kind
+from vocable.wackiness.expansions import TERM_KINDS, ExpansionData, term_kind
 from vocable.wackiness.score import (
     CURVE_BINS,
     Wackiness,
@@ -44,7 +44,7 @@ from vocable.wackiness.score import (
 )
 
 WACKIEST = 20  # listed terms
-EXAMPLES, EXAMPLE_LETTERS, NEAREST = 3, 60, 5  # inputs and nearest terms of a card
+CARD_EXAMPLES, EXAMPLE_LETTERS, NEAREST = 3, 60, 5  # inputs and nearest terms of a card
 TINY = 1e-12  # in place of the norm of a row of zeros
 WACKY_SHARE = 0.1  # our reading: the score orders terms, but sets no threshold above which a term is wacky
 
@@ -138,7 +138,7 @@ def term_cards(
     for column in columns:
         entries = slice(*added.indptr[column : column + 2])
         texts, weights = added.indices[entries], added.data[entries]
-        heaviest = texts[np.lexsort((texts, -weights))[:EXAMPLES]]
+        heaviest = texts[np.lexsort((texts, -weights))[:CARD_EXAMPLES]]
         nearest: list[int] = []
         if units is not None:
             nearest = [one for one in np.argsort(-(units @ units[column]), kind="stable").tolist() if one != column]
@@ -218,7 +218,7 @@ class ExpanderWackiness:
         """Return a row for each kind that has scored terms."""
         scores, _, inputs = self.wackiness
         found: list[KindRow] = []
-        for kind in KINDS:
+        for kind in TERM_KINDS:
             columns = np.flatnonzero((np.array(self.kinds) == kind) & (inputs > 0))
             if len(columns):
                 count, mean = int(inputs[columns].sum()), float(np.average(scores[columns], weights=inputs[columns]))
@@ -307,10 +307,10 @@ def known(value: float) -> float | None:
     return None if np.isnan(value) else value
 
 
-METADATA_KEY = b"vocable wackiness"
-TYPES = {"term": pa.string(), "column": pa.int32(), "score": pa.float64(), "importance": pa.float64()}
-TYPES |= {"inputs": pa.int64(), "kind": pa.string()}
-SCHEMA = pa.schema([pa.field(name, kind, nullable=False) for name, kind in TYPES.items()])
+SCORES_KEY = b"vocable wackiness"
+SCORES_TYPES = {"term": pa.string(), "column": pa.int32(), "score": pa.float64(), "importance": pa.float64()}
+SCORES_TYPES |= {"inputs": pa.int64(), "kind": pa.string()}
+SCORES_SCHEMA = pa.schema([pa.field(name, kind, nullable=False) for name, kind in SCORES_TYPES.items()])
 
 
 @dataclass(frozen=True)
@@ -345,8 +345,8 @@ def write_scores(
     columns = ranked(scores, inputs)
     values = [[names[column] for column in columns], columns, scores[columns], importance[columns], inputs[columns]]
     values.append([found.kinds[column] for column in columns])
-    arrays = [pa.array(value, type=field.type) for value, field in zip(values, SCHEMA, strict=True)]
-    schema = SCHEMA.with_metadata({METADATA_KEY: json.dumps({"format": FORMAT, **asdict(meta)})})
+    arrays = [pa.array(value, type=field.type) for value, field in zip(values, SCORES_SCHEMA, strict=True)]
+    schema = SCORES_SCHEMA.with_metadata({SCORES_KEY: json.dumps({"format": FORMAT, **asdict(meta)})})
     with replacing(path) as file:
         pq.write_table(pa.Table.from_arrays(arrays, schema=schema), file, compression="zstd", write_page_checksum=True)
 
@@ -363,7 +363,7 @@ def read_scores(
     place = Path(path)
     if place.is_dir():
         raise VectorsError(f"{place}: a folder: name the file of scores in it, {place / 'scores.parquet'}")
-    table, values = read_table(place, SCHEMA, METADATA_KEY, "scores", "measure-wackiness")
+    table, values = read_table(place, SCORES_SCHEMA, SCORES_KEY, "scores", "measure-wackiness")
     try:
         meta = TypeAdapter(ScoresMeta).validate_python(values)
     except ValidationError as error:

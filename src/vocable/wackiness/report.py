@@ -22,7 +22,7 @@ from vocable.html import PAGE, RESULTS, Section, Words, drawing, settings_sectio
 from vocable.storage import replacing, write_record
 from vocable.tables import NONE, Table, Tabled, p_value
 from vocable.wackiness.ablation import DatasetAblation
-from vocable.wackiness.expansions import KINDS
+from vocable.wackiness.expansions import TERM_KINDS
 from vocable.wackiness.measure import (
     WACKIEST,
     AreaDifference,
@@ -154,7 +154,7 @@ def kinds_table(found: Sequence[ExpanderWackiness]) -> Table:
     terms = [sum(row["terms"] for row in own.values()) for own in counts]
     expansions = [sum(row["expansions"] for row in own.values()) for own in counts]
     rows = []
-    for kind in KINDS:
+    for kind in TERM_KINDS:
         cells = [kind]
         for own, all_terms, all_expansions in zip(counts, terms, expansions, strict=True):
             if (row := own.get(kind)) is None:
@@ -172,7 +172,7 @@ def kinds_table(found: Sequence[ExpanderWackiness]) -> Table:
 def wackiest_table(found: Sequence[ExpanderWackiness]) -> Table:
     """Return the wackiest terms of each expander side by side, grouped by kind (table 3 of the paper)."""
     rows: list[list[str]] = []
-    for kind in KINDS:
+    for kind in TERM_KINDS:
         lists = [[one.terms[column] for column in one.wackiest if one.kinds[column] == kind] for one in found]
         for row, terms in enumerate(zip_longest(*lists, fillvalue="")):
             rows.append(["" if row else kind, *terms])
