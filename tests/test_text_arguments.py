@@ -19,7 +19,7 @@ from vocable.adapt.initialization import log_counts
 from vocable.adapt.inspect import inspect
 from vocable.adapt.rescale import choose_factor, rescale
 from vocable.adapt.statistics import measure_start, probe_texts
-from vocable.adapt.train_vocabulary import count_words, fragmentation, learn_vocabulary, train_vocabulary
+from vocable.adapt.train_vocabulary import count_words, fragmentation, train_tokenizer, train_vocabulary
 from vocable.adapt.transfer import neighbours, transfer
 from vocable.analysis.logits import analyze_logits, logit_statistics, recoverability
 from vocable.data import Document, Example, Query
@@ -79,7 +79,7 @@ CALLS: dict[str, Call] = {
     "frequent_words": lambda model, texts: frequent_words(texts, model.tokenizer),
     "fragmentation": lambda model, texts: fragmentation(model.tokenizer, texts),
     "count_words": lambda model, texts: count_words(texts),
-    "train_vocabulary": lambda model, texts: learn_vocabulary(texts, 100),
+    "train_vocabulary": lambda model, texts: train_tokenizer(texts, 100),
     "logit_statistics": lambda model, texts: logit_statistics(_mlm(model), model.tokenizer, texts),
     "recoverability": lambda model, texts: recoverability(_mlm(model), model.tokenizer, texts, 2),
     "text_embeddings": lambda model, texts: text_embeddings(texts),

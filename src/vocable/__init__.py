@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # each public name, once: type checkers read these lines, and
     from vocable.adapt.expand_vocabulary import expand_vocabulary as expand_vocabulary
     from vocable.adapt.inspect import inspect as inspect
     from vocable.adapt.rescale import rescale as rescale
-    from vocable.adapt.train_vocabulary import learn_vocabulary as learn_vocabulary
+    from vocable.adapt.train_vocabulary import train_tokenizer as train_tokenizer
     from vocable.adapt.train_vocabulary import train_vocabulary as train_vocabulary
     from vocable.adapt.transfer import transfer as transfer
     from vocable.analysis.logits import analyze_logits as analyze_logits

@@ -12,7 +12,7 @@ import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from vocable.adapt.alignment import token_surfaces
-from vocable.adapt.train_vocabulary import RARE, SPECIAL, count_words, fragmentation, learn_vocabulary
+from vocable.adapt.train_vocabulary import RARE, SPECIAL, count_words, fragmentation, train_tokenizer
 from vocable.errors import ArgumentError, DataError
 
 SIZES = {"wordpiece": 150, "bpe": 320}
@@ -21,7 +21,7 @@ KINDS = pytest.mark.parametrize("model", SIZES)
 
 @KINDS
 def test_the_vocabulary_is_normalized_and_of_the_size_asked_for(model: str, toy_texts: list[str]) -> None:
-    tokenizer = learn_vocabulary(toy_texts, SIZES[model], algorithm=model)
+    tokenizer = train_tokenizer(toy_texts, SIZES[model], algorithm=model)
     assert len(tokenizer) == len(tokenizer.get_vocab()) == SIZES[model]
     assert sorted(tokenizer.get_vocab().values()) == list(range(SIZES[model]))
     assert [tokenizer.convert_tokens_to_ids(token) for token in SPECIAL.values()] == list(range(5))
@@ -44,7 +44,7 @@ def test_the_vocabulary_is_normalized_and_of_the_size_asked_for(model: str, toy_
 
 @KINDS
 def test_a_word_is_spelled_in_one_way_only(model: str, toy_texts: list[str]) -> None:
-    tokenizer = learn_vocabulary(toy_texts, SIZES[model], algorithm=model)
+    tokenizer = train_tokenizer(toy_texts, SIZES[model], algorithm=model)
     [word] = {tuple(tokenizer.tokenize(text)) for text in ("fox", " Fox", "FOX")}
     for text in ("(fox", "the,fox", "an owl fox"):
         assert tuple(tokenizer.tokenize(text))[-len(word) :] == word
@@ -53,22 +53,22 @@ def test_a_word_is_spelled_in_one_way_only(model: str, toy_texts: list[str]) -> 
 def test_it_does_not_depend_on_the_process_or_the_order(toy_texts: list[str], tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("\n".join(toy_texts), encoding="utf-8")
     code = (
-        "import json, sys; from vocable.adapt.train_vocabulary import learn_vocabulary;"
+        "import json, sys; from vocable.adapt.train_vocabulary import train_tokenizer;"
         "texts = open(sys.argv[1], encoding='utf-8').read().splitlines();"
         "sizes = json.loads(sys.argv[2]).items();"
-        "made = {model: learn_vocabulary(texts, size, algorithm=model) for model, size in sizes};"
+        "made = {model: train_tokenizer(texts, size, algorithm=model) for model, size in sizes};"
         "print(json.dumps({model: one.backend_tokenizer.to_str() for model, one in made.items()}))"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "texts.txt"), json.dumps(SIZES)]
     other = json.loads(subprocess.run(command, capture_output=True, check=True, timeout=120).stdout)
     shuffled = random.Random(1).sample(toy_texts, len(toy_texts))
     for corpus in (shuffled, Counter(toy_texts), count_words(toy_texts)):
-        found = {model: learn_vocabulary(corpus, size, algorithm=model) for model, size in SIZES.items()}
+        found = {model: train_tokenizer(corpus, size, algorithm=model) for model, size in SIZES.items()}
         assert {model: tokenizer.backend_tokenizer.to_str() for model, tokenizer in found.items()} == other
 
 
 def test_frequent_pairs_become_tokens() -> None:
-    tokenizer = learn_vocabulary(["abab xbab"] * 9 + ["zz"], 16)
+    tokenizer = train_tokenizer(["abab xbab"] * 9 + ["zz"], 16)
     # By hand: 5 special tokens; a b x z ##a ##b ##z; then ##ab (18 times), ##bab (18), abab and xbab (9 each).
     assert sorted(tokenizer.get_vocab())[:7] == ["##a", "##ab", "##b", "##bab", "##z", "[CLS]", "[MASK]"]
     assert tokenizer.tokenize("abab") == ["abab"]
@@ -79,7 +79,7 @@ def test_frequent_pairs_become_tokens() -> None:
 
 @KINDS
 def test_it_is_saved_as_a_stock_tokenizer(model: str, toy_texts: list[str], tmp_path: Path) -> None:
-    tokenizer = learn_vocabulary(toy_texts, SIZES[model], algorithm=model)
+    tokenizer = train_tokenizer(toy_texts, SIZES[model], algorithm=model)
     tokenizer.save_pretrained(tmp_path)
     again = AutoTokenizer.from_pretrained(tmp_path)
     for text in toy_texts[:10]:
@@ -96,7 +96,7 @@ def brute_force(tokenizer: PreTrainedTokenizerFast, texts: list[str]) -> tuple[i
 
 
 def test_fragmentation_is_tokens_by_words(tokenizers: dict[str, PreTrainedTokenizerFast], toy_texts: list[str]) -> None:
-    made = {model: learn_vocabulary(toy_texts, size, algorithm=model) for model, size in SIZES.items()}
+    made = {model: train_tokenizer(toy_texts, size, algorithm=model) for model, size in SIZES.items()}
     for name, tokenizer in (tokenizers | made).items():
         words, tokens, rare = brute_force(tokenizer, toy_texts)
         found = fragmentation(tokenizer, toy_texts)
@@ -107,7 +107,7 @@ def test_fragmentation_is_tokens_by_words(tokenizers: dict[str, PreTrainedTokeni
 
 
 def test_a_larger_vocabulary_cuts_less_and_has_more_rare_tokens(toy_texts: list[str]) -> None:
-    small, large = (fragmentation(learn_vocabulary(toy_texts, size), toy_texts) for size in (100, 180))
+    small, large = (fragmentation(train_tokenizer(toy_texts, size), toy_texts) for size in (100, 180))
     assert large.tokens_per_word < small.tokens_per_word
     assert large.rare > small.rare
 
@@ -115,7 +115,7 @@ def test_a_larger_vocabulary_cuts_less_and_has_more_rare_tokens(toy_texts: list[
 @pytest.mark.parametrize("texts", [[], ["", " \n"]])
 def test_a_corpus_without_text_is_refused(texts: list[str], tokenizers: dict[str, PreTrainedTokenizerFast]) -> None:
     with pytest.raises(DataError, match="no text to learn a vocabulary from"):
-        learn_vocabulary(texts, 1000)
+        train_tokenizer(texts, 1000)
     with pytest.raises(DataError, match="no text to cut into tokens"):
         fragmentation(tokenizers["wordpiece"], texts)
 
@@ -123,8 +123,8 @@ def test_a_corpus_without_text_is_refused(texts: list[str], tokenizers: dict[str
 @KINDS
 def test_impossible_sizes_are_refused(model: str, toy_texts: list[str]) -> None:
     with pytest.raises(DataError, match=r"the corpus gives a vocabulary of \d+ tokens, not 9,000: add texts"):
-        learn_vocabulary(toy_texts, 9000, algorithm=model)
+        train_tokenizer(toy_texts, 9000, algorithm=model)
     with pytest.raises(ArgumentError, match="a vocabulary of 20 tokens is too small"):
-        learn_vocabulary(toy_texts, 20, algorithm=model)
+        train_tokenizer(toy_texts, 20, algorithm=model)
     with pytest.raises(ArgumentError, match="algorithm is wordpiece or bpe, not 'unigram'"):
-        learn_vocabulary(toy_texts, 100, algorithm="unigram")
+        train_tokenizer(toy_texts, 100, algorithm="unigram")

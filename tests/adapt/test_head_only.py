@@ -192,7 +192,7 @@ def test_rescale_calibrate_and_inspect_look_at_the_new_terms(backbones: dict[str
     found = vo.inspect(calibration.mlm, tokenizer=tokenizer, texts=toy_texts)
     assert (found.head.terms, found.head.own_terms, found.head.tied) == (len(layer.terms), True, False)
     assert found.head.norm_mean == pytest.approx(float(layer.weight.detach().norm(dim=1).mean()))
-    assert "terms of its own" in str(found)
+    assert "own terms" in str(found)
     assert "transfer" not in found.verdict
 
 

@@ -1,9 +1,9 @@
-"""Which tokens of two vocabularies are the same unit, and how the one tokenizer cuts the tokens of the other.
+"""Align two vocabularies: find the tokens that are the same unit, and cut the tokens of one by the other tokenizer.
 
-A token's surface is what it stands for in a text, without the spelling of its tokenizer's family. Two tokens are the
-same unit when they have the same text (case kept) and both begin a word or neither does; special tokens when they have
-the same role ([CLS] is <s>, [SEP] is </s>). The overlap does not count the special ones: so the overlaps with
-bert-base-uncased that the Vocabulary Transfer paper prints (§5.2 and §6.4: 56.4, 59.6 and 60.9 %) come out.
+The surface of a token is its text, without the spelling of its tokenizer's family. Two tokens are the same unit if they
+have the same text (with case) and both or neither begin a word; special tokens if they have the same role ([CLS] is
+<s>, [SEP] is </s>). The overlap does not count special tokens, which reproduces the overlaps with bert-base-uncased of
+Geng and Yang 2026 (§5.2 and §6.4: 56.4, 59.6 and 60.9 %).
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from vocable.errors import ModelError
 
 SPACE_MARK = "▁"  # U+2581, SentencePiece's space
 BYTE_FALLBACK = re.compile(r"<0x([0-9A-F]{2})>")
-# What begins a word, goes on with one, has no letter or digit, is no valid UTF-8 alone, or is a control token.
+# Begins a word, continues a word, has no letter or digit, is not valid UTF-8 by itself, is a control token.
 CLASSES = ("word", "continuation", "punctuation", "bytes", "special")
-SPELLED: dict[int, str] = bytes_to_unicode()  # how byte-level BPE writes each byte
+SPELLED: dict[int, str] = bytes_to_unicode()  # byte -> its character in byte-level BPE
 BYTE_OF = {character: byte for byte, character in SPELLED.items()}
 
 
 class Surface(NamedTuple):
     """A token as text."""
 
-    text: str  # of bytes, as byte-level BPE spells them
-    initial: bool  # begins a word: it carries the mark of a space, or lacks the mark of a continuation
+    text: str  # of bytes, in the spelling of byte-level BPE
+    initial: bool  # begins a word: has the mark of a space, or lacks the mark of a continuation
     kind: str  # one of `CLASSES`
 
 
 def token_surfaces(tokenizer: PreTrainedTokenizerBase) -> list[Surface | None]:
-    """The surface of every token id, None where no token has it; `ModelError` if tokens cannot be read as text."""
+    """Return the surface of every id, None for unused ids; raises `ModelError` if tokens cannot be read as text."""
     family, model = _family(tokenizer)
     special = set(tokenizer.all_special_ids)
     added = tokenizer.added_tokens_decoder
@@ -46,7 +46,7 @@ def token_surfaces(tokenizer: PreTrainedTokenizerBase) -> list[Surface | None]:
     for token, i in tokenizer.get_vocab().items():
         if i in special or (i in added and added[i].special):
             found[i] = Surface(token, False, "special")
-        elif i in added:  # stands for itself, whatever the family's spelling
+        elif i in added:  # spelled as plain text in every family
             found[i] = _surface(token.removeprefix(" "), token.startswith(" "))
         else:
             found[i] = family.read(token, model)
@@ -65,7 +65,7 @@ def _wordpiece(token: str, model: dict[str, Any]) -> Surface:
 
 
 def _byte_level(token: str, model: dict[str, Any]) -> Surface:
-    if not BYTE_OF.keys() >= set(token):  # never made by merges: stands for itself
+    if not BYTE_OF.keys() >= set(token):  # not made by merges: spelled as plain text
         return _surface(token, False)
     return _bytes_surface(bytes(BYTE_OF[character] for character in token))
 
@@ -88,12 +88,12 @@ def _bytes_surface(spelled: bytes) -> Surface:
 
 
 class Family(NamedTuple):
-    """A family of tokenizers: how to recognize it, and how its tokens spell words."""
+    """A family of tokenizers: its recognition, and the spelling of its tokens."""
 
     name: str
-    recognizes: Callable[[dict[str, Any], str], bool]  # of the model in the tokenizer's file, other steps as JSON
-    read: Callable[[str, dict[str, Any]], Surface]  # of a token that is neither special nor added, and the model
-    marks_continuations: bool = False  # marks what continues a word instead of what begins one
+    recognizes: Callable[[dict[str, Any], str], bool]  # from the model in the tokenizer's file, other steps as JSON
+    read: Callable[[str, dict[str, Any]], Surface]  # surface of a token that is neither special nor added
+    marks_continuations: bool = False  # marks tokens that continue a word instead of those that begin one
 
 
 FAMILIES = (  # the first that recognizes a tokenizer
@@ -104,7 +104,7 @@ FAMILIES = (  # the first that recognizes a tokenizer
 
 
 def _family(tokenizer: PreTrainedTokenizerBase) -> tuple[Family, dict[str, Any]]:
-    """The family of a tokenizer, and the description of its model."""
+    """Return the family of a tokenizer, and the description of its model."""
     described = json.loads(backend_of(tokenizer).to_str())
     steps = json.dumps([described[step] for step in ("normalizer", "pre_tokenizer", "decoder")], ensure_ascii=False)
     for family in FAMILIES:
@@ -114,10 +114,10 @@ def _family(tokenizer: PreTrainedTokenizerBase) -> tuple[Family, dict[str, Any]]
 
 
 def cut(tokenizer: PreTrainedTokenizerBase, units: Sequence[Surface | None]) -> list[list[int]]:
-    """The tokens of `tokenizer` that spell each unit; none for special tokens, lone bytes and characters it lacks.
+    """Return the tokens of `tokenizer` that spell each unit; none for special tokens, bytes and unknown characters.
 
-    A unit that begins a word is cut as a word of its own. One that goes on with a word is, too, but its first piece is
-    then the one that goes on, where there is such a token: a tokenizer marks every word as begun.
+    Each unit is cut as a word. A tokenizer marks the first piece of a word as its beginning; for a unit that continues
+    a word, the continuation with the same text takes its place, if there is one.
     """
     plain = [unit if unit and unit.kind not in ("special", "bytes") else None for unit in units]
     texts = [f" {unit.text}" if unit and unit.initial else unit.text if unit else "" for unit in plain]
@@ -135,58 +135,58 @@ def cut(tokenizer: PreTrainedTokenizerBase, units: Sequence[Surface | None]) -> 
 
 
 def cut_words(tokenizer: PreTrainedTokenizerBase, words: Sequence[str]) -> list[list[int]]:
-    """The tokens that spell each word where it begins with a space; none for what `tokenizer` cannot spell at all."""
+    """Return the tokens that spell each word after a space; none for a word that `tokenizer` cannot spell."""
     left_out = bare_marks(tokenizer).union(tokenizer.all_special_ids)
     pieces = cut(tokenizer, [Surface(word, True, "word") for word in words])
     return [[i for i in ids if i not in left_out] for ids in pieces]
 
 
 def bare_marks(tokenizer: PreTrainedTokenizerBase) -> set[int]:
-    """The tokens that spell white space alone, such as the mark of a word's beginning."""
+    """Return the tokens that spell only white space, such as the mark of a word's beginning."""
     return {i for i, unit in enumerate(token_surfaces(tokenizer)) if unit and not unit.text.strip()}
 
 
-# Each role and the one that stands in for it where a tokenizer has no token of its own for it.
+# Role of a special token -> its substitute in tokenizers without a token for it.
 ROLES = {"pad": None, "unk": None, "cls": "bos", "sep": "eos", "mask": None}
 
 
 class Matched(NamedTuple):
-    """How many of a class of target tokens the source has, too."""
+    """Number of target tokens of a class, and of those that the source has, too."""
 
     matched: int
     total: int
 
 
 class Alignment(NamedTuple):
-    """For each target token the source token that is the same unit."""
+    """The source token that is the same unit, for each target token."""
 
     source_of: NDArray[np.int64]  # [v'], -1 where the token is new
-    kinds: NDArray[np.str_]  # [v'], the `kind` of each target token's surface; empty where no token has the id
+    kinds: NDArray[np.str_]  # [v'], the `kind` of each target token's surface; empty for unused ids
 
     @property
     def classes(self) -> dict[str, Matched]:
-        """How many of the word, continuation, punctuation, bytes and special tokens of the target the source has."""
+        """Counts by class: word, continuation, punctuation, bytes, special."""
         had = self.source_of >= 0
         return {name: Matched(int(had[self.kinds == name].sum()), int((self.kinds == name).sum())) for name in CLASSES}
 
     @property
     def overlap(self) -> float:
-        """Share of the target vocabulary that the source has, too; special tokens never count as had."""
+        """Share of the target vocabulary that the source has, too; special tokens count as new."""
         return len(self.anchors) / max(int((self.kinds != "").sum()), 1)
 
     @property
     def shared(self) -> NDArray[np.int64]:
-        """The ids of the target tokens that the source has, too; rising."""
+        """Ids of the target tokens that the source has, too; rising."""
         return np.flatnonzero(self.source_of >= 0)
 
     @property
     def new(self) -> NDArray[np.int64]:
-        """The ids of the target tokens that the source has not; rising."""
+        """Ids of the target tokens that the source lacks; rising."""
         return np.flatnonzero(self.source_of < 0)
 
     @property
     def anchors(self) -> NDArray[np.int64]:
-        """The ids of the target tokens that the source has, too, special ones left out; rising."""
+        """Ids of the shared target tokens except special ones; rising."""
         return np.flatnonzero((self.source_of >= 0) & (self.kinds != "special"))
 
 
@@ -194,18 +194,18 @@ def align(source: PreTrainedTokenizerBase, target: PreTrainedTokenizerBase) -> A
     """Find each target token's counterpart in the source vocabulary.
 
     Raises:
-        ModelError: a tokenizer whose tokens cannot be read as text (`token_surfaces`).
+        ModelError: tokens that cannot be read as text (`token_surfaces`).
     """
     ids = {_key(unit): i for i, unit in enumerate(token_surfaces(source)) if unit and unit.kind != "special"}
-    bare = _family(target)[0].marks_continuations  # whether a target token that begins a word is the bare one
+    bare = _family(target)[0].marks_continuations  # a target token that begins a word has no mark
     crossing = _family(source)[0].marks_continuations != bare
     units = token_surfaces(target)
     source_of = np.full(len(units), -1, dtype=np.int64)
     for i, unit in enumerate(units):
         if unit and unit.kind != "special":
             keys = [_key(unit)]
-            # WordPiece splits at every mark, so its bare `,` says nothing about a space before it: between WordPiece
-            # and another family it is the bare one of the other side, and the spaced one (`Ġ,`) only for want of it.
+            # WordPiece splits at punctuation, so its `,` may follow a space or not. In another family it matches the
+            # unmarked `,`, and `Ġ,` only if there is no unmarked one.
             if crossing and unit.initial == bare and unit.kind == "punctuation" and len(unit.text) == 1:
                 keys.insert(0, _key(unit._replace(initial=not bare)))
             source_of[i] = next((ids[key] for key in keys if key in ids), -1)
@@ -217,7 +217,7 @@ def align(source: PreTrainedTokenizerBase, target: PreTrainedTokenizerBase) -> A
 
 
 def role_id(tokenizer: PreTrainedTokenizerBase, role: str) -> int | None:
-    """The id of the token with this role ("pad", "unk", "cls", "sep", "mask"), or of its stand-in; None without one."""
+    """Return the id of the token with this role ("pad", "unk", "cls", "sep", "mask") or of its substitute, or None."""
     for name in (role, ROLES[role]):
         found: int | None = getattr(tokenizer, f"{name}_token_id", None)
         if found is not None:

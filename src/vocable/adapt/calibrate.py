@@ -1,8 +1,8 @@
 """Shift the output bias so that a chosen share of the vocabulary is active.
 
-A masked-language-model head is trained for a softmax, which does not care about a constant added to every logit; SPLADE
-does: whatever stands above zero is a term. Lowering the bias by c, b' = b - c, chooses where zero lies (activation
-potential calibration of "Why Advanced Encoders Lag on Sparse Retrieval?", which prints c = 5).
+A masked-language-model head is trained for a softmax, to which a constant added to every logit makes no difference. In
+SPLADE every logit above zero is a term. Lowering the bias by c, b' = b - c, chooses where zero lies (activation potential
+calibration of Geng and Yang 2026, who print c = 5).
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from vocable.options import Count, checked
 
 Level = Literal["pooled", "token"]
 
-BATCH = 32  # texts
-TOKENS, TERMS = 4096, 1024  # of a block of logits
-HALF = 1 << 16  # values of the upper and of the lower half of a float32's bits
+TEXTS = 32  # encoded at a time
+TOKENS, TERMS = 4096, 1024  # size of a block of logits
+HALF = 1 << 16  # number of values of 16 bits, one half of a float32
 
 
 class CalibrateSettings(Settings):
-    """The shift of the output bias before the retrieval training: to a rate, or by a number of logits."""
+    """Shift of the output bias before the retrieval training: to an activation rate, or by a number of logits."""
 
     texts: str = Field(description="place of the probe texts")
     activation_rate: float | None = Field(default=None, gt=0, lt=1)
@@ -60,7 +60,7 @@ class CalibrateSettings(Settings):
 @checked
 def calibrate(
     model: SparseEncoder,
-    texts: Sequence[str],
+    texts: Iterable[str],
     *,
     activation_rate: Annotated[float, Gt(0), Lt(1)] | None = None,
     shift: float | None = None,
@@ -68,36 +68,33 @@ def calibrate(
     max_length: Count = 128,
     count: Count = 256,
 ) -> SparseEncoder:
-    """Lower the output bias by `shift`, or by what leaves `activation_rate` of the vocabulary active.
+    """Lower the output bias by `shift`, or by the shift that leaves `activation_rate` of the vocabulary active.
 
     Args:
-        model: from `vocable.load`, with an output bias; it is left as it is. Its pooling decides what a text's terms
-            are: of a text's first token, or of the mean of its tokens, far fewer are active than of all its tokens.
-        texts: probe texts, of which the first `count` that are not empty are used.
-        activation_rate: share of the terms to be active. The shift for it is found exactly, up to ties.
-        shift: instead: lower the output bias by so much, in logits.
-        level: whose active terms are counted, a text's after pooling or each token's. "pooled", the pairs of a text and
-            a term, is our reading of the paper. The same shift leaves far less active of the pairs of "token".
-        max_length: tokens of a probe text. A longer text has more active terms: as long as texts will be read.
-        count: probe texts. Their pooled logits, 4 bytes a term, are held.
+        model: from `vocable.load`, with an output bias; it is not changed. Its pooling counts: texts that are pooled
+            to their first token or to the mean of their tokens have far fewer active terms.
+        texts: probe texts; the first `count` that are not empty are used.
+        activation_rate: share of the terms to be active. Its shift is found exactly, up to ties.
+        shift: instead of a rate: the number of logits to lower the bias by.
+        level: count the active terms of each text after pooling ("pooled", our reading of the paper), or of each token.
+            The same shift leaves a far smaller share active of each token.
+        max_length: tokens of a probe text. Longer texts have more active terms: use the length of later inputs.
+        count: probe texts. Their pooled logits, 4 bytes per term, are held in memory.
 
     Returns:
-        a new model with b' = b - c. Its provenance has the shift, and what of the probe is active before and after:
-        the share of the pairs, and the mean and the 99th percentile of the active terms of a text or token.
+        a new model with b' = b - c. Its provenance has the shift and, before and after it, the share of active terms,
+        and the mean and 99th percentile of the active terms of a text or token.
 
     Raises:
-        ArgumentError: neither or both given, a rate outside (0, 1), a shift that is not finite, an unknown level, no
-            text with a word.
-        ModelError: the decoder has no bias to shift.
+        ArgumentError: neither or both of activation_rate and shift, a value out of range, or only empty texts.
+        ModelError: the decoder has no bias.
     """
-    given = iter_texts(texts)
+    texts = iter_texts(texts)
     if (activation_rate is None) == (shift is None):
         raise ArgumentError("calibrate takes either activation_rate or shift")
     if shift is not None and not abs(shift) <= torch.finfo(torch.float32).max:
         raise ArgumentError(f"shift must be a finite number in float32, not {shift}")
-    if level not in ("pooled", "token"):
-        raise ArgumentError(f"level is pooled or token, not {level!r}")
-    probe = list(islice((text for text in given if text.strip()), count))
+    probe = list(islice((text for text in texts if text.strip()), count))
     if not probe:
         raise ArgumentError("calibrate needs at least one text that is not empty")
     calibrated = copy_with(model)
@@ -118,14 +115,14 @@ def calibrate(
 
 
 class Logits(NamedTuple):
-    """Logits [n, v] of n texts or tokens in `blocks`, each with the number of its first row: always the same ones."""
+    """Logits [n, v] of n texts or tokens, made anew in the same blocks at each pass."""
 
     rows: int
     terms: int
-    blocks: Callable[[], Iterable[tuple[int, Tensor]]]
+    blocks: Callable[[], Iterable[tuple[int, Tensor]]]  # number of the first row, logits
 
     def active(self, threshold: float) -> dict[str, float]:
-        """What is active if zero lies at `threshold`: the share, and active terms of a row as mean and percentile."""
+        """Return the share of logits above `threshold`, and the mean and 99th percentile of their number per row."""
         counts = torch.zeros(self.rows, dtype=torch.int64)
         for first, block in self.blocks():
             counts[first : first + len(block)] += (block > threshold).sum(dim=1).cpu()
@@ -134,9 +131,9 @@ class Logits(NamedTuple):
         return {"share": float(found.mean() / self.terms), "mean": mean, "p99": float(np.percentile(found, 99))}
 
     def threshold(self, share: float) -> float:
-        """The lowest logit that at most a `share` in [0, 1) of all are strictly above.
+        """Return the lowest logit with at most a `share` in [0, 1) of all logits strictly above it.
 
-        It is found in two passes, for the upper half of the number's bits, then the lower.
+        Two passes find the upper, then the lower half of its bits.
         """
         size = self.rows * self.terms
         rank = size - int(share * size) - 1  # counted from 0, from below
@@ -146,7 +143,7 @@ class Logits(NamedTuple):
         return float(_keys(key.view(torch.float32)).view(torch.float32))
 
     def _half_of_rank(self, rank: int, upper: int | None) -> tuple[int, int]:
-        """The upper half of the key with this rank, or given it the lower, and its rank among keys that share it."""
+        """The upper half of the key with this rank, or its lower half; and the rank among keys with that half."""
         counts = torch.zeros(HALF, dtype=torch.int64)
         for _, block in self.blocks():
             keys = _keys(block.flatten())
@@ -160,7 +157,7 @@ class Logits(NamedTuple):
 
 
 def _keys(values: Tensor) -> Tensor:
-    """Return int32 keys that stand in the order of the float32 values; applied to keys, the values again."""
+    """Map float32 to int32 of the same order; the function is its own inverse."""
     bits = values.view(torch.int32)
     return bits ^ ((bits >> 31) & 0x7FFFFFFF)
 
@@ -174,11 +171,11 @@ def _probe_logits(
     max_length: int,
     pooling: str,
 ) -> Logits:
-    """The logits of every term on `texts`; of each token they are never held together."""
+    """The logits of every term on `texts`; those of single tokens are never held all at once."""
     rows = []
     with without_logits(mlm) as decoder:
-        for start in range(0, len(texts), BATCH):
-            batch = list(texts[start : start + BATCH])
+        for start in range(0, len(texts), TEXTS):
+            batch = list(texts[start : start + TEXTS])
             inputs = tokenizer(batch, padding=True, truncation=True, max_length=max_length, return_tensors="pt")
             inputs = inputs.to(mlm.device)
             hidden, offsets = pack({"token_embeddings": mlm(**inputs).logits, **inputs})
@@ -187,13 +184,13 @@ def _probe_logits(
                 hidden = max_logits(hidden, decoder.weight, decoder.bias, offsets)
             rows.append(hidden)
         found, weight = torch.cat(rows), decoder.weight.detach()
-        bias = decoder.bias.detach().clone()  # it will be shifted in place
+        bias = decoder.bias.detach().clone()  # calibration shifts it in place
     blocks = partial(logit_blocks, found, weight, bias) if level == "token" else lambda: [(0, found)]
     return Logits(len(found), len(weight), blocks)
 
 
 def logit_blocks(hidden: Tensor, weight: Tensor, bias: Tensor) -> Iterator[tuple[int, Tensor]]:
-    """The logits of tokens from the decoder's inputs [n, d], its weight [v, d] and bias [v], a block at a time."""
+    """Yield the logits of tokens, block by block, from the decoder's inputs [n, d], weight [v, d] and bias [v]."""
     for first in range(0, len(hidden), TOKENS):
         for term in range(0, len(weight), TERMS):
             block = weight[term : term + TERMS]

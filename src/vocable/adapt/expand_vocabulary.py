@@ -1,7 +1,7 @@
-"""Whole words as output terms, beside the decoder: Expanded-SPLADE, as in appendix B.1 of the paper of that name.
+"""Whole words as output terms: Expanded-SPLADE (Kim et al. 2026, appendix B.1).
 
-The model reads what it read before. The rows of the words are made of the decoder's; the words are the most frequent of
-a corpus, or a list of one's own, and each must be one that the tokenizer can spell.
+The tokenizer stays, and an output layer for words replaces the decoder. Its rows are made of the decoder's rows. The
+words are the most frequent of a corpus or a list; the tokenizer must be able to spell each.
 
 Letters: v tokens, u words, d size of the decoder's input.
 """
@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -44,15 +44,15 @@ logger = logging.getLogger(__name__)
 
 Init = Literal["mean", "semantic", "random"]
 
-BATCH = 10_000  # words cut at a time
-SHOWN = 3  # faults that a message names
+WORDS = 10_000  # cut at a time
+FAULTS = 3  # that a message names
 
 
 class ExpandSettings(Settings):
-    """An output vocabulary of whole words, the most frequent of texts or those of a list (Kim et al. 2026, B.1)."""
+    """Output vocabulary of whole words: the most frequent of texts, or a list (Kim et al. 2026, B.1)."""
 
     texts: list[str] = Field(default=[], description="places of texts whose most frequent words are the terms")
-    size: PositiveInt = Field(default=100_000, description="of texts: how many words, if there are so many")
+    size: PositiveInt = Field(default=100_000, description="of texts: the largest number of words")
     min_count: PositiveInt = Field(default=1, description="of texts: words seen less often are left out")
     words: str | None = Field(default=None, description="instead: a file of words, one a line, or of JSON strings")
     splitter: Literal["words", "whitespace"] = Field(default="words", description="what a word of a text is")
@@ -69,12 +69,12 @@ class ExpandSettings(Settings):
 
 
 class FrequentWords(NamedTuple):
-    """The words chosen from a corpus, the most frequent first, and what they are of it."""
+    """The most frequent words of a corpus, in falling order, and their statistics."""
 
     words: list[str]
-    covered: float  # share of the corpus' words, counted with repetition, that are among them
-    tokens_per_word: float  # mean over their occurrences in the corpus
-    passed_over: int  # different words, frequent enough, that the tokenizer cannot spell
+    covered: float  # share of all word occurrences in the corpus
+    tokens_per_word: float  # mean over their occurrences
+    passed_over: int  # distinct words, frequent enough, that the tokenizer cannot spell
 
 
 @checked
@@ -86,16 +86,16 @@ def frequent_words(
     min_count: Count = 1,
     split: Splitter | None = None,
 ) -> FrequentWords:
-    """The `size` most frequent words of `texts`, normalized as `tokenizer` normalizes, or as many as there are.
+    """Return at most `size` of the most frequent words of `texts`, as normalized by `tokenizer`.
 
-    Words that are equally frequent come in the order of their characters, so that the order of the texts does not
-    matter. Those that the tokenizer cannot spell are passed over.
+    Equally frequent words are sorted by their characters, so that the order of the texts does not matter. Words that
+    the tokenizer cannot spell are skipped.
     """
     split = split or splitter_of(tokenizer)
     counts = Counter(word.text for text in iter_texts(texts) for word in split(text))
     often = [(-count, word) for word, count in counts.items() if count >= min_count]
     sorted_words, words, tokens, passed_over = [word for _, word in sorted(often)], list[str](), 0, 0
-    batches = (sorted_words[start : start + BATCH] for start in range(0, len(sorted_words), BATCH))
+    batches = (sorted_words[start : start + WORDS] for start in range(0, len(sorted_words), WORDS))
     for word, pieces in chain.from_iterable(zip(batch, cut_words(tokenizer, batch), strict=True) for batch in batches):
         if not pieces:
             passed_over += 1
@@ -105,16 +105,13 @@ def frequent_words(
         if len(words) == size:
             break
     if not words:
-        raise DataError(f"the texts have no word that is seen {min_count} times and that the tokenizer can spell")
+        raise DataError(f"the texts have no word that occurs {min_count} times and that the tokenizer can spell")
     occurrences = sum(counts[word] for word in words)
     return FrequentWords(words, occurrences / counts.total(), tokens / occurrences, passed_over)
 
 
 def read_words(path: str | Path) -> list[str]:
-    """The words in a file, one a line: as they stand, or in a .jsonl file as JSON strings, which can hold anything.
-
-    Nothing but the end of the line is taken off. What is no term is for `expand_vocabulary` to refuse.
-    """
+    """Read the words of a file, one per line: verbatim, or in a .jsonl file as JSON strings. Nothing is checked."""
     place = str(path)
     try:
         text = regular(path).read_bytes().decode("utf-8-sig")
@@ -122,7 +119,7 @@ def read_words(path: str | Path) -> list[str]:
         raise DataError(error.strerror or str(error), source=place) from error
     except UnicodeDecodeError as error:
         raise DataError("not UTF-8", source=place, line=1 + error.object[: error.start].count(b"\n")) from error
-    # Not str.splitlines: it also cuts at characters that a word may have.
+    # Not str.splitlines, which also cuts at characters that a word may have.
     lines = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if text else []
     if Path(path).suffix != ".jsonl":
         return lines
@@ -130,11 +127,11 @@ def read_words(path: str | Path) -> list[str]:
 
 
 def check_words(words: Sequence[str], pieces: Sequence[Sequence[int]], normalize: Callable[[str], str]) -> None:
-    """Refuse words that cannot be terms, of which `pieces` are the tokens that spell each.
+    """Refuse words that cannot be terms; `pieces` are the tokens that spell each word.
 
     Raises:
-        ArgumentError: no words, or a word that is empty, there twice, the same as another when it is normalized, or
-            cannot be spelled; with the numbers of the first few, counted from 1.
+        ArgumentError: no words, or words that are empty, duplicates (also once normalized) or cannot be spelled; with
+            the line numbers of the first few, from 1.
     """
     if not words:
         raise ArgumentError("there are no words to expand to")
@@ -143,13 +140,13 @@ def check_words(words: Sequence[str], pieces: Sequence[Sequence[int]], normalize
         if not word:
             faults.append(f"line {number}: an empty string")
         elif not ids:
-            faults.append(f"line {number}: {word!r} is nothing or unknown to the tokenizer")
+            faults.append(f"line {number}: {word!r} is empty or unknown to the tokenizer")
         elif (before := first.setdefault(normalize(word), number)) != number:
-            same = "" if words[before - 1] == word else f" to the tokenizer, as {words[before - 1]!r},"
-            faults.append(f"line {number}: {word!r} is there already{same} in line {before}")
+            same = "" if words[before - 1] == word else f" of {words[before - 1]!r} to the tokenizer,"
+            faults.append(f"line {number}: {word!r} is a duplicate{same} in line {before}")
     if faults:
-        more = f"; and {len(faults) - SHOWN:,} more" if len(faults) > SHOWN else ""
-        raise ArgumentError(f"not every word can be a term: {'; '.join(faults[:SHOWN])}{more}")
+        more = f"; and {len(faults) - FAULTS:,} more" if len(faults) > FAULTS else ""
+        raise ArgumentError(f"not every word can be a term: {'; '.join(faults[:FAULTS])}{more}")
 
 
 @checked
@@ -168,34 +165,32 @@ def expand_vocabulary(
     """Give a model whole words as output terms.
 
     Args:
-        model: from `vocable.load`; it is left as it is, and its tokenizer stays that of the result.
-        words: the u terms, as they are to be called, or the path of a file of them (`read_words`).
-        texts: instead: a corpus whose most frequent words are the terms. It is read once, by `frequent_words`.
-        size: with `texts`: how many words, if there are so many.
-        min_count: with `texts`: words seen less often are left out.
-        splitter: what a word of a text is: words are letters, digits, marks and _ in a row, whitespace is between them.
-            A name in `vocable.encoder.terms`; pre-training has to know it, too.
-        init: where the rows and biases of words start. "mean": the means of their sub-tokens'. "semantic": as in
-            `transfer`, the mean of the source's tokens that are near the word in the embeddings of `target`, for words
-            that are one token of the target and several of the source; "mean" for all others. "random": rows from a
-            normal with the spread of the decoder's entries, and the mean of its biases.
+        model: from `vocable.load`; it is not changed. The result has its tokenizer.
+        words: the u terms, or the path of a file of them (`read_words`).
+        texts: instead of words: a corpus whose most frequent words are the terms. It is read once.
+        size: with `texts`: the largest number of words.
+        min_count: with `texts`: least occurrences of a word.
+        splitter: splits texts into words: words are runs of letters, digits, marks and _, whitespace splits at spaces
+            only. A name in `vocable.encoder.terms`; pre-training uses the same one.
+        init: initial rows and biases of the words. "mean": the means over their sub-tokens. "semantic": for words that
+            are one token of `target` and several of the source, the mean of source tokens that are near in the
+            target's embeddings, as in `transfer`; "mean" for all other words. "random": rows from a normal with the
+            standard deviation of the decoder's entries, and the mean of its biases.
         target: for "semantic": a model that has words as tokens. Loaded, or its name.
-        seed: decides the random rows.
+        seed: of the random rows.
 
     Returns:
-        a new model. Its provenance has the number of words and, of texts, the share of their words that are covered,
-        the mean tokens per word, and how many words were passed over.
+        a new model. Its provenance has the number of words and, with texts, the share of word occurrences that they
+        cover, the mean tokens per word, and the number of words that were skipped.
 
     Raises:
-        ArgumentError: neither or both of words and texts, no such init, no words, or some that cannot be terms.
-        DataError: the same of a file of words; no text with a word.
-        ModelError: the model has other output terms already; "semantic" without a target's embeddings, or with one
-            that has none of the words.
+        ArgumentError: neither or both of words and texts, or words that cannot be terms.
+        DataError: a file with words that cannot be terms; texts without a word.
+        ModelError: the model has its own output terms already; "semantic" with a target that has no embeddings or none
+            of the words.
     """
-    if init not in get_args(Init):
-        raise ArgumentError(f"init must be one of {', '.join(get_args(Init))}, not {init!r}")
     if (words is None) == (texts is None):
-        raise ArgumentError("expand takes either words, or texts to take the most frequent words of")
+        raise ArgumentError("expand_vocabulary takes either words, or texts to take the most frequent words of")
     (mlm, tokenizer, *_), figures = parts(model), dict[str, Any]()
     old, split = vocabulary_of(mlm), splitter_of(tokenizer, splitter)
     if texts is not None:
@@ -223,7 +218,7 @@ def expand_vocabulary(
 
 
 def _mean_bias(bias: Tensor, tokenizer: PreTrainedTokenizerBase) -> Tensor:
-    """The mean of the output bias [v] of tokens that stand for a text, a scalar."""
+    """The mean output bias of all but special tokens, a scalar; `bias` is [v]."""
     ordinary = np.setdiff1d(np.arange(len(bias)), special_tokens(tokenizer, len(bias)))
     return bias[torch.from_numpy(ordinary).to(bias.device)].float().mean().to(bias)
 
@@ -235,7 +230,7 @@ def _semantic(
     words: Sequence[str],
     target: Target | None,
 ) -> csr_array:
-    """The weights [u, v] with barycentres for the words that are one token of the target and several of the source."""
+    """The weights [u, v], with barycentres for words that are one token of the target and several of the source."""
     if target is None or target.model is None:
         raise ModelError("init='semantic' needs a target with embeddings that has words as tokens: use 'mean'")
     known = cut_words(target.tokenizer, words)
@@ -244,11 +239,11 @@ def _semantic(
         raise ModelError("no word of several tokens is one token of the target: nothing to compare, use init='mean'")
     alignment = align(tokenizer, target.tokenizer)
     if not len(alignment.anchors):
-        raise ModelError("the tokens of the model and of the target have not one in common")
+        raise ModelError("the model and the target have no token in common")
     embeddings = target.model.get_input_embeddings().weight.detach()
     ids = np.array([known[i][0] for i in placed])
     found = barycentres(embeddings, alignment, ids, weights.shape[1])
-    message = "%d words start near their meaning, the other %d at the mean of their tokens"
+    message = "%d words start at their semantic neighbours, the other %d at the mean of their tokens"
     logger.info(message, len(placed), len(words) - len(placed))
     row_of = np.arange(len(words))
     row_of[placed] = len(words) + np.arange(len(placed))
@@ -257,13 +252,13 @@ def _semantic(
 
 @describes("expand-vocabulary")
 def _describe(step: Step) -> list[str]:
-    """The share of the texts that is covered, and the number of words."""
+    """The covered share of the texts, and the number of words."""
     lines = []
     if "covered" in step:
         per_word = f"{step['tokens_per_word']:.2f} tokens per word"
         lines.append(f"{step['covered']:.1%} of the words of the texts, {per_word}")
         if step["passed_over"]:
-            lines.append(f"passed over, because the tokenizer cannot spell them: {step['passed_over']:,} words")
+            lines.append(f"skipped, because the tokenizer cannot spell them: {step['passed_over']:,} words")
     return [*lines, f"{step['words']:,} words as terms: {step['init']}", OWN_TERMS]
 
 

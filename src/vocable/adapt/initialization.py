@@ -1,7 +1,7 @@
-"""Where the rows and biases of another vocabulary start: the initializations of the Vocabulary Transfer paper (§4.2.2).
+"""Initial rows and biases of a new vocabulary (Geng and Yang 2026, §4.2.2).
 
-Semantic and sub-token initialization make a row as a weighted mean of source rows: they give the weights, and `mix`
-applies them to the embeddings and to a decoder of its own. The output bias takes the source's scale (eq. 10).
+Semantic and sub-token initialization make each row a weighted mean of source rows. The weights are computed once, and
+`mix` applies them to the embeddings and to an untied decoder. The output bias takes the source's scale (eq. 10).
 
 Letters: v source tokens, v' target tokens, n new tokens, a anchors, d hidden size, d' the target model's.
 """
@@ -26,30 +26,29 @@ from vocable.errors import ArgumentError, require_extra
 
 Init = Literal["semantic", "subtoken", "mean", "random-new", "random-all"]
 
-BLOCK = 512  # new tokens at a time: their cosines with 17,000 anchors take 35 MB
-# Largest cosines that sparsemax sorts. A row of more neighbours is solved again, exactly, with twice as many.
-SUPPORT = 128
+NEW_TOKENS = 512  # at a time: their cosines with 17,000 anchors take 35 MB
+SUPPORT = 128  # largest cosines that sparsemax sorts; a row with more neighbours is solved again with twice as many
 
 
 @torch.inference_mode()
 def semantic_weights(embeddings: Tensor, anchors: NDArray[np.int64], new: NDArray[np.int64]) -> csr_array:
-    """alpha_t = sparsemax of the cosines of each new token t to every anchor, in the target's embeddings (eq. 7, 8).
+    """Return alpha_t, the sparsemax of the cosines of each new token t with every anchor (eq. 7, 8): [n, a] float32.
 
-    `embeddings` are the target model's [v', d'], `anchors` [a] and `new` [n] ids of the target. Every row of the
-    result, [n, a] float32, is non-negative and sums to 1, and most of it is zero.
+    `embeddings` are those of the target model [v', d'], `anchors` [a] and `new` [n] target ids. Rows are non-negative,
+    sum to 1 and are mostly zero.
     """
     sparsemax = require_extra("entmax", "train").sparsemax
     unit = torch.nn.functional.normalize(embeddings.float(), dim=1)
     directions = unit[torch.from_numpy(anchors)].T
     blocks = [csr_array((0, len(anchors)), dtype=np.float32)]
-    for start in range(0, len(new), BLOCK):
-        cosines = unit[torch.from_numpy(new[start : start + BLOCK])] @ directions
+    for start in range(0, len(new), NEW_TOKENS):
+        cosines = unit[torch.from_numpy(new[start : start + NEW_TOKENS])] @ directions
         blocks.append(csr_array(sparsemax(cosines, dim=1, k=SUPPORT).cpu().numpy()))
     return vstack(blocks, format="csr")
 
 
 def barycentres(embeddings: Tensor, alignment: Alignment, new: NDArray[np.int64], size: int) -> csr_array:
-    """`semantic_weights` of the anchors of `alignment`, as weights of source tokens: [n, v] float32, v is `size`."""
+    """Return the semantic weights of `new` tokens over source tokens: [n, v] float32, v is `size`."""
     found = semantic_weights(embeddings, alignment.anchors, new)
     sources = alignment.source_of[alignment.anchors][found.indices]
     weights = csr_array((found.data, sources, found.indptr), shape=(len(new), size))
@@ -58,7 +57,7 @@ def barycentres(embeddings: Tensor, alignment: Alignment, new: NDArray[np.int64]
 
 
 def subtoken_weights(pieces: Sequence[Sequence[int]], size: int) -> csr_array:
-    """Equal weights for the pieces (source ids) that each of n new tokens is cut into: [n, v] float32, v is `size`.
+    """Return equal weights for the pieces (source ids) of each of n new tokens: [n, v] float32, v is `size`.
 
     >>> subtoken_weights([[0, 2], [], [1, 1]], 3).toarray()
     array([[0.5, 0. , 0.5],
@@ -74,17 +73,17 @@ def subtoken_weights(pieces: Sequence[Sequence[int]], size: int) -> csr_array:
 
 
 def mix(weights: csr_array, rows: Tensor) -> Tensor:
-    """E'_t = sum_u alpha_tu E_u (eq. 9): [n, v] times [v, d] gives [n, d] float32."""
+    """Return E'_t = sum_u alpha_tu E_u (eq. 9): [n, v] times [v, d] gives [n, d] float32."""
     return torch.from_numpy(weights @ rows.float().cpu().numpy())
 
 
 def initial_rows(
     rows: Tensor, init: Init, weights: csr_array | None, alignment: Alignment, generator: torch.Generator
 ) -> Tensor:
-    """The matrix [v', d] that takes the place of `rows` [v, d], of the same type.
+    """Return the matrix [v', d] that replaces `rows` [v, d], of the same type.
 
-    Shared tokens keep their rows, to the last bit, unless `init` is "random-all". `weights` [n, v] are for "semantic"
-    and "subtoken"; an empty row becomes the centroid of the anchors.
+    Shared tokens keep their rows, bit for bit, unless `init` is "random-all". "semantic" and "subtoken" need `weights`
+    [n, v]; a token with an empty row of weights gets the centroid of the anchors.
     """
     if init == "random-all":
         return random_rows(rows, len(alignment.source_of), generator)
@@ -101,15 +100,15 @@ def initial_rows(
 
 
 def random_rows(rows: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """[count, d] of the type of `rows`, from a normal with mean zero and the spread of their entries."""
+    """Draw [count, d] of the type of `rows` from a normal with mean zero and the standard deviation of their entries."""
     return (torch.randn(count, rows.shape[1], generator=generator) * rows.float().std().cpu()).to(rows)
 
 
 def transferred_prior(source: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.float64]:
-    """b' = mean(b_src) + std(b_src) (b_tgt - mean(b_tgt)) / std(b_tgt): the Vocabulary Transfer paper's eq. 10.
+    """Return b' = mean(b_src) + std(b_src) (b_tgt - mean(b_tgt)) / std(b_tgt) (Geng and Yang 2026, eq. 10).
 
-    `source` [v] is the source's output bias, `target` [v'] the target's, or the logarithms of how often its tokens
-    occur; raises `ArgumentError` where all of them are equal, so that they tell nothing.
+    `source` [v] is the source's output bias, `target` [v'] the target's, or log counts of its tokens. Raises
+    `ArgumentError` if all target values are equal.
 
     >>> transferred_prior(np.array([-1.0, 1.0]), np.array([10.0, 20.0, 30.0])).round(3)
     array([-1.225,  0.   ,  1.225])
@@ -122,10 +121,10 @@ def transferred_prior(source: NDArray[np.float64], target: NDArray[np.float64]) 
 
 
 def log_counts(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> NDArray[np.float64]:
-    """log(count + 1) of every token in `texts`, special tokens of the template not counted: [v']."""
+    """Return log(count + 1) of every token in `texts`, without the template's special tokens: [v']."""
     counts = np.zeros(1 + max(tokenizer.get_vocab().values()), dtype=np.int64)
     for ids in token_ids(tokenizer, iter_texts(texts)):
         np.add.at(counts, ids, 1)
     if not counts.any():
-        raise ArgumentError("the texts for the output bias have not a single token")
+        raise ArgumentError("the texts for the output bias have no token")
     return np.log(counts + 1.0)

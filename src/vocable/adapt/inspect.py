@@ -1,6 +1,6 @@
 """Inspect a backbone before training: head (Jang et al. 2026), vocabulary (Geng and Yang 2026), start, and repairs.
 
-The rules that judge the figures are in `vocable.adapt.statistics`; the training's guard uses the same ones.
+The thresholds are in `vocable.adapt.statistics`; the training's guard uses the same ones.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ from vocable.errors import ArgumentError, ModelError
 from vocable.options import CountOrZero, checked
 from vocable.tables import line_width, short, text_width
 
-BUILT_IN = "pydocs:"  # at hand everywhere; English about programming, no substitute for the texts to be searched
-TARGET = "bert-base-uncased"  # that of Geng and Yang 2026
+BUILT_IN = "pydocs:"  # always available; English about programming, no substitute for the texts to be searched
+TARGET = "bert-base-uncased"  # of Geng and Yang 2026
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that stands in the way of a training."""
+    """A statistic beyond its threshold, with its repair."""
 
     text: str
     figure: float
     threshold: float
     source: str  # of the threshold
-    command: str | None  # the repair, if there is one
+    command: str | None  # of the repair, if there is one
 
 
 @dataclass(frozen=True)
 class Head:
     """The output matrix W [v, d]."""
 
-    terms: int  # v, with the columns that some models are padded by
+    terms: int  # v, including padding columns
     dimensions: int  # d
     norm_mean: float  # of the L2 norms of the rows
     norm_max: float
@@ -63,23 +63,23 @@ class Head:
     anisotropy: float  # mean cosine of two rows
     tied: bool  # the same matrix as the input embeddings
     biased: bool
-    own_terms: bool = False  # other ones than the tokenizer's tokens
+    own_terms: bool = False  # the terms are not the tokenizer's tokens
 
 
 @dataclass(frozen=True)
-class Vocabulary:
-    """The tokenizer."""
+class TokenizerFigures:
+    """The vocabulary of the tokenizer."""
 
     size: int
     cased: bool
-    accents: bool  # whether it keeps them
-    redundancy: float  # share of tokens that repeat another one's form
+    accents: bool  # kept, not stripped
+    redundancy: float  # share of tokens that repeat the form of another one
     tokens_per_word: float  # on the probe texts
 
 
 @dataclass(frozen=True)
-class Overlap:
-    """What of a target's vocabulary the model has, too."""
+class VocabularyOverlap:
+    """The share of a target's vocabulary that the model has, too."""
 
     target: str
     share: float
@@ -88,29 +88,29 @@ class Overlap:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What `inspect` found; `str()` shows it as a table with the verdict below."""
+    """The figures of `inspect`; `str()` is a table with the verdict below."""
 
-    name: str  # as the next command has to call the model
+    name: str  # of the model, for the next command
     architecture: str
     parameters: int
     head: Head
-    vocabulary: Vocabulary
-    overlap: Overlap | None
+    vocabulary: TokenizerFigures
+    overlap: VocabularyOverlap | None
     start: Start
-    factor: int  # the best rescaling by `choose_factor`; 1, without a trial, where the start is stable
-    probe: str  # where the probe texts came from, as the next command has to call it
+    factor: int  # the best rescaling by `choose_factor`; 1, without a trial, if the start is stable
+    probe: str  # source of the probe texts, for the next command
     provenance: list[Step] = field(default_factory=list)  # as `vocable.provenance`
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        """What stands in the way of a training, in the order of the repairs; nothing when the model is ready.
+        """The obstacles to a training, in the order of their repairs; none if the model is ready.
 
-        The vocabulary comes first, because a transfer makes the head anew. The start says whether something is wrong
-        with the scale; the norm of the head says which of the two repairs it is.
+        The vocabulary comes first, because a transfer replaces the head. The start shows whether the scale is wrong,
+        the norm of the head which of two repairs it needs.
         """
         head, vocabulary, overlap = self.head, self.vocabulary, self.overlap
         rate, found = self.start.pooled_rate, dict[str, float]()
-        if not head.own_terms:  # the tokenizer then only reads
+        if not head.own_terms:  # otherwise the tokenizer only reads
             if vocabulary.cased and RULES["redundant"].beyond(vocabulary.redundancy):
                 found["redundant"] = vocabulary.redundancy
             if overlap is not None and overlap.share < RULES["overlap"].threshold:
@@ -122,12 +122,12 @@ class Inspection:
                 found["too_sparse"] = rate
         elif RULES["long_rows"].beyond(head.norm_mean) and self.factor > 1:
             found["long_rows"] = head.norm_mean
-        else:  # the head is not too large, or cannot be made smaller: too many terms are active
+        else:  # the head is not too large, or cannot be divided: too many terms are active
             found["unstable"] = self.start.loss
         return tuple(self._finding(name, figure) for name, figure in found.items())
 
     def _finding(self, name: str, figure: float) -> Finding:
-        """What a rule says of the inspection; the output of its command is named after the model, in this folder."""
+        """Apply a rule; the output folder of its command is named after the model."""
         rule = RULES[name]
         threshold = rule.threshold * (self.start.chance if name == "unstable" else 1)
         target = TARGET if self.overlap is None else self.overlap.target
@@ -150,7 +150,7 @@ class Inspection:
         return next((finding.command for finding in self.findings if finding.command), None)
 
     def to_json(self) -> dict[str, Any]:
-        """The inspection as JSON values."""
+        """Return the inspection as JSON values."""
         values = asdict(self)
         if self.overlap is not None:
             values["overlap"]["classes"] = {kind: count._asdict() for kind, count in self.overlap.classes.items()}
@@ -158,7 +158,7 @@ class Inspection:
 
     @property
     def verdict(self) -> str:
-        """The findings as lines of running text; their commands, which are to be copied, are never broken."""
+        """The findings as running text. Commands stay on one line, to be copied."""
         if not self.findings:
             return "Nothing to repair: ready to be trained."
         lines = []
@@ -192,21 +192,21 @@ def inspect(
     device: str | None = None,
     skip_bad: CountOrZero = 0,
 ) -> Inspection:
-    """Measure a model's head, vocabulary and start of training, and say which repair it needs.
+    """Measure a model's head, vocabulary and start of training, and name the repairs that it needs.
 
     Args:
-        model: a name (folder, Hub id, "vocable-mini", "package:NAME/FOLDER"), a masked language model with its
-            `tokenizer`, or a SPLADE `SparseEncoder`.
-        tokenizer: of a model that is given as an object; a name or a `SparseEncoder` brings its own.
+        model: a name (folder, Hub id, "vocable-mini", "package:NAME/FOLDER"), a SPLADE `SparseEncoder`, or a masked
+            language model with its `tokenizer`.
+        tokenizer: of a masked language model; others bring their own.
         target: a vocabulary to compare with: a folder or a Hub id. Or a tokenizer.
-        texts: probe texts, or their source; of many, 128 evenly taken ones of at least 8 words are
-            used. By default the built-in corpus.
-        device: where models run, as cpu, cuda or cuda:1; by default the best there is.
-        skip_bad: bad lines in the texts that are tolerated, and left out.
+        texts: probe texts, or their source; at most 128 are used, evenly spread, of at least 8 words. By default the
+            built-in corpus.
+        device: device of the model, as cpu, cuda or cuda:1; by default the best available.
+        skip_bad: bad lines in the texts to leave out.
 
     Raises:
-        ModelError: nothing is there, no masked-language-model head, or a tokenizer that cannot be read.
-        ArgumentError: a model without its tokenizer.
+        ModelError: no such model, no masked-language-model head, or a tokenizer that cannot be read.
+        ArgumentError: a masked language model without its tokenizer.
         DataError: fewer than two usable probe texts, or a source that cannot be read.
     """
     name = str(model) if isinstance(model, str | Path) else None
@@ -215,20 +215,20 @@ def inspect(
     steps: list[Step] = []
     if isinstance(model, SparseEncoder):
         if not (pairs := splade_modules(model)):
-            raise ModelError("this SparseEncoder is no SPLADE model: it has no masked-language-model head to inspect")
+            raise ModelError("this SparseEncoder has no masked-language-model head to inspect: it is no SPLADE model")
         refuse_exported(model)
         mlm, own, steps = pairs[0][0].auto_model, pairs[0][0].tokenizer, provenance(model)
         tokenizer = tokenizer or own
     else:
         mlm = model
     if tokenizer is None:
-        raise ArgumentError("a model that is given as an object needs its tokenizer: inspect(mlm, tokenizer=...)")
+        raise ArgumentError("a masked language model needs its tokenizer: inspect(mlm, tokenizer=...)")
     overlap = None
     if target is not None:
         other = load_tokenizer(target) if isinstance(target, str | Path) else target
         alignment = align(tokenizer, other)
-        called = str(target) if isinstance(target, str | Path) else other.name_or_path or "TARGET"
-        overlap = Overlap(called, alignment.overlap, alignment.classes)
+        label = str(target) if isinstance(target, str | Path) else other.name_or_path or "TARGET"
+        overlap = VocabularyOverlap(label, alignment.overlap, alignment.classes)
     probe = probe_texts(texts)
     start = measure_start(mlm, tokenizer, probe)
     return Inspection(
@@ -236,7 +236,7 @@ def inspect(
         architecture=type(mlm).__name__,
         parameters=mlm.num_parameters(),
         head=head_of(mlm),
-        vocabulary=Vocabulary(
+        vocabulary=TokenizerFigures(
             size=len(tokenizer),
             cased=tells_apart(tokenizer, CASES),
             accents=tells_apart(tokenizer, ACCENTS),
@@ -252,6 +252,7 @@ def inspect(
 
 
 def head_of(mlm: PreTrainedModel) -> Head:
+    """Measure the output matrix of a masked language model."""
     decoder = plain_decoder(mlm)
     layer = output_layer(mlm)
     norms = row_norms(layer.weight)
@@ -269,9 +270,9 @@ def head_of(mlm: PreTrainedModel) -> Head:
 
 
 def _lines(found: Inspection) -> Iterator[tuple[str, str]]:
-    """Label and value of each line of the table, without the verdict."""
+    """Yield label and value of each line of the table."""
     head, vocabulary, start = found.head, found.vocabulary, found.start
-    ties = "terms of its own" if head.own_terms else "tied to the input embeddings" if head.tied else "not tied"
+    ties = "own terms" if head.own_terms else "tied to the input embeddings" if head.tied else "not tied"
     for i, step in enumerate(found.provenance):
         figures = [f"{k} {value}" for k, value in step.items() if k != "verb" and isinstance(value, str | int | float)]
         yield ("" if i else "provenance"), ", ".join([step["verb"], *figures])
@@ -281,7 +282,7 @@ def _lines(found: Inspection) -> Iterator[tuple[str, str]]:
     yield "anisotropy", f"{head.anisotropy:.3f}"
     case, accents = "cased" if vocabulary.cased else "uncased", "kept" if vocabulary.accents else "stripped"
     yield "vocabulary", f"{vocabulary.size:,} tokens, {case}, accents {accents}"
-    yield "", f"{vocabulary.redundancy:.1%} of them repeat another one's form"
+    yield "", f"{vocabulary.redundancy:.1%} of them repeat the form of another one"
     yield "", f"{vocabulary.tokens_per_word:.2f} tokens per word on the probe texts"
     if found.overlap is not None:
         yield "overlap", f"{found.overlap.share:.1%} of {found.overlap.target}"
@@ -293,5 +294,5 @@ def _lines(found: Inspection) -> Iterator[tuple[str, str]]:
     any_score = f"{short(start.score_mean)} ± {short(start.score_std)}"
     yield "scores", f"own document {short(start.positive_mean)}, any {any_score}"
     yield "", f"largest {short(start.score_max)}; own document first {start.accuracy:.0%}"
-    stable, guessing = RULES["unstable"].threshold, f"that of guessing, {start.chance:.2f}"
-    yield "loss", f"{start.loss:,.2f} at the start; stable up to {stable:g} times {guessing}"
+    stable = f"{RULES['unstable'].threshold:g} times the loss of chance, {start.chance:.2f}"
+    yield "loss", f"{start.loss:,.2f} at the start; stable up to {stable}"

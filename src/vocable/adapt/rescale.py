@@ -1,7 +1,7 @@
-"""Scale the output matrix down before training, W' = W / k, so that scores do not start in the thousands.
+"""Divide the output matrix before training, W' = W / k, so that scores do not start in the thousands.
 
-Jang et al. 2026, table 2. The best k differs between backbones of the same norm: `choose_factor` reads it off the start
-of a training.
+Jang et al. 2026, table 2. The best k differs between backbones of the same norm: `choose_factor` measures the start of
+a training at several.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sentence_transformers import SparseEncoder
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vocable.adapt.stages import Inputs, Stage, register
-from vocable.adapt.statistics import BATCH, RULES, Start, measure_start, probe_texts
+from vocable.adapt.statistics import PAIRS, RULES, Start, measure_start, probe_texts
 from vocable.data.texts import as_texts
 from vocable.encoder.fuse import copy_with, parts
 from vocable.encoder.output_vocabulary import output_layer
@@ -30,17 +30,17 @@ from vocable.objectives import Settings
 from vocable.tables import Table, short
 
 FACTORS = (1, 2, 4, 8, 16, 32)
-PROBE_TEXTS = 1000  # texts of a recipe's source that are read for the probe
+PROBE_TEXTS = 1000  # texts read of a recipe's source of probe texts
 
 
 class RescaleSettings(Settings):
-    """The division of the output matrix, tied or not, by a constant (Jang et al. 2026, eq. 6)."""
+    """Division of the output matrix, tied or not, by a constant (Jang et al. 2026, eq. 6)."""
 
     factor: Annotated[float, Field(gt=0)] | Literal["auto"]
     texts: str | None = Field(default=None, description="place of the probe texts from which auto chooses")
 
     @model_validator(mode="after")
-    def _auto_looks_at_texts(self) -> RescaleSettings:
+    def _auto_needs_texts(self) -> RescaleSettings:
         if self.factor == "auto" and self.texts is None:
             raise ValueError("factor auto needs texts, the place of the probe texts")
         return self
@@ -51,28 +51,28 @@ def rescale(
 ) -> SparseEncoder:
     """Divide the decoder's matrix W [v, d] by `factor`: W' = W / k (Jang et al. 2026, eq. 6). The bias stays.
 
-    Where the decoder is tied to the input embeddings, the one matrix is scaled once, for both, and stays tied.
+    A matrix that is tied to the input embeddings is scaled once and stays tied.
 
     Args:
-        model: from `vocable.load`; it is left as it is.
-        factor: k. A k below 1 makes the matrix larger, which takes back an earlier rescaling. "auto" is what
-            `choose_factor` finds on the probe texts, with the pooling and the activation of the model.
-        texts: probe texts, for "auto"; of many, 128 evenly taken ones of at least 8 words are used.
+        model: from `vocable.load`; it is not changed.
+        factor: k; below 1 it undoes an earlier rescaling. "auto" is the result of `choose_factor` on the probe texts,
+            with the model's pooling and activation.
+        texts: probe texts for "auto"; at most 128 are used, evenly spread, of at least 8 words.
 
     Returns:
-        a new model, with the factor and, for "auto", all that were tried in its provenance.
+        a new model. Its provenance has the factor and, for "auto", the start at every factor that was tried.
 
     Raises:
-        ArgumentError: a factor that is not a finite number above 0, or leaves no finite weights or zeros alone, or
-            "auto" without texts.
+        ArgumentError: a factor that is not finite and above 0, weights that become all zero or infinite, or "auto"
+            without texts.
         DataError: fewer than two usable probe texts.
-        ModelError: no masked-language-model head, or one that is no plain `Linear`.
+        ModelError: no masked-language-model head, or one that is not a plain `Linear`.
     """
     probe = None if texts is None else as_texts(texts)
     figures: dict[str, Any] = {}
     if factor == "auto":
         if probe is None:
-            raise ArgumentError("a factor of auto needs texts, to probe with")
+            raise ArgumentError("factor auto needs texts to probe with")
         mlm, tokenizer, pooling, activation = parts(model)
         factor, starts = choose_factor(mlm, tokenizer, probe_texts(probe), pooling=pooling, activation=activation)
         figures["trials"] = [{"factor": k, **asdict(start)} for k, start in starts.items()]
@@ -96,16 +96,16 @@ def choose_factor(
     pooling: str = "max",
     activation: Activation = "relu",
 ) -> tuple[int, dict[int, Start]]:
-    """Find the k of 1, 2, 4, 8, 16, 32 that a SPLADE training would start well from; return it and every k's start.
+    """Return the best k of 1, 2, 4, 8, 16, 32 to start a SPLADE training from, and the start at each.
 
-    Each is applied to a copy and measured, because a tied matrix also feeds the encoder. The rule:
+    Each k is applied to a copy and measured, because a tied matrix also feeds the encoder. The rule:
 
     1. k is alive if at least 0.1 % of the terms are active in a text, and if the share of queries that find their own
-       document first is at most 10 points below that at k = 1, which itself counts as alive.
+       document first is at most 10 points below the share at k = 1. k = 1 always counts as alive.
     2. k is stable if the starting loss is at most 2.5 log(batch).
-    3. The smallest k that is alive and stable; if none is stable, the alive one with the smallest loss.
+    3. The smallest k that is alive and stable is taken; without a stable one, the alive k with the smallest loss.
 
-    A dead start has a loss of exactly log(batch), which is why stable alone is not enough.
+    Stability alone is not enough: a dead start has a loss of exactly log(batch).
     """
     scaled, starts = copy.deepcopy(mlm), dict[int, Start]()
     for factor in FACTORS:
@@ -114,23 +114,23 @@ def choose_factor(
         starts[factor] = measure_start(
             scaled, tokenizer, probe, temperature=temperature, pooling=pooling, activation=activation
         )
-    return chosen(starts), starts
+    return best_of(starts), starts
 
 
 def best_factor(mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, probe: Sequence[str], first: Start) -> int:
-    """The factor of `choose_factor`, with no more measured than decides about it; `first` is the start at k = 1.
+    """Return the factor of `choose_factor` after as few measurements as possible; `first` is the start at k = 1.
 
-    Of a factor that is far from stable, the first batch tells, since no batch has a loss below 0; all of it is measured
-    only if no factor is stable.
+    The first batch shows whether a factor is far from stable, since no batch has a loss below 0. Such a factor is
+    measured on all batches only if no other one is stable.
     """
     if first.stable:
         return 1
-    scaled, starts, postponed = copy.deepcopy(mlm), {1: first}, []
+    scaled, starts, postponed = copy.deepcopy(mlm), {1: first}, list[int]()
     for factor in FACTORS[1:]:
         _divide(scaled, 2)
-        # The larger the factor, the more stable: after one that passes this look, it would tell nothing.
+        # Stability grows with the factor: after the first one that passes, the check is superfluous.
         if len(starts) == 1:
-            batch = measure_start(scaled, tokenizer, probe[:BATCH])
+            batch = measure_start(scaled, tokenizer, probe[:PAIRS])
             if RULES["unstable"].beyond(batch.loss * batch.pairs, first.chance * first.pairs):
                 postponed.append(factor)
                 continue
@@ -141,11 +141,11 @@ def best_factor(mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, probe:
         scaled = copy.deepcopy(mlm)
         _divide(scaled, factor)
         starts[factor] = measure_start(scaled, tokenizer, probe)
-    return chosen(dict(sorted(starts.items())))
+    return best_of(dict(sorted(starts.items())))
 
 
-def chosen(starts: Mapping[int, Start]) -> int:
-    """Return what the rule of `choose_factor` says of these starts, the smallest factor first."""
+def best_of(starts: Mapping[int, Start]) -> int:
+    """Apply the rule of `choose_factor` to the starts of factors in rising order."""
     alive = {factor: start for factor, start in starts.items() if factor == 1 or start.alive(starts[1])}
     stable = (factor for factor, start in alive.items() if start.stable)
     return next(stable, min(alive, key=lambda factor: alive[factor].loss))

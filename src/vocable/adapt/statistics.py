@@ -1,8 +1,8 @@
-"""Statistics of a backbone before and while it is trained, and the one table of rules that judges them.
+"""Statistics of a backbone before and during training, and the thresholds that judge them.
 
-The start is what the first step of a SPLADE training would see, without training or labels: each probe text is cut in
-two, and the first half asks for the second among those of its batch. A loss near log(batch) is that of guessing; far
-above it is the scale mismatch of Jang et al. 2026, section 3.2 and figure 4.
+The start of a training is measured without labels: each probe text is cut in two, and its first half is the query for
+the second half among those of its batch. A loss near log(batch) is that of chance; a loss far above it is the scale
+mismatch of Jang et al. 2026, section 3.2 and figure 4.
 
 Letters: b pairs of a batch, n tokens of all texts of a batch, d size of the decoder's input, v output terms.
 """
@@ -31,20 +31,20 @@ from vocable.evaluation.cost import spread
 
 @dataclass(frozen=True)
 class Rule:
-    """A limit of a statistic; what is beyond it stands in the way of a training."""
+    """A threshold of a statistic; a value beyond it hinders training."""
 
     threshold: float
     source: str  # of the threshold
-    message: str = ""  # of `inspect`, a format of the statistics and of `threshold`
+    message: str = ""  # of `inspect`: a format string of the statistics and `threshold`
     repair: str | None = None  # the name of a stage
-    patience: int = 1  # of the training's guard: steps running in which it is beyond
+    patience: int = 1  # consecutive steps beyond the threshold before the guard acts
 
     def beyond(self, value: float, unit: float = 1.0) -> bool:
         """Return whether a value is above the threshold, which is in multiples of `unit`."""
         return value > self.threshold * unit
 
 
-# A loss is in units of that of guessing, log(batch). What the guard alone looks at has no message here.
+# Losses are in units of the loss of chance, log(batch). Rules of the guard alone have no message.
 RULES = {
     "redundant": Rule(
         0.15,
@@ -68,7 +68,7 @@ RULES = {
     ),
     "unstable": Rule(
         2.5,
-        "measured here: a start at 2.2 log(batch) learned well, one at 181 log(batch) was the broken one",
+        "measured here: a start at 2.2 log(batch) learned well, one at 181 log(batch) did not",
         "the loss starts at {loss:,.1f} (threshold {limit:.1f}) with {pooled_rate:.0%} of the terms active",
         "calibrate",
         patience=100,
@@ -82,23 +82,23 @@ RULES = {
     ),
     "too_sparse": Rule(
         0.001,
-        "measured here: half of the 0.2 % that a finished retriever, vocable-mini, has on texts of 20 words",
+        "measured here: half of the 0.2 % of vocable-mini on texts of 20 words",
         "{pooled_rate:.2%} of the terms are active in a text (threshold {threshold:.1%})",
         "calibrate",
     ),
-    "lost_accuracy": Rule(0.1, "measured here: sampling moves the share of texts told apart by half as much"),
-    "non_finite": Rule(0.0, "no number follows from one that is not finite"),
-    "hopeless": Rule(1000.0, "measured here: no start so unstable has been seen to come down", patience=10),
+    "lost_accuracy": Rule(0.1, "measured here: sampling alone changes this share by half as much"),
+    "non_finite": Rule(0.0, "NaN and infinity spread to all later values"),
+    "hopeless": Rule(1000.0, "measured here: no training recovered from such a start", patience=10),
     "dense_collapse": Rule(0.6, "dense and unstable at once", patience=10),
-    "empty": Rule(0.5, "half of the texts of one side without a term give no gradient", patience=10),
+    "empty": Rule(0.5, "texts without a term give no gradient", patience=10),
     "shrinking": Rule(3.0, "active terms of a text, fewer than three quarters of before", patience=20),
-    "alike": Rule(1e-3, "texts that are told apart at all do not stay so near the loss of guessing", patience=50),
+    "alike": Rule(1e-3, "a model that tells texts apart does not stay so close to the loss of chance", patience=50),
 }
 RATE = 0.05  # activation rate of the advice to calibrate
 
 
 def row_norms(weight: Tensor) -> Tensor:
-    """The L2 norm of each row of `weight` [v, d], float32 [v].
+    """Return the L2 norm of each row of `weight` [v, d], float32 [v].
 
     >>> row_norms(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
     tensor([5., 0.])
@@ -108,10 +108,9 @@ def row_norms(weight: Tensor) -> Tensor:
 
 
 def anisotropy(weight: Tensor) -> float:
-    """The mean cosine of two different rows of `weight` [v, d]; rows of zeros have no direction and are left out.
+    """Return the mean cosine of two different rows of `weight` [v, d], without rows of zeros; 0 below two rows.
 
-    It is 0 where there are fewer than two rows. The squared length of the sum of the unit vectors is the sum over all
-    pairs, of which v are pairs of a row with itself.
+    The squared length of the sum of the unit vectors is the sum over all pairs, v of them pairs of a row with itself.
 
     >>> anisotropy(torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.0, 5.0]]))  # cosines 0, 0 and 1
     0.3333333333333333
@@ -125,9 +124,9 @@ def anisotropy(weight: Tensor) -> float:
     return (float(total.double().square().sum()) - rows) / (rows * (rows - 1))
 
 
-PAIR_WORDS = 8  # a shorter text makes no pair: its halves would share their topic by chance alone
-BATCH = 32  # pairs
-TOGETHER = 8  # texts of similar length that are encoded together: most texts are far shorter than the longest
+PAIR_WORDS = 8  # of a text at least: halves of shorter texts hardly share their topic
+PAIRS = 32  # of a batch
+TOGETHER = 8  # texts of similar length to encode together, since most are far shorter than the longest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,11 +134,11 @@ class BatchLoss:
     """The loss of batches before or while a model is trained."""
 
     loss: float  # InfoNCE
-    chance: float  # the loss of guessing, log of the number of documents in a batch
+    chance: float  # the loss of guessing: log of the number of documents in a batch
 
     @property
     def stable(self) -> bool:
-        """Whether the loss is near enough to that of guessing, or below it, to learn from."""
+        """True if the loss is below a multiple of the loss of chance."""
         return self.loss <= RULES["unstable"].threshold * self.chance
 
 
@@ -147,13 +146,13 @@ class BatchLoss:
 class Start(BatchLoss):
     """The start of a training on `pairs` pairs in batches of `batch`.
 
-    Rates and terms are those of the documents, scores those of every query with every document of its batch.
+    Rates and terms are of the documents, scores of every query with every document of its batch.
     """
 
     pairs: int
     batch: int
-    token_rate: float  # share of (token, term) logits above zero; of texts that are one row, (row, term) logits
-    pooled_rate: float  # share of (text, term) pairs that are active after pooling
+    token_rate: float  # share of the logits [n, v] above zero; with pooling to one row, of the logits [b, v]
+    pooled_rate: float  # share of the (text, term) pairs that are active after pooling
     terms_mean: float  # active terms of a text
     terms_p99: float
     positive_mean: float  # score of a query with its own document
@@ -163,7 +162,7 @@ class Start(BatchLoss):
     accuracy: float  # share of queries whose own document has the highest score
 
     def alive(self, first: Start) -> bool:
-        """Return whether texts have terms left, and are told apart about as well as at a `first` start."""
+        """Return whether texts have enough terms, and are told apart about as well as at the `first` start."""
         enough = self.pooled_rate >= RULES["too_sparse"].threshold
         return enough and self.accuracy >= first.accuracy - RULES["lost_accuracy"].threshold
 
@@ -176,18 +175,17 @@ def measure_start(
     *,
     temperature: float = 1.0,
     max_length: int = 128,
-    batch_size: int = BATCH,
+    batch_size: int = PAIRS,
     pooling: str = "max",
     activation: Activation = "relu",
 ) -> Start:
-    """Measure the start of a SPLADE training from `mlm`, which is left as it is.
+    """Measure the start of a SPLADE training from `mlm`, which is not changed.
 
     Args:
-        texts: probe texts, each counted once; those of fewer than 8 words are passed over.
+        texts: probe texts; duplicates and texts of fewer than 8 words are skipped.
         temperature: of InfoNCE.
-        max_length: tokens of a half text, at most those that the model can read.
-        batch_size: pairs of a batch; with fewer pairs there is one batch of all, with more a last, shorter one is left
-            out.
+        max_length: tokens of a half text, at most the positions of the model.
+        batch_size: pairs of a batch. Fewer pairs are one batch; a last, smaller batch is left out.
 
     Raises:
         ArgumentError: fewer than two pairs, or an argument out of its range.
@@ -240,12 +238,12 @@ def measure_start(
 
 
 def halves(texts: Sequence[str]) -> list[tuple[str, str]]:
-    """Each different text of at least 8 words, cut in two at a word boundary.
+    """Cut each distinct text of at least 8 words in two at a word boundary.
 
     >>> halves(["a text of too few words", "one two three four five six seven eight nine"])
     [('one two three four', 'five six seven eight nine')]
     """
-    words = [text.split() for text in dict.fromkeys(texts)]  # a text twice in a batch would be its own negative
+    words = [text.split() for text in dict.fromkeys(texts)]  # a duplicate would be its own negative
     pairs = [(some[: len(some) // 2], some[len(some) // 2 :]) for some in words if len(some) >= PAIR_WORDS]
     return [(" ".join(query), " ".join(document)) for query, document in pairs]
 
@@ -259,19 +257,19 @@ def _vectors(
     activation: Activation,
     texts: Sequence[str],
 ) -> tuple[Tensor, int, int]:
-    """Return sparse vectors [b, v] of texts, how many of the [n, v] logits are above zero, and how many there are.
+    """Return sparse vectors [b, v] of texts, the number of logits [n, v] above zero, and the number of all logits.
 
-    `vocable.encoder.head` adds the bias to the winner alone; the count needs it at every token.
+    `vocable.encoder.head` adds the bias to the maximum only; the count needs it at every token.
     """
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
     tokens: dict[int, Tensor] = {}
     for first in range(0, len(order), TOGETHER):
-        chosen = order[first : first + TOGETHER]
+        similar = order[first : first + TOGETHER]
         inputs = tokenizer(
-            [texts[i] for i in chosen], padding=True, truncation=True, max_length=max_length, return_tensors="pt"
+            [texts[i] for i in similar], padding=True, truncation=True, max_length=max_length, return_tensors="pt"
         ).to(mlm.device)
         packed, ends = pack({"token_embeddings": mlm(**inputs).logits, **inputs})
-        tokens |= {i: packed[start:end] for i, (start, end) in zip(chosen, pairwise(ends), strict=True)}
+        tokens |= {i: packed[start:end] for i, (start, end) in zip(similar, pairwise(ends), strict=True)}
     found = [tokens[i] for i in range(len(texts))]
     hidden, offsets = torch.cat(found), [0, *accumulate(map(len, found))]
     hidden, offsets = rows_to_pool(hidden, offsets, pooling)
@@ -294,19 +292,19 @@ def _vectors(
     return vectors, above, len(hidden) * len(weight)
 
 
-TEXTS = 128  # each makes a query and a document: four batches of 32
-READ = 4096  # texts of a place, among which the probe is chosen
+TEXTS = 128  # of a probe; each makes a query and a document: four batches of 32
+READ = 4096  # texts of a source that the probe is taken from
 
 
 def probe_texts(texts: str | Path | Sequence[str]) -> list[str]:
-    """At most 128 texts of 8 words or more, evenly taken from a list or from the first 4,096 texts of a place.
+    """Return at most 128 texts of 8 words or more, evenly spread over a list or the first 4,096 texts of a source.
 
     Raises:
-        DataError: there are fewer than two such texts, or the place cannot be read.
+        DataError: fewer than two such texts, or a source that cannot be read.
     """
     place = str(texts) if isinstance(texts, str | Path) else None
-    given = islice(read_texts(texts), READ) if isinstance(texts, str | Path) else as_texts(texts)
-    usable = [text for text in dict.fromkeys(given) if len(text.split()) >= PAIR_WORDS]
+    first = islice(read_texts(texts), READ) if isinstance(texts, str | Path) else as_texts(texts)
+    usable = [text for text in dict.fromkeys(first) if len(text.split()) >= PAIR_WORDS]
     if len(usable) < 2:
         raise DataError(f"a probe needs at least two different texts of {PAIR_WORDS} words or more", source=place)
     return [usable[i] for i in spread(len(usable), TEXTS)]

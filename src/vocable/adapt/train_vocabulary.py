@@ -1,12 +1,11 @@
-"""Normalized vocabularies: trained on a corpus, what they do to it, and what of a text's surface a vocabulary keeps.
+"""Train normalized vocabularies on a corpus, and measure the redundancy and fragmentation of vocabularies.
 
-"Why Advanced Encoders Lag on Sparse Retrieval?" finds the cause in vocabularies that keep upper case and accents: one
-word is then several terms ("Token", "token", "Ġtoken"), which do not match each other (§1). It trains byte-pair
-encodings of 10k to 50k tokens on lower-cased text without accents, for `transfer` to move a model onto (§6.6).
-WordPiece vocabularies are learned in the same way: the library's trainer merges pairs for them, too.
+In vocabularies with upper case and accents one word is several terms ("Token", "token", "Ġtoken"), which do not match
+each other (Geng and Yang 2026, §1). The paper trains byte-pair encodings of 10k to 50k tokens on lower-cased text
+without accents, for `transfer` to move a model onto (§6.6). WordPiece vocabularies are trained in the same way: the
+library's trainer merges pairs for them, too.
 
-A corpus is texts, read once, or a Counter of texts. Vocabularies are learned from counted words, so that a corpus that
-is needed several times can be counted first: `count_words` streams it, and holds its distinct words.
+A corpus is texts, read once, or counted texts (`count_words`) where it is used several times.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from itertools import tee
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,22 +33,22 @@ from vocable.progress import track
 from vocable.storage import SETTINGS, finished, refuse_taken, replacing_folder
 from vocable.tables import Table, Tabular
 
-# Words and their counterparts, which a tokenizer that normalizes cannot tell apart.
+# Pairs that a normalizing tokenizer cannot tell apart.
 CASES = [(word, word.lower()) for word in ("The", "London", "USA", "A", "B", "Q", "Z")]
 ACCENTS = [("café", "cafe"), ("naïve", "naive"), ("über", "uber"), ("é", "e"), ("ñ", "n"), ("å", "a")]
 
 
 def tells_apart(tokenizer: PreTrainedTokenizerBase, pairs: Sequence[tuple[str, str]]) -> bool:
-    """Whether the tokens of any of the words differ from those of its counterpart."""
+    """Return whether the tokens of any pair of words differ."""
     ids = [tokenizer(list(side), add_special_tokens=False)["input_ids"] for side in zip(*pairs, strict=True)]
     return bool(ids[0] != ids[1])
 
 
 def redundancy(tokenizer: PreTrainedTokenizerBase) -> float:
-    """The share of tokens that only repeat another one's form: as many could go if surface forms were folded.
+    """Return the share of tokens that repeat the form of another one; 0 for an empty vocabulary.
 
-    Tokens have the same form when their texts are equal in lower case and without accents, whether or not they begin a
-    word. Special tokens and bytes that are no text do not count. It is 0 for an empty vocabulary.
+    The form is the text in lower case and without accents, whether or not it begins a word. Special tokens and bytes
+    that are no text do not count.
     """
     kept = [unit.text for unit in token_surfaces(tokenizer) if unit and unit.kind not in ("special", "bytes")]
     return 1 - len({without_accents(text.lower()) for text in kept}) / len(kept) if kept else 0.0
@@ -60,27 +59,27 @@ Corpus = Iterable[str] | Mapping[str, int]
 
 SPECIAL = {f"{role}_token": f"[{role.upper()}]" for role in ("pad", "unk", "cls", "sep", "mask")}
 NORMALIZER = normalizers.BertNormalizer(clean_text=True, handle_chinese_chars=True, strip_accents=True, lowercase=True)
-CUTTER = pre_tokenizers.BertPreTokenizer()  # at punctuation, and between Chinese characters
-PREFIX = "##"  # of what continues a word, in WordPiece
-ALPHABET = 1000  # characters of a WordPiece vocabulary at most, as BERT's; words with others are [UNK]
-SEEN_TWICE = 2  # a piece is worth a token if it is seen so often
-RARE = 100  # a token seen less often in the corpus is rare: at a masking rate of 0.3 it is guessed some 30 times
-BATCH = 1000
+PRE_TOKENIZER = pre_tokenizers.BertPreTokenizer()  # cuts at punctuation, and between Chinese characters
+PREFIX = "##"  # of WordPiece tokens that continue a word
+ALPHABET = 1000  # characters of a WordPiece vocabulary at most, as in BERT; words with others are [UNK]
+MIN_FREQUENCY = 2  # of a piece that becomes a token
+RARE = 100  # occurrences: a token with fewer is guessed less than 30 times at a masking rate of 0.3
+REPEATED = 1000  # times that a word stands in one training text
 
 
 class Fragmentation(NamedTuple):
-    """How a vocabulary cuts a corpus."""
+    """Statistics of a corpus cut by a vocabulary."""
 
     size: int  # tokens of the vocabulary, special ones included
-    words: int  # of the corpus: runs of characters that are no white space
-    tokens: int  # that they are cut into, special ones left out
+    words: int  # of the corpus: runs of characters without white space
+    tokens: int  # of these words, without special ones
     tokens_per_word: float
-    rare: float  # share of the vocabulary's ordinary tokens that the corpus has fewer than RARE times
+    rare: float  # share of the ordinary tokens that occur fewer than RARE times
 
 
 @dataclass(frozen=True)
 class Vocabularies(Tabular):
-    """How vocabularies of several sizes cut the corpus that they were trained on."""
+    """Statistics of vocabularies of several sizes on their training corpus."""
 
     cuts: tuple[Fragmentation, ...]
 
@@ -90,7 +89,7 @@ class Vocabularies(Tabular):
         return Table("", ["size", "tokens/word", "rare tokens"], rows)
 
     def to_json(self) -> dict[str, Any] | list[dict[str, Any]]:
-        """Return the figures of one vocabulary as JSON values, of several a list."""
+        """Return the statistics as JSON values: an object for one vocabulary, a list for several."""
         values = [one._asdict() for one in self.cuts]
         return values if len(values) > 1 else values[0]
 
@@ -106,26 +105,26 @@ def train_vocabulary(
     """Train a vocabulary on texts and save its tokenizer, or compare vocabularies of several sizes.
 
     Args:
-        texts: the corpus, read once; its distinct words are held.
-        size: how many tokens, special ones included; of several, each is trained. More in `learn_vocabulary`.
-        algorithm: "bpe" knows every character, "wordpiece" the 1,000 most frequent. More in `learn_vocabulary`.
-        output: folder for the tokenizer of the one size; there only when it is whole.
+        texts: the corpus, read once; its distinct words are held in memory.
+        size: number of tokens, special ones included; each of several is trained.
+        algorithm: "bpe" knows every character, "wordpiece" the 1,000 most frequent. More in `train_tokenizer`.
+        output: folder for the tokenizer (written atomically); with one size only.
 
     Raises:
-        ArgumentError: as `learn_vocabulary` does, several sizes with an output, or something is at `output` already.
-        DataError: as `learn_vocabulary` does.
+        ArgumentError: several sizes with an output, an existing output, or as in `train_tokenizer`.
+        DataError: as in `train_tokenizer`.
     """
     sizes = [size] if isinstance(size, int) else list(size)
     if not sizes or (output is not None and len(sizes) > 1):
-        raise ArgumentError("give one size with output, or several to compare, of which nothing is written")
-    given = iter_texts(texts)
+        raise ArgumentError("output needs exactly one size; several sizes are only compared")
     total = len(texts) if isinstance(texts, Sized) else None
+    texts = iter_texts(texts)
     if output is not None and not (Path(output) / SETTINGS).is_file():
         refuse_taken(Path(output))
-    words = count_words(track(given, "texts", total))
+    words = count_words(track(texts, "texts", total))
     made_from = {"sizes": sizes, "algorithm": algorithm, "words": zlib.crc32(repr(sorted(words.items())).encode())}
     done = output is not None and finished(output, made_from)
-    tokenizers = [learn_vocabulary(words, one, algorithm=algorithm) for one in sizes]
+    tokenizers = [train_tokenizer(words, one, algorithm=algorithm) for one in sizes]
     found = Vocabularies(tuple(fragmentation(tokenizer, words) for tokenizer in tokenizers))
     if output is not None and not done:
         with replacing_folder(output, made_from) as unfinished:
@@ -134,28 +133,25 @@ def train_vocabulary(
 
 
 @checked
-def learn_vocabulary(texts: Corpus, size: Count, *, algorithm: Algorithm = "wordpiece") -> PreTrainedTokenizerFast:
-    """Learn a vocabulary of `size` tokens from a corpus: lower-case, without accents, cut as BERT cuts.
+def train_tokenizer(texts: Corpus, size: Count, *, algorithm: Algorithm = "wordpiece") -> PreTrainedTokenizerFast:
+    """Train a tokenizer with a vocabulary of `size` tokens: lower-case, without accents, pre-tokenized as in BERT.
 
-    The result is the same in every process and for every order of the texts. Special tokens, template and cutting are
-    BERT's.
+    The result is the same in every process and for every order of the texts. Special tokens and template are BERT's.
 
     Args:
-        texts: the corpus, as `count_words` takes it.
-        size: special tokens included.
-        algorithm: "wordpiece" marks what continues a word with ##; characters beyond the 1,000 most frequent are
-            unknown to it. "bpe" works on bytes, so that nothing is unknown, and marks every word's beginning with Ġ,
-            also that of a text or after punctuation, so that a word is spelled in one way only.
+        texts: the corpus: texts, or texts with their counts.
+        size: number of tokens, special ones included.
+        algorithm: "wordpiece" marks tokens that continue a word with ##, and knows only the 1,000 most frequent
+            characters. "bpe" works on bytes, so that nothing is unknown, and marks every beginning of a word with Ġ,
+            also at the start of a text and after punctuation, so that a word has one spelling.
 
     Raises:
-        ArgumentError: an unknown algorithm, or a size that does not even hold the characters.
-        DataError: the corpus has no text, or not enough for so many tokens.
+        ArgumentError: a size below the number of characters and special tokens.
+        DataError: a corpus without text, or too small for `size` tokens.
     """
-    if algorithm not in get_args(Algorithm):
-        raise ArgumentError(f"algorithm is wordpiece or bpe, not {algorithm!r}")
     words = _counts((piece, times) for word, times in count_words(texts).items() for piece in _cut(word))
     if not words:
-        raise DataError("the corpus has no text to learn a vocabulary from")
+        raise DataError("the corpus has no text to train a vocabulary on")
     tokenizer = _wordpiece(words, size) if algorithm == "wordpiece" else _byte_pairs(words, size)
     tokenizer.normalizer = NORMALIZER
     found = tokenizer.get_vocab_size()
@@ -167,17 +163,17 @@ def learn_vocabulary(texts: Corpus, size: Count, *, algorithm: Algorithm = "word
         pair=f"{cls} $A {sep} $B:1 {sep}:1",
         special_tokens=[(token, tokenizer.token_to_id(token)) for token in (cls, sep)],
     )
-    # Without token types: not every backbone that the vocabulary may be moved to takes them.
+    # Without token types, which not every backbone takes.
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, model_input_names=["input_ids", "attention_mask"], **SPECIAL
     )
 
 
 def fragmentation(tokenizer: PreTrainedTokenizerBase, texts: Corpus) -> Fragmentation:
-    """Return how many tokens a word of the corpus is cut into (table 9), and how many tokens are rare in it.
+    """Measure the tokens per word of a corpus (Geng and Yang 2026, table 9), and the share of rare tokens.
 
-    A word is a run of characters that are no white space, which is our reading. Counted words will do for a vocabulary
-    of `learn_vocabulary`, which cuts there in any case; other tokenizers are to be given whole texts.
+    A word is a run of characters without white space, which is our reading. Counted words are enough for tokenizers of
+    `train_tokenizer`, which cut at white space; other tokenizers need whole texts.
     """
     size = len(tokenizer)
     counts: NDArray[np.float64] = np.zeros(size)
@@ -195,7 +191,7 @@ def fragmentation(tokenizer: PreTrainedTokenizerBase, texts: Corpus) -> Fragment
 
 
 def count_words(texts: Corpus) -> Counter[str]:
-    """How often the corpus has each run of characters that are no white space."""
+    """Count the runs of characters without white space in a corpus."""
     return _counts((word, times) for text, times in _counted(texts) for word in text.split())
 
 
@@ -204,7 +200,7 @@ def _counted(texts: Corpus) -> Iterator[tuple[str, int]]:
 
 
 def _counts(pairs: Iterable[tuple[str, int]]) -> Counter[str]:
-    """The sum of the numbers that each string stands with."""
+    """The sum of the counts of each string."""
     counts: Counter[str] = Counter()
     for item, times in pairs:
         counts[item] += times
@@ -212,22 +208,22 @@ def _counts(pairs: Iterable[tuple[str, int]]) -> Counter[str]:
 
 
 def _cut(word: str) -> list[str]:
-    """The pieces of a word that is normalized and cut."""
-    return [piece for piece, _ in CUTTER.pre_tokenize_str(NORMALIZER.normalize_str(word))]
+    """The pieces of a word, normalized and pre-tokenized."""
+    return [piece for piece, _ in PRE_TOKENIZER.pre_tokenize_str(NORMALIZER.normalize_str(word))]
 
 
 def _repeated(words: Mapping[str, int]) -> Iterator[str]:
-    """The words as often as they were counted, for the library's trainers, which take texts only."""
+    """Texts that repeat each word as often as it was counted: the library's trainers take texts only."""
     for word, times in sorted(words.items()):
-        for start in range(0, times, BATCH):
-            yield " ".join([word] * min(BATCH, times - start))
+        for start in range(0, times, REPEATED):
+            yield " ".join([word] * min(REPEATED, times - start))
 
 
 def _wordpiece(words: Mapping[str, int], size: int) -> Tokenizer:
-    """A tokenizer with the vocabulary that the library's trainer learns, the same in every process.
+    """Train WordPiece, with the same result in every process.
 
-    The trainer breaks ties by the numbers of tokens, and numbers continuations of one character in the order of a hash
-    table. Numbered beforehand, as if they were special, they leave nothing to chance.
+    The library's trainer breaks ties by token ids, and assigns those of continuations of one character in the order of
+    a hash table. Passed as special tokens, they have fixed ids.
     """
     characters = _counts((character, times) for word, times in words.items() for character in word)
     alphabet = sorted(sorted(characters, key=lambda character: (-characters[character], character))[:ALPHABET])
@@ -235,28 +231,28 @@ def _wordpiece(words: Mapping[str, int], size: int) -> Tokenizer:
     first = [*SPECIAL.values(), *alphabet, *(PREFIX + character for character in alphabet if character in continuing)]
     learner = Tokenizer(models.WordPiece(unk_token=SPECIAL["unk_token"]))
     learner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    told = _trainer_settings(size, first, alphabet)
-    trainer = trainers.WordPieceTrainer(**told, limit_alphabet=len(alphabet), continuing_subword_prefix=PREFIX)
+    options = _trainer_options(size, first, alphabet)
+    trainer = trainers.WordPieceTrainer(**options, limit_alphabet=len(alphabet), continuing_subword_prefix=PREFIX)
     learner.train_from_iterator(_repeated(words), trainer)
     tokenizer = Tokenizer(models.WordPiece(learner.get_vocab(), unk_token=SPECIAL["unk_token"]))
-    tokenizer.pre_tokenizer = CUTTER
+    tokenizer.pre_tokenizer = PRE_TOKENIZER
     tokenizer.decoder = decoders.WordPiece(prefix=PREFIX)
     return tokenizer
 
 
 def _byte_pairs(words: Mapping[str, int], size: int) -> Tokenizer:
-    """Byte-level BPE over whole words of BERT's; nothing in the library's trainer for it is left to chance."""
+    """Train byte-level BPE within the words of BERT's pre-tokenizer; the library's trainer is deterministic."""
     tokenizer = Tokenizer(models.BPE())
     spelling = pre_tokenizers.ByteLevel(add_prefix_space=True, use_regex=False)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([CUTTER, spelling])
-    told = _trainer_settings(size, list(SPECIAL.values()), pre_tokenizers.ByteLevel.alphabet())
-    tokenizer.train_from_iterator(_repeated(words), trainers.BpeTrainer(**told))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([PRE_TOKENIZER, spelling])
+    options = _trainer_options(size, list(SPECIAL.values()), pre_tokenizers.ByteLevel.alphabet())
+    tokenizer.train_from_iterator(_repeated(words), trainers.BpeTrainer(**options))
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
 
 
-def _trainer_settings(size: int, special: list[str], alphabet: list[str]) -> dict[str, Any]:
+def _trainer_options(size: int, special: list[str], alphabet: list[str]) -> dict[str, Any]:
     if size < (least := len({*special, *alphabet})):
         raise ArgumentError(f"a vocabulary of {size:,} tokens is too small: {least:,} are special or characters")
     tokens = {"vocab_size": size, "special_tokens": special, "initial_alphabet": alphabet}
-    return tokens | {"min_frequency": SEEN_TWICE, "show_progress": False}
+    return tokens | {"min_frequency": MIN_FREQUENCY, "show_progress": False}

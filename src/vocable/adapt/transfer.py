@@ -1,9 +1,9 @@
-"""Move a model onto another vocabulary ("Why Advanced Encoders Lag on Sparse Retrieval?", §4.2.1 and §4.2.2).
+"""Transfer a model to another vocabulary (Geng and Yang 2026, §4.2.1 and §4.2.2).
 
-Tokens that both vocabularies have keep their rows, new ones start where the chosen initialization puts them, and the
-output bias takes the target's order on the source's scale. The result reads with the target's tokenizer, to be adapted
-by masked language modelling (§4.2.3) and calibrated. Head-only transfer (§6.3, table 6) does the same with the output
-alone: the model reads what it read before, and its terms are the target's tokens.
+Shared tokens keep their rows, new ones get those of an initialization, and the output bias takes the target's order on
+the source's scale. The result has the target's tokenizer, and is then adapted by masked language modelling (§4.2.3) and
+calibrated. Head-only transfer (§6.3, table 6) replaces the output alone: the tokenizer stays, and the terms are the
+target's tokens.
 
 Letters: v source tokens, v' target tokens, n new tokens, d size of the embeddings, p positions.
 """
@@ -14,7 +14,7 @@ import copy
 import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -55,19 +55,19 @@ Norm = Literal["keep", "target"]
 TargetName: TypeAlias = str | Path | SparseEncoder | PreTrainedTokenizerBase
 
 OWN_TERMS = "its terms are not its tokens: vocable.load reads it, stock loaders give the model it was made from"
-# Below it most rows are guesses; the English vocabularies of the paper have 56 to 61 % in common.
+# Below it most rows are guesses; the English vocabularies of the paper share 56 to 61 %.
 LOW_OVERLAP = 0.1
-FRAME = ("cls", "sep", "pad", "mask")  # roles that a masked language model's inputs cannot do without
-# Whatever its configuration says, MPNet takes token 1 for padding, in the host library's code.
+FRAME = ("cls", "sep", "pad", "mask")  # roles that the inputs of a masked language model need
+# transformers' MPNet takes token 1 for padding, whatever its configuration says.
 FIXED_PADDING = {"mpnet": 1}
 
 
 class TransferSettings(Settings):
-    """The move to another vocabulary (Geng and Yang 2026, sections 4.2.1 and 4.2.2)."""
+    """Transfer to another vocabulary (Geng and Yang 2026, sections 4.2.1 and 4.2.2)."""
 
     target: str = Field(description="model or tokenizer whose vocabulary is wanted: built-in name, folder or Hub id")
     head_only: bool = Field(default=False, description="the tokenizer is kept, and only the output terms are replaced")
-    init: Init = Field(default="semantic", description="what the embeddings of new tokens are made of")
+    init: Init = Field(default="semantic", description="initialization of the embeddings of new tokens")
     bias: Bias = Field(
         default="prior", description="prior: the target's z-scored bias (eq. 10); keep: the source's, its mean if new"
     )
@@ -79,30 +79,30 @@ class TransferSettings(Settings):
     )
 
 
-class Vocabulary(NamedTuple):
-    """What a model holds of its vocabulary; tied matrices are one tensor."""
+class VocabularyWeights(NamedTuple):
+    """The weights of a model that belong to its vocabulary; tied matrices are one tensor."""
 
     embeddings: Tensor  # [v', d]
     decoder: Tensor  # [v', d]
     bias: Tensor | None  # [v']
 
 
-def vocabulary_of(mlm: PreTrainedModel) -> Vocabulary:
-    """Return the matrices of a masked language model, not copied; `ModelError` if its output terms are its own."""
+def vocabulary_of(mlm: PreTrainedModel) -> VocabularyWeights:
+    """Return the weights of a model's vocabulary, not copied; raises `ModelError` if its output terms are its own."""
     decoder = plain_decoder(mlm)
     if output_vocabulary(mlm) is not None:
-        raise ModelError("the model has an output vocabulary of its own: take the one that it was made from")
+        raise ModelError("the model has its own output vocabulary already: use the model that it was made from")
     bias = decoder.bias.detach() if has_bias(decoder) else None
-    return Vocabulary(mlm.get_input_embeddings().weight.detach(), decoder.weight.detach(), bias)
+    return VocabularyWeights(mlm.get_input_embeddings().weight.detach(), decoder.weight.detach(), bias)
 
 
 def _with_vocabulary(
-    mlm: PreTrainedModel, vocabulary: Vocabulary, tokenizer: PreTrainedTokenizerBase
+    mlm: PreTrainedModel, vocabulary: VocabularyWeights, tokenizer: PreTrainedTokenizerBase
 ) -> PreTrainedModel:
-    """A copy of `mlm` with another vocabulary, made as the host library makes a model that it loads.
+    """Copy `mlm` with another vocabulary, through transformers' loading of a state dict.
 
-    Models that count positions from their padding token on (RoBERTa and its kin) get their position embeddings moved
-    with it: the first token still meets the row that it met before.
+    In models that count positions from the id of the padding token (RoBERTa and relatives), the position embeddings are
+    moved with that id: the first token keeps its row.
     """
     config = copy.deepcopy(mlm.config)
     config.vocab_size = len(vocabulary.embeddings)
@@ -117,7 +117,7 @@ def _with_vocabulary(
         moved = _moved_positions(positions, mlm.config.pad_token_id, config.pad_token_id)
         replaced[positions.data_ptr()] = moved
         config.max_position_embeddings = len(moved)
-    copies: dict[int, Tensor] = {}  # tied tensors stay one
+    copies: dict[int, Tensor] = {}  # tied tensors stay tied
     state = {}
     for name, tensor in mlm.state_dict().items():
         new = replaced.get(tensor.data_ptr(), tensor)
@@ -129,25 +129,25 @@ def _with_vocabulary(
 
 
 def with_output_vocabulary(mlm: PreTrainedModel, layer: OutputVocabulary) -> PreTrainedModel:
-    """A copy of `mlm` whose output terms are those of `layer`; it reads what it read before."""
+    """Copy `mlm` with the output terms of `layer`; its input stays."""
     made = copy.deepcopy(mlm).eval()
     give_output_vocabulary(made, layer)
     return made
 
 
 def _check_frame(source: PreTrainedTokenizerBase, target: PreTrainedTokenizerBase) -> None:
-    """Make sure that the target's tokenizer frames a text as the source's does, with the special tokens it needs."""
+    """Raise `ModelError` unless both tokenizers put the same special tokens around a text."""
     lacking = [role for role in FRAME if role_id(source, role) is not None and role_id(target, role) is None]
     if lacking:
         raise ModelError(f"the target tokenizer has no {', '.join(lacking)} token, which the model needs: add it first")
     frames = [_frame(tokenizer) for tokenizer in (source, target)]
     if frames[0] != frames[1]:
         had, found = (" ".join(name or "other" for name in frame) for frame in frames)
-        raise ModelError(f"the target tokenizer frames a text as {found}, the model's as {had}: give it that template")
+        raise ModelError(f"the target tokenizer encodes a text as {found}, the model's as {had}: set the same template")
 
 
 def _frame(tokenizer: PreTrainedTokenizerBase) -> list[str | None]:
-    """The roles of what the template puts around the text "a"; "text" for the tokens of the text."""
+    """The roles of the tokens in the encoding of the text "a", whose own tokens are "text"."""
     bare = tokenizer("a", add_special_tokens=False)["input_ids"]
     framed = tokenizer("a")["input_ids"]
     roles = {role_id(tokenizer, role): role for role in ROLES}
@@ -156,7 +156,7 @@ def _frame(tokenizer: PreTrainedTokenizerBase) -> list[str | None]:
 
 
 def _positions_from_padding(mlm: PreTrainedModel) -> Tensor | None:
-    """The position embeddings [p, d] of a model that counts from its padding id on: they have a padding row."""
+    """The position embeddings [p, d] of a model that counts positions from its padding id: they have a padding row."""
     if mlm.config.model_type in FIXED_PADDING:
         return None
     for module in mlm.modules():
@@ -167,7 +167,7 @@ def _positions_from_padding(mlm: PreTrainedModel) -> Tensor | None:
 
 
 def _moved_positions(rows: Tensor, old: int, new: int) -> Tensor:
-    """Position embeddings [p, d] whose padding row `old` stands at `new`, followed by what followed it.
+    """Move the padding row `old` of position embeddings [p, d], and all rows after it, to `new`.
 
     >>> _moved_positions(torch.tensor([[9.0], [0.0], [1.0], [2.0]]), 1, 0).flatten()
     tensor([0., 1., 2.])
@@ -189,62 +189,50 @@ def transfer(
     texts: Iterable[str] | None = None,
     seed: CountOrZero = 0,
 ) -> SparseEncoder:
-    """Give a model the vocabulary of `target`.
-
-    Embeddings and decoder stay one matrix where they were one; otherwise both are made in the same way.
+    """Give a model the vocabulary of `target`. Tied embeddings and decoder stay tied.
 
     Args:
-        model: from `vocable.load`; it is left as it is.
-        target: whose vocabulary: a folder or Hub id of a model, or of a tokenizer alone. Or one that is
-            loaded. Of a model, the embeddings make the semantic initialization, the output bias the prior. The result
-            has a copy of the tokenizer, with the source's maximum length and model inputs.
-        head_only: replace the output terms alone. Tokenizer and input embeddings stay, and the rows of the decoder
-            (tied or not) make those of an output layer of its own: see `vocable.encoder.output_vocabulary`.
-        init: where a new token's row starts. "semantic": the mean of shared tokens that are near it in the target's
-            embeddings (eq. 7 to 9). "subtoken": the mean of the pieces that the source's tokenizer cuts it into.
-            "mean": the centroid of the shared tokens, which is also where the other two put what they cannot place.
-            "random-new": a normal with the spread of the source's entries; "random-all" draws shared tokens, too.
-        bias: where the output bias comes from: prior is the target's, keep the model's. "prior" takes the target's to
-            the mean and standard deviation of the source's (eq. 10), or the logarithms of the counts in `texts` where
-            they are given; "keep" leaves shared tokens their own and gives new ones the mean.
-        norm: how long the rows of the output matrix are: keep, as in the model; target, divided by a number so that
-            shared tokens have the mean norm that they have in the target's output matrix, and the bias with them. It
-            is what `rescale` does, without a factor to choose; the paper does not have it, its authors' code does.
+        model: from `vocable.load`; it is not changed.
+        target: a model or tokenizer: a folder or Hub id, or loaded. A model's embeddings are used by the semantic
+            initialization, its output bias by the prior. The result has a copy of the tokenizer, with the source's
+            maximum length and model inputs.
+        head_only: replace the output terms only. Tokenizer and input embeddings stay, and the new rows make a separate
+            output layer: see `vocable.encoder.output_vocabulary`.
+        init: initial rows of new tokens. "semantic": the mean of shared tokens that are near in the target's embeddings
+            (eq. 7 to 9). "subtoken": the mean of the token's pieces by the source's tokenizer. "mean": the centroid of
+            the shared tokens, which the other two use for tokens that they cannot place. "random-new": a normal with
+            the standard deviation of the source's entries; "random-all" draws shared tokens, too.
+        bias: the output bias. "prior": the target's, moved to the mean and standard deviation of the source's (eq. 10),
+            or with `texts` the log counts of the tokens. "keep": the source's for shared tokens, its mean for new ones.
+        norm: the norm of the output matrix. "keep": as in the model. "target": matrix and bias are divided so that
+            shared tokens have their mean norm in the target's output matrix, which is a `rescale` without a factor to
+            choose (in the code of the paper's authors, not in the paper).
         texts: a corpus to count the target's tokens in.
-        seed: decides the random rows.
+        seed: of the random rows.
 
     Returns:
-        a new model. Its provenance has how much of the target's vocabulary was carried over, in all (overlap) and by
-        class of token, and it knows its new tokens (`vocable.new_tokens`).
+        a new model. Its provenance has the share of the target's vocabulary that was carried over, in total (overlap)
+        and by class of token, and the model knows its new tokens (`vocable.new_tokens`).
 
     Raises:
-        ArgumentError: no such init, bias or norm; a prior or a norm with nothing to take it from.
-        ModelError: `model` has other output terms already; `target` is not there, lacks a special token that the model
-            needs, or frames texts otherwise (which head-only does not mind); a semantic initialization without
+        ArgumentError: a prior or norm for which the target has no weights.
+        ModelError: `model` has its own output terms already; `target` does not exist, lacks a special token that the
+            model needs, or has another template (allowed with head_only); a semantic initialization without
             embeddings; no token in common.
     """
     texts = None if texts is None else iter_texts(texts)
-    for name, value, choices in (
-        ("init", init, get_args(Init)),
-        ("bias", bias, get_args(Bias)),
-        ("norm", norm, get_args(Norm)),
-    ):
-        if value not in choices:
-            raise ArgumentError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
     mlm, tokenizer, *_ = parts(model)
     old, onto = vocabulary_of(mlm), load_target(target)
     if not head_only:
         _check_frame(tokenizer, onto.tokenizer)
         fixed = FIXED_PADDING.get(mlm.config.model_type)
         if fixed is not None and onto.tokenizer.pad_token_id != fixed:
-            message = (
-                "%s takes token %d, now %r, for padding whatever its configuration says: texts with it lose their order"
-            )
+            message = "%s always takes token %d, now %r, for padding: in texts with it, later positions are wrong"
             logger.warning(message, type(mlm).__name__, fixed, onto.tokenizer.convert_ids_to_tokens(fixed))
     alignment = align(tokenizer, onto.tokenizer)
     _check_target(onto, alignment, init)
     if alignment.overlap < LOW_OVERLAP:
-        message = "only %.1f %% of the target vocabulary is in the model's: most of it has to be learned anew"
+        message = "only %.1f %% of the target vocabulary is shared: most of it has to be learned anew"
         logger.warning(message, 100 * alignment.overlap)
     moved_bias = None if old.bias is None else _moved_bias(old.bias, bias, tokenizer, onto, alignment, texts)
     weights = _weights(init, len(old.embeddings), tokenizer, onto, alignment, alignment.new)
@@ -266,8 +254,8 @@ def transfer(
         adopted = copy.deepcopy(onto.tokenizer)
         adopted.model_max_length = tokenizer.model_max_length
         adopted.model_input_names = list(tokenizer.model_input_names)
-        adopted.init_kwargs["model_input_names"] = adopted.model_input_names  # they are saved from there only
-        made = _with_vocabulary(mlm, Vocabulary(embeddings, decoder, moved_bias), adopted)
+        adopted.init_kwargs["model_input_names"] = adopted.model_input_names  # saved from there only
+        made = _with_vocabulary(mlm, VocabularyWeights(embeddings, decoder, moved_bias), adopted)
         moved = copy_with(model, made, adopted)
     name = str(target) if isinstance(target, str | Path) else onto.tokenizer.name_or_path
     classes = {kind: count._asdict() for kind, count in alignment.classes.items()}
@@ -279,10 +267,10 @@ def transfer(
 
 
 def _norm_factor(decoder: Tensor, target: Target, alignment: Alignment) -> float:
-    """What the output matrix is divided by for shared tokens to have the mean row norm that they have in the target."""
+    """The divisor that gives shared tokens their mean row norm in the target's output matrix."""
     head = None if target.model is None else target.model.get_output_embeddings()
     if head is None:
-        raise ArgumentError("norm='target' needs a target model with an output matrix, and it has none: use 'keep'")
+        raise ArgumentError("norm='target' needs a target model with an output matrix: use 'keep'")
     own = row_norms(decoder[alignment.source_of[alignment.shared]]).mean()
     return float(own / row_norms(head.weight.detach()[alignment.shared]).mean())
 
@@ -291,15 +279,15 @@ def _check_target(target: Target, alignment: Alignment, init: Init) -> None:
     if target.model is None and init == "semantic":
         raise ModelError("init='semantic' needs the target's embeddings, and it is a tokenizer alone: use 'subtoken'")
     if target.model is not None and target.model.get_input_embeddings().num_embeddings < len(alignment.source_of):
-        raise ModelError("the target model has fewer embeddings than its tokenizer has tokens: they do not go together")
+        raise ModelError("the target model has fewer embeddings than its tokenizer has tokens")
     if not len(alignment.anchors):
-        raise ModelError("the two vocabularies have not a single token in common")
+        raise ModelError("the two vocabularies have no token in common")
 
 
 def _weights(
     init: Init, size: int, source: PreTrainedTokenizerBase, target: Target, alignment: Alignment, new: NDArray[np.int64]
 ) -> csr_array | None:
-    """The weights [n, v] of source tokens in each `new` one; None for the initializations that have none."""
+    """The weights [n, v] of source tokens in each `new` one; None for an initialization without weights."""
     if init == "semantic":
         assert target.model is not None
         return barycentres(target.model.get_input_embeddings().weight.detach(), alignment, new, size)
@@ -317,7 +305,7 @@ def _moved_bias(
     alignment: Alignment,
     texts: Iterable[str] | None,
 ) -> Tensor:
-    """The new output bias [v'] in place of `old` [v]; special tokens, and rows without a token, do not count."""
+    """The new output bias [v'] in place of `old` [v], computed without special tokens and unused ids."""
     every = old.double().cpu().numpy()
     own = np.delete(every, special_tokens(source, len(every)))
     size = len(alignment.source_of)
@@ -331,7 +319,7 @@ def _moved_bias(
 
 
 def _prior(target: Target, texts: Iterable[str] | None) -> NDArray[np.float64]:
-    """How frequent each of the target's tokens is, in logarithms: [v'] or, from a padded head, longer."""
+    """Log frequencies of the target's tokens, [v'] or, from a padded head, longer."""
     if texts is not None:
         return log_counts(target.tokenizer, texts)
     head = target.model.get_output_embeddings() if target.model is not None else None
@@ -342,10 +330,10 @@ def _prior(target: Target, texts: Iterable[str] | None) -> NDArray[np.float64]:
 
 
 class Neighbours(NamedTuple):
-    """What a target token is made of: the view of the paper's table 4."""
+    """The source tokens that make the row of a target token (Geng and Yang 2026, table 4)."""
 
     token: str
-    subtokens: list[str]  # how the source's tokenizer cuts it
+    subtokens: list[str]  # its pieces by the source's tokenizer
     made_of: list[tuple[str, float]]  # source tokens and their weights, heaviest first; the token itself if shared
 
     def __str__(self) -> str:
@@ -356,13 +344,13 @@ class Neighbours(NamedTuple):
 def neighbours(
     model: SparseEncoder, target: TargetName, words: Sequence[str], *, init: Init = "semantic", k: int = 5
 ) -> list[Neighbours]:
-    """Return the `k` heaviest source tokens that `transfer` would make each of `words` of.
+    """Return the `k` heaviest source tokens in the row that `transfer` would make for each of `words`.
 
-    `words` are tokens of the target vocabulary, as they are spelled there; `init` is "semantic" or "subtoken".
+    `words` are tokens of the target vocabulary in its spelling; `init` is "semantic" or "subtoken".
 
     Raises:
-        ArgumentError: the target vocabulary has no such token, or its row would not be a weighted mean.
-        ModelError: as `transfer` does.
+        ArgumentError: the target vocabulary lacks a token, or its row would not be a weighted mean.
+        ModelError: as in `transfer`.
     """
     (mlm, tokenizer, *_), onto = parts(model), load_target(target)
     alignment, known = align(tokenizer, onto.tokenizer), onto.tokenizer.get_vocab()
@@ -377,7 +365,7 @@ def neighbours(
             continue
         row = _weights(init, mlm.config.vocab_size, tokenizer, onto, alignment, np.array([i]))
         if row is None:
-            raise ArgumentError("only semantic and subtoken make a new token of others")
+            raise ArgumentError("init must be semantic or subtoken: others make no new token of source tokens")
         heaviest = np.argsort(-row.data, kind="stable")[:k]
         names = tokenizer.convert_ids_to_tokens(row.indices[heaviest].tolist())
         shown.append(Neighbours(word, subtokens, list(zip(names, row.data[heaviest].tolist(), strict=True))))
