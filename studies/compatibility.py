@@ -1,9 +1,13 @@
-"""Many-to-one maps of a vocabulary onto a coarser one, vectors folded along them, and what a map costs and gains on
-encoded texts (Geng and Yang 2026, section 3).
+"""Coarser vocabularies: merge terms by a map, fold vectors, and measure the loss and gain (Geng and Yang 2026, section 3).
 
-A map pi is an array, the class of every term: made from what tokens stand for in a text, or from elsewhere. A query and
-a document have the pair features u(q,d)_t = w_t(q) w_t(d), and a map has the matrix G that averages the terms of each
-class. Shapes: q queries, n documents or vectors, N pairs, v terms, c classes. All [N, v] and [N, c] are sparse.
+A map pi is an array with the class of every term. A query and a document have the pair features
+u(q,d)_t = w_t(q) w_t(d), and the matrix G of a map averages the terms of each class.
+
+    pi = coarse_graining(token_surfaces(model.tokenizer), case_folding, accent_stripping, size=documents.shape[1])
+    found = compatibility(queries, documents, pi, pairs=judged)
+    folded = fold(documents, pi, "max")
+
+Letters: q queries, n documents or vectors, N pairs, v terms, c classes. All [N, v] and [N, c] are sparse.
 """
 
 from __future__ import annotations
@@ -32,7 +36,7 @@ PORTER = Stemmer.Stemmer("porter")
 
 
 def case_folding(surface: Surface) -> Surface:
-    """The surface in lower case.
+    """Return the surface in lower case.
 
     >>> from vocable.adapt.alignment import Surface
     >>> case_folding(Surface("Naïve", True, "word")).text
@@ -42,7 +46,7 @@ def case_folding(surface: Surface) -> Surface:
 
 
 def accent_stripping(surface: Surface) -> Surface:
-    """The surface without accents.
+    """Return the surface without accents.
 
     >>> from vocable.adapt.alignment import Surface
     >>> accent_stripping(Surface("Naïve", True, "word")).text
@@ -52,7 +56,7 @@ def accent_stripping(surface: Surface) -> Surface:
 
 
 def porter_stem(surface: Surface) -> Surface:
-    """The Porter stem of what begins a word; the rest of a word has none. Stems are of lower-case words.
+    """Return the Porter stem of a token that begins a word, in lower case; other tokens stay.
 
     >>> from vocable.adapt.alignment import Surface
     >>> porter_stem(Surface("connections", True, "word")).text
@@ -64,16 +68,16 @@ def porter_stem(surface: Surface) -> Surface:
 def coarse_graining(
     surfaces: Sequence[Surface | None], *normalizers: Normalizer, size: int | None = None
 ) -> NDArray[np.int64]:
-    """The map pi that merges the tokens which `normalizers` make equal, int64 [v], in the order of their first terms.
+    """Return the map pi that merges tokens with equal normalized surfaces, int64 [v]; classes are numbered in order.
 
-    A token that begins a word and one that goes on with it stay apart, however they are spelled, and so does every
-    token without a text of its own: special ones, single bytes, ids that no token has.
+    Tokens that begin a word and tokens that continue one are never merged. Tokens without a text (special tokens,
+    single bytes, unused ids) are classes of their own.
 
     Args:
         surfaces: of the v tokens, from `vocable.adapt.alignment.token_surfaces`.
         normalizers: `case_folding`, `accent_stripping`, `porter_stem`, or any function from surface to surface, applied
             in this order.
-        size: v, where the vectors have more terms than the tokenizer has tokens; each of these is a class by itself.
+        size: v, if the vectors have more terms than the tokenizer has tokens; each of these is its own class.
 
     >>> from vocable.adapt.alignment import Surface
     >>> words = [Surface(text, True, "word") for text in ("Café", "cafe", "cat")]
@@ -96,13 +100,13 @@ def coarse_graining(
     return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
 
 
-def fold(vectors: csr_array, classes: NDArray[np.integer[Any]], how: Literal["max", "sum"] = "max") -> csr_array:
-    """Fold vectors [n, v] onto the c classes of a map pi, int [v]: the repair of a raw vocabulary without a training.
+def fold(vectors: csr_array, classes: NDArray[np.integer[Any]], reduction: Literal["max", "sum"] = "max") -> csr_array:
+    """Fold vectors [n, v] onto the c classes of a map pi, int [v]: the repair of a raw vocabulary without training.
 
-    `how` says what a class weighs where several of its terms are active: the heaviest of them, or all together.
+    The weight of a class is the maximum or the sum over its active terms.
 
     Raises:
-        ArgumentError: no such `how`, or classes that are not v numbers from 0.
+        ArgumentError: an unknown reduction, or classes that are not v numbers from 0.
         VectorsError: not sparse vectors.
 
     >>> vectors = csr_array(np.array([[1.0, 2.0, 5.0]], dtype=np.float32))
@@ -111,14 +115,14 @@ def fold(vectors: csr_array, classes: NDArray[np.integer[Any]], how: Literal["ma
     >>> fold(vectors, np.array([0, 0, 1]), "sum").toarray().tolist()
     [[3.0, 5.0]]
     """
-    if how not in ("max", "sum"):
-        raise ArgumentError(f"how must be max or sum, not {how!r}")
+    if reduction not in ("max", "sum"):
+        raise ArgumentError(f"reduction must be max or sum, not {reduction!r}")
     vectors = as_vectors(vectors)
     classes = as_classes(classes, vectors.shape[1])
     n, c = vectors.shape[0], int(classes.max(initial=-1)) + 1
     rows = np.repeat(np.arange(n), np.diff(vectors.indptr))
     folded = classes[vectors.indices]
-    if how == "max":
+    if reduction == "max":
         # Sorted by row, class and weight, the last entry of each class is its heaviest.
         order = np.lexsort((vectors.data, folded, rows))
         places = (rows * c + folded)[order]
@@ -128,31 +132,30 @@ def fold(vectors: csr_array, classes: NDArray[np.integer[Any]], how: Literal["ma
 
 
 def as_classes(classes: NDArray[np.integer[Any]], v: int) -> NDArray[np.int64]:
-    """`classes` as int64 [v]; raises `ArgumentError` if they are not v whole numbers from 0."""
+    """Return `classes` as int64 [v]; raises `ArgumentError` unless they are v whole numbers from 0."""
     found = np.asarray(classes)
     if found.shape != (v,) or found.dtype.kind not in "iu":
-        raise ArgumentError(f"classes must be {v} whole numbers, one a term, not {found.dtype} {list(found.shape)}")
+        raise ArgumentError(f"classes must be {v} whole numbers, one per term, not {found.dtype} {list(found.shape)}")
     if found.min(initial=0) < 0:
         raise ArgumentError(f"classes are numbered from 0, not from {found.min()}")
     return found.astype(np.int64, copy=False)
 
 
-FREE = 1e-9  # of the price at which nothing is worth its weight: too little to change a fit
-SIGNS = 1 << 22  # signs and column sums held at a time, in numbers
+FREE = 1e-9  # share of the highest price that is too small to change a fit
+SIGNS = 1 << 22  # signs and column sums in memory at a time
 
 
 @dataclass(frozen=True, eq=False)
 class Compatibility:
-    """How well a map of the vocabulary suits a set of pairs.
+    """Loss and gain of a map of the vocabulary on a set of pairs.
 
-    `epsilon` (epsilon_RC) is how far scores <beta', Gu> have to be from scores <beta, u>: what the merging loses (RC*),
-    in units of the scores, whose weights have the L1 norm B; `relative_epsilon` divides it by the largest score, which
-    takes B away. It is that of one beta, the IDF unless another is given: RC* takes the worst of all, which is no less.
-    `complexity_before` and `complexity_after` are the empirical Rademacher complexities of the features u and Gu: how
-    well they follow random signs; averages never follow them better (eq. 5).
-    `pairs`, `terms` and `classes` count the sampled pairs and what is active in one of them: where there are more
-    classes than pairs, the fit can follow every pair and epsilon says little. `weights` float64 [c] are the fitted
-    beta'.
+    `epsilon` (epsilon_RC) is the largest error of scores <beta', Gu> as a substitute of scores <beta, u>, in units of
+    the scores, whose weights have the L1 norm B. `relative_epsilon` divides it by the largest score, which removes B.
+    Both are for one beta (by default the IDF); RC* takes the worst beta, which is no smaller. `complexity_before` and
+    `complexity_after` are the empirical Rademacher complexities of the features u and Gu, the fit to random signs;
+    averaging never raises it (eq. 5). `pairs`, `terms` and `classes` count the sampled pairs and their active terms and
+    classes: with more classes than pairs the fit can follow every pair, and epsilon means little. `weights` float64 [c]
+    are the fitted beta'.
     """
 
     epsilon: float
@@ -185,22 +188,22 @@ def compatibility(
     Args:
         queries: csr_array [q, v].
         documents: csr_array [n, v].
-        classes: the map pi, int [v], as `studies.compatibility.coarse_graining` makes it.
+        classes: the map pi, int [v], as of `coarse_graining`.
         weights: beta [v], not negative; by default the inverse document frequency log(1 + (n - df + 0.5) / (df + 0.5))
-            over `documents`, 0 where df is; with equal ones nothing is lost, whatever pi is: beta'_c is the number of
-            terms in c. They are scaled to the L1 norm `budget`.
+            over `documents`, 0 for df = 0. Equal weights lose nothing with any pi: beta'_c is the number of terms in
+            c. They are scaled to the L1 norm `budget`.
         budget: B, the bound on the L1 norm of beta and beta'.
-        pairs: how many pairs of a query and a document to draw, without repetition and at most q n; or the pairs
-            themselves, int [N, 2] rows of `queries` and `documents`, the judged ones for instance.
-        draws: how many draws of N signs the complexities are means over; both are of the same draws.
-        seed: decides pairs and signs.
+        pairs: number of pairs to draw, without repetition and at most q n; or the pairs themselves, int [N, 2] rows of
+            `queries` and `documents`, such as judged ones. Random pairs share few terms.
+        draws: number of draws of N signs, the same for both complexities.
+        seed: of pairs and signs.
 
     Raises:
         VectorsError: not sparse vectors, or of different vocabularies.
         ArgumentError: an argument of the wrong shape or out of its range.
 
-    Two terms that never match in the same pair, weighted 3 to 1, have to share one weight, which misses each score by a
-    quarter. Half of the sign draws cancel out in the merged class:
+    Two terms with weights of 3 to 1 that never match in the same pair share one weight, an error of a quarter of each
+    score. Half of the sign draws cancel out in the merged class:
 
     >>> texts = csr_array(np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]], dtype=np.float32))
     >>> pi, same = np.array([0, 0, 1]), [[0, 0], [1, 1]]
@@ -225,7 +228,7 @@ def compatibility(
     transposed = csr_array((1 / sizes[classes], classes, np.arange(v + 1)), shape=(v, len(sizes)))  # G's
     averages = csr_array(features @ transposed)
     scores = features @ beta
-    whole = np.zeros(averages.shape[1])  # each class with all the weight of its terms
+    whole = np.zeros(averages.shape[1])  # the total weight of the terms of each class
     np.add.at(whole, classes, beta)
     fitted = _fit(averages, scores, whole, budget)
     epsilon = float(np.abs(scores - averages @ fitted).max())
@@ -246,7 +249,7 @@ def _beta(weights: ArrayLike | None, documents: csr_array, budget: float) -> NDA
     if beta.shape != (v,) or not np.isfinite(beta).all() or beta.min(initial=0) < 0:
         raise ArgumentError(f"weights must be {v} finite numbers, none negative")
     if not beta.any():
-        raise ArgumentError("weights must not all be 0 (without any given, no document has an active term)")
+        raise ArgumentError("weights must not all be 0 (the default is 0 if no document has an active term)")
     scaled: NDArray[np.float64] = beta * (budget / beta.sum())
     return scaled
 
@@ -260,25 +263,25 @@ def _pairs(
             raise ArgumentError(f"cannot draw {pairs} pairs from {q} queries and {n} documents")
         rows, columns = np.divmod(rng.choice(q * n, size=min(pairs, q * n), replace=False, shuffle=False), n)
         return rows, columns
-    given = np.asarray(pairs)
-    if given.ndim != 2 or given.shape[1] != 2 or not len(given) or given.dtype.kind not in "iu":
-        raise ArgumentError(f"pairs must be a number, or whole numbers [N, 2], not {given.dtype} {list(given.shape)}")
-    if given.min() < 0 or (given.max(axis=0) >= (q, n)).any():
-        raise ArgumentError(f"pairs name rows of {q} queries and {n} documents that are not there")
-    return given[:, 0].astype(np.int64), given[:, 1].astype(np.int64)
+    listed = np.asarray(pairs)
+    if listed.ndim != 2 or listed.shape[1] != 2 or not len(listed) or listed.dtype.kind not in "iu":
+        raise ArgumentError(f"pairs must be a number, or whole numbers [N, 2], not {listed.dtype} {list(listed.shape)}")
+    if listed.min() < 0 or (listed.max(axis=0) >= (q, n)).any():
+        raise ArgumentError(f"pairs must be rows of {q} queries and {n} documents")
+    return listed[:, 0].astype(np.int64), listed[:, 1].astype(np.int64)
 
 
 def _fit(
     features: csr_array, scores: NDArray[np.float64], start: NDArray[np.float64], budget: float
 ) -> NDArray[np.float64]:
-    """The x >= 0 [c] with sum(x) <= budget for which features [N, c] @ x is nearest to the scores [N].
+    """Solve least squares for x >= 0 [c] with sum(x) <= budget: features [N, c] @ x close to scores [N].
 
-    That x is not negative is a bound on each variable, which SciPy's solver keeps. Its L1 norm is then its sum, and
-    the bound on that is kept by a price mu: |features @ x - scores|^2 / 2 + mu sum(x) is least at some x(mu), whose sum
-    falls as mu rises. Where x(mu) meets the budget although mu is next to nothing, the budget does not bind. Otherwise
-    the mu at which x(mu) spends the budget is the multiplier of the bound, and x(mu) the solution.
+    SciPy's solver keeps the bound of each variable. The L1 norm of x is then its sum, whose bound is kept by a price
+    mu: the sum of the minimizer x(mu) of |features @ x - scores|^2 / 2 + mu sum(x) falls as mu rises. If x(mu) is
+    within the budget at a negligible mu, the budget does not bind. Otherwise the mu at which x(mu) spends the budget
+    is the multiplier of the bound, and x(mu) the solution.
 
-    `start` meets the budget, and is the solution where nothing is lost.
+    `start` is within the budget, and the solution if nothing is lost.
     """
     largest = np.abs(scores).max()
     if np.allclose(features @ start, scores, rtol=0, atol=1e-12 * largest):
@@ -287,29 +290,29 @@ def _fit(
     norms = np.sqrt(features.multiply(features).sum(axis=0))
     used = np.flatnonzero(norms)
     unit = norms[used] / largest
-    columns, wanted, cost = csr_array(features[:, used] / norms[used]), scores / largest, 1 / (unit * budget)
+    columns, target, cost = csr_array(features[:, used] / norms[used]), scores / largest, 1 / (unit * budget)
 
     def priced(log_price: float) -> NDArray[np.float64]:
-        return _non_negative(columns, wanted, np.exp(log_price) * cost, start[used] * unit)
+        return _non_negative(columns, target, np.exp(log_price) * cost, start[used] * unit)
 
-    dearest = float(np.log((columns.T @ wanted / cost).max()))  # nothing is worth this price
-    cheapest = dearest + np.log(FREE)
-    z = priced(cheapest)
+    highest = float(np.log((columns.T @ target / cost).max()))  # the solution is 0 at this price
+    lowest = highest + np.log(FREE)
+    z = priced(lowest)
     if z @ cost > 1:
-        z = priced(brentq(lambda log_price: priced(log_price) @ cost - 1, cheapest, dearest, xtol=1e-6))
+        z = priced(brentq(lambda log_price: priced(log_price) @ cost - 1, lowest, highest, xtol=1e-6))
     x = np.zeros_like(start)
     x[used] = z / unit
-    x *= budget / max(x.sum(), budget)  # the root is found up to rounding, the bound is to hold exactly
+    x *= budget / max(x.sum(), budget)  # the root is approximate, the bound must hold exactly
     return x
 
 
 def _non_negative(
-    columns: csr_array, wanted: NDArray[np.float64], price: NDArray[np.float64], start: NDArray[np.float64]
+    columns: csr_array, target: NDArray[np.float64], price: NDArray[np.float64], start: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """The z >= 0 [c] at which |columns [N, c] @ z - wanted [N]|^2 / 2 + price @ z is least."""
+    """Minimize |columns [N, c] @ z - target [N]|^2 / 2 + price @ z over z >= 0 [c]."""
 
     def cost(z: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        rest = columns @ z - wanted
+        rest = columns @ z - target
         return float(rest @ rest / 2 + price @ z), columns.T @ rest + price
 
     options = {"maxiter": 5000, "maxfun": 10000, "ftol": 1e-15, "gtol": 1e-9}

@@ -11,51 +11,21 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from studies.beir import BEIR, DEV, DL_2019, MSMARCO_SIZE, SIZES
 from studies.common import Exhibit, Figure, Study, main
 from studies.measurements import head, quality, recipe_key, training_log
 
 RECIPE = "mlm-head-rescaling"
-MSMARCO = {
-    "dev": "ir_datasets:msmarco-passage/dev/small",
-    "dl19": "ir_datasets:msmarco-passage/trec-dl-2019/judged",
-}
-BEIR = {
-    "trec-covid": "beir:trec-covid ir_datasets:beir/trec-covid",
-    "nfcorpus": "beir:nfcorpus ir_datasets:beir/nfcorpus/test",
-    "nq": "beir:nq ir_datasets:beir/nq",
-    "hotpotqa": "beir:hotpotqa ir_datasets:beir/hotpotqa/test",
-    "fiqa": "beir:fiqa ir_datasets:beir/fiqa/test",
-    "arguana": "beir:arguana ir_datasets:beir/arguana",
-    "touche": "beir:webis-touche2020 ir_datasets:beir/webis-touche2020/v2",
-    "dbpedia": "beir:dbpedia-entity ir_datasets:beir/dbpedia-entity/test",
-    "scidocs": "beir:scidocs ir_datasets:beir/scidocs",
-    "fever": "beir:fever ir_datasets:beir/fever/test",
-    "climate-fever": "beir:climate-fever ir_datasets:beir/climate-fever",
-    "scifact": "beir:scifact ir_datasets:beir/scifact/test",
-    "quora": "beir:quora ir_datasets:beir/quora/test",
-}
-NANO = {
-    "nano-climate-fever": "beir:NanoClimateFEVER",
-    "nano-dbpedia": "beir:NanoDBPedia",
-    "nano-fever": "beir:NanoFEVER",
-    "nano-fiqa": "beir:NanoFiQA2018",
-    "nano-hotpotqa": "beir:NanoHotpotQA",
-    "nano-msmarco": "beir:NanoMSMARCO",
-    "nano-nfcorpus": "beir:NanoNFCorpus",
-    "nano-nq": "beir:NanoNQ",
-    "nano-quora": "beir:NanoQuoraRetrieval",
-    "nano-scidocs": "beir:NanoSCIDOCS",
-    "nano-arguana": "beir:NanoArguAna",
-    "nano-scifact": "beir:NanoSciFact",
-    "nano-touche": "beir:NanoTouche2020",
-}
+CORPORA = {"dl19": "dev", "climate-fever": "fever"}  # share nearly all documents
 # fmt: off
-SIZES = {
-    "dev": 8841823, "trec-covid": 171332, "nfcorpus": 3633, "nq": 2681468, "hotpotqa": 5233329, "fiqa": 57638,
-    "arguana": 8674, "touche": 382545, "dbpedia": 4635922, "scidocs": 25657, "fever": 5416568, "scifact": 5183,
-    "quora": 522931, "nano-climate-fever": 3408, "nano-dbpedia": 6045, "nano-fever": 4996, "nano-fiqa": 4598,
-    "nano-hotpotqa": 5090, "nano-msmarco": 5043, "nano-nfcorpus": 2953, "nano-nq": 5035, "nano-quora": 5046,
-    "nano-scidocs": 2210, "nano-arguana": 3635, "nano-scifact": 2919, "nano-touche": 5745,
+NANO = {  # NanoBEIR: source, documents
+    "nano-climate-fever": ("beir:NanoClimateFEVER", 3408), "nano-dbpedia": ("beir:NanoDBPedia", 6045),
+    "nano-fever": ("beir:NanoFEVER", 4996), "nano-fiqa": ("beir:NanoFiQA2018", 4598),
+    "nano-hotpotqa": ("beir:NanoHotpotQA", 5090), "nano-msmarco": ("beir:NanoMSMARCO", 5043),
+    "nano-nfcorpus": ("beir:NanoNFCorpus", 2953), "nano-nq": ("beir:NanoNQ", 5035),
+    "nano-quora": ("beir:NanoQuoraRetrieval", 5046), "nano-scidocs": ("beir:NanoSCIDOCS", 2210),
+    "nano-arguana": ("beir:NanoArguAna", 3635), "nano-scifact": ("beir:NanoSciFact", 2919),
+    "nano-touche": ("beir:NanoTouche2020", 5745),
 }
 # fmt: on
 
@@ -73,10 +43,14 @@ ALL_FACTORS = (1, 2, 4, 8, 16)
 STUDY = Study(
     folder=Path(__file__).parent,
     about="Jang et al. 2026, SPLADE backbones whose output matrix is divided by k",
-    datasets=MSMARCO | BEIR | NANO,
-    corpora={"dl19": "dev", "climate-fever": "fever"},
+    datasets={"dev": DEV, "dl19": DL_2019, **BEIR, **{name: source for name, (source, _) in NANO.items()}},
+    corpora=CORPORA,
     groups={"BEIR-13": " ".join(BEIR), "NanoBEIR": " ".join(NANO)},
-    sizes=SIZES,
+    sizes={
+        "dev": MSMARCO_SIZE,
+        **{name: size for name, size in SIZES.items() if name not in CORPORA},
+        **{name: size for name, (_, size) in NANO.items()},
+    },
     fetch={
         "beir:Nano*": "the dataset zeta-alpha-ai/NAME on the Hub, its corpus, queries and qrels saved as corpus.jsonl, "
         "queries.jsonl, qrels.tsv",

@@ -11,33 +11,15 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from studies.beir import BEIR, DEV, DL_2019, DL_2020, MSMARCO_SIZE, SIZES, TRAIN
 from studies.common import Exhibit, Figure, Model, Study, main
 from studies.measurements import BM25_RM3, quality, removal, wackiness
 
 RECIPE = "wacky-weights"
-MSMARCO = {
-    "MSM": "ir_datasets:msmarco-passage/dev/small",
-    "DL-19": "ir_datasets:msmarco-passage/trec-dl-2019/judged",
-    "DL-20": "ir_datasets:msmarco-passage/trec-dl-2020/judged",
-    "train": "ir_datasets:msmarco-passage/train/judged",
-}
-BEIR = {
-    "arguana": "beir:arguana ir_datasets:beir/arguana",
-    "climate-fever": "beir:climate-fever ir_datasets:beir/climate-fever",
-    "dbpedia": "beir:dbpedia-entity ir_datasets:beir/dbpedia-entity/test",
-    "fiqa": "beir:fiqa ir_datasets:beir/fiqa/test",
-    "nfcorpus": "beir:nfcorpus ir_datasets:beir/nfcorpus/test",
-    "quora": "beir:quora ir_datasets:beir/quora/test",
-    "scidocs": "beir:scidocs ir_datasets:beir/scidocs",
-    "scifact": "beir:scifact ir_datasets:beir/scifact/test",
-    "trec-covid": "beir:trec-covid ir_datasets:beir/trec-covid",
-    "touche": "beir:webis-touche2020 ir_datasets:beir/webis-touche2020/v2",
-}
 # fmt: off
-SIZES = {
-    "MSM": 8841823, "trec-covid": 171332, "nfcorpus": 3633, "fiqa": 57638, "arguana": 8674, "touche": 382545,
-    "dbpedia": 4635922, "scidocs": 25657, "climate-fever": 5416593, "scifact": 5183, "quora": 522931,
-}
+OUT_OF_DOMAIN = [
+    "arguana", "climate-fever", "dbpedia", "fiqa", "nfcorpus", "quora", "scidocs", "scifact", "trec-covid", "touche",
+]
 # fmt: on
 QUALITY = ["MSM MRR@10", "MSM R@1k", "DL-19 nDCG@10", "DL-19 R@1k", "DL-20 nDCG@10", "DL-20 R@1k"]
 MODELS = ["BM25+RM3", "SPLADE-v3", "SPLADE-v2"]
@@ -51,8 +33,8 @@ def published(label: str, model: str, *figures: float) -> Model:
 
 # A measure by the number of removed terms, without the wackiest and without random ones.
 MEASURES = ["RR@10", "R@10", "R@100", "R@1000"]  # in domain, on MS MARCO
-ON_BEIR = [*BEIR, "nDCG@10"]  # each collection, and the mean of all
-COLLECTIONS = {**{name: name for name in BEIR}, "nDCG@10": "BEIR"}
+ON_BEIR = [*OUT_OF_DOMAIN, "nDCG@10"]  # each collection, and the mean of all
+COLLECTIONS = {**{name: name for name in OUT_OF_DOMAIN}, "nDCG@10": "BEIR"}
 REMOVALS = {
     f"{name} without {ones}": removal(value, "MSM", measure=name)
     for name in MEASURES
@@ -78,10 +60,11 @@ def removal_figure(terms: str, names: list[str]) -> Figure:
 STUDY = Study(
     folder=Path(__file__).parent,
     about="Polyakov et al. 2026, expansion terms that mean nothing",
-    datasets=MSMARCO | BEIR,
+    datasets={"MSM": DEV, "DL-19": DL_2019, "DL-20": DL_2020, "train": TRAIN}
+    | {name: BEIR[name] for name in OUT_OF_DOMAIN},
     corpora={"DL-19": "MSM", "DL-20": "MSM", "train": "MSM"},
-    groups={"BEIR": " ".join(BEIR)},
-    sizes=SIZES,
+    groups={"BEIR": " ".join(OUT_OF_DOMAIN)},
+    sizes={"MSM": MSMARCO_SIZE, **{name: SIZES[name] for name in OUT_OF_DOMAIN}},
     fetch={
         "*nq-triplets.jsonl.gz": "vocable mine MODEL nq-pairs.jsonl.gz -o nq-triplets.jsonl.gz, of Natural Questions' "
         "pairs",

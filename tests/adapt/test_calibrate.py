@@ -134,10 +134,10 @@ def test_probe_texts_are_cut(mlm: Any, tokenizer: Any, toy_texts: list[str]) -> 
         ({"activation_rate": 0.0}, "above 0 and below 1, not 0"),
         ({"activation_rate": 1.0}, "above 0 and below 1, not 1"),
         ({"activation_rate": float("nan")}, "a finite number, not nan"),
-        ({"shift": float("inf")}, "finite number in float32, not inf"),
+        ({"shift": float("inf")}, "shift.*finite.*inf"),
         ({"shift": 1e39}, r"finite number in float32, not 1e\+39"),
         ({"shift": 1.0, "pooling": "mean"}, "pooling must be one of max, sum, cls, mean-before-head, not 'mean'"),
-        ({"shift": 1.0, "level": "text"}, "level is pooled or token, not 'text'"),
+        ({"shift": 1.0, "level": "text"}, "level.*pooled.*token.*'text'"),
     ],
 )
 def test_impossible_arguments_are_refused(mlm: Any, tokenizer: Any, options: dict[str, Any], message: str) -> None:

@@ -114,7 +114,7 @@ def test_a_larger_vocabulary_cuts_less_and_has_more_rare_tokens(toy_texts: list[
 
 @pytest.mark.parametrize("texts", [[], ["", " \n"]])
 def test_a_corpus_without_text_is_refused(texts: list[str], tokenizers: dict[str, PreTrainedTokenizerFast]) -> None:
-    with pytest.raises(DataError, match="no text to learn a vocabulary from"):
+    with pytest.raises(DataError, match="no text"):
         train_tokenizer(texts, 1000)
     with pytest.raises(DataError, match="no text to cut into tokens"):
         fragmentation(tokenizers["wordpiece"], texts)
@@ -126,5 +126,5 @@ def test_impossible_sizes_are_refused(model: str, toy_texts: list[str]) -> None:
         train_tokenizer(toy_texts, 9000, algorithm=model)
     with pytest.raises(ArgumentError, match="a vocabulary of 20 tokens is too small"):
         train_tokenizer(toy_texts, 20, algorithm=model)
-    with pytest.raises(ArgumentError, match="algorithm is wordpiece or bpe, not 'unigram'"):
+    with pytest.raises(ArgumentError, match="algorithm.*wordpiece.*bpe.*'unigram'"):
         train_tokenizer(toy_texts, 100, algorithm="unigram")

@@ -106,7 +106,8 @@ def test_semantic_words_are_barycentres_where_the_target_has_them_as_tokens(
         np.testing.assert_allclose(weight[i], expected, rtol=1e-4, atol=1e-5)
         assert bias[i] == pytest.approx(prior, rel=1e-4, abs=1e-5)
     assert 0 < placed < len(words)
-    assert f"{placed} words start near their meaning, the other {len(words) - placed}" in caplog.text
+    assert f"{placed} words start" in caplog.text
+    assert f"the other {len(words) - placed}" in caplog.text
     for lacking in (None, Target(target, None)):
         with pytest.raises(ModelError, match="needs a target with embeddings"):
             expand(mlm, tokenizer, words, init="semantic", target=lacking)
@@ -124,8 +125,8 @@ def test_an_untied_model_gives_the_rows_of_its_decoder(tokenizers: dict[str, Any
 def test_what_cannot_be_a_term_is_refused(backbones: dict[str, Path]) -> None:
     mlm, tokenizer = load_checkpoint(backbones["bert"])
     cases = [
-        (["fox", "", "fox"], r"line 2: an empty string; line 3: 'fox' is there already in line 1$"),
-        (["fox", "FOX"], r"line 2: 'FOX' is there already to the tokenizer, as 'fox', in line 1$"),
+        (["fox", "", "fox"], r"line 2: an empty string; line 3: 'fox'.*line 1$"),
+        (["fox", "FOX"], r"line 2: 'FOX'.*'fox'.*line 1$"),
         (["☃", "\x07", "[MASK]", " "], r"line 1: '☃' is nothing .*line 2: .*line 3: '\[MASK\]' .*; and 1 more$"),
         ([], "there are no words"),
     ]
@@ -134,7 +135,7 @@ def test_what_cannot_be_a_term_is_refused(backbones: dict[str, Path]) -> None:
             expand(mlm, tokenizer, words)
     with pytest.raises(ArgumentError, match="init must be one of mean, semantic, random, not 'zero'"):
         expand(mlm, tokenizer, ["fox"], init="zero")  # type: ignore[arg-type]
-    with pytest.raises(ModelError, match="output vocabulary of its own: take the one"):
+    with pytest.raises(ModelError, match="own output vocabulary"):
         expand(expand(mlm, tokenizer, ["fox"]), tokenizer, ["owl"])
 
 

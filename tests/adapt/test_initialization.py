@@ -49,7 +49,7 @@ def test_blocks_and_supports_larger_than_expected_change_nothing(
     embeddings = np.random.default_rng(0).normal(size=(700, 24)) * spread + 0.1
     anchors, new = np.arange(600), np.arange(600, 700)
     whole = semantic_weights(torch.from_numpy(embeddings), anchors, new)
-    monkeypatch.setattr(initialization, "BLOCK", 7)
+    monkeypatch.setattr(initialization, "NEW_TOKENS", 7)
     monkeypatch.setattr(initialization, "SUPPORT", 4)
     blockwise = semantic_weights(torch.from_numpy(embeddings), anchors, new)
     np.testing.assert_allclose(blockwise.toarray(), whole.toarray(), atol=1e-6)

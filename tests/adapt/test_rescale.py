@@ -12,7 +12,7 @@ from transformers import AutoModelForMaskedLM
 from tests.by_parts import load_checkpoint, rescale
 from vocable.adapt import rescale as rescaling
 from vocable.adapt.rescale import FACTORS, best_factor, choose_factor
-from vocable.adapt.statistics import BATCH, RULES, Start, measure_start
+from vocable.adapt.statistics import PAIRS, RULES, Start, measure_start
 from vocable.encoder.special_terms import NEVER
 from vocable.errors import ArgumentError, DataError, ModelError
 
@@ -120,7 +120,7 @@ def test_the_best_factor_is_found_without_measuring_all(
 
     monkeypatch.setattr("vocable.adapt.rescale.measure_start", counted)
     assert best_factor(large, tokenizer, texts, starts[1]) == factor
-    assert measured[:2] == [BATCH, BATCH]  # too loud at a glance
+    assert measured[:2] == [PAIRS, PAIRS]  # too loud at a glance
     assert sum(measured) < len(texts) * (len(FACTORS) - 2)
     assert best_factor(mlm, tokenizer, texts, measure_start(mlm, tokenizer, texts)) == 1
 
@@ -154,7 +154,7 @@ START = Start(
 def chosen(**figures: tuple[float, ...]) -> int:
     """The rule's choice among 1, 2, 4 and 8 for these figures of their starts."""
     columns = [dict(zip(figures, row, strict=True)) for row in zip(*figures.values(), strict=True)]
-    return rescaling.chosen({2**i: replace(START, **column) for i, column in enumerate(columns)})
+    return rescaling.best_of({2**i: replace(START, **column) for i, column in enumerate(columns)})
 
 
 @pytest.mark.parametrize(

@@ -200,7 +200,7 @@ def test_neighbours_are_the_heaviest_source_tokens(backbones: dict[str, Path]) -
     with pytest.raises(ArgumentError, match="'nosuchtoken' is no token of the target vocabulary"):
         neighbours(moved, tokenizer, "nosuchtoken")
     drawn = transfer(mlm, tokenizer, target, init="random-new", bias="keep")
-    with pytest.raises(ArgumentError, match="only semantic and subtoken"):
+    with pytest.raises(ArgumentError, match="semantic or subtoken"):
         neighbours(drawn, tokenizer, word)
 
 
@@ -251,9 +251,7 @@ def test_a_target_of_another_language_is_warned_of_with_the_figure(
     mlm, tokenizer = load_checkpoint(backbones["bert"])
     with caplog.at_level(logging.WARNING, logger="vocable"):
         transfer(mlm, tokenizer, target, init="subtoken", bias="keep")
-    assert caplog.messages == [
-        "only 2.0 % of the target vocabulary is in the model's: most of it has to be learned anew"
-    ]
+    assert caplog.messages == ["only 2.0 % of the target vocabulary is shared: most of it has to be learned anew"]
 
 
 def test_mpnet_says_which_token_it_takes_for_padding(
@@ -265,7 +263,7 @@ def test_mpnet_says_which_token_it_takes_for_padding(
         assert not caplog.messages
         transfer(mlm, tokenizer, tokenizers["wordpiece"], init="mean", bias="keep")
     assert len(caplog.messages) == 1
-    assert "MPNetForMaskedLM takes token 1, now '[UNK]', for padding" in caplog.messages[0]
+    assert "token 1, now '[UNK]', for padding" in caplog.messages[0]
 
 
 def test_impossible_transfers_are_refused_in_one_line(backbones: dict[str, Path], tokenizers: dict[str, Any]) -> None:
@@ -279,9 +277,9 @@ def test_impossible_transfers_are_refused_in_one_line(backbones: dict[str, Path]
 
     refuse(ModelError, "a tokenizer alone: use 'subtoken'", bias="keep")
     refuse(ArgumentError, "prior' needs a target model with an output bias, or texts", init="mean")
-    refuse(ArgumentError, "texts for the output bias have not a single token", init="mean", texts=["", ""])
+    refuse(ArgumentError, "output bias.*no token", init="mean", texts=["", ""])
     refuse(ArgumentError, "init must be one of semantic, subtoken, .* not 'magic'", init="magic")
-    refuse(ArgumentError, "bias must be one of prior, keep, not 'none'", bias="none")
+    refuse(ArgumentError, "bias must be.*prior.*keep.*'none'", bias="none")
     refuse(ModelError, "BertModel has no masked-language-model head", model=mlm.base_model)
     flat = load_checkpoint(backbones["albert"])[0]
     torch.nn.init.zeros_(flat.get_output_embeddings().bias)
@@ -293,7 +291,7 @@ def test_impossible_transfers_are_refused_in_one_line(backbones: dict[str, Path]
     unframed = Tokenizer.from_str(target.backend_tokenizer.to_str())
     unframed.post_processor = None
     bare = PreTrainedTokenizerFast(tokenizer_object=unframed, **target.special_tokens_map)
-    refuse(ModelError, "frames a text as text, the model's as cls text sep", onto=bare)
+    refuse(ModelError, "encodes a text as text, the model's as cls text sep", onto=bare)
 
 
 def test_an_output_that_is_there_is_refused(
@@ -360,5 +358,5 @@ def test_norms_need_a_target_with_a_head(
     source = load(str(backbones["modernbert"]))
     with pytest.raises(ArgumentError, match="norm='target' needs a target model with an output matrix"):
         vo_transfer(source, tokenizers["wordpiece"], init="subtoken", bias="keep", norm="target")
-    with pytest.raises(ArgumentError, match="norm must be one of keep, target"):
+    with pytest.raises(ArgumentError, match="norm must be.*keep.*target"):
         vo_transfer(source, tokenizers["wordpiece"], norm="source")  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from vocable.adapt.inspect import Head, Inspection, Overlap, Vocabulary
+from vocable.adapt.inspect import Head, Inspection, VocabularyOverlap, TokenizerFigures
 from vocable.adapt.statistics import Start
 from vocable.cli import program
 
@@ -20,7 +20,7 @@ READY = Inspection(
     head=Head(
         terms=30522, dimensions=768, norm_mean=1.4, norm_max=2.0, norm_std=0.1, anisotropy=0.4, tied=True, biased=True
     ),
-    vocabulary=Vocabulary(size=30522, cased=False, accents=False, redundancy=0.09, tokens_per_word=1.3),
+    vocabulary=TokenizerFigures(size=30522, cased=False, accents=False, redundancy=0.09, tokens_per_word=1.3),
     overlap=None,
     start=Start(
         pairs=128,
@@ -83,13 +83,13 @@ def test_figures_lead_to_commands(found: Inspection, commands: list[str]) -> Non
 
 
 def test_a_target_is_named_and_its_overlap_judged() -> None:
-    small = changed(vocabulary=CASED, overlap=Overlap("my vocabulary", 0.02, {}))
+    small = changed(vocabulary=CASED, overlap=VocabularyOverlap("my vocabulary", 0.02, {}))
     assert [finding.command for finding in small.findings] == [
         TRANSFER.replace("bert-base-uncased", "'my vocabulary'"),
         None,
     ]
     assert small.findings[1].text == "only 2.0% of my vocabulary are shared tokens (threshold 50%)"
-    assert changed(overlap=Overlap("target", 0.56, {})).findings == ()
+    assert changed(overlap=VocabularyOverlap("target", 0.56, {})).findings == ()
 
 
 def test_without_a_bias_there_is_nothing_to_calibrate() -> None:

@@ -23,11 +23,11 @@ CLASSES = npst.arrays(np.int64, 7, elements=st.integers(0, 4))
 
 @given(WEIGHTS, CLASSES)
 def test_folding_takes_the_maximum_or_the_sum_of_each_class(weights: np.ndarray, classes: np.ndarray) -> None:
-    for how, reduce in (("max", np.max), ("sum", np.sum)):
+    for reduction, reduce in (("max", np.max), ("sum", np.sum)):
         expected = np.zeros((4, classes.max() + 1), np.float32)
         for c in set(classes.tolist()):
             expected[:, c] = reduce(weights[:, classes == c], axis=1)
-        found = fold(csr_array(weights), classes, how)
+        found = fold(csr_array(weights), classes, reduction)
         np.testing.assert_array_equal(found.toarray(), expected)
         assert found.dtype == np.float32
         assert found.has_canonical_format
@@ -40,17 +40,17 @@ def test_folding_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("classes", "how", "message"),
+    ("classes", "reduction", "message"),
     [
-        ([0, 1, 2], "mean", "how must be max or sum, not 'mean'"),
-        ([0, 1], "max", r"classes must be 3 whole numbers, one a term, not int64 \[2\]"),
-        ([0.0, 1.0, 2.0], "max", r"classes must be 3 whole numbers, one a term, not float64 \[3\]"),
+        ([0, 1, 2], "mean", "reduction must be max or sum, not 'mean'"),
+        ([0, 1], "max", r"classes.*3.*int64 \[2\]"),
+        ([0.0, 1.0, 2.0], "max", r"classes.*3.*float64 \[3\]"),
         ([0, -1, 2], "max", "classes are numbered from 0, not from -1"),
     ],
 )
-def test_what_cannot_be_folded(classes: list[float], how: str, message: str) -> None:
+def test_what_cannot_be_folded(classes: list[float], reduction: str, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
-        fold(csr_array(np.eye(3, dtype=np.float32)), np.array(classes), how)  # type: ignore[arg-type]
+        fold(csr_array(np.eye(3, dtype=np.float32)), np.array(classes), reduction)  # type: ignore[arg-type]
 
 
 def test_negative_weights_are_refused() -> None:

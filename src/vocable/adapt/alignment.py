@@ -87,7 +87,7 @@ def _bytes_surface(spelled: bytes) -> Surface:
         return Surface("".join(SPELLED[byte] for byte in spelled), initial, "bytes")
 
 
-class Family(NamedTuple):
+class TokenizerFamily(NamedTuple):
     """A family of tokenizers: its recognition, and the spelling of its tokens."""
 
     name: str
@@ -97,13 +97,13 @@ class Family(NamedTuple):
 
 
 FAMILIES = (  # the first that recognizes a tokenizer
-    Family("WordPiece", lambda model, steps: bool(model.get("continuing_subword_prefix")), _wordpiece, True),
-    Family("byte-level BPE", lambda model, steps: '"ByteLevel"' in steps, _byte_level),
-    Family("SentencePiece", lambda model, steps: SPACE_MARK in steps, _sentencepiece),
+    TokenizerFamily("WordPiece", lambda model, steps: bool(model.get("continuing_subword_prefix")), _wordpiece, True),
+    TokenizerFamily("byte-level BPE", lambda model, steps: '"ByteLevel"' in steps, _byte_level),
+    TokenizerFamily("SentencePiece", lambda model, steps: SPACE_MARK in steps, _sentencepiece),
 )
 
 
-def _family(tokenizer: PreTrainedTokenizerBase) -> tuple[Family, dict[str, Any]]:
+def _family(tokenizer: PreTrainedTokenizerBase) -> tuple[TokenizerFamily, dict[str, Any]]:
     """Return the family of a tokenizer, and the description of its model."""
     described = json.loads(backend_of(tokenizer).to_str())
     steps = json.dumps([described[step] for step in ("normalizer", "pre_tokenizer", "decoder")], ensure_ascii=False)

@@ -41,7 +41,7 @@ TARGET = "bert-base-uncased"  # of Geng and Yang 2026
 
 
 @dataclass(frozen=True)
-class Finding:
+class Obstacle:
     """A statistic beyond its threshold, with its repair."""
 
     text: str
@@ -102,7 +102,7 @@ class Inspection:
     provenance: list[Step] = field(default_factory=list)  # as `vocable.provenance`
 
     @cached_property
-    def findings(self) -> tuple[Finding, ...]:
+    def findings(self) -> tuple[Obstacle, ...]:
         """The obstacles to a training, in the order of their repairs; none if the model is ready.
 
         The vocabulary comes first, because a transfer replaces the head. The start shows whether the scale is wrong,
@@ -126,7 +126,7 @@ class Inspection:
             found["unstable"] = self.start.loss
         return tuple(self._finding(name, figure) for name, figure in found.items())
 
-    def _finding(self, name: str, figure: float) -> Finding:
+    def _finding(self, name: str, figure: float) -> Obstacle:
         """Apply a rule; the output folder of its command is named after the model."""
         rule = RULES[name]
         threshold = rule.threshold * (self.start.chance if name == "unstable" else 1)
@@ -138,11 +138,11 @@ class Inspection:
         if repair == "calibrate" and not self.head.biased:  # nothing to shift
             repair, factor = "rescale", "auto"
         if repair is None:
-            return Finding(text, figure, threshold, rule.source, None)
+            return Obstacle(text, figure, threshold, rule.source, None)
         repairing = stage(repair)
         output = f"{Path(self.name).name}-{repairing.outcome}"
         command = repairing.command(self.name, output, target=target, factor=factor, texts=self.probe)
-        return Finding(text, figure, threshold, rule.source, command)
+        return Obstacle(text, figure, threshold, rule.source, command)
 
     @property
     def next(self) -> str | None:

@@ -117,11 +117,11 @@ def train_vocabulary(
     sizes = [size] if isinstance(size, int) else list(size)
     if not sizes or (output is not None and len(sizes) > 1):
         raise ArgumentError("output needs exactly one size; several sizes are only compared")
+    stream = iter_texts(texts)
     total = len(texts) if isinstance(texts, Sized) else None
-    texts = iter_texts(texts)
     if output is not None and not (Path(output) / SETTINGS).is_file():
         refuse_taken(Path(output))
-    words = count_words(track(texts, "texts", total))
+    words = count_words(track(stream, "texts", total))
     made_from = {"sizes": sizes, "algorithm": algorithm, "words": zlib.crc32(repr(sorted(words.items())).encode())}
     done = output is not None and finished(output, made_from)
     tokenizers = [train_tokenizer(words, one, algorithm=algorithm) for one in sizes]
