@@ -89,6 +89,6 @@ def test_faults_have_their_lines(tokenizers: dict[str, PreTrainedTokenizerFast])
         "line 4: 'Fox' is a duplicate of 'fox' to the tokenizer, in line 1; "
         "line 5: 'fox' is a duplicate in line 1; and 1 more"
     )
-    with pytest.raises(ArgumentError, match=r"line 1: '☃' is nothing or unknown to the tokenizer$"):
+    with pytest.raises(ArgumentError, match=r"line 1: '☃'"):
         check_words(["☃"], [[]], normalize)
     check_words(["fox", "the"], [[1], [2]], normalize)
