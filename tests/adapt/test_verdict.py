@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from vocable.adapt.inspect import Head, Inspection, VocabularyOverlap, TokenizerFigures
+from vocable.adapt.inspect import Head, Inspection, TokenizerFigures, VocabularyOverlap
 from vocable.adapt.statistics import Start
 from vocable.cli import program
 
