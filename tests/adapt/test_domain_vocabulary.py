@@ -126,5 +126,5 @@ def test_impossible_sizes_are_refused(model: str, toy_texts: list[str]) -> None:
         train_tokenizer(toy_texts, 9000, algorithm=model)
     with pytest.raises(ArgumentError, match="a vocabulary of 20 tokens is too small"):
         train_tokenizer(toy_texts, 20, algorithm=model)
-    with pytest.raises(ArgumentError, match="algorithm.*wordpiece.*bpe.*'unigram'"):
+    with pytest.raises(ArgumentError, match=r"algorithm.*wordpiece.*bpe.*'unigram'"):
         train_tokenizer(toy_texts, 100, algorithm="unigram")

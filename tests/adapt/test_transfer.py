@@ -358,5 +358,5 @@ def test_norms_need_a_target_with_a_head(
     source = load(str(backbones["modernbert"]))
     with pytest.raises(ArgumentError, match="norm='target' needs a target model with an output matrix"):
         vo_transfer(source, tokenizers["wordpiece"], init="subtoken", bias="keep", norm="target")
-    with pytest.raises(ArgumentError, match="norm must be.*keep.*target"):
+    with pytest.raises(ArgumentError, match=r"norm must be.*keep.*target"):
         vo_transfer(source, tokenizers["wordpiece"], norm="source")  # type: ignore[arg-type]
