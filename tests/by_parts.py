@@ -18,8 +18,8 @@ import vocable as vo
 from vocable.adapt import transfer as transfers
 from vocable.adapt.alignment import Alignment, align
 from vocable.encoder.fuse import parts
-from vocable.encoder.hub import Target
 from vocable.encoder.load import load, save_model, sparse_encoder
+from vocable.encoder.opening import Target
 from vocable.encoder.output_vocabulary import pass_on
 from vocable.training.pretraining.mlm import Predictions
 from vocable.training.pretraining.windows import WordCounts

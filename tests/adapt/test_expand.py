@@ -18,7 +18,7 @@ from tests.by_parts import expand, load_checkpoint, save_checkpoint
 from vocable.adapt.alignment import align
 from vocable.adapt.expand_vocabulary import frequent_words
 from vocable.adapt.initialization import semantic_weights
-from vocable.encoder.hub import Target
+from vocable.encoder.opening import Target
 from vocable.encoder.output_vocabulary import output_vocabulary
 from vocable.encoder.special_terms import special_tokens
 from vocable.errors import ArgumentError, ModelError

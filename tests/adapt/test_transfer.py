@@ -23,8 +23,8 @@ from tests.conftest import some_pairs
 from vocable.adapt.alignment import cut, token_surfaces
 from vocable.adapt.transfer import transfer as vo_transfer
 from vocable.encoder.fuse import parts, without_logits
-from vocable.encoder.hub import load_target
 from vocable.encoder.load import load
+from vocable.encoder.opening import load_target
 from vocable.encoder.output_vocabulary import output_layer
 from vocable.encoder.special_terms import NEVER, special_tokens
 from vocable.errors import ArgumentError, ModelError

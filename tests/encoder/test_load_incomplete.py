@@ -19,9 +19,9 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel
 
 from tests.by_parts import load_checkpoint
-from vocable.encoder.hub import load_target
 from vocable.encoder.inference_free import make_inference_free
 from vocable.encoder.load import load, save_model
+from vocable.encoder.opening import load_target
 from vocable.errors import ModelError
 from vocable.training.teachers import load_scoring_model
 

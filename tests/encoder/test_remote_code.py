@@ -11,7 +11,8 @@ import pytest
 
 from tests.cli.command_line import done, refused
 from vocable import load, train
-from vocable.encoder.hub import load_target, trusting
+from vocable.encoder.hub import trusting
+from vocable.encoder.opening import load_target
 from vocable.errors import ModelError
 from vocable.training.recipe import make_recipe
 

@@ -29,7 +29,7 @@ from vocable.adapt.stages import Inputs, Stage, register
 from vocable.adapt.transfer import OWN_TERMS, TargetName, vocabulary_of, with_output_vocabulary
 from vocable.data.texts import as_texts, iter_texts
 from vocable.encoder.fuse import copy_with, parts
-from vocable.encoder.hub import Target, load_target
+from vocable.encoder.opening import Target, load_target
 from vocable.encoder.output_vocabulary import OutputVocabulary, json_string
 from vocable.encoder.provenance import Step, describes, record
 from vocable.encoder.special_terms import special_tokens

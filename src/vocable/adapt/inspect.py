@@ -27,8 +27,8 @@ from vocable.adapt.train_vocabulary import ACCENTS, CASES, fragmentation, redund
 from vocable.data.bad_lines import tolerant
 from vocable.encoder.fuse import plain_decoder, splade_modules
 from vocable.encoder.graph import refuse_exported
-from vocable.encoder.hub import load_tokenizer
 from vocable.encoder.load import load
+from vocable.encoder.opening import load_tokenizer
 from vocable.encoder.output_vocabulary import output_layer
 from vocable.encoder.provenance import Step, provenance
 from vocable.encoder.special_terms import has_bias

@@ -38,7 +38,7 @@ from vocable.adapt.stages import Inputs, Stage, register
 from vocable.adapt.statistics import row_norms
 from vocable.data.texts import as_texts, iter_texts
 from vocable.encoder.fuse import copy_with, parts, plain_decoder
-from vocable.encoder.hub import Target, load_target
+from vocable.encoder.opening import Target, load_target
 from vocable.encoder.output_vocabulary import OutputVocabulary, give_output_vocabulary, output_vocabulary
 from vocable.encoder.provenance import Step, describes, record
 from vocable.encoder.special_terms import has_bias, special_tokens

@@ -18,7 +18,7 @@ from vocable.data.kinds import DOCUMENT, QUERY, Kind
 from vocable.data.slices import Span, absolute, has_changed, read_span
 from vocable.data.texts import Texts
 from vocable.encoder.asymmetric import Role
-from vocable.encoder.hub import check_length
+from vocable.encoder.checks import check_length
 from vocable.encoder.load import load
 from vocable.encoder.provenance import describe, model_name
 from vocable.encoder.shards import Make, Run, in_processes, in_turn, make_all, on_dask, planned

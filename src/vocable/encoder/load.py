@@ -24,20 +24,11 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from vocable.encoder.checks import check_finite, check_settings, check_sizes
 from vocable.encoder.fuse import every_pooling_allowed, fuse, splade_modules
 from vocable.encoder.graph import EXPORTED, exported
-from vocable.encoder.hub import (
-    BUILT_IN,
-    BY_LOOKUP,
-    NEW_HEAD,
-    TRUSTING,
-    check_finite,
-    check_settings,
-    check_sizes,
-    locate,
-    open_model,
-    trusting,
-)
+from vocable.encoder.hub import BUILT_IN, BY_LOOKUP, TRUSTING, locate, trusting
+from vocable.encoder.opening import NEW_HEAD, open_model
 from vocable.encoder.output_vocabulary import TERMS, OutputVocabularyTransformer, output_vocabulary
 from vocable.encoder.pooling import Activation, pooling_of
 from vocable.encoder.special_terms import KEPT

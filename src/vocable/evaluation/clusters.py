@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, csr_matrix
 
 from vocable.data.texts import as_texts
-from vocable.encoder.hub import open_model
+from vocable.encoder.opening import open_model
 from vocable.errors import ArgumentError, DataError
 from vocable.retrieval.words import words
 

@@ -15,7 +15,7 @@ from sentence_transformers import SparseEncoder
 from typing_extensions import Unpack
 
 from vocable.data.bad_lines import tolerant
-from vocable.encoder.hub import check_length
+from vocable.encoder.checks import check_length
 from vocable.encoder.load import load
 from vocable.encoder.provenance import model_name
 from vocable.errors import ArgumentError, UnwrittenError

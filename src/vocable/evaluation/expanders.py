@@ -28,7 +28,7 @@ from transformers import (
 from vocable.data.records import Example
 from vocable.data.texts import as_texts
 from vocable.encoder.asymmetric import Role
-from vocable.encoder.hub import open_model
+from vocable.encoder.opening import open_model
 from vocable.errors import ArgumentError, ModelError
 from vocable.evaluation.retrieval import QueryWeights, unexpanded
 from vocable.options import Count, CountOrZero, checked

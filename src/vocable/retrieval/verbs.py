@@ -17,7 +17,7 @@ from vocable.arrays import read_whole
 from vocable.data import BadLines, Document, read_corpus
 from vocable.data.bad_lines import tolerant
 from vocable.data.texts import as_ids
-from vocable.encoder.hub import check_length
+from vocable.encoder.checks import check_length
 from vocable.encoder.load import load
 from vocable.encoder.provenance import checksum, describe, model_name
 from vocable.encoder.stream import StreamProgress, in_parts

@@ -26,7 +26,7 @@ from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from vocable.encoder.asymmetric import trainable_tables
-from vocable.encoder.hub import check_finite
+from vocable.encoder.checks import check_finite
 from vocable.encoder.special_terms import special_tokens
 from vocable.errors import CollapseError, ModelError
 from vocable.evaluation.quality import Evaluation

@@ -33,9 +33,10 @@ from vocable.data import Document
 from vocable.encoder.asymmetric import Role, length_read
 from vocable.encoder.cpu import in_bfloat16
 from vocable.encoder.graph import exported
-from vocable.encoder.hub import TRUSTING, locate, open_model
+from vocable.encoder.hub import TRUSTING, locate
 from vocable.encoder.idf import idf
 from vocable.encoder.load import load
+from vocable.encoder.opening import open_model
 from vocable.encoder.stream import encode_stream
 from vocable.encoder.terms import terms
 from vocable.encoder.text_encoder import TextEncoder

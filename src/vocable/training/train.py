@@ -24,7 +24,7 @@ from vocable.data import tolerating
 from vocable.encoder.cpu import float32_attention
 from vocable.encoder.fuse import every_pooling_allowed, splade_modules
 from vocable.encoder.graph import refuse_exported
-from vocable.encoder.hub import trusting, without_bars
+from vocable.encoder.hub import trusting
 from vocable.encoder.load import load
 from vocable.errors import ArgumentError, DataError, RecipeError
 from vocable.figures import check_figure, save_figure

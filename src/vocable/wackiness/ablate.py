@@ -21,7 +21,7 @@ from typing_extensions import Unpack
 from vocable.data import Document, read_corpus, read_queries
 from vocable.data.bad_lines import tolerant
 from vocable.encoder.asymmetric import Role
-from vocable.encoder.hub import check_length
+from vocable.encoder.checks import check_length
 from vocable.encoder.load import load_model, model_of
 from vocable.encoder.provenance import checksum, model_name
 from vocable.encoder.terms import input_terms, remove_expansions, terms

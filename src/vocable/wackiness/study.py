@@ -21,7 +21,7 @@ from typing_extensions import Unpack
 from vocable.data import Document, read_corpus, read_queries, read_texts
 from vocable.data.bad_lines import tolerant
 from vocable.encoder.asymmetric import Role
-from vocable.encoder.hub import check_length
+from vocable.encoder.checks import check_length
 from vocable.encoder.load import load_model
 from vocable.encoder.provenance import checksum, model_name
 from vocable.encoder.stream import encode_stream
