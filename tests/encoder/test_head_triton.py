@@ -36,8 +36,8 @@ TOLERANCE = {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 1e-2}
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Triton for all, and a few chunks and blocks of credit even in small cases."""
     monkeypatch.setattr(head, "_triton_serves", lambda *kind: True)
-    monkeypatch.setattr(triton, "CHUNK", 24)
-    monkeypatch.setattr(triton, "CREDIT", 1)
+    monkeypatch.setattr(triton, "CHUNK_TOKENS", 24)
+    monkeypatch.setattr(triton, "CREDIT_NUMBERS", 1)
     monkeypatch.setattr(triton, "blocks", lambda size, step: blocks(size, 13))
     monkeypatch.setattr(head, "TERM_BLOCK", 13)
 
@@ -72,7 +72,7 @@ def test_outputs_and_gradients_are_those_of_the_dense_head(
         dense, tuple(None if x is None else x.cpu().double() for x in inputs), offsets, pooling, activation
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(triton, "DENSE", share)
+        patch.setattr(triton, "DENSE_SHARE", share)
         found = with_gradients(sparse_head, tuple(inputs), offsets, pooling, activation)
     assert found[0].dtype == torch.float32
     assert [gradient.dtype for gradient in found[1:]] == [dtype] * (2 + bias)
@@ -165,7 +165,7 @@ def test_nothing_active_gives_zeros_and_no_gradient() -> None:
 def test_gradients_of_frozen_inputs_are_not_computed(
     trained: int, share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(triton, "DENSE", share)
+    monkeypatch.setattr(triton, "DENSE_SHARE", share)
     hidden, weight, bias, offsets = (x.float().to(DEVICE) if isinstance(x, Tensor) else x for x in drawn([2, 3], 4, 9))
     expected = [hidden.clone().requires_grad_(), weight.clone().requires_grad_()]
     dense(*expected, bias, offsets, "max", "relu").sum().backward()
@@ -185,7 +185,7 @@ def test_products_only_where_a_large_share_of_the_logits_won(monkeypatch: pytest
 
     notice("_gathered")
     notice("_multiplied")
-    monkeypatch.setattr(triton, "DENSE", 0.1)  # one winner among five tokens is a fifth of the logits
+    monkeypatch.setattr(triton, "DENSE_SHARE", 0.1)  # one winner among five tokens is a fifth of the logits
     hidden, weight, _, offsets = drawn([5], d=4, v=10)
     for bias in (torch.full((10,), 100.0), torch.full((10,), -100.0)):
         with_gradients(sparse_head, tuple(x.float().to(DEVICE) for x in (hidden, weight, bias)), offsets)
@@ -207,7 +207,7 @@ def test_autocast_computes_in_its_type_and_keeps_gradients_in_float32() -> None:
 @pytest.mark.parametrize("dense_from", [0.0, 1.0], ids=["multiplied", "gathered"])
 def test_training_follows_the_reference_for_twenty_steps(monkeypatch: pytest.MonkeyPatch, dense_from: float) -> None:
     """Two tiny encoders from one seed, in-batch negatives: one with this head, one with the dense reference."""
-    monkeypatch.setattr(triton, "DENSE", dense_from)
+    monkeypatch.setattr(triton, "DENSE_SHARE", dense_from)
     generator = torch.Generator().manual_seed(0)
     batches = torch.randint(0, 30, (2, 2, 4, 3), generator=generator)  # batch, side, text, token
 

@@ -21,7 +21,7 @@ from vocable.encoder.asymmetric import Role
 from vocable.encoder.checks import check_length
 from vocable.encoder.load import load
 from vocable.encoder.provenance import describe, model_name
-from vocable.encoder.shards import Make, Run, in_processes, in_turn, make_all, on_dask, planned
+from vocable.encoder.shards import Make, MakeAll, in_processes, in_turn, make_all, on_dask, planned
 from vocable.encoder.stream import PART_SIZE, StreamProgress, encode_stream, stream_settings
 from vocable.encoder.text_encoder import TextEncoder, warn_of_unknown
 from vocable.errors import ArgumentError, InUseError
@@ -231,7 +231,7 @@ class _Sharded(NamedTuple):
         )
         return EncodedCorpus.of(done, encoder, bad)
 
-    def encode_all(self, make: Make[EncodedCorpus], run: Run[EncodedCorpus]) -> EncodedCorpus:
+    def encode_all(self, make: Make[EncodedCorpus], run: MakeAll[EncodedCorpus]) -> EncodedCorpus:
         """Make all shards, and add up their counts."""
         made = list(make_all(make, range(1, len(self.spans) + 1), run))
         names = ("texts", "seconds", "truncated", "empty", "bad_lines", "windows", "repeated", "unknown")

@@ -1,9 +1,9 @@
-"""Write a model as a graph of ONNX or OpenVINO, pooling included, and compare the two on texts before it is there.
+"""Write a model as a graph of ONNX or OpenVINO, with its pooling, and compare the two on texts.
 
-The graph is made of standard operations. It has three outputs: all `weights` of a text, and the `query_weights` and
-`document_weights` that the model gives a text of that role, which are its heaviest terms. Padding cannot win: in max
-pooling its states are replaced by those of the text's first token, which change no maximum; in sum pooling they count
-nothing. Padding at the beginning is moved to the end, so that every token has the position that it has alone.
+The graph is made of standard operations. It has up to three outputs: all `weights` of a text, and `query_weights` and
+`document_weights`, the terms that the model keeps for the role. Padding has no effect: in max pooling its states are
+replaced by the state of the text's first token, which changes no maximum; in sum pooling they are multiplied by zero.
+Padding at the beginning is moved to the end, so that every token has the same position as without padding.
 
 Letters: b texts, s tokens, d size of the decoder's input, v output terms, k heaviest terms.
 """
@@ -64,23 +64,24 @@ from vocable.tables import NONE, Table, Tabular, counted, short
 
 GraphFormat = Literal["onnx", "openvino"]
 
-RECORD = "exported.json"
+COMPARISON = "exported.json"
 OPSET = 18
-TEXTS, TOP, WORDS, QUERIES = 64, 10, 8, 20  # compared: texts, their heaviest terms; timed: words of a query, queries
+COMPARED_TEXTS, COMPARED_TERMS = 64, 10
+TIMED_QUERIES, QUERY_WORDS = 20, 8
 TOLERANCE = 1e-3  # of a weight in float32; rounding alone gives about 1e-5
 
 
 class Speed(NamedTuple):
-    """What one side of the comparison takes."""
+    """Size and speed of a model or a graph."""
 
     megabytes: float
     texts_per_second: float
-    milliseconds: float  # of one text of 8 words, the median
+    milliseconds: float  # for one text of 8 words, the median
 
 
 @dataclass(frozen=True)
 class ExportedModel(Tabular):
-    """A graph beside the model that it was made from, in float32: how far they are apart, and what each takes."""
+    """Comparison of a graph with its model, in float32: differences of weights, size and speed."""
 
     format: GraphFormat
     int8: bool
@@ -89,22 +90,22 @@ class ExportedModel(Tabular):
     before: Speed
     after: Speed
     largest_error: float  # of a weight
-    heaviest: float  # weight
-    same_top: float  # share of the texts' ten heaviest terms that are the same
+    heaviest: float  # largest weight
+    same_top: float  # share of equal terms among the ten with the largest weights
 
     def to_json(self) -> dict[str, Any]:
-        """The figures as JSON values."""
+        """Return the figures as JSON values."""
         return asdict(self) | {"before": self.before._asdict(), "after": self.after._asdict()}
 
     def table(self) -> Table:
-        """A row for each side."""
+        """Return a row for the model and one for the graph."""
         name = f"{self.format}{', int8' if self.int8 else ''}"
         apart = [f"{self.largest_error:.1e}", f"{self.same_top:.1%}"]
         rows = [
             [side, *(short(figure) for figure in speed), *figures]
             for side, speed, figures in (("torch", self.before, [NONE, NONE]), (name, self.after, apart))
         ]
-        header = ["", "MB", "texts/s", "ms a query", "largest error", f"same top {TOP}"]
+        header = ["", "MB", "texts/s", "ms a query", "largest error", f"same top {COMPARED_TERMS}"]
         size = f"{counted(self.texts, 'text')}, {counted(self.threads, 'thread')}"
         return Table(f"{size}, weights up to {self.heaviest:.2f}", header, rows)
 
@@ -119,22 +120,22 @@ def export_model(
     texts: Iterable[str] | None = None,
     min_overlap: Share = 0.8,
 ) -> ExportedModel:
-    """Write a model as a graph with its pooling inside, which `vocable.load` reads and other runtimes run.
+    """Write a model as a graph with its pooling, for `vocable.load` and for other runtimes.
 
-    It is compared with the model on texts, and written only if they agree: in float32 every weight to 0.001.
+    The graph is compared with the model on texts, and written only if they agree: in float32 every weight to 0.001.
 
     Args:
-        model: from `vocable.load`; it is not changed. Of one with two encoders, both are written.
-        output: the folder; there only when it is whole.
+        model: from `vocable.load`; it is not changed. Both encoders of an asymmetric model are written.
+        output: Output folder (written atomically).
         format: onnx is for ONNX Runtime and Transformers.js, openvino for OpenVINO.
-        int8: write 8-bit weights, which are a quarter in size and change what comes out.
-        texts: what the two are compared on, the first 64; by default of pydocs:.
-        min_overlap: with `int8`, the share of the texts' ten heaviest terms that must be the same.
+        int8: write 8-bit weights: a quarter of the size, with other results.
+        texts: the comparison uses the first 64; by default those of pydocs:.
+        min_overlap: with `int8`, the least share of equal terms among the ten with the largest weights.
 
     Raises:
-        MissingExtraError: what writes or runs the format is not installed.
-        ModelError: the model cannot be written in this format, or what was written does not agree with it.
-        ArgumentError: something is at the output already, there are no texts, or no such format.
+        MissingExtraError: a package that writes or runs the format is not installed.
+        ModelError: the model cannot be written in this format, or the graph does not agree with it.
+        ArgumentError: the output exists already, there are no texts, or the format is unknown.
     """
     if format not in GRAPHS:
         raise ArgumentError(f"format must be {' or '.join(GRAPHS)}, not {format!r}")
@@ -144,16 +145,16 @@ def export_model(
     made_from["pooling"] = [[p.pooling_strategy, p.activation_function] for _, p in splade_modules(model)]
     folder = Path(output)
     if finished(folder, made_from):
-        return read_record(folder / RECORD, ExportedModel)
+        return read_record(folder / COMPARISON, ExportedModel)
     require_extra("onnxscript", format)  # before the work
     if format == "onnx":
         require_extra("onnxruntime", format)
     else:
         import_openvino()
         require_extra("nncf", format)
-    sample = list(islice(compared, TEXTS))
+    sample = list(islice(compared, COMPARED_TEXTS))
     if not any(text.split() for text in sample):
-        raise ArgumentError("there is no text to compare the two on")
+        raise ArgumentError("no text to compare the graph with the model")
     with replacing_folder(folder, made_from) as part, progress("export-model", 3) as advance:
         with TemporaryDirectory(dir=part) as work:
             made = _with_graphs(model, Path(work), format, int8)
@@ -165,12 +166,12 @@ def export_model(
         result = _compared(model, made, part, sample, format, int8)
         advance(2)
         _check(result, min_overlap)
-        write_record(part / RECORD, result)
+        write_record(part / COMPARISON, result)
     return result
 
 
 def _with_graphs(model: SparseEncoder, work: Path, format: GraphFormat, int8: bool) -> SparseEncoder:
-    """A copy of `model` with graphs, which are written to folders in `work`, for its masked language models."""
+    """Return a copy of `model` with graphs, written to folders in `work`, in place of its masked language models."""
     graphs: dict[int, Any] = {}
     for number, (transformer, pooling) in enumerate(splade_modules(model)):
         mlm = transformer.auto_model
@@ -193,26 +194,26 @@ def _with_graphs(model: SparseEncoder, work: Path, format: GraphFormat, int8: bo
     return made
 
 
-Limits = dict[Role, int | None]  # how many of a text's terms are kept, None for all
+RoleLimits = dict[Role, int | None]  # terms that are kept of a text, None for all
 
 
-def _limits(model: SparseEncoder, number: int) -> Limits:
-    """The roles that the encoder of this number serves, with their limits."""
+def _limits(model: SparseEncoder, number: int) -> RoleLimits:
+    """Return the roles of the encoder `number`, with their limits."""
     encoder, _ = splade_modules(model)[number]
     roles: tuple[Role, ...] = get_args(Role)
     return {role: terms_kept(model, role) for role in roles if route(model, role)[0] is encoder}
 
 
 class PooledTerms(nn.Module):
-    """Token ids [b, s] -> term weights [b, v], in operations that ONNX has; `mlm` is without its logits.
+    """Token ids [b, s] -> term weights [b, v], in operations of ONNX; `mlm` is without its logits.
 
-    `known` [tokens], 1 or 0, says which tokens stand for a text: one without any has no terms.
+    `known` [tokens] is 1 for ordinary tokens, 0 for special ones: a text without an ordinary token has no terms.
     """
 
     known: Tensor
 
     def __init__(
-        self, mlm: nn.Module, layer: nn.Linear, pooling: str, activation: Activation, known: Tensor, limits: Limits
+        self, mlm: nn.Module, layer: nn.Linear, pooling: str, activation: Activation, known: Tensor, limits: RoleLimits
     ) -> None:
         super().__init__()
         self.mlm, self.layer, self.pooling, self.activation = mlm, layer, pooling, activation
@@ -222,10 +223,10 @@ class PooledTerms(nn.Module):
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
     ) -> tuple[Tensor, ...]:
-        """Return the weights [b, v] of texts [b, s], and for each role those of its heaviest terms."""
-        tokens = torch.ones_like(input_ids).sum(1, keepdim=True)  # s, as a tensor: a number has no remainder in ONNX
+        """Return all weights [b, v] of texts [b, s], and for each role the largest ones."""
+        tokens = torch.ones_like(input_ids).sum(1, keepdim=True)  # s, as a tensor: ONNX has no remainder of a number
         first = attention_mask.argmax(1, keepdim=True)
-        places = (torch.arange(input_ids.shape[1]) + first) % tokens  # with padding at the end
+        places = (torch.arange(input_ids.shape[1]) + first) % tokens  # padding goes to the end
         ids, mask = input_ids.gather(1, places), attention_mask.gather(1, places)
         types = {} if token_type_ids is None else {"token_type_ids": token_type_ids.gather(1, places)}
         weights = self.pooled(ids, mask, types)
@@ -234,7 +235,7 @@ class PooledTerms(nn.Module):
         return weights, *(_heaviest(weights, limit) for limit in self.limits.values())
 
     def pooled(self, input_ids: Tensor, attention_mask: Tensor, types: dict[str, Tensor]) -> Tensor:
-        """The weights [b, v] of texts [b, s] that are padded at their ends; of one without a token, some numbers."""
+        """Return the weights [b, v] of texts [b, s] padded at the end; arbitrary for a text without a token."""
         hidden = self.mlm(input_ids=input_ids, attention_mask=attention_mask, **types).logits  # [b, s, d]
         (texts, tokens, _), weight, bias = hidden.shape, self.layer.weight, self.layer.bias
         mask = attention_mask.unsqueeze(-1).to(hidden.dtype)  # [b, s, 1]
@@ -254,7 +255,7 @@ class PooledTerms(nn.Module):
 
 
 def _heaviest(weights: Tensor, limit: int | None) -> Tensor:
-    """The `limit` heaviest terms of each row of `weights` [b, v], and zeros."""
+    """Keep the `limit` largest of each row of `weights` [b, v], and set the others to zero."""
     if limit is None or limit >= weights.shape[1]:
         return weights.clone()
     best = weights.topk(limit, dim=1)
@@ -262,22 +263,22 @@ def _heaviest(weights: Tensor, limit: int | None) -> Tensor:
 
 
 def _known_tokens(transformer: Transformer, mlm: PreTrainedModel) -> Tensor:
-    """Return 1 for each token id that stands for a text, else 0, int64 [tokens]; all 1 where special terms are kept."""
+    """Return 0 for each special token and 1 for any other, int64 [tokens]; only 1 if special terms are kept."""
     known = torch.ones(mlm.get_input_embeddings().num_embeddings, dtype=torch.int64)
     if not keeps_special_terms(mlm.config):
         known[[i for i in transformer.tokenizer.all_special_ids if i < len(known)]] = 0
     return known
 
 
-def _write_onnx(transformer: Transformer, pooling: str, activation: Activation, limits: Limits, path: Path) -> None:
-    """Write a model with its pooling; the two dimensions of its inputs are free."""
+def _write_onnx(transformer: Transformer, pooling: str, activation: Activation, limits: RoleLimits, path: Path) -> None:
+    """Write a model with its pooling, with inputs of any size."""
     if pooling not in ("max", "sum", "cls", "mean-before-head"):
-        raise ModelError(f"{pooling} pooling has no form in a graph: export a model with max or sum pooling")
+        raise ModelError(f"{pooling} pooling cannot be exported: export a model with max or sum pooling")
     from onnx_ir.passes.common import DeduplicateInitializersPass
 
     mlm = copy.deepcopy(transformer.auto_model).cpu().float().eval()
-    mlm.set_attn_implementation("eager")  # the others are taken apart into more operations
-    features = transformer.preprocess(["two texts", "of which the second is longer"])
+    mlm.set_attn_implementation("eager")  # the others become more operations
+    features = transformer.preprocess(["two texts", "the second one is longer"])
     taken = transformer.model_forward_params
     names = [name for name in INPUTS if name in features and (taken is None or name in taken)]
     with without_logits(mlm) as layer, torch.no_grad(), _silently():
@@ -295,22 +296,22 @@ def _write_onnx(transformer: Transformer, pooling: str, activation: Activation, 
         except torch.onnx.OnnxExporterError as error:
             reason = str(error.__cause__ or error).strip().partition("\n")[0]
             raise ModelError(f"{type(mlm).__name__} cannot be written as a graph: {reason}") from error
-        # Matrices are transposed once for each layer that they serve: ALBERT's would be there twelve times.
+        # The exporter transposes a matrix for each layer that uses it: ALBERT's would be stored twelve times.
         DeduplicateInitializersPass(size_limit=sys.maxsize)(program.model)
         program.save(path)
 
 
 def _quantize(plain: Path, path: Path) -> None:
-    """Write a graph with 8-bit weights of its matrices; what they are multiplied with is rounded when it runs."""
+    """Write a graph with 8-bit weights of its matrices; their inputs are rounded at run time."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    # A tied decoder gets 8-bit columns of its own: to turn the embeddings round at each call is slower.
+    # A tied decoder gets 8-bit columns of its own: transposing the embeddings at each call is slower.
     with _silently():
         quantize_dynamic(plain, path, weight_type=QuantType.QInt8, per_channel=True)
 
 
 def _onnx_to_openvino(plain: Path, path: Path, int8: bool) -> None:
-    """Write a graph of ONNX in OpenVINO's form, in float32 or with 8-bit weights."""
+    """Convert an ONNX graph to OpenVINO, in float32 or with 8-bit weights."""
     openvino = import_openvino()
     with _silently():
         graph = openvino.convert_model(plain)
@@ -321,7 +322,7 @@ def _onnx_to_openvino(plain: Path, path: Path, int8: bool) -> None:
 
 @contextmanager
 def _silently() -> Iterator[None]:
-    """Within the context the libraries that write graphs say nothing."""
+    """Within the context, the libraries that write graphs neither log nor warn."""
     before = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:
@@ -335,7 +336,7 @@ def _silently() -> Iterator[None]:
 def _compared(
     model: SparseEncoder, made: SparseEncoder, folder: Path, texts: Sequence[str], format: GraphFormat, int8: bool
 ) -> ExportedModel:
-    """Encode texts with both, on the processor and in float32."""
+    """Encode texts with both, on the CPU and in float32."""
     plain = model if model.device.type == "cpu" else copy.deepcopy(model).cpu()
     wanted, seconds, wait = _encoded(plain, texts)
     found, seconds_after, wait_after = _encoded(made, texts)
@@ -355,17 +356,17 @@ def _compared(
 
 
 def _encoded(model: SparseEncoder, texts: Sequence[str]) -> tuple[csr_array, float, float]:
-    """All weights of the texts [b, v], of each role that has an encoder, the seconds of one, and ms for 8 words."""
+    """Return the weights [., v] of the texts for each role with an encoder, the seconds of a role, and ms per query."""
     roles: list[Role] = ["query", "document"] if isinstance(model[0], Router) else ["document"]
     rows = []
     for role in (one for one in roles if static_embedding(model, one) is None):
         encoder = TextEncoder(model, role, max_terms=len(terms(model)), dtype="float32")
-        encoder.encode(texts[:1])  # not timed: what is made once
+        encoder.encode(texts[:1])  # warm up before timing
         started = time.perf_counter()
         rows.append(encoder.encode(texts))
         seconds = time.perf_counter() - started
-    query, times = " ".join(" ".join(texts).split()[:WORDS]), []
-    for _ in range(QUERIES):
+    query, times = " ".join(" ".join(texts).split()[:QUERY_WORDS]), []
+    for _ in range(TIMED_QUERIES):
         started = time.perf_counter()
         encoder.encode([query])
         times.append(time.perf_counter() - started)
@@ -373,16 +374,16 @@ def _encoded(model: SparseEncoder, texts: Sequence[str]) -> tuple[csr_array, flo
 
 
 def _same_top(wanted: csr_array, found: csr_array) -> float:
-    """The share of the rows' ten heaviest terms in `wanted` [b, v] that are among those of `found` [b, v]."""
-    best, other = (prune(vectors, TOP).astype(bool) for vectors in (wanted, found))
+    """Return the share of the ten largest weights of each row in `wanted` [b, v] that are in the ten of `found` [b, v]."""
+    best, other = (prune(vectors, COMPARED_TERMS).astype(bool) for vectors in (wanted, found))
     return float(best.multiply(other).nnz / best.nnz) if best.nnz else 1.0
 
 
 def _check(result: ExportedModel, min_overlap: float) -> None:
-    """Raise `ModelError` if what was written gives something else than the model."""
+    """Raise `ModelError` if the graph does not agree with the model."""
     if not result.int8 and not result.largest_error <= TOLERANCE:
         apart = f"a weight differs by {result.largest_error:.1e}, and {TOLERANCE:g} is allowed"
-        raise ModelError(f"the graph is not what the model is: {apart}; nothing is written")
+        raise ModelError(f"the graph does not agree with the model: {apart}; nothing is written")
     if result.same_top < min_overlap:
-        stay = f"{result.same_top:.1%} of the heaviest terms stay"
+        stay = f"{result.same_top:.1%} of the largest terms are equal"
         raise ModelError(f"min_overlap of {min_overlap:g} is not reached: {stay}; nothing is written")

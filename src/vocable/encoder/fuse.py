@@ -1,9 +1,8 @@
-"""Make a SparseEncoder use the head without logits, and undo it; take a model apart and make a changed copy of it.
+"""Fuse decoder and pooling of a SparseEncoder into the head without logits, and undo it; parts and copies of a model.
 
-The decoder is told to hand its input through, so the "logits" of the model are the hidden states before it, and the
-pooling module reads the weight and bias of the decoder, or of the output vocabulary that a model has beside it. Only
-the two `forward` methods are replaced, on the instances: parameters, ties, state-dict keys, module classes and the
-saved folder stay those of the stock model.
+The decoder passes its input through, so that the "logits" of the model are the hidden states before it, and the pooling
+module applies the weight and bias of the decoder, or of an output vocabulary beside it. Only the two `forward` methods
+are replaced, on the instances: parameters, ties, state-dict keys, module classes and the saved folder do not change.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from vocable.errors import ModelError
 
 
 class Parts(NamedTuple):
-    """What a SPLADE model with one encoder is made of."""
+    """Parts of a SPLADE model with one encoder."""
 
     mlm: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
@@ -40,7 +39,7 @@ class Parts(NamedTuple):
 
 
 def splade_modules(model: SparseEncoder) -> list[tuple[Transformer, SpladePooling]]:
-    """Every (fill-mask Transformer, SpladePooling) pair of a model, one for each `Router` route that has one."""
+    """Return all (fill-mask Transformer, SpladePooling) pairs of a model, at most one for each `Router` route."""
     chains: list[list[nn.Module]] = [list(model.children())]
     if chains[0] and isinstance(chains[0][0], Router):
         chains = [list(route) for route in chains[0][0].sub_modules.values()]
@@ -68,7 +67,7 @@ def parts(model: SparseEncoder) -> Parts:
     """Return the masked language model of `model`, its tokenizer, its pooling and its activation."""
     pairs = _some_pairs(model)
     if isinstance(model[0], Router):
-        raise ModelError("queries and documents of this model go different ways: take the encoder that it was made of")
+        raise ModelError("this model has separate query and document encoders: use the encoder that it was made of")
     [(transformer, pooling)] = pairs
     return Parts(transformer.auto_model, transformer.tokenizer, pooling.pooling_strategy, pooling.activation_function)
 
@@ -76,9 +75,9 @@ def parts(model: SparseEncoder) -> Parts:
 def copy_with(
     model: SparseEncoder, mlm: PreTrainedModel | None = None, tokenizer: PreTrainedTokenizerBase | None = None
 ) -> SparseEncoder:
-    """Return a fused copy of `model`, in evaluation mode; where they are given, with another `mlm` and `tokenizer`.
+    """Return a fused copy of `model`, in evaluation mode, with `mlm` and `tokenizer` unless they are None.
 
-    They are taken as they are, not copied. A model with an output vocabulary is saved with its terms from then on.
+    These two are not copied. The copy of a model with an output vocabulary is saved with its terms.
     """
     old = parts(model)
     replaced = (old.mlm, mlm), (old.tokenizer, tokenizer)
@@ -91,11 +90,11 @@ def copy_with(
 
 
 def fuse(model: SparseEncoder) -> SparseEncoder:
-    """Replace the head of `model`, in place, by the one that never builds the logits; returns the model.
+    """Replace the head of `model`, in place, by one that never holds the logits; returns the model.
 
-    Outputs, always float32, and gradients stay those of the stock model, up to the order of additions. Special and
-    unused tokens are no terms: their output bias, and their weight in a table of queries, is set so that they are never
-    active, also where the model is saved and read by the stock library.
+    Outputs, always float32, and gradients equal the stock model's, up to the order of additions. Special and unused
+    tokens are not terms: their output bias, and their weight in a table of query weights, is set so that they are never
+    active, also when the saved model is used by stock sentence-transformers.
 
     Raises:
         ModelError: the model has no fill-mask Transformer followed by SpladePooling, or its decoder cannot be bypassed.
@@ -115,7 +114,7 @@ def fuse(model: SparseEncoder) -> SparseEncoder:
 
 
 def fused(model: SparseEncoder) -> bool:
-    """Return whether the head of `model` is the one that never builds the logits."""
+    """Return whether `model` has the head that never holds the logits."""
     return any("forward" in pooling.__dict__ for _, pooling in splade_modules(model))
 
 
@@ -123,7 +122,7 @@ def unfuse(model: SparseEncoder) -> SparseEncoder:
     """Give `model`, in place, its stock head back; returns the model.
 
     Raises:
-        ModelError: a pooling that the stock head does not know: it would quietly sum.
+        ModelError: the model has a pooling that the stock head does not know, which would sum without an error.
     """
     pairs = splade_modules(model)
     for name in (pooling.pooling_strategy for _, pooling in pairs):
@@ -138,9 +137,9 @@ def unfuse(model: SparseEncoder) -> SparseEncoder:
 
 @contextmanager
 def without_logits(mlm: PreTrainedModel) -> Iterator[nn.Linear]:
-    """Within the context the `logits` of `mlm` are its decoder's inputs [b, s, d]; yields the layer of the terms."""
+    """Within the context, the `logits` of `mlm` are its decoder's inputs [b, s, d]; yields the output layer."""
     decoder = plain_decoder(mlm)
-    before = decoder.__dict__.get("forward")  # of a fused model, or one with an output vocabulary, and to stay so
+    before = decoder.__dict__.get("forward")  # of a fused model, or one with an output vocabulary
     decoder.__dict__["forward"] = _hand_through
     try:
         yield output_layer(mlm)
@@ -151,13 +150,13 @@ def without_logits(mlm: PreTrainedModel) -> Iterator[nn.Linear]:
 
 
 def plain_decoder(mlm: PreTrainedModel) -> nn.Linear:
-    """The decoder of a masked language model, once it is sure that bypassing it loses nothing."""
+    """Return the decoder of a masked language model; raise `ModelError` if bypassing it would change the result."""
     decoder = mlm.get_output_embeddings()
     name = type(mlm).__name__
     if decoder is None:
         raise ModelError(f"{name} has no masked-language-model head")
     if type(decoder) is not nn.Linear:
-        kind = f"{type(decoder).__module__}.{type(decoder).__qualname__}"  # quantized layers are called Linear, too
+        kind = f"{type(decoder).__module__}.{type(decoder).__qualname__}"  # quantized layers are named Linear, too
         repair = "merge the adapter or load the model unquantized"
         raise ModelError(f"the output layer of {name} is a {kind}, not a plain Linear: {repair}")
     if "forward" not in decoder.__dict__:
@@ -196,7 +195,7 @@ def _pool(pooling: SpladePooling, layer: nn.Linear, features: dict[str, Any]) ->
 
 
 def pack(features: Mapping[str, Any]) -> tuple[Tensor, list[int]]:
-    """Tokens without padding [n, d] and the b + 1 offsets of the texts."""
+    """Return the tokens without padding [n, d] and the b + 1 offsets of the texts."""
     hidden = features["token_embeddings"]
     if "cu_seq_lens_q" in features:  # already flat: flash attention without padding
         return hidden.squeeze(0), features["cu_seq_lens_q"].tolist()
@@ -207,7 +206,11 @@ def pack(features: Mapping[str, Any]) -> tuple[Tensor, list[int]]:
 
 @contextmanager
 def every_pooling_allowed() -> Iterator[None]:
-    """Within the context the stock class takes the poolings of the fused head, too; elsewhere it refuses a folder."""
+    """Within the context, the stock class accepts the poolings of the fused head, too.
+
+    A patch of sentence-transformers, whose SpladePooling refuses other names when it is made; elsewhere it refuses such
+    a folder, as its own head cannot compute them.
+    """
     modes = SpladePooling.SPLADE_POOLING_MODES
     SpladePooling.SPLADE_POOLING_MODES = tuple(POOLINGS)
     try:

@@ -1,7 +1,7 @@
-"""Exported models: a graph of ONNX or OpenVINO, pooling included, in the place of a PyTorch model.
+"""Exported models: a graph of ONNX or OpenVINO, with its pooling, in place of a PyTorch model.
 
-`vocable.encoder.export` writes the graph beside the other files of a saved SparseEncoder; the module below runs
-it. No weight of such a model can be seen or changed: it encodes, and is refused wherever weights are asked for.
+`vocable.encoder.export` writes the graph beside the other files of a saved SparseEncoder. Such a model only encodes;
+verbs that read or change weights refuse it.
 
 Letters: b texts, s tokens, v output terms.
 """
@@ -37,21 +37,21 @@ from vocable.encoder.output_vocabulary import (
 from vocable.errors import ModelError, require_extra
 from vocable.storage import regular
 
-# Where the graph of a format lies, plain and with 8-bit weights, as Transformers.js and Optimum name it.
+# The file of a graph, in float32 and with 8-bit weights, as Transformers.js and Optimum name it.
 GRAPHS = {
     "onnx": ("onnx/model.onnx", "onnx/model_quantized.onnx"),
     "openvino": ("openvino/openvino_model.xml", "openvino/openvino_model_int8.xml"),
 }
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
-OUTPUT = "weights"  # of all terms; others are of one role
+OUTPUT = "weights"  # of all terms; each other output is of one role
 
 Run = Callable[[dict[str, NDArray[np.int64]]], NDArray[np.float32]]
 
 
 class Graph(nn.Module):
-    """What stands where a masked language model stands: token ids [b, s] become term weights [b, v].
+    """A graph in the place of a masked language model: token ids [b, s] become term weights [b, v].
 
-    Its one parameter is the digest of its files, so that a changed graph is another model to whatever compares weights.
+    Its one parameter is the digest of its files, so that a changed graph has another checksum of weights.
     """
 
     def __init__(self, path: Path, config: PreTrainedConfig, terms: list[str] | None = None) -> None:
@@ -65,7 +65,7 @@ class Graph(nn.Module):
         inputs, size, _ = self._session
         if not set(inputs) <= set(INPUTS) or not isinstance(size, int):
             raise ModelError(f"{path}: not a graph that vocable export-model wrote: it reads {', '.join(inputs)}")
-        # Sizes and names without weights, which are none of the module's own.
+        # Sizes and names without weights, hidden from the module's parameters.
         self.__dict__["decoder"] = nn.Linear(1, size, device="meta")
         if terms is not None:
             weight = torch.empty(size, 1, device="meta")
@@ -73,26 +73,26 @@ class Graph(nn.Module):
 
     @cached_property
     def _session(self) -> tuple[list[str], Any, Run]:
-        """The names of the inputs, the number of terms, and what runs the graph; made again in a copy."""
+        """The names of the inputs, the number of terms, and the function that runs the graph; a copy makes its own."""
         return (_onnx if self.path.suffix == ".onnx" else _openvino)(self.path)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_session"}
 
     def get_output_embeddings(self) -> nn.Linear:
-        """A layer that has the size of the output, and no weights."""
+        """Return a layer with the size of the output, without weights."""
         layer: nn.Linear = self.__dict__["decoder"]
         return layer
 
     def forward(self, **features: Tensor) -> Tensor:
-        """Return the weights [b, v] of what the graph reads: `input_ids` [b, s] and others of the same shape."""
+        """Return the weights [b, v] from `input_ids` [b, s] and other inputs of the same shape."""
         names, _, run = self._session
         ids = features["input_ids"]
         given = {name: features.get(name, torch.zeros_like(ids)).cpu().numpy() for name in names}
         return torch.from_numpy(run(given))
 
     def save_pretrained(self, folder: str, **_: Any) -> None:
-        """Write the configuration, and the graph as it is."""
+        """Write the configuration and the graph."""
         self.config.save_pretrained(folder)
         target = Path(folder) / self.path.parent.name
         if target.resolve() != self.path.parent.resolve():
@@ -100,7 +100,7 @@ class Graph(nn.Module):
 
 
 class ExportedTransformer(OutputVocabularyTransformer):
-    """The host library's `Transformer` over a graph, which gives sentence embeddings: the pooling is inside."""
+    """Transformer of sentence-transformers over a graph, which returns sentence embeddings: it includes the pooling."""
 
     def __init__(self, model_name_or_path: str, **settings: Any) -> None:
         Transformer.__init__(self, model_name_or_path, **settings)
@@ -112,13 +112,13 @@ class ExportedTransformer(OutputVocabularyTransformer):
         for name in chain(*GRAPHS.values()):
             path = load_file_path(place, Path(inside, name).as_posix(), **where)
             if path is not None:
-                load_dir_path(place, Path(inside, name).parent.as_posix(), **where)  # of the Hub, what lies beside it
+                load_dir_path(place, Path(inside, name).parent.as_posix(), **where)  # from the Hub, the files beside it
                 terms = load_file_path(place, Path(inside, TERMS).as_posix(), **where)
                 return Graph(Path(path), config, None if terms is None else read_terms(terms))
-        raise ModelError(f"{place}: its graph is missing, which is one of {', '.join(chain(*GRAPHS.values()))}")
+        raise ModelError(f"{place}: its graph is missing, one of {', '.join(chain(*GRAPHS.values()))}")
 
     def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
-        """Put the weights [b, v] where the pooling would."""
+        """Store the weights [b, v] as the pooling would."""
         features["sentence_embedding"] = self.auto_model(
             **{name: features[name] for name in INPUTS if name in features}
         )
@@ -126,7 +126,7 @@ class ExportedTransformer(OutputVocabularyTransformer):
 
 
 class ExportedPooling(SpladePooling):
-    """The name and the activation of a pooling that a graph has inside."""
+    """The name and the activation of the pooling inside a graph."""
 
     def forward(self, features: dict[str, Any]) -> dict[str, Any]:
         """Return the features as they are."""
@@ -137,12 +137,12 @@ EXPORTED = (ExportedTransformer, ExportedPooling)
 
 
 def exported(model: nn.Module) -> bool:
-    """Whether an encoder of `model` is a graph."""
+    """Return whether an encoder of `model` is a graph."""
     return any(isinstance(module, ExportedTransformer) for module in model.modules())
 
 
 def refuse_exported(model: SparseEncoder) -> None:
-    """Raise `ModelError` for a model whose weights are in a graph."""
+    """Raise `ModelError` for an exported model."""
     if exported(model):
         raise ModelError("an exported model only encodes: adapt or train the model that it was made from")
 
@@ -162,14 +162,14 @@ def _onnx(path: Path) -> tuple[list[str], Any, Run]:
 
 
 def import_openvino() -> ModuleType:
-    """OpenVINO without its telemetry, which would report its use over the network unasked."""
+    """Import OpenVINO without its telemetry, which would report its use over the network."""
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
     return require_extra("openvino", "openvino")
 
 
 def _openvino(path: Path) -> tuple[list[str], Any, Run]:
     openvino = import_openvino()
-    # Where a processor has bfloat16, it would be taken by default: another result than was checked.
+    # On a CPU with bfloat16, OpenVINO would compute in it by default, with other results than those checked.
     settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": torch.get_num_threads()}
     core = openvino.Core()
     graph = core.read_model(path)

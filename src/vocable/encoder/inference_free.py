@@ -1,4 +1,4 @@
-"""Queries without an encoder: each token's weight is looked up in a table.
+"""Inference-free models: query weights are looked up in a table of token weights.
 
 The score of a query q and a document d is the sum of weight_t w_t(d) over the distinct tokens t of q. With weights of 1
 queries are binary, as in SPLADE-doc (Formal et al. 2021, arXiv 2109.10086); IDF enters as in Geng et al. (2024, arXiv
@@ -40,26 +40,26 @@ def make_inference_free(
     formula: Formula = "bm25",
     trainable: bool = False,
 ) -> SparseEncoder:
-    """Give a model queries that are looked up, in place of encoded ones; its document encoder stays.
+    """Replace a model's query encoder by a table of token weights; the document encoder is kept.
 
-    Special tokens weigh nothing. A prompt for queries is dropped, since its words would be in every query, and so is a
-    limit on the terms of a query. Columns of the head that no token has (some heads are padded) are cut off.
+    Special tokens have weight 0. A query prompt is dropped, since its words would be in every query, and so is a limit
+    on the terms of a query. Columns of the head without a token (some heads are padded) are removed.
 
     Args:
-        model: from `vocable.load`; it is left as it is. Of an asymmetric one, the document encoder is kept.
-        texts: the corpus of the IDF, counted in the model's tokens; or the queries of the mean weights, for which the
-            command line reads those of training examples.
-        weights: what a token weighs: "idf", its inverse document frequency in `texts`; "mean", what the model's own
-            query encoder gives it on average in those of `texts` that have it; or "ones", 1.
+        model: from `vocable.load`; it is not changed. The document encoder of an asymmetric model is kept.
+        texts: the corpus of the IDF, counted in the model's tokens; or the queries of the mean weights, which the
+            command line reads from training examples.
+        weights: weight of a token: "idf", its inverse document frequency in `texts`; "mean", its average weight from
+            the model's own query encoder in the `texts` that contain it; or "ones", 1.
         formula: of the IDF: "bm25" is log(1 + (n - df + 0.5) / (df + 0.5)), "log" is log(n / df).
-        trainable: let a training move the weights.
+        trainable: let training change the weights.
 
     Returns:
         a stock `SparseEncoder` with a `Router`, fused. Its provenance has the number of texts that were read.
 
     Raises:
         ModelError: the model's terms are not its tokens.
-        ArgumentError: an IDF or means without texts, texts without either, there is no text, or no such formula.
+        ArgumentError: an IDF or means without texts, texts without either, no text, or an unknown formula.
     """
     texts = None if texts is None else iter_texts(texts)
     if weights not in ("idf", "mean", "ones") or (weights == "ones") != (texts is None):
@@ -73,7 +73,7 @@ def make_inference_free(
     elif texts is not None:
         frequencies, counted = document_frequencies(texts, tokenizer)
         if not counted:
-            raise ArgumentError("there is no text to count document frequencies in")
+            raise ArgumentError("no text to count document frequencies")
         values = idf(frequencies, counted, formula=formula)
     made = by_lookup(model, values, trainable=trainable)
     figures: dict[str, Any] = {} if counted is None else {"documents" if weights == "idf" else "queries": counted}
@@ -90,15 +90,15 @@ def _describe(step: Step) -> list[str]:
 
 
 def by_lookup(model: SparseEncoder, values: NDArray[np.float32], *, trainable: bool = False) -> SparseEncoder:
-    """Return a model with the documents' encoder of `model`, whose queries' tokens weigh `values` [v].
+    """Return a model with the document encoder of `model` and a table of query weights, `values` [v].
 
     Raises:
         ModelError: the model's terms are not its tokens.
     """
     documents = copy.deepcopy(model)
     encoder = _document_encoder(documents)
-    mlm, tokenizer = encoder.auto_model, copy.deepcopy(encoder.tokenizer)  # with a length of its own
-    # A stock table of weights has as many columns as its tokenizer has tokens: cut the head to them.
+    mlm, tokenizer = encoder.auto_model, copy.deepcopy(encoder.tokenizer)  # with its own maximum length
+    # A stock table of weights has one column per token of its tokenizer: remove the other columns of the head.
     size, columns = len(tokenizer), output_layer(mlm).out_features
     if columns < size or max(tokenizer.get_vocab().values()) >= size:
         first = f"the first {size:,} of the {columns:,} terms"
@@ -116,22 +116,22 @@ def _document_encoder(model: SparseEncoder) -> Transformer:
     refuse_output_vocabulary(model)
     transformer = route(model, "document")[0]
     if not isinstance(transformer, Transformer):
-        raise ModelError("the model has no document encoder whose terms could be looked up")
+        raise ModelError("the model has no document encoder, which a table of query weights needs")
     return transformer
 
 
 def mean_weights(model: SparseEncoder, queries: list[str]) -> NDArray[np.float32]:
-    """Return what the query encoder of a model gives each token on average in the queries that have it, float32 [v].
+    """Return each token's average weight from the query encoder in the queries that contain it, float32 [v].
 
-    A token that it leaves out of a query weighs 0 there. One that is in no query weighs what those weigh, on average,
-    that are in the fewest, which is mostly one: it is as rare.
+    A token of a query that the encoder leaves out counts as weight 0. A token in no query gets the average of the
+    tokens in the fewest queries, mostly one, as it is as rare.
 
     Raises:
-        ArgumentError: there is no query, or no token in any.
+        ArgumentError: no query contains a token.
     """
     vectors, own = TextEncoder(model, "query").encode(queries), input_terms(model, queries).sign()
     counts = own.sum(axis=0)
-    counts[special_terms(model)] = 0  # what is unknown is nothing rare
+    counts[special_terms(model)] = 0  # the unknown token is not rare
     if not counts.any():
         raise ArgumentError("mean weights need queries that have tokens")
     rarest = counts == counts[counts > 0].min()

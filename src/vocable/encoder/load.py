@@ -1,4 +1,4 @@
-"""Load models as fused SparseEncoders, by the names that `vocable.encoder.hub` knows, and save one."""
+"""Load models as fused SparseEncoders, by the names of `vocable.encoder.hub`, and save them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from vocable.vectors import VectorsMeta, vocabulary_fingerprint
 
 logger = logging.getLogger(__name__)
 
-MODULES, SAVED_AS = "modules.json", "config_sentence_transformers.json"  # of a model that was saved as a whole
+MODULES, SAVED_AS = "modules.json", "config_sentence_transformers.json"  # of a saved SparseEncoder
 
 
 def load(
@@ -52,26 +52,26 @@ def load(
     device: str | None = None,
     trust_remote_code: bool = False,
 ) -> SparseEncoder:
-    """Load a sparse encoder, in float32, and give it the head that never builds the logits.
+    """Load a sparse encoder, in float32, with a head that never holds the logits.
 
-    A model with an output vocabulary other than its tokenizer's is logged as such (INFO).
+    A model with an output vocabulary other than its tokenizer's is logged (INFO).
 
     Args:
-        name: "vocable-mini" (the built-in model), "vocable-mini-doc" (the same, with queries by lookup), a folder, a
+        name: "vocable-mini" (the built-in model), "vocable-mini-doc" (the same, with looked-up queries), a folder, a
             Hub id, or `package:NAME/FOLDER`: a saved `SparseEncoder`, or a plain masked-language-model checkpoint,
             which gets max pooling.
-        pooling: in place of the model's own: max, sum, cls or mean-before-head (docs/head.md).
-        activation: in place of the model's own: relu is log(1 + ReLU(x)), log1p_relu the logarithm of 1 + that.
-        new_head: give an encoder a new masked-language-model head, in place of one that it may have. Its transform is
-            the identity, its decoder tied to the input embeddings, its bias zero.
+        pooling: replaces the model's own: max, sum, cls or mean-before-head (docs/head.md).
+        activation: replaces the model's own: relu is log(1 + ReLU(x)), log1p_relu is log(1 + log(1 + ReLU(x))).
+        new_head: give an encoder a new masked-language-model head, which replaces an existing one. Its transform is the
+            identity, its decoder is tied to the input embeddings, its bias is zero.
         special_terms: let special and unused tokens, such as [CLS] and [UNK], be terms. A model that was saved without
             them does not get them back.
-        device: where models run, as cpu, cuda or cuda:1; by default the best there is.
-        trust_remote_code: run code that comes with the model; never without being asked.
+        device: device of the model, as cpu, cuda or cuda:1; by default the best available.
+        trust_remote_code: run code that comes with the model.
 
     Raises:
-        ModelError: nothing is there, it is not a sparse encoder, weights or its tokenizer are missing, damaged or do
-            not fit its configuration, or its head cannot be bypassed.
+        ModelError: no such model, it is not a sparse encoder, its weights or tokenizer are missing, damaged or do not
+            fit its configuration, or its head cannot be bypassed.
         DataError: the terms of its output vocabulary are damaged.
         ArgumentError: no such pooling, activation or device.
     """
@@ -95,11 +95,13 @@ def load(
         model = open_model(name, open_encoder, device)
     for transformer, _ in splade_modules(model):
         check_settings(name, transformer)
-        transformer.tokenizer.padding_side = "right"  # padding in front would move the positions of a text's tokens
+        transformer.tokenizer.padding_side = "right"  # padding in front would shift the positions of tokens
     if exported(model):
         own = [(module.pooling_strategy, module.activation_function) for _, module in splade_modules(model)]
         if any((pooling or inside, activation or then) != (inside, then) for inside, then in own):
-            raise ArgumentError(f"{name}: pooling and activation are inside of an exported model, and stay as they are")
+            raise ArgumentError(
+                f"{name}: pooling and activation of an exported model cannot be changed: they are inside its graph"
+            )
         return model.eval()
     for transformer, module in splade_modules(model):
         if special_terms:
@@ -110,7 +112,9 @@ def load(
         if layer is not None:
             logger.info("%s has an output vocabulary of its own: %d terms", name, layer.out_features)
     model = fuse(model).eval()
-    model.trust_remote_code = trust_remote_code or TRUSTING.get()  # as the host's trainer opens its checkpoints
+    model.trust_remote_code = (
+        trust_remote_code or TRUSTING.get()
+    )  # which the trainer of sentence-transformers uses for its checkpoints
     return model
 
 
@@ -129,23 +133,23 @@ def model_of(meta: VectorsMeta, moved: str | SparseEncoder | None = None) -> Spa
 
 
 def _by_lookup(model: SparseEncoder) -> SparseEncoder:
-    """The built-in model with the looked-up queries that come with it."""
-    from vocable.encoder.inference_free import by_lookup  # its imports are slow, and most models do without
+    """Give the built-in model its table of query weights."""
+    from vocable.encoder.inference_free import by_lookup  # its imports are slow, and few models need it
 
     weights = load_file(Path(locate(BY_LOOKUP), "query_weights.safetensors"))["weights"]
     made = by_lookup(model, weights.float().numpy())
     for transformer, _ in splade_modules(made):
-        transformer.auto_model.name_or_path = BY_LOOKUP  # by which an index finds its queries' encoder
+        transformer.auto_model.name_or_path = BY_LOOKUP  # by which an index finds its query encoder
     return made.to(model.device).eval()
 
 
 def sparse_encoder(
     mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, pooling: str = "max", *, device: str | None = None
 ) -> SparseEncoder:
-    """Make a fused sparse encoder of a masked language model and its tokenizer, which it takes as they are."""
+    """Make a fused sparse encoder of a masked language model and its tokenizer, which are not copied."""
 
-    class Given(Transformer):
-        """The host library's module, which opens a model by its name, with one that is open already."""
+    class Opened(Transformer):
+        """Transformer over `mlm`; sentence-transformers only makes one from the name of a model."""
 
         def _load_model(self, *args: Any, **settings: Any) -> PreTrainedModel:
             return mlm
@@ -153,7 +157,7 @@ def sparse_encoder(
     with TemporaryDirectory() as folder, every_pooling_allowed():
         mlm.config.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-        transformer = Given(folder, transformer_task="fill-mask")
+        transformer = Opened(folder, transformer_task="fill-mask")
         pool = SpladePooling(pooling_of(pooling).name)
     transformer.__class__ = Transformer if output_vocabulary(mlm) is None else OutputVocabularyTransformer
     transformer.processor = transformer.input_formatter.processor = tokenizer
@@ -161,9 +165,10 @@ def sparse_encoder(
 
 
 def save_model(model: SparseEncoder, output: str | Path, settings: Mapping[str, Any] | None = None) -> None:
-    """Write all of `model` to the folder `output`, whole or not at all; with a model card if it has two roles.
+    """Write `model` to the folder `output`, atomically, with a model card if it has two roles.
 
-    `settings` are what it was made with, for `vocable.storage.finished`.
+    `settings` made it; they are stored for `vocable.storage.finished`. Raises `ModelError` for weights that are not
+    finite.
     """
     check_finite(str(output), model)
     with replacing_folder(output, settings) as folder:
@@ -171,7 +176,7 @@ def save_model(model: SparseEncoder, output: str | Path, settings: Mapping[str, 
 
 
 def _open(place: str, device: str | None, trust_remote_code: bool) -> SparseEncoder:
-    """Open the stock model of a place; its transformer is ours where an output vocabulary lies beside it."""
+    """Load the stock model of a place; with an output vocabulary, its transformer is our class."""
     dtype, trust = {"dtype": "float32"}, {"trust_remote_code": trust_remote_code}
     own_terms = load_file_path(place, TERMS) is not None
     saved = load_file_path(place, SAVED_AS) is not None or any(Path(place).glob("*_SpladePooling"))
@@ -184,7 +189,7 @@ def _open(place: str, device: str | None, trust_remote_code: bool) -> SparseEnco
     saved_as, kind = load_file_path(place, SAVED_AS), "SentenceTransformer"
     if saved_as is not None:
         kind = json.loads(Path(saved_as).read_text(encoding="utf-8")).get("model_type", kind)
-    if kind != "SparseEncoder":  # which would quietly turn it into something else
+    if kind != "SparseEncoder":  # sentence-transformers would convert it without a word
         raise ModelError(f"{place} is a {kind}, not a sparse encoder: {NEW_HEAD}")
     modules = json.loads(_saved_file(place, MODULES).read_text(encoding="utf-8"))
     folders, types = [module["path"] for module in modules], {module["type"] for module in modules}
@@ -192,25 +197,25 @@ def _open(place: str, device: str | None, trust_remote_code: bool) -> SparseEnco
         inner = json.loads(Path(routes).read_text(encoding="utf-8"))["types"]
         folders, types = [*folders, *inner], types | {*inner.values()}
     for folder in filter(None, folders):
-        _saved_file(place, f"{folder}/config.json")  # of none the host library makes a module with default settings
+        _saved_file(place, f"{folder}/config.json")  # without it, sentence-transformers uses default settings
     if types & {fullname(one) for one in EXPORTED}:
         if device not in (None, "cpu"):
             raise ArgumentError(f"device must be cpu for an exported model, not {device!r}")
         device = "cpu"
-    # The host library would import a class by its name, and to do so it would have to trust any other code, too.
+    # sentence-transformers imports classes by name only if it may run any code that comes with the model.
     classes = {fullname(one): one for one in (OutputVocabularyTransformer, *EXPORTED)}
     return SparseEncoder._load_with_module_classes(place, classes, device=device, model_kwargs=dtype, **trust)
 
 
 def _saved_file(place: str, file: str) -> Path:
-    """A file that every saved sparse encoder has."""
+    """Return the path of a file that every saved sparse encoder has."""
     if (found := load_file_path(place, file)) is None:
         raise ModelError(f"{place}: {file} is missing: save or copy the model again, with all of its files")
     return Path(found)
 
 
 def _with_new_head(name: str | Path, place: str, trust_remote_code: bool) -> PreTrainedModel:
-    """Open an encoder with a new head: transform at identity, decoder tied to the input embeddings, bias zero."""
+    """Load an encoder with a new head: identity transform, decoder tied to the input embeddings, zero bias."""
     config = check_sizes(name, AutoConfig.from_pretrained(place, trust_remote_code=trust_remote_code))
     config.tie_word_embeddings = True
     try:
@@ -218,7 +223,7 @@ def _with_new_head(name: str | Path, place: str, trust_remote_code: bool) -> Pre
     except ValueError as error:
         raise ModelError(f"{name}: no masked-language-model head is known for {type(config).__name__}") from error
     encoder = AutoModel.from_pretrained(place, dtype="float32", trust_remote_code=trust_remote_code)
-    mlm.base_model.load_state_dict(encoder.state_dict(), strict=False)  # the encoder's pooler has no place here
+    mlm.base_model.load_state_dict(encoder.state_dict(), strict=False)  # without the encoder's pooler
     encoder_modules = set(mlm.base_model.modules())
     for module in mlm.modules():
         if isinstance(module, nn.Linear) and module not in encoder_modules:

@@ -1,9 +1,10 @@
-"""Output terms that are not the tokenizer's tokens: a layer beside a model's own decoder, and how it is saved.
+"""Output vocabulary: a layer of terms that are not the tokenizer's tokens, beside a model's own decoder.
 
 The layer is registered in the masked language model as `output_vocabulary`. The decoder passes its input on to it, so
-the `logits` [b, s, v'] are those of the layer's terms; no weight of the model is replaced or untied. Saved, its weights
-are in model.safetensors, which transformers reports as unexpected, and the v' terms in output_vocabulary.jsonl, one
-JSON string a line, in the order of the rows; sentence-transformers refuses the module below as code from outside.
+that the `logits` [b, s, v'] belong to the layer's terms; no weight of the model is replaced or untied. In a saved model
+its weights are in model.safetensors, which transformers reports as unexpected, and the v' terms in
+output_vocabulary.jsonl, one JSON string per line, in the order of the rows; stock sentence-transformers refuses the
+module below as foreign code.
 
 Letters: b texts, s tokens, d size of the decoder's input, v' terms.
 """
@@ -32,7 +33,7 @@ LAYER, TERMS = "output_vocabulary", "output_vocabulary.jsonl"
 
 
 class OutputVocabulary(nn.Linear):
-    """The output layer of terms of their own: weight [v', d], bias [v'] or None, and the v' `terms`, all different."""
+    """Output layer of an output vocabulary: weight [v', d], bias [v'] or None, and the v' distinct `terms`."""
 
     def __init__(self, terms: Iterable[str], weight: Tensor, bias: Tensor | None) -> None:
         super().__init__(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
@@ -47,31 +48,31 @@ class OutputVocabulary(nn.Linear):
 
 
 def output_vocabulary(mlm: nn.Module) -> OutputVocabulary | None:
-    """The output vocabulary that `mlm` has beside its tokenizer's; None where the two are the same."""
+    """Return the output vocabulary of `mlm`; None if its terms are its tokens."""
     layer: OutputVocabulary | None = getattr(mlm, LAYER, None)
     return layer
 
 
 def output_layer(mlm: PreTrainedModel) -> nn.Linear:
-    """The layer whose rows [v, d] are the output terms of `mlm`: its output vocabulary, or else its decoder."""
+    """Return the layer of the output terms of `mlm`, with rows [v, d]: its output vocabulary or its decoder."""
     layer: nn.Linear | None = output_vocabulary(mlm)
     return mlm.get_output_embeddings() if layer is None else layer
 
 
 def give_output_vocabulary(mlm: PreTrainedModel, layer: OutputVocabulary) -> None:
-    """Make `layer` the output layer of `mlm`, in place; a model that is fused is to be fused again."""
+    """Make `layer` the output layer of `mlm`, in place; a fused model must be fused again."""
     mlm.add_module(LAYER, layer.to(mlm.device, mlm.dtype))
     pass_on(mlm)
 
 
 def pass_on(mlm: PreTrainedModel) -> None:
-    """Let the decoder of `mlm` give what its output vocabulary makes of the decoder's input, if it has one.
+    """Let the decoder of `mlm` return the logits of its output vocabulary, if it has one.
 
-    The decoder's own weights, but for those that are the input embeddings', have no part in anything any more: they ask
-    for no gradient, which several processes would wait for.
+    The decoder's weights that are not tied to the input embeddings are then unused: they require no gradient, which
+    several processes would wait for.
     """
     layer = output_vocabulary(mlm)
-    if layer is not None:  # on the instance, where it hides the class's method, as in `fuse`
+    if layer is not None:  # on the instance, over the class's method, as in `fuse`
         decoder, read = mlm.get_output_embeddings(), mlm.get_input_embeddings()
         decoder.__dict__["forward"] = layer
         for weight in decoder.parameters():
@@ -80,9 +81,9 @@ def pass_on(mlm: PreTrainedModel) -> None:
 
 
 def restore_output_vocabulary(mlm: PreTrainedModel, place: str, **where: Any) -> None:
-    """Give `mlm` the output vocabulary that is saved at `place`, a folder or a Hub id, if there is one.
+    """Load the output vocabulary of `mlm` from `place`, a folder or a Hub id, if there is one.
 
-    `where` is subfolder, token, revision and the like, as `load_file_path` takes them.
+    `where` holds subfolder, token, revision and other arguments of `load_file_path`.
     """
     found = load_file_path(place, TERMS, **where)
     if found is None:
@@ -99,13 +100,13 @@ def restore_output_vocabulary(mlm: PreTrainedModel, place: str, **where: Any) ->
 
 
 def write_terms(path: str | Path, terms: Iterable[str]) -> None:
-    """Write terms as JSON strings, one a line: whatever characters they are made of, they come back the same."""
+    """Write terms as JSON strings, one per line, which keeps all characters."""
     with replacing(path) as file:
         file.writelines(json.dumps(term, ensure_ascii=False).encode() + b"\n" for term in terms)
 
 
 def read_terms(path: str | Path) -> list[str]:
-    """The terms in a file of JSON strings, one a line; `DataError` for an empty term, or one that is there twice."""
+    """Return the terms in a file of JSON strings, one per line; raise `DataError` for an empty or a duplicate term."""
     place = str(path)
     lines = Path(path).read_bytes().removesuffix(b"\n").split(b"\n")
     terms = [json_string(line, place, number) for number, line in enumerate(lines, start=1)]
@@ -118,7 +119,7 @@ def json_string(line: str | bytes, place: str, number: int) -> str:
     """Return the term in a line of JSON."""
     try:
         term = json.loads(line)
-        str(term).encode()  # which half of a surrogate pair cannot be
+        str(term).encode()  # fails for half of a surrogate pair
     except (ValueError, RecursionError):
         term = None
     if not isinstance(term, str):
@@ -127,17 +128,17 @@ def json_string(line: str | bytes, place: str, number: int) -> str:
 
 
 def _faults(terms: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """What is wrong with terms, each with its number, counted from 1."""
+    """Yield the number, counted from 1, and the fault of each bad term."""
     first: dict[str, int] = {}
     for number, term in enumerate(terms, start=1):
         if not term:
             yield number, "an empty term"
         elif first.setdefault(term, number) != number:
-            yield number, f"{term!r} is there already, as number {first[term]}"
+            yield number, f"duplicate term {term!r}, also number {first[term]}"
 
 
 class OutputVocabularyTransformer(Transformer):
-    """The host library's fill-mask `Transformer`, with the output vocabulary that is saved beside the model."""
+    """The fill-mask Transformer of sentence-transformers, with the output vocabulary saved beside the model."""
 
     def __init__(self, model_name_or_path: str, **settings: Any) -> None:
         logger = logging.getLogger("transformers.modeling_utils")
@@ -158,14 +159,14 @@ class OutputVocabularyTransformer(Transformer):
             write_terms(Path(output_path) / TERMS, layer.terms)
 
     def on_model_ready(self, model: BaseModel) -> None:
-        """Give the model a `decode` that knows the terms: its own would look them up in the tokenizer."""
+        """Give the model a `decode` with the terms: its own looks them up in the tokenizer."""
         layer = output_vocabulary(self.auto_model)
         if layer is not None:
             model.__dict__["decode"] = partial(SparseEncoder.decode, _Terms(layer.terms))
 
 
 class _Terms:
-    """All of a model that `SparseEncoder.decode` asks for: a tokenizer that knows the names of columns."""
+    """The part of a model that `SparseEncoder.decode` uses: a tokenizer with the names of columns."""
 
     def __init__(self, terms: Sequence[str]) -> None:
         self._terms, self.tokenizer = terms, self
@@ -175,6 +176,6 @@ class _Terms:
 
 
 def _has_more_to_say(record: logging.LogRecord) -> bool:
-    """Leave out what transformers logs about the weights of an output vocabulary, which it does not expect."""
+    """Filter out the log of transformers about unexpected weights of an output vocabulary."""
     report = record.getMessage()
     return f"{LAYER}." not in report or any(word in report for word in ("MISSING", "MISMATCH", "CONVERSION"))

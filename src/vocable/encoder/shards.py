@@ -1,8 +1,8 @@
-"""Shards of a corpus: what each of them is made of, and processes here or elsewhere that make them.
+"""Shards of a corpus: their plan, and the processes that make them, here or on other machines.
 
-A folder of shards is there from the beginning. `shards.json` has the spans of the corpus, `settings.json` all else that
-decides the vectors, and `shard-00001`, ... are folders of vectors, each there only when it is whole. Whoever sees the
-folder can make a shard: its lock keeps others away while it is made, and is gone with the process.
+A folder of shards exists from the beginning. `shards.json` has the spans of the corpus, `settings.json` everything else
+that determines the vectors, and `shard-00001`, ... are folders of vectors, written atomically. Any process that sees the
+folder can make a shard, under a lock that ends with the process.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from vocable.vectors import SHARDS
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Make: TypeAlias = Callable[[int], T | None]  # a shard by its number; None while another process makes it
-Run: TypeAlias = Callable[[Make[T], list[int]], Iterator[tuple[int, T | None]]]
+Make: TypeAlias = Callable[[int], T | None]  # makes a shard by its number; None while another process makes it
+MakeAll: TypeAlias = Callable[[Make[T], list[int]], Iterator[tuple[int, T | None]]]
 
-WAIT = 30.0  # seconds, for shards that other processes make
-TRIES = 3  # of processes that die before one of them has finished a shard
+SHARD_WAIT = 30.0  # seconds between looks at shards that other processes make
+MAX_DEATHS = 3  # of processes in turn, without a finished shard
 
 
 def planned(folder: Path, settings: Mapping[str, Any], kind: Kind[Any], size: int, bad: BadLines) -> list[Span]:
-    """Return the spans of a folder of shards, which is made if it is not there; parts of a shard have so many records.
+    """Return the spans of a folder of shards, which is made if it does not exist; `size` records are a part of a shard.
 
     Raises `ArgumentError` if it was made with other settings.
     """
@@ -45,16 +45,16 @@ def planned(folder: Path, settings: Mapping[str, Any], kind: Kind[Any], size: in
         try:
             with replacing_folder(folder, settings) as work:
                 write_record(work / SHARDS, spans)
-        except (ArgumentError, OSError):  # another process was quicker
+        except (ArgumentError, OSError):  # another process was faster
             if not finished(folder, settings):
                 raise
     return read_record(folder / SHARDS, list[Span])
 
 
-def make_all(make: Make[T], numbers: Iterable[int], run: Run[T]) -> Iterator[T]:
-    """Make shards until all are there, and yield what was made.
+def make_all(make: Make[T], numbers: Iterable[int], run: MakeAll[T]) -> Iterator[T]:
+    """Make shards until all exist, and yield the results of those made here.
 
-    Those that other processes make are waited for, and made here if these die.
+    Shards of other processes are waited for, and made here if these die.
     """
     left, died, waited = set(numbers), 0, False
     while left:
@@ -66,25 +66,25 @@ def make_all(make: Make[T], numbers: Iterable[int], run: Run[T]) -> Iterator[T]:
                     yield made
         except BrokenExecutor as error:
             died = 1 if len(left) < before else died + 1
-            if died == TRIES:
-                instead = "perhaps for want of memory: fewer of them need less"
-                raise ArgumentError(f"processes that make shards have died {TRIES} times, {instead}") from error
-            logger.warning("a process has died: its shard is made by another")
+            if died == MAX_DEATHS:
+                advice = "perhaps out of memory: use fewer"
+                raise ArgumentError(f"processes that make shards have died {MAX_DEATHS} times, {advice}") from error
+            logger.warning("a process has died: another one makes its shard")
             continue
         if len(left) == before:
             if not waited:
-                logger.warning("waiting for other processes, which make what is left (%d shards)", before)
+                logger.warning("waiting for other processes, which make the last %d shards", before)
             waited = True
-            time.sleep(WAIT)
+            time.sleep(SHARD_WAIT)
 
 
 def in_turn(make: Make[T], numbers: list[int]) -> Iterator[tuple[int, T | None]]:
-    """Make one shard after the other, here."""
+    """Make one shard after the other in this process."""
     return ((number, make(number)) for number in numbers)
 
 
 def in_processes(make: Make[T], numbers: list[int], *, workers: int) -> Iterator[tuple[int, T | None]]:
-    """Make several shards at once, each in a process of this machine with its share of the threads."""
+    """Make several shards at once, each in a process of this machine with a share of its threads."""
     threads = max(1, torch.get_num_threads() // workers)
     with worker_pool(workers, torch.set_num_threads, threads) as pool:
         futures = {pool.submit(_without_bar, make, number): number for number in numbers}
@@ -98,7 +98,7 @@ def _without_bar(make: Make[Any], number: int) -> Any:
 
 
 def on_dask(make: Make[T], numbers: list[int], *, address: str) -> Iterator[tuple[int, T | None]]:
-    """Make shards on the workers of a Dask cluster, whose scheduler is at dask://HOST:PORT."""
+    """Make shards on the workers of a Dask cluster with the scheduler dask://HOST:PORT."""
     dask = require_extra("distributed", "dask")
     scheme, _, host = address.partition("://")
     if scheme != "dask" or not host:

@@ -1,8 +1,7 @@
-"""Output terms that stand for no text: special and unused tokens, and columns of the head without a token.
+"""Special terms: special and unused tokens, and columns of the head without a token, which no vector has.
 
-They are no terms: no text has them. Their output bias is so low that no logit is ever above zero, in this toolkit, in
-an exported graph and in stock sentence-transformers alike. A model whose configuration says `special_terms: true` keeps
-them.
+Their output bias is so low that no logit is ever above zero, in this toolkit, in an exported graph and in stock
+sentence-transformers alike. A model with `special_terms: true` in its configuration keeps them.
 
 Letters: v output terms.
 """
@@ -22,15 +21,15 @@ from vocable.encoder.output_vocabulary import output_layer, output_vocabulary
 KEPT = "special_terms"  # in a model's configuration
 NEVER = -8192.0  # a bias below all logits, the same number in float32, float16 and bfloat16
 UNUSED = re.compile(r"[\[<]unused[ _-]?\d+[\]>]|madeupword\d+", re.IGNORECASE)
-# As the usual tokenizers spell special tokens; in an output vocabulary, whose tokenizer is not at hand.
+# Common spellings of special tokens, for an output vocabulary, which does not list them.
 SPECIAL = re.compile(r"[\[<](cls|sep|pad|unk|mask|bos|eos|/?s|\d+)[\]>]|<\|.*\|>", re.IGNORECASE)
 
 
 def special_tokens(tokenizer: PreTrainedTokenizerBase, size: int | None = None) -> NDArray[np.int64]:
-    """Return the ids below `size`, ascending, that stand for no text: int64.
+    """Return the ids below `size` of special tokens, ascending, int64.
 
-    These are the special tokens, added tokens that are marked as special, unused tokens such as [unused7], and ids that
-    no token has. `size` is by default the highest id and one.
+    These are the special tokens, added tokens marked as special, unused tokens such as [unused7], and ids without a
+    token. `size` is by default the highest id plus one.
     """
     vocabulary = tokenizer.get_vocab()
     ordinary = np.zeros(max(size or 0, 1 + max(vocabulary.values(), default=-1)), dtype=bool)
@@ -41,10 +40,7 @@ def special_tokens(tokenizer: PreTrainedTokenizerBase, size: int | None = None) 
 
 
 def special_columns(mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> NDArray[np.int64]:
-    """Return the output terms of `mlm`, ascending, that stand for no text: int64.
-
-    In an output vocabulary of its own, they are known by their spelling.
-    """
+    """Return the special output terms of `mlm`, ascending, int64; in an output vocabulary, by their spelling."""
     layer = output_vocabulary(mlm)
     if layer is None:
         return special_tokens(tokenizer, output_layer(mlm).out_features)
@@ -53,15 +49,15 @@ def special_columns(mlm: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) ->
 
 
 def keeps_special_terms(config: PreTrainedConfig) -> bool:
-    """Return whether a model's configuration lets special tokens be terms."""
+    """Return whether a model's configuration keeps special tokens as terms."""
     return bool(getattr(config, KEPT, False))
 
 
 @torch.no_grad()
 def silence(layer: nn.Linear, columns: NDArray[np.int64]) -> None:
-    """Give the terms `columns` of an output layer, in place, a bias with which they are never active.
+    """Set the bias of the terms `columns` of an output layer, in place, so that they are never active.
 
-    A layer without a bias gets one that is no parameter: it is not trained, shifted or saved.
+    A layer without a bias gets one as a buffer, which is not trained, shifted or saved.
     """
     if not len(columns):
         return
@@ -74,5 +70,5 @@ def silence(layer: nn.Linear, columns: NDArray[np.int64]) -> None:
 
 
 def has_bias(layer: nn.Linear) -> bool:
-    """Return whether an output layer has a bias of its own, which can be shifted and trained."""
+    """Return whether an output layer has a bias that can be shifted and trained."""
     return isinstance(layer.bias, nn.Parameter)

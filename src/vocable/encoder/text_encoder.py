@@ -38,7 +38,7 @@ from vocable.encoder.idf import idf
 from vocable.encoder.output_vocabulary import output_layer
 from vocable.encoder.special_terms import keeps_special_terms
 from vocable.encoder.terms import special_terms
-from vocable.encoder.windows import Span, maximum, windows
+from vocable.encoder.windows import CharacterSpan, maximum, windows
 from vocable.errors import ArgumentError
 from vocable.options import DType, Encoding, checked
 from vocable.pruning import heaviest, prune
@@ -152,7 +152,7 @@ class TextEncoder:
         weights = vectors.data * self._factors[vectors.indices]
         return csr_array((weights, vectors.indices, vectors.indptr), shape=vectors.shape)
 
-    def windows(self, text: str, before: str = "", share: float = 1.0) -> list[Span]:
+    def windows(self, text: str, before: str = "", share: float = 1.0) -> list[CharacterSpan]:
         """Cut a text into windows that fit into the model's length, after the prompt and the text `before`.
 
         `share` is the largest share of the model's length that a window takes. Raises `ArgumentError` if the tokenizer

@@ -1,8 +1,8 @@
-"""The head without the logits on CUDA: the same functions as `head.py`, by Triton's kernels.
+"""The head without logits on CUDA: the functions of `head.py` with Triton's kernels.
 
 Forward, one kernel multiplies, takes the maximum and remembers the winning token. Backward, a logit that won is an
 entry of a sparse matrix C, tokens by terms, and the gradients are C W and C^T H: every row of either is a weighted sum
-of the rows that its entries name. The entries are sorted and one program sums one row: no atomic additions, no races.
+of the rows that its entries name. The entries are sorted, and one program sums one row, without atomic additions.
 
 Letters: b texts, n tokens of all texts, d size of the decoder's input, v output terms.
 """
@@ -22,13 +22,13 @@ from torch.autograd.function import once_differentiable
 from vocable.encoder.pooling import Activation, activate, blocks, slope_at_output
 from vocable.encoder.triton_kernels import credit_kernel, gather_kernel, max_kernel, sum_kernel
 
-CHUNK = 1024  # tokens from which a program's texts are enough: few tiles are left half empty at its end
+CHUNK_TOKENS = 1024  # at least, of a program's texts: few tiles are half empty
 # Share of the logits with a gradient above which a block of C at a time is written out and multiplied, as sum pooling
 # always needs it: at the start of training most terms are active. Gathering a row moves d numbers an entry, a product
 # takes 2 d operations a logit, so gathering wins below 2 x bytes a second / (bytes of a number x operations a second).
-# 4 TB/s and 600 TFLOP/s in 16 bits would give 1/150; where it lies on a device: not yet measured.
-DENSE = 1 / 128
-CREDIT = 2**26  # numbers of C that are written out at a time
+# 4 TB/s and 600 TFLOP/s in 16 bits would give 1/150; not yet measured on a device.
+DENSE_SHARE = 1 / 128
+CREDIT_NUMBERS = 2**26  # numbers of C that are written out at a time
 
 
 class MaxPool(torch.autograd.Function):
@@ -50,7 +50,7 @@ class MaxPool(torch.autograd.Function):
         hidden, weight, bias, pooled, winners = ctx.saved_tensors
         grad = slope_at_output(pooled, ctx.activation).mul_(grad_pooled).mul_(pooled > 0)
         wanted = ctx.needs_input_grad[:2]
-        if torch.count_nonzero(grad) > DENSE * len(hidden) * len(weight):
+        if torch.count_nonzero(grad) > DENSE_SHARE * len(hidden) * len(weight):
 
             def credit(block: slice) -> Tensor:
                 part: Tensor = hidden.new_zeros(block.stop - block.start, len(hidden))
@@ -102,7 +102,7 @@ class SumPool(torch.autograd.Function):
 def largest_logits(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Sequence[int], winners: bool
 ) -> tuple[Tensor, Tensor]:
-    """Largest logits [b, v] float32 and, if wanted, the first token that has each, [b, v] int32 (else empty)."""
+    """Return the largest logits [b, v] float32 and, with `winners`, the first token of each, [b, v] int32 (else empty)."""
     hidden, weight = hidden.contiguous(), weight.contiguous()
     starts, chunks, longest = _texts(offsets, hidden.device)
     b, v = len(offsets) - 1, len(weight)
@@ -120,7 +120,7 @@ def largest_logits(
 def _gathered(
     hidden: Tensor, weight: Tensor, grad: Tensor, winners: Tensor, wanted: Sequence[bool]
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Gradients of hidden and weight, entry by entry, from the gradient of the largest logits, [b, v]."""
+    """Return the gradients of hidden and weight, entry by entry, from the gradient of the largest logits [b, v]."""
     term, text = grad.T.nonzero(as_tuple=True)  # sorted by term, then by text
     token, factor = winners[text, term].long(), grad[text, term]
     grad_weight = _sum_rows(hidden, term, token, factor, weight) if wanted[1] else None
@@ -131,7 +131,7 @@ def _gathered(
 
 
 def _sum_rows(source: Tensor, keys: Tensor, rows: Tensor, factors: Tensor, like: Tensor) -> Tensor:
-    """Row i is the sum of factors[e] * source[rows[e]] over the entries e of key i; shaped and typed as `like`.
+    """Sum factors[e] * source[rows[e]] over the entries e of key i into row i, with shape and type of `like`.
 
     The keys are sorted.
     """
@@ -149,10 +149,10 @@ def _sum_rows(source: Tensor, keys: Tensor, rows: Tensor, factors: Tensor, like:
 def _multiplied(
     hidden: Tensor, weight: Tensor, credit: Callable[[slice], Tensor], wanted: Sequence[bool]
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Gradients of hidden and weight from those of a block of logits at a time: credit(block) is [terms, n]."""
+    """Return the gradients of hidden and weight from gradients of blocks of logits: credit(block) is [terms, n]."""
     grad_hidden = torch.zeros_like(hidden, dtype=torch.float32) if wanted[0] else None
     grad_weight = torch.empty_like(weight) if wanted[1] else None
-    for block in blocks(len(weight), max(128, CREDIT // len(hidden))):
+    for block in blocks(len(weight), max(128, CREDIT_NUMBERS // len(hidden))):
         part = credit(block)
         if grad_hidden is not None:
             grad_hidden += part.T @ weight[block]
@@ -164,7 +164,7 @@ def _multiplied(
 def _credit_of_all(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, offsets: Tensor, upstream: Tensor, activation: Activation
 ) -> Callable[[slice], Tensor]:
-    """Sum pooling: the logits once more, and the gradient of every positive one."""
+    """Return a function that recomputes a block of logits and returns the gradients of sum pooling, [terms, n]."""
     n, d = hidden.shape
     v = len(weight)
     texts = torch.arange(len(offsets) - 1, dtype=torch.int32, device=hidden.device)
@@ -185,14 +185,14 @@ def _credit_of_all(
 
 
 def _texts(offsets: Sequence[int], device: torch.device) -> tuple[Tensor, Tensor, int]:
-    """The texts, and the c chunks of `CHUNK` tokens or a little more that they are cut into, on the device.
+    """Group the texts into c chunks of `CHUNK_TOKENS` tokens or a little more, on the device.
 
     Returns [b + 1] int32: text i owns the tokens offsets[i] to offsets[i + 1]; [c + 1] int32: chunk j owns the texts
     chunks[j] to chunks[j + 1]; and the tokens of the longest chunk, rounded up to 32, 64 or 256.
     """
     chunks = [0]
     for text, end in enumerate(offsets[1:], start=1):
-        if end - offsets[chunks[-1]] >= CHUNK:
+        if end - offsets[chunks[-1]] >= CHUNK_TOKENS:
             chunks.append(text)
     if chunks[-1] != len(offsets) - 1:
         chunks.append(len(offsets) - 1)
@@ -201,7 +201,7 @@ def _texts(offsets: Sequence[int], device: torch.device) -> tuple[Tensor, Tensor
 
 
 def _on_device(numbers: Sequence[int], device: torch.device) -> Tensor:
-    """As int32, copied without waiting for what the device is doing."""
+    """Copy numbers to the device as int32, without waiting for its other work."""
     host = torch.tensor(list(numbers), dtype=torch.int32)
     return host.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else host
 
@@ -215,13 +215,13 @@ def _grid(chunks: int, v: int) -> Callable[[dict[str, int]], tuple[int]]:
 
 
 def _precision() -> str:
-    """How float32 numbers are multiplied: in tf32 only where torch's own matrix products are."""
+    """Return tf32 as the type of float32 products if torch's own matrix products use it, else ieee."""
     matmul = torch.backends.cuda.matmul
-    if hasattr(matmul, "fp32_precision"):  # torch 2.9; from there on the older switch may refuse to be read
+    if hasattr(matmul, "fp32_precision"):  # from torch 2.9 on, reading the older switch may fail
         return "tf32" if matmul.fp32_precision == "tf32" else "ieee"
     return "tf32" if matmul.allow_tf32 else "ieee"
 
 
 def _on(tensor: Tensor) -> Any:
-    """Kernels start on the current device: make it the tensor's."""
+    """Make the tensor's device the current one, on which kernels start."""
     return torch.cuda.device(tensor.device) if tensor.is_cuda else nullcontext()

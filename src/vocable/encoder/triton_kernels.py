@@ -3,8 +3,8 @@
 The product is taken terms first, [terms, tokens]: pooling then runs along the second axis, most of which a thread has
 in its own registers; with tokens first every term would be reduced across all warps. A program owns some consecutive
 texts (a chunk) and a block of terms, and runs through the chunk's tokens a tile at a time, wherever texts begin or end:
-short texts share tiles. No two write to one place: nothing is atomic, and for one shape of tiles every sum has one
-order.
+short texts share tiles. No two programs write to one place, so nothing is atomic, and for one shape of tiles every
+sum has one order.
 
 Letters: b texts, n tokens of all texts, d size of the decoder's input, v output terms.
 """
@@ -22,7 +22,7 @@ def _larger(x, y):
     return tl.maximum(x, y, propagate_nan=tl.PropagateNan.ALL)
 
 
-# The interpreter runs a reduction of one's own element by element, and multiplies bfloat16 as if it were integers.
+# The interpreter runs a custom reduction element by element, and multiplies bfloat16 as if it were integers.
 INTERPRETED = tl.constexpr(not isinstance(_larger, triton.JITFunction))
 
 # BLOCK_V, BLOCK_S, warps, stages. The widest tiles read the fewest bytes an operation and give a thread 128 sums, which
@@ -34,7 +34,7 @@ TILES = [
 
 
 def _fitting(configs: list[triton.Config], arguments: dict[str, Any], **constants: Any) -> list[triton.Config]:
-    """The tiles worth timing: as many tokens as there are, rows of 128 bytes, small where no matrix unit helps."""
+    """Return the tiles worth timing: no wider than the texts, rows of 128 bytes, small without a matrix unit."""
     size, longest = arguments["hidden"].element_size(), constants["LONGEST"]
     plain = size == 4 and constants["PRECISION"] == "ieee"
     low, high = (32, min(longest, 64)) if plain else (longest // 2, longest)
@@ -48,7 +48,7 @@ def _fitting(configs: list[triton.Config], arguments: dict[str, Any], **constant
 
 
 def _tuned(key: str, most: int) -> Any:
-    """Time the tiles of at most `most` logits on the first call of a kind, and keep the winner on disk.
+    """Time the tiles of at most `most` logits on the first call for a kind of input, and cache the fastest on disk.
 
     A kind is the number types, d, LONGEST (32, 64 or 256 tokens), PRECISION, and the constant named `key`.
     """
@@ -67,7 +67,7 @@ def _tuned(key: str, most: int) -> Any:
 
 @triton.jit
 def _place(program, chunks, blocks, GROUP: tl.constexpr):
-    """Chunk and block of a program: GROUP chunks meet all blocks in turn, so that their tokens stay in the L2 cache."""
+    """Return chunk and block of a program: GROUP chunks go through all blocks, so their tokens stay in the L2 cache."""
     group = program // (GROUP * blocks)
     size = tl.minimum(chunks - group * GROUP, GROUP)
     within = program % (GROUP * blocks)
@@ -79,7 +79,7 @@ def _logits(
     hidden, weight, tokens, terms, d, PRECISION: tl.constexpr, BLOCK_V: tl.constexpr, BLOCK_S: tl.constexpr,
     BLOCK_D: tl.constexpr,
 ):  # fmt: skip
-    """W[terms] H[tokens]^T without the bias: [BLOCK_V, BLOCK_S] float32."""
+    """Return W[terms] H[tokens]^T without the bias: [BLOCK_V, BLOCK_S] float32."""
     k = tl.arange(0, BLOCK_D)
     rows = weight + terms.to(tl.int64)[:, None] * d + k[None, :]
     columns = hidden + tokens.to(tl.int64)[None, :] * d + k[:, None]
@@ -97,7 +97,7 @@ def _logits(
 
 @triton.jit
 def _row_max(x):
-    """The largest of every row, and not a number where there is one: `tl.max` passes over those."""
+    """Return the maximum of every row, or NaN in a row with one, which `tl.max` ignores."""
     if INTERPRETED:
         broken = tl.max((x != x).to(tl.int32), axis=1) > 0
         return tl.where(broken, float("nan"), tl.max(tl.where(x != x, float("-inf"), x), axis=1))
@@ -107,12 +107,12 @@ def _row_max(x):
 
 @triton.jit
 def _relu(x):
-    return tl.where(x < 0.0, 0.0, x)  # not a number stays
+    return tl.where(x < 0.0, 0.0, x)  # keeps NaN
 
 
 @triton.jit
 def _log1p(x):
-    """log(1 + x) for x >= 0. Where x is small, what 1 + x loses is put back by the quotient."""
+    """Return log(1 + x) for x >= 0; for small x, the quotient restores the digits that 1 + x loses."""
     more = 1.0 + x
     kept = more - 1.0
     quotient = tl.where(x < 1.0, x / tl.where(kept == 0.0, 1.0, kept), 1.0)
@@ -125,7 +125,7 @@ def max_kernel(
     hidden, weight, offsets, chunks, largest, winners, count, d, v, WINNERS: tl.constexpr, PRECISION: tl.constexpr,
     LONGEST: tl.constexpr, GROUP: tl.constexpr, BLOCK_V: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
-    """Largest logit of every text and term, and with WINNERS the first token that has it."""
+    """Compute the largest logit of every text and term, and with WINNERS the first token that has it."""
     chunk, block = _place(tl.program_id(0), count, tl.cdiv(v, BLOCK_V), GROUP)
     text = tl.load(chunks + chunk)
     start, stop = tl.load(offsets + text), tl.load(offsets + tl.load(chunks + chunk + 1))
@@ -144,7 +144,7 @@ def max_kernel(
             inside = ((column >= position - low) & (column < until - low))[None, :]
             top = _row_max(tl.where(inside, logits, float("-inf")))
             if WINNERS:
-                at_top = inside & ~(logits < top[:, None])  # not a number is at the top
+                at_top = inside & ~(logits < top[:, None])  # NaN counts as the maximum
                 first = tl.min(tl.where(at_top, column[None, :], BLOCK_S), axis=1)
                 winner = tl.where((top > best) | (top != top), low + first, winner)
             best = _larger(best, top)
@@ -164,7 +164,7 @@ def sum_kernel(
     hidden, weight, bias, offsets, chunks, pooled, count, d, v, TWICE: tl.constexpr, PRECISION: tl.constexpr,
     LONGEST: tl.constexpr, GROUP: tl.constexpr, BLOCK_V: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
-    """Sum of the activations of every text and term; TWICE takes the logarithm twice."""
+    """Sum the activations of every text and term; TWICE takes the logarithm twice."""
     chunk, block = _place(tl.program_id(0), count, tl.cdiv(v, BLOCK_V), GROUP)
     text = tl.load(chunks + chunk)
     start, stop = tl.load(offsets + text), tl.load(offsets + tl.load(chunks + chunk + 1))
@@ -198,7 +198,7 @@ def credit_kernel(
     hidden, weight, bias, owners, upstream, credit, n, d, v, first, size, TWICE: tl.constexpr, PRECISION: tl.constexpr,
     LONGEST: tl.constexpr, GROUP: tl.constexpr, BLOCK_V: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
-    """Gradient of the logits of terms `first` to `first + size` under sum pooling: [size, n], from upstream [b, v]."""
+    """Compute the gradient of the logits of `size` terms from `first` under sum pooling: [size, n], from upstream [b, v]."""
     tile, block = _place(tl.program_id(0), tl.cdiv(n, BLOCK_S), tl.cdiv(size, BLOCK_V), GROUP)
     tokens = tile * BLOCK_S + tl.arange(0, BLOCK_S)
     rows = block * BLOCK_V + tl.arange(0, BLOCK_V)
@@ -219,7 +219,7 @@ def credit_kernel(
 
 @triton.jit
 def gather_kernel(source, starts, rows, factors, out, d, BLOCK_E: tl.constexpr, BLOCK_D: tl.constexpr):
-    """out[i] = sum of factors[e] * source[rows[e]] over the entries e of row i, starts[i] to starts[i + 1]; [., d]."""
+    """Sum factors[e] * source[rows[e]] over the entries e of row i, starts[i] to starts[i + 1], into out[i] [., d]."""
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BLOCK_D + tl.arange(0, BLOCK_D)
     start, stop = tl.load(starts + row), tl.load(starts + row + 1)

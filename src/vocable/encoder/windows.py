@@ -1,4 +1,4 @@
-"""Windows over a long text: parts that a model can read whole, which end where a sentence ends, or at least a word.
+"""Windows of a long text: parts within a model's length that end with a sentence, or else with a word.
 
 Letters: b texts, w windows of all of them, v output vocabulary.
 """
@@ -11,16 +11,16 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.sparse import csr_array
 
-Span = tuple[int, int]  # of characters
+CharacterSpan = tuple[int, int]
 
-OVERLAP = 8  # the share of a window that the next one may begin within is one in so many
+OVERLAP = 8  # windows overlap by at most an eighth
 SENTENCE = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+|(?<=[。！？])|\n\s*\n")
 WORD = re.compile(r"\S+")
-INSIDE, TOKEN, WORD_START, SENTENCE_START = range(4)  # what begins at a place, the better the larger
+INSIDE, TOKEN, WORD_START, SENTENCE_START = range(4)  # starts at a token's place; larger ones are preferred
 
 
-def windows(text: str, tokens: Sequence[Span], room: int) -> list[Span]:
-    """The windows of a text whose tokens are at these characters: `room` tokens each at most, together all of them.
+def windows(text: str, tokens: Sequence[CharacterSpan], room: int) -> list[CharacterSpan]:
+    """Cut a text into windows of at most `room` tokens that cover all of it; `tokens` are the tokens' characters.
 
     A window ends before the last sentence that begins in its second half, or else before the last word or token there.
     The next one begins there, or up to an eighth of `room` earlier, with the first sentence, or else word.
@@ -32,19 +32,19 @@ def windows(text: str, tokens: Sequence[Span], room: int) -> list[Span]:
     n = len(starts)
     if n <= room:
         return [(0, len(text))]
-    found, first = list[Span](), 0
+    found, first = list[CharacterSpan](), 0
     while True:
         end = n if first + room >= n else _best(begins, first + room // 2 + 1, first + room, last=True)
         start, stop = int(starts[first]), len(text) if end == n else int(starts[end])
         if part := text[start:stop].rstrip():
             found.append((start, start + len(part)))
         if end == n:
-            return found or [(0, 0)]  # of blanks alone
+            return found or [(0, 0)]  # a text of blanks
         first = _best(begins, max(first + 1, end - room // OVERLAP), end, last=False)
 
 
-def _begins(text: str, tokens: Sequence[Span]) -> tuple[np.ndarray, np.ndarray]:
-    """Where each token begins, blanks passed over, and what begins there."""
+def _begins(text: str, tokens: Sequence[CharacterSpan]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the start of each token after blanks, and the kind of start."""
     words = {found.start() for found in WORD.finditer(text)}
     sentences = {found.end() for found in SENTENCE.finditer(text)}
     starts, begins, reached = list[int](), list[int](), 0
@@ -53,19 +53,19 @@ def _begins(text: str, tokens: Sequence[Span]) -> tuple[np.ndarray, np.ndarray]:
             start += 1
         kind = SENTENCE_START if start in sentences else WORD_START if start in words else TOKEN
         starts.append(start)
-        begins.append(kind if reached <= start < end else INSIDE)  # of blanks, or a character that several tokens share
+        begins.append(kind if reached <= start < end else INSIDE)  # blanks, or a character that several tokens share
         reached = max(reached, end)
     return np.array(starts, dtype=np.int64), np.array(begins, dtype=np.int64)
 
 
 def _best(begins: np.ndarray, low: int, high: int, *, last: bool) -> int:
-    """The first or last of the best places from `low` to `high`."""
+    """Return the first or last of the best places from `low` to `high`."""
     places = np.flatnonzero(begins[low : high + 1] == begins[low : high + 1].max())
     return low + int(places[-1 if last else 0])
 
 
 def maximum(vectors: csr_array, counts: Sequence[int]) -> csr_array:
-    """The element-wise maximum [b, v] of the vectors [w, v] of each text's windows, of which it has so many in turn.
+    """Return the element-wise maximum [b, v] over each text's windows, from vectors [w, v] and counts of windows [b].
 
     >>> maximum(csr_array(np.array([[1.0, 0.0], [0.5, 2.0], [3.0, 0.0]])), [2, 1]).toarray().tolist()
     [[1.0, 2.0], [3.0, 0.0]]
