@@ -317,7 +317,7 @@ def test_a_training_refuses_a_graph(export: Export, tmp_path: Path) -> None:
 
 def test_what_is_inside_of_a_graph_cannot_be_chosen(export: Export) -> None:
     folder, _ = export()
-    with pytest.raises(ArgumentError, match="pooling and activation are inside"):
+    with pytest.raises(ArgumentError, match="pooling and activation"):
         load(folder, pooling="sum")
     with pytest.raises(ArgumentError, match="bfloat16"):
         TextEncoder(load(folder), dtype="bfloat16")
@@ -381,7 +381,7 @@ def test_arguments_are_checked_first(toy_model: SparseEncoder, tmp_path: Path) -
     unknown: Any = "tflite"
     with pytest.raises(ArgumentError, match="format must be onnx or openvino, not 'tflite'"):
         export_model(toy_model, tmp_path / "out", format=unknown)
-    with pytest.raises(ArgumentError, match="no text to compare"):
+    with pytest.raises(ArgumentError, match="no text"):
         export_model(toy_model, tmp_path / "out", texts=[" "])
     with pytest.raises(ArgumentError, match="min_overlap must be above 0"):
         export_model(toy_model, tmp_path / "out", min_overlap=0)

@@ -55,7 +55,7 @@ def test_terms_of_any_characters_come_back_the_same(tmp_path_factory: pytest.Tem
 @pytest.mark.parametrize(
     ("content", "line", "message"),
     [
-        ('"a"\n"b"\n"a"\n', 3, "'a' is there already, as number 1"),
+        ('"a"\n"b"\n"a"\n', 3, "duplicate term 'a'"),
         ('"a"\n""\n', 2, "an empty term"),
         ('"a"\nb\n', 2, "a term is a JSON string, in quotes"),
         ('"a"\n\n"b"\n', 2, "a term is a JSON string"),
@@ -79,7 +79,7 @@ def test_bad_terms_are_refused_with_their_line(tmp_path: Path, content: str, lin
 def test_a_layer_needs_a_term_for_every_row() -> None:
     with pytest.raises(ArgumentError, match="2 terms for an output layer of 3 rows"):
         OutputVocabulary(["a", "b"], torch.zeros(3, 4), None)
-    with pytest.raises(ArgumentError, match="term 3: 'a' is there already, as number 1"):
+    with pytest.raises(ArgumentError, match="term 3: duplicate term 'a'"):
         OutputVocabulary(["a", "b", "a"], torch.zeros(3, 4), None)
     layer = OutputVocabulary(["a", "b"], torch.ones(2, 4), None)
     assert [name for name, _ in layer.named_parameters()] == ["weight"]
@@ -157,7 +157,7 @@ def test_damaged_folders_are_refused_by_name(backbones: dict[str, Path], tmp_pat
     with pytest.raises(ModelError, match="1 terms for an output layer of 14 rows"):
         load(folder)
     terms.write_text('"one"\n"one"\n', encoding="utf-8")
-    with pytest.raises(DataError, match=r"output_vocabulary.jsonl:2: 'one' is there already, as number 1"):
+    with pytest.raises(DataError, match=r"output_vocabulary.jsonl:2: duplicate term 'one'"):
         load(folder)
 
 
