@@ -30,7 +30,21 @@ TREES = {
 }
 # A part imports from the levels below it and from its own.
 LEVELS = [
-    {"errors", "options", "tables", "html", "figures", "progress", "storage", "fingerprint", "locks", "seal", "arrays"},
+    {
+        "errors",
+        "options",
+        "threads",
+        "processes",
+        "tables",
+        "html",
+        "figures",
+        "progress",
+        "storage",
+        "fingerprint",
+        "locks",
+        "seal",
+        "arrays",
+    },
     {"data", "vectors", "pruning"},
     {"encoder", "objectives"},
     {"retrieval"},

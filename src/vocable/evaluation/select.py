@@ -18,7 +18,6 @@ from vocable.data.bad_lines import tolerant
 from vocable.encoder.asymmetric import Role, static_embedding
 from vocable.encoder.checks import check_length
 from vocable.encoder.graph import exported
-from vocable.encoder.checks import check_length
 from vocable.encoder.hub import licence
 from vocable.encoder.load import load
 from vocable.encoder.provenance import checksum, model_name
