@@ -26,6 +26,7 @@ from vocable.encoder.fuse import every_pooling_allowed, splade_modules
 from vocable.encoder.graph import refuse_exported
 from vocable.encoder.hub import trusting
 from vocable.encoder.load import load
+from vocable.encoder.opening import without_bars
 from vocable.errors import ArgumentError, DataError, RecipeError
 from vocable.figures import check_figure, save_figure
 from vocable.storage import finish, finished, resumable
