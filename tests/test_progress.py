@@ -16,7 +16,7 @@ from vocable.progress import progress, without_progress
 
 
 def shown(patience: float, total: int | None, monkeypatch: pytest.MonkeyPatch, *, terminal: bool = True) -> str:
-    monkeypatch.setattr(module, "PATIENCE", patience)
+    monkeypatch.setattr(module, "BAR_DELAY", patience)
     screen = StringIO()
     console = Console(file=screen, force_terminal=terminal, width=80, color_system=None)
     with progress("encode", total, console=console) as advance:

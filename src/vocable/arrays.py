@@ -1,6 +1,6 @@
-"""Ids, and folders of memory-mapped arrays that are whole or absent.
+"""Ids, and folders of memory-mapped arrays that are written atomically.
 
-A folder of arrays has NAME.npy files and index.json, which gives the type, shape and checksum of each.
+A folder of arrays has NAME.npy files and index.json with the type, shape and checksum of each.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FORMAT = 1
 
 
 class Ids(Sequence[str]):
-    """Ids as one Arrow array: a few bytes each and read from disk without a copy, yet a sequence of `str`.
+    """A sequence of `str` in one Arrow array: a few bytes each, and read from disk without a copy.
 
     >>> ids = Ids(["d1", "d2", "d3"])
     >>> ids[1], list(ids[1:]), ids == ["d1", "d2", "d3"]
@@ -66,10 +66,10 @@ class Ids(Sequence[str]):
         return iter(self.array.to_pylist())
 
     def rows(self, ids: Sequence[str]) -> np.ndarray:
-        """Where each of some ids stands, int64 [m]; -1 for one that is not there."""
+        """Return the row of each of m ids, int64 [m]; -1 for an unknown id."""
         distinct = {identifier: place for place, identifier in enumerate(dict.fromkeys(ids))}
-        asked = pa.array(distinct, type=pa.large_string())
-        found = pc.fill_null(pc.index_in(self.array, value_set=asked), -1)  # few are hashed, not all
+        wanted = pa.array(distinct, type=pa.large_string())
+        found = pc.fill_null(pc.index_in(self.array, value_set=wanted), -1)  # hashes only the wanted ids
         places = numbers(found, np.int32)
         rows = np.full(len(distinct), -1, dtype=np.int64)
         rows[places[places >= 0]] = np.flatnonzero(places >= 0)
@@ -88,9 +88,9 @@ class Ids(Sequence[str]):
 
 
 def numbers(array: pa.Array, kind: type[np.generic]) -> np.ndarray:
-    """The values of an Arrow array of this type, without nulls: read-only, without a copy.
+    """Return the values of an Arrow array without nulls, read-only and without a copy.
 
-    Arrow's own `to_numpy` does the same, after it has imported pandas, which takes a seventh of a second.
+    Unlike Arrow's `to_numpy`, this does not import pandas, which takes a seventh of a second.
     """
     buffer = array.buffers()[1]
     values: np.ndarray = np.frombuffer(b"" if buffer is None else buffer, kind)[array.offset :][: len(array)]
@@ -99,14 +99,14 @@ def numbers(array: pa.Array, kind: type[np.generic]) -> np.ndarray:
 
 
 def save_arrays(folder: StrPath, kind: str, arrays: dict[str, np.ndarray], header: dict[str, Any]) -> None:
-    """Write `arrays` and `header` (JSON values) as a folder that takes the place of an older one only when it is whole.
+    """Write `arrays` and `header` (JSON values) as a folder, which replaces an older one atomically.
 
-    `kind` says what the folder is; something other than such a folder is not replaced. What was there stays readable.
-    Raises `ArgumentError` while another process writes there.
+    Readers of the older folder keep their arrays. Raises `VectorsError` if something else than such a folder is there,
+    `ArgumentError` while another process writes there.
     """
     target = target_of(folder)
     if is_there(target) and not (target / HEADER).is_file():
-        raise VectorsError(f"{target}: exists and is not an index; it is left as it is")
+        raise VectorsError(f"{target}: exists and is not an index: it is not replaced")
     make_folder(target.parent)
     with locked(partial_of(target)), part_of(target, Path.mkdir) as part:
         described = {}
@@ -128,27 +128,27 @@ def save_arrays(folder: StrPath, kind: str, arrays: dict[str, np.ndarray], heade
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Let two folders change places in one step; False where the system or the file system has no such step."""
+    """Exchange two folders atomically; return False if the system or the file system cannot."""
     rename = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
     here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
     return rename is not None and rename(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0
 
 
 def _old(folder: Path) -> Path:
-    """Where a folder is while another takes its place, if that needs two steps."""
+    """Return the place of a folder while another replaces it in two steps."""
     return folder.with_name(f".{folder.name}.old") if folder.name else folder
 
 
 def place_state(place: StrPath) -> tuple[int, ...]:
-    """Return what changes when another file, folder or link takes the place of what is there."""
+    """Return numbers that change when another file, folder or link replaces a place."""
     with suppress(OSError):
-        states = os.lstat(place), os.stat(place)  # a link that is replaced twice may lead where it led before
+        states = os.lstat(place), os.stat(place)  # a replaced link may lead to the same place
         return tuple(number for state in states for number in (state.st_ino, state.st_mtime_ns))
     return ()
 
 
 def read_whole(read: Callable[[], T], *places: StrPath) -> T:
-    """Return what `read` makes of the places; it reads again if something else took the place of one meanwhile."""
+    """Return the result of `read`, which is repeated if one of the places was replaced meanwhile."""
     while True:
         before = [place_state(place) for place in places]
         try:
@@ -162,9 +162,9 @@ def read_whole(read: Callable[[], T], *places: StrPath) -> T:
 
 
 def load_arrays(folder: StrPath, kind: str, *, verify: bool = True) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The memory-mapped, read-only arrays and the header that `save_arrays` wrote.
+    """Return the memory-mapped, read-only arrays and the header of a folder that `save_arrays` wrote.
 
-    `verify` reads every byte once and compares the checksums; without it only types, shapes and lengths are checked.
+    `verify` compares the checksums, which reads every byte; otherwise only types, shapes and lengths are checked.
     """
     return read_whole(lambda: _load_arrays(Path(folder), kind, verify), folder)
 
@@ -177,10 +177,10 @@ def _load_arrays(place: Path, kind: str, verify: bool) -> tuple[dict[str, np.nda
         file = (place if place.exists() else _old(place)) / f"{name}.npy"
         try:
             array = np.asarray(np.lib.format.open_memmap(regular(file), mode="r"))
-        except Exception as error:  # NumPy evaluates the file's header, which may be anything
-            raise VectorsError(f"{file}: missing, cut short or damaged: {error}") from error
+        except Exception as error:  # NumPy evaluates the header of the file, which may raise anything
+            raise VectorsError(f"{file}: missing, truncated or damaged: {error}") from error
         if array.dtype.str != described.get("type") or list(array.shape) != described.get("shape"):
-            raise VectorsError(f"{file}: holds {array.shape} {array.dtype}, the index says otherwise")
+            raise VectorsError(f"{file}: holds {array.shape} {array.dtype}, unlike {HEADER}")
         if verify and _checksum(array) != described.get("crc32"):
             raise VectorsError(f"{file}: damaged (its checksum differs)")
         arrays[name] = array
@@ -188,22 +188,21 @@ def _load_arrays(place: Path, kind: str, verify: bool) -> tuple[dict[str, np.nda
 
 
 def read_header(folder: Path, kind: str | None = None) -> dict[str, Any]:
-    """The header of the folder of arrays, which is of this `kind` if one is given."""
+    """Return the header of a folder of arrays; raise `VectorsError` if it is of another `kind`."""
     file = (folder if folder.exists() else _old(folder)) / HEADER
     try:
         header: dict[str, Any] = json.loads(regular(file).read_bytes())
     except (FileNotFoundError, NotADirectoryError) as error:
         raise VectorsError(f"{folder}: not an index (no {HEADER})") from error
     except (OSError, ValueError, RecursionError) as error:
-        raise VectorsError(f"{file}: cut short or damaged: {error}") from error
+        raise VectorsError(f"{file}: truncated or damaged: {error}") from error
     arrays = header.get("arrays") if isinstance(header, dict) else None
     if not isinstance(arrays, dict) or not all(isinstance(array, dict) for array in arrays.values()):
         raise VectorsError(f"{file}: does not describe an index")
     if header.get("kind") != (kind or header.get("kind")) or header.get("format") != FORMAT:
         found = f"kind {header.get('kind')!r}, format {header.get('format')}"
         raise VectorsError(f"{folder}: expected an index of kind {kind!r}, format {FORMAT}, not {found}")
-    expected = header.pop("crc32", None)  # an older index has none
-    if expected is not None and expected != _record_checksum(header):
+    if header.pop("crc32", None) != _record_checksum(header):
         raise VectorsError(f"{file}: damaged (its checksum differs)")
     return header
 

@@ -1,7 +1,7 @@
-"""What can go wrong, as one tree.
+"""Exception hierarchy.
 
-Every `VocableError` is the user's to mend: the command line prints it as one line and exits with status 2. Anything
-else that escapes is a fault of ours (status 1).
+A `VocableError` is one that the user can mend: the command line prints it as one line and exits with status 2. Any other
+exception is a bug (status 1).
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from types import ModuleType
 
 
 class VocableError(Exception):
-    """The base of every error that a user can mend."""
+    """Base of all errors that a user can mend."""
 
 
 class DataError(VocableError):
-    """A corpus, query, judgment or example file is missing or malformed; the message begins with source and line.
+    """A source of documents, queries, judgments or examples is missing or malformed.
 
-    `line` is counted from 1.
+    The message begins with the source and the line, which is counted from 1.
     """
 
     def __init__(self, message: str, *, source: str | None = None, line: int | None = None) -> None:
@@ -27,7 +27,7 @@ class DataError(VocableError):
 
 
 class VectorsError(VocableError):
-    """Stored vectors or an index are damaged, cut short, or of another vocabulary."""
+    """Stored vectors or an index are damaged, truncated, or of another vocabulary."""
 
 
 class NoSpaceError(VectorsError):
@@ -35,23 +35,23 @@ class NoSpaceError(VectorsError):
 
 
 class ModelError(VocableError):
-    """Not a sparse encoder, or a head that cannot be used without its logits."""
+    """A model cannot be loaded, is not a sparse encoder, or does not support an operation."""
 
 
 class RecipeError(VocableError):
-    """A recipe has an unknown key, a wrong type or an impossible combination; the message has the key's path."""
+    """A recipe has an unknown key, a wrong type or an impossible combination; the message names the key."""
 
 
 class ArgumentError(VocableError):
-    """An argument is out of its range, or arguments exclude each other."""
+    """An argument is out of range, or arguments exclude each other."""
 
 
 class InUseError(ArgumentError):
-    """Another process is making the same output."""
+    """Another process is writing the same output."""
 
 
 class UnwrittenError(VocableError):
-    """A file cannot be written when the work is done: `result` is what there is to see."""
+    """A file could not be written after the work was done; `result` has the result of the work."""
 
     def __init__(self, error: OSError, result: object) -> None:
         super().__init__(f"{error.filename}: {error.strerror}" if error.filename else str(error))
@@ -59,23 +59,23 @@ class UnwrittenError(VocableError):
 
 
 class CollapseError(VocableError):
-    """A training that the guard has stopped; the message has the likely cause and the repair."""
+    """The guard stopped a training; the message has the likely cause and the repair."""
 
 
 class LostProcessError(VocableError):
-    """Another process of the same training has ended, or does not come to what all do together."""
+    """Another process of the same training ended or stopped responding."""
 
 
 class ServiceError(VocableError):
-    """A service has refused a request, or does not answer; the message has its reason."""
+    """A service refused a request or did not answer; the message has the reason."""
 
 
 class MissingExtraError(VocableError):
-    """An optional dependency is not installed; the message has the install line."""
+    """An optional dependency is not installed; the message has the command that installs it."""
 
 
 def require_extra(module: str, extra: str) -> ModuleType:
-    """Import `module`, or raise `MissingExtraError` with the line that installs it."""
+    """Import `module`, or raise `MissingExtraError` with the command that installs it."""
     try:
         return import_module(module)
     except ImportError as error:

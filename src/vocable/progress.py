@@ -1,7 +1,4 @@
-"""Progress of long work: a bar on stderr where that is a terminal, and else a line of the log from time to time.
-
-The lines are of level INFO: the command line prints them, a program in Python sees them if it asks for them.
-"""
+"""Progress of long work: a bar if stderr is a terminal, otherwise a line of the log (INFO) every 30 seconds."""
 
 from __future__ import annotations
 
@@ -27,12 +24,12 @@ from rich.text import Text
 
 T = TypeVar("T")
 
-PATIENCE = 1.0  # seconds without a bar
+BAR_DELAY = 1.0  # seconds before a bar is shown
 INTERVAL = 30.0  # seconds between two lines
 
 logger = logging.getLogger(__name__)
-logger.setLevel(logging.INFO)  # how far it is is for everybody
-_shown = Lock()  # held by the outermost progress; what runs inside it shows none of its own
+logger.setLevel(logging.INFO)
+_shown = Lock()  # held by the outermost progress, the only one that is shown
 
 
 class _Rate(ProgressColumn):
@@ -42,11 +39,10 @@ class _Rate(ProgressColumn):
 
 @contextmanager
 def progress(title: str, total: int | None = None, *, console: Console | None = None) -> Iterator[Callable[..., None]]:
-    """Show a bar that the yielded `advance(done)` moves on by `done` of `total` pieces of work.
+    """Show a bar, and yield `advance(done)`, which moves it by `done` of `total` steps.
 
-    `advance(done, more=text)` also has it say something else. It appears after a second and is gone when the context
-    ends. Without a total it counts. Where stderr is no terminal, a line is logged every 30 seconds in place of the bar.
-    Inside another progress nothing is shown.
+    `advance(done, more=text)` also shows a text. The bar appears after a second and disappears at the end; without a
+    total it counts. Inside another progress nothing is shown.
     """
     if not _shown.acquire(blocking=False):
         yield lambda done, more="": None
@@ -65,32 +61,32 @@ def _bar(title: str, total: int | None, console: Console) -> Iterator[Callable[.
     columns = TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), _Rate(), ends
     bar = Progress(*columns, TextColumn("{task.fields[more]}"), console=console, transient=True)
     task = bar.add_task(title, total=total, more="")
-    patience = Timer(PATIENCE, bar.start)
-    patience.daemon = True
-    patience.start()
+    timer = Timer(BAR_DELAY, bar.start)
+    timer.daemon = True
+    timer.start()
     try:
         yield lambda done, **more: bar.update(task, advance=done, **more)
     finally:
-        patience.cancel()
-        patience.join()  # it may be about to start the bar
+        timer.cancel()
+        timer.join()  # it may be starting the bar
         bar.stop()
 
 
 @contextmanager
 def _lines(title: str, total: int | None, console: Console) -> Iterator[Callable[..., None]]:
-    """Log every `INTERVAL` seconds how much is done, in a thread of its own: a piece of work may take longer."""
-    count, said, ended, start = 0, "", Event(), time.monotonic()
+    """Log the progress every `INTERVAL` seconds from a thread, since a step may take longer."""
+    count, text, ended, start = 0, "", Event(), time.monotonic()
 
     def advance(done: int, more: str = "") -> None:
-        nonlocal count, said
-        count, said = count + done, more or said
+        nonlocal count, text
+        count, text = count + done, more or text
 
     def log() -> None:
         while not ended.wait(INTERVAL):
             share = "" if not total else f" of {total:,} ({count / total:.0%})"
             seconds = time.monotonic() - start
             rest = "" if not total or not count else f", {seconds / count * (total - count) / 60:,.0f} minutes left"
-            logger.info("%s: %s%s after %.0f s%s%s", title, f"{count:,}", share, seconds, rest, said and f", {said}")
+            logger.info("%s: %s%s after %.0f s%s%s", title, f"{count:,}", share, seconds, rest, text and f", {text}")
 
     thread = Thread(target=log, name="progress", daemon=True)
     thread.start()
@@ -103,13 +99,13 @@ def _lines(title: str, total: int | None, console: Console) -> Iterator[Callable
 
 @contextmanager
 def without_progress() -> Iterator[None]:
-    """Show no bar while the context lasts."""
+    """Show no progress in the context."""
     with _shown:
         yield
 
 
 def track(items: Iterable[T], title: str, total: int | None = None) -> Iterator[T]:
-    """Yield the items with a bar that counts them, as `progress` shows it; `total` is len(items) where they have it."""
+    """Yield the items and show the progress; `total` is by default len(items), if they have a length."""
     if total is None and isinstance(items, Sized):
         total = len(items)
     with progress(title, total) as advance:

@@ -1,7 +1,7 @@
-"""Seal a folder: record the size, time and digest of its files, to notice damage before the folder is used again.
+"""Seals of folders: size, time and digest of each file, to notice damage before the folder is used again.
 
-Work that changes the folder breaks the seal first and seals the folder again at its end. A folder without a seal
-belongs to work that was cut short, so there is nothing to compare it with.
+A change of the folder breaks the seal first and seals the folder again at its end. A folder without a seal was left by
+an interrupted change.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from vocable.errors import VectorsError
 from vocable.storage import force_to_disk, read_record, write_record
 
 SEAL = "seal.json"
-BLOCK = 1 << 20  # bytes that are read at once
-ZEROS = bytes(BLOCK)
-MANY = 1 << 26  # bytes that are digested at an opening before new times are worth recording
+CHUNK = 1 << 20  # bytes that are read at once
+ZEROS = bytes(CHUNK)
+RESEAL = 1 << 26  # bytes digested by a check after which new times are recorded
 
 
 class SealedFile(NamedTuple):
-    """One file of a sealed folder: bytes, nanoseconds of its last change, and the digest of its content."""
+    """A file of a sealed folder: bytes, time of its last change in nanoseconds, digest of its content."""
 
     size: int
     changed: int
@@ -32,9 +32,9 @@ class SealedFile(NamedTuple):
 
 
 class Seal(NamedTuple):
-    """The state of a folder: its number of documents, and its files by their path in it.
+    """The state of a folder: its number of documents, and its files by path.
 
-    A `settled` folder is one that stays the same, file by file, when it is opened and only read.
+    The files of a `settled` folder do not change when it is opened and only read.
     """
 
     documents: int
@@ -43,26 +43,26 @@ class Seal(NamedTuple):
 
 
 def seal(folder: Path, inner: str, documents: int, *, settled: bool, before: Seal | None = None) -> None:
-    """Seal the folder `inner` of a folder; files that are as the seal `before` says are not read again."""
+    """Seal the folder `inner` of a folder; files unchanged since the seal `before` are not read again."""
     known = before.files if before is not None else {}
     files = {name: _state(folder / inner / name, known.get(name)) for name in _names(folder / inner)}
     write_record(folder / SEAL, Seal(documents, settled, files))
 
 
 def break_seal(folder: Path) -> None:
-    """Remove the seal of a folder that is about to change."""
+    """Remove the seal of a folder before a change."""
     if (folder / SEAL).exists():
         (folder / SEAL).unlink()
         force_to_disk(folder)
 
 
 def check_seal(folder: Path, inner: str) -> Seal | None:
-    """Return the seal of a folder, None if it has none, after comparing it with the files in `inner`.
+    """Compare the files in `inner` with the seal of a folder, and return the seal; None without a seal.
 
-    A file of the same size and time counts as unchanged; any other is read.
+    A file of the same size and time counts as unchanged; all others are read.
 
     Raises:
-        VectorsError: a file is missing, new or has changed, or the seal cannot be read.
+        VectorsError: a file is missing, new or changed, or the seal is unreadable.
     """
     if not (folder / SEAL).exists():
         return None
@@ -78,13 +78,13 @@ def check_seal(folder: Path, inner: str) -> Seal | None:
         if state[::2] != expected[::2]:
             raise VectorsError(f"{folder}: the index is damaged: {inner}/{name} has changed")
         read += state.size if state != expected else 0
-    if read > MANY and os.access(folder, os.W_OK):  # a copy with new times: the next opening need not read it
+    if read > RESEAL and os.access(folder, os.W_OK):  # a copy of the folder: record its times
         seal(folder, inner, found.documents, settled=found.settled, before=found)
     return found
 
 
 def _names(folder: Path) -> list[str]:
-    """Return the paths of all files in a folder, sorted; hidden ones are left by writes that a kill cut short."""
+    """Return the paths of all files in a folder, sorted, without hidden files, which are left by interrupted writes."""
     paths = (path.relative_to(folder) for path in folder.rglob("*") if not path.is_dir())
     return sorted(path.as_posix() for path in paths if not any(part[0] == "." for part in path.parts))
 
@@ -92,7 +92,7 @@ def _names(folder: Path) -> list[str]:
 def _state(path: Path, known: SealedFile | None) -> SealedFile:
     """Return the state of a file, with its `known` digest if size and time are the known ones."""
     status = path.lstat()
-    if not stat.S_ISREG(status.st_mode):  # neither a link nor a pipe is read
+    if not stat.S_ISREG(status.st_mode):  # links and pipes are not read
         return SealedFile(-1, 0, "")
     if known is not None and (status.st_size, status.st_mtime_ns) == (known.size, known.changed):
         return known
@@ -100,9 +100,9 @@ def _state(path: Path, known: SealedFile | None) -> SealedFile:
 
 
 def _digest(path: Path) -> str:
-    """Return 32 hexadecimal digits of a file's content, of JSON whatever the order of its keys.
+    """Return the digest of the content of a file; of JSON, independent of the order of the keys.
 
-    Blocks of zeros are skipped: most of a sparse file is zeros.
+    Blocks of zeros, most of a sparse file, are skipped.
     """
     digest, start = blake2b(digest_size=16), 0
     if path.suffix == ".json":
@@ -110,7 +110,7 @@ def _digest(path: Path) -> str:
             digest.update(json.dumps(json.loads(path.read_bytes()), sort_keys=True).encode())
             return digest.hexdigest()
     with path.open("rb") as file:
-        while block := file.read(BLOCK):
+        while block := file.read(CHUNK):
             if block != ZEROS[: len(block)]:
                 digest.update(start.to_bytes(8, "big"))
                 digest.update(block)

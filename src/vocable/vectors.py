@@ -1,12 +1,12 @@
-"""Sparse vectors: what a valid matrix of them is, and how they are stored, rounded and pruned.
+"""Sparse vectors: their form in memory and on disk.
 
-Everywhere in vocable a matrix of n sparse vectors over an output vocabulary of v terms is a `csr_array` [n, v] with
-sorted int32 indices, float32 weights > 0 and no explicit zeros; `as_vectors` makes one or says why it cannot.
+A matrix of n sparse vectors over an output vocabulary of v terms is a `csr_array` [n, v] with sorted int32 indices,
+float32 weights > 0 and no explicit zeros (`as_vectors`).
 
-On disk a vector is a Parquet row (id: string, indices: list<int32>, values: list<float32>): the offsets of an Arrow
-list column are the `indptr` of a CSR matrix, so reading needs no conversion. Pages carry checksums, the metadata one of
-itself and of all ids and numbers, and a Parquet file's footer is written last, so a file that is cut short or damaged
-is refused as a whole.
+On disk a vector is a Parquet row (id: string, indices: list<int32>, values: list<float32>). The offsets of an Arrow
+list column are the `indptr` of a CSR matrix, so reading needs no conversion. Pages have checksums, the metadata has a
+checksum of itself and of all ids and numbers, and Parquet writes the footer last: a truncated or damaged file is
+refused.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from vocable.errors import VectorsError
 from vocable.fingerprint import INPUTS
 from vocable.storage import SETTINGS, StrPath, read_record, regular, replacing
 
-BLOCK = 1 << 22  # entries that are checked at once
+CHECKED_ENTRIES = 1 << 22  # at a time
 METADATA_KEY = b"vocable"
 PROGRESS = "progress.json"  # of vocable encode
-SHARDS = "shards.json"  # in a folder of shards: what each of them is made of
+SHARDS = "shards.json"  # plan of a folder of shards
 FORMAT = 1
 INT32S, FLOAT32S = (pa.list_(pa.field("element", kind, nullable=False)) for kind in (pa.int32(), pa.float32()))
 COLUMNS = {"id": pa.string(), "indices": INT32S, "values": FLOAT32S}
@@ -45,9 +45,9 @@ ENCODING = dict(zip(LEAVES, ("PLAIN", "DELTA_BINARY_PACKED", "BYTE_STREAM_SPLIT"
 
 @dataclass(frozen=True)
 class VectorsMeta:
-    """What made the vectors: two sets of vectors can be compared only where `vocabulary` and `size` agree.
+    """Origin of vectors; two sets of vectors are comparable if `vocabulary` and `size` are equal.
 
-    `vocabulary` is a short fingerprint of the term list, `size` its length v, `max_length` a count of tokens.
+    `vocabulary` is a fingerprint of the term list, `size` its length v, `max_length` a number of tokens.
     """
 
     vocabulary: str
@@ -59,20 +59,20 @@ class VectorsMeta:
 
     @classmethod
     def from_dict(cls, values: Any, place: str) -> VectorsMeta:
-        """Return the record in `values` (parsed JSON); `place` is for errors."""
+        """Return the record in parsed JSON; errors begin with `place`."""
         wanted = {field.name: int if field.type == "int" else str for field in fields(cls)}
         if not isinstance(values, dict) or any(type(values.get(name)) is not kind for name, kind in wanted.items()):
-            raise VectorsError(f"{place}: its metadata does not say which model and vocabulary made the vectors")
+            raise VectorsError(f"{place}: the metadata lacks the model and vocabulary of the vectors")
         return cls(**{name: values[name] for name in wanted})
 
 
 def vocabulary_fingerprint(names: Sequence[str]) -> str:
-    """Sixteen hexadecimal digits that tell one list of terms from another."""
+    """Return 16 hexadecimal digits that identify a list of terms."""
     return blake2b("\n".join(names).encode(), digest_size=8).hexdigest()
 
 
 def token_names(tokenizer: Any, size: int) -> list[str]:
-    """The tokens with the ids from 0 to `size` in a tokenizer's `get_vocab()`; `<id>` where no token has the id."""
+    """Return the tokens of a tokenizer with the ids from 0 to `size` - 1; `<id>` for an id without a token."""
     named = {column: token for token, column in tokenizer.get_vocab().items()}
     return [named.get(column, f"<{column}>") for column in range(size)]
 
@@ -81,7 +81,7 @@ Sources = StrPath | Sequence[StrPath]
 
 
 class StoredVectors(NamedTuple):
-    """Vectors as read from disk: `ids` by row, `matrix` csr_array [n, v], and what made them."""
+    """Vectors read from disk: n `ids`, `matrix` csr_array [n, v], and their origin."""
 
     ids: Ids
     matrix: csr_array
@@ -89,14 +89,14 @@ class StoredVectors(NamedTuple):
 
 
 def as_vectors(matrix: Any, name: str = "vectors") -> csr_array:
-    """`matrix` [n, v] as a csr_array with sorted int32 indices and float32 weights > 0; without a copy if it is one.
+    """Return a matrix [n, v] as a csr_array with sorted int32 indices and float32 weights > 0, without a needless copy.
 
-    Duplicate entries are summed and explicit zeros dropped; errors call the matrix `name`.
+    Duplicate entries are summed and explicit zeros dropped. Errors begin with `name`.
     """
     if not issparse(matrix) or len(matrix.shape) != 2:
         raise VectorsError(f"{name}: expected a sparse matrix of two dimensions, not {type(matrix).__name__}")
     try:
-        if hasattr(matrix, "check_format"):  # of rows or columns: SciPy looks at their bounds only when asked
+        if hasattr(matrix, "check_format"):  # CSR or CSC: SciPy does not check the bounds by itself
             matrix.check_format(full_check=True)
     except ValueError as error:
         raise VectorsError(f"{name}: not a matrix of {matrix.shape}: {error}") from error
@@ -116,7 +116,7 @@ def as_vectors(matrix: Any, name: str = "vectors") -> csr_array:
 
 
 def write_vectors(path: StrPath, ids: Sequence[str], matrix: csr_array, meta: VectorsMeta) -> None:
-    """Write `matrix` [n, v] with its n `ids` to one Parquet file, whole or not at all."""
+    """Write `matrix` [n, v] with its n `ids` to one Parquet file, atomically."""
     matrix = as_vectors(matrix)
     if len(ids) != matrix.shape[0] or meta.size != matrix.shape[1]:
         raise VectorsError(f"{len(ids)} ids and {meta.size} terms were given for a matrix of shape {matrix.shape}")
@@ -135,7 +135,7 @@ def write_vectors(path: StrPath, ids: Sequence[str], matrix: csr_array, meta: Ve
         pq.write_table(
             table,
             file,
-            row_group_size=max(1, len(ids)),  # one chunk, so that reading it back is one view of the memory
+            row_group_size=max(1, len(ids)),  # one chunk, which is read as one view of the memory
             compression="zstd",
             use_dictionary=False,
             column_encoding=ENCODING,
@@ -144,7 +144,7 @@ def write_vectors(path: StrPath, ids: Sequence[str], matrix: csr_array, meta: Ve
 
 
 def _checksum(metadata: dict[str, Any], ids: Ids, indptr: np.ndarray, *arrays: np.ndarray) -> int:
-    """The CRC-32 of all that a file says, which a damaged footer or page header would have read as something else."""
+    """Return the CRC-32 of the whole content, which also covers damaged footers and page headers."""
     _, offsets, names = ids.array.buffers()
     ends = np.frombuffer(offsets or b"", np.int64)[ids.array.offset :][: len(ids) + 1]
     text = memoryview(names or b"")[ends[0] : ends[-1]] if len(ids) else b""
@@ -155,7 +155,7 @@ def _checksum(metadata: dict[str, Any], ids: Ids, indptr: np.ndarray, *arrays: n
 
 
 def holds_vectors(source: Sources) -> bool:
-    """Whether all of the places, one at least, are files or folders of vectors."""
+    """Return whether there are places and all are files or folders of vectors."""
     places = places_of(source)
     return bool(places) and all(
         place.suffix == ".parquet" if place.is_file() else any(place.glob("part-*.parquet")) for place in places
@@ -163,10 +163,10 @@ def holds_vectors(source: Sources) -> bool:
 
 
 def places_of(source: Sources) -> list[Path]:
-    """Return the files and folders that are named, one or several; of a folder of shards all of these, in order.
+    """Return the files and folders of vectors; a folder of shards is replaced by its shards, in order.
 
     Raises:
-        VectorsError: a shard is missing, is not the one that was planned, or is named twice.
+        VectorsError: a shard is missing, differs from the plan, or is named twice.
     """
     named = [source] if isinstance(source, str | os.PathLike) else source
     places = [place for name in named for place in _shards_of(Path(name))]
@@ -179,26 +179,26 @@ def places_of(source: Sources) -> list[Path]:
 
 
 def shard_folder(folder: Path, number: int) -> Path:
-    """Where a shard is, counted from 1."""
+    """Return the folder of a shard, counted from 1."""
     return folder / f"shard-{number:05d}"
 
 
 def _shards_of(place: Path) -> list[Path]:
-    """The place itself, or the shards in it; raises `VectorsError` unless they are all there and those of the plan."""
+    """Return the place itself or its shards; `VectorsError` unless all shards exist and match the plan."""
     if not (place / SHARDS).is_file():
         return [place]
     spans = read_record(place / SHARDS, list[Span])
     shards = [shard_folder(place, number) for number in range(1, len(spans) + 1)]
     if missing := [shard.name for shard in shards if not shard.exists()]:
-        what = f"{len(missing)} of {len(shards)} shards are missing, the first is {missing[0]}"
+        what = f"{len(missing)} of {len(shards)} shards are missing, the first: {missing[0]}"
         raise VectorsError(f"{place}: {what}: repeat the vocable encode that began it")
     whole = read_record(place / SETTINGS, dict[str, Any])
-    whole.pop("shards", None)  # their number, which a shard has beside its own
+    whole.pop("shards", None)  # their number
     for number, (shard, span) in enumerate(zip(shards, spans, strict=True), start=1):
         planned = whole | {"shard": [number, len(spans)], INPUTS: span.digest}
         made = read_record(shard / SETTINGS, dict[str, Any])
         if other := sorted(name for name in planned.keys() | made.keys() if planned.get(name) != made.get(name)):
-            raise VectorsError(f"{shard}: not the shard that {SHARDS} planned: it differs in {', '.join(other)}")
+            raise VectorsError(f"{shard}: differs from the plan in {SHARDS}: {', '.join(other)}")
     return shards
 
 
@@ -218,10 +218,11 @@ def read_vectors(path: Sources) -> StoredVectors:
 
 
 def read_shards(path: Sources) -> Iterator[StoredVectors]:
-    """What `read_vectors` reads, one shard after the other: no more than one has to be held.
+    """Yield stored vectors one shard at a time.
 
-    One that is missing, cut short, damaged, or made by another model than the first is an error, and so are a folder of
-    fewer than `vocable encode` has counted there, and two vectors of one id.
+    Raises:
+        VectorsError: a shard is missing, truncated, damaged or of another model; a folder has fewer parts than
+            `vocable encode` counted; two vectors have one id.
     """
     hashes = list[np.ndarray]()
     files, meta, places = list[Path](), None, places_of(path)
@@ -229,7 +230,7 @@ def read_shards(path: Sources) -> Iterator[StoredVectors]:
     for place in places:
         found = sorted(place.glob("part-*.parquet")) if place.is_dir() else [place]
         if not found:
-            raise VectorsError(f"{place}: the folder holds no vectors (part-*.parquet), as vocable encode writes them")
+            raise VectorsError(f"{place}: no vectors (part-*.parquet) in the folder")
         record = place / PROGRESS
         if record.exists() and (parts := read_record(record, dict[str, Any]).get("parts", 0)) > len(found):
             raise VectorsError(f"{place}: {len(found)} parts (part-*.parquet), but {record.name} counts {parts}")
@@ -243,43 +244,43 @@ def read_shards(path: Sources) -> Iterator[StoredVectors]:
                 for name, value in asdict(shard.meta).items()
                 if value != asdict(meta)[name]
             )
-            raise VectorsError(f"{file}: other vectors than those of {files[0]}: {differing}")
+            raise VectorsError(f"{file}: not comparable with {files[0]}: {differing}")
         hashes.append(np.fromiter(map(hash, shard.ids), np.int64, len(shard.ids)))
         yield shard
     _refuse_repeated(files, hashes)
     for place, state in before.items():
         if place_state(place) != state:
-            raise VectorsError(f"{place}: other vectors took its place while it was read: repeat the command")
+            raise VectorsError(f"{place}: replaced while it was read: repeat the command")
 
 
 def _refuse_repeated(files: Sequence[Path], hashes: Sequence[np.ndarray]) -> None:
-    """Raise `VectorsError` if an id is in the files twice; `hashes` are those of the ids of each."""
+    """Raise `VectorsError` for a duplicate id; `hashes` has the hashes of the ids of each file."""
     ordered = np.sort(np.concatenate(hashes)) if hashes else np.empty(0, np.int64)
     repeated = ordered[1:][ordered[1:] == ordered[:-1]]
     if len(repeated):
         file = files[next(number for number, some in enumerate(hashes) if np.isin(some, repeated).any())]
         name = next(one for one in read_file(file).ids if hash(one) in set(repeated.tolist()))
-        raise VectorsError(f"{file}: there are two vectors of {name!r}: the same texts were encoded or named twice")
+        raise VectorsError(f"{file}: duplicate id {name!r}: the same texts were encoded or named twice")
 
 
 def read_table(
     path: Path, schema: pa.Schema, key: bytes, what: str, verb: str = "encode"
 ) -> tuple[pa.Table, dict[str, Any]]:
-    """The table in a Parquet file of ours, of `what`, that `verb` writes, and the JSON values in its metadata at `key`.
+    """Read a Parquet file of `what` that the command `verb` writes: the table and the JSON metadata at `key`.
 
-    Raises `VectorsError` if it is missing, cut short, damaged, or not of the `schema`.
+    Raises `VectorsError` if the file is missing, truncated, damaged, or has another schema.
     """
     try:
-        # Read through the file's name, but not memory-mapped: a later truncation must not become a crash.
+        # Not memory-mapped: a later truncation of the file would crash the process.
         with pq.ParquetFile(regular(path), page_checksum_verification=True) as file:
             table = file.read()
         table.validate(full=True)
     except FileNotFoundError as error:
-        raise VectorsError(f"{path}: no such file: make it with vocable {verb}") from error
+        raise VectorsError(f"{path}: no such file; vocable {verb} writes it") from error
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise VectorsError(f"{path}: not a whole file of {what} (cut short or damaged): {error}") from error
+        raise VectorsError(f"{path}: truncated or damaged file of {what}: {error}") from error
     if key not in (table.schema.metadata or {}):
-        raise VectorsError(f"{path}: a Parquet file, but not one of {what}")
+        raise VectorsError(f"{path}: a Parquet file, but not of {what}")
     try:
         values = dict(json.loads(table.schema.metadata[key]))
     except (TypeError, ValueError) as error:
@@ -292,35 +293,35 @@ def read_table(
 
 
 def read_file(path: Path) -> StoredVectors:
-    """Read one Parquet file of vectors, whose ids may be there twice, as those of a text's windows are."""
+    """Read one Parquet file of vectors; ids may repeat, as those of the windows of a text do."""
     table, values = read_table(path, SCHEMA, METADATA_KEY, "vectors")
-    meta, expected = VectorsMeta.from_dict(values, str(path)), values.pop("crc32", None)  # an older file has none
+    meta, expected = VectorsMeta.from_dict(values, str(path)), values.pop("crc32", None)
     names, indices, weights = (column.combine_chunks() for column in table.columns)
     ids = Ids(names.cast(pa.large_string()))
     indptr = numbers(indices.offsets, np.int32)
     if not np.array_equal(indptr, numbers(weights.offsets, np.int32)):
-        raise VectorsError(f"{path}: a row has not as many indices as values")
+        raise VectorsError(f"{path}: a row has different numbers of indices and values")
     arrays = numbers(weights.values, np.float32), numbers(indices.values, np.int32), indptr
     if wrong := wrong_entries(arrays, meta.size):
         outside = f"a term index lies outside the vocabulary of {meta.size}"
         what = "", outside, "the term indices of a row are not in order", "a weight is not a positive number"
         raise VectorsError(f"{path}: {what[wrong]}")
-    if expected is not None and expected != _checksum(values, ids, indptr, arrays[1], arrays[0]):
+    if expected != _checksum(values, ids, indptr, arrays[1], arrays[0]):
         raise VectorsError(f"{path}: damaged (its checksum differs)")
     return StoredVectors(ids, _matrix(*arrays, meta.size), meta)
 
 
 def wrong_entries(matrix: tuple[np.ndarray, np.ndarray, np.ndarray], size: int) -> int:
-    """0, or what is wrong first in a matrix in rows (weights, indices, indptr), whose indptr is right.
+    """Return the first fault of a CSR matrix (weights, indices, indptr) with a valid indptr, or 0.
 
-    1: an index is none of `size`, 2: the indices of a row do not rise, 3: a weight is not a positive number.
+    1: an index is not below `size`; 2: the indices of a row do not rise; 3: a weight is not a positive number.
     """
     weights, indices, indptr = matrix
-    for start in range(0, len(indices), BLOCK):
-        first, end = max(start, 1), min(start + BLOCK, len(indices))
+    for start in range(0, len(indices), CHECKED_ENTRIES):
+        first, end = max(start, 1), min(start + CHECKED_ENTRIES, len(indices))
         rising = indices[first:end] > indices[first - 1 : end - 1]
         rows = slice(*np.searchsorted(indptr, np.array((first, end), dtype=indptr.dtype)))
-        rising[indptr[rows] - first] = True  # the first entry of a row may be lower than the last one of the row before
+        rising[indptr[rows] - first] = True  # the first entry of a row follows another row
         if not 0 <= indices[start:end].min() <= indices[start:end].max() < size:
             return 1
         if not rising.all():
@@ -331,13 +332,13 @@ def wrong_entries(matrix: tuple[np.ndarray, np.ndarray, np.ndarray], size: int) 
 
 
 def selected(matrix: csr_array, keep: np.ndarray) -> csr_array:
-    """The entries of `matrix` where `keep` (one bool an entry) holds."""
+    """Return `matrix` with the entries where `keep` (a bool for each entry) is true."""
     indptr = np.concatenate([[0], np.cumsum(keep, dtype=np.int64)])[matrix.indptr]
     return _matrix(matrix.data[keep], matrix.indices[keep], indptr, matrix.shape[1])
 
 
 def _matrix(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, size: int) -> csr_array:
-    """A csr_array [n, size] with int32 indices; SciPy keeps both index arrays in int64 if one of them needs it."""
+    """Return a csr_array [n, size] with int32 indices, or int64 where SciPy needs them for a large indptr."""
     kind = np.int32 if indptr[-1] <= np.iinfo(np.int32).max else np.int64
     parts = data, indices.astype(np.int32, copy=False), indptr.astype(kind, copy=False)
     return csr_array(parts, shape=(len(indptr) - 1, size))

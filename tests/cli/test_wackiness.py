@@ -362,7 +362,7 @@ def test_what_does_not_go_together_is_refused(
     line = refused(capsys, "explain", backbones["roberta"], QUERY, "--wacky", scores)
     assert line == f"vocable: {scores}: the scores are of {own_model}, which has another vocabulary"
     line = refused(capsys, "explain", own_model, QUERY, "--wacky", report / "results.json")
-    assert line.startswith(f"vocable: {report / 'results.json'}: not a whole file of scores")
+    assert line.startswith(f"vocable: {report / 'results.json'}: truncated or damaged file of scores")
 
 
 def test_the_card_says_how_wacky_the_model_is(

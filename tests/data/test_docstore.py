@@ -37,14 +37,6 @@ def test_made_once_and_whole(tmp_path: Path) -> None:
     assert text_store(tmp_path / "store", failing).get("a") == "two"
 
 
-def test_the_folder_of_an_older_version_is_replaced(tmp_path: Path) -> None:
-    (tmp_path / "store").mkdir()
-    (tmp_path / "store" / "keys.npy").touch()
-    (tmp_path / "store.partial").mkdir()
-    assert text_store(tmp_path / "store", lambda: [("a", "one")]).get("a") == "one"
-    assert [path.name for path in tmp_path.iterdir()] == ["store"]
-
-
 @given(st.lists(st.integers(0, 60).map(str), max_size=300))
 def test_ids_that_were_seen_are_known_as_by_a_set(ids: list[str]) -> None:
     with pytest.MonkeyPatch.context() as patch:

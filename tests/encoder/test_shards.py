@@ -161,7 +161,7 @@ def test_no_text_has_two_vectors(toy_model: SparseEncoder, corpus: Path, tmp_pat
             vo.analyze_postings(named)
     copy = shutil.copytree(first, tmp_path / "copy")
     for read in (read_vectors, vo.analyze_postings):
-        with pytest.raises(VectorsError, match=r"part-00000\.parquet: there are two vectors of 'd0'"):
+        with pytest.raises(VectorsError, match=r"part-00000\.parquet: duplicate id 'd0'"):
             read([first, second, copy])
     assert len(read_vectors([second, copy]).ids) == 16
 

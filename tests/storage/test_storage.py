@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import stat
+import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -70,7 +71,7 @@ def test_damage_is_named(tmp_path: Path) -> None:
     file, whole = folder / "a.npy", (folder / "a.npy").read_bytes()
     for length in (0, 40, 128, len(whole) - 1):
         file.write_bytes(whole[:length])
-        with pytest.raises(VectorsError, match=r"a\.npy: missing, cut short or damaged"):
+        with pytest.raises(VectorsError, match=r"a\.npy: missing, truncated or damaged"):
             load_arrays(folder, "toy")
     file.write_bytes(whole[:-1] + b"\x01")
     with pytest.raises(VectorsError, match=r"a\.npy: damaged \(its checksum differs\)"):
@@ -87,7 +88,7 @@ def test_damage_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("header", "message"),
     [
-        ("{", "cut short or damaged"),
+        ("{", "truncated or damaged"),
         ("[]", "does not describe an index"),
         ('{"kind": "toy"}', "does not describe an index"),
         ('{"kind": "other", "format": 1, "arrays": {}}', "kind 'toy', format 1, not kind 'other'"),
@@ -243,6 +244,7 @@ def test_a_name_with_a_path_is_refused(tmp_path: Path) -> None:
     header = json.loads(file.read_text())
     header["arrays"]["../a"] = header["arrays"]["a"]
     del header["crc32"]
+    header["crc32"] = zlib.crc32(json.dumps(header, sort_keys=True).encode())
     file.write_text(json.dumps(header))
     with pytest.raises(VectorsError, match=r"index\.json: '\.\./a' is not the name of an array"):
         load_arrays(tmp_path / "x", "toy")
@@ -257,17 +259,13 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path, name: str) -> None:
         load_arrays(tmp_path / "x", "toy")
 
 
-def test_a_changed_bit_of_the_header_is_noticed_and_an_older_header_has_no_checksum(tmp_path: Path) -> None:
+def test_a_changed_bit_of_the_header_is_noticed(tmp_path: Path) -> None:
     save_arrays(tmp_path / "x", "toy", ARRAYS, {"note": "right"})
     file = tmp_path / "x" / "index.json"
     whole = file.read_text()
     file.write_text(whole.replace("right", "sight"))
     with pytest.raises(VectorsError, match=r"index\.json: damaged \(its checksum differs\)"):
         load_arrays(tmp_path / "x", "toy")
-    header = json.loads(whole)
-    del header["crc32"]
-    file.write_text(json.dumps(header))
-    assert load_arrays(tmp_path / "x", "toy")[1]["note"] == "right"
 
 
 @pytest.mark.parametrize("platform", ["linux", "darwin"])  # with and without one step that exchanges two folders

@@ -72,17 +72,13 @@ def test_no_flipped_bit_of_a_footer_makes_other_vectors(tmp_path: Path) -> None:
     assert noticed > length / 2
 
 
-def test_vectors_without_a_checksum_are_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("change", [{"size": 7}, {"crc32": 0}, {"crc32": None}])
+def test_a_wrong_checksum_is_refused(tmp_path: Path, change: dict[str, int | None]) -> None:
     path = tmp_path / "v.parquet"
     shard(path, slice(None))
-    meta = json.loads(pq.read_schema(path).metadata[b"vocable"])
-    table = pq.read_table(path)
-    for change, size in (({}, 6), ({"size": 7}, 7)):
-        without = {key: value for key, value in meta.items() if key != "crc32"} | change
-        pq.write_table(table.replace_schema_metadata({"vocable": json.dumps(without)}), path)
-        assert read_vectors(path).matrix.shape[1] == size
-    pq.write_table(table.replace_schema_metadata({"vocable": json.dumps(meta | {"size": 7})}), path)
-    with pytest.raises(VectorsError, match="its checksum differs"):
+    meta = json.loads(pq.read_schema(path).metadata[b"vocable"]) | change
+    pq.write_table(pq.read_table(path).replace_schema_metadata({"vocable": json.dumps(meta)}), path)
+    with pytest.raises(VectorsError, match=r"v\.parquet: .*checksum"):
         read_vectors(path)
 
 
@@ -127,7 +123,7 @@ def test_shards_of_two_models_are_refused(tmp_path: Path) -> None:
     shard(tmp_path / "part-00001.parquet", slice(1, 3), other)
     with pytest.raises(
         VectorsError,
-        match=r"part-00001\.parquet: other vectors than those of .*part-00000\.parquet: model is .another.",
+        match=r"part-00001\.parquet: .*part-00000\.parquet: model is .another.",
     ):
         read_vectors(tmp_path)
 
@@ -135,7 +131,7 @@ def test_shards_of_two_models_are_refused(tmp_path: Path) -> None:
 def test_missing_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(VectorsError, match=r"none\.parquet: no such file"):
         read_vectors(tmp_path / "none.parquet")
-    with pytest.raises(VectorsError, match="the folder holds no vectors"):
+    with pytest.raises(VectorsError, match="no vectors"):
         read_vectors(tmp_path)
 
 
@@ -193,9 +189,9 @@ GOOD = '{"format": 1, "vocabulary": "v", "model": "m", "pooling": "max", "role":
         ([[2, 2]], [[1.0, 1.0]], GOOD, "not in order"),
         ([[2, 3]], [[1.0, 0.0]], GOOD, "not a positive number"),
         ([[2, 3]], [[1.0, float("nan")]], GOOD, "not a positive number"),
-        ([[2, 3]], [[1.0]], GOOD, "as many indices as values"),
+        ([[2, 3]], [[1.0]], GOOD, "numbers of indices and values"),
         ([[2]], [[1.0]], GOOD.replace("1,", "9,", 1), "stored in format 9"),
-        ([[2]], [[1.0]], GOOD.replace('"m"', "5"), "which model and vocabulary"),
+        ([[2]], [[1.0]], GOOD.replace('"m"', "5"), "model and vocabulary"),
         ([[2]], [[1.0]], "{", "its metadata is damaged"),
     ],
 )
@@ -211,7 +207,7 @@ def test_contents_that_are_not_vectors_are_refused(
 
 def test_another_parquet_file_is_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": [1]}), tmp_path / "x.parquet")
-    with pytest.raises(VectorsError, match="but not one of vectors"):
+    with pytest.raises(VectorsError, match="but not of vectors"):
         read_vectors(tmp_path / "x.parquet")
 
 

@@ -80,7 +80,7 @@ def test_what_is_no_file_of_scores_is_refused(stored: Path, tmp_path: Path) -> N
     content = stored.read_bytes()
     for damaged in (b"", content[:-20], b"text"):
         stored.write_bytes(damaged)
-        with pytest.raises(VectorsError, match="not a whole file of scores"):
+        with pytest.raises(VectorsError, match="file of scores"):
             read_scores(stored)
     pq.write_table(pa.table({"a": [1]}), stored)
     with pytest.raises(VectorsError, match="a Parquet file, but not one of scores"):

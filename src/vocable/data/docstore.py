@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sqlite3
 from array import array
 from bisect import bisect_left
@@ -15,15 +14,15 @@ import numpy as np
 
 from vocable.storage import partial_of
 
-RECENT = 1 << 16  # ids kept in a Python set before they go to an array: about 6 MB
-GROWTH = 4  # each array is at least this many times longer than the next, so there are few to look in
+RECENT = 1 << 16  # ids in a Python set before they move to an array: about 6 MB
+GROWTH = 4  # least ratio of the lengths of two arrays, which keeps their number small
 
 
 class IdSet:
-    """A set of ids, or other values, at 8 bytes each: their 64-bit hashes, in a few sorted arrays and one small set.
+    """A set of n ids or other values at 8 bytes each: their 64-bit hashes in sorted arrays and a small set.
 
-    Ten million ids take about 110 MB at the worst moment, where a Python set of strings takes more than a gigabyte. Two
-    different ids fall together with probability n² / 2⁶⁵: 3 in a million for ten million ids.
+    Ten million ids need at most about 110 MB; a Python set of strings needs more than a gigabyte. The probability that
+    two different ids collide is n² / 2⁶⁵: 3 in a million for ten million ids.
 
     >>> ids = IdSet()
     >>> ids.add("d1"), ids.add("d2"), ids.add("d1")
@@ -35,7 +34,7 @@ class IdSet:
         self._runs: list[array[int]] = []
 
     def add(self, identifier: Hashable) -> bool:
-        """Add `identifier`; return False when it was there before."""
+        """Add `identifier`; return whether it is new."""
         key = hash(identifier)
         if key in self._recent:
             return False
@@ -44,7 +43,7 @@ class IdSet:
             if position < len(run) and run[position] == key:
                 return False
         self._recent.add(key)
-        if len(self._recent) >= RECENT:  # to the arrays, joining those that have become too alike in length
+        if len(self._recent) >= RECENT:  # move to the arrays; merge arrays of similar length
             self._runs.append(array("q", self._recent))
             self._recent.clear()
             while len(self._runs) > 1 and len(self._runs[-2]) < GROWTH * len(self._runs[-1]):
@@ -74,23 +73,19 @@ class TextStore:
         self._file.close()
 
     def get(self, identifier: str) -> str | None:
-        """Return the text of an id, None if there is none."""
+        """Return the text of an id, or None."""
         row = self._file.execute("SELECT text FROM texts WHERE id = ?", (identifier,)).fetchone()
         return None if row is None else row[0]
 
 
 def text_store(path: Path, texts: Callable[[], Iterable[tuple[str, str]]]) -> TextStore:
-    """Open the store at `path`, a file that is made first if it is not there, whole or not at all.
-
-    `texts` gives the ids, no two alike, and their texts. The folder of an older version is replaced.
-    """
+    """Open the store at `path`; a missing file is first made, atomically, of distinct ids and their texts."""
     if not path.is_file():
         work = partial_of(path)
         work.parent.mkdir(parents=True, exist_ok=True)
-        for old in (path, work):  # of an older version, or of a run that was killed
-            shutil.rmtree(old) if old.is_dir() else old.unlink(missing_ok=True)
+        work.unlink(missing_ok=True)  # left by a kill
         with closing(sqlite3.connect(work)) as file:
-            file.execute("PRAGMA journal_mode = OFF")  # what is cut short is not used
+            file.execute("PRAGMA journal_mode = OFF")  # an interrupted file is not used
             file.execute("CREATE TABLE texts (id TEXT, text TEXT)")
             file.executemany("INSERT INTO texts VALUES (?, ?)", texts())
             file.execute("CREATE UNIQUE INDEX ids ON texts (id)")
