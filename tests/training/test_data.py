@@ -22,7 +22,7 @@ from vocable.errors import DataError, RecipeError
 from vocable.training import term_statistics as term_statistics_module
 from vocable.training.data import Candidate, InOrder, NegativeSampler, load_examples, load_training_data, topical_order
 from vocable.training.recipe import make_recipe
-from vocable.training.settings import DataSettings, HardNegatives, located
+from vocable.training.settings import DataSettings, HardNegatives
 from vocable.training.term_statistics import term_statistics
 from vocable.training.train import train
 
@@ -383,13 +383,6 @@ def test_scores_stand_together(source: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "scores.tsv").write_text("100\t1\t1\n101\t1\t1\n100\t2\t1\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"scores\.tsv: the .*'100'.*sort by query"):
         load_hard_negatives(source | {"scores": str(tmp_path / "scores.tsv")}, tmp_path, negatives=1)
-
-
-def test_places_lie_in_the_data_folder() -> None:
-    source = HardNegatives(file="a.jsonl", corpus="hf:name", queries="q.tsv")
-    found = located(source, lambda place: f"data/{place}")
-    assert found == HardNegatives(file="data/a.jsonl", corpus="data/hf:name", queries="data/q.tsv")
-    assert located("pairs.tsv", lambda place: f"data/{place}") == "data/pairs.tsv"
 
 
 def test_a_large_corpus_is_not_held(source: dict[str, str], tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from vocable.evaluation.retrieval import evaluate_system
 from vocable.training import recipe_files
 from vocable.training.recipe import Recipe, make_recipe, read_recipe
 from vocable.training.recipe_files import recipes
+from vocable.training.settings import HardNegatives
 from vocable.training.train import train
 from vocable.training.variants import plan_runs
 
@@ -131,6 +132,13 @@ def test_a_missing_file(tmp_path):
 def test_relative_places_are_looked_up_in_the_data_folder(place, found):
     recipe = make_recipe({"model": "m", "data_folder": "data", "data": {"examples": ["a"]}, "training": {"steps": 1}})
     assert recipe.place(place) == found
+
+
+def test_examples_are_looked_up_in_the_data_folder():
+    ids = {"file": "a.jsonl", "corpus": "hf:name", "queries": "q.tsv"}
+    values = {"model": "m", "data_folder": "data", "data": {"examples": ["pairs.tsv", ids]}, "training": {"steps": 1}}
+    placed = HardNegatives(file="data/a.jsonl", corpus="hf:name", queries="data/q.tsv")
+    assert make_recipe(values).examples() == ["data/pairs.tsv", placed]
 
 
 def test_recipes_that_run_here_are_listed_first():

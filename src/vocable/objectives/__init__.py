@@ -21,16 +21,16 @@ class Settings(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _suggest_for_unknown(cls, given: Any) -> Any:
+    def _suggest_for_unknown(cls, values: Any) -> Any:
         """Refuse an unknown key and suggest the nearest known one; the error's context has the key."""
-        if isinstance(given, Mapping):
+        if isinstance(values, Mapping):
             known = {name for field in cls.model_fields.items() for name in _names(*field)}
-            for key in given:
+            for key in values:
                 if key not in known:
                     meant = get_close_matches(str(key), known, 1) or cls._below(key)
                     hint = f"; did you mean {' or '.join(meant)}?" if meant else ""
                     raise PydanticCustomError("unknown_key", "unknown key{hint}", {"key": key, "hint": hint})
-        return given
+        return values
 
     @classmethod
     def _below(cls, key: Any) -> list[str]:

@@ -228,29 +228,29 @@ class Overlap(BothSides):
         return overlap_distance(queries, documents[: len(queries)])
 
 
-def _weight_alone(given: Any) -> Any:
+def _weight_alone(value: Any) -> Any:
     """Read a number alone as the weight."""
-    return given if isinstance(given, Settings | Mapping | bool) else {"weight": given}
+    return value if isinstance(value, Settings | Mapping | bool) else {"weight": value}
 
 
-def _one_side(given: Any) -> Any:
+def _one_side(value: Any) -> Any:
     """Read a number alone as the weight of FLOPS; refuse settings of another regularizer and name it.
 
     Defaults of the other regularizer are accepted.
     """
-    given = _weight_alone(given)
-    if not isinstance(given, Mapping):
-        return given
-    given = {"name": "flops"} | dict(given)
+    value = _weight_alone(value)
+    if not isinstance(value, Mapping):
+        return value
+    keys = {"name": "flops"} | dict(value)
     kinds: dict[str, type[OneSide]] = {kind.model_fields["name"].default: kind for kind in get_args(SideRegularizer)}
-    own = kinds.get(given["name"], OneSide).model_fields if isinstance(given["name"], str) else {}
-    for key in [key for key in given if own and key not in own]:
+    own = kinds.get(keys["name"], OneSide).model_fields if isinstance(keys["name"], str) else {}
+    for key in [key for key in keys if own and key not in own]:
         others = {name: kind.model_fields[key] for name, kind in kinds.items() if key in kind.model_fields}
-        if others and given[key] != next(iter(others.values())).default:
-            raise ValueError(f"{key} is for {', '.join(others)}, not for {given['name']}")
+        if others and keys[key] != next(iter(others.values())).default:
+            raise ValueError(f"{key} is for {', '.join(others)}, not for {keys['name']}")
         if others:
-            del given[key]
-    return given
+            del keys[key]
+    return keys
 
 
 Side = Annotated[Annotated[SideRegularizer, Field(discriminator="name")], BeforeValidator(_one_side)]

@@ -30,7 +30,7 @@ from vocable.data.docstore import IdSet, TextStore, text_store
 from vocable.errors import DataError, RecipeError
 from vocable.progress import track
 from vocable.training.recipe import Recipe
-from vocable.training.settings import DataSettings, HardNegatives, located
+from vocable.training.settings import DataSettings, HardNegatives
 from vocable.training.teachers import Teacher, load_sparse_teacher, load_teachers, own_scores
 
 logger = logging.getLogger(__name__)
@@ -355,7 +355,7 @@ def load_training_data(recipe: Recipe, model: SparseEncoder, folder: Path) -> Tr
     """
     settings = recipe.training
     examples, held_out = load_examples(
-        [located(source, recipe.place) for source in recipe.data.examples],
+        recipe.examples(),
         recipe.data,
         draws=settings.steps * settings.batch_size * settings.gradient_accumulation,
         batch_size=settings.batch_size,

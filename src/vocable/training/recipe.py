@@ -19,7 +19,7 @@ from vocable.fingerprint import DERIVED
 from vocable.objectives import Settings, first_mistake
 from vocable.storage import RECIPE
 from vocable.training.recipe_files import Values, assign, line_of, override, read_values, recipe_file
-from vocable.training.settings import DataSettings, EvaluationSettings, SavedSettings, TrainingSettings
+from vocable.training.settings import DataSettings, EvaluationSettings, HardNegatives, SavedSettings, TrainingSettings
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]*$")]  # a folder's name, too
 
@@ -99,6 +99,17 @@ class Recipe(Adapted, Backbone):
         if scheme == "beir" and colon:
             return f"beir:{Path(self.data_folder) / rest}"
         return str(Path(self.data_folder) / place)
+
+    def examples(self) -> list[str | HardNegatives]:
+        """Return the sources of the examples, each with its paths in `data_folder`."""
+        found: list[str | HardNegatives] = []
+        for source in self.data.examples:
+            if isinstance(source, HardNegatives):
+                places = {name: getattr(source, name) for name in ("file", "corpus", "queries", "scores")}
+                found.append(source.model_copy(update={k: value and self.place(value) for k, value in places.items()}))
+            else:
+                found.append(self.place(source))
+        return found
 
 
 def read_recipe(path: str | Path, overrides: Sequence[str] = (), variant: str | None = None) -> Recipe:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -47,14 +46,6 @@ Source = Annotated[
     Annotated[str, Tag("place")] | Annotated[HardNegatives, Tag("hard_negatives")],
     Discriminator(lambda given: "place" if isinstance(given, str) else "hard_negatives"),
 ]
-
-
-def located(source: str | HardNegatives, locate: Callable[[str], str]) -> str | HardNegatives:
-    """Return the source with `locate` applied to each of its places."""
-    if isinstance(source, str):
-        return locate(source)
-    places = {name: getattr(source, name) for name in ("file", "corpus", "queries", "scores")}
-    return source.model_copy(update={name: place and locate(place) for name, place in places.items()})
 
 
 class TeacherSettings(Settings):

@@ -27,7 +27,6 @@ from vocable.encoder.provenance import Step
 from vocable.training import distributed
 from vocable.training.pretraining.pretrain import pretrain
 from vocable.training.recipe import Recipe
-from vocable.training.settings import HardNegatives, located
 
 QUERIES = 2000  # queries of each source of examples that a stage may read
 START, ADAPTED, EXAMPLES = "start", "adapted", "examples"  # folders of a run: before pre-training, after it, and data
@@ -96,7 +95,7 @@ def check_sources(recipe: Recipe, work: Path) -> None:
     if recipe.evaluation is not None and recipe.evaluation.every is not None:
         for place in recipe.evaluation.datasets:
             read_judgments(recipe.place(place))
-    for source in (located(source, recipe.place) for source in recipe.data.examples):
+    for source in recipe.examples():
         if isinstance(source, str):
             read_examples(source)
             continue
@@ -109,11 +108,11 @@ def check_sources(recipe: Recipe, work: Path) -> None:
 
 def _queries(recipe: Recipe) -> Iterator[Iterator[str]]:
     """Yield some queries of each source of examples."""
-    for source in recipe.data.examples:
-        if isinstance(source, HardNegatives):
-            found = (query.text for query in read_queries(recipe.place(source.queries)))
+    for source in recipe.examples():
+        if isinstance(source, str):
+            found = (example.query for example in read_examples(source))
         else:
-            found = (example.query for example in read_examples(recipe.place(source)))
+            found = (query.text for query in read_queries(source.queries))
         yield islice(found, QUERIES)
 
 

@@ -8,16 +8,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
 from vocable.adapt.alignment import bare_marks
 from vocable.encoder.terms import REMEMBERED, WORD_MARKS, Splitter, normal_form, splitter, without_accents
 from vocable.errors import ModelError
-from vocable.training.pretraining.masking import CONTINUES, NO_WORD
+from vocable.training.pretraining.masking import CONTINUES, NO_WORD, Ids
+
+TokenWindows: TypeAlias = Sequence[Sequence[int]]
+Offsets: TypeAlias = Sequence[Sequence[tuple[int, int]]]  # for each token its first and last character
 
 SPAN = 8  # tokens of a span that spells a term, at most
 CONTINUATION = "##"
@@ -44,9 +46,7 @@ class TermFinder(ABC):
         return type(self), (self.terms, self._tokenizer)
 
     @abstractmethod
-    def __call__(
-        self, text: str, windows: Sequence[Sequence[int]], offsets: Sequence[Sequence[tuple[int, int]]]
-    ) -> list[NDArray[np.int64]]:
+    def __call__(self, text: str, windows: TokenWindows, offsets: Offsets) -> list[Ids]:
         """Return the term that each token belongs to, as `whole_words` takes it: [s_i] for window i.
 
         Args:
@@ -74,9 +74,7 @@ class WordFinder(TermFinder):
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.terms, self._tokenizer, self._given)
 
-    def __call__(
-        self, text: str, windows: Sequence[Sequence[int]], offsets: Sequence[Sequence[tuple[int, int]]]
-    ) -> list[NDArray[np.int64]]:
+    def __call__(self, text: str, windows: TokenWindows, offsets: Offsets) -> list[Ids]:
         words = list(self._split(text))
         numbers = np.array([self._number.get(word, -1) for word, _, _ in words], dtype=np.int64)
         spans = np.array([(start, end) for _, start, end in words], dtype=np.int64).reshape(-1, 2)
@@ -119,9 +117,7 @@ class SpanFinder(TermFinder):
         self._number = {term: number for number, term in reversed([*enumerate(terms)])}
         self._number_of = lru_cache(REMEMBERED)(self._look_up)
 
-    def __call__(
-        self, text: str, windows: Sequence[Sequence[int]], offsets: Sequence[Sequence[tuple[int, int]]]
-    ) -> list[NDArray[np.int64]]:
+    def __call__(self, text: str, windows: TokenWindows, offsets: Offsets) -> list[Ids]:
         tokens, starts, ends, window = _spelling(text, windows, offsets, self._marks)
         found = np.full(len(window), NO_WORD)
         joined = (ends[:-1] == starts[1:]) & (np.diff(tokens) == 1) & (np.diff(window[tokens]) == 0)
@@ -152,10 +148,10 @@ class SpanFinder(TermFinder):
 
 def _spelling(
     text: str,
-    windows: Sequence[Sequence[int]],
-    offsets: Sequence[Sequence[tuple[int, int]]],
-    marks: NDArray[np.int64],
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    windows: TokenWindows,
+    offsets: Offsets,
+    marks: Ids,
+) -> tuple[Ids, Ids, Ids, Ids]:
     """Return the positions [t] of tokens that spell something, their first and last characters [t], all windows [s].
 
     Leading white space of a token does not count: some tokenizers make it part of the token.
@@ -172,5 +168,5 @@ def _spelling(
     return tokens, starts[tokens], ends[tokens], window
 
 
-def _by_window(found: NDArray[np.int64], windows: Sequence[Sequence[int]]) -> list[NDArray[np.int64]]:
+def _by_window(found: Ids, windows: TokenWindows) -> list[Ids]:
     return np.split(found, np.cumsum([len(ids) for ids in windows])[:-1])

@@ -5,27 +5,27 @@ Letters: s tokens of a window, n words.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 
 IGNORED = -100  # the label of a token without a loss, PyTorch's convention
 NO_WORD, CONTINUES = -1, -2  # in place of a word's number: a token of no word; a later sub-token of a word
 
+Ids: TypeAlias = NDArray[np.int64]
 Part = Literal["all", "first", "later"]
 
 
 class Masked(NamedTuple):
     """A window as the model reads it, and the labels of its hidden tokens, both [s] int64."""
 
-    input_ids: NDArray[np.int64]
-    labels: NDArray[np.int64]
+    input_ids: Ids
+    labels: Ids
 
 
-def mask_tokens(
-    ids: NDArray[np.int64], probabilities: NDArray[np.float64], rng: np.random.Generator, *, mask_id: int, size: int
-) -> Masked:
+def mask_tokens(ids: Ids, probabilities: NDArray[np.float64], rng: Generator, *, mask_id: int, size: int) -> Masked:
     """Hide tokens with the probabilities [s]; of these, 80 % become [MASK], 10 % random tokens, 10 % stay.
 
     Random tokens are drawn from range(size). At least one token is hidden, so that every text has a loss, unless all
@@ -40,13 +40,13 @@ def mask_tokens(
 
 
 def _replaced(
-    ids: NDArray[np.int64],
+    ids: Ids,
     hidden: NDArray[np.bool_],
     fate: NDArray[np.float64],
-    rng: np.random.Generator,
+    rng: Generator,
     mask_id: int,
     size: int,
-) -> NDArray[np.int64]:
+) -> Ids:
     """Replace hidden tokens by [MASK] or a random token, or keep them, by the `fate` of each, from 0 to 1."""
     random = rng.integers(size, size=len(ids))
     masked = np.where(hidden & (fate < 0.8), mask_id, ids)
@@ -76,9 +76,9 @@ def overlap_aware(
 
 
 def whole_words(
-    ids: NDArray[np.int64],
-    words: NDArray[np.int64],
-    rng: np.random.Generator,
+    ids: Ids,
+    words: Ids,
+    rng: Generator,
     *,
     rate: float,
     mask_id: int,

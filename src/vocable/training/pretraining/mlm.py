@@ -16,6 +16,7 @@ from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 import torch
+from numpy.random import Generator
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
@@ -27,7 +28,7 @@ from vocable.encoder.cpu import in_bfloat16
 from vocable.encoder.special_terms import special_tokens
 from vocable.options import DType
 from vocable.training.micro_batches import by_length, in_parts, in_threads, part_size, threads_pay
-from vocable.training.pretraining.masking import IGNORED, Masked, Part, mask_tokens, overlap_aware, whole_words
+from vocable.training.pretraining.masking import IGNORED, Ids, Masked, Part, mask_tokens, overlap_aware, whole_words
 from vocable.training.pretraining.windows import Windows
 from vocable.training.settings import PretrainSettings
 
@@ -133,16 +134,10 @@ class Task(ABC):
     outcome: ClassVar[type[Predictions | TeacherDistance]]  # a count, then means over it
 
     @abstractmethod
-    def __call__(
-        self,
-        ids: NDArray[np.int64],
-        rng: np.random.Generator,
-        words: NDArray[np.int64] | None = None,
-        part: Part = "all",
-    ) -> Masked:
+    def __call__(self, ids: Ids, rng: Generator, words: Ids | None = None, part: Part = "all") -> Masked:
         """Return a window [s] as the model reads it, with its labels; `words` are those of `Windows.words`."""
 
-    def uniform(self, ids: NDArray[np.int64], rng: np.random.Generator) -> Masked:
+    def uniform(self, ids: Ids, rng: Generator) -> Masked:
         """Do the same for held-out windows, on which ways of masking are compared."""
         return self(ids, rng)
 
@@ -207,13 +202,7 @@ class MaskingTask(PredictionTask):
         self._special = np.zeros(max(size, 1 + max(tokenizer.get_vocab().values())), dtype=np.bool_)
         self._special[special_tokens(tokenizer, len(self._special))] = True
 
-    def __call__(
-        self,
-        ids: NDArray[np.int64],
-        rng: np.random.Generator,
-        words: NDArray[np.int64] | None = None,
-        part: Part = "all",
-    ) -> Masked:
+    def __call__(self, ids: Ids, rng: Generator, words: Ids | None = None, part: Part = "all") -> Masked:
         rate, weight = self._settings.masking_rate, self._settings.new_token_weight
         if words is not None:
             return whole_words(ids, words, rng, rate=rate, part=part, mask_id=self._mask_id, size=self._size)
@@ -222,12 +211,12 @@ class MaskingTask(PredictionTask):
         probabilities = overlap_aware(self._special[ids], self._new[ids], rate, weight)
         return mask_tokens(ids, probabilities, rng, mask_id=self._mask_id, size=self._size)
 
-    def uniform(self, ids: NDArray[np.int64], rng: np.random.Generator) -> Masked:
+    def uniform(self, ids: Ids, rng: Generator) -> Masked:
         probabilities = np.where(self._special[ids], 0.0, self._settings.masking_rate)
         return mask_tokens(ids, probabilities, rng, mask_id=self._mask_id, size=self._size)
 
 
-def epoch_order(rows: NDArray[np.int64], epoch: int, seed: int) -> NDArray[np.int64]:
+def epoch_order(rows: Ids, epoch: int, seed: int) -> Ids:
     """Return the rows in the order of an epoch."""
     return np.random.default_rng((seed, epoch)).permutation(rows)
 
@@ -238,9 +227,9 @@ class MaskedWindows(Dataset[Masked]):
     Every epoch has each of `rows` once, in another order and with other masks.
     """
 
-    def __init__(self, windows: Windows, rows: NDArray[np.int64], task: Task, draws: int, seed: int) -> None:
+    def __init__(self, windows: Windows, rows: Ids, task: Task, draws: int, seed: int) -> None:
         self._windows, self._rows, self._task, self._draws, self._seed = windows, rows, task, draws, seed
-        self._order: tuple[int, NDArray[np.int64]] = (-1, rows)
+        self._order: tuple[int, Ids] = (-1, rows)
 
     def __len__(self) -> int:
         return self._draws
@@ -291,7 +280,7 @@ SPLIT_STREAM, MASK_STREAM, PART_STREAM = 1, 2, 3
 PART_SETS: dict[str, Part] = {"first sub-word": "first", "later sub-words": "later"}
 
 
-def split_windows(windows: int, held_out: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def split_windows(windows: int, held_out: int, seed: int) -> tuple[Ids, Ids]:
     """Return the numbers of the windows to learn from, and of `held_out` others, at most a tenth; ascending."""
     order = np.random.default_rng((seed, 0, 0, SPLIT_STREAM)).permutation(windows)
     count = min(held_out, windows // LARGEST_SHARE)
@@ -307,7 +296,7 @@ class HeldOut:
     def __init__(
         self,
         windows: Windows,
-        rows: NDArray[np.int64],
+        rows: Ids,
         task: Task,
         *,
         new: NDArray[np.bool_] | None,

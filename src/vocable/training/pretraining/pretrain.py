@@ -56,6 +56,7 @@ from vocable.training.callbacks import (
     set_dropout,
 )
 from vocable.training.pretraining.finders import SpanFinder, TermFinder, WordFinder
+from vocable.training.pretraining.masking import Ids
 from vocable.training.pretraining.mlm import (
     HeldOut,
     MaskedWindows,
@@ -319,7 +320,7 @@ def _check_task(
         raise ArgumentError(f"overlap-aware masking needs a model that knows its new tokens: {instead}")
 
 
-def _is_new(tokens: NDArray[np.int64] | None, size: int) -> NDArray[np.bool_] | None:
+def _is_new(tokens: Ids | None, size: int) -> NDArray[np.bool_] | None:
     """Return [v], True for these tokens."""
     if tokens is None:
         return None

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import cast
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.random import Generator
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
@@ -24,7 +24,7 @@ from transformers import PreTrainedTokenizerBase
 from vocable.errors import DataError
 from vocable.evaluation.clusters import cluster
 from vocable.storage import replacing
-from vocable.training.pretraining.masking import IGNORED, Masked, Part
+from vocable.training.pretraining.masking import IGNORED, Ids, Masked, Part
 from vocable.training.pretraining.mlm import PredictionTask
 from vocable.training.pretraining.windows import Windows
 from vocable.training.settings import PretrainSettings
@@ -54,13 +54,7 @@ class ClassTask(PredictionTask):
         finally:
             delattr(self._model, CLASS_LAYER)
 
-    def __call__(
-        self,
-        ids: NDArray[np.int64],
-        rng: np.random.Generator,
-        words: NDArray[np.int64] | None = None,
-        part: Part = "all",
-    ) -> Masked:
+    def __call__(self, ids: Ids, rng: Generator, words: Ids | None = None, part: Part = "all") -> Masked:
         """Return a window [s] unmasked; `words` is its class, the label of its first token."""
         labels = np.full_like(ids, IGNORED)
         if words is not None and part == "all":
@@ -80,11 +74,11 @@ class ClassTask(PredictionTask):
 class ClassifiedWindows(Windows):
     """Windows on disk with the class of each [n] in place of the words of its tokens; -1 where none is needed."""
 
-    def __init__(self, folder: Path, classes: NDArray[np.int64]) -> None:
+    def __init__(self, folder: Path, classes: Ids) -> None:
         super().__init__(folder)
         self._classes = classes
 
-    def words(self, index: int) -> NDArray[np.int64]:
+    def words(self, index: int) -> Ids:
         """The class of one window, [1]."""
         return self._classes[index : index + 1]
 
@@ -92,7 +86,7 @@ class ClassifiedWindows(Windows):
 def classify_windows(
     folder: Path,
     windows: Windows,
-    rows: NDArray[np.int64],
+    rows: Ids,
     tokenizer: PreTrainedTokenizerBase,
     teacher: SentenceTransformer,
     settings: PretrainSettings,

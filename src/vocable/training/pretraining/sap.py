@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.random import Generator
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
@@ -26,7 +27,7 @@ from vocable.encoder.terms import terms
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ModelError
 from vocable.options import DType
-from vocable.training.pretraining.masking import IGNORED, Masked, Part
+from vocable.training.pretraining.masking import IGNORED, Ids, Masked, Part
 from vocable.training.pretraining.mlm import Task, TeacherDistance
 from vocable.vectors import vocabulary_fingerprint
 
@@ -79,13 +80,7 @@ class AlignmentTask(Task):
     def __init__(self, tokenizer: PreTrainedTokenizerBase, teacher: SparseTeacher) -> None:
         self._tokenizer, self._teacher = tokenizer, teacher
 
-    def __call__(
-        self,
-        ids: NDArray[np.int64],
-        rng: np.random.Generator,
-        words: NDArray[np.int64] | None = None,
-        part: Part = "all",
-    ) -> Masked:
+    def __call__(self, ids: Ids, rng: Generator, words: Ids | None = None, part: Part = "all") -> Masked:
         return Masked(ids, np.full_like(ids, IGNORED))
 
     def loss(self, model: nn.Module, batch: dict[str, Tensor], decoder: nn.Linear) -> tuple[Tensor, int]:

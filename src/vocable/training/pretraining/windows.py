@@ -23,6 +23,7 @@ from vocable.encoder.terms import BATCH
 from vocable.errors import DataError, LostProcessError
 from vocable.processes import worker_pool
 from vocable.training.pretraining.finders import TermFinder
+from vocable.training.pretraining.masking import Ids
 
 WINDOWS = "token windows"
 SHORTEST = 16  # tokens; a shorter tail of a longer text is dropped
@@ -48,21 +49,21 @@ class Windows:
     def __len__(self) -> int:
         return len(self._arrays["offsets"]) - 1
 
-    def __getitem__(self, index: int) -> NDArray[np.int64]:
+    def __getitem__(self, index: int) -> Ids:
         """The ids [s] of one window, special tokens included."""
         return self._part("tokens", index)
 
-    def words(self, index: int) -> NDArray[np.int64] | None:
+    def words(self, index: int) -> Ids | None:
         """Return the word of each token [s] of one window, as `whole_words` takes it; None without words."""
         return self._part("words", index) if "words" in self._arrays else None
 
-    def _part(self, name: str, index: int) -> NDArray[np.int64]:
+    def _part(self, name: str, index: int) -> Ids:
         start, end = self._arrays["offsets"][index : index + 2]
         return self._arrays[name][start:end].astype(np.int64)
 
 
 # A window [s] and, with a finder, the words of its tokens.
-Cut: TypeAlias = tuple[NDArray[np.int32], NDArray[np.int64] | None]
+Cut: TypeAlias = tuple[NDArray[np.int32], Ids | None]
 
 
 class Cutter(NamedTuple):
@@ -86,7 +87,7 @@ class Cutter(NamedTuple):
         for text, group in groupby(range(len(sources)), key=sources.__getitem__):
             members = [*group]
             ids = [encoded["input_ids"][i] for i in members]
-            words: Sequence[NDArray[np.int64] | None] = [None] * len(ids)
+            words: Sequence[Ids | None] = [None] * len(ids)
             if self.finder is not None:
                 words = self.finder(texts[text], ids, [encoded["offset_mapping"][i] for i in members])
             windows += [
