@@ -35,7 +35,6 @@ from vocable.progress import progress
 from vocable.storage import force_all_to_disk, force_to_disk, replacing
 from vocable.training import distributed
 from vocable.training.objective import Objective
-from vocable.training.recipe import Recipe
 from vocable.training.settings import EvaluationSettings
 from vocable.wackiness.score import query_w_auc
 
@@ -169,8 +168,8 @@ class EvaluateDuringTraining(TrainerCallback):
     With `best` it keeps the best weights in `work`, and evaluates after the last step, too.
     """
 
-    def __init__(self, recipe: Recipe, settings: EvaluationSettings, trainer: Any, work: Path) -> None:
-        self._locate, self._settings, self._trainer = recipe.place, settings, trainer
+    def __init__(self, settings: EvaluationSettings, locate: Callable[[str], str], trainer: Any, work: Path) -> None:
+        self._settings, self._locate, self._trainer = settings, locate, trainer
         self._weights = work / "best.safetensors"
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:

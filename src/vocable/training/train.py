@@ -127,14 +127,7 @@ def _carry_out(recipe: Recipe, output: Path, resume: bool) -> SparseEncoder:
     if finished(output, **kept):
         return load(output, trust_remote_code=trust)
     distributed.join()
-    settings, shares = recipe.training, distributed.count()
-    for part, size in (("training", settings.batch_size), ("pretrain", recipe.pretrain and recipe.pretrain.batch_size)):
-        if size and size % shares:
-            raise RecipeError(f"{part}.batch_size: {size} examples cannot be shared equally by {shares} processes")
-    own_encoder = recipe.queries is not None and (recipe.queries.model is not None or recipe.queries.trainable)
-    if shares > 1 and settings.micro_batch is not None and own_encoder:
-        # Gradients are exchanged in the last micro batch, one of documents, which leaves out those of the queries.
-        raise RecipeError("training.micro_batch with a separate query encoder needs a single process")
+    _check_processes(recipe, distributed.count())
     with ExitStack() as stack:
         stack.enter_context(trusting(trust))
         stack.enter_context(tolerating(recipe.data.skip_bad))
@@ -151,6 +144,18 @@ def _carry_out(recipe: Recipe, output: Path, resume: bool) -> SparseEncoder:
             finish(work, output, work / "model", name=kept["name"])
         distributed.wait()
     return load(output, trust_remote_code=trust)
+
+
+def _check_processes(recipe: Recipe, count: int) -> None:
+    """Raise `RecipeError` if the recipe cannot run on this number of processes."""
+    settings = recipe.training
+    for part, size in (("training", settings.batch_size), ("pretrain", recipe.pretrain and recipe.pretrain.batch_size)):
+        if size and size % count:
+            raise RecipeError(f"{part}.batch_size: {size} examples cannot be shared equally by {count} processes")
+    own_encoder = recipe.queries is not None and (recipe.queries.model is not None or recipe.queries.trainable)
+    if count > 1 and settings.micro_batch is not None and own_encoder:
+        # Gradients are exchanged in the last micro batch, one of documents, which leaves out those of the queries.
+        raise RecipeError("training.micro_batch with a separate query encoder needs a single process")
 
 
 def _fine_tune(start: str, recipe: Recipe, work: Path) -> None:
@@ -189,7 +194,7 @@ def _add_callbacks(
     """Add the callbacks in the order in which the trainer calls them; return those with a part after the training."""
     evaluating = None
     if recipe.evaluation is not None and recipe.evaluation.every is not None:
-        evaluating = EvaluateDuringTraining(recipe, recipe.evaluation, trainer, work)
+        evaluating = EvaluateDuringTraining(recipe.evaluation, recipe.place, trainer, work)
     log = ProgressLog("train", work / LOG, monitor.figures) if distributed.is_first() else None
     texts = next(iter(data.examples.values()))[:PROBE_TEXTS]["positive"]
     guard = Guard(recipe, trainer.model, texts, monitor, work)
