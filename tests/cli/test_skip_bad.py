@@ -144,7 +144,7 @@ def test_a_service_is_not_asked_a_blank_line(
             asked.append(query)
             return []
 
-    monkeypatch.setattr("vocable.service.remote.Client", Service)
+    monkeypatch.setattr("vocable.service.client.Client", Service)
     monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(b"old fox\n\nnew fox\n")))
     lines = done(capsys, "search", "http://localhost:1", "-", "--json").splitlines()
     assert [json.loads(line)["query"] for line in lines] == ["old fox", "", "new fox"]

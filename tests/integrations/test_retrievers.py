@@ -29,18 +29,19 @@ WAYS: list[dict[str, Any]] = [
     {"hybrid": True, "fusion": "reciprocal-rank", "minimum_match": 0.5},
 ]
 Found: TypeAlias = tuple[str, str, float, dict[str, Any]]  # id, text, score, the rest
-FRAMEWORKS = {  # module of ours: the package that it needs, and its extra
-    "langchain": ("langchain_core", "langchain"),
-    "llama_index": ("llama_index.core", "llama-index"),
-    "haystack": ("haystack", "haystack"),
-    "pyterrier": ("pyterrier", "pyterrier"),
+FRAMEWORKS = {  # module: the package that it needs, its extra, and its class
+    "langchain": ("langchain_core", "langchain", "LangChainRetriever"),
+    "llama_index": ("llama_index.core", "llama-index", "LlamaIndexRetriever"),
+    "haystack": ("haystack", "haystack", "HaystackRetriever"),
+    "pyterrier": ("pyterrier", "pyterrier", "PyTerrierRetriever"),
 }
 
 
 def retriever_of(name: str) -> Any:
-    """The class of ours for a framework, whose tests are skipped where it is not installed."""
-    pytest.importorskip(FRAMEWORKS[name][0])
-    return import_module(f"vocable.integrations.{name}").VocableRetriever
+    """Return the retriever for a framework; its tests are skipped if it is not installed."""
+    package, _, retriever = FRAMEWORKS[name]
+    pytest.importorskip(package)
+    return getattr(import_module(f"vocable.integrations.{name}"), retriever)
 
 
 def found(collection: Collection, query: str, way: dict[str, Any]) -> list[tuple[str, float, Document]]:
@@ -218,11 +219,9 @@ def test_a_number_of_hits_that_cannot_be(k: int, collection: Collection) -> None
 
 
 def test_an_option_that_is_none(collection: Collection, tmp_path: Path) -> None:
-    with pytest.raises(
-        ArgumentError, match=r"top_k: a retriever takes k, the number of documents, and hybrid, weights"
-    ):
+    with pytest.raises(ArgumentError, match="top_k"):
         Searcher(collection, top_k=5)  # type: ignore[call-arg]
-    with pytest.raises(ArgumentError, match=r"filters: a retriever takes k"):
+    with pytest.raises(ArgumentError, match="filters"):
         Searcher(collection).hits("fox", filters="lang=en")
     with pytest.raises(VectorsError):
         Searcher(tmp_path / "none")
@@ -232,7 +231,7 @@ def test_an_option_that_is_none(collection: Collection, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
 def test_a_framework_that_is_missing_is_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    package, extra = FRAMEWORKS[name]
+    package, extra, _ = FRAMEWORKS[name]
     for module in [module for module in sys.modules if f"{module}.".startswith(f"{package.partition('.')[0]}.")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, package.partition(".")[0], None)

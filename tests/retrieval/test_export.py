@@ -86,7 +86,7 @@ def test_the_idf_needs_documents_of_the_same_vocabulary_and_a_power(tmp_path: Pa
     write_vectors(tmp_path / "other.parquet", IDS, WEIGHTS, VectorsMeta("w", "another", "max", "document", 8, 4))
     for message, wrong in {
         "a model cannot be opened.*query_idf": {"documents": documents},
-        "query_idf goes with": {"query_idf": 0.5},
+        "`query_idf` goes with": {"query_idf": 0.5},
         "query vectors": {"documents": queries, "query_idf": 0.5},
         "of another": {"documents": tmp_path / "other.parquet", "query_idf": 0.5},
         "query_idf must be": {"documents": documents, "query_idf": -1.0},

@@ -109,7 +109,7 @@ def test_what_cannot_be_fused_is_refused() -> None:
         reciprocal_rank([one], weights=[1, 1])
     with pytest.raises(ArgumentError, match="fusion must be one of"):
         fused({"sparse": one}, {"sparse": 1}, "sum", 3)  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match="k must not be negative"):
+    with pytest.raises(ArgumentError, match="k must be at least 0, not -1"):
         reciprocal_rank([one], k=-1)
     with pytest.raises(ArgumentError, match="depth must be at least 1"):
         reciprocal_rank([one], depth=0)
@@ -120,7 +120,7 @@ def test_what_cannot_be_fused_is_refused() -> None:
     [
         ("words=1", "there is no space 'words': the index has sparse, bm25"),
         ("sparse", "sparse= is not a number: write sparse=0.5"),
-        ("sparse=1,sparse=2", "sparse has two"),
+        ("sparse=1,sparse=2", "duplicate name 'sparse'"),
         ("sparse=-1", "must be 0, or between 1e-06 and 1,000,000"),
         ("sparse=nan", "must be 0, or between"),
         ("sparse=inf", "must be 0, or between"),

@@ -578,7 +578,7 @@ def test_of_more_fields_than_are_kept_none_is_refused(
     with pytest.raises(ArgumentError, match="'laang': did you mean lang"):
         search(collection, QUERIES, filter="laang=de")
     assert search(collection, QUERIES, filter=f"{'a.' * 250}a=1 or a.a=1")[0].hits != ()
-    monkeypatch.setattr("vocable.retrieval.filters.MOST_NAMES", 5)
+    monkeypatch.setattr("vocable.retrieval.filters.MAX_NAMES", 5)
     collection.add([documents[0]._replace(fields={f"f{i}": i for i in range(3)})])
     assert search(collection, QUERIES, filter="laang=de")[0].hits == ()
     collection.add([documents[0]._replace(fields={})])

@@ -10,9 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
+from vocable.options import ServiceOptions, check
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.verbs import index
-from vocable.service.server import Settings, application, checked_limits
+from vocable.service.server import WorkerSettings, application
 
 
 class Client:
@@ -61,13 +62,10 @@ def served() -> Iterator[Callable[..., Client]]:
         place: Path,
         *,
         token: str | None = None,
-        hosts: frozenset[str] = frozenset({"test"}),
-        log_queries: bool = False,
-        beside: Path | None = None,
-        **limits: Any,
+        **options: Any,
     ) -> Client:
-        second = None if beside is None else str(beside)
-        settings = Settings(str(place), None, False, "cpu", checked_limits(limits), token, hosts, log_queries, second)
+        options = {"device": "cpu", "allow_host": ["test"], **options}
+        settings = WorkerSettings(str(place), None, "127.0.0.1", token, check(ServiceOptions, options))
         clients.append(Client(application(settings)))
         return clients[-1]
 

@@ -154,7 +154,7 @@ def test_documents_come_and_go(served: Serve, store: Path, documents: list[Docum
     again = client("POST", "/documents", json={"documents": [{"id": "other", "text": "a"}, new]})
     assert (again.status_code, again.json()["error"]) == (
         409,
-        "the document 'a/b c' is there already: PUT replaces it",
+        "duplicate id 'a/b c': PUT replaces the document",
     )
     assert client("GET", "/documents", params={"id": "other"}).json() == [None]
     replaced = client("PUT", "/documents", json={"documents": [new | {"text": "a giraffe"}]}).json()

@@ -6,13 +6,14 @@ import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
+from typing_extensions import Doc
 
 from tests.service.conftest import Client
 from vocable.errors import ArgumentError, NoSpaceError
-from vocable.service.limits import checked_limits
+from vocable.options import SERVICE_LIMITS, ServiceLimits, check
 
 Serve = Callable[..., Client]
 DEEP = "not " * 17 + "a=1"
@@ -234,7 +235,7 @@ def test_a_token_is_needed_but_to_see_whether_it_lives(served: Serve, exact: Pat
 
 
 def test_without_a_token_other_names_are_refused(served: Serve, exact: Path) -> None:
-    client = served(exact, hosts=frozenset({"search.intern"}))
+    client = served(exact, allow_host=["search.intern"])
     known = ("localhost:8000", "LOCALHOST", "127.0.0.1", "[::1]", "[fe80::1]:80", "192.168.1.7:8000", "Search.Intern:1")
     others = (
         "evil.example:8000",
@@ -252,7 +253,7 @@ def test_without_a_token_other_names_are_refused(served: Serve, exact: Path) -> 
             assert (answer.status_code == 403) is (host in others), host
     assert "--allow-host NAME adds a name" in client("GET", "/info", headers={"host": "evil.example"}).json()["error"]
     assert client("GET", "/health", headers={"host": "evil.example"}).status_code == 200
-    with_token = served(exact, token="s3cret", hosts=frozenset())
+    with_token = served(exact, token="s3cret", allow_host=[])
     headers = {"host": "any.example", "authorization": "Bearer s3cret"}
     assert with_token("GET", "/info", headers=headers).status_code == 200
 
@@ -325,4 +326,11 @@ def test_queries_are_logged_only_if_asked(served: Serve, exact: Path, capsys: py
 @pytest.mark.parametrize("limits", [{"max_k": 0}, {"timeout": 0}, {"batch_wait": -1.0}, {"no_such": 1}])
 def test_limits_have_limits(limits: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError, match=next(iter(limits))):
-        checked_limits(limits)
+        check(ServiceLimits, limits)
+
+
+def test_the_help_of_a_limit_has_its_default() -> None:
+    assert SERVICE_LIMITS.keys() == ServiceLimits.__annotations__.keys()
+    for name, hint in get_type_hints(ServiceLimits, include_extras=True).items():
+        [about] = [one.documentation for one in hint.__metadata__ if isinstance(one, Doc)]
+        assert f"{round(SERVICE_LIMITS[name]):,} by default" in about  # type: ignore[literal-required]

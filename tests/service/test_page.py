@@ -72,7 +72,7 @@ def place(backbones: dict[str, Path], documents: list[Any], tmp_path_factory: py
 
 @pytest.fixture(scope="module")
 def address(place: Path, exact: Path) -> Iterator[str]:
-    with serving(place, "--beside", exact) as process:
+    with serving(place, "--compare-with", exact) as process:
         yield process.url
 
 
@@ -311,7 +311,7 @@ def test_texts_are_never_read_as_html(open_page: Open, address: str) -> None:
 def test_a_second_index_stands_beside_the_first(open_page: Open, address: str) -> None:
     page = open_page(f"?q={QUERY}&beside=second")
     wait_for(page, expected(view(address)))
-    second = httpx.post(f"{address}/beside/view", json={"query": QUERY}, timeout=60).json()
+    second = httpx.post(f"{address}/compare-with/view", json={"query": QUERY}, timeout=60).json()
     sync_api.expect(page.locator(".column").nth(1).locator(".hit .id")).to_have_text(expected(second, "sparse"))
 
 

@@ -27,7 +27,6 @@ from vocable.encoder.cpu import native_bfloat16
 from vocable.errors import ServiceError
 from vocable.retrieval.verbs import open_index
 from vocable.service.client import Client
-from vocable.service.schemas import Document
 
 
 def test_it_answers_the_clients_that_people_have_and_finishes_what_it_took(
@@ -58,10 +57,10 @@ def test_it_answers_the_clients_that_people_have_and_finishes_what_it_took(
         with Client(process.url, token="s3cret") as ours:
             assert ours.info().documents == 40
             [hit, *_] = ours.search("posting lists at night", filter="lang in (de, en)", explain=True)
-            assert ours.get([hit.id]) == [Document(id=hit.id, text=hit.text, title=hit.title, fields=hit.fields)]
-            assert ours.explain("posting lists at night", id=hit.id) == hit.explanation
+            assert ours.get([hit.document.id]) == [hit.document]
+            assert ours.explain("posting lists at night", id=hit.document.id) == hit.explanation
             [vector] = ours.embed(["posting lists at night"], "query")
-            assert ours.search(k=1, vector=[one.model_dump() for one in vector])[0].score == pytest.approx(hit.score)
+            assert ours.search(k=1, vector=vector)[0].score == pytest.approx(hit.score)
             with pytest.raises(ServiceError, match=r"http://127\.0\.0\.1:\d+: 405: this index cannot change"):
                 ours.add([{"id": "new", "text": "a text"}])
         with pytest.raises(ServiceError, match="401: a bearer token is needed"), Client(process.url) as ours:
@@ -70,11 +69,18 @@ def test_it_answers_the_clients_that_people_have_and_finishes_what_it_took(
         monkeypatch.setenv("VOCABLE_TOKEN", "s3cret")
         monkeypatch.setattr("vocable.encoder.cpu.native_bfloat16", native_bfloat16)  # as in the service's process
         command = ["search", "posting lists at night", "a fox", "-k", 3, "--explain", "--filter", "lang in (de, en)"]
-        for form in ([], ["--json"], ["--weights", "sparse=1"], ["--max-terms", 2]):
+        for form in (
+            [],
+            ["--json"],
+            ["--weights", "sparse=1"],
+            ["--max-terms", 2],
+            ["--mass", 0.5],
+            ["--query-idf", 1],
+        ):
             here, there = (done(capsys, command[0], place, *command[1:], *form) for place in (exact, process.url))
             assert here == there
-        said = refused(capsys, "search", process.url, "night", "--mass", 0.5)
-        assert "--mass is for an index on this machine" in said
+        said = refused(capsys, "search", process.url, "night", "--allow-changed-model")
+        assert "--allow-changed-model is for an index on this machine" in said
         answers: list[httpx.Response] = []
 
         def ask() -> None:
@@ -171,7 +177,7 @@ def test_a_store_that_is_served_is_noticed_before_a_model_is_loaded(
         (["--port", "70000"], "--port must be at least 0 and at most 65535, not 70000"),
         (["--host", "no.such.host.invalid"], "--host no.such.host.invalid, port 8000: "),
         (["--max-k", "0"], "--max-k must be at least 1, not 0"),
-        (["--batch-wait", "2000"], "--batch-wait: Input should be less than or equal to 1000, not 2000.0"),
+        (["--batch-wait", "2000"], "--batch-wait must be at least 0 and at most 1000, not 2000.0"),
         (["--host", "a" * 300], f"--host {'a' * 79}… is no name of a host: "),
         (["--token-file", "no-such-file"], "no-such-file: No such file or directory"),
         (["--token-file", "/dev/zero"], "--token-file /dev/zero: a token is one word of printable ASCII"),
@@ -212,7 +218,7 @@ def test_a_wide_open_service_is_warned_of(
         monkeypatch.setenv("VOCABLE_TOKEN", token) if token else monkeypatch.delenv("VOCABLE_TOKEN", raising=False)
         vocable.serve(exact, host=host, port=0, device="cpu")
         said = [record.getMessage() for record in caplog.records]
-        assert any("whoever reaches it may read all of the index" in line for line in said) is warned
+        assert any("anybody who reaches it can read the whole index" in line for line in said) is warned
         assert f"(40 documents) at http://{host}:" in said[-1]
 
 

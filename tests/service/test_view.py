@@ -14,10 +14,12 @@ from tests.service.conftest import Client
 from vocable import encode, prune, search
 from vocable.data import Document
 from vocable.retrieval.collection import Collection
+from vocable.retrieval.explain import MatchedTerm
 from vocable.retrieval.verbs import index
 from vocable.service.pages import FILES
+from vocable.service.schemas import ViewRequest
 from vocable.service.service import Service
-from vocable.service.view import Wanted, view
+from vocable.service.view import view
 
 TEXT = "the old fox and the night"
 Serve = Callable[..., Client]
@@ -78,7 +80,7 @@ def test_the_text_is_whole_and_its_marks_are_terms(client: Client, collection: C
         assert document is not None
         assert "".join(piece["text"] for piece in one["text"]) == document.text
         assert "".join(piece["text"] for piece in one["title"]) == document.title
-        kinds = {match["term"]: match["kind"] for match in one["matches"]}
+        kinds = {match["term"]: MatchedTerm(**match).kind for match in one["matches"]}
         for piece in one["text"]:
             if "term" in piece:
                 marks += 1
@@ -122,12 +124,12 @@ def test_what_cannot_be_seen_is_refused(client: Client, body: dict[str, Any], sa
 
 def test_wacky_terms_are_known_where_somebody_said_which(collection: Collection) -> None:
     vector = encode(collection.loaded_model, [TEXT], "query")
-    wanted = Wanted(5, ("sparse",), None, None, 0.0)
-    plain = view(collection, TEXT, vector, wanted)
-    added = frozenset(term["term"] for term in plain["terms"] if not term["in_text"])
-    marked = view(collection, TEXT, vector, wanted, added)
-    assert all(term["wacky"] is (term["term"] in added) for term in marked["terms"])
-    kinds = {match["kind"] for one in marked["documents"] for match in one["matches"]}
+    request = ViewRequest(query=TEXT, k=5)
+    plain = view(collection, request, vector)
+    added = frozenset(term.term for term in plain.terms if not term.in_text)
+    marked = view(collection, request, vector, added)
+    assert all(term.wacky is (term.term in added) for term in marked.terms)
+    kinds = {match.kind for one in marked.documents for match in one.matches}
     assert kinds <= {"text", "wacky"}
     assert "wacky" in kinds
 
@@ -156,13 +158,13 @@ def test_postings_are_those_of_the_index(
 
 
 def test_a_second_index_answers_beside_the_first(exact: Path, collection: Collection, served: Serve) -> None:
-    client = served(exact, beside=exact)
-    assert client("GET", "/info").json()["beside"] == collection.model
+    client = served(exact, compare_with=exact)
+    assert client("GET", "/info").json()["compare_with"] == collection.model
     body = {"json": {"query": TEXT, "k": 5}}
-    answers = [client("POST", path, **body).json()["documents"] for path in ("/view", "/beside/view")]
+    answers = [client("POST", path, **body).json()["documents"] for path in ("/view", "/compare-with/view")]
     assert answers[0] == answers[1]
     assert isinstance(client.service, Service)
-    assert client("DELETE", "/beside/documents", params={"id": "d1"}).status_code == 404
+    assert client("DELETE", "/compare-with/documents", params={"id": "d1"}).status_code == 404
 
 
 def test_the_page_is_for_everybody_and_nothing_else_is(served: Serve, exact: Path) -> None:
@@ -176,7 +178,7 @@ def test_the_page_is_for_everybody_and_nothing_else_is(served: Serve, exact: Pat
         assert answer.headers["x-content-type-options"] == "nosniff"
         for elsewhere in ("http://", "https://", "innerHTML", "insertAdjacentHTML", "eval("):
             assert elsewhere not in answer.text.replace("http://www.w3.org/2000/svg", "")
-    for path in ("/view", "/postings", "/info", "/beside/view", "/page/main.js", "/../serve/app.py"):
+    for path in ("/view", "/postings", "/info", "/compare-with/view", "/page/main.js", "/../serve/app.py"):
         assert client("GET", path).status_code == 401
 
 

@@ -160,7 +160,7 @@ class Search(Reading):
         for name in ("index", "query", "queries"):
             del settings[name]
         if self.index.startswith(("http://", "https://")):
-            yield from imported("vocable.service.remote:search_service")(self.index, self._queries(), **settings)
+            yield from imported("vocable.service.client:search_service")(self.index, self._queries(), **settings)
             return
         how = {name: settings.pop(name) for name in ("allow_changed_model", "device") if name in settings}
         opened = imported("vocable.retrieval.verbs:open_index")(self.index, **how)

@@ -21,14 +21,13 @@ class Serve(Command):
     Example: vocable serve my-index --port 8000
     """
 
-    settings: ClassVar[str] = "vocable.service.limits:Limits"
     has_json: ClassVar[bool] = False
     index: Place
     model: Annotated[str | None, typer.Option(help="The model of the index, if it has moved.")] = None
     token_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The bearer token that requests must have; or VOCABLE_TOKEN.")
     ] = None
-    beside: Annotated[str | None, typer.Option(metavar="PLACE")] = None
+    compare_with: Annotated[str | None, typer.Option(metavar="PLACE")] = None
     wacky: Wacky = None
     wacky_share: WackyShare = None
 

@@ -1,4 +1,4 @@
-"""A collection as a retriever of other frameworks, and a model in other toolkits' evaluations: one module for each.
+"""Retrievers for other frameworks, and models for the evaluations of other toolkits: a module for each.
 
-Each is imported by its own name, as `vocable.integrations.langchain`, and needs the extra of that name.
+A module is imported by its own name, as `vocable.integrations.langchain`, and needs the extra of that name.
 """

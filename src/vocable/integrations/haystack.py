@@ -1,40 +1,37 @@
 """A collection as a component of Haystack.
 
-from vocable.integrations.haystack import VocableRetriever
+from vocable.integrations.haystack import HaystackRetriever
 
 pipeline = haystack.Pipeline()
-pipeline.add_component("retriever", VocableRetriever("my-index", k=5, hybrid=True))
+pipeline.add_component("retriever", HaystackRetriever("my-index", k=5, hybrid=True))
 documents = pipeline.run({"retriever": {"query": "no duplicates", "filter": "lang=en"}})["retriever"]["documents"]
 """
 
-# No `from __future__ import annotations`: a pipeline compares the types of `run`, and takes none by its name.
+# No `from __future__ import annotations`: a pipeline compares the types of `run`, not their names.
 
 import asyncio
-import os
 from typing import Any, Unpack
 
 from vocable.errors import require_extra
-from vocable.integrations.searcher import Searcher, SearchOptions, content, metadata
-from vocable.retrieval.collection import Collection
+from vocable.integrations.searcher import Index, Searcher, content, metadata
+from vocable.options import SearchOptions
 
 haystack: Any = require_extra("haystack", "haystack")
 
 
 @haystack.component
-class VocableRetriever:
-    """A collection, or the place of one, and how it is searched; title and further fields are a document's `meta`.
+class HaystackRetriever:
+    """A component with the options of a `Searcher`; title and further fields are a document's `meta`.
 
-    A pipeline that is written down has the place, and opens it when it is read.
+    A serialized pipeline has the place of the index, and opens it when it is loaded.
     """
 
-    def __init__(
-        self, index: str | os.PathLike[str] | Collection, k: int = 10, **options: Unpack[SearchOptions]
-    ) -> None:
+    def __init__(self, index: Index, k: int = 10, **options: Unpack[SearchOptions]) -> None:
         haystack.component.set_output_types(self, documents=list[haystack.Document])
         self.searcher = Searcher(index, k, **options)
 
     def to_dict(self) -> dict[str, Any]:
-        """The place and the options, from which Haystack makes the component again."""
+        """Return the place and the options, from which Haystack makes the component again."""
         searcher = self.searcher
         written: dict[str, Any] = haystack.default_to_dict(
             self, index=searcher.collection.place, k=searcher.k, **searcher.options
@@ -42,15 +39,15 @@ class VocableRetriever:
         return written
 
     def run(self, query: str, k: int | None = None, filter: str | None = None) -> dict[str, list[Any]]:
-        """The hits of a query, by `k` and `filter` if they are given, else those that the component was made with."""
-        asked = {} if filter is None else {"filter": filter}
+        """Return the hits of a query; `k` and `filter` override the component's own."""
+        options = SearchOptions() if filter is None else SearchOptions(filter=filter)
         return {
             "documents": [
                 haystack.Document(id=hit.document.id, content=content(hit), meta=metadata(hit), score=hit.score)
-                for hit in self.searcher.hits(query, k, **asked)
+                for hit in self.searcher.hits(query, k, **options)
             ]
         }
 
     async def run_async(self, query: str, k: int | None = None, filter: str | None = None) -> dict[str, list[Any]]:
-        """As `run`."""
+        """Return the hits of a query, found in another thread."""
         return await asyncio.to_thread(self.run, query, k, filter)

@@ -1,35 +1,29 @@
 """A collection as a retriever of LlamaIndex.
 
-from vocable.integrations.llama_index import VocableRetriever
+from vocable.integrations.llama_index import LlamaIndexRetriever
 
-retriever = VocableRetriever("my-index", k=5, hybrid=True, filter="lang=en")
+retriever = LlamaIndexRetriever("my-index", k=5, hybrid=True, filter="lang=en")
 nodes = retriever.retrieve("no duplicates")
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import Any, Unpack
 
 from vocable.errors import require_extra
-from vocable.integrations.searcher import Searcher, SearchOptions, content, metadata
-from vocable.retrieval.collection import Collection
+from vocable.integrations.searcher import Index, Searcher, content, metadata
+from vocable.options import SearchOptions
 
 retrievers: Any = require_extra("llama_index.core.retrievers", "llama-index")
 schema: Any = require_extra("llama_index.core.schema", "llama-index")
 
 
-class VocableRetriever(retrievers.BaseRetriever):
-    """A collection, or the place of one, and how it is searched; title and further fields are a node's metadata."""
+class LlamaIndexRetriever(retrievers.BaseRetriever):
+    """A retriever with the options of a `Searcher`; title and further fields are a node's metadata."""
 
     def __init__(
-        self,
-        index: str | os.PathLike[str] | Collection,
-        k: int = 10,
-        *,
-        callback_manager: Any = None,
-        **options: Unpack[SearchOptions],
+        self, index: Index, k: int = 10, *, callback_manager: Any = None, **options: Unpack[SearchOptions]
     ) -> None:
         super().__init__(callback_manager=callback_manager)
         self.searcher = Searcher(index, k, **options)

@@ -23,13 +23,15 @@ from vocable.errors import ArgumentError, require_extra
 from vocable.options import DType, LongDocuments
 from vocable.retrieval.exact_index import ExactIndex
 
+DEFAULTS = {"dtype": "auto", "max_length": None, "long_documents": "truncate", "query_idf": None}
+
 
 class SparseSearch:
-    """What mteb calls a search model: `index` a corpus, then `search` it. Prompts are the model's own.
+    """A search model of mteb: `index` a corpus, then `search` it. Prompts are the model's own.
 
     mteb files results under `name`, of the form ORGANIZATION/MODEL, the checksum of the weights, and the further
-    arguments, which are those of `vocable.evaluate`. A document that shares no term with a query is no hit; of a
-    reranking task it is one, with score 0.
+    arguments, which mean the same as for `vocable.evaluate`. A document that shares no term with a query is no hit; in
+    a reranking task it is a hit with score 0.
     """
 
     def __init__(
@@ -43,30 +45,27 @@ class SparseSearch:
         query_idf: float | None = None,
     ) -> None:
         self._model, self._name = model, name or model_name(model)
-        self._limits: dict[str, Any] = {"dtype": dtype, "max_length": max_length}
-        self._long_documents: LongDocuments = long_documents
-        self._query_idf = query_idf
-        self._query_encoder = TextEncoder(model, "query", query_idf=query_idf, **self._limits)
+        self._encoding: dict[str, Any] = {"dtype": dtype, "max_length": max_length, "long_documents": long_documents}
+        self._query_encoder = TextEncoder(model, "query", query_idf=query_idf, dtype=dtype, max_length=max_length)
+        settings = {**self._encoding, "query_idf": query_idf}
+        self._changed = {name: value for name, value in settings.items() if value != DEFAULTS[name]}
         self._index: ExactIndex | None = None
 
     @cached_property
     def mteb_model_meta(self) -> Any:
-        """What mteb writes down of a model."""
+        """Return the record of the model in mteb's results."""
         meta = require_extra("mteb", "mteb").models.ModelMeta
         name = self._name if self._name.count("/") == 1 else f"vocable/{Path(self._name).name}"
-        given = {"name": name, "revision": checksum(self._model), "model_type": ["sparse"]}
-        usual = {"dtype": "auto", "max_length": None, "long_documents": "truncate", "query_idf": None}
-        chosen = {**self._limits, "long_documents": self._long_documents, "query_idf": self._query_idf}
-        limits = {name: value for name, value in chosen.items() if value != usual[name]}
-        return meta.create_empty(given | {"similarity_fn_name": "dot", "experiment_kwargs": limits or None})
+        model = {"name": name, "revision": checksum(self._model), "model_type": ["sparse"]}
+        return meta.create_empty(model | {"similarity_fn_name": "dot", "experiment_kwargs": self._changed or None})
 
     def index(self, corpus: Iterable[Mapping[str, Any]], *, encode_kwargs: Mapping[str, Any], **_: Any) -> None:
-        """Encode and index the rows id, title and text of a corpus, in memory, in place of the one before."""
+        """Encode a corpus of rows with id, title and text, and index it in memory in place of the last one."""
         if "precision" in encode_kwargs:
             raise ArgumentError("precision: vectors are float32 here; the argument of SparseSearch is dtype")
         documents = [Document(row["id"], row["text"], row.get("title") or "") for row in corpus]
         texts = [document.full for document in documents]
-        vectors = encode(self._model, texts, "document", long_documents=self._long_documents, **self._limits)
+        vectors = encode(self._model, texts, "document", **self._encoding)
         self._index = ExactIndex(vectors, [document.id for document in documents])
         self._query_encoder.know_collection(self._index.document_frequency, len(self._index))
 
@@ -78,7 +77,7 @@ class SparseSearch:
         top_ranked: Mapping[str, Sequence[str]] | None = None,
         **_: Any,
     ) -> dict[str, dict[str, float]]:
-        """{query id: {document id: score}} of the `top_k` documents, or of those among `top_ranked` alone."""
+        """Return {query id: {document id: score}} of the `top_k` documents, if `top_ranked` is given among these alone."""
         if self._index is None:
             raise ArgumentError("search comes after index")
         rows = {row["id"]: _text(row) for row in queries}
@@ -98,7 +97,7 @@ class SparseSearch:
 
 
 def _text(row: Mapping[str, Any]) -> str:
-    """The text of a query and, as mteb's own models read it, the instruction after it."""
+    """Return the text of a query and the instruction after it, as mteb's own models read it."""
     if not isinstance(row["text"], str):
         raise ArgumentError(f"query {row['id']!r} is a conversation: this model reads texts")
     return " ".join(filter(None, [row["text"], row.get("instruction")]))

@@ -25,25 +25,31 @@ logger = logging.getLogger(__name__)
 
 
 class QueryEncoder:
-    """A query as {term: weight}: terms are named, and weights scaled and rounded, as `vocable.export` does it.
+    """Encode a query as {term: weight}, with the names of terms and the rounded weights of `vocable.export`.
 
-    `scale` is that of the export. `documents` are the vectors that were exported: a model's `query_idf` is applied with
-    the IDF of the terms there; without them it is not, which a line of the log says. `limits` are those of
-    `vocable.encode`: `max_terms`, `min_weight`, `mass`, `dtype`, `max_length`; and `query_idf`. Pyserini needs no more
-    of an encoder than `encode`, so that this module does without Pyserini. Raises what `vocable.export` raises of
-    `documents`.
+    Pyserini calls `encode` alone, so that this module does not need Pyserini.
+
+    Args:
+        model: from `vocable.load`.
+        scale: the scale of the export.
+        documents: the exported vectors; a model's `query_idf` is applied with the IDF of the terms in them. Without
+            them it is not applied, and a warning is logged.
+        options: `max_terms`, `min_weight`, `mass`, `query_idf`, `dtype` and `max_length`, as of `TextEncoder`.
+
+    Raises:
+        VectorsError: `documents` cannot be read, or have another vocabulary.
     """
 
     def __init__(
-        self, model: SparseEncoder, scale: float = 100.0, *, documents: Sources | None = None, **limits: Any
+        self, model: SparseEncoder, scale: float = 100.0, *, documents: Sources | None = None, **options: Any
     ) -> None:
-        self._encoder, self._scale = TextEncoder(model, "query", **limits), scale
+        self._encoder, self._scale = TextEncoder(model, "query", **options), scale
         if documents is not None:
             self._encoder.know_collection(*term_counts(documents, describe(self._encoder, "the model")))
         elif power := self._encoder.query_idf:
-            logger.warning("query_idf %g of the model is not applied without documents, the exported vectors", power)
+            logger.warning("query_idf %g of the model is not applied without `documents`, the exported vectors", power)
 
     def encode(self, query: str, **_: Any) -> dict[str, int]:
-        """The terms of a query, by column, and their weights; those that round to 0 are left out."""
+        """Return the terms of a query, by column, with their weights; weights that round to 0 are left out."""
         vector = quantize(self._encoder.encode([query]), scale=self._scale)
         return dict(zip(map(str, vector.indices.tolist()), vector.data.tolist(), strict=True))

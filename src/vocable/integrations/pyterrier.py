@@ -1,36 +1,33 @@
 """A collection as a transformer of PyTerrier, from queries to their hits.
 
-from vocable.integrations.pyterrier import VocableRetriever
+from vocable.integrations.pyterrier import PyTerrierRetriever as Retriever
 
-pyterrier.Experiment([VocableRetriever("my-index"), VocableRetriever("my-index", hybrid=True)], topics, qrels, ["ndcg"])
+pyterrier.Experiment([Retriever("my-index"), Retriever("my-index", hybrid=True)], topics, qrels, ["ndcg"])
 """
 
 from __future__ import annotations
 
-import os
 from typing import Any, Unpack
 
 from vocable.errors import require_extra
-from vocable.integrations.searcher import Searcher, SearchOptions
-from vocable.retrieval.collection import Collection
+from vocable.integrations.searcher import Index, Searcher
+from vocable.options import SearchOptions
 
 pyterrier: Any = require_extra("pyterrier", "pyterrier")
 
 
-class VocableRetriever(pyterrier.Transformer):
-    """A collection, or the place of one, and how it is searched.
+class PyTerrierRetriever(pyterrier.Transformer):
+    """A transformer with the options of a `Searcher`.
 
-    A frame of queries (qid, query) becomes one of their hits, best first, whose further columns are docno, score and
-    rank, from 0.
+    A frame of queries (qid, query) becomes a frame of their hits, best first, with the further columns docno, score
+    and rank, from 0.
     """
 
-    def __init__(
-        self, index: str | os.PathLike[str] | Collection, k: int = 1000, **options: Unpack[SearchOptions]
-    ) -> None:
+    def __init__(self, index: Index, k: int = 1000, **options: Unpack[SearchOptions]) -> None:
         self.searcher = Searcher(index, k, **options)
 
     def transform(self, inp: Any) -> Any:
-        """The hits of a pandas frame of queries."""
+        """Return the hits of a pandas frame of queries."""
         pyterrier.validate.query_frame(inp, extra_columns=["query"])
         ranking = self.searcher.ranking(inp["query"].tolist())
         hits = [(query, *hit, rank) for query in range(len(inp)) for rank, hit in enumerate(ranking.hits(query))]

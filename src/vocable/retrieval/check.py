@@ -1,4 +1,4 @@
-"""Whether an engine at a place finds what exact search finds, as far as it says that it does.
+"""Compare an engine's results with exact search, within its declared precision.
 
 Letters: n documents, q queries, k results.
 """
@@ -29,7 +29,7 @@ from vocable.retrieval.protocols import About, Store, engine_of
 from vocable.retrieval.ranking import Ranking
 from vocable.tables import NONE, Table, Tabular, masked
 
-# The largest relative error of one stored weight; sums of products in another order add a little of float32's.
+# Largest relative error of a stored weight; sums of float32 products in another order add `SLACK`.
 PRECISIONS = {"float32": 0.0, "float16": 2.0**-11, "9 bits": 2.0**-8}
 SLACK = 2e-6
 FILTERS = ("number<3", "not word=even", "tags=t1 and number>=2.5", "at<'2001-01-03' or word=odd", "none!=1")
@@ -37,7 +37,7 @@ FILTERS = ("number<3", "not word=even", "tags=t1 and number>=2.5", "at<'2001-01-
 
 @dataclass(frozen=True)
 class EngineCheck(Tabular):
-    """What a check of an engine found; errors are relative to the scores of exact search."""
+    """The outcome of a check; errors are relative to the scores of exact search."""
 
     place: str
     engine: str
@@ -47,28 +47,28 @@ class EngineCheck(Tabular):
     queries: int
     k: int
     seconds: float  # to write all documents
-    bytes: int | None  # that the engine says it takes
-    milliseconds: float  # of a query, the median
-    p95: float  # milliseconds that 19 of 20 queries take at most
-    score_error: float  # the largest
+    bytes: int | None  # by the engine's own account
+    milliseconds: float  # median of the queries
+    p95: float  # milliseconds
+    score_error: float  # largest
     allowed_error: float  # by the declared precision
-    rank_agreement: float  # share of the hits that stand where exact search has them, or one of the same score
-    recall: float  # share of exact search's hits that are found, or others of the same score
-    lost_terms: int  # of the vectors that were written, those that did not come back
-    wrong_filters: int  # filtered searches that found others than the documents that pass
+    rank_agreement: float  # share of ranks with the document of exact search, or one of the same score
+    recall: float  # share of exact search's hits that are found; others of the same score count, too
+    lost_terms: int  # of the written vectors
+    wrong_filters: int  # filtered searches with wrong documents
 
     @property
     def as_declared(self) -> bool:
-        """Whether it keeps what it says: the precision, and where it is exact all hits in their order."""
+        """Return whether the engine has its declared precision and, if it is declared exact, all hits in order."""
         kept = self.score_error <= self.allowed_error and not self.lost_terms and not self.wrong_filters
         return kept and (not self.exact or self.recall == self.rank_agreement == 1)
 
     def to_json(self) -> dict[str, Any]:
-        """The figures as JSON values."""
+        """Return the figures as JSON values."""
         return asdict(self) | {"as_declared": self.as_declared}
 
     def table(self) -> Table:
-        """A row for each figure."""
+        """Return a table with a row for each figure."""
         found = "exact" if self.exact else "approximate"
         rows = [
             ["documents, queries, k", f"{self.documents:,}, {self.queries:,}, {self.k}"],
@@ -102,36 +102,34 @@ def check_engine(
     device: str | None = None,
     skip_bad: CountOrZero = 0,
 ) -> EngineCheck:
-    """Compare an engine with exact search on a sample, which is written to a place and removed from it.
+    """Compare an engine with exact search on a sample, which is written to a place and then removed.
 
     Args:
-        place: where there is nothing yet: what `vocable index -o` takes, as qdrant+http://localhost:6333/check.
-        model: what encodes the sample; from `vocable.load`, or its name.
+        place: an empty place, as for `vocable.index`: qdrant+http://localhost:6333/check.
+        model: model that encodes the sample: from `vocable.load`, or its name.
         corpus: source of the documents.
         topics: source of the queries.
-        documents: how many of them, the first ones.
-        queries: how many of them, the first ones.
-        k: hits of a query.
-        device: where models run, as cpu, cuda or cuda:1; by default the best there is.
-        skip_bad: bad lines in the corpus and the topics that are tolerated, and left out.
+        documents: number of documents, from the beginning.
+        queries: number of queries, from the beginning.
+        k: hits per query.
+        device: device of the models, as cpu, cuda or cuda:1; by default the best available.
+        skip_bad: bad lines of the corpus and the topics to skip before giving up.
 
     Raises:
-        ArgumentError: no engine is named, a number out of its range, or something is at the place already.
+        ArgumentError: no engine is named, an argument is out of range, or the place is not empty.
         VectorsError: the engine does not answer.
         MissingExtraError: its driver is not installed.
     """
     engine, address = engine_of(place)
     if engine is None:
         raise ArgumentError(f"{masked(str(place))}: name an engine, as in qdrant+http://localhost:6333/check")
-    if min(documents, queries, k) < 1:
-        raise ArgumentError(f"documents, queries and k must be at least 1, not {documents}, {queries} and {k}")
     loaded = model if isinstance(model, SparseEncoder) else load(model, device=device)
     sample = [_with_fields(row, one) for row, one in enumerate(islice(read_corpus(corpus), documents))]
-    asked = [query.text for query in islice(read_queries(topics), queries)]
-    if not sample or not asked:
+    texts = [query.text for query in islice(read_queries(topics), queries)]
+    if not sample or not texts:
         raise ArgumentError("a check needs documents and queries: the corpus or the topics have none")
     vectors = TextEncoder(loaded, "document").encode([document.full for document in sample])
-    encoded = TextEncoder(loaded, "query").encode(asked)
+    encoded = TextEncoder(loaded, "query").encode(texts)
     [found] = compare_with_exact(engine, address, str(place), sample, vectors, encoded, [k])
     return found
 
@@ -147,9 +145,9 @@ def compare_with_exact(
     *,
     filters: bool = True,
 ) -> list[EngineCheck]:
-    """Write documents with their vectors [n, v] to an engine, search [q, v] it and exact search, and remove them.
+    """Write documents with vectors [n, v] to an engine, compare searches [q, v] with exact search, and remove them.
 
-    One check for each of the `depths`, the numbers of hits that are asked for.
+    There is one check for each of the `depths`, the numbers of hits.
     """
     about: About = engine.about
     ids = [document.id for document in documents]
@@ -203,7 +201,7 @@ def compare_with_exact(
 
 
 def _searched(store: Any, queries: csr_array, k: int) -> tuple[list[list[tuple[str, float]]], list[float]]:
-    """The hits of each query, asked one by one, and the seconds that it took."""
+    """Return the hits of each query, searched alone, and its seconds."""
     store.search(queries[[0]], k)  # not timed: the first call compiles or loads
     found, times = [], []
     for row in range(queries.shape[0]):
@@ -214,7 +212,7 @@ def _searched(store: Any, queries: csr_array, k: int) -> tuple[list[list[tuple[s
 
 
 def _with_fields(row: int, document: Document) -> Document:
-    """The document with fields that filters can be tried on."""
+    """Return the document with fields to test filters on."""
     fields: Mapping[str, Any] = {
         "number": row % 7 + (0.5 if row % 3 else 0),
         "word": "odd" if row % 2 else "even",
@@ -225,7 +223,7 @@ def _with_fields(row: int, document: Document) -> Document:
 
 
 def _wrong_filters(store: Store, documents: Sequence[Document], vectors: csr_array) -> int:
-    """How many of the filters let through other documents than they should, of those that have the commonest term."""
+    """Count the filters that find wrong documents in a search for the most frequent term."""
     term = int(np.bincount(vectors.indices, minlength=vectors.shape[1]).argmax())
     query = csr_array((np.ones(1, np.float32), ([0], [term])), shape=(1, vectors.shape[1]))
     having = set(vectors.tocsc().indices[slice(*vectors.tocsc().indptr[term : term + 2])].tolist())
@@ -240,9 +238,9 @@ def _wrong_filters(store: Store, documents: Sequence[Document], vectors: csr_arr
 def _compared(
     wanted: Ranking, found: Sequence[Sequence[tuple[str, float]]], exact: ExactIndex, queries: csr_array, allowed: float
 ) -> tuple[float, float, float]:
-    """The largest relative error of a score, the share of hits in their places, and recall.
+    """Return the largest relative error of a score, the rank agreement, and the recall.
 
-    A document counts as another if exact search gives both one score, but for the error that is allowed.
+    Documents whose exact scores differ by no more than the allowed error count as the same.
     """
     rows = {identifier: row for row, identifier in enumerate(exact.ids or ())}
     error, placed, recalled, total = 0.0, 0, 0, 0
@@ -254,7 +252,7 @@ def _compared(
         error = max(error, float(np.max(np.abs(scores - truth) / truth, initial=0)))
         ideal = np.array([score for _, score in best])
         total += len(best)
-        slack = 2 * allowed  # of the two that are compared
+        slack = 2 * allowed  # both scores may be off
         shared = min(len(ideal), len(truth))
         placed += int((np.abs(truth[:shared] - ideal[:shared]) <= slack * ideal[:shared]).sum())
         recalled += int((truth[: len(best)] >= ideal[-1] * (1 - slack)).sum()) if len(best) else 0

@@ -24,9 +24,9 @@ from vocable.encoder.provenance import checksum, describe
 from vocable.encoder.terms import terms
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError, VectorsError
-from vocable.options import Count, DType, checked
+from vocable.options import Count, DType, Fusion, checked
 from vocable.retrieval.filters import Filter, check_fields, parse_filter
-from vocable.retrieval.fusion import Fusion, aligned, fused, fusion_depth, parse_weights
+from vocable.retrieval.fusion import aligned, fused, fusion_depth, parse_weights
 from vocable.retrieval.protocols import Space
 from vocable.retrieval.ranking import Ranking
 from vocable.vectors import VectorsMeta

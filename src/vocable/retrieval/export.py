@@ -1,7 +1,7 @@
-"""Stored vectors for other engines: Anserini's JSON and topics, and the Common Index File Format (Lin et al. 2020).
+"""Export of stored vectors: Anserini's JSON and topics, and the Common Index File Format (Lin et al. 2020).
 
-Both hold whole numbers: a weight becomes round(weight * scale). A term is named by its column. Other engines know no
-`query_idf`: a model that weighs queries by the terms' IDF needs topics that were exported with the documents.
+Both hold whole numbers: a weight becomes round(weight * scale). A term is named by its column. Other engines have no
+`query_idf`: for a model that multiplies query weights by the IDF, topics must be exported with the documents.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from vocable.vectors import Sources, StoredVectors, VectorsMeta, places_of, read
 
 Format = Literal["anserini", "ciff"]
 RECORD = "export.json"
-COLLECTION = "collection"  # a folder of its own, as Anserini reads every file of a folder as documents
+COLLECTION = "collection"  # a folder of its own: Anserini reads every file of a folder as documents
 
 
 class Exported(NamedTuple):
-    """Counts of the vectors and weights that were written, and of the weights that were lost because they round to 0.
+    """Counts of the written vectors and weights, and of the weights that were lost because they round to 0.
 
-    `query_idf` is the power of the IDF in the weights of queries, `model_idf` that of the model: 0 for a model that
-    weighs no queries, None for documents and for a model that cannot be opened.
+    `query_idf` is the power of the IDF in the weights of queries. `model_idf` is the model's own power: 0 for a model
+    without IDF, None for documents and for a model that cannot be opened.
     """
 
     vectors: int
@@ -48,23 +48,22 @@ class Exported(NamedTuple):
     model_idf: float | None = None
 
     def to_json(self) -> dict[str, Any]:
+        """Return the counts as JSON values."""
         return self._asdict()
 
     def __str__(self) -> str:
         kept = f"{self.vectors:,} vectors, {self.weights:,} weights from 1 to {self.heaviest:,}"
-        return (
-            f"{kept}: each times {self.scale:g}, rounded; {self.lost:,} rounded to 0 and are left out\n{self._idf_said}"
-        )
+        lost = f"{self.lost:,} rounded to 0 and are left out"
+        return f"{kept}: each times {self.scale:g}, rounded; {lost}\n{self._idf_note()}"
 
-    @property
-    def _idf_said(self) -> str:
+    def _idf_note(self) -> str:
         if self.role == "document":
-            return "other engines know no query_idf: export the queries of a model that has one with --documents"
+            return "other engines have no query_idf: if the model has one, export its queries with --documents"
         if self.query_idf:
             return f"weights times the IDF of their terms in the documents to the power {self.query_idf:g}"
         if self.model_idf:
             missing = f"weights without IDF, which the model applies (query_idf {self.model_idf:g})"
-            return f"{missing}: other hits than those of vocable: give the documents' vectors (--documents)"
+            return f"{missing}: the hits will differ from vocable's: give the documents' vectors (--documents)"
         unknown = "; the model cannot be opened to see its query_idf" if self.model_idf is None else ""
         return f"weights without IDF{unknown}"
 
@@ -79,27 +78,25 @@ def export(
     documents: Sources | None = None,
     query_idf: Annotated[float, Ge(0)] | None = None,
 ) -> Exported:
-    """Write stored vectors in a form that other engines read.
+    """Write stored vectors in a format of other engines.
 
     Args:
-        vectors: what `vocable encode` wrote; of queries they become topics.
-        output: the folder; there only when it is whole.
+        vectors: the output of `vocable encode`; vectors of queries become topics.
+        output: output folder (written atomically).
         format: "anserini" writes collection/vectors.jsonl, or topics.tsv for queries; "ciff" writes index.ciff, for
-            documents.
-        scale: the factor of all weights, which are rounded to whole numbers; the same for documents and queries.
+            documents alone.
+        scale: factor of all weights, which are then rounded; it must be the same for documents and queries.
         documents: with vectors of queries, the vectors of the documents to search: weights are multiplied by the IDF
-            of their terms there.
-        query_idf: with `documents`, the power of the IDF, in place of the model's own.
+            of the terms in them.
+        query_idf: with `documents`, the power of the IDF; default: the model's.
 
     Raises:
-        ArgumentError: something is at the output already, queries as ciff, a number out of its range, `documents` with
-            vectors that are not of queries, `query_idf` without `documents`, or neither `query_idf` nor the model.
+        ArgumentError: the output exists, queries are exported as ciff, an argument is out of range, `documents` are
+            given for documents, `query_idf` is given without `documents`, or the model cannot be opened to read it.
         VectorsError: the vectors cannot be read, or `documents` have another vocabulary.
     """
-    if format not in ("anserini", "ciff"):
-        raise ArgumentError(f"format must be anserini or ciff, not {format!r}")
     if query_idf is not None and documents is None:
-        raise ArgumentError("query_idf goes with `documents`, whose terms are counted")
+        raise ArgumentError("`query_idf` goes with `documents`")
     places, counted = places_of(vectors), [] if documents is None else places_of(documents)
     settings = {"format": format, "scale": scale, "query_idf": query_idf, "inputs": fingerprint(*places)}
     settings |= {"documents": fingerprint(*counted)} if counted else {}
@@ -109,9 +106,9 @@ def export(
     first = next(read_shards(places))
     topics = first.meta.role == "query"
     if topics and format == "ciff":
-        raise ArgumentError(f"{places[0]}: vectors of queries have no form in ciff: export them as anserini")
+        raise ArgumentError(f"{places[0]}: ciff holds no vectors of queries: export them as anserini")
     if counted and not topics:
-        raise ArgumentError(f"`documents` goes with vectors of queries: {places[0]} has those of documents")
+        raise ArgumentError(f"`documents` goes with vectors of queries: {places[0]} has vectors of documents")
     own = _model_idf(first.meta) if topics else None
     factors, power = _idf_factors(first.meta, counted, own if query_idf is None else query_idf)
     counts = np.zeros(4, dtype=np.int64)  # vectors, weights, lost, heaviest
@@ -136,7 +133,7 @@ def export(
 
 
 def _model_idf(meta: VectorsMeta) -> float | None:
-    """Return the power of the IDF with which the model weighs queries; None if it cannot be opened."""
+    """Return the model's power of the IDF for queries; None if the model cannot be opened."""
     try:
         return TextEncoder(load(meta.model), "query", dtype="float32").query_idf
     except VocableError:
@@ -144,26 +141,26 @@ def _model_idf(meta: VectorsMeta) -> float | None:
 
 
 def _idf_factors(meta: VectorsMeta, documents: list[Path], power: float | None) -> tuple[np.ndarray | None, float]:
-    """Return the factor of each term, float32 [v], and the power of the IDF; no factors without documents or power."""
+    """Return the factor of each term, float32 [v], and the power of the IDF; None without documents or with power 0."""
     if not documents:
         return None, 0.0
     if power is None:
-        raise ArgumentError(f"the model {meta.model} cannot be opened to see its own power: give `query_idf`")
+        raise ArgumentError(f"the model {meta.model} cannot be opened to read its query_idf: give `query_idf`")
     frequencies, count = term_counts(documents, meta)
     return (idf(frequencies, count) ** power, power) if power else (None, 0.0)
 
 
 def term_counts(documents: Sources, queries: VectorsMeta) -> tuple[np.ndarray, int]:
-    """Count in how many stored documents each term is, int64 [v], and the documents, for `queries` of the same terms.
+    """Count the stored documents of each term, int64 [v], and all documents, for `queries` of the same vocabulary.
 
     Raises:
-        VectorsError: the vectors cannot be read, are of queries or of another vocabulary, or there are none.
+        VectorsError: the vectors cannot be read, are vectors of queries or of another vocabulary, or there are none.
     """
     frequencies, count = np.zeros(queries.size, dtype=np.int64), 0
     for shard in read_shards(documents):
         if shard.meta.role != "document" or shard.meta.vocabulary != queries.vocabulary:
-            given = f"{shard.meta.role} vectors of {shard.meta.model}"
-            raise VectorsError(f"documents: {given} were given for queries of {queries.model}")
+            found = f"{shard.meta.role} vectors of {shard.meta.model}"
+            raise VectorsError(f"documents: {found} do not fit queries of {queries.model}")
         frequencies += np.bincount(shard.matrix.indices, minlength=queries.size)
         count += len(shard.ids)
     if not count:
@@ -172,7 +169,7 @@ def term_counts(documents: Sources, queries: VectorsMeta) -> tuple[np.ndarray, i
 
 
 def _lines(shard: StoredVectors, whole: csr_array, topics: bool) -> Iterator[bytes]:
-    """A JSON object for each document; for each query its id, a tab, and each term as often as it weighs."""
+    """Yield a JSON object for each document, or for each query its id, a tab, and each term repeated by its weight."""
     for row, identifier in enumerate(shard.ids):
         part = slice(whole.indptr[row], whole.indptr[row + 1])
         terms, weights = whole.indices[part], whole.data[part]
@@ -184,7 +181,7 @@ def _lines(shard: StoredVectors, whole: csr_array, topics: bool) -> Iterator[byt
 
 
 def _write_ciff(file: BinaryIO, shard: StoredVectors, whole: csr_array) -> None:
-    """Write the header, the postings lists in the order of their names, and the documents, each with its length."""
+    """Write the header, the postings lists in the order of the terms' names, and the documents with their lengths."""
     postings, (n, v) = whole.tocsc(), whole.shape
     lengths = np.asarray(whole.sum(axis=1, dtype=np.int64))
     terms = sorted((str(term), term) for term in np.flatnonzero(np.diff(postings.indptr)).tolist())
@@ -195,7 +192,7 @@ def _write_ciff(file: BinaryIO, shard: StoredVectors, whole: csr_array) -> None:
     for name, term in terms:
         part = slice(postings.indptr[term], postings.indptr[term + 1])
         documents, weights = postings.indices[part].astype(np.int64), postings.data[part]
-        gaps = np.diff(documents, prepend=0).tolist()  # a document's number is told by its distance from the last one
+        gaps = np.diff(documents, prepend=0).tolist()  # document numbers are stored as differences
         pairs = zip(gaps, weights.tolist(), strict=True)
         entries = b"".join(_bytes(4, _number(1, gap) + _number(2, weight)) for gap, weight in pairs)
         figures = _number(2, len(gaps)) + _number(3, int(weights.sum(dtype=np.int64)))
@@ -205,7 +202,7 @@ def _write_ciff(file: BinaryIO, shard: StoredVectors, whole: csr_array) -> None:
 
 
 def _varint(value: int) -> bytes:
-    """The number in groups of 7 bits, lowest first, as protocol buffers have it.
+    """Encode a number in groups of 7 bits, lowest first, as protocol buffers do.
 
     >>> _varint(300)
     b'\\xac\\x02'

@@ -1,9 +1,9 @@
-"""Filters on documents' fields: the language of `--filter`, what it is made of, and which documents it lets through.
+"""Filters on documents' fields: the language of `--filter`, its parser, and the matching of documents.
 
     lang=de and year>=2020 and not (kind in (draft, 'old note') or public=false)
 
-A value is a number, true, false, a word, or any text in quotes. A field of a field is named with a dot. Of a field that
-is a list, one element must meet the comparison; a document without the field meets none, so that it meets every `not`.
+A value is a number, true, false, a word, or any text in quotes. A nested field is named with a dot. If a field is a list,
+one element must meet the comparison; a document without the field meets no comparison, so it meets every `not`.
 Numbers are ordered by value, and dates in ISO 8601 (in quotes) by time; other texts have no order.
 """
 
@@ -26,10 +26,10 @@ from vocable.tables import shortened
 Operator: TypeAlias = Literal["=", "<", "<=", ">", ">="]
 Value: TypeAlias = str | int | float | bool
 ORDERS: dict[str, Callable[[Any, Any], bool]] = {"<": lt, "<=": le, ">": gt, ">=": ge}
-MOST_PARTS = 256  # comparisons and brackets: what an engine is asked is bounded
-MOST_NAMES = 100_000  # characters of the names of fields
-LONGEST_NUMBER = 400  # characters
-LONGEST_SHOWN = 80  # characters of a filter in a message
+MAX_PARTS = 256  # comparisons and brackets, as engines limit their queries
+MAX_NAMES = 100_000  # characters of the names of fields
+MAX_NUMBER = 400  # characters
+MAX_SHOWN = 80  # characters of a filter in a message
 WORD = re.compile(r"""[^\s'"!=<>(),]+""")  # such as the name of a field
 TOKEN = re.compile(
     rf"""\s*(?:(?P<quoted>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|(?P<sign>!=|<=|>=|[=<>(),])|(?P<word>{WORD.pattern}))"""
@@ -39,7 +39,7 @@ NUMBER = re.compile(r"[+-]?\d+(?P<fraction>\.\d+)?(?P<exponent>[eE][+-]?\d+)?")
 
 @dataclass(frozen=True)
 class Comparison:
-    """One field compared with a value; two are equal only if their values have one type, as 1 and true differ."""
+    """One field compared with a value; comparisons are equal only if their values have one type: 1 is not true."""
 
     field: str
     operator: Operator
@@ -52,21 +52,21 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Every:
-    """All parts hold."""
+    """A filter whose parts must all hold."""
 
     parts: tuple[Filter, ...]
 
 
 @dataclass(frozen=True)
 class Some:
-    """At least one part holds."""
+    """A filter of which one part must hold."""
 
     parts: tuple[Filter, ...]
 
 
 @dataclass(frozen=True)
 class Not:
-    """The part does not hold."""
+    """A filter whose part must not hold."""
 
     part: Filter
 
@@ -75,7 +75,7 @@ Filter: TypeAlias = Comparison | Every | Some | Not
 
 
 def parse_filter(text: str) -> Filter:
-    """Return the filter that a text says; raise `ArgumentError`, which says where the text is wrong.
+    """Parse a filter; raise `ArgumentError` with the position of an error.
 
     >>> parse_filter("not year>=2020")
     Not(part=Comparison(field='year', operator='>=', value=2020))
@@ -83,16 +83,16 @@ def parse_filter(text: str) -> Filter:
     try:
         return _Parser(text).whole()
     except RecursionError as error:
-        raise ArgumentError(f"filter {shown(text)!r}: too many brackets within each other") from error
+        raise ArgumentError(f"filter {shown(text)!r}: too many nested brackets") from error
 
 
 def shown(text: str) -> str:
-    """Return a filter, or a part of one, as a message shows it: a long one is shortened."""
-    return shortened(text, LONGEST_SHOWN)
+    """Return a filter, or a part of it, shortened for a message."""
+    return shortened(text, MAX_SHOWN)
 
 
 def field_names(fields: Mapping[str, Any]) -> Iterator[str]:
-    """Iterate over the names of a document's fields; a field of a field is named with a dot.
+    """Iterate over the names of a document's fields; a nested field is named with a dot.
 
     >>> list(field_names({"lang": "de", "made": {"by": "x"}}))
     ['lang', 'made', 'made.by']
@@ -107,13 +107,13 @@ def field_names(fields: Mapping[str, Any]) -> Iterator[str]:
 
 
 def names_of(documents: Iterable[Mapping[str, Any]], known: Collection[str] = ()) -> frozenset[str] | None:
-    """Return the names of all documents' fields, and those `known` before; None if they are too long to be kept."""
+    """Return the `known` names and the names of all documents' fields; None if they are too long to be kept."""
     names, size = set(known), sum(map(len, known))
     for name in chain.from_iterable(map(field_names, documents)):
         if name not in names:
             names.add(name)
             size += len(name)
-            if size > MOST_NAMES:
+            if size > MAX_NAMES:
                 return None
     return frozenset(names)
 
@@ -155,7 +155,7 @@ def matches(filter: Filter, fields: Mapping[str, Any]) -> bool:
 
 
 def time_of(value: Any) -> datetime | None:
-    """Return the time that a text in ISO 8601 says (UTC unless it says otherwise), None for anything else."""
+    """Return the time of a text in ISO 8601 (UTC by default), None for any other value."""
     if not isinstance(value, str) or not value[:4].isdecimal() or "-" not in value:
         return None
     try:
@@ -166,15 +166,15 @@ def time_of(value: Any) -> datetime | None:
 
 
 def _holds(comparison: Comparison, value: Any) -> bool:
-    asked = comparison.value
+    bound = comparison.value
     if comparison.operator == "=":
-        # True is not 1: a truth value equals truth values only.
-        return isinstance(value, bool) == isinstance(asked, bool) and bool(value == asked)
+        # True is not 1
+        return isinstance(value, bool) == isinstance(bound, bool) and bool(value == bound)
     order = ORDERS[comparison.operator]
-    if isinstance(asked, str):
-        time, bound = time_of(value), time_of(asked)
-        return time is not None and bound is not None and order(time, bound)
-    return isinstance(value, int | float) and not isinstance(value, bool) and order(value, asked)
+    if isinstance(bound, str):
+        times = time_of(value), time_of(bound)
+        return None not in times and order(*times)
+    return isinstance(value, int | float) and not isinstance(value, bool) and order(value, bound)
 
 
 class _Parser:
@@ -238,7 +238,7 @@ class _Parser:
         comparison = Comparison(field, "=" if operator == "!=" else operator, self._value())  # type: ignore[arg-type]
         ordered = not isinstance(comparison.value, str | bool) or time_of(comparison.value) is not None
         if comparison.operator != "=" and (isinstance(comparison.value, bool) or not ordered):
-            raise self._wrong(f"{comparison.value!r} has no order, as numbers and ISO dates in quotes have,")
+            raise self._wrong(f"{comparison.value!r} has no order: only numbers and ISO dates in quotes have one:")
         return Not(comparison) if operator == "!=" else comparison
 
     def _value(self) -> Value:
@@ -253,15 +253,15 @@ class _Parser:
         number = NUMBER.fullmatch(text)
         if number is None or not text.isascii():
             return text
-        if len(text) > LONGEST_NUMBER or not math.isfinite(float(text)):
+        if len(text) > MAX_NUMBER or not math.isfinite(float(text)):
             raise self._wrong(f"{shown(text)} is too large a number")
         return float(text) if number["fraction"] or number["exponent"] else int(text)
 
     def _count(self) -> None:
         """Count one more part."""
         self.parts += 1
-        if self.parts > MOST_PARTS:
-            raise self._wrong(f"more than {MOST_PARTS} parts")
+        if self.parts > MAX_PARTS:
+            raise self._wrong(f"more than {MAX_PARTS} parts")
 
     def _next(self, word: str) -> bool:
         """Take the token if it is this word or sign."""

@@ -1,38 +1,34 @@
-"""One ranking out of several, by rank or by score.
+"""Fusion of rankings, by rank or by score.
 
-Shapes: q queries, k results. Rankings that are fused are of the same queries and documents: row r is the same document
-in each.
+Shapes: q queries, k results. The rankings have the same queries and documents: row r is the same document in each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypeAlias
 
 import numpy as np
 
 from vocable.errors import ArgumentError
-from vocable.options import Count, checked
+from vocable.options import Count, CountOrZero, Fusion, checked
 from vocable.retrieval.ranking import Ranking, best
 
-LARGEST = 1_000_000  # weight; the smallest above 0 is its reciprocal
-Fusion: TypeAlias = Literal["weighted", "reciprocal-rank"]
+MAX_WEIGHT = 1_000_000  # the smallest weight above 0 is its reciprocal
 
-# Hits that each ranking gives to a fusion at least. Scores are scaled over them, so that searching and evaluating need
-# the same number. With 1,000 in place of 100 nDCG@10 is the same but for noise (docs/benchmarks.md), while a store has
-# to read ten times as many hits for every query.
-DEPTH = 100
+# Hits of each ranking that enter a fusion, at least. Scores are scaled over them, so searches and evaluations need the
+# same number. With 1,000 hits nDCG@10 differs by noise only (docs/benchmarks.md), but a store reads ten times as many.
+MIN_DEPTH = 100
 
 
 def fusion_depth(k: int) -> int:
-    """Return the number of hits that each ranking gives to a fusion of k results."""
-    return max(k, DEPTH)
+    """Return the number of hits of each ranking that enter a fusion of k results."""
+    return max(k, MIN_DEPTH)
 
 
 def parse_weights(weights: str | Mapping[str, float], spaces: Sequence[str]) -> dict[str, float]:
-    """The weights of `spaces`, from text such as "sparse=0.6,bm25=0.4"; a space with weight 0 is left out.
+    """Return the weights of `spaces`, as of the text "sparse=0.6,bm25=0.4"; a space with weight 0 is left out.
 
-    Raises `ArgumentError` for a name that is none of the spaces or comes twice, and for a weight that is none.
+    Raises `ArgumentError` for an unknown or repeated name, and for an invalid weight.
 
     >>> parse_weights("sparse=0.6, bm25=0.4, dense=0", ["sparse", "bm25", "dense"])
     {'sparse': 0.6, 'bm25': 0.4}
@@ -43,7 +39,7 @@ def parse_weights(weights: str | Mapping[str, float], spaces: Sequence[str]) -> 
         if name not in spaces:
             raise ArgumentError(f"weights: there is no space {name!r}: the index has {', '.join(spaces)}")
         if name in found:
-            raise ArgumentError(f"weights: {name} has two")
+            raise ArgumentError(f"weights: duplicate name {name!r}")
         try:
             found[name] = float(value)
         except ValueError as error:
@@ -55,20 +51,17 @@ def parse_weights(weights: str | Mapping[str, float], spaces: Sequence[str]) -> 
 
 
 def fused(rankings: Mapping[str, Ranking], weights: Mapping[str, float], fusion: Fusion, k: int) -> Ranking:
-    """Return the k best documents by a fusion of the rankings that have a weight.
-
-    Of each ranking the first `fusion_depth(k)` hits count; a longer one gives the same result.
-    """
-    chosen, factors = [rankings[name].first(fusion_depth(k)) for name in weights], list(weights.values())
+    """Return the k best documents by a fusion of the first `fusion_depth(k)` hits of each ranking with a weight."""
+    first, factors = [rankings[name].first(fusion_depth(k)) for name in weights], list(weights.values())
     if fusion == "weighted":
-        return weighted(chosen, factors, k)
+        return weighted(first, factors, k)
     if fusion == "reciprocal-rank":
-        return reciprocal_rank(chosen, depth=k, weights=factors)
+        return reciprocal_rank(first, depth=k, weights=factors)
     raise ArgumentError(f"fusion must be one of weighted, reciprocal-rank, not {fusion!r}")
 
 
 def aligned(rankings: Sequence[Ranking]) -> list[Ranking]:
-    """The rankings with one list of ids, so that they can be fused; those of one index have it already.
+    """Return the rankings with one list of ids, so that they can be fused; rankings of one index have it already.
 
     >>> from vocable.retrieval.ranking import ranking_of
     >>> one, other = ranking_of([[("b", 1.0)]], k=1), ranking_of([[("a", 2.0)]], k=1)
@@ -88,20 +81,18 @@ def aligned(rankings: Sequence[Ranking]) -> list[Ranking]:
 
 @checked
 def reciprocal_rank(
-    rankings: Sequence[Ranking], k: Count = 60, depth: Count | None = None, weights: Sequence[float] | None = None
+    rankings: Sequence[Ranking], k: CountOrZero = 60, depth: Count | None = None, weights: Sequence[float] | None = None
 ) -> Ranking:
-    """Reciprocal rank fusion (Cormack et al. 2009): a document's score is the sum of 1 / (k + rank), ranks from 1.
+    """Fuse by reciprocal rank (Cormack et al. 2009): a document scores the sum of 1 / (k + rank), ranks from 1.
 
-    With `weights`, each ranking's part is multiplied by its own. `depth` is the number of results kept for each query;
-    unless given, that of the longest ranking.
+    `weights` multiply the summands of each ranking. `depth` is the number of results per query, by default as many as
+    the longest ranking has.
 
     >>> lexical = Ranking(np.array([[0, 1, 2]]), np.array([[9.0, 8.0, 7.0]]))
     >>> sparse = Ranking(np.array([[2, 0, -1]]), np.array([[0.5, 0.4, 0.0]]))
     >>> reciprocal_rank([lexical, sparse], k=1).hits(0)
     [('0', 0.8333333134651184), ('2', 0.75), ('1', 0.3333333432674408)]
     """
-    if k < 0:
-        raise ArgumentError(f"k must not be negative, not {k}")
     factors = check_weights([1] * len(rankings) if weights is None else weights, len(rankings))
     parts = [
         np.broadcast_to(weight / (k + 1 + np.arange(r.rows.shape[1])), r.rows.shape)
@@ -112,9 +103,9 @@ def reciprocal_rank(
 
 @checked
 def weighted(rankings: Sequence[Ranking], weights: Sequence[float], depth: Count | None = None) -> Ranking:
-    """The weighted sum of scores that run, for each query and ranking, from 0 (its last hit) to 1 (its first).
+    """Fuse by the weighted sum of scores, scaled for each query and ranking from 0 (last hit) to 1 (first hit).
 
-    A document that a ranking does not have counts 0 there; where all hits of a query score the same, each counts 1.
+    A document that a ranking does not have scores 0 there; if all hits of a query have one score, each scores 1.
     `depth` is as in `reciprocal_rank`.
 
     >>> lexical = Ranking(np.array([[0, 1, 2]]), np.array([[9.0, 8.0, 7.0]]))
@@ -127,14 +118,14 @@ def weighted(rankings: Sequence[Ranking], weights: Sequence[float], depth: Count
 
 
 def check_weights(weights: Sequence[float], count: int) -> Sequence[float]:
-    """Return the weights of `count` rankings; raise `ArgumentError` for another number, or for what is no weight.
+    """Return the weights of `count` rankings; raise `ArgumentError` for another number of weights or an invalid one.
 
-    A weight is 0, or so large and so small that sums of weighted scores are finite and keep their order in float32.
+    A weight is 0 or within limits that keep sums of weighted scores finite and in order in float32.
     """
     if len(weights) != count:
         raise ArgumentError(f"{len(weights)} weights for {count} rankings")
-    if not all(weight == 0 or 1 / LARGEST <= weight <= LARGEST for weight in weights):
-        raise ArgumentError(f"weights must be 0, or between {1 / LARGEST:g} and {LARGEST:,}, not {list(weights)}")
+    if not all(weight == 0 or 1 / MAX_WEIGHT <= weight <= MAX_WEIGHT for weight in weights):
+        raise ArgumentError(f"weights must be 0, or between {1 / MAX_WEIGHT:g} and {MAX_WEIGHT:,}, not {list(weights)}")
     return weights
 
 
@@ -145,7 +136,7 @@ def _same_ids(one: Sequence[str] | None, other: Sequence[str] | None) -> bool:
 
 
 def _normalized(ranking: Ranking) -> np.ndarray:
-    """Scores [q, k] from 0 to 1 over the hits of each query."""
+    """Return scores [q, k] from 0 to 1 over the hits of each query."""
     hit, scores = ranking.rows >= 0, ranking.scores.astype(np.float64)
     lowest = np.where(hit, scores, np.inf).min(axis=1, initial=np.inf, keepdims=True)
     highest = np.where(hit, scores, -np.inf).max(axis=1, initial=-np.inf, keepdims=True)
@@ -165,8 +156,8 @@ def _fused(rankings: Sequence[Ranking], parts: Sequence[np.ndarray], depth: int 
         if not _same_ids(first.ids, other.ids):
             raise ArgumentError("rankings of different documents cannot be fused: their ids differ")
     rows = np.concatenate([ranking.rows for ranking in rankings], axis=1).astype(np.int64)
-    # Bring the entries of a document together: sorted by row (the sort is stable, so sums have one order), then summed
-    # into the place of its first entry; the others become "none".
+    # Entries are sorted by document (the sort is stable, so sums have one order); the sum of a document goes to its
+    # first entry, and its others become -1.
     order = np.argsort(rows, axis=1, kind="stable")
     rows, values = (
         np.take_along_axis(rows, order, axis=1),
@@ -177,5 +168,5 @@ def _fused(rankings: Sequence[Ranking], parts: Sequence[np.ndarray], depth: int 
     group = np.cumsum(fresh.ravel()) - 1
     sums = np.bincount(group, weights=values.ravel())[group].reshape(rows.shape) if rows.size else values
     width = depth if depth is not None else max(ranking.rows.shape[1] for ranking in rankings)
-    # In the precision of a score: what differs in the order of its additions alone is a tie, and goes by id.
+    # Rounded to the precision of a score: sums that differ by the order of additions alone are ties, ordered by id.
     return best(np.where(fresh, rows, -1).astype(np.int32), sums.astype(np.float32), width, first.ids)

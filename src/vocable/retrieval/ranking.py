@@ -1,4 +1,4 @@
-"""The outcome of a search, and its form as a TREC run.
+"""Rankings of documents, and TREC runs.
 
 Shapes: q queries, c candidates, k results, n documents.
 """
@@ -22,10 +22,10 @@ Ties: TypeAlias = Literal["search", "trec_eval"]
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """The k best documents of q queries, best first, and of equal scores in the order of their ids.
+    """The k best documents of q queries, best first; equal scores are in the order of the ids.
 
-    `rows` int32 [q, k] are row numbers of documents, -1 where there is no k-th hit; `scores` float32 [q, k] are 0
-    there. `ids` are the n document ids by row, where the index has them.
+    `rows` int32 [q, k] are row numbers of documents, -1 if a query has fewer hits; `scores` float32 [q, k] are 0 there.
+    `ids` are the n document ids by row, if the index has ids.
     """
 
     rows: np.ndarray
@@ -43,7 +43,7 @@ class Ranking:
         return f"Ranking({len(self)} quer{'y' if len(self) == 1 else 'ies'}, k={self.rows.shape[1]})"
 
     def hits(self, query: int) -> list[tuple[str, float]]:
-        """The (document id, score) pairs of one query, best first; without ids the documents' numbers."""
+        """Return the (document id, score) pairs of one query, best first; without ids, row numbers as ids."""
         pairs = zip(self.rows[query].tolist(), self.scores[query].tolist(), strict=True)
         return [(str(row) if self.ids is None else self.ids[row], score) for row, score in pairs if row >= 0]
 
@@ -54,7 +54,7 @@ class Ranking:
         return Ranking(self.rows[:, :k], self.scores[:, :k], self.ids)
 
     def to_run(self, query_ids: Sequence[str]) -> list[ScoredDoc]:
-        """The hits as ir_measures records, with the q `query_ids` by row."""
+        """Return the hits as records of ir_measures, with the q `query_ids` by row."""
         return [ScoredDoc(query, *hit) for query, hits in self._by_query(query_ids) for hit in hits]
 
     def _by_query(self, query_ids: Sequence[str]) -> Iterator[tuple[str, list[tuple[str, float]]]]:
@@ -65,10 +65,9 @@ class Ranking:
     def write_trec(self, path: str | os.PathLike[str], query_ids: Sequence[str], tag: str = "vocable") -> None:
         """Write the hits as a TREC run: `query Q0 document rank score tag`, ranks from 1.
 
-        Programs that read a run sort it by score, and order equal scores each in its own way. So the scores of a query
-        fall from line to line: one that does not is written as the next smaller float32 below the one before. All
-        others are written so that reading them gives the same float32. Raises `DataError` for an id that is empty or
-        has white space, which the format cannot hold.
+        Programs that read a run sort it by score, and each breaks ties in its own way. So equal scores of a query are
+        written as falling ones: the next smaller float32 below the line before. Any other score is read as the same
+        float32. Raises `DataError` for an id that is empty or has white space, which the format cannot hold.
         """
         ranked = self._by_query(query_ids)
         with replacing(path) as file:
@@ -83,17 +82,19 @@ class Ranking:
 
     @classmethod
     def from_run(cls, run: Iterable[ScoredDoc], query_ids: Sequence[str], ids: Sequence[str]) -> Ranking:
-        """The ranking that `run` is, for the queries `query_ids` over the documents `ids`.
+        """Return the ranking of a run, for the queries `query_ids` and the documents `ids`.
 
-        k is the largest number of hits that a query has; ties are put in the order of the ids. A query without hits
-        gets a row of -1. Raises `DataError` for a query or document that is not among the ids.
+        k is the largest number of hits of a query; ties are in the order of the ids. A query without hits has a row of
+        -1. Raises `DataError` for a query or document that is not among the ids.
         """
         queries = {query_id: row for row, query_id in enumerate(query_ids)}
         documents = {document_id: row for row, document_id in enumerate(ids)}
         hits: list[list[tuple[int, float]]] = [[] for _ in query_ids]
         for hit in run:
             if hit.query_id not in queries or hit.doc_id not in documents:
-                raise DataError(f"the run has query {hit.query_id!r}, document {hit.doc_id!r}: one is not known here")
+                raise DataError(
+                    f"the run has query {hit.query_id!r}, document {hit.doc_id!r}: one of the ids is unknown"
+                )
             hits[queries[hit.query_id]].append((documents[hit.doc_id], hit.score))
         k = max(map(len, hits), default=0)
         padded = np.array([some + [(-1, 0.0)] * (k - len(some)) for some in hits]).reshape(len(hits), k, 2)
@@ -101,7 +102,7 @@ class Ranking:
 
 
 def falling(scores: Sequence[float]) -> list[np.float32]:
-    """Return scores that do not rise as float32 that fall, each as close to its score as the one before it allows.
+    """Return descending scores as strictly descending float32, each as close to its score as possible.
 
     >>> [float(score) for score in falling([2.0, 1.0, 1.0, 0.5])]
     [2.0, 1.0, 0.9999999403953552, 0.5]
@@ -115,10 +116,10 @@ def falling(scores: Sequence[float]) -> list[np.float32]:
 
 
 def in_order(hits: Mapping[str, float], ties: Ties = "search") -> list[str]:
-    """Return the documents of {document id: score} in order: by falling score, and of equal scores by `ties`.
+    """Return the documents of {document id: score} by descending score, with ties broken by `ties`.
 
-    "search" puts equal scores in the order of the ids, as every `Ranking` has them; "trec_eval" in the reverse order,
-    comparing scores as float32, which is how trec_eval reads a run.
+    "search" breaks ties in the order of the ids, as every `Ranking` does; "trec_eval" in the reverse order, and
+    compares scores as float32, as trec_eval does.
 
     >>> in_order({"a": 0.5, "b": 0.5, "c": 0.75}), in_order({"a": 0.5, "b": 0.5, "c": 0.75}, "trec_eval")
     (['c', 'a', 'b'], ['c', 'b', 'a'])
@@ -131,9 +132,9 @@ def in_order(hits: Mapping[str, float], ties: Ties = "search") -> list[str]:
 
 
 def ranking_of(hits: Sequence[Sequence[tuple[str, float]]], k: int) -> Ranking:
-    """The ranking that (document id, score) pairs of q queries are; its ids are those of the hits, in their order.
+    """Return the ranking of (document id, score) pairs of q queries; its ids are the ids of the hits, sorted.
 
-    Ties go in the order of the ids, and what scores nothing is no hit.
+    Ties are in the order of the ids; a document with score 0 is no hit.
 
     >>> ranking_of([[("b", 1.0), ("a", 1.0)], [("c", 0.0)]], k=2).rows.tolist()
     [[0, 1], [-1, -1]]
@@ -147,9 +148,9 @@ def ranking_of(hits: Sequence[Sequence[tuple[str, float]]], k: int) -> Ranking:
 
 
 def best(rows: np.ndarray, scores: np.ndarray, k: int, ids: Sequence[str] | None) -> Ranking:
-    """Return the k best of the candidates `rows` [q, c] (-1 for none) by `scores` [q, c], compared as float32.
+    """Return the k best of the candidates `rows` [q, c] (-1 is no candidate) by `scores` [q, c], compared as float32.
 
-    Ties are in the order of the ids, without ids in that of the rows.
+    Ties are in the order of the ids; without ids, in the order of the rows.
 
     >>> best(np.array([[4, 2, -1, 7]]), np.array([[1.0, 1.0, 0.0, 3.0]]), 2, None).rows.tolist()
     [[7, 2]]
@@ -167,7 +168,7 @@ def best(rows: np.ndarray, scores: np.ndarray, k: int, ids: Sequence[str] | None
 
 
 def _tie_order(rows: np.ndarray, ids: Sequence[str] | None) -> np.ndarray:
-    """Numbers [q, c] that order the candidates as their ids do."""
+    """Return numbers [q, c] with the order of the candidates' ids."""
     if ids is None:
         return rows
     distinct, position = np.unique(rows, return_inverse=True)
@@ -178,11 +179,11 @@ def _tie_order(rows: np.ndarray, ids: Sequence[str] | None) -> np.ndarray:
 
 
 def read_trec(path: str | os.PathLike[str]) -> list[ScoredDoc]:
-    """Read a TREC run: one `query Q0 document rank score tag` a line, in any order.
+    """Read a TREC run: lines of `query Q0 document rank score tag` in any order.
 
-    Blank lines, lines that begin with # and words after the tag are passed over. Raises `DataError`, with the line's
-    number, for a line of another shape, a score that is not a finite number, and a document that a query already has
-    with another score; and for a file without any line.
+    Blank lines, lines that begin with # and words after the tag are ignored. Raises `DataError`, with the number of
+    the line, for another form, a score that is not finite, and a document that a query has twice with different
+    scores; also for an empty file.
     """
     if not (run := list(read_run(path))):
         raise DataError("an empty run: no query has a result", source=str(path))

@@ -1,3 +1,3 @@
-"""A service over one index: text in, hits, explanations and sparse vectors out, over HTTP."""
+"""A service for one index over HTTP: searches, explanations, sparse vectors and changes of documents."""
 
-TOKEN = "VOCABLE_TOKEN"  # the variable of the environment that the service and its clients read
+TOKEN = "VOCABLE_TOKEN"  # environment variable that the service and its clients read

@@ -1,6 +1,6 @@
-"""One thread that does all work on a model and a collection, so that a search never reads what is half changed.
+"""One thread for all work on a model and a collection, so that no search reads a half-done change.
 
-What waits is done in the order in which it came; with the oldest goes what wants the same, up to a batch.
+Items are done in the order in which they came; items of the same work go in one batch with the oldest.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from threading import Condition, Thread
 from typing import Any, NamedTuple
 
-Work = Callable[..., list[Any]]  # of items and what they share; of each its result, or an error
+Work = Callable[..., list[Any]]  # takes items and what they share, returns a result or an error for each
 
 
 class OverloadedError(Exception):
-    """The queue is full, or nothing is taken on any more."""
+    """The queue is full or closed."""
 
 
 class _Waiting(NamedTuple):
@@ -27,34 +27,34 @@ class _Waiting(NamedTuple):
 
 
 class Batcher:
-    """A queue and its thread; a batch has `size` items at most, and the queue `limit`.
+    """A queue and its thread; a batch has at most `size` items, and the queue at most `limit`.
 
     `seen` is called with the work and the number of items of each batch, in the event loop.
     """
 
     def __init__(self, *, size: int, limit: int, seen: Callable[[Work, int], None] = lambda work, count: None) -> None:
         self._size, self._limit, self._seen = size, limit, seen
-        self._queues: dict[tuple[Any, ...], deque[_Waiting]] = {}  # by work, what is shared, and the time to wait
+        self._queues: dict[tuple[Any, ...], deque[_Waiting]] = {}  # by work, shared values, wait
         self._changed, self._closed = Condition(), False
         self._thread = Thread(target=self._run, name="vocable-serve", daemon=True)
         self._thread.start()
 
     @property
     def depth(self) -> int:
-        """How many items wait."""
+        """Return the number of waiting items."""
         return sum(map(len, list(self._queues.values())))
 
     @property
     def alive(self) -> bool:
-        """Whether work is taken on."""
+        """Return whether work is accepted."""
         return self._thread.is_alive() and not self._closed
 
     async def run(self, work: Work, items: Sequence[Any], *shared: Any, wait: float = 0.0) -> list[Any]:
-        """The results of `work(batch, *shared)` for the items, which may be done in several batches.
+        """Return the results of `work(batch, *shared)` for the items, which may be done in several batches.
 
-        An item waits `wait` seconds for others that want the same, unless something is done all the while. Raises
-        `OverloadedError`, with none of them taken on, if they do not fit into the queue. What is cancelled before its
-        batch begins is not done.
+        An item waits up to `wait` seconds for others of the same work, also while another batch is done. Raises
+        `OverloadedError` and accepts none of the items if they do not all fit into the queue. An item that is
+        cancelled before its batch begins is skipped.
         """
         if not items:
             return []
@@ -72,7 +72,7 @@ class Batcher:
         return list(await asyncio.gather(*futures))
 
     def close(self) -> None:
-        """Do what has been taken on, and end."""
+        """Finish the accepted work, and stop."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -81,15 +81,15 @@ class Batcher:
     def _run(self) -> None:
         while batch := self._next():
             (work, shared, _), taken = batch
-            wanted = [one for one in taken if not one.future.cancelled()]
-            results = _results(work, [one.item for one in wanted], shared) if wanted else []
-            for loop in {one.loop for one in wanted}:
-                pairs = [(one.future, result) for one, result in zip(wanted, results, strict=True) if one.loop is loop]
+            active = [one for one in taken if not one.future.cancelled()]
+            results = _results(work, [one.item for one in active], shared) if active else []
+            for loop in {one.loop for one in active}:
+                pairs = [(one.future, result) for one, result in zip(active, results, strict=True) if one.loop is loop]
                 if not loop.is_closed():
                     loop.call_soon_threadsafe(self._deliver, work, pairs)
 
     def _next(self) -> tuple[tuple[Any, ...], list[_Waiting]] | None:
-        """The next batch and what it shares; None at the end."""
+        """Return the next batch with its key; None at the end."""
         with self._changed:
             while not self._queues:
                 if self._closed:
@@ -117,7 +117,7 @@ class Batcher:
 
 
 def _results(work: Work, items: list[Any], shared: Sequence[Any]) -> list[Any]:
-    """The results or errors of the items; an error of several together is that of those which have it alone."""
+    """Return a result or an error for each item; if a batch fails, each item is tried alone."""
     try:
         return work(items, *shared)
     except BaseException as error:
@@ -127,7 +127,7 @@ def _results(work: Work, items: list[Any], shared: Sequence[Any]) -> list[Any]:
 
 
 def as_exception(error: BaseException) -> Exception:
-    """Return an error that ends no thread: a panic of a library in Rust is a BaseException alone."""
+    """Return an error as an `Exception`: a panic of a library in Rust is only a `BaseException`."""
     if isinstance(error, Exception):
         return error
     found = RuntimeError(f"{type(error).__name__}: {error}")

@@ -1,67 +1,90 @@
-"""A client of the service: its answers as the records of `vocable.service.schemas`.
+"""A client of the service, which returns the records of a local search. It does not load torch.
 
 with Client("http://localhost:8000") as client:
     for hit in client.search("no duplicates", k=3):
-        print(hit.rank, hit.score, hit.id)
+        print(hit.rank, hit.score, hit.document.id)
 """
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Self, Unpack
 
 from pydantic import TypeAdapter
 
+from vocable.data import Document, Query
 from vocable.data.texts import Text, Texts, as_text, as_texts
-from vocable.errors import ServiceError, require_extra
-from vocable.service.schemas import Changed, Document, Expansion, Explanation, Hit, Info, SearchAnswer, SparseValue
+from vocable.errors import ArgumentError, ServiceError, require_extra
+from vocable.options import SearchOptions
+from vocable.retrieval.explain import Expansion, Explanation
+from vocable.retrieval.records import Answer, Changed, Hit
+from vocable.service import TOKEN
+from vocable.service.schemas import Info, SearchAnswer, SparseValue, WrittenDocument
 
 httpx: Any = require_extra("httpx", "serve")
 
-DOCUMENTS = TypeAdapter(list[Document | None])
+CHANGED = TypeAdapter(Changed)
+DOCUMENTS = TypeAdapter(list[WrittenDocument | None])
 EXPLAINED: TypeAdapter[Explanation | Expansion] = TypeAdapter(Explanation | Expansion)
 VECTORS = TypeAdapter(list[list[SparseValue]])
+LOCAL = ("allow_changed_model", "device", "wacky", "wacky_share", "run")  # settings of a local index alone
 
 
 class Client:
-    """A connection to a service; what is refused, or not answered, raises `ServiceError`."""
+    """A connection to a service; a refused or unanswered request raises `ServiceError`."""
 
     def __init__(self, url: str, *, token: str | None = None, timeout: float = 30.0, retries: int = 5) -> None:
-        """A request that came when there was too much to do (429) is sent again, so many times at most."""
+        """`retries` is how often a request is repeated that the service refuses because it is busy (status 429)."""
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._http, self._retries = httpx.Client(base_url=url, headers=headers, timeout=timeout), retries
 
-    def search(self, query: Text | None = None, k: int = 10, **how: Any) -> list[Hit]:
-        """The hits of a text, or of a `vector`; `how` are the other keys of `SearchRequest`."""
+    def search(
+        self,
+        query: Text | None = None,
+        k: int = 10,
+        *,
+        vector: Sequence[SparseValue] | None = None,
+        explain: bool = False,
+        **options: Unpack[SearchOptions],
+    ) -> list[Hit]:
+        """Return the hits of a text, or of its `vector` as `embed` returns it."""
         text = None if query is None else as_text(query, "query")
-        return SearchAnswer.model_validate_json(self._ask("POST", "/search", {"query": text, "k": k, **how})).hits
+        values = None if vector is None else [one.model_dump() for one in vector]
+        body = {"query": text, "vector": values, "k": k, "explain": explain, **options}
+        answer = SearchAnswer.model_validate_json(self._request("POST", "/search", body))
+        return [found.hit() for found in answer.hits]
 
-    def explain(self, query: Text, **how: Any) -> Explanation | Expansion:
-        """The terms of a query, or those that it shares with a `document` or that of an `id`."""
-        return EXPLAINED.validate_json(self._ask("POST", "/explain", {"query": as_text(query, "query"), **how}))
+    def explain(
+        self, query: Text, *, document: str | None = None, id: str | None = None, k: int = 20
+    ) -> Explanation | Expansion:
+        """Return the terms that a query shares with a text or a document of the index; with neither, its own terms."""
+        body = {"query": as_text(query, "query"), "document": document, "id": id, "k": k}
+        return EXPLAINED.validate_json(self._request("POST", "/explain", body))
 
     def embed(self, texts: Texts, role: str = "document") -> list[list[SparseValue]]:
-        """The vectors of texts, which are cut where they are too long."""
+        """Return the vectors of texts; long texts are truncated."""
         body = {"inputs": as_texts(texts), "truncate": True, "prompt_name": role}
-        return VECTORS.validate_json(self._ask("POST", "/embed_sparse", body))
+        return VECTORS.validate_json(self._request("POST", "/embed_sparse", body))
 
     def get(self, ids: Sequence[str]) -> list[Document | None]:
-        """The documents with these ids, None where there is none."""
-        return DOCUMENTS.validate_json(self._ask("GET", "/documents", ids=ids))
+        """Return the documents with these ids, None for an unknown id."""
+        found = DOCUMENTS.validate_json(self._request("GET", "/documents", ids=ids))
+        return [None if one is None else one.document() for one in found]
 
     def add(self, documents: Sequence[Mapping[str, Any]], *, replace: bool = False) -> Changed:
-        """Add documents with the keys id, text, title and fields; one that is there is an error, or is replaced."""
-        answer = self._ask("PUT" if replace else "POST", "/documents", {"documents": list(documents)})
-        return Changed.model_validate_json(answer)
+        """Add documents with the keys id, text, title and fields; a known id is an error unless `replace`."""
+        answer = self._request("PUT" if replace else "POST", "/documents", {"documents": list(documents)})
+        return CHANGED.validate_json(answer)
 
     def delete(self, ids: Sequence[str]) -> Changed:
-        """Delete documents; an id that is not there is passed over."""
-        return Changed.model_validate_json(self._ask("DELETE", "/documents", ids=ids))
+        """Delete documents; unknown ids are ignored."""
+        return CHANGED.validate_json(self._request("DELETE", "/documents", ids=ids))
 
     def info(self) -> Info:
-        """What is served."""
-        return Info.model_validate_json(self._ask("GET", "/info"))
+        """Return what is served."""
+        return Info.model_validate_json(self._request("GET", "/info"))
 
     def close(self) -> None:
         """Close the connection."""
@@ -73,7 +96,7 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _ask(self, method: str, path: str, body: Any = None, ids: Sequence[str] = ()) -> bytes:
+    def _request(self, method: str, path: str, body: Any = None, ids: Sequence[str] = ()) -> bytes:
         parameters = {"id": list(ids)} if ids else None
         for left in reversed(range(self._retries + 1)):
             try:
@@ -86,6 +109,20 @@ class Client:
         if answer.is_error:
             raise ServiceError(f"{self._http.base_url}: {answer.status_code}: {_reason(answer)}")
         return bytes(answer.content)
+
+
+def search_service(url: str, queries: Iterable[Query], **settings: Any) -> Iterator[Answer]:
+    """Search the index of a service with the settings of `vocable.search`; the token is read from VOCABLE_TOKEN.
+
+    Raises `ArgumentError` for a setting of a local index, `ServiceError` if the service does not answer.
+    """
+    if local := next((name for name in LOCAL if settings.pop(name, None)), None):
+        raise ArgumentError(f"{local} is for an index on this machine: a service has its own")
+    settings = {name: value for name, value in settings.items() if name not in LOCAL}
+    with Client(url, token=os.environ.get(TOKEN)) as client:
+        for query in queries:
+            hits = client.search(query.text, **settings) if query.text else ()  # a blank line of stdin has none
+            yield Answer(query, tuple(hits))
 
 
 def _reason(answer: Any) -> str:

@@ -1,4 +1,8 @@
-"""Check each request before its endpoint: host, origin, token, type and size of the body; time limit, metrics, log."""
+"""ASGI middleware: host, origin, token, type and size of the body are checked; time limit, metrics and log.
+
+Starlette's `TrustedHostMiddleware` allows names alone, not any IP address, and reads no IPv6 address; uvicorn's
+`limit_concurrency` also refuses /health, and in no form that clients know. So both checks stand here.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +19,8 @@ from typing import Any
 
 from fastapi.responses import JSONResponse
 
-from vocable.service.limits import Limits
-from vocable.service.metrics import ENDPOINTS, Metrics
+from vocable.options import ServiceLimits
+from vocable.service.metrics import Metrics
 from vocable.service.pages import FILES
 
 Message = MutableMapping[str, Any]
@@ -26,12 +30,12 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 logger = logging.getLogger("vocable.service.log")
 
-OPEN = ("/health", "/ready")  # for whoever watches the process: without a token, and when it is busy
-READING = ("GET", "HEAD", "OPTIONS")  # methods that change nothing
+OPEN = ("/health", "/ready")  # answered without a token, and when the service is busy
+SAFE = ("GET", "HEAD", "OPTIONS")  # methods that change nothing
 PORT = re.compile(r":[0-9]*$")
 NOSNIFF = (b"x-content-type-options", b"nosniff")  # of every answer, so that no browser takes JSON for a page
 RETRY_AFTER = {"Retry-After": "1"}  # seconds
-KINDS = {  # the names that text-embeddings-inference has for what went wrong
+KINDS = {  # names of errors in text-embeddings-inference
     **dict.fromkeys((424, 500, 507), "Backend"),
     **dict.fromkeys((429, 504), "Overloaded"),
     503: "Unhealthy",
@@ -39,36 +43,36 @@ KINDS = {  # the names that text-embeddings-inference has for what went wrong
 
 
 def refusal(status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
-    """Return an answer that says in one line what is wrong, in the form of text-embeddings-inference."""
+    """Return an error in one line, in the form of text-embeddings-inference."""
     kind = KINDS.get(status, "Validation")
     if status in (429, 503):
         headers = RETRY_AFTER | (headers or {})
     return JSONResponse({"error": message, "error_type": kind}, status, headers)
 
 
-class Guard:
-    """The ASGI application in front of `app`."""
+class ServiceMiddleware:
+    """An ASGI application in front of `app`."""
 
     def __init__(
         self,
         app: App,
-        limits: Limits,
+        limits: ServiceLimits,
         metrics: Metrics,
         *,
         token: str | None = None,
         hosts: frozenset[str] = frozenset(),
         log_queries: bool = False,
     ) -> None:
-        """Guard `app`; without a token, requests have to name an IP address, localhost or one of `hosts`.
+        """Without a token, requests must name an IP address, localhost or one of `hosts`.
 
-        Otherwise a page of another site, whose name is made to lead here (DNS rebinding), could ask in a browser.
+        Otherwise a page of another site, whose name is made to lead here (DNS rebinding), could send requests.
         """
         self.app, self._limits, self._metrics, self._log_queries = app, limits, metrics, log_queries
         self._token = None if token is None else token.encode()
         self._hosts, self._in_progress = hosts, 0
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Answer one request, or pass on what is none."""
+        """Answer one HTTP request; other messages are passed on."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -83,7 +87,8 @@ class Guard:
             await send(message)
 
         error: Exception | None = None
-        self._count(1)
+        self._in_progress += 1
+        self._metrics.in_progress.inc()
         try:
             body = self._refused(scope) or await self._body(receive)
             started = time.perf_counter()
@@ -91,38 +96,39 @@ class Guard:
                 await body(scope, receive, sending)
             else:
                 await self._answer(scope, _replayed(body, receive), sending, lambda: sent > 0)
-        except Exception as failure:  # which the application has answered
+        except Exception as failure:  # the application has answered it
             error = failure
         finally:
-            self._count(-1)
+            self._in_progress -= 1
+            self._metrics.in_progress.dec()
             self._record(scope, status, sent, time.perf_counter() - started, error)
 
     def _refused(self, scope: Message) -> JSONResponse | None:
-        """Return the refusal of a request by its head, None if it is to be answered."""
+        """Return the refusal of a request by its headers, None if it is to be answered."""
         if scope["path"] in OPEN:
             return None
         headers = dict(scope["headers"])
         if self._token is None and not self._is_known(headers.get(b"host", b"").decode("latin-1")):
-            name = "by its IP address or as localhost; --allow-host NAME adds a name"
-            return refusal(403, f"without a token this service is asked {name}")
-        if scope["method"] not in READING and _is_of_another_site(headers):
+            names = "an IP address or localhost as its host; --allow-host NAME adds a name"
+            return refusal(403, f"without a token, a request must have {names}")
+        if scope["method"] not in SAFE and _is_of_another_site(headers):
             return refusal(403, "a page of another site sent this: only programs and the service's own page may")
         if self._token is not None and scope["path"] not in FILES:
             scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
             if scheme.lower() != b"bearer" or not hmac.compare_digest(token.strip(), self._token):
                 return refusal(401, "a bearer token is needed", {"WWW-Authenticate": "Bearer"})
-        if self._in_progress > self._limits.max_requests:
-            return refusal(429, f"more than {self._limits.max_requests:,} requests at a time")
+        if self._in_progress > self._limits["max_requests"]:
+            return refusal(429, f"more than {self._limits['max_requests']:,} requests at a time")
         kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         if scope["method"] in ("POST", "PUT") and kind != b"application/json":
             return refusal(415, "the body must be JSON: send the header Content-Type: application/json")
         length = headers.get(b"content-length", b"0")
-        if length.isdigit() and int(length) > self._limits.max_body:
+        if length.isdigit() and int(length) > self._limits["max_body"]:
             return self._too_large()
         return None
 
     def _is_known(self, host: str) -> bool:
-        """Return whether a Host header has an IP address, which no other site's name can be, or one of the names."""
+        """Return whether a Host header has one of the names or an IP address, which no other site has as its name."""
         name = PORT.sub("", host).lower().removesuffix(".")
         try:
             return name == "localhost" or name in self._hosts or bool(ip_address(name.strip("[]")))
@@ -130,41 +136,36 @@ class Guard:
             return False
 
     async def _body(self, receive: Receive) -> bytes | JSONResponse:
-        """The body of a request, read before anything is done for it."""
+        """Read the body of a request before anything is done for it."""
         parts, size = [], 0
         try:
-            async with asyncio.timeout(self._limits.timeout):
+            async with asyncio.timeout(self._limits["timeout"]):
                 while True:
                     message = await receive()
                     parts.append(message.get("body", b""))
                     size += len(parts[-1])
-                    if size > self._limits.max_body:
+                    if size > self._limits["max_body"]:
                         return self._too_large()
                     if not message.get("more_body", False):
                         return b"".join(parts)
         except TimeoutError:
-            return refusal(408, f"the request did not come within {self._limits.timeout} s", {"Connection": "close"})
+            return refusal(408, f"the request did not come within {self._limits['timeout']} s", {"Connection": "close"})
 
     def _too_large(self) -> JSONResponse:
-        return refusal(413, f"a request has at most {self._limits.max_body:,} bytes", {"Connection": "close"})
+        return refusal(413, f"a request has at most {self._limits['max_body']:,} bytes", {"Connection": "close"})
 
     async def _answer(self, scope: Message, receive: Receive, send: Send, begun: Callable[[], bool]) -> None:
         """Call the application within the time limit."""
         try:
-            async with asyncio.timeout(self._limits.timeout):
+            async with asyncio.timeout(self._limits["timeout"]):
                 await self.app(scope, receive, send)
         except TimeoutError:
             if not begun():
-                message = f"not done within {self._limits.timeout} s; a change may still come into effect"
+                message = f"not done within {self._limits['timeout']} s; a change may still come into effect"
                 await refusal(504, message)(scope, receive, send)
 
-    def _count(self, change: int) -> None:
-        self._in_progress += change
-        self._metrics.add("vocable_requests_in_progress", amount=change)
-
     def _record(self, scope: Message, status: int, sent: int, seconds: float, error: Exception | None) -> None:
-        endpoint = scope["path"] if scope["path"] in ENDPOINTS else "other"
-        self._metrics.request(endpoint, status, seconds)
+        endpoint = self._metrics.request(scope["path"], status, seconds)
         line: dict[str, Any] = {"event": "request", "method": scope["method"], "endpoint": endpoint, "status": status}
         line |= {"ms": round(1000 * seconds, 3), "bytes": sent}
         if self._log_queries and (query := scope.get("state", {}).get("query")) is not None:
@@ -175,32 +176,32 @@ class Guard:
 
 
 def _is_of_another_site(headers: Mapping[bytes, bytes]) -> bool:
-    """Return whether a browser sent a request for a page of another site, or of another port, as its headers say."""
+    """Return whether the headers are of a browser's request for a page of another site or port."""
     site, origin = headers.get(b"sec-fetch-site"), headers.get(b"origin")
-    if site is not None:  # of HTTPS and this machine; else there is the origin alone
+    if site is not None:  # browsers send it over HTTPS and to this machine; else the origin alone
         return site not in (b"same-origin", b"none")
     return origin is not None and origin.partition(b"//")[2] != headers.get(b"host")
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """A `receive` that gives the body, which has been read, and then what else comes."""
-    given = False
+    """Return a `receive` that returns the body, which has been read, and then further messages."""
+    done = False
 
     async def replay() -> Message:
-        nonlocal given
-        if given:
+        nonlocal done
+        if done:
             return await receive()
-        given = True
+        done = True
         return {"type": "http.request", "body": body, "more_body": False}
 
     return replay
 
 
 class JSONLines(logging.Formatter):
-    """A line of JSON for each record: time, level, and what it says."""
+    """A formatter that writes a line of JSON for each record."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """As `logging.Formatter.format`."""
+        """Return the line of a record."""
         line = {"time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")}
         line |= {"level": record.levelname.lower()}
         line |= getattr(record, "line", None) or {"event": "log", "message": record.getMessage()}

@@ -1,284 +1,174 @@
-"""What requests and answers look like: the source of the OpenAPI description."""
+"""Requests, and answers that are no records of a search: the source of the service's OpenAPI description."""
 
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal, TypeAlias
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, create_model, model_validator
+from typing_extensions import Doc
 
-LARGEST_WEIGHT = 1e6
-MOST_FILTER = 4096  # characters
-LONGEST_ID = 1024  # characters
+from vocable.data import Document
+from vocable.options import Pruning, SearchOptions, check, select
+from vocable.retrieval.explain import Explanation
+from vocable.retrieval.records import Hit, Passage
 
-# Said again of `vocable.search`, as are its records below: a client needs no more than pydantic and httpx.
-Fusion: TypeAlias = Literal["weighted", "reciprocal-rank"]
+MAX_WEIGHT = 1e6
+MAX_ID = 1024  # characters
+R = TypeVar("R")
+T = TypeVar("T", bound=BaseModel)
+Id: TypeAlias = Annotated[str, Field(max_length=MAX_ID)]
+Ids: TypeAlias = Annotated[list[Id], Field(min_length=1)]
 
 
-class Request(BaseModel):
-    """A body of JSON; a key that is not known is refused."""
+class JSONBody(BaseModel):
+    """A body of JSON; an unknown key is refused."""
 
     model_config = ConfigDict(extra="forbid")
 
     @model_validator(mode="before")
     @classmethod
-    def _can_be_written(cls, given: Any) -> Any:
-        """Refuse what Python reads as JSON, but is none: half of a character, NaN, Infinity."""
+    def _check_json(cls, body: Any) -> Any:
+        """Refuse values that Python reads although they are not JSON: lone surrogates, NaN, Infinity."""
         try:
-            json.dumps(given, ensure_ascii=False, allow_nan=False).encode()
+            json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
         except (TypeError, ValueError, RecursionError) as error:
             raise ValueError(f"not JSON: {error}") from error
-        return given
+        return body
+
+    def options(self, record: type[R]) -> R:
+        """Return the options of a record that the request has, checked."""
+        options: Any = select(record, {name: value for name, value in self if value is not None})
+        return check(record, options)
 
 
-class Error(BaseModel):
-    """What is wrong, in one line."""
+def with_options(record: Any) -> Callable[[type[T]], type[T]]:
+    """Decorate a request to have the options of a record as further keys, which may be null."""
+    fields: dict[str, Any] = {}
+    for name, hint in get_type_hints(record, include_extras=True).items():
+        description = next(one.documentation for one in get_args(hint) if isinstance(one, Doc))
+        fields[name] = hint | None, Field(default=None, description=description)
+
+    def extended(request: type[T]) -> type[T]:
+        return create_model(
+            request.__name__, __base__=request, __module__=request.__module__, __doc__=request.__doc__, **fields
+        )
+
+    return extended
+
+
+class ErrorAnswer(BaseModel):
+    """An error in one line."""
 
     error: str
     error_type: Literal["Unhealthy", "Backend", "Overloaded", "Validation"]
 
 
 class OpenAIError(BaseModel):
-    """What is wrong, as clients of OpenAI's interface expect it."""
+    """An error as clients of OpenAI's interface expect it."""
 
     error: dict[str, str | None]
 
 
 class SparseValue(BaseModel):
-    """One term of a vector by its column, and its weight."""
+    """A term of a vector by its column, and its weight."""
 
     index: int = Field(ge=0, lt=2**31)
-    value: float = Field(gt=0, le=LARGEST_WEIGHT, allow_inf_nan=False)
+    value: float = Field(gt=0, le=MAX_WEIGHT, allow_inf_nan=False)
 
 
-class EmbedSparseRequest(Request):
-    """As text-embeddings-inference takes it: keys that are not known are passed over."""
+class EmbedSparseRequest(JSONBody):
+    """The request of text-embeddings-inference: unknown keys are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
     inputs: str | list[str] = Field(description="A text, or several.")
-    truncate: bool | None = Field(default=False, description="Cut texts that are too long; else they are refused.")
+    truncate: bool | None = Field(default=False, description="Truncate long texts; else they are refused.")
     truncation_direction: Literal["Right", "Left", "right", "left"] = Field(
-        default="right", description="Which end is cut off."
+        default="right", description="The end that is cut off."
     )
     prompt_name: str | None = Field(
-        default=None, description="query or document, to encode as such, or another prompt that the model has."
+        default=None, description="query or document, to encode as such, or another prompt of the model."
     )
 
 
-class SearchRequest(Request):
-    """A text, its vector, or both: then the vector is searched with, and the text for what else needs one."""
+@with_options(SearchOptions)
+class SearchRequest(JSONBody):
+    """A text, its vector, or both: then the vector is searched, and the text is used where a text is needed."""
 
     query: str | None = Field(default=None, description="The text.")
-    vector: list[SparseValue] | None = Field(default=None, description="In place of what the model makes of the text.")
+    vector: list[SparseValue] | None = Field(default=None, description="The vector, if the text is not to be encoded.")
     k: int = Field(default=10, ge=1, description="Results.")
-    filter: str | None = Field(default=None, max_length=MOST_FILTER, description="Such as lang=de and year>=2020.")
-    hybrid: bool = Field(default=False, description="Fuse with BM25 and dense vectors, as far as there are any.")
-    weights: dict[str, float] | None = Field(default=None, description="Fuse these, as sparse, bm25 and dense, so.")
-    fusion: Fusion = Field(default="weighted", description="Add up scores scaled to 0 to 1, or reciprocals of ranks.")
-    explain: bool = Field(default=False, description="Say of each hit which terms made its score.")
-    max_terms: int | None = Field(default=None, ge=1, lt=2**31, description="Keep only so many terms of the query.")
-    min_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False, description="Drop terms lighter than this.")
+    explain: bool = Field(default=False, description="Return the terms that made the score of each hit.")
 
 
-class MatchedTerm(BaseModel):
-    """A term that query and document share."""
+class ExplainRequest(JSONBody):
+    """A query and a text, or a query and a document of the index; with neither, the query's own terms are returned."""
 
-    term: str
-    query_weight: float
-    document_weight: float
-    contribution: float
-    share: float
-    in_query: bool
-    in_document: bool
-    wacky: bool | None = None
+    query: str
+    document: str | None = Field(default=None, description="A text, with its title.")
+    id: Id | None = Field(default=None, description="Id of a document in the index.")
+    k: int = Field(default=20, ge=1, lt=2**31, description="Terms, if the query is alone.")
 
 
-class Explanation(BaseModel):
-    """A score and the terms that made it, the weightiest first."""
+@with_options(Pruning)
+class ViewRequest(JSONBody):
+    """A query, and the rankings to show for it."""
 
-    score: float
-    matches: list[MatchedTerm]
+    query: str
+    k: int = Field(default=10, ge=1, le=50, description="Documents of each ranking.")
+    show: list[str] = Field(
+        default=["sparse"], max_length=8, description="Rankings: sparse, bm25, dense, hybrid, if the index has them."
+    )
+    filter: str | None = Field(default=None, description="As in a search.")
 
 
-class Document(Request):
-    """A text to be found, with what else is known of it."""
+class WrittenDocument(JSONBody):
+    """A document as it is written and read."""
 
-    id: str = Field(max_length=LONGEST_ID, description="With a visible character, without tab and line end.")
-    text: str = Field(description="Where it has no visible character, the title has one.")
+    id: Id = Field(description="Needs a visible character; no tab or line end.")
+    text: str = Field(description="Text or title need a visible character.")
     title: str = ""
     fields: dict[str, JsonValue] = {}
 
-
-class Passage(BaseModel):
-    """Characters `start` to `end` of a document's text."""
-
-    start: int
-    end: int
-    text: str
+    def document(self) -> Document:
+        """Return the document as a record."""
+        return Document(self.id, self.text, self.title, self.fields)
 
 
-class Hit(Document):
-    """A document that was found; of a hybrid search the score is fused, and the explanation of the model's own."""
+class FoundDocument(WrittenDocument):
+    """A document that was found; in a hybrid search the score is fused, and the explanation is of the model's own."""
 
     rank: int
     score: float
     explanation: Explanation | None = None
-    passage: Passage | None = Field(default=None, description="The best one, of an index of passages.")
+    passage: Passage | None = Field(default=None, description="The best passage, in an index of passages.")
+
+    def hit(self) -> Hit:
+        """Return the hit as a record."""
+        return Hit(self.rank, self.score, self.document(), self.explanation, self.passage)
 
 
 class SearchAnswer(BaseModel):
     """The hits, best first."""
 
-    hits: list[Hit]
+    hits: list[FoundDocument]
 
 
-class ExplainRequest(Request):
-    """A query, and what it is compared with: a text, or a document of the index. With neither, the query's terms."""
-
-    query: str
-    document: str | None = Field(default=None, description="A text, title and all.")
-    id: str | None = Field(default=None, max_length=LONGEST_ID, description="Of a document in the index.")
-    k: int = Field(default=20, ge=1, lt=2**31, description="Terms of a query alone.")
-
-
-class ExpansionTerm(BaseModel):
-    """A term of a query's vector."""
-
-    term: str
-    weight: float
-    in_text: bool
-    wacky: bool | None = None
-
-
-class Expansion(BaseModel):
-    """The heaviest terms of a query's vector, and how many it has."""
-
-    active: int
-    terms: list[ExpansionTerm]
-
-
-class ViewRequest(Request):
-    """A query, and what of it is to be seen."""
-
-    query: str
-    k: int = Field(default=10, ge=1, le=50, description="Documents of each ranking.")
-    show: list[str] = Field(
-        default=["sparse"],
-        max_length=8,
-        description="Rankings: sparse, bm25, dense, hybrid, as there are.",
-    )
-    filter: str | None = Field(default=None, max_length=MOST_FILTER, description="As of a search.")
-    max_terms: int | None = Field(default=None, ge=1, lt=2**31, description="Keep only so many terms of the query.")
-    min_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False, description="Drop terms lighter than this.")
-
-
-class QueryTerm(ExpansionTerm):
-    """A term of a query's vector, and whether it is searched with."""
-
-    kept: bool
-
-
-class Piece(BaseModel):
-    """A part of a text; one that is a matching term has its name, and where the query has it from."""
-
-    text: str
-    term: str | None = None
-    kind: Literal["text", "expansion", "wacky"] | None = None
-
-
-class ViewedMatch(BaseModel):
-    """A term that query and document share."""
-
-    term: str
-    kind: Literal["text", "expansion", "wacky"]
-    share: float
-    in_document: bool
-    query_weight: float
-    document_weight: float
-
-
-class ViewedDocument(BaseModel):
-    """A document, its ranks and scores by ranking, its sparse score, and the weightiest of its `shared` terms.
-
-    The text is `cut` if there is more of it, as around the best passage.
-    """
-
-    id: str
-    title: list[Piece]
-    text: list[Piece]
-    cut: bool
-    fields: dict[str, JsonValue]
-    matches: list[ViewedMatch]
-    sparse: float
-    shared: int
-    ranks: dict[str, int]
-    scores: dict[str, float]
-
-
-class Cost(BaseModel):
-    """What a search with the query's vector took; `postings` only where the index can count them."""
-
-    terms: int
-    postings: int | None
-    milliseconds: float
-
-
-class View(BaseModel):
-    """A query's heaviest terms, what its searches cost, and the documents of all rankings that are shown."""
-
-    active: int
-    kept: int
-    terms: list[QueryTerm]
-    rankings: list[str]
-    costs: dict[str, Cost]
-    documents: list[ViewedDocument]
-
-
-class TermDocument(BaseModel):
-    """A document, and how much a term weighs in it."""
-
-    id: str
-    title: str
-    weight: float
-
-
-class Postings(BaseModel):
-    """How many `documents` (or `more`) of how many have a term; `counts` of the heaviest `weighed` up to `largest`."""
-
-    term: str
-    documents: int
-    of: int
-    more: bool
-    weighed: int
-    largest: float
-    counts: list[int]
-    heaviest: list[TermDocument]
-
-
-class DocumentsRequest(Request):
+class DocumentsRequest(JSONBody):
     """Documents to write."""
 
-    documents: list[Document] = Field(min_length=1)
-
-
-class Changed(BaseModel):
-    """How many documents were added, replaced, left as they were or deleted, and how many there are now."""
-
-    added: int
-    replaced: int
-    unchanged: int
-    deleted: int
-    documents: int
+    documents: list[WrittenDocument] = Field(min_length=1)
 
 
 class Info(BaseModel):
-    """What is served: the keys of text-embeddings-inference, and those of the index."""
+    """The index and the limits of the service, with the keys of text-embeddings-inference."""
 
     model_id: str
     model_sha: str | None = None
     model_dtype: str
-    model_type: dict[str, Any]
+    model_type: dict[str, dict[str, str]]
     max_concurrent_requests: int
     max_input_length: int
     max_batch_tokens: int
@@ -290,14 +180,11 @@ class Info(BaseModel):
     documents: int
     spaces: list[str]
     can_change: bool
-    wacky: bool = Field(description="Whether it is known which terms are wacky.")
-    beside: str | None = Field(description="The model of a second index, which answers under /beside.")
+    wacky: bool = Field(description="The wacky terms are known.")
+    compare_with: str | None = Field(description="The model of a second index, which answers under /compare-with.")
 
 
 class Ready(BaseModel):
     """The state of the service."""
 
     status: Literal["ok", "stopping"]
-
-
-Ids = Annotated[list[Annotated[str, Field(max_length=LONGEST_ID)]], Field(min_length=1)]

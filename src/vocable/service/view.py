@@ -1,4 +1,4 @@
-"""What the page shows: a query's terms, the best documents by each kind of vector and why they are, a term's postings.
+"""Content of the page: a query's terms, its documents by each ranking with explanations, and a term's postings.
 
 Letters: v output vocabulary, k results.
 """
@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -16,91 +17,173 @@ from scipy.sparse import csr_array
 from vocable.data import Document
 from vocable.encoder.terms import term_places
 from vocable.errors import ArgumentError
-from vocable.pruning import prune
+from vocable.options import Pruning
 from vocable.retrieval.collection import Collection
-from vocable.retrieval.explain import MARKED, Explanation, expand_vector, explain_vectors, json_values, text_terms
-from vocable.retrieval.filters import Filter
+from vocable.retrieval.explain import (
+    MARKED,
+    ExpansionTerm,
+    Explanation,
+    MatchedTerm,
+    TextPart,
+    expand_vector,
+    explain_vectors,
+    text_terms,
+)
+from vocable.retrieval.filters import Filter, parse_filter
 from vocable.retrieval.fusion import aligned, fused, fusion_depth
 from vocable.retrieval.ranking import Ranking
+from vocable.service.schemas import ViewRequest
+from vocable.pruning import prune
 
 T = TypeVar("T")
-HYBRID, UNPRUNED = "hybrid", "unpruned"  # rankings beside those by one kind of vector
-TERMS = 200  # of a query that are listed
-LONGEST = 5000  # characters of a document
-MOST_POSTINGS = 10_000  # whose weights are looked at
+HYBRID, UNPRUNED = "hybrid", "unpruned"  # rankings beside those of one space
+QUERY_TERMS = 200  # that are listed
+MAX_CHARACTERS = 5000  # of a document
+MAX_POSTINGS = 10_000  # whose weights are read
 BINS = 24
 HEAVIEST = 10  # documents of a term
 
 
-class Wanted(NamedTuple):
-    """What is to be seen: k documents of each ranking of `show`; the query's vector is cut as in `vocable.prune`."""
+@dataclass(frozen=True)
+class ViewedTerm(ExpansionTerm):
+    """A term of a query's vector; `kept` if pruning leaves it."""
 
-    k: int
-    show: tuple[str, ...]
-    filter: Filter | None
-    max_terms: int | None
-    min_weight: float
+    kept: bool = True
 
 
-def view(
-    collection: Collection, query: str, vector: csr_array, wanted: Wanted, wacky: frozenset[str] | None = None
-) -> dict[str, Any]:
-    """A query with its `vector` [1, v], and its documents with their ranks in every ranking, as JSON values.
+@dataclass(frozen=True)
+class ViewedDocument:
+    """A document with its ranks and scores by ranking, and its `shared` terms by number and by largest contribution.
 
-    Where the limits cut the vector, there is the ranking of the whole one, too. `wacky` is as in `explain`.
+    `sparse` is the score of the explanation. `cut` is true if the text is not the whole text, as of a passage.
     """
-    kept = prune(vector, wanted.max_terms, wanted.min_weight)
+
+    id: str
+    fields: dict[str, Any]
+    title: list[TextPart]
+    text: list[TextPart]
+    cut: bool
+    matches: list[MatchedTerm]
+    sparse: float
+    shared: int
+    ranks: dict[str, int]
+    scores: dict[str, float]
+
+
+@dataclass(frozen=True)
+class VectorCost:
+    """The cost of a search with a query's vector; `postings` is None if the index does not count them."""
+
+    terms: int
+    milliseconds: float
+    postings: int | None = None
+
+
+@dataclass(frozen=True)
+class View:
+    """A query's heaviest terms, the costs of its searches, and the documents of all rankings that are shown."""
+
+    active: int
+    kept: int
+    terms: list[ViewedTerm]
+    rankings: list[str]
+    costs: dict[str, VectorCost]
+    documents: list[ViewedDocument]
+
+
+@dataclass(frozen=True)
+class TermDocument:
+    """A document, and the weight of a term in it."""
+
+    id: str
+    title: str
+    weight: float
+
+
+@dataclass(frozen=True)
+class TermPostings:
+    """The number of `documents` with a term, at least that many if `more`, of all `of` documents.
+
+    `counts` is a histogram of the `weighed` largest weights, from 0 to `largest`.
+    """
+
+    term: str
+    documents: int
+    of: int
+    more: bool
+    weighed: int
+    largest: float
+    counts: list[int]
+    heaviest: list[TermDocument]
+
+
+def view(collection: Collection, request: ViewRequest, vector: csr_array, wacky: frozenset[str] | None = None) -> View:
+    """Return the view of a query with its `vector` [1, v].
+
+    If the request prunes the vector, there is the ranking of the whole vector, too. `wacky` is as in `explain`.
+    """
+    kept = prune(vector, **request.options(Pruning))
     vectors = {"sparse": kept} | ({UNPRUNED: vector} if kept.nnz < vector.nnz else {})
-    rankings, costs = _rankings(collection, query, vectors, wanted)
-    if unknown := set(wanted.show) - rankings.keys():
+    filter = None if request.filter is None else parse_filter(request.filter)
+    rankings, costs = _rankings(collection, request, vectors, filter)
+    if unknown := set(request.show) - rankings.keys():
         raise ArgumentError(f"show: there is no ranking {min(unknown)!r}: there are {', '.join(rankings)}")
     places = {
         name: {identifier: (rank, score) for rank, (identifier, score) in enumerate(ranking.hits(0), start=1)}
         for name, ranking in rankings.items()
     }
-    show = [*wanted.show, *([UNPRUNED] if "sparse" in wanted.show and UNPRUNED in rankings else [])]
-    ids = dict.fromkeys(one for name in show for one, (rank, _) in places[name].items() if rank <= wanted.k)
-    own, names = text_terms(collection.loaded_model, query), collection.terms
+    show = [*request.show, *([UNPRUNED] if "sparse" in request.show and UNPRUNED in rankings else [])]
+    ids = dict.fromkeys(one for name in show for one, (rank, _) in places[name].items() if rank <= request.k)
+    tokens, names = text_terms(collection.loaded_model, request.query), collection.terms
     documents = []
-    for document, one, stored in _stored(collection, list(ids), kept):
-        there = text_terms(collection.loaded_model, one.full)
-        explained = explain_vectors(kept, stored, names, own, there, wacky)
+    for document, shown, stored in _stored(collection, list(ids), kept):
+        own = text_terms(collection.loaded_model, shown.full)
+        explained = explain_vectors(kept, stored, names, tokens, own, wacky)
+        title, text = document.title[:MAX_CHARACTERS], shown.text[:MAX_CHARACTERS]
+        mark = partial(_marked, collection, explained)
         found = {name: hits[document.id] for name, hits in places.items() if document.id in hits}
         documents.append(
-            {"id": document.id, "fields": dict(document.fields)}
-            | _shown(collection, document, one.text, explained)
-            | {"sparse": explained.score, "shared": len(explained.matches)}
-            | {"ranks": {name: rank for name, (rank, _) in found.items()}}
-            | {"scores": {name: score for name, (_, score) in found.items()}}
+            ViewedDocument(
+                document.id,
+                dict(document.fields),
+                mark(title),
+                mark(text),
+                cut=len(text) < len(document.text),
+                matches=list(explained.matches[:MARKED]),
+                sparse=explained.score,
+                shared=len(explained.matches),
+                ranks={name: rank for name, (rank, _) in found.items()},
+                scores={name: score for name, (_, score) in found.items()},
+            )
         )
-    terms, left = expand_vector(vector, names, own, TERMS, wacky), {names[column] for column in kept.indices.tolist()}
-    listed = [term | {"kept": term["term"] in left} for term in terms.to_json()["terms"]]
-    query_terms = {"active": terms.active, "kept": kept.nnz, "terms": listed}
-    return {**query_terms, "rankings": list(rankings), "costs": costs, "documents": documents}
+    expanded = expand_vector(vector, names, tokens, QUERY_TERMS, wacky)
+    left = {names[column] for column in kept.indices.tolist()}
+    terms = [ViewedTerm(**asdict(one), kept=one.term in left) for one in expanded.terms]
+    return View(expanded.active, kept.nnz, terms, list(rankings), costs, documents)
 
 
 def _rankings(
-    collection: Collection, query: str, vectors: dict[str, csr_array], wanted: Wanted
-) -> tuple[dict[str, Ranking], dict[str, Any]]:
-    """Each ranking by its name; of those by the query's vectors what they cost."""
-    depth = min(fusion_depth(wanted.k), max(1, len(collection)))
-    index = getattr(collection, "postings", None)  # where the postings can be counted
+    collection: Collection, request: ViewRequest, vectors: dict[str, csr_array], filter: Filter | None
+) -> tuple[dict[str, Ranking], dict[str, VectorCost]]:
+    """Return each ranking by its name, and the costs of the rankings by the query's vectors."""
+    depth = min(fusion_depth(request.k), max(1, len(collection)))
+    index = getattr(collection, "postings", None)  # if it can count the postings
     rankings: dict[str, Ranking] = {}
     costs = {}
     for name, vector in vectors.items():
-        rankings[name], seconds = _timed(partial(collection.rank, vector, depth, filter=wanted.filter))
+        rankings[name], seconds = _timed(partial(collection.rank, vector, depth, filter=filter))
         read = None if index is None else int(index.document_frequency[vector.indices].sum())
-        costs[name] = {"terms": vector.nnz, "postings": read, "milliseconds": 1000 * seconds}
+        costs[name] = VectorCost(vector.nnz, 1000 * seconds, read)
     others = [space for space in collection.spaces if space != "sparse"]
-    rankings |= collection.rankings([query], depth, others, filter=wanted.filter) if others else {}
     if others:
+        rankings |= collection.rankings([request.query], depth, others, filter=filter)
         spaces = dict(zip(collection.spaces, aligned([rankings[space] for space in collection.spaces]), strict=True))
         rankings[HYBRID] = fused(spaces, dict.fromkeys(spaces, 1.0), "weighted", depth)
     return rankings, costs
 
 
 def _timed(search: Callable[[], T]) -> tuple[T, float]:
-    """What a search finds, and the seconds of the fastest of three: others work on the machine, too."""
+    """Return the result of a search, and the seconds of the fastest of three: the machine may be busy."""
     seconds = []
     for _ in range(3):
         started = time.perf_counter()
@@ -109,59 +192,45 @@ def _timed(search: Callable[[], T]) -> tuple[T, float]:
     return found, min(seconds)
 
 
+def _marked(collection: Collection, explained: Explanation, text: str) -> list[TextPart]:
+    return explained.marked(text, term_places(collection.loaded_model, text))
+
+
 def _stored(
     collection: Collection, ids: Sequence[str], query: csr_array
 ) -> Iterator[tuple[Document, Document, csr_array]]:
-    """The documents that are there, what is shown of them (a passage, where these are searched), and its vectors."""
+    """Iterate over the known documents, the texts to show for them (documents or passages), and their vectors."""
     documents = [document for document in collection.documents(ids) if document is not None]
     shown = collection.shown(documents, lambda: query)
     vectors = collection.vectors([one.id for one in shown])
     return ((document, one, vectors[[row]]) for row, (document, one) in enumerate(zip(documents, shown, strict=True)))
 
 
-def _shown(collection: Collection, document: Document, text: str, explained: Explanation) -> dict[str, Any]:
-    """The matching terms of a document, and its title and `text`, in which they are marked."""
-    listed = [
-        {"term": match.term, "kind": match.kind, "share": match.share, "in_document": match.in_document}
-        | {"query_weight": match.query_weight, "document_weight": match.document_weight}
-        for match in explained.matches[:MARKED]
-    ]
-    marked = {
-        name: json_values(explained.marked(value, term_places(collection.loaded_model, value)))
-        for name, value in (("title", document.title[:LONGEST]), ("text", text[:LONGEST]))
-    }
-    return {**marked, "cut": len(text[:LONGEST]) < len(document.text), "matches": listed}
+def term_postings(collection: Collection, term: str) -> TermPostings | None:
+    """Count the documents of a term and their weights; None for an unknown term.
 
-
-def term_postings(collection: Collection, term: str) -> dict[str, Any] | None:
-    """How many documents have a term and how much it weighs there, as JSON values; None if there is no such term.
-
-    Weights are those of the `MOST_POSTINGS` heaviest; an engine that is not exact may miss some of these.
+    Weights are read of the `MAX_POSTINGS` heaviest documents; an engine that is not exact may miss some of them.
     """
     names = collection.terms
     if term not in names:
         return None
     column = np.array([names.index(term)], np.int32)
     vector = csr_array((np.ones(1, np.float32), column, np.array([0, 1], np.int32)), shape=(1, len(names)))
-    hits = collection.rank(vector, min(MOST_POSTINGS, max(1, len(collection)))).hits(0)
+    hits = collection.rank(vector, min(MAX_POSTINGS, max(1, len(collection)))).hits(0)
     weights = np.array([weight for _, weight in hits], dtype=np.float64)
     largest = float(weights.max(initial=0.0))
-    counts = np.histogram(weights, BINS, (0.0, largest or 1.0))[0].tolist()
     index = getattr(collection, "postings", None)
-    there = len(hits) if index is None else int(index.document_frequency[column[0]])
     heaviest = collection.documents([identifier for identifier, _ in hits[:HEAVIEST]])
-    titles = ["" if document is None else document.title for document in heaviest]
-    listed = [
-        {"id": identifier, "title": title, "weight": weight}
-        for (identifier, weight), title in zip(hits[:HEAVIEST], titles, strict=True)
-    ]
-    return {
-        "term": term,
-        "documents": there,
-        "of": len(collection),
-        "more": index is None and len(hits) == MOST_POSTINGS,
-        "weighed": len(hits),
-        "largest": largest,
-        "counts": counts,
-        "heaviest": listed,
-    }
+    return TermPostings(
+        term,
+        documents=len(hits) if index is None else int(index.document_frequency[column[0]]),
+        of=len(collection),
+        more=index is None and len(hits) == MAX_POSTINGS,
+        weighed=len(hits),
+        largest=largest,
+        counts=np.histogram(weights, BINS, (0.0, largest or 1.0))[0].tolist(),
+        heaviest=[
+            TermDocument(identifier, "" if document is None else document.title, weight)
+            for (identifier, weight), document in zip(hits[:HEAVIEST], heaviest, strict=True)
+        ],
+    )

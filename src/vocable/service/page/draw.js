@@ -23,7 +23,7 @@ export function element(name, attributes = {}, ...children) {
 }
 
 const unseen = (text) => element("span", { class: "unseen" }, text);
-const kindOf = (term) => (term.in_text ? "text" : term.wacky ? "wacky" : "expansion");
+const kindOf = (term) => (term.in_text ?? term.in_query ? "text" : term.wacky ? "wacky" : "expansion");
 
 /** The terms of a query in groups, as many as `limit`; `open` is called with the one that is chosen. */
 export function groupsOf(terms, limit, open) {
@@ -46,7 +46,7 @@ export function groupsOf(terms, limit, open) {
 /** What pruning saves: each cost as it is, beside that of all terms. */
 export function costsOf({ sparse, unpruned = sparse }) {
   const rows = [["terms", sparse.terms, unpruned.terms, (value) => count.format(value)]];
-  if (sparse.postings !== null) {
+  if (sparse.postings !== undefined) {
     rows.push(["postings read", sparse.postings, unpruned.postings, (value) => count.format(value)]);
   }
   rows.push(["search time", sparse.milliseconds, unpruned.milliseconds, (value) => `${value.toFixed(value < 10 ? 2 : 0)} ms`]);
@@ -142,10 +142,10 @@ function movedOf(one, k) {
 /** The matching terms with their share of the sparse score. */
 function matchesOf(one, by, most) {
   if (!one.matches.length) return element("p", { class: "none" }, "Shares no term with the query.");
-  const items = one.matches.map((match) => element("li", { "data-kind": match.kind, part: match.share / most },
-    element("span", { class: "name" }, element("span", { class: "sign", "aria-hidden": "true" }, SIGNS[match.kind]), match.term),
+  const items = one.matches.map((match) => element("li", { "data-kind": kindOf(match), part: match.share / most },
+    element("span", { class: "name" }, element("span", { class: "sign", "aria-hidden": "true" }, SIGNS[kindOf(match)]), match.term),
     element("span", { class: "number" }, share.format(match.share)),
-    unseen(`, ${KINDS[match.kind]}${match.in_document ? "" : ", not in the document's text"}`)));
+    unseen(`, ${KINDS[kindOf(match)]}${match.in_document ? "" : ", not in the document's text"}`)));
   const rest = one.shared - one.matches.length;
   if (rest > 0) {
     const left = 1 - one.matches.reduce((sum, match) => sum + match.share, 0);

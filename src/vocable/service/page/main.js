@@ -32,7 +32,7 @@ async function start() {
   $("by").hidden = rankings.length < 2;
   const others = [["", "nothing"], ...rankings.slice(1).map((name) => [name, RANKINGS[name]])];
   if (rankings.length > 1) others.splice(1, 0, ["sparse", RANKINGS.sparse]);
-  if (info.beside) others.push([SECOND, `second index, ${short(info.beside)}`]);
+  if (info.compare_with) others.push([SECOND, `second index, ${short(info.compare_with)}`]);
   $("beside").replaceChildren(...others.map(([value, label]) => element("option", { value }, label)));
   $("beside-field").hidden = others.length < 2;
   $("pruning").open = wide.matches || state.top > 0 || state.min > 0;
@@ -77,8 +77,8 @@ async function ask() {
   if (state.filter.trim()) body.filter = state.filter;
   if (state.top) body.max_terms = state.top;
   if (state.min) body.min_weight = state.min;
-  const second = state.beside === SECOND && info.beside
-    ? request("beside/view", { body: { ...body, show: ["sparse"] }, signal }).catch((error) => error) : null;
+  const second = state.beside === SECOND && info.compare_with
+    ? request("compare-with/view", { body: { ...body, show: ["sparse"] }, signal }).catch((error) => error) : null;
   try {
     const view = await request("view", { body, signal });
     const other = await second;
@@ -123,13 +123,13 @@ function draw(view, other) {
     const rankThere = (documents) => (one) => documents.find((its) => its.id === one.id)?.ranks.sparse;
     columns[0].others = [...rankings, ["second", "second index", rankThere(other.documents)]];
     columns[0].title = `${columns[0].title}, ${short(info.model_id)}`;
-    columns.push({ ...how, title: `second index, ${short(info.beside)}`, by: "sparse", documents: other.documents,
+    columns.push({ ...how, title: `second index, ${short(info.compare_with)}`, by: "sparse", documents: other.documents,
       others: [["first", "first index", rankThere(view.documents)]] });
   } else if (state.beside in RANKINGS && state.beside !== state.by) {
     columns.push({ ...how, title: RANKINGS[state.beside], by: state.beside, documents: view.documents, others: rankings });
   }
   $("columns").replaceChildren(...columns.map((one) => one ? columnOf({ ...one, pruned: pruned && one.by === "sparse" })
-    : element("p", { class: "error column" }, `${short(info.beside)}: ${other.message}`)));
+    : element("p", { class: "error column" }, `${short(info.compare_with)}: ${other.message}`)));
   $("columns").classList.toggle("two", columns.length > 1);
   const found = view.documents.filter((one) => one.ranks[state.by] <= state.k);
   $("more").hidden = found.length < state.k || state.k >= MOST;
