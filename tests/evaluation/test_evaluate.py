@@ -140,7 +140,7 @@ def test_a_hybrid_is_the_search_for_as_many_results_as_a_measure_looks_at(
     toy_model: SparseEncoder, toy_texts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a model, a run and an index alike, whatever else is measured."""
-    monkeypatch.setattr("vocable.retrieval.fusion.DEPTH", 5)
+    monkeypatch.setattr("vocable.retrieval.fusion.MIN_DEPTH", 5)
     documents = [Document(f"d{i}", text) for i, text in enumerate(sorted(set(toy_texts))[:40])]
     queries = [Query(f"q{i}", text) for i, text in enumerate(toy_texts[3:9])]
     judgments = [Qrel(query.id, f"d{7 * i + j}", 1) for i, query in enumerate(queries) for j in range(3)]

@@ -20,6 +20,7 @@ from vocable.encoder.asymmetric import route, static_embedding
 from vocable.encoder.text_encoder import TextEncoder
 from vocable.errors import ArgumentError
 from vocable.options import Pruning, RankingOptions, SearchOptions, ServiceLimits, select
+from vocable.pruning import prune
 from vocable.retrieval.answers import Answers
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.engines.base import rows_of
@@ -32,7 +33,6 @@ from vocable.service.batching import Batcher, Work, as_exception
 from vocable.service.metrics import Metrics
 from vocable.service.schemas import ExplainRequest, SearchRequest, SparseValue, ViewRequest
 from vocable.service.view import TermPostings, View, term_postings, view
-from vocable.pruning import prune
 
 Row: TypeAlias = tuple[np.ndarray, np.ndarray]  # a vector of v terms: columns int32, ascending, and weights float32
 MAX_CACHED = 500  # characters of a query in the cache

@@ -18,6 +18,7 @@ from vocable.data import Document
 from vocable.encoder.terms import term_places
 from vocable.errors import ArgumentError
 from vocable.options import Pruning
+from vocable.pruning import prune
 from vocable.retrieval.collection import Collection
 from vocable.retrieval.explain import (
     MARKED,
@@ -33,7 +34,6 @@ from vocable.retrieval.filters import Filter, parse_filter
 from vocable.retrieval.fusion import aligned, fused, fusion_depth
 from vocable.retrieval.ranking import Ranking
 from vocable.service.schemas import ViewRequest
-from vocable.pruning import prune
 
 T = TypeVar("T")
 HYBRID, UNPRUNED = "hybrid", "unpruned"  # rankings beside those of one space
