@@ -1,4 +1,4 @@
-"""Figures, drawn with matplotlib (`pip install 'vocable[figures]'`): panels, curves against FLOPS, and their files."""
+"""Figures with matplotlib (`pip install 'vocable[figures]'`): panels, curves against FLOPS, and files."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS = (".png", ".svg")
-ACROSS = 3  # panels beside each other
+ACROSS = 3  # panels in a row
 PANEL = (5.0, 4.0)  # inches
 MARGIN = 0.1  # inches beside a legend
-COLUMNS = 4  # of a legend, at most
+LEGEND_COLUMNS = 4  # at most
 MARKERS = "osD^vPX*"
 
 
 class Point(NamedTuple):
-    """One run or search."""
+    """A point of a curve: a run or a search."""
 
     flops: float
     value: float
@@ -30,7 +30,7 @@ class Point(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """What is drawn against FLOPS: a measure on the dataset of the title, by the points of each curve."""
+    """A plot of a measure against FLOPS, with the points of each curve; the title names the dataset."""
 
     title: str
     measure: str
@@ -38,32 +38,32 @@ class Panel(NamedTuple):
 
 
 def check_figure(path: str | Path) -> None:
-    """Find out before any work is done whether a figure can be written to `path`.
+    """Check before any work that a figure can be written to `path`.
 
     Raises:
-        ArgumentError: its ending is neither .png nor .svg, or no file can be there.
+        ArgumentError: the name does not end in .png or .svg, or the file cannot be written.
         MissingExtraError: matplotlib is not installed.
     """
     if Path(path).suffix.lower() not in FORMATS:
-        raise ArgumentError(f"{path}: a figure's name ends in {' or '.join(FORMATS)}")
+        raise ArgumentError(f"{path}: the name of a figure must end in {' or '.join(FORMATS)}")
     require_extra("matplotlib", "figures")
-    if Path(path).parent.is_dir():  # else it is made
+    if Path(path).parent.is_dir():
         check_file(path)
 
 
 def save_figure(figure: Figure, path: str | Path) -> None:
-    """Write a figure as PNG or SVG, by the ending; the same figure gives the same file."""
+    """Write a figure as PNG or SVG; equal figures give equal files."""
     from matplotlib import rc_context
 
     ending = Path(path).suffix.lower()
-    nothing_changing = {"Date": None} if ending == ".svg" else {"Software": None}
+    metadata = {"Date": None} if ending == ".svg" else {"Software": None}
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     with rc_context({"svg.hashsalt": "vocable", "svg.fonttype": "none"}), replacing(path) as file:
-        figure.savefig(file, format=ending[1:], dpi=150, metadata=nothing_changing)
+        figure.savefig(file, format=ending[1:], dpi=150, metadata=metadata)
 
 
 def draw_panels(panels: Sequence[Panel], labels: str) -> Figure:
-    """Draw the panels, beside and below each other; `labels` says what is written at the points."""
+    """Draw the panels in rows; `labels` explains the labels of the points in the legend."""
     figure = empty_panels(len(panels), ACROSS)
     for axes, panel in zip(figure.axes, panels, strict=True):
         _draw(axes, panel)
@@ -72,10 +72,10 @@ def draw_panels(panels: Sequence[Panel], labels: str) -> Figure:
     return figure
 
 
-def add_legend(figure: Figure, handles: Sequence[Any], names: Sequence[str], **how: Any) -> None:
-    """Put a legend below the panels, in as many columns as fit; a figure that is too narrow for one becomes wider."""
-    for columns in range(min(COLUMNS, len(names)), 0, -1):
-        legend = figure.legend(handles, names, loc="outside lower center", ncols=columns, frameon=False, **how)
+def add_legend(figure: Figure, handles: Sequence[Any], names: Sequence[str], **options: Any) -> None:
+    """Add a legend below the panels, in as many columns as fit; a figure that is too narrow is widened."""
+    for columns in range(min(LEGEND_COLUMNS, len(names)), 0, -1):
+        legend = figure.legend(handles, names, loc="outside lower center", ncols=columns, frameon=False, **options)
         width = legend.get_window_extent().width + 2 * MARGIN * figure.dpi
         if width <= figure.bbox.width:
             return
@@ -105,7 +105,7 @@ def _draw(axes: Axes, panel: Panel) -> None:
 
 
 def empty_panels(count: int, columns: int) -> Figure:
-    """A figure with `count` empty panels, `columns` of them beside each other at most."""
+    """Return a figure with `count` empty panels, at most `columns` in a row."""
     from matplotlib.figure import Figure
 
     columns = min(columns, count)

@@ -1,6 +1,6 @@
-"""Tables as text for a terminal, markdown and HTML, and how their numbers are written.
+"""Tables as text, markdown and HTML, and formats of numbers.
 
-A terminal gets lines of its width, or of that in COLUMNS; whatever else stdout is, such as a pipe, gets everything.
+Text fits the width of the terminal, or COLUMNS; if stdout is not a terminal, lines have any length.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from rich.text import Text
 
 NONE = "–"
 WIDTH = 80  # columns of running text, at most
-NAME, NARROW = 40, 8  # columns after which a name may break, and must have
-UNLIMITED = 1 << 20  # columns of what is no terminal
+NAME_WIDTH, LEAST_NAME_WIDTH = 40, 8  # columns of a name before it breaks, and at least
+UNLIMITED = 1 << 20  # columns of a line that is not for a terminal
 
 
 def line_width() -> int:
     """Return the columns of a line on stdout."""
-    asked = os.environ.get("COLUMNS", "").isdecimal()
-    return shutil.get_terminal_size().columns if asked or sys.stdout.isatty() else UNLIMITED
+    has_width = os.environ.get("COLUMNS", "").isdecimal()
+    return shutil.get_terminal_size().columns if has_width or sys.stdout.isatty() else UNLIMITED
 
 
 def text_width() -> int:
@@ -38,10 +38,9 @@ def text_width() -> int:
 
 
 class Table(NamedTuple):
-    """A header and rows of as many cells; the first column has names, the others numbers.
+    """A table: the first column has names, the others numbers; `notes` are lines below it.
 
-    `groups` are the numbers of columns, after the first, that stay together where a wide table is printed in parts.
-    `notes` are lines below the table.
+    A table that is too wide is printed in parts; `groups` are numbers of columns, after the first, that stay together.
     """
 
     title: str
@@ -64,11 +63,11 @@ class Table(NamedTuple):
         return "\n\n".join([table, *self.notes])
 
     def __rich__(self) -> RichTable:
-        """Return what rich prints: narrow enough for 80 columns with two measures and all costs."""
+        """Return the table for rich."""
         # Cells are plain text: a term such as `[unused1]` would otherwise be read as a style.
         table = RichTable(title=Text(self.title), box=SIMPLE_HEAD, padding=0, pad_edge=False, show_edge=False)
         first, *others = self.header
-        table.add_column(Text(first), overflow="fold")  # where space is short, names break
+        table.add_column(Text(first), overflow="fold")  # long names break
         for name in others:
             table.add_column(Text(name.replace(" ", "\n")), justify="right", no_wrap=True)
         for row in self.rows:
@@ -76,9 +75,9 @@ class Table(NamedTuple):
         return table
 
     def text(self, width: int | None = None) -> str:
-        """Return the table for `width` columns, by default those of stdout, in parts where it is wider.
+        """Return the table for `width` columns, by default those of stdout, in parts if it is wider.
 
-        No cell is cut: names break, and where the numbers alone need more columns, the table has them.
+        No cell is truncated: names break, and numbers may exceed the width.
 
         >>> table = Table("toy", ["system", "R@10", "R@100"], [["a", "0.5", "0.75"]])
         >>> print(table)
@@ -101,10 +100,10 @@ class Table(NamedTuple):
         for part in self._parts(width):
             table = part.__rich__()
             console = Console(
-                file=StringIO(), width=max(width, part._width(NARROW)), force_terminal=False, highlight=False
+                file=StringIO(), width=max(width, part._width(LEAST_NAME_WIDTH)), force_terminal=False, highlight=False
             )
             with console.capture() as printed:
-                if len(part.title) > console.measure(table).maximum:  # it would be cut into the width of the table
+                if len(part.title) > console.measure(table).maximum:  # rich would wrap it to the width of the table
                     table.title = None
                     console.print(Text(part.title))
                 console.print(table)
@@ -115,7 +114,7 @@ class Table(NamedTuple):
         return self.text()
 
     def html(self) -> str:
-        """The table as an HTML element, its title as the caption."""
+        """Return the table as an HTML element with the title as its caption."""
         head = "".join(f"<th>{escape(cell)}</th>" for cell in self.header)
         body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows)
         caption = f"<caption>{escape(self.title)}</caption>" if self.title else ""
@@ -126,7 +125,7 @@ class Table(NamedTuple):
         return self.html()
 
     def _parts(self, width: int) -> Iterator[Table]:
-        """The table itself, or where it is too wide the first column with as many groups of columns as fit."""
+        """Yield the table, or if it is too wide the first column with the groups of columns that fit."""
         if self._fits(width):
             yield self
             return
@@ -139,10 +138,10 @@ class Table(NamedTuple):
         yield self._columns(title, start, stop)
 
     def _fits(self, width: int) -> bool:
-        return self._width(NAME) <= width
+        return self._width(NAME_WIDTH) <= width
 
     def _width(self, name: int) -> int:
-        """Return the columns of the table where its names break after `name` characters."""
+        """Return the width of the table if names break after `name` characters."""
         rows = [[visible(row[0])[:name], *row[1:]] for row in self.rows]
         return Console(file=StringIO(), width=UNLIMITED).measure(Table("", self.header, rows).__rich__()).maximum
 
@@ -152,7 +151,7 @@ class Table(NamedTuple):
 
 
 class Tabled:
-    """A result that is printed as the tables and lines that its `table()` gives, in a notebook as HTML."""
+    """A result that is shown as the tables and lines of its `table()`, in a notebook as HTML."""
 
     def table(self) -> Table | Sequence[Table | str]:
         raise NotImplementedError
@@ -170,7 +169,7 @@ class Tabled:
 
 
 class Tabular(Tabled):
-    """A result that is one table, which can be had as markdown, too."""
+    """A result that is shown as one table."""
 
     def table(self) -> Table:
         raise NotImplementedError
@@ -190,7 +189,7 @@ def shortened(text: str, width: int) -> str:
 
 
 def visible(text: str) -> str:
-    r"""The text with an escape in place of each character that a terminal would obey instead of showing it.
+    r"""Return the text with control characters escaped, which a terminal would obey.
 
     >>> print(visible("naïve \x1b[31m\u200b"))
     naïve \x1b[31m\u200b
@@ -201,7 +200,7 @@ def visible(text: str) -> str:
 
 
 def masked(address: str) -> str:
-    """The address without its password, for messages.
+    """Return an address without its password, for messages.
 
     >>> masked("postgresql://me:secret@host/db?password=secret&table=t")
     'postgresql://me:***@host/db?password=***&table=t'
@@ -210,7 +209,7 @@ def masked(address: str) -> str:
 
 
 def p_value(p: float) -> str:
-    """A p-value as it is printed.
+    """Format a p-value.
 
     >>> p_value(0.0312), p_value(0.00004)
     ('0.031', '<0.001')
@@ -219,7 +218,7 @@ def p_value(p: float) -> str:
 
 
 def short(value: float) -> str:
-    """A number in at most five characters, with two decimals at most.
+    """Format a number with at most five characters and two decimals.
 
     >>> short(0.126), short(125.46), short(5250.7)
     ('0.13', '125.5', '5251')
@@ -228,7 +227,7 @@ def short(value: float) -> str:
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
-    """Return a number and its noun.
+    """Format a number with its noun.
 
     >>> counted(1, "text"), counted(2048, "text"), counted(2, "query", "queries")
     ('1 text', '2,048 texts', '2 queries')

@@ -84,7 +84,7 @@ def test_bad_lines_are_reported(capsys: pytest.CaptureFixture[str], model: str, 
     place = tmp_path / "corpus.jsonl"
     place.write_text('{"_id": "a", "text": "books"}\n{\n', encoding="utf-8")
     text = done(capsys, "encode", model, place, "-o", tmp_path / "out", "--skip-bad", 2)
-    assert f"1 bad line left out, the first: {place}:2: " in text
+    assert f"1 bad line skipped, the first: {place}:2: " in text
 
 
 @pytest.mark.parametrize("bits", [16, 8])
@@ -378,7 +378,7 @@ def test_a_grid_searches_one_encoding_in_many_ways(
         (["evaluate", "m", "--dataset", "d", "--grid", "k=1"], "--grid: unknown name in 'k=1'"),
         (
             ["evaluate", "m", "--dataset", "d", "--grid", "rescore=99", "--figure", "f.gif"],
-            "a figure's name ends in",
+            "the name of a figure must end in",
         ),
     ],
 )

@@ -71,7 +71,7 @@ def test_bad_lines_are_tolerated_and_said(
     assert main([*command, "--skip-bad", "1"]) == 0
     said = [line for line in capsys.readouterr().err.splitlines() if "\r" not in line]
     assert [line for line in said if "bad line" in line] == [
-        line for line in said if line.startswith(f"vocable: 1 bad line left out, the first: {source}:2: not JSON")
+        line for line in said if line.startswith(f"vocable: 1 bad line skipped, the first: {source}:2: not JSON")
     ]
     assert sum("bad line" in line for line in said) == 1
 
@@ -87,7 +87,7 @@ def test_a_recipe_says_how_many(
     assert refused(capsys, *command).startswith(f"vocable: {tmp_path}/pairs.jsonl:9: not JSON")
     capsys.readouterr()
     assert main([*map(str, command), "--set", "data.skip_bad=1", "--no-resume"]) == 0
-    assert f"1 bad line left out, the first: {tmp_path}/pairs.jsonl:9: not JSON" in capsys.readouterr().err
+    assert f"1 bad line skipped, the first: {tmp_path}/pairs.jsonl:9: not JSON" in capsys.readouterr().err
 
 
 def test_ids_are_deleted_as_they_were_added(

@@ -103,7 +103,7 @@ def test_one_command_trains_measures_and_draws(
     ("options", "message"),
     [
         (["--figure", "a.png"], "figure draws a sweep: give sweep"),
-        (["--sweep", f"{KEY}=1,2", "--figure", "a.pdf"], "a.pdf: a figure's name ends in .png or .svg"),
+        (["--sweep", f"{KEY}=1,2", "--figure", "a.pdf"], "a.pdf: the name of a figure must end in .png or .svg"),
         (["--sweep", KEY], f"--sweep {KEY}: expected key=value,value,..."),
         (["--sweep", f"{KEY}=1,2", "--variant", "none"], "no variant 'none': choose from slow, fast"),
     ],

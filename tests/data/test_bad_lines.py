@@ -119,8 +119,8 @@ def test_it_is_evaluated_as_it_was_published(beir: Path, caplog: pytest.LogCaptu
     said = [one.getMessage() for one in caplog.records if one.name.startswith("vocable")]
     assert sorted(said) == [
         f"{beir}/corpus.jsonl: 2 documents without text, which no search finds",
-        f"{beir}/qrels.test.tsv: 1 repeated judgment passed over",
-        f"{beir}/queries.jsonl: 1 repeated query passed over",
+        f"{beir}/qrels.test.tsv: 1 repeated judgment skipped",
+        f"{beir}/queries.jsonl: 1 repeated query skipped",
     ]
 
 
@@ -155,7 +155,7 @@ def test_a_block_tolerates_bad_lines_of_all_that_is_opened_in_it(
     with tolerating(2):
         list(read_corpus(paths[0]))
     assert caplog.record_tuples == [
-        ("vocable.data.bad_lines", logging.WARNING, f"2 bad lines left out, the first: {bad.first}")
+        ("vocable.data.bad_lines", logging.WARNING, f"2 bad lines skipped, the first: {bad.first}")
     ]
 
 
@@ -169,4 +169,4 @@ def test_a_verb_tolerates_as_many_as_it_is_told(beir: Path, caplog: pytest.LogCa
             vo.evaluate(beir / "run", f"beir:{beir}", ["RR"], skip_bad=limit)
     [found] = vo.evaluate(beir / "run", f"beir:{beir}", ["RR"], skip_bad=3)
     assert found.values == {"RR": 1.0}
-    assert sum(message.startswith("3 bad lines left out, the first: ") for message in caplog.messages) == 1
+    assert sum(message.startswith("3 bad lines skipped, the first: ") for message in caplog.messages) == 1

@@ -206,7 +206,7 @@ class TestFormats:
 
     @pytest.mark.parametrize("name", ["s.pkl", "s.pkl.gz", "s.pickle"])
     def test_pickles_are_refused(self, tmp_path: Path, name: str) -> None:
-        with pytest.raises(DataError, match=r"a pickle can run any code, so it is not read: write it as TSV"):
+        with pytest.raises(DataError, match=r"write it as TSV"):
             read_scores(write(tmp_path / name, b"\x80\x04."))
 
     def test_text_file(self, tmp_path: Path) -> None:
@@ -442,7 +442,7 @@ class TestBadLines:
         assert (bad.count, bad.first) == (2, f"{path}:2: 1 field{COLUMNS}")
         with pytest.raises(DataError, match=r"c\.tsv:4: 1 field; .* \(2 bad lines, 1 tolerated\)$"):
             list(read_corpus(path, bad=BadLines(1)))
-        with pytest.raises(ArgumentError, match="must be 0 or more, not -1"):
+        with pytest.raises(ArgumentError, match="at least 0, not -1"):
             BadLines(-1)
 
 
@@ -608,7 +608,7 @@ class TestPlaces:
             list(read_corpus(f"hf:{tmp_path / 'one'}#test"))
         with pytest.raises(DataError, match=r"choose a split: hf:.*one#train, hf:.*one#test$"):
             list(read_corpus(f"hf:{tmp_path / 'one'}"))
-        with pytest.raises(DataError, match=r"no split 'dev': there is train, test$"):
+        with pytest.raises(DataError, match=r"no split 'dev', only train, test$"):
             list(read_corpus(f"hf:{tmp_path / 'one'}#dev"))
         with pytest.raises(DataError, match=r"hf:.*none: cannot be read: "):
             list(read_corpus(f"hf:{tmp_path / 'none'}"))
@@ -642,14 +642,14 @@ class TestBeir:
             read_corpus(beir)
         for read in (read_queries, read_judgments):
             with pytest.raises(
-                DataError, match=r"no judgments for the split 'dev', there is qrels/test.tsv, qrels/train.tsv"
+                DataError, match=r"no judgments for the split 'dev', only qrels/test.tsv, qrels/train.tsv"
             ):
                 read(f"beir:{beir}#dev")
         with pytest.raises(DataError, match=r"^beir:.*tiny/none: no such folder"):
             read_corpus(f"beir:{beir}/none")
         with pytest.raises(DataError, match=r"no corpus\.jsonl, \.tsv or \.parquet \(\.gz, \.zst\)"):
             read_corpus(f"beir:{tmp_path}")
-        with pytest.raises(DataError, match=r"no judgments for the split 'test', there are no judgments"):
+        with pytest.raises(DataError, match=r"no judgments for the split 'test', nor for any other"):
             read_judgments(f"beir:{tmp_path}")
 
     def test_a_folder_without_judgments_gives_all_queries(self, tmp_path: Path) -> None:

@@ -346,7 +346,7 @@ def test_the_same_figure_is_the_same_file(
 
 
 def test_a_format_that_is_not_drawn() -> None:
-    with pytest.raises(ArgumentError, match=r"out.jpg: a figure's name ends in .png or .svg"):
+    with pytest.raises(ArgumentError, match=r"out.jpg: the name of a figure must end in .png or .svg"):
         check_figure("out.jpg")
 
 

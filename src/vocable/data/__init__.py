@@ -1,8 +1,7 @@
 """Corpora, queries, judgments and training examples, read as streams.
 
-A source is one string that says where they are: a path, `-` for standard input, `beir:DIR`, `ir_datasets:NAME`,
-`hf:NAME` or `pydocs:`. docs/data.md describes sources, formats, names of fields, and what happens to data that is not
-as it should be. `read_mined_negatives` and `read_scores` read hard negatives and a teacher's scores, as ids.
+A source is a string: a path, `-` for standard input, `beir:DIR`, `ir_datasets:NAME`, `hf:NAME` or `pydocs:`.
+docs/data.md describes sources, formats, names of fields, and the treatment of malformed data.
 """
 
 from vocable.data.bad_lines import BadLines, tolerating

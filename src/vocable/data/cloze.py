@@ -1,8 +1,8 @@
-"""Training examples made of texts alone: a part of a text asks for the rest of it.
+"""Training examples from texts alone: the inverse cloze task (Lee et al. 2019, arXiv 1906.00300).
 
-An inverse cloze task (Lee et al. 2019, arXiv 1906.00300) with three kinds of query, as people ask: keywords, a sentence
-or two, a span as long as an abstract. What a text asks is decided by the text itself, so that every run and every
-process makes the same examples. A teacher has to say how well a query and a text go together: keywords fit others, too.
+A query is a part of a text, of one of three kinds: keywords, one or two sentences, or a span of the length of an
+abstract. The random numbers depend on the text alone, so that all runs and processes make the same examples. A teacher
+should score the pairs, since keywords also fit other texts.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from typing import NamedTuple
 
 from bm25s.stopwords import STOPWORDS_EN
 
-LEAST = 50  # words of a text, and at most 400, that gives an example
-MOST = 400
-SENTENCE = (5, 60)  # words of a query of sentences
-SPAN = (25, 90)  # words of a long query, which is at most half of its text
+TEXT_WORDS = (50, 400)  # least and most words of a text
+SENTENCE_WORDS = (5, 60)  # of a query of sentences
+SPAN_WORDS = (25, 90)  # of a long query, at most half of the text
 WORD = re.compile(r"[a-z][a-z0-9-]{2,}")
 BETWEEN_SENTENCES = re.compile(r"(?<=[.!?])\s+(?=[A-Z(])")
 
@@ -30,12 +29,12 @@ class Cloze(NamedTuple):
 
 
 def cloze(text: str) -> Cloze | None:
-    """What a text asks; None for one of fewer than 50 words, of more than 400, or whose sentences do not serve.
+    """Return an example made of a text; None if it has fewer than 50 or more than 400 words, or unfit sentences.
 
     >>> cloze("too short")
     """
     words = text.split()
-    if not LEAST <= len(words) <= MOST:
+    if not TEXT_WORDS[0] <= len(words) <= TEXT_WORDS[1]:
         return None
     rng = Random(blake2b(text.encode(), digest_size=8).digest())
     make = rng.choices([_keywords, _sentences, _span], weights=[30, 35, 35])[0]
@@ -43,7 +42,7 @@ def cloze(text: str) -> Cloze | None:
 
 
 def _keywords(text: str, rng: Random) -> Cloze | None:
-    """Two to six of the longer half of the words, which are the rarer ones."""
+    """Return a query of two to six words from the longer half, which are rarer."""
     found = sorted({*WORD.findall(text.lower())} - {*STOPWORDS_EN}, key=lambda word: (-len(word), word))
     found = found[: max(6, len(found) // 2)]
     if len(found) < 2:
@@ -52,20 +51,20 @@ def _keywords(text: str, rng: Random) -> Cloze | None:
 
 
 def _sentences(text: str, rng: Random) -> Cloze | None:
-    """One sentence or two, often the first, taken out of the text."""
+    """Return a query of one or two sentences, often the first, which the text then lacks."""
     sentences = BETWEEN_SENTENCES.split(text)
     count = rng.choice((1, 1, 2))
     first = rng.choice((0, rng.randrange(len(sentences))))
     query = " ".join(sentences[first : first + count])
     rest = sentences[:first] + sentences[first + count :]
-    if not rest or not SENTENCE[0] <= len(query.split()) <= SENTENCE[1]:
+    if not rest or not SENTENCE_WORDS[0] <= len(query.split()) <= SENTENCE_WORDS[1]:
         return None
     return Cloze(query, " ".join(rest))
 
 
 def _span(text: str, rng: Random) -> Cloze:
-    """A run of words, taken out of the text."""
+    """Return a query of consecutive words, which the text then lacks."""
     words = text.split()
-    length = rng.randint(SPAN[0], min(SPAN[1], len(words) // 2))
+    length = rng.randint(SPAN_WORDS[0], min(SPAN_WORDS[1], len(words) // 2))
     first = rng.randint(0, len(words) - length)
     return Cloze(" ".join(words[first : first + length]), " ".join(words[:first] + words[first + length :]))

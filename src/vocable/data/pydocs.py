@@ -1,10 +1,10 @@
-"""The built-in corpus: the documentation of the running Python's standard library, and its known-item test.
+"""The built-in corpus: the documentation of Python's standard library, and a known-item test.
 
-The documents are the docstrings of public modules, classes, functions and methods, each distinct text once, under the
-dotted name (`json.dumps`): some thousands, a little different from one Python version to the next. Modules written in
-Python are parsed, never imported, so that nothing of theirs runs; those written in C are imported and looked at.
+The documents are the distinct docstrings of public modules, classes, functions and methods, with the dotted name
+(`json.dumps`) as id: some thousands, which vary a little between Python versions. Modules in Python are parsed and not
+imported, so that none of their code runs; modules in C are imported.
 
-The test asks for a document by its first sentence, which the documents that give a query then lack, of whichever split.
+A query of the test is the first sentence of a document, which the document then lacks.
 """
 
 from __future__ import annotations
@@ -31,22 +31,21 @@ from vocable.data.records import Document, Qrel, Query
 SPLITS = ("train", "test")
 QUERY_WORDS = 3
 REST_WORDS = 8
-# Not the library's documentation (tests, demos, programs, jokes, the retired build tools), or with an effect when
-# imported (on the terminal).
+# Tests, demos, programs, jokes, retired build tools, and modules with side effects on the terminal.
 LEFT_OUT = frozenset(
     {"antigravity", "distutils", "idlelib", "lib2to3", "pydoc_data", "test", "tests", "this", "turtledemo"}
     | {"_tkinter", "_curses", "_curses_panel", "readline", "xxlimited", "xxlimited_35", "xxsubtype"}
 )
-PUBLIC_NAME = {"posix": "os", "nt": "os", "_thread": "threading"}  # C modules whose contents are known by another name
-# First lines such as "range(start, stop[, step]) -> range object", which C docstrings begin with.
+PUBLIC_NAME = {"posix": "os", "nt": "os", "_thread": "threading"}  # C modules whose contents have another public name
+# First lines of C docstrings, such as "range(start, stop[, step]) -> range object".
 SIGNATURE = re.compile(r"([\w.]+\([^\n]*\)([ \t]*(-+>|=)[^\n]*)?\s*(\n|$))+")
 SENTENCE_END = re.compile(r"(?<!\be\.g)(?<!\bi\.e)(?<!\bvs)(?<!\betc)[.!?][\"')]*(?=\s|$)")
 
-Named = tuple[str, object]  # a dotted name and what may be its docstring
+Named = tuple[str, object]  # a dotted name and its docstring, if it is a str
 
 
 class KnownItem(NamedTuple):
-    """A document that gives a query: its name, its first sentence, the rest of its text, and its split."""
+    """A document with a query: its name, its first sentence, the rest of its text, and its split."""
 
     id: str
     sentence: str
@@ -56,7 +55,7 @@ class KnownItem(NamedTuple):
 
 @cache
 def documents() -> tuple[Document, ...]:
-    """All documents, whole, by name."""
+    """Return all documents, with their whole texts, in the order of their names."""
     found: dict[str, str] = {}
     texts: set[str] = set()
     for name, docstring in (*_parsed(), *_imported()):
@@ -70,9 +69,9 @@ def documents() -> tuple[Document, ...]:
 
 @cache
 def known_items() -> tuple[KnownItem, ...]:
-    """The documents that give a query, by name: those with enough words in the first sentence and in the rest.
+    """Return the documents with a query: the first sentence and the rest have enough words and are both unique.
 
-    No other docstring has the same sentence or the same rest, so that a question has one answer and one split.
+    So a query has one answer and one split.
     """
     parts = {document.id: divide(document.text) for document in documents()}
     sentences = Counter(_normalized(sentence) for sentence, _ in parts.values())
@@ -88,26 +87,26 @@ def known_items() -> tuple[KnownItem, ...]:
 
 
 def known_item_documents() -> Iterator[Document]:
-    """All documents as the test has them: those that give a query without its sentence, none with a title.
+    """Return all documents for the test: without the sentence that is a query.
 
-    A dotted name repeats words of the sentence.
+    They have no titles, since a dotted name repeats words of the sentence.
     """
     rests = {item.id: item.rest for item in known_items()}
     return (Document(document.id, rests.get(document.id, document.text)) for document in documents())
 
 
 def queries(split: str) -> Iterator[Query]:
-    """The first sentences of the split's known items."""
+    """Return the queries of a split: the first sentences of its known items."""
     return (Query(_query_id(item), item.sentence) for item in known_items() if item.split == split)
 
 
 def judgments(split: str) -> Iterator[Qrel]:
-    """For each query of the split, the one document it was taken from."""
+    """Return the judgments of a split: for each query the document that it comes from."""
     return (Qrel(_query_id(item), item.id, 1) for item in known_items() if item.split == split)
 
 
 def split_of(name: str) -> str:
-    """The split of a dotted name, by its hash: the same in every version of Python.
+    """Return the split of a dotted name by its hash, which all Python versions share.
 
     >>> split_of("json.dumps"), split_of("json.loads")
     ('train', 'test')
@@ -116,7 +115,7 @@ def split_of(name: str) -> str:
 
 
 def divide(text: str) -> tuple[str, str]:
-    """A docstring's first sentence, on one line, and the rest; a signature before the sentence belongs to neither.
+    """Return the first sentence of a docstring, on one line, and the rest, without a leading signature.
 
     >>> divide("len(obj)\\n\\nReturn the length, e.g. of a list.  It is\\nat least 0.\\n\\nNever negative.")
     ('Return the length, e.g. of a list.', 'It is\\nat least 0.\\n\\nNever negative.')
@@ -132,7 +131,7 @@ def divide(text: str) -> tuple[str, str]:
 
 
 def _query_id(item: KnownItem) -> str:
-    # Other than the document's: some evaluation tools drop a hit that has its query's id.
+    # Differs from the id of the document: some evaluation tools drop hits with the id of their query.
     return f"query:{item.id}"
 
 
@@ -149,7 +148,7 @@ def _is_public(name: str) -> bool:
 
 
 def _parsed() -> Iterator[Named]:
-    """The docstrings of the standard library's Python files."""
+    """Yield the docstrings of the Python files of the standard library."""
     root = Path(sysconfig.get_path("stdlib"))
     for path in sorted(root.rglob("*.py")):
         parts = path.relative_to(root).with_suffix("").parts
@@ -160,7 +159,7 @@ def _parsed() -> Iterator[Named]:
                     tree = ast.parse(path.read_bytes())
             except (OSError, SyntaxError, ValueError):
                 continue
-            # What a private module of a package defines is the package's: `pathlib._local.Path` is `pathlib.Path`.
+            # Contents of a private module count as those of its package: `pathlib._local.Path` is `pathlib.Path`.
             name = ".".join(filter(_is_public, parts))
             if parts[-1] == "__init__" or all(map(_is_public, parts)):
                 yield name, ast.get_docstring(tree, clean=False)
@@ -177,7 +176,7 @@ def _of_body(prefix: str, body: Iterable[ast.stmt]) -> Iterator[Named]:
 
 
 def _imported() -> Iterator[Named]:
-    """The docstrings of the standard library's C modules."""
+    """Yield the docstrings of the C modules of the standard library."""
     for module_name in sorted(sys.stdlib_module_names - LEFT_OUT):
         name = PUBLIC_NAME.get(module_name, module_name.lstrip("_"))
         if name not in sys.stdlib_module_names or module_name.startswith(("_test", "_xx")) or not _is_c(module_name):

@@ -1,4 +1,4 @@
-"""Read the records of a source, as a stream."""
+"""Read the records of a source as a stream."""
 
 from __future__ import annotations
 
@@ -33,64 +33,64 @@ from vocable.storage import StrPath, path_name
 
 T = TypeVar("T")
 PICKLES = (".pkl", ".pickle")
-JOINED = ("beir", "ir_datasets", "pydocs")  # sources that have judgments instead of examples
+JUDGED = ("beir", "ir_datasets", "pydocs")  # sources with judgments in place of examples
 
 
 def read_corpus(source: StrPath, *, bad: BadLines | None = None) -> Iterator[Document]:
-    """Return the documents of a source (`vocable.data` lists the sources), in its order, one at a time.
+    """Return the documents of a source (`vocable.data` lists the kinds of sources), one at a time.
 
-    `bad` tolerates and counts bad lines; without it the first one raises, outside of a block of `tolerating`. A line
-    that repeats an earlier one is passed over. Published collections ("beir:", "ir_datasets:", "hf:") may have
-    documents without text.
+    `bad` tolerates and counts bad lines; by default the enclosing `tolerating` block does, or the first bad line
+    raises. Repeated lines are skipped. Published collections ("beir:", "ir_datasets:", "hf:") may have documents
+    without text.
 
     Raises:
-        DataError: for a source that is not there (at once), for a bad line or damaged file (when reading gets there).
+        DataError: the source is missing (at once), or a line is bad or the file damaged (when it is reached).
     """
     return _read(source, DOCUMENT, bad)
 
 
 def read_queries(source: StrPath, *, bad: BadLines | None = None) -> Iterator[Query]:
-    """The queries of a source; arguments and errors are those of `read_corpus`.
+    """Return the queries of a source; arguments and errors as in `read_corpus`.
 
-    A BEIR folder's query file holds the queries of all splits: of `beir:DIR#train`, only those that the split judges.
+    The query file of a BEIR folder holds the queries of all splits; `beir:DIR#train` has the judged ones of its split.
     """
     return _read(source, QUERY, bad)
 
 
 def read_collection(source: StrPath) -> Iterator[Document]:
-    """Return the documents of a source as of a published collection; errors are those of `read_corpus`."""
+    """Return the documents of a source that is read like a published collection; errors as in `read_corpus`."""
     return records(open_source(path_name(source, "a source"), DOCUMENT)._replace(published=True), DOCUMENT, tolerance())
 
 
 def typed_queries() -> Iterator[Query]:
-    """Return the queries on standard input, a line each, blank ones among them; errors are those of `read_corpus`."""
+    """Return the lines of standard input as queries, also blank ones; errors as in `read_corpus`."""
     return records(standard_input(typed_row, TYPED_QUERY.layout), TYPED_QUERY, tolerance())
 
 
 def typed_ids() -> Iterator[str]:
-    """Return the ids on standard input, a line each, as they stand there; errors are those of `read_corpus`."""
+    """Return the lines of standard input as ids; errors as in `read_corpus`."""
     return records(standard_input(text_row, TYPED_ID.layout), TYPED_ID, tolerance())
 
 
 def read_judgments(source: StrPath, *, bad: BadLines | None = None) -> Iterator[Qrel]:
-    """Return the judgments of a source; arguments and errors are those of `read_corpus`."""
+    """Return the judgments of a source; arguments and errors as in `read_corpus`."""
     return _read(source, JUDGMENT, bad)
 
 
 def read_run(path: StrPath, *, bad: BadLines | None = None) -> Iterator[ScoredDoc]:
-    """Return the hits of a TREC run; arguments and errors are those of `read_corpus`."""
+    """Return the hits of a TREC run; arguments and errors as in `read_corpus`."""
     return records(run_file(Path(path), RUN_HIT), RUN_HIT, bad or tolerance())
 
 
 def read_examples(source: StrPath, *, bad: BadLines | None = None) -> Iterator[Example]:
-    """The training examples of a source; arguments and errors are those of `read_corpus`.
+    """Return the training examples of a source; arguments and errors as in `read_corpus`.
 
-    A source with judgments instead of examples (`beir:`, `ir_datasets:`, `pydocs:`) gives one for each pair judged
-    above 0, in the corpus' order: the positive is the document's title and text. Its split is `train` unless named.
+    A source with judgments (`beir:`, `ir_datasets:`, `pydocs:`) yields an example for each pair judged above 0, in the
+    order of the corpus; the positive is the title and text of the document. The default split is `train`.
     """
     name = os.fspath(source)
     scheme, _, split = parse_source(name)
-    if scheme not in JOINED:
+    if scheme not in JUDGED:
         stream = open_source(name, EXAMPLE)
         return (example._replace(source=stream.name) for example in records(stream, EXAMPLE, bad or tolerance()))
     if split is None and scheme != "ir_datasets":
@@ -101,25 +101,25 @@ def read_examples(source: StrPath, *, bad: BadLines | None = None) -> Iterator[E
 
 
 def read_texts(source: StrPath, *, bad: BadLines | None = None) -> Iterator[str]:
-    """The bare texts of a source, for learning a language: of documents (no id needed) or the positives of examples.
+    """Return the texts of documents, with their titles, or of positives of examples, for language modelling.
 
-    A title stands before its text. Arguments and errors are those of `read_corpus`.
+    Ids are not required. Arguments and errors as in `read_corpus`.
     """
-    if parse_source(os.fspath(source))[0] in JOINED:
+    if parse_source(os.fspath(source))[0] in JUDGED:
         return (document.full for document in read_corpus(source, bad=bad) if document.full)
     return _read(source, PLAIN_TEXT, bad)
 
 
 def read_mined_negatives(source: StrPath, *, bad: BadLines | None = None) -> Iterator[MinedNegatives]:
-    """Hard negatives as ids, by query and system: the layout of the msmarco-hard-negatives data set."""
+    """Return hard negatives as ids, by query and system, in the format of msmarco-hard-negatives."""
     return _read(source, MINED, bad)
 
 
 def read_scores(source: StrPath, *, bad: BadLines | None = None) -> Iterator[ScoredDoc]:
-    """A teacher's scores of queries and documents, as ids. Arguments and errors are those of `read_corpus`."""
+    """Return the scores of a teacher for pairs of query and document ids; arguments and errors as in `read_corpus`."""
     if set(PICKLES) & set(Path(os.fspath(source)).suffixes):
         instead = "write it as TSV, qid TAB pid TAB score, a query's lines together"
-        raise DataError(f"a pickle can run any code, so it is not read: {instead}", source=os.fspath(source))
+        raise DataError(f"pickles can run code and are not read: {instead}", source=os.fspath(source))
     return _read(source, SCORED, bad)
 
 
@@ -161,7 +161,7 @@ def _pair_rows(source: str) -> Iterator[Row]:
 
 
 def records(stream: Stream, kind: Kind[T], bad: BadLines) -> Iterator[T]:
-    """Yield the records of a stream; `bad` is told what is wrong with a line, and how many were passed over."""
+    """Yield the records of a stream; `bad` gets the bad lines and the numbers of skipped ones."""
     make = (stream.published and kind.published) or kind.record
     key_of = attrgetter(*kind.key) if kind.key else None
     seen, judged, repeated, empty = Seen(), None, 0, 0
@@ -189,7 +189,7 @@ def records(stream: Stream, kind: Kind[T], bad: BadLines) -> Iterator[T]:
 
 
 class Seen:
-    """The records of a stream so far, at 16 bytes each: the hashes of their keys, and of all that they are.
+    """The records of a stream so far, at 16 bytes each: hashes of their keys and of their contents.
 
     >>> seen = Seen()
     >>> [seen.add(query.id, query) for query in (Query("1", "a"), Query("1", "a"), Query("1", "b"))]
@@ -200,21 +200,21 @@ class Seen:
         self._keys, self._records = IdSet(), IdSet()
 
     def add(self, key: Hashable, record: Iterable[object]) -> Literal["same", "other"] | None:
-        """Add a record, a named tuple; say whether an earlier one with its key, if any, is the same or another one."""
+        """Add a record; return whether an earlier record with its key is the "same" or an "other", or None if none."""
         is_new = self._keys.add(key)
-        if self._records.add(tuple(map(str, record))):  # as text, since -1 and -2 have one hash, and a mapping none
+        if self._records.add(tuple(map(str, record))):  # as texts: -1 and -2 have equal hashes, mappings none
             return None if is_new else "other"
         return "same"
 
 
 def _joined(corpus: Stream, queries: Stream, judgments: Stream, bad: BadLines) -> Iterator[Example]:
-    """Judged pairs as examples; judgments and queries are held, the corpus streams by."""
-    asking: defaultdict[str, list[str]] = defaultdict(list)
+    """Yield judged pairs as examples; judgments and queries are kept in memory, the corpus is not."""
+    queries_of: defaultdict[str, list[str]] = defaultdict(list)
     for judgment in records(judgments, JUDGMENT, bad):
         if judgment.relevance > 0:
-            asking[judgment.doc_id].append(judgment.query_id)
+            queries_of[judgment.doc_id].append(judgment.query_id)
     texts = {query.id: query.text for query in records(queries, QUERY, bad)}
     for document in records(corpus, DOCUMENT, bad):
-        for query_id in asking.get(document.id, ()) if document.full else ():
+        for query_id in queries_of.get(document.id, ()) if document.full else ():
             if query_id in texts:
                 yield Example(texts[query_id], document.full, source=corpus.name)

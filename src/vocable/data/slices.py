@@ -1,4 +1,4 @@
-"""Cut a source into runs of records that are read one by one; of a file of JSON lines, without what precedes a run."""
+"""Spans of a source, which are read separately; in a file of JSON lines without reading the lines before."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ T = TypeVar("T")
 
 
 class Span(NamedTuple):
-    """`size` records after the first `before` of a source.
+    """`size` records after the first `before` records of a source.
 
-    Of an uncompressed file of JSON lines they are the bytes from `start` to `end`, and the first is in line `line`; of
-    any other source these are 0. `digest` changes with the bytes, or with the local files of the source.
+    In an uncompressed file of JSON lines they are the bytes from `start` to `end`, beginning with line `line`; for other
+    sources these are 0. `digest` identifies the bytes, or the local files of the source.
     """
 
     before: int
@@ -34,7 +34,7 @@ class Span(NamedTuple):
 
 
 def absolute(source: StrPath) -> str:
-    """Return a source as a process in another folder would have to name it.
+    """Return a source with absolute paths, for processes in other folders.
 
     >>> absolute("hf:a/b#train"), absolute("beir:/data/scifact#train")
     ('hf:a/b#train', 'beir:/data/scifact#train')
@@ -48,9 +48,9 @@ def absolute(source: StrPath) -> str:
 
 
 def cut(source: str, kind: Kind[T], size: int, spans: int, bad: BadLines) -> list[Span]:
-    """Cut a source into so many spans of whole parts of `size` records; the last ones are empty if there are too few.
+    """Divide a source into `spans` spans of whole parts of `size` records; with too few records some are empty.
 
-    In a file of JSON lines records are counted as lines, the bad ones, too.
+    In a file of JSON lines the records are the lines, including bad ones.
     """
     stream = open_source(source, kind)
     marks = _line_marks(stream.lines, size) if stream.lines else _record_marks(stream, kind, size, bad)
@@ -63,7 +63,7 @@ def cut(source: str, kind: Kind[T], size: int, spans: int, bad: BadLines) -> lis
 
 
 def _line_marks(path: Path, size: int) -> list[tuple[int, int, int]]:
-    """Where each part of a file of lines begins, and the end: the records before it, its byte and its line."""
+    """Return the start of each part of a file, and the end: records before it, byte and line."""
     marks, before, byte, number = list[tuple[int, int, int]](), 0, 0, 0
     with path.open("rb", buffering=BUFFER) as file:
         for number, line in enumerate(bounded_lines(file), start=1):
@@ -76,13 +76,13 @@ def _line_marks(path: Path, size: int) -> list[tuple[int, int, int]]:
 
 
 def _record_marks(stream: Stream, kind: Kind[T], size: int, bad: BadLines) -> list[tuple[int, int, int]]:
-    """The same of any other source, without bytes and lines."""
+    """Return the same for other sources, without bytes and lines."""
     count = sum(1 for _ in records(stream, kind, bad))
     return [(before, 0, 0) for before in (*range(0, count, size), count)]
 
 
 def digest(source: str, kind: Kind[T], span: Span) -> str:
-    """Return what the digest of a span is now."""
+    """Return the current digest of a span."""
     path = open_source(source, kind).lines
     if path is None:
         return fingerprint(source)
@@ -96,14 +96,14 @@ def digest(source: str, kind: Kind[T], span: Span) -> str:
 
 
 def has_changed(source: str, kind: Kind[T], spans: list[Span], number: int) -> bool:
-    """Whether the span of this number is not what it was when the source was cut, or the file has grown."""
+    """Return whether a span has changed since the source was divided, or the file has grown."""
     path = open_source(source, kind).lines
     grown = path is not None and path.stat().st_size != spans[-1].end
     return grown or digest(source, kind, spans[number]) != spans[number].digest
 
 
 def read_span(source: str, kind: Kind[T], span: Span, bad: BadLines) -> Iterator[T]:
-    """The records of a span; bad lines are counted from there on."""
+    """Yield the records of a span; `bad` counts the bad lines of the span."""
     stream = open_source(source, kind)
     if (path := stream.lines) is not None:
 

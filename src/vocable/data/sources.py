@@ -1,4 +1,4 @@
-"""From a source (one string) to numbered raw items, lines as bytes or rows of Parquet, and how to read one."""
+"""Open a source: a stream of numbered items (lines as bytes, or rows) and the parser of an item."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ logger = logging.getLogger(__name__)
 
 COMPRESSION = {".gz": "gzip", ".zst": "zstd"}
 BUFFER = 1 << 18  # bytes
-LINE = "VOCABLE_MAX_LINE"  # in the environment: how many MB a line may have, decompressed, in place of 64
-ROWS = 1024  # Parquet rows turned into Python objects at a time
-SAMPLE = 100  # lines that show what a text file is
+MAX_LINE = "VOCABLE_MAX_LINE"  # environment variable: most MB of a line, decompressed; 64 by default
+ROWS = 1024  # Parquet rows converted to Python objects at a time
+SAMPLE = 100  # first lines of a text file, to guess its format
 
 
 def _parquet_rows(path: Path, columns: Iterable[str] | None) -> Iterator[Row]:
-    """The rows of a Parquet file; of its columns only those named, or all."""
+    """Yield the rows of a Parquet file, with the named columns or all."""
     with _opened(path) as stream, tempfile.TemporaryFile() if _packed(path) else nullcontext(stream) as file:
-        if file is not stream:  # Parquet is read from its end: a compressed file is unpacked, on disk, first
+        if file is not stream:  # Parquet is read from its end: unpack a compressed file to disk
             shutil.copyfileobj(stream, file, BUFFER)
             file.seek(0)
         with pq.ParquetFile(file) as table:
@@ -51,7 +51,7 @@ def _parquet_rows(path: Path, columns: Iterable[str] | None) -> Iterator[Row]:
 def numbered(
     start: Callable[[], Iterable[Any]], source: str, first: int = 1
 ) -> Callable[[], Iterator[tuple[int, Any]]]:
-    """What starts the items, numbered from `first`; what goes wrong while they are fetched becomes a `DataError`."""
+    """Return a function that starts the numbered items; errors while items are fetched become a `DataError`."""
 
     def items() -> Iterator[tuple[int, Any]]:
         number = first - 1
@@ -70,12 +70,12 @@ def numbered(
 
 @contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
-    """The file's content, decompressed."""
+    """Open a file, decompressed."""
     if not _packed(path):
         with path.open("rb", buffering=BUFFER) as plain:
             yield plain
     else:
-        # Arrow's decompressors notice a stream that was cut short, and go on to a file's further members or frames.
+        # Arrow's decompressors notice truncated streams and read all members or frames of a file.
         compression = COMPRESSION[path.suffix.lower()]
         with pa.input_stream(str(path), compression=compression, buffer_size=BUFFER) as raw:
             yield cast(BinaryIO, io.BufferedReader(raw, BUFFER))
@@ -86,19 +86,23 @@ def _packed(path: Path) -> bool:
 
 
 def file_lines(path: Path) -> Iterator[bytes]:
-    """The lines of a file, decompressed."""
+    """Yield the lines of a file, decompressed."""
     with _opened(path) as stream:
         yield from bounded_lines(stream)
 
 
 def bounded_lines(stream: BinaryIO) -> Iterator[bytes]:
-    """The lines of a stream; `MalformedError` for one that is longer than LINE says, of which no more is read."""
-    asked = os.environ.get(LINE, "64")
-    if not asked.isdecimal() or not 0 < (megabytes := int(asked)) < 1 << 20:
-        raise ArgumentError(f"{LINE} in the environment is a whole number of MB, 64 by default, not {asked!r}")
+    """Yield the lines of a stream; raise `MalformedError` for a line longer than MAX_LINE without reading all of it."""
+    limit = os.environ.get(MAX_LINE, "64")
+    if not limit.isdecimal() or not 0 < (megabytes := int(limit)) < 1 << 20:
+        raise ArgumentError(
+            f"the environment variable {MAX_LINE} is a whole number of MB, 64 by default, not {limit!r}"
+        )
     while line := stream.readline((megabytes << 20) + 1):
         if len(line) > megabytes << 20:
-            raise MalformedError(f"a line of more than {asked} MB: give each record a line of its own, or set {LINE}")
+            raise MalformedError(
+                f"a line of more than {limit} MB: give each record a line of its own, or set {MAX_LINE}"
+            )
         yield line
 
 
@@ -107,11 +111,17 @@ EXTENSIONS = [".jsonl", ".tsv", ".parquet"]
 
 
 class Stream(NamedTuple):
-    """Where records come from: `items` starts the stream of numbered raw items, of which `parse` makes rows.
+    """An opened source.
 
-    `name` is the short name given to examples. `judged_in` is the source of the judgments whose queries are the only
-    ones wanted, or None. `lines` is the file of which each line is a record by itself, where there is one. A collection
-    that is `published` is read as it is, documents without text among the others.
+    Args:
+        source: its name, for messages.
+        name: its short name, for examples.
+        items: starts the numbered raw items.
+        parse: makes a row of an item, or None of an item to skip.
+        expected: the expected format of an item, for messages.
+        judged_in: source of judgments; only queries that are judged there are read.
+        lines: the uncompressed file of JSON lines that is read, if it is one.
+        published: a published collection, which may have documents without text.
     """
 
     source: str
@@ -135,18 +145,18 @@ def resolve(source: str, kind: Kind[Any]) -> Stream:
 
 
 def standard_input(parse: Parser, expected: str) -> Stream:
-    """The stream of the lines of standard input."""
+    """Return the stream of the lines of standard input."""
     return Stream("-", "stdin", numbered(lambda: bounded_lines(sys.stdin.buffer), "-"), parse, expected)
 
 
 def run_file(path: Path, kind: Kind[Any]) -> Stream:
-    """The stream of the lines of a TREC run, whatever the file's name."""
+    """Return the stream of a TREC run; the name of the file does not matter."""
     source = str(path)
     return Stream(source, path.stem, numbered(lambda: file_lines(path), source), TableRow(kind), kind.layout)
 
 
 def parse_source(source: str) -> tuple[str | None, str, str | None]:
-    """The scheme (None for a path or `-`), the name and the split.
+    """Return the scheme (None for a path or `-`), the name and the split of a source.
 
     >>> parse_source("beir:data/scifact#train"), parse_source("data/c#.tsv")
     (('beir', 'data/scifact', 'train'), (None, 'data/c#.tsv', None))
@@ -181,7 +191,7 @@ def _file(path: Path, kind: Kind[Any]) -> Stream:
     sample = b"".join(line for _, line in islice(lines(), SAMPLE)) if sampled else b""
     if TOPIC.search(sample):
         if kind is not QUERY:
-            raise DataError(f"TREC topics are queries: there is no {kind.name} in them", source=source)
+            raise DataError(f"TREC topics are queries and hold no {kind.name}", source=source)
         return Stream(source, stem, topics(lines), topic_row, "<top> with <num> and <title>")
     if extension not in known:
         endings = ", ".join([*known, ".parquet"])
@@ -189,10 +199,10 @@ def _file(path: Path, kind: Kind[Any]) -> Stream:
     if re.match(rb"\s*<DOC[ >]", sample):
         raise DataError("TREC documents (<DOC>) are not read: write them as JSON lines", source=source)
     if _is_json(sample):
-        _warn_once(f"{source}: read as JSON lines, as its first lines are; name it .jsonl")
+        _warn_once(f"{source}: read as JSON lines, like its first lines; name it .jsonl")
         return Stream(source, stem, lines, *known[".jsonl"])
     if _is_table(sample, kind):
-        _warn_once(f"{source}: read as {kind.layout}, as its first lines are; a file named .tsv always is")
+        _warn_once(f"{source}: read as {kind.layout}, like its first lines; name it .tsv")
         return Stream(source, stem, lines, *known[".tsv"])
     return Stream(source, stem, lines, *known[extension])
 
@@ -212,7 +222,7 @@ def _is_json(sample: bytes) -> bool:
 
 
 def _is_table(sample: bytes, kind: Kind[Any]) -> bool:
-    """Return whether each line of a text file has an id of its own before a tab, and all have as many tabs."""
+    """Return whether each line of a text file has a distinct id before a tab, and all have equally many tabs."""
     rows = [line.split(b"\t") for line in sample.splitlines() if line.strip()]
     ids = {row[0] for row in rows if len(row) in kind.columns and re.fullmatch(rb"\S+", row[0])}
     return bool(rows) and len(ids) == len(rows) and len(set(map(len, rows))) == 1
@@ -237,7 +247,7 @@ def _beir(name: str, split: str | None, kind: Kind[Any]) -> Stream:
 
 
 def _beir_judgments(folder: Path, split: str | None, *, required: bool) -> str | None:
-    """The file of a split's judgments; None when the folder has no judgments at all and none are asked for."""
+    """Return the file of the judgments of a split; None if the folder has no judgments and they are not `required`."""
     name = split or DEFAULT_SPLIT
     stems = [f"qrels/{name}", f"qrels.{name}", *(["qrels"] if name == DEFAULT_SPLIT else [])]
     if (found := next(filter(None, (_find(folder, stem) for stem in stems)), None)) is not None:
@@ -245,8 +255,8 @@ def _beir_judgments(folder: Path, split: str | None, *, required: bool) -> str |
     others = sorted(path.relative_to(folder).as_posix() for path in [*folder.glob("qrels.*"), *folder.glob("qrels/*")])
     if not (others or required or split):
         return None
-    there = f"there is {', '.join(others)}" if others else "there are no judgments"
-    raise DataError(f"no judgments for the split {name!r}, {there}", source=f"beir:{folder}")
+    found_others = f"only {', '.join(others)}" if others else "nor for any other"
+    raise DataError(f"no judgments for the split {name!r}, {found_others}", source=f"beir:{folder}")
 
 
 def _find(folder: Path, stem: str) -> Path | None:
@@ -271,11 +281,11 @@ def _ir_datasets(name: str, split: str | None, kind: Kind[Any]) -> Stream:
 
 
 def _ir_datasets_row(record: Any) -> Row:
-    """Collections name their text differently; those without a plain `text` know how to make one."""
+    """Return a record of ir_datasets as a row; collections without a field `text` have `default_text`."""
     row: dict[str, Any] = record._asdict()
     if "text" in row or not hasattr(record, "default_text"):
         return row
-    text = record.default_text()  # which has the title in it
+    text = record.default_text()  # includes the title
     further = {name: value for name, value in row.items() if not (isinstance(value, str) and value in text)}
     return {"doc_id": row.get("doc_id"), **further, "title": "", "text": text}
 
@@ -285,13 +295,13 @@ def _hf(name: str, split: str | None, kind: Kind[Any]) -> Stream:
     path, _, config = name.partition(":")
 
     def rows() -> Iterable[Row]:
-        from datasets import load_dataset  # slow to import, and needed here alone
+        from datasets import load_dataset  # slow to import
 
         found = load_dataset(path, config or None, streaming=True)
         if split is None and len(found) > 1:
             raise DataError(f"choose a split: {', '.join(f'{source}#{one}' for one in found)}", source=source)
         if split is not None and split not in found:
-            raise DataError(f"no split {split!r}: there is {', '.join(found)}", source=source)
+            raise DataError(f"no split {split!r}, only {', '.join(found)}", source=source)
         chosen: Iterable[Row] = found[split or next(iter(found))]
         return chosen
 
@@ -313,7 +323,7 @@ def _pydocs(name: str, split: str | None, kind: Kind[Any]) -> Stream:
 
 
 def rows_stream(source: str, name: str, start: Callable[[], Iterable[Row]], kind: Kind[Any]) -> Stream:
-    """The stream of items that are rows already."""
+    """Return a stream whose items are rows."""
     return Stream(source, name, numbered(start, source), _as_it_is, kind.fields, published=True)
 
 

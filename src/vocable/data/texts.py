@@ -1,4 +1,4 @@
-"""Check the texts and documents that a Python caller passes: every verb and class takes them through here."""
+"""Checks of texts, ids and documents that Python callers pass."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Texts: TypeAlias = Iterable[Text]
 
 
 def as_text(text: object, name: str = "text") -> str:
-    """Return a text as a str: a query's text, a document's title and text; raise `ArgumentError` for anything else.
+    """Return the text of a str, query or document (with its title) as a str; `ArgumentError` for anything else.
 
     >>> as_text(Document("d1", "A list.", title="Lists"))
     'Lists A list.'
@@ -26,10 +26,10 @@ def as_text(text: object, name: str = "text") -> str:
 
 
 def as_texts(texts: object, name: str = "texts") -> list[str]:
-    """Return texts as a list of str, read once: any iterable of them, NumPy and Arrow arrays and Series among them.
+    """Return texts as a list of str, from any iterable, including NumPy and Arrow arrays and pandas Series.
 
-    Raises `ArgumentError` for one text in place of several, for a table, and for what is no text; the message names its
-    position, counted from 0.
+    Raises `ArgumentError` for a single text, a table, or an item that is not a text; the message names its position,
+    counted from 0.
 
     >>> as_texts([Query("q1", "lists?"), "sets?"])
     ['lists?', 'sets?']
@@ -41,13 +41,13 @@ def as_texts(texts: object, name: str = "texts") -> list[str]:
 
 
 def iter_texts(texts: object, name: str = "texts") -> Iterator[str]:
-    """Yield texts as `as_texts` returns them, one at a time; what cannot hold several is refused at once."""
+    """Yield the texts of `as_texts` one at a time; anything but an iterable is refused at once."""
     items = enumerate(_items(texts, name, "texts", "text"))
     return (item if type(item) is str and item.isascii() else as_text(item, f"{name}[{at}]") for at, item in items)
 
 
 def as_queries(queries: object, name: str = "queries") -> list[Query]:
-    """Return texts as queries; those without an id are numbered from 1."""
+    """Return texts as queries; the id of a plain text is its number, counted from 1."""
     found = []
     for position, item in enumerate(_items(queries, name, "texts", "text")):
         text, identifier = as_text(item, f"{name}[{position}]"), str(position + 1)
@@ -61,17 +61,14 @@ def as_queries(queries: object, name: str = "queries") -> list[Query]:
 
 
 def as_ids(ids: object, name: str = "ids") -> list[str]:
-    """Return ids to look up as a list of str, also those that no document can have.
-
-    Raises `ArgumentError` for one id in place of several, and for what is no str.
-    """
+    """Return ids as a list of str; raise `ArgumentError` for a single id, and for an item that is not a str."""
     return [_str(item, f"{name}[{position}]", "an id") for position, item in enumerate(_items(ids, name, "ids", "id"))]
 
 
 def check_documents(documents: Iterable[Document], name: str = "documents") -> list[Document]:
-    """Return the documents as a list; raise `ArgumentError` unless each is one that a reader would give.
+    """Return the documents as a list; raise `ArgumentError` for a document that readers would refuse.
 
-    The message names the position, counted from 0, and what is wrong, in the readers' words.
+    The message names the position, counted from 0, and the fault.
 
     >>> check_documents([Document("d1", "A list."), Document("d1", "A set.")])
     Traceback (most recent call last):
@@ -92,9 +89,9 @@ def check_documents(documents: Iterable[Document], name: str = "documents") -> l
 
 
 def _items(several: Any, name: str, what: str, one: str) -> Iterable[object]:
-    """Return the items of a sequence, an array, a Series or an iterator, in Python's own types."""
+    """Return the items of a sequence, array, Series or iterator as Python objects."""
     kind = type(several).__name__
-    if hasattr(several, "columns") or hasattr(several, "column_names"):  # iterating gives names, or whole columns
+    if hasattr(several, "columns") or hasattr(several, "column_names"):  # iterating yields names or columns
         raise ArgumentError(f"{name} must be a list of {what}, not a {kind}: name one of its columns")
     for method in ("to_pylist", "tolist"):  # of Arrow; of NumPy and pandas
         if hasattr(several, method):
@@ -102,7 +99,7 @@ def _items(several: Any, name: str, what: str, one: str) -> Iterable[object]:
             break
     if isinstance(several, str | Query | Document):
         raise ArgumentError(f"{name} must be a list of {what}, not one {type(several).__name__}: write [{one}]")
-    if isinstance(several, bytes | bytearray | Mapping | Set):  # which have no texts, or no order
+    if isinstance(several, bytes | bytearray | Mapping | Set):  # no texts, or no order
         raise ArgumentError(f"{name} must be a list of {what}, not {kind}")
     try:
         iter(several)

@@ -15,13 +15,13 @@ NUMBER = re.compile(
     r"<num>\s*(?:Number\s*:)?\s*([^\s<]+)|<top(?:ic)?\s[^>]*?\b(?:number|id)\s*=\s*[\"']([^\"']+)", re.I
 )
 PREFIX = re.compile(r"\s*(?:Topic|Description)\s*:", re.IGNORECASE)
-ITEMS = ("title", "query", "desc", "description")  # of which the first one with words is the query
+ITEMS = ("title", "query", "desc", "description")  # the first with words is the query
 
 Lines = Callable[[], Iterator[tuple[int, bytes]]]
 
 
 def topics(lines: Lines) -> Lines:
-    """Return what starts the topics of a file, each as its text, with the number of the line where it begins."""
+    """Return a function that yields the topics of a file as texts, with the number of their first line."""
 
     def items() -> Iterator[tuple[int, bytes]]:
         content = b"".join(line for _, line in lines())
@@ -33,9 +33,9 @@ def topics(lines: Lines) -> Lines:
 
 
 def topic_row(number: int, raw: bytes) -> Row:
-    """A topic as a row: its number without zeros in front, as judgments have it, and its title.
+    """Return a topic as a row: its number without leading zeros, as in judgments, and its title.
 
-    A topic without a title asks with its query or its description; one without any of them, with all of its text.
+    Without a title the query is the item `query` or the description, and without these the whole text.
 
     >>> topic_row(1, b"<top><num> Number: 051 <title> Topic: Airbus Subsidies <desc> Description: ...</top>")
     {'id': '51', 'text': 'Airbus Subsidies'}
@@ -55,5 +55,5 @@ def _item(topic: str, name: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """A text without tags and entities, on one line."""
+    """Return a text without tags and entities, on one line."""
     return " ".join(unescape(re.sub(r"<[^>]*>", " ", text)).split())
