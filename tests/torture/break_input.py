@@ -491,10 +491,10 @@ def model_cases(toys: Any) -> Iterator[Row]:
             ("shift",),
             None,
         )
-    train = ["train", toys.recipe, "--set", "training.steps=12", "--set", "training.batch_size=8"]
+    train = ["train", toys.recipe, "--override", "training.steps=12", "--override", "training.batch_size=8"]
     yield (
         "train at a rate of 1e30",
-        _with_output([*train, "--set", "training.learning_rate=1e30"]),
+        _with_output([*train, "--override", "training.learning_rate=1e30"]),
         ("learning_rate",),
         None,
     )
